@@ -1,0 +1,162 @@
+//! The one schema table: what every built-in and custom kind looks like, on the wire and in memory.
+//!
+//! Pruning, defaulting, structural validation, strategic merge, server-side apply, protobuf, OpenAPI and
+//! `explain` all read it. Objects are `serde_json::Value` trees. Built-in kinds share one arena
+//! ([`Schema::builtin`]); every version of a custom kind has an arena of its own, made from its
+//! `openAPIV3Schema`, with the same node types.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+/// An index into [`Schema`]'s arena. Recursive types (JSONSchemaProps) are cycles of ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+/// An arena of nodes and the kinds that start in it.
+#[derive(Debug, Default)]
+pub struct Schema {
+    pub nodes: Vec<Node>,
+    pub kinds: Vec<Kind>,
+}
+
+/// A kind's entry into the arena.
+#[derive(Clone, Debug)]
+pub struct Kind {
+    pub group: Box<str>,
+    pub version: Box<str>,
+    pub kind: Box<str>,
+    pub node: NodeId,
+}
+
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub shape: Shape,
+    /// For a named type, its OpenAPI name (`io.k8s.api.core.v1.Pod`).
+    pub name: Option<Arc<str>>,
+    pub nullable: bool,
+    pub default: Option<Value>,
+    /// JSON-schema keywords beyond the shape; custom kinds mostly.
+    pub rules: Option<Box<Rules>>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Shape {
+    Struct(Struct),
+    Map { value: NodeId, atomic: bool },
+    List { item: NodeId, list: ListType },
+    String,
+    Integer { bits: u8, unsigned: bool },
+    Number,
+    Boolean,
+    /// base64 in JSON.
+    Bytes,
+    Quantity,
+    IntOrString,
+    /// RFC 3339 with seconds; `null` when zero.
+    Time,
+    /// RFC 3339 with microseconds.
+    MicroTime,
+    /// Go's duration text, `1h30m`.
+    Duration,
+    /// Anything goes, nothing is pruned: RawExtension, JSON, FieldsV1, `x-kubernetes-preserve-unknown-fields`
+    /// without a type.
+    Any,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Struct {
+    /// Sorted by JSON name.
+    pub fields: Vec<Field>,
+    /// `x-kubernetes-map-type: atomic`.
+    pub atomic: bool,
+    /// `x-kubernetes-preserve-unknown-fields`.
+    pub preserve_unknown: bool,
+    /// `x-kubernetes-embedded-resource`.
+    pub embedded_resource: bool,
+    /// The protobuf message (`k8s.io.api.core.v1.PodSpec`), for built-in types.
+    pub message: Option<Arc<str>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Field {
+    pub name: Arc<str>,
+    pub node: NodeId,
+    pub required: bool,
+    pub default: Option<Value>,
+    /// Strategic merge: `x-kubernetes-patch-strategy` and `-merge-key`.
+    pub patch: Patch,
+    /// The protobuf field number path: one number, or two where protobuf nests what JSON inlines
+    /// (`ObjectReference` in `EndpointAddress`…); empty where the field has no protobuf form.
+    pub proto: ProtoPath,
+}
+
+pub type ProtoPath = Box<[u32]>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Patch {
+    pub merge: bool,
+    pub retain_keys: bool,
+    pub merge_key: Option<Arc<str>>,
+}
+
+/// `x-kubernetes-list-type`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListType {
+    Atomic,
+    Set,
+    Map(Box<[Arc<str>]>),
+}
+
+/// JSON-schema keywords of custom kinds, and enums of built-in ones.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    pub format: Option<Box<str>>,
+    pub enumeration: Vec<Value>,
+    pub pattern: Option<Box<str>>,
+    pub minimum: Option<f64>,
+    pub exclusive_minimum: bool,
+    pub maximum: Option<f64>,
+    pub exclusive_maximum: bool,
+    pub multiple_of: Option<f64>,
+    pub min_length: Option<u64>,
+    pub max_length: Option<u64>,
+    pub min_items: Option<u64>,
+    pub max_items: Option<u64>,
+    pub unique_items: bool,
+    pub min_properties: Option<u64>,
+    pub max_properties: Option<u64>,
+    pub all_of: Vec<NodeId>,
+    pub any_of: Vec<NodeId>,
+    pub one_of: Vec<NodeId>,
+    pub not: Option<NodeId>,
+}
+
+impl Schema {
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    /// The node of a kind's root object.
+    pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<NodeId> {
+        self.kinds
+            .iter()
+            .find(|k| &*k.group == group && &*k.version == version && &*k.kind == kind)
+            .map(|k| k.node)
+    }
+
+    /// Follows one JSON member name from a struct or map node.
+    pub fn member(&self, id: NodeId, name: &str) -> Option<NodeId> {
+        match &self.node(id).shape {
+            Shape::Struct(s) => s.field(name).map(|f| f.node),
+            Shape::Map { value, .. } => Some(*value),
+            _ => None,
+        }
+    }
+}
+
+impl Struct {
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok().map(|i| &self.fields[i])
+    }
+}

@@ -1,0 +1,36 @@
+use std::{
+    sync::Mutex,
+    time::{Duration, SystemTime},
+};
+
+/// The wall clock, injectable so that expiry and rotation can be tested.
+pub trait Clock: Send + Sync + 'static {
+    fn now(&self) -> SystemTime;
+}
+
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+/// A clock that stands still until a test moves it.
+pub struct ManualClock(Mutex<SystemTime>);
+
+impl ManualClock {
+    pub fn new(now: SystemTime) -> Self {
+        Self(Mutex::new(now))
+    }
+
+    pub fn advance(&self, by: Duration) {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += by;
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> SystemTime {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,182 @@
+//! The store behind the API server: a small key-value trait with upstream etcd's semantics, and its engines.
+//!
+//! Keys are upstream's (`/registry/pods/default/web`); values are opaque bytes. Every committed write gets
+//! one revision, counted from 1 for the whole store; a revision never goes back. Only `apiserver`, offline
+//! commands (`store migrate`, snapshots) and tests open a store.
+
+use std::{ops::Bound, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+/// A store-wide revision. 0 means "no revision": a key that does not exist has mod revision 0.
+pub type Revision = u64;
+
+/// One key at one revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyValue {
+    pub key: Arc<str>,
+    pub value: Bytes,
+    pub create_revision: Revision,
+    pub mod_revision: Revision,
+    /// How many times the key was written since it was created; 1 for a new key.
+    pub version: u64,
+}
+
+/// The half-open range of keys `[start, end)`; an empty `end` means no upper bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    pub start: String,
+    pub end: String,
+}
+
+/// What a range read answers.
+#[derive(Clone, Debug, Default)]
+pub struct RangeResult {
+    pub items: Vec<KeyValue>,
+    /// The number of keys in the whole range, without regard to the limit.
+    pub count: u64,
+    pub more: bool,
+    /// The revision the answer is consistent with.
+    pub revision: Revision,
+}
+
+/// A conditional write of one key. It happens only if the key's mod revision is `expected`
+/// (0: the key must not exist).
+#[derive(Clone, Debug)]
+pub struct Write {
+    pub key: Arc<str>,
+    pub expected: Expected,
+    pub op: Op,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    Any,
+    ModRevision(Revision),
+}
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// `ttl_seconds`: the key is deleted by the store that many seconds after this write.
+    Put { value: Bytes, ttl_seconds: Option<u64> },
+    Delete,
+}
+
+/// A write's outcome. A conflict is not an error: the caller decides with the current value in hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// `previous` is what the write replaced or deleted.
+    Done { revision: Revision, previous: Option<KeyValue> },
+    /// The condition did not hold. `current` is what is there.
+    Conflict { current: Option<KeyValue> },
+}
+
+/// One change, as a watcher sees it. Changes come in revision order, every one exactly once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub kind: ChangeKind,
+    /// For a deletion the value is empty and `mod_revision` is the deletion's revision.
+    pub kv: KeyValue,
+    pub previous: Option<KeyValue>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    Put,
+    Delete,
+}
+
+/// What a watch delivers.
+#[derive(Clone, Debug)]
+pub enum WatchMessage {
+    /// All changes of one or more consecutive revisions, never part of a revision.
+    Changes(Vec<Change>),
+    /// Every change up to and including this revision has been delivered.
+    Progress(Revision),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("revision {requested} has been compacted; the oldest that can be read is {oldest}")]
+    Compacted { requested: Revision, oldest: Revision },
+    #[error("revision {requested} is in the future; the store is at {current}")]
+    FutureRevision { requested: Revision, current: Revision },
+    #[error("the request for {key} is {size} bytes; the store's limit is {limit}")]
+    TooLarge { key: Arc<str>, size: usize, limit: usize },
+    #[error("the store is out of space: {detail}")]
+    NoSpace { detail: String },
+    /// The outcome of a write that failed this way is unknown.
+    #[error("the store is unavailable during {operation}: {detail}")]
+    Unavailable { operation: &'static str, detail: String },
+    #[error("the store's data is corrupt in {file} at offset {offset}: {detail}")]
+    Corrupt { file: String, offset: u64, detail: String },
+    #[error("{operation} on {path}: {source}")]
+    Io { operation: &'static str, path: String, source: std::io::Error },
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A running watch. The channel is bounded by bytes; a consumer that falls behind finds it closed and
+/// resumes from the last revision it saw.
+pub trait WatchStream: Send {
+    /// The next message; `None` when the watch ended (fallen behind, compacted or shut down).
+    fn next(&mut self) -> BoxFuture<'_, Option<WatchMessage>>;
+}
+
+/// What every engine does. Reads are linearizable: they see every write acknowledged before they began.
+pub trait Store: Send + Sync + 'static {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>>;
+
+    /// At most `limit` keys (0: no limit) in key order, at `revision` (0: now).
+    fn range<'a>(
+        &'a self,
+        range: KeyRange,
+        limit: usize,
+        revision: Revision,
+    ) -> BoxFuture<'a, Result<RangeResult>>;
+
+    /// Returns after the write is durable.
+    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>>;
+
+    /// Changes to keys in `range` with a revision greater than `after` (0: from now on).
+    fn watch<'a>(
+        &'a self,
+        range: KeyRange,
+        after: Revision,
+    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>>;
+
+    /// The newest committed revision.
+    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>>;
+
+    /// Forgets what was superseded before `revision`; older reads answer [`Error::Compacted`].
+    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>>;
+
+    /// The bytes on disk, for the `apiserver_storage_size_bytes` metric.
+    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>>;
+}
+
+impl KeyRange {
+    /// Every key that begins with `prefix`.
+    pub fn prefix(prefix: &str) -> Self {
+        let mut end = prefix.as_bytes().to_vec();
+        while let Some(last) = end.pop() {
+            if last < 0x7f {
+                end.push(last + 1);
+                break;
+            }
+        }
+        // Keys are ASCII paths, so that the incremented byte is still valid UTF-8.
+        Self { start: prefix.to_owned(), end: String::from_utf8(end).unwrap_or_default() }
+    }
+
+    pub fn contains(&self, key: &str) -> bool {
+        key >= self.start.as_str() && (self.end.is_empty() || key < self.end.as_str())
+    }
+
+    pub fn bounds(&self) -> (Bound<&str>, Bound<&str>) {
+        let end =
+            if self.end.is_empty() { Bound::Unbounded } else { Bound::Excluded(self.end.as_str()) };
+        (Bound::Included(self.start.as_str()), end)
+    }
+}
