@@ -6,8 +6,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-use serde_json::Value;
-
 use crate::{Field, Kind, ListType, Node, NodeId, Patch, Presence, Schema, Shape, Struct};
 
 const TYPES: [&str; 2] = [include_str!("../facts/types.tsv"), include_str!("../facts/extra.tsv")];
@@ -289,7 +287,8 @@ fn regrain(schema: &mut Schema) {
 
 /// Reads one JSON default of the facts, for the test that reads them all.
 #[cfg(test)]
-pub(crate) fn defaults() -> impl Iterator<Item = (&'static str, &'static str, Option<Value>)> {
+pub(crate) fn defaults()
+-> impl Iterator<Item = (&'static str, &'static str, Option<serde_json::Value>)> {
     lines(DEFAULTS).map(|line| {
         let mut cells = line.splitn(3, '\t');
         let mut cell = || cells.next().unwrap_or_default();

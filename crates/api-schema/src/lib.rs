@@ -5,7 +5,7 @@
 //! ([`Schema::builtin`]); every version of a custom kind has an arena of its own, made from its
 //! `openAPIV3Schema`, with the same node types.
 //!
-//! Invariants: a tree that has been through [`decode`](Schema) holds no `null` outside of free-form values, no
+//! Invariants: a tree that has been through [`decode`] holds no `null` outside of free-form values, no
 //! member the schema does not know (unless it preserves them), and scalars in upstream's canonical text.
 //! Nothing here knows a clock, a socket or a task.
 
@@ -14,8 +14,11 @@ use std::sync::Arc;
 use serde_json::Value;
 
 mod builtin;
+mod decode;
 pub mod resources;
+mod scalar;
 
+pub use decode::{DecodeError, Decoded, Fill, apply_defaults, decode, decode_value, prune};
 pub use resources::{ApiResource, Subresource, resources};
 
 /// An index into [`Schema`]'s arena. Recursive types (JSONSchemaProps) are cycles of ids.
