@@ -13,7 +13,7 @@ pub fn chart(steps: &[Step], width: usize) -> String {
     let span = (end - first).max(1);
     let label = steps.iter().map(|s| named(s).chars().count()).max().unwrap_or(0).min(LABEL);
     // Label, a gap, the bar, a gap, and a duration such as "12 min 34 s".
-    let room = width.saturating_sub(label + 2 + 14).max(10);
+    let room = width.saturating_sub(label + 2 + 16).max(10);
     let mut out = format!("{} steps in {}\n", steps.len(), spoken(span));
     for step in steps {
         let from = ((step.start - first) as u128 * room as u128 / span as u128) as usize;

@@ -74,7 +74,7 @@ fn the_chart_places_bars_in_proportion() {
     let mut failed = step("second", 1_000_000, 1_000_000);
     failed.outcome = Outcome::Failed("port 6443 is in use\nmore".to_owned());
     failed.waited_for.push("first".to_owned());
-    let text = chart(&[step("first", 0, 1_000_000), failed], 61);
+    let text = chart(&[step("first", 0, 1_000_000), failed], 63);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "2 steps in 2.0 s");
     let bar = |line: &str| {
