@@ -45,7 +45,7 @@ const LOCK: &str = "LOCK";
 pub struct RealDisk {
     directory: PathBuf,
     handle: File,
-    _lock: File,
+    _lock: Option<File>,
 }
 
 impl RealDisk {
@@ -59,7 +59,15 @@ impl RealDisk {
             }
         }
         let lock = lock(&directory.join(LOCK))?;
-        Ok(Self { directory: directory.to_owned(), handle: File::open(directory)?, _lock: lock })
+        Ok(Self { _lock: Some(lock), ..Self::unlocked(directory)? })
+    }
+
+    /// A directory that is not a store's, such as one that snapshots are saved to.
+    pub(crate) fn unlocked(directory: &Path) -> Result<Self> {
+        // The parent of a bare file name is the empty path.
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        let handle = File::open(directory)?;
+        Ok(Self { directory: directory.to_owned(), handle, _lock: None })
     }
 }
 

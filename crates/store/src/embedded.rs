@@ -33,12 +33,13 @@ mod log;
 mod queue;
 mod record;
 mod recover;
-mod snapshot_file;
+pub(crate) mod snapshot_file;
 mod watch;
 mod writer;
 
 use hub::Hub;
-use index::Index;
+pub(crate) use index::Index;
+pub(crate) use log::create_segment;
 use queue::Queue;
 use writer::{Request, Writer};
 
@@ -127,6 +128,13 @@ impl Embedded {
                 source,
             })?;
         Ok(Self { shared, writer: Some(thread) })
+    }
+}
+
+impl Embedded {
+    /// Everything, as it is now.
+    pub(crate) fn dump(&self) -> index::Dump {
+        self.shared.index().dump()
     }
 }
 

@@ -11,7 +11,10 @@ use futures_util::future::BoxFuture;
 
 pub mod disk;
 pub mod embedded;
+mod snapshot;
 pub mod tests;
+
+pub use snapshot::Snapshot;
 
 /// A store-wide revision. 0 means "no revision": a key that does not exist has mod revision 0.
 pub type Revision = u64;

@@ -65,7 +65,7 @@ impl Entry {
     }
 }
 
-pub(super) struct Index {
+pub(crate) struct Index {
     keys: BTreeMap<Arc<str>, Entry>,
     /// `history[i]` is the key written at revision `floor + 1 + i`.
     history: VecDeque<Arc<str>>,
@@ -76,10 +76,28 @@ pub(super) struct Index {
 }
 
 /// Everything in an index, sharing its values.
-pub(super) struct Dump {
-    pub(super) revision: Revision,
+pub(crate) struct Dump {
+    pub(crate) revision: Revision,
     pub(super) floor: Revision,
     pub(super) versions: Vec<(Arc<str>, Version)>,
+}
+
+impl Dump {
+    /// Moves the revision ahead. What is kept is the newest version of each live key: nothing can be read
+    /// at the revisions in between.
+    pub(crate) fn bump(&mut self, by: u64) {
+        let mut versions: Vec<(Arc<str>, Version)> = Vec::new();
+        for (key, version) in self.versions.drain(..) {
+            if versions.last().is_some_and(|(last, _)| *last == key) {
+                versions.pop();
+            }
+            versions.push((key, version));
+        }
+        versions.retain(|(_, version)| version.value.is_some());
+        self.versions = versions;
+        self.revision += by;
+        self.floor = self.revision;
+    }
 }
 
 impl Index {
@@ -94,7 +112,7 @@ impl Index {
         }
     }
 
-    pub(super) fn revision(&self) -> Revision {
+    pub(crate) fn revision(&self) -> Revision {
         self.revision
     }
 
@@ -283,7 +301,11 @@ impl Index {
             .map(|(key, entry)| (entry.latest.expires, entry.latest.mod_revision, key.clone()))
     }
 
-    pub(super) fn dump(&self) -> Dump {
+    pub(crate) fn live_keys(&self) -> u64 {
+        self.keys.values().filter(|entry| entry.latest.value.is_some()).count() as u64
+    }
+
+    pub(crate) fn dump(&self) -> Dump {
         let mut versions = Vec::with_capacity(self.keys.len() + self.history.len());
         for (key, entry) in &self.keys {
             for version in entry.older.iter().chain([&entry.latest]) {

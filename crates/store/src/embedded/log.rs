@@ -26,7 +26,7 @@ pub(super) fn segment_sequence(name: &str) -> Option<u64> {
 
 /// A write that did not happen, or may not have.
 #[derive(Clone, Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     NoSpace(String),
     Unavailable(String),
 }
@@ -41,7 +41,7 @@ impl Failure {
         }
     }
 
-    pub(super) fn to_error(&self) -> Error {
+    pub(crate) fn to_error(&self) -> Error {
         match self.clone() {
             Self::NoSpace(detail) => Error::NoSpace { detail },
             Self::Unavailable(detail) => Error::Unavailable { operation: "write", detail },
@@ -50,7 +50,7 @@ impl Failure {
 }
 
 /// The segment that is written to.
-pub(super) struct Segment {
+pub(crate) struct Segment {
     pub(super) sequence: u64,
     pub(super) id: u64,
     pub(super) file: Box<dyn DiskFile>,
@@ -149,7 +149,7 @@ impl Log {
 
 /// Makes a segment under a temporary name and renames it when its header is durable, so that a segment
 /// found by recovery always has a header.
-pub(super) fn create_segment(
+pub(crate) fn create_segment(
     disk: &dyn Disk,
     sequence: u64,
     first_revision: Revision,

@@ -22,7 +22,7 @@ use crate::{
 const PREFIX: &str = "snapshot-";
 const CHUNK: usize = 1 << 20;
 
-pub(super) fn name(revision: Revision) -> String {
+pub(crate) fn name(revision: Revision) -> String {
     format!("{PREFIX}{revision:020}")
 }
 
@@ -32,7 +32,7 @@ pub(super) fn revision(name: &str) -> Option<Revision> {
 
 /// Writes a snapshot under a temporary name, makes it durable, renames it. Gives its length; `cancel` ends
 /// the work early with an error.
-pub(super) fn write(
+pub(crate) fn write(
     disk: &dyn Disk,
     name: &str,
     dump: &Dump,
@@ -84,7 +84,7 @@ fn write_versions(file: &mut dyn DiskFile, dump: &Dump, cancel: &AtomicBool) -> 
 }
 
 /// Reads a whole snapshot. `path` is how errors name it.
-pub(super) fn read(file: &dyn DiskFile, path: &str) -> Result<Index> {
+pub(crate) fn read(file: &dyn DiskFile, path: &str) -> Result<Index> {
     let io = |source| Error::Io { operation: "read snapshot", path: path.to_owned(), source };
     let corrupt = |offset, detail: String| Error::Corrupt { file: path.to_owned(), offset, detail };
     let length = file.length().map_err(io)?;
