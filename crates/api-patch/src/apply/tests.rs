@@ -310,18 +310,26 @@ fn specs() -> impl Strategy<Value = Value> {
                 continue;
             }
             let mut container = json!({ "name": name });
-            image.map(|i| container["image"] = i.into());
-            port.map(|p| container["ports"] = json!([{ "containerPort": p }]));
+            if let Some(i) = image {
+                container["image"] = i.into();
+            }
+            if let Some(p) = port {
+                container["ports"] = json!([{ "containerPort": p }]);
+            }
             list.push(container);
         }
         if !list.is_empty() {
             spec["containers"] = list.into();
         }
-        replicas.map(|r| spec["replicas"] = r.into());
+        if let Some(r) = replicas {
+            spec["replicas"] = r.into();
+        }
         if !args.is_empty() {
             spec["args"] = args.into();
         }
-        kind.map(|k| spec["strategy"] = json!({ "type": k }));
+        if let Some(k) = kind {
+            spec["strategy"] = json!({ "type": k });
+        }
         spec
     })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api_schema::{Field, NodeId, Schema};
+use api_schema::{Field, NodeId, Presence, Schema, Shape};
 use serde_json::{Map, Value};
 
 use super::Form;
@@ -26,27 +26,6 @@ const UNOWNED_METADATA: [&str; 8] = [
     "resourceVersion",
     "managedFields",
     "selfLink",
-];
-
-/// Struct fields that upstream's Go types always hold, so that they are never absent there, only empty. Fields
-/// that the schema requires are so too.
-const ALWAYS_PRESENT: [&str; 16] = [
-    "daemonEndpoints",
-    "jobTemplate",
-    "kubeletEndpoint",
-    "lastState",
-    "loadBalancer",
-    "metadata",
-    "nodeInfo",
-    "resources",
-    "source",
-    "spec",
-    "state",
-    "status",
-    "strategy",
-    "template",
-    "updateStrategy",
-    "podSelector",
 ];
 
 /// The difference between two objects; `None` is the object before its creation.
@@ -217,9 +196,10 @@ fn fields<'a>(
     }
 }
 
+/// Whether Go's type always holds the field, so that it is never absent there, only empty.
 fn always_present(schema: &Schema, field: &Field) -> bool {
-    let form = Form::of(schema, Some(field.node), None);
-    field.required || (matches!(form, Form::Struct(_)) && ALWAYS_PRESENT.contains(&&*field.name))
+    let list = matches!(schema.node(field.node).shape, Shape::List { .. });
+    field.presence == Presence::Always || (field.required && list)
 }
 
 /// Compares lists element by element. Elements that share a key (which validation forbids, but stored objects

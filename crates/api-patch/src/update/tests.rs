@@ -1,3 +1,4 @@
+use api_schema::Schema;
 use serde_json::{Value, json};
 
 use super::{Context, update};
@@ -191,4 +192,53 @@ fn reset_fields_are_not_owned() {
     };
     update(&ctx, None, &mut object);
     assert_eq!(entries(&object)[0].1, pod_fields());
+}
+
+/// What upstream records for `kubectl create deployment web --image=nginx --port=80`.
+#[test]
+fn a_deployment_as_upstream_tracks_it() {
+    let schema = Schema::builtin();
+    let mut object = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default", "labels": {"app": "web"}},
+        "spec": {
+            "replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600,
+            "selector": {"matchLabels": {"app": "web"}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {
+                "containers": [{"name": "nginx", "image": "nginx", "imagePullPolicy": "Always", "resources": {},
+                    "ports": [{"containerPort": 80, "protocol": "TCP"}],
+                    "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}],
+                "dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "schedulerName": "default-scheduler",
+                "securityContext": {}, "terminationGracePeriodSeconds": 30}}},
+        "status": {}});
+    let ctx = Context {
+        schema,
+        node: schema.kind("apps", "v1", "Deployment"),
+        manager: "kubectl-create",
+        api_version: "apps/v1",
+        subresource: "",
+        now: "2026-01-01T00:00:00Z",
+        reset: None,
+        force: false,
+    };
+    update(&ctx, None, &mut object);
+    assert_eq!(
+        entries(&object)[0].1,
+        json!({
+            "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+            "f:spec": {
+                "f:progressDeadlineSeconds": {}, "f:replicas": {}, "f:revisionHistoryLimit": {}, "f:selector": {},
+                "f:strategy": {"f:rollingUpdate": {".": {}, "f:maxSurge": {}, "f:maxUnavailable": {}}, "f:type": {}},
+                "f:template": {
+                    "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
+                    "f:spec": {
+                        "f:containers": {"k:{\"name\":\"nginx\"}": {
+                            ".": {}, "f:image": {}, "f:imagePullPolicy": {}, "f:name": {},
+                            "f:ports": {".": {}, "k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {
+                                ".": {}, "f:containerPort": {}, "f:protocol": {}}},
+                            "f:resources": {}, "f:terminationMessagePath": {}, "f:terminationMessagePolicy": {}}},
+                        "f:dnsPolicy": {}, "f:restartPolicy": {}, "f:schedulerName": {}, "f:securityContext": {},
+                        "f:terminationGracePeriodSeconds": {}}}}})
+    );
 }
