@@ -2,6 +2,8 @@
 //!
 //! Types only: defaults, validation and older versions are in `bootstrap-core`.
 
+use crate::shared::unset;
+
 mod cluster;
 mod join;
 mod node;
@@ -16,15 +18,10 @@ pub use join::{
 };
 pub use node::{
     ApiEndpoint, BootstrapToken, InitConfiguration, NodeRegistration, Patches, ResetConfiguration,
-    Taint, Timeouts,
+    Timeouts,
 };
 pub use upgrade::{UpgradeApply, UpgradeConfiguration, UpgradeDiff, UpgradeNode, UpgradePlan};
 
 pub const GROUP: &str = "kubeadm.k8s.io";
 pub const V1BETA4: &str = "kubeadm.k8s.io/v1beta4";
 pub const V1BETA3: &str = "kubeadm.k8s.io/v1beta3";
-
-/// Whether a field says nothing and is left out, as Go's `omitempty` does.
-pub(crate) fn unset<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Arg, unset};
-use crate::GoDuration;
+use crate::{GoDuration, shared::Taint};
 
 /// What `init` needs beyond the cluster's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -58,15 +58,6 @@ pub struct NodeRegistration {
     pub image_pull_policy: String,
     #[serde(skip_serializing_if = "unset")]
     pub image_pull_serial: Option<bool>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Taint {
-    pub key: String,
-    #[serde(skip_serializing_if = "unset")]
-    pub value: String,
-    pub effect: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
