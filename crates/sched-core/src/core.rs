@@ -9,7 +9,7 @@ use crate::{
     preempt::{Budget, Preemption, preempt},
     queue::{Event, NodeChange, Queue, QueueLengths},
     schedule::{Diagnosis, NoFit, Nominated, Outcome, Turn, check_node, schedule_among},
-    view::{LabelSelectorView, PersistentVolumeView, SpreaderView, VolumeClaimView},
+    view::{BudgetView, PersistentVolumeView, SpreaderView, VolumeClaimView},
 };
 
 /// What can be set; the defaults are upstream's.
@@ -213,17 +213,11 @@ impl Core {
         self.queue.happened(&self.cluster, &Event::Volumes, now);
     }
 
-    /// A PodDisruptionBudget: its selector, how many disruptions it allows, and which Pods already count.
-    pub fn set_budget(
-        &mut self,
-        namespace: &str,
-        name: &str,
-        budget: Option<(Option<&LabelSelectorView>, i64, Vec<Box<str>>)>,
-    ) {
+    pub fn set_budget(&mut self, namespace: &str, name: &str, budget: Option<&BudgetView>) {
         let key = (namespace.into(), name.into());
         match budget {
-            Some((selector, allowed, gone)) => {
-                self.budgets.insert(key, Budget::new(namespace, selector, allowed, gone));
+            Some(view) => {
+                self.budgets.insert(key, Budget::new(namespace, view));
             }
             None => drop(self.budgets.remove(&key)),
         }
@@ -262,7 +256,7 @@ impl Core {
     fn find(&mut self, pod: &Pod) -> Result<(NodeIx, usize, usize), Diagnosis> {
         if let Some(&ix) = self.promises.get(&pod.id.uid)
             && self.cluster.hot[ix as usize].live
-            && !self.nominated.get(&ix).is_some_and(|all| all.len() > 1)
+            && self.nominated.get(&ix).is_none_or(|all| all.len() <= 1)
             && check_node(&mut self.cluster, pod, ix, None)
         {
             return Ok((ix, 1, 1));

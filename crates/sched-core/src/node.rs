@@ -6,7 +6,7 @@ use crate::{
     labels::Labels,
     nodeaffinity::{Effect, Taint, node_labels},
     pod::{HostPort, Pod, image_symbol},
-    resources::{Resources, whole},
+    resources::Resources,
     sym::Sym,
     view::NodeView,
 };
@@ -80,7 +80,7 @@ impl Node {
             unschedulable: view.spec.unschedulable == Some(true),
             images,
             allocatable: Resources::from_map(&view.status.allocatable),
-            max_pods: view.status.allocatable.get("pods").map_or(0, whole),
+            max_pods: view.status.allocatable.get("pods").map_or(0, |q| q.value()),
             ..Self::default()
         }
     }

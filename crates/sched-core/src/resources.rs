@@ -1,9 +1,8 @@
 use std::collections::BTreeMap;
 
-use crate::{
-    sym::Sym,
-    view::{PodSpecView, QuantityView},
-};
+use api_meta::Quantity;
+
+use crate::{sym::Sym, view::PodSpecView};
 
 /// What a container without a request counts as when nodes are scored, so that such Pods spread too.
 const DEFAULT_CPU: i64 = 100;
@@ -20,16 +19,16 @@ pub struct Resources {
 }
 
 impl Resources {
-    pub(crate) fn from_map(map: &BTreeMap<Box<str>, QuantityView>) -> Self {
+    pub(crate) fn from_map(map: &BTreeMap<Box<str>, Quantity>) -> Self {
         let mut out = Self::default();
         for (name, quantity) in map {
             match &**name {
-                "cpu" => out.cpu = milli(quantity),
-                "memory" => out.memory = whole(quantity),
-                "ephemeral-storage" => out.ephemeral = whole(quantity),
+                "cpu" => out.cpu = quantity.milli_value(),
+                "memory" => out.memory = quantity.value(),
+                "ephemeral-storage" => out.ephemeral = quantity.value(),
                 // The number of Pods is a limit of nodes, not something that Pods ask for.
                 "pods" => {}
-                other => out.extended.push((Sym::of(other), whole(quantity))),
+                other => out.extended.push((Sym::of(other), quantity.value())),
             }
         }
         out.extended.sort_unstable();
@@ -77,7 +76,7 @@ impl Resources {
 /// Init containers run one after another, beside the sidecars started before them; the Pod needs the larger
 /// of that and of all its containers and sidecars at once. Requests of the Pod as a whole replace the sums.
 pub(crate) fn pod_requests(spec: &PodSpecView) -> (Resources, [i64; 2]) {
-    let actual = total(spec, |map| Resources::from_map(map));
+    let actual = total(spec, Resources::from_map);
     let scored = total(spec, |map| {
         let own = Resources::from_map(map);
         Resources {
@@ -89,10 +88,7 @@ pub(crate) fn pod_requests(spec: &PodSpecView) -> (Resources, [i64; 2]) {
     (actual, [scored.cpu, scored.memory])
 }
 
-fn total(
-    spec: &PodSpecView,
-    of: impl Fn(&BTreeMap<Box<str>, QuantityView>) -> Resources,
-) -> Resources {
+fn total(spec: &PodSpecView, of: impl Fn(&BTreeMap<Box<str>, Quantity>) -> Resources) -> Resources {
     let none = BTreeMap::new();
     let requests =
         |c: &crate::view::ContainerView| of(c.resources.as_ref().map_or(&none, |r| &r.requests));
@@ -126,83 +122,9 @@ fn total(
     running
 }
 
-pub(crate) fn milli(quantity: &QuantityView) -> i64 {
-    scaled(quantity, 1000)
-}
-
-pub(crate) fn whole(quantity: &QuantityView) -> i64 {
-    scaled(quantity, 1)
-}
-
-/// The quantity times `scale`, rounded up; what cannot be parsed was refused by the API and counts nothing.
-fn scaled(quantity: &QuantityView, scale: i128) -> i64 {
-    match quantity {
-        QuantityView::Int(number) => clamp(i128::from(*number) * scale),
-        QuantityView::Float(number) => (number * scale as f64).ceil() as i64,
-        QuantityView::Text(text) => parse(text, scale).unwrap_or(0),
-    }
-}
-
-fn parse(text: &str, scale: i128) -> Option<i64> {
-    let end = text
-        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-')))
-        .unwrap_or(text.len());
-    let (number, suffix) = text.split_at(end);
-    // The value is number * up / down.
-    let (up, down): (i128, i128) = match suffix {
-        "" => (1, 1),
-        "n" => (1, 1_000_000_000),
-        "u" => (1, 1_000_000),
-        "m" => (1, 1000),
-        "k" => (1000, 1),
-        "M" => (10_i128.pow(6), 1),
-        "G" => (10_i128.pow(9), 1),
-        "T" => (10_i128.pow(12), 1),
-        "P" => (10_i128.pow(15), 1),
-        "E" => (10_i128.pow(18), 1),
-        "Ki" => (1 << 10, 1),
-        "Mi" => (1 << 20, 1),
-        "Gi" => (1 << 30, 1),
-        "Ti" => (1 << 40, 1),
-        "Pi" => (1 << 50, 1),
-        "Ei" => (1 << 60, 1),
-        exponent => {
-            let power: i32 = exponent.strip_prefix(['e', 'E'])?.parse().ok()?;
-            let ten = 10_i128.checked_pow(power.unsigned_abs())?;
-            if power < 0 { (1, ten) } else { (ten, 1) }
-        }
-    };
-    let (digits, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let mantissa: i128 = format!("{digits}{fraction}").parse().ok()?;
-    let down = down.checked_mul(10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?)?;
-    let product = mantissa.checked_mul(up)?.checked_mul(scale)?;
-    Some(clamp(product.div_euclid(down) + i128::from(product.rem_euclid(down) != 0)))
-}
-
-fn clamp(value: i128) -> i64 {
-    i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quantities_round_up() {
-        for (text, as_milli, as_whole) in [
-            ("1", 1000, 1),
-            ("100m", 100, 1),
-            ("0.5", 500, 1),
-            ("1.5Gi", 1_610_612_736_000, 1_610_612_736),
-            ("2e3", 2_000_000, 2000),
-            ("1u", 1, 1),
-            ("128Mi", 134_217_728_000, 134_217_728),
-            ("rubbish", 0, 0),
-        ] {
-            let quantity = QuantityView::Text(text.into());
-            assert_eq!((milli(&quantity), whole(&quantity)), (as_milli, as_whole), "{text}");
-        }
-    }
 
     #[test]
     fn init_containers_and_sidecars_count_as_they_run() {

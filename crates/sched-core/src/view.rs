@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use api_meta::Quantity;
 use serde::Deserialize;
 
 type Text = Box<str>;
@@ -12,15 +13,6 @@ fn nullable<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
     d: D,
 ) -> Result<T, D::Error> {
     Option::<T>::deserialize(d).map(Option::unwrap_or_default)
-}
-
-/// A quantity is a string, but the API accepts a plain number too.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
-#[serde(untagged)]
-pub enum QuantityView {
-    Text(Text),
-    Int(i64),
-    Float(f64),
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -69,7 +61,7 @@ pub struct PodSpecView {
     pub init_containers: Vec<ContainerView>,
     pub resources: Option<RequirementsView>,
     #[serde(deserialize_with = "nullable")]
-    pub overhead: BTreeMap<Text, QuantityView>,
+    pub overhead: BTreeMap<Text, Quantity>,
     #[serde(deserialize_with = "nullable")]
     pub node_selector: TextMap,
     pub affinity: Option<AffinityView>,
@@ -106,7 +98,7 @@ pub struct ContainerView {
 #[serde(rename_all = "camelCase", default)]
 pub struct RequirementsView {
     #[serde(deserialize_with = "nullable")]
-    pub requests: BTreeMap<Text, QuantityView>,
+    pub requests: BTreeMap<Text, Quantity>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -286,7 +278,7 @@ pub struct TaintView {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatusView {
     #[serde(deserialize_with = "nullable")]
-    pub allocatable: BTreeMap<Text, QuantityView>,
+    pub allocatable: BTreeMap<Text, Quantity>,
     #[serde(deserialize_with = "nullable")]
     pub images: Vec<ImageView>,
 }
