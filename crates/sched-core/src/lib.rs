@@ -42,7 +42,8 @@ pub use self::{
     schedule::{Outcome, Placement, schedule},
     sym::Sym,
     view::{
-        LabelSelectorView, NodeView, PersistentVolumeView, PodView, SpreaderView, VolumeClaimView,
+        BudgetView, LabelSelectorView, NodeView, PersistentVolumeView, PodView, SpreaderView,
+        VolumeClaimView,
     },
 };
 

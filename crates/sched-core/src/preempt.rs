@@ -7,7 +7,7 @@ use crate::{
     pod::Pod,
     schedule::{Diagnosis, Nominated, Turn, check_node},
     sym::Sym,
-    view::LabelSelectorView,
+    view::BudgetView,
 };
 
 /// A PodDisruptionBudget, as far as preemption heeds it.
@@ -21,14 +21,13 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub(crate) fn new(
-        ns: &str,
-        selector: Option<&LabelSelectorView>,
-        allowed: i64,
-        gone: Vec<Box<str>>,
-    ) -> Self {
-        let selector = selector.map_or_else(Selector::default, Selector::new);
-        Self { namespace: Sym::of(ns), selector, allowed, disrupted: gone }
+    pub(crate) fn new(namespace: &str, view: &BudgetView) -> Self {
+        Self {
+            namespace: Sym::of(namespace),
+            selector: view.spec.selector.as_ref().map_or_else(Selector::default, Selector::new),
+            allowed: view.status.disruptions_allowed,
+            disrupted: view.status.disrupted_pods.keys().cloned().collect(),
+        }
     }
 
     fn covers(&self, pod: &Pod) -> bool {

@@ -24,8 +24,6 @@ pub struct MetaView {
     pub resource_version: Text,
     #[serde(deserialize_with = "nullable")]
     pub labels: TextMap,
-    #[serde(deserialize_with = "nullable")]
-    pub annotations: BTreeMap<Text, serde::de::IgnoredAny>,
     pub creation_timestamp: Option<Text>,
     pub deletion_timestamp: Option<Text>,
     #[serde(deserialize_with = "nullable")]
@@ -345,4 +343,27 @@ pub struct PersistentVolumeSpecView {
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeNodeAffinityView {
     pub required: Option<NodeSelectorView>,
+}
+
+/// A PodDisruptionBudget: its selector, how many disruptions it allows, and which Pods already count.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetView {
+    pub metadata: MetaView,
+    pub spec: BudgetSpecView,
+    pub status: BudgetStatusView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetSpecView {
+    pub selector: Option<LabelSelectorView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetStatusView {
+    pub disruptions_allowed: i64,
+    #[serde(deserialize_with = "nullable")]
+    pub disrupted_pods: BTreeMap<Text, serde::de::IgnoredAny>,
 }

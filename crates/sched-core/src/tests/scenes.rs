@@ -100,8 +100,8 @@ fn a_budget_protects_its_pods_when_there_is_another_way() {
     let labelled = json!({"metadata": {"labels": {"app": "db"}}, "spec": {"nodeName": "a"}});
     core.set_pod(pod("kept", "2", labelled), 0);
     core.set_pod(pod("gone", "2", json!({"spec": {"nodeName": "b", "priority": 2}})), 0);
-    let selector = serde_json::from_value(json!({"matchLabels": {"app": "db"}})).unwrap();
-    core.set_budget("default", "db", Some((Some(&selector), 0, vec![])));
+    let budget = json!({"spec": {"selector": {"matchLabels": {"app": "db"}}}});
+    core.set_budget("default", "db", Some(&serde_json::from_value(budget).unwrap()));
     core.set_pod(pod("vip", "2", json!({"spec": {"priority": 100}})), 0);
     let (node, victims) = refused(core.next(0)).nominated.unwrap();
     assert_eq!((&*node, &*victims[0].pod.id.name), ("b", "gone"));
