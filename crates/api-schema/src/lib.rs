@@ -43,10 +43,19 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub enum Shape {
     Struct(Struct),
-    Map { value: NodeId, atomic: bool },
-    List { item: NodeId, list: ListType },
+    Map {
+        value: NodeId,
+        atomic: bool,
+    },
+    List {
+        item: NodeId,
+        list: ListType,
+    },
     String,
-    Integer { bits: u8, unsigned: bool },
+    Integer {
+        bits: u8,
+        unsigned: bool,
+    },
     Number,
     Boolean,
     /// base64 in JSON.

@@ -59,7 +59,10 @@ pub enum Expected {
 #[derive(Clone, Debug)]
 pub enum Op {
     /// `ttl_seconds`: the key is deleted by the store that many seconds after this write.
-    Put { value: Bytes, ttl_seconds: Option<u64> },
+    Put {
+        value: Bytes,
+        ttl_seconds: Option<u64>,
+    },
     Delete,
 }
 
