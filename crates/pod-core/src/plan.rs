@@ -17,7 +17,7 @@ pub struct Inputs<'a> {
     pub now: Timestamp,
 }
 
-/// One thing to do. Steps of one plan do not depend on one another.
+/// One thing to do; a plan's steps are taken in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Stops a sandbox that is no longer ready, and what it holds.
