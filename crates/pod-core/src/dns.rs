@@ -23,7 +23,9 @@ pub fn parse(text: &str) -> Resolver {
             Some("nameserver") => resolver.servers.extend(words.next().map(|s| s.to_owned())),
             // Of several, the last counts.
             Some("search") => {
-                resolver.searches = words.map(|w| w.strip_suffix('.').filter(|w| !w.is_empty()).unwrap_or(w).to_owned()).collect();
+                resolver.searches = words
+                    .map(|w| w.strip_suffix('.').filter(|w| !w.is_empty()).unwrap_or(w).to_owned())
+                    .collect();
             }
             Some("options") => resolver.options = words.map(str::to_owned).collect(),
             _ => {}
@@ -34,7 +36,12 @@ pub fn parse(text: &str) -> Resolver {
 
 /// A Pod's resolver, from its policy, the cluster's DNS and the host's own resolver. The second value says that the
 /// Pod asked for cluster DNS and there is none.
-pub fn of_pod(pod: &Pod, host: &Resolver, cluster_dns: &[String], domain: &str) -> (Resolver, bool) {
+pub fn of_pod(
+    pod: &Pod,
+    host: &Resolver,
+    cluster_dns: &[String],
+    domain: &str,
+) -> (Resolver, bool) {
     let spec = pod.spec.as_ref();
     let policy = spec.and_then(|s| s.dns_policy.as_deref()).unwrap_or("ClusterFirst");
     let host_network = spec.and_then(|s| s.host_network) == Some(true);
@@ -69,7 +76,11 @@ fn cluster_first(pod: &Pod, host: &Resolver, cluster_dns: &[String], domain: &st
     let mut searches = Vec::new();
     if !domain.is_empty() {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-        searches.extend([format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.to_owned()]);
+        searches.extend([
+            format!("{namespace}.svc.{domain}"),
+            format!("svc.{domain}"),
+            domain.to_owned(),
+        ]);
     }
     add(&mut searches, host.searches.iter());
     Resolver { servers: cluster_dns.to_vec(), searches, options: vec!["ndots:5".to_owned()] }

@@ -47,7 +47,9 @@ pub enum EnvError {
     Missing { kind: &'static str, name: String },
     #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
     MissingKey { key: String, kind: &'static str, namespace: String, name: String },
-    #[error("the value of key {key} in Secret {name} is not text, which an environment variable must be")]
+    #[error(
+        "the value of key {key} in Secret {name} is not text, which an environment variable must be"
+    )]
     NotText { key: String, name: String },
     #[error(transparent)]
     Field(#[from] FieldError),
@@ -91,7 +93,12 @@ pub fn environment(sources: &Sources<'_>) -> Result<Vec<(String, String)>, EnvEr
             env.set(name.clone(), value.clone());
         }
     }
-    Ok(env.order.into_iter().map(|name| (env.values.remove(&name).unwrap_or_default(), name)).map(|(v, n)| (n, v)).collect())
+    Ok(env
+        .order
+        .into_iter()
+        .map(|name| (env.values.remove(&name).unwrap_or_default(), name))
+        .map(|(v, n)| (n, v))
+        .collect())
 }
 
 #[derive(Default)]
@@ -121,7 +128,12 @@ fn value_from(
         return Ok(Some(fields::field(sources.pod, &field.field_path, sources.node)?));
     }
     if let Some(field) = &from.resource_field_ref {
-        return Ok(Some(fields::resource_field(sources.pod, Some(sources.container), field, sources.node)?));
+        return Ok(Some(fields::resource_field(
+            sources.pod,
+            Some(sources.container),
+            field,
+            sources.node,
+        )?));
     }
     if let Some(key) = &from.config_map_key_ref {
         let Some(map) = config_map(sources, &key.name, key.optional)? else { return Ok(None) };
@@ -152,14 +164,22 @@ fn config_map<'a>(
     optional: Option<bool>,
 ) -> Result<Option<&'a ConfigMap>, EnvError> {
     match sources.config_maps.get(name) {
-        None if optional != Some(true) => Err(EnvError::Missing { kind: "configmap", name: name.to_owned() }),
+        None if optional != Some(true) => {
+            Err(EnvError::Missing { kind: "configmap", name: name.to_owned() })
+        }
         found => Ok(found),
     }
 }
 
-fn secret<'a>(sources: &Sources<'a>, name: &str, optional: Option<bool>) -> Result<Option<&'a Secret>, EnvError> {
+fn secret<'a>(
+    sources: &Sources<'a>,
+    name: &str,
+    optional: Option<bool>,
+) -> Result<Option<&'a Secret>, EnvError> {
     match sources.secrets.get(name) {
-        None if optional != Some(true) => Err(EnvError::Missing { kind: "secret", name: name.to_owned() }),
+        None if optional != Some(true) => {
+            Err(EnvError::Missing { kind: "secret", name: name.to_owned() })
+        }
         found => Ok(found),
     }
 }

@@ -7,7 +7,10 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use crate::{members, resources::{milli, whole}};
+use crate::{
+    members,
+    resources::{milli, whole},
+};
 
 /// What a Pod may learn of its node.
 #[derive(Clone, Debug, Default)]
@@ -47,8 +50,12 @@ pub fn field(pod: &Pod, path: &str, node: &NodeFacts<'_>) -> Result<String, Fiel
         "metadata.uid" => meta.uid.clone().unwrap_or_default(),
         "metadata.labels" => format_map(meta.labels.as_ref()),
         "metadata.annotations" => format_map(meta.annotations.as_ref()),
-        "spec.nodeName" => spec.and_then(|s| s.node_name.clone()).unwrap_or_else(|| node.name.to_owned()),
-        "spec.serviceAccountName" => spec.and_then(|s| s.service_account_name.clone()).unwrap_or_default(),
+        "spec.nodeName" => {
+            spec.and_then(|s| s.node_name.clone()).unwrap_or_else(|| node.name.to_owned())
+        }
+        "spec.serviceAccountName" => {
+            spec.and_then(|s| s.service_account_name.clone()).unwrap_or_default()
+        }
         "status.hostIP" => node.host_ips.first().cloned().unwrap_or_default(),
         "status.hostIPs" => node.host_ips.join(","),
         "status.podIP" => node.pod_ips.first().cloned().unwrap_or_default(),
@@ -89,7 +96,9 @@ pub fn resource_field(
     let limits = resources.and_then(|r| r.limits.as_ref()).and_then(|m| m.get(resource));
     let quantity = match kind {
         "limits" => limits.or_else(|| node.allocatable.get(resource)),
-        "requests" => resources.and_then(|r| r.requests.as_ref()).and_then(|m| m.get(resource)).or(limits),
+        "requests" => {
+            resources.and_then(|r| r.requests.as_ref()).and_then(|m| m.get(resource)).or(limits)
+        }
         _ => return Err(unknown()),
     };
     let divisor = selector.divisor.as_ref();

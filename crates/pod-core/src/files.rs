@@ -62,7 +62,10 @@ fn select(
                 match data.get(&item.key) {
                     Some(content) => {
                         check_path(&item.path)?;
-                        files.insert(item.path.clone(), File { content: content.to_vec(), mode: mode(item.mode) });
+                        files.insert(
+                            item.path.clone(),
+                            File { content: content.to_vec(), mode: mode(item.mode) },
+                        );
                     }
                     None if selection.optional => {}
                     None => return Err(FilesError::MissingKey { kind, key: item.key.clone() }),

@@ -40,7 +40,9 @@ pub fn file(pod: &Pod, ips: &[String], domain: &str, of_host: Option<&str>) -> S
         None => {
             let mut out = String::from("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n");
             out.push_str("::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n");
-            out.push_str("fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n");
+            out.push_str(
+                "fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n",
+            );
             let (name, tail) = names(pod, domain);
             for ip in ips {
                 let _ = match &tail {
@@ -52,8 +54,9 @@ pub fn file(pod: &Pod, ips: &[String], domain: &str, of_host: Option<&str>) -> S
         }
     };
     let aliases = pod.spec.iter().flat_map(|s| s.host_aliases.iter().flatten());
-    let lines: Vec<String> =
-        aliases.map(|a| format!("{}\t{}\n", a.ip, a.hostnames.as_deref().unwrap_or_default().join("\t"))).collect();
+    let lines: Vec<String> = aliases
+        .map(|a| format!("{}\t{}\n", a.ip, a.hostnames.as_deref().unwrap_or_default().join("\t")))
+        .collect();
     if !lines.is_empty() {
         out.push_str("\n# Entries added by HostAliases.\n");
         out.push_str(&lines.concat());

@@ -31,7 +31,9 @@ pub use phase::Phase;
 pub use plan::{Ending, Inputs, Plan, Step, Why, plan};
 pub use probe::{Health, Verdicts};
 pub use qos::{QosClass, qos_class};
-pub use spec::{Member, Role, Verdict, container_hash, is_static, members, namespaced_name, should_restart};
+pub use spec::{
+    Member, Role, Verdict, container_hash, is_static, members, namespaced_name, should_restart,
+};
 pub use status::{StatusInputs, status};
 pub use stop::{grace_period, stop_stages};
 pub use time::{Timestamp, after};

@@ -1,6 +1,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{Timestamp, time::{after, since}};
+use crate::{
+    Timestamp,
+    time::{after, since},
+};
 
 /// Restart and pull back-off, as upstream's: 10 s doubling to 5 minutes, forgotten after 10 quiet minutes.
 const FIRST: Duration = Duration::from_secs(10);
@@ -72,7 +75,10 @@ impl Memory {
     /// The reason to report for a failure: an image's turns from what happened into waiting for the next try.
     pub fn waiting_reason(&self, name: &str) -> Option<(String, String)> {
         let failure = self.failures.get(name)?;
-        if failure.kind == FailureKind::Pull && failure.pass < self.pass && failure.reason == "ErrImagePull" {
+        if failure.kind == FailureKind::Pull
+            && failure.pass < self.pass
+            && failure.reason == "ErrImagePull"
+        {
             return Some(("ImagePullBackOff".to_owned(), failure.message.clone()));
         }
         Some((failure.reason.clone(), failure.message.clone()))
@@ -87,8 +93,16 @@ impl Memory {
         self.fail(name, FailureKind::Pull, reason, message, after(now, delay));
     }
 
-    fn fail(&mut self, name: &str, kind: FailureKind, reason: &str, message: String, retry_at: Timestamp) {
-        let failure = Failure { kind, reason: reason.to_owned(), message, retry_at, pass: self.pass };
+    fn fail(
+        &mut self,
+        name: &str,
+        kind: FailureKind,
+        reason: &str,
+        message: String,
+        retry_at: Timestamp,
+    ) {
+        let failure =
+            Failure { kind, reason: reason.to_owned(), message, retry_at, pass: self.pass };
         self.failures.insert(name.to_owned(), failure);
     }
 
@@ -113,7 +127,12 @@ impl Memory {
     }
 }
 
-fn step(entries: &mut BTreeMap<String, Entry>, name: &str, event: Timestamp, now: Timestamp) -> Duration {
+fn step(
+    entries: &mut BTreeMap<String, Entry>,
+    name: &str,
+    event: Timestamp,
+    now: Timestamp,
+) -> Duration {
     let delay = match entries.get(name) {
         Some(entry) if since(entry.last, event) <= CAP * 2 => (entry.delay * 2).min(CAP),
         _ => FIRST,

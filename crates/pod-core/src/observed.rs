@@ -36,8 +36,15 @@ pub struct Container {
 pub enum Run {
     /// Made, never started: what a kubelet leaves that was killed between the two.
     Created,
-    Running { started: Timestamp },
-    Exited { started: Option<Timestamp>, finished: Timestamp, code: i32, reason: String },
+    Running {
+        started: Timestamp,
+    },
+    Exited {
+        started: Option<Timestamp>,
+        finished: Timestamp,
+        code: i32,
+        reason: String,
+    },
     Unknown,
 }
 

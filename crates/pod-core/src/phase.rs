@@ -29,10 +29,16 @@ impl Phase {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
     NeverRan,
-    Running { started: bool },
-    Ended { code: i32 },
+    Running {
+        started: bool,
+    },
+    Ended {
+        code: i32,
+    },
     /// It ended and is to run again.
-    Between { code: i32 },
+    Between {
+        code: i32,
+    },
 }
 
 fn life(status: Option<&ContainerStatus>) -> Life {
@@ -65,7 +71,9 @@ pub(crate) fn phase(pod: &Pod, init: &[ContainerStatus], apps: &[ContainerStatus
             },
             Role::Init => match find(init, name) {
                 Life::Ended { code: 0 } | Life::Between { code: 0 } => {}
-                Life::Ended { code } if should_restart(pod, &member, code) == Verdict::Failed => init_failed = true,
+                Life::Ended { code } if should_restart(pod, &member, code) == Verdict::Failed => {
+                    init_failed = true
+                }
                 _ => initialising = true,
             },
             Role::App => match find(apps, name) {

@@ -21,13 +21,29 @@ pub struct Inputs<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Stops a sandbox that is no longer ready, and what it holds.
-    StopSandbox { id: String },
-    CreateSandbox { attempt: u32 },
+    StopSandbox {
+        id: String,
+    },
+    CreateSandbox {
+        attempt: u32,
+    },
     /// Starts a container; `exited` is when its predecessor ended, if it had one that did.
-    Start { name: String, role: Role, sandbox: String, attempt: u32, exited: Option<Timestamp> },
-    Kill { id: String, name: String, why: Why },
+    Start {
+        name: String,
+        role: Role,
+        sandbox: String,
+        attempt: u32,
+        exited: Option<Timestamp>,
+    },
+    Kill {
+        id: String,
+        name: String,
+        why: Why,
+    },
     /// Removes an instance that has had successors.
-    Remove { id: String },
+    Remove {
+        id: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +184,9 @@ fn containers(inputs: &Inputs<'_>, sandbox: &Sandbox, plan: &mut Plan) {
             }
             Role::App => {}
             // Ephemeral containers wait for nothing, run once and are never restarted.
-            Role::Ephemeral if inputs.observed.newest(&member.container.name).is_none() => one.start(plan, None),
+            Role::Ephemeral if inputs.observed.newest(&member.container.name).is_none() => {
+                one.start(plan, None)
+            }
             Role::Ephemeral => {}
         }
     }
@@ -209,12 +227,18 @@ impl One<'_> {
                     Why::StartupFailed
                 } else if !health.live {
                     Why::LivenessFailed
-                } else if !current.hash.is_empty() && current.hash != container_hash(&self.member.container) {
+                } else if !current.hash.is_empty()
+                    && current.hash != container_hash(&self.member.container)
+                {
                     Why::SpecChanged
                 } else {
                     return health.started;
                 };
-                plan.steps.push(Step::Kill { id: current.id.clone(), name: current.name.clone(), why });
+                plan.steps.push(Step::Kill {
+                    id: current.id.clone(),
+                    name: current.name.clone(),
+                    why,
+                });
             }
         }
         false
@@ -240,7 +264,10 @@ impl One<'_> {
             name: name.clone(),
             role: self.member.role,
             sandbox: self.sandbox.id.clone(),
-            attempt: attempts.map(|c| c.attempt + 1).max().unwrap_or_else(|| reported_restarts(self.inputs.pod, name)),
+            attempt: attempts
+                .map(|c| c.attempt + 1)
+                .max()
+                .unwrap_or_else(|| reported_restarts(self.inputs.pod, name)),
             exited,
         });
     }
@@ -250,6 +277,7 @@ impl One<'_> {
 fn reported_restarts(pod: &Pod, name: &str) -> u32 {
     let Some(status) = &pod.status else { return 0 };
     let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
-    let known = all.filter(|s| s.name == name && s.container_id.as_ref().is_some_and(|id| !id.is_empty()));
+    let known =
+        all.filter(|s| s.name == name && s.container_id.as_ref().is_some_and(|id| !id.is_empty()));
     known.map(|s| u32::try_from(s.restart_count).unwrap_or(0) + 1).max().unwrap_or(0)
 }

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::core::v1::{Container, Probe};
 
-use crate::{Timestamp, time::{after, since}};
+use crate::{
+    Timestamp,
+    time::{after, since},
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ProbeKind {
@@ -49,7 +52,9 @@ impl Timing {
             let value = value.filter(|&v| v != 0).unwrap_or(default).max(least);
             Duration::from_secs(u64::from(value.unsigned_abs()))
         };
-        let count = |value: Option<i32>, default| value.filter(|&v| v > 0).map_or(default, i32::unsigned_abs);
+        let count = |value: Option<i32>, default| {
+            value.filter(|&v| v > 0).map_or(default, i32::unsigned_abs)
+        };
         Self {
             initial_delay: seconds(probe.initial_delay_seconds, 0, 0),
             period: seconds(probe.period_seconds, 10, 1),
@@ -92,7 +97,8 @@ impl Track {
     pub fn record(&mut self, success: bool) -> Option<bool> {
         self.run = if self.last == Some(success) { self.run.saturating_add(1) } else { 1 };
         self.last = Some(success);
-        let threshold = if success { self.timing.success_threshold } else { self.timing.failure_threshold };
+        let threshold =
+            if success { self.timing.success_threshold } else { self.timing.failure_threshold };
         if self.run < threshold || self.verdict == Some(success) {
             return None;
         }
@@ -131,10 +137,12 @@ impl Verdicts {
         let started = container.startup_probe.is_none() || said(ProbeKind::Startup) == Some(true);
         Health {
             started,
-            startup_failed: container.startup_probe.is_some() && said(ProbeKind::Startup) == Some(false),
+            startup_failed: container.startup_probe.is_some()
+                && said(ProbeKind::Startup) == Some(false),
             live: container.liveness_probe.is_none() || said(ProbeKind::Liveness) != Some(false),
             ready: started
-                && (container.readiness_probe.is_none() || said(ProbeKind::Readiness) == Some(true)),
+                && (container.readiness_probe.is_none()
+                    || said(ProbeKind::Readiness) == Some(true)),
         }
     }
 }

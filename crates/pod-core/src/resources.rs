@@ -34,7 +34,9 @@ pub struct Amounts {
 
 impl Amounts {
     pub fn of(resources: &ResourceRequirements) -> Self {
-        let get = |map: &Option<std::collections::BTreeMap<String, Quantity>>, name: &str, read: fn(&Quantity) -> i64| {
+        let get = |map: &Option<std::collections::BTreeMap<String, Quantity>>,
+                   name: &str,
+                   read: fn(&Quantity) -> i64| {
             map.as_ref().and_then(|m| m.get(name)).map_or(0, read)
         };
         let (limits, requests) = (&resources.limits, &resources.requests);
@@ -94,7 +96,9 @@ pub fn pod_amounts(pod: &Pod) -> Amounts {
         match member.role {
             Role::Sidecar => {
                 sidecars = add(sidecars, one);
-                init = Some(init.map_or(sidecars.unwrap_or(one), |most: Amounts| most.most(sidecars.unwrap_or(one))));
+                init = Some(init.map_or(sidecars.unwrap_or(one), |most: Amounts| {
+                    most.most(sidecars.unwrap_or(one))
+                }));
             }
             Role::Init => {
                 let with = sidecars.map_or(one, |s: Amounts| s.plus(one));

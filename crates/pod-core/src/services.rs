@@ -53,7 +53,10 @@ fn of_service(service: &Service, variables: &mut BTreeMap<String, String>) {
     variables.insert(format!("{prefix}_SERVICE_PORT"), first.port.to_string());
     for (place, port) in service.ports.iter().enumerate() {
         if !port.name.is_empty() {
-            variables.insert(format!("{prefix}_SERVICE_PORT_{}", upper(&port.name)), port.port.to_string());
+            variables.insert(
+                format!("{prefix}_SERVICE_PORT_{}", upper(&port.name)),
+                port.port.to_string(),
+            );
         }
         let protocol = if port.protocol.is_empty() { "TCP" } else { &port.protocol };
         let url = format!("{}://{host}:{}", protocol.to_lowercase(), port.port);

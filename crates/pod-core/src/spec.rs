@@ -25,13 +25,18 @@ pub fn members(pod: &Pod) -> Vec<Member<'_>> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let init = spec.init_containers.iter().flatten().map(|c| {
         let sidecar = c.restart_policy.as_deref() == Some("Always");
-        Member { role: if sidecar { Role::Sidecar } else { Role::Init }, container: Cow::Borrowed(c) }
+        Member {
+            role: if sidecar { Role::Sidecar } else { Role::Init },
+            container: Cow::Borrowed(c),
+        }
     });
-    let app = spec.containers.iter().map(|c| Member { role: Role::App, container: Cow::Borrowed(c) });
-    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| Member {
-        role: Role::Ephemeral,
-        container: Cow::Owned(of_ephemeral(c)),
-    });
+    let app =
+        spec.containers.iter().map(|c| Member { role: Role::App, container: Cow::Borrowed(c) });
+    let ephemeral = spec
+        .ephemeral_containers
+        .iter()
+        .flatten()
+        .map(|c| Member { role: Role::Ephemeral, container: Cow::Owned(of_ephemeral(c)) });
     init.chain(app).chain(ephemeral).collect()
 }
 
@@ -102,7 +107,9 @@ pub fn container_hash(container: &Container) -> String {
 /// Whether the Pod comes from a file on this node, not from the API.
 pub fn is_static(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
-    annotations.and_then(|a| a.get("kubernetes.io/config.source")).is_some_and(|source| source != "api")
+    annotations
+        .and_then(|a| a.get("kubernetes.io/config.source"))
+        .is_some_and(|source| source != "api")
 }
 
 /// `namespace/name`, by which logs and Events speak of a Pod.

@@ -9,8 +9,8 @@ use k8s_openapi::{
 };
 
 use crate::{
-    Container, Ending, Member, Memory, Observed, Phase, Role, Run, Timestamp, Verdict, Verdicts, members,
-    namespaced_name, phase::phase, qos_class, should_restart,
+    Container, Ending, Member, Memory, Observed, Phase, Role, Run, Timestamp, Verdict, Verdicts,
+    members, namespaced_name, phase::phase, qos_class, should_restart,
 };
 
 /// All that a status is made from.
@@ -51,11 +51,17 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
         // What still runs has to end before the end is told, so that nobody replaces the Pod too early.
         Some(ending) if ending.reason.is_some() => ending.phase,
         Some(ending) if inputs.observed.running().next().is_none() => ending.phase,
-        _ if inputs.stopping && inputs.observed.running().next().is_some() => computed.min(Phase::Running),
+        _ if inputs.stopping && inputs.observed.running().next().is_some() => {
+            computed.min(Phase::Running)
+        }
         _ => computed,
     };
     let old_phase = previous.phase.as_deref();
-    let phase = if matches!(old_phase, Some("Succeeded" | "Failed")) { old_phase.unwrap_or_default() } else { phase.as_str() };
+    let phase = if matches!(old_phase, Some("Succeeded" | "Failed")) {
+        old_phase.unwrap_or_default()
+    } else {
+        phase.as_str()
+    };
     let host_network = inputs.pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
     let has_sandbox = inputs.observed.ready_sandbox().is_some();
     let ips: Vec<String> = if host_network && has_sandbox {
@@ -65,7 +71,11 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
     };
     let old_ips = || previous.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
     // A Pod that has lost its sandbox keeps its last address while it is being stopped.
-    let ips: Vec<String> = if ips.is_empty() && (inputs.stopping || inputs.ending.is_some()) { old_ips() } else { ips };
+    let ips: Vec<String> = if ips.is_empty() && (inputs.stopping || inputs.ending.is_some()) {
+        old_ips()
+    } else {
+        ips
+    };
     let conditions = conditions(inputs, phase, &init, &apps, initialised);
     PodStatus {
         phase: Some(phase.to_owned()),
@@ -77,7 +87,10 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
         host_ips: some(inputs.host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
         pod_ip: ips.first().cloned(),
         pod_ips: some(ips.into_iter().map(|ip| PodIP { ip }).collect()),
-        qos_class: previous.qos_class.clone().or_else(|| Some(qos_class(inputs.pod).as_str().to_owned())),
+        qos_class: previous
+            .qos_class
+            .clone()
+            .or_else(|| Some(qos_class(inputs.pod).as_str().to_owned())),
         start_time: previous.start_time.clone().or(Some(Time(inputs.now))),
         reason: inputs.ending.and_then(|e| e.reason.clone()).or_else(|| previous.reason.clone()),
         message: inputs.ending.and_then(|e| e.message.clone()).or_else(|| previous.message.clone()),
@@ -111,7 +124,11 @@ fn is_initialised(inputs: &StatusInputs<'_>) -> bool {
         .any(|m| m.role == Role::App && inputs.observed.newest(&m.container.name).is_some())
 }
 
-fn container_status(inputs: &StatusInputs<'_>, member: &Member<'_>, initialised: bool) -> ContainerStatus {
+fn container_status(
+    inputs: &StatusInputs<'_>,
+    member: &Member<'_>,
+    initialised: bool,
+) -> ContainerStatus {
     let name = &member.container.name;
     let old = old_status(inputs.previous, name);
     let Some(newest) = inputs.observed.newest(name) else {
@@ -153,7 +170,11 @@ fn container_status(inputs: &StatusInputs<'_>, member: &Member<'_>, initialised:
         image: newest.image.clone(),
         image_id: newest.image_id.clone(),
         container_id: Some(id),
-        resources: member.container.resources.clone().filter(|r| r.limits.is_some() || r.requests.is_some()),
+        resources: member
+            .container
+            .resources
+            .clone()
+            .filter(|r| r.limits.is_some() || r.requests.is_some()),
         allocated_resources: member.container.resources.as_ref().and_then(|r| r.requests.clone()),
         volume_mounts: mounts(member),
         ..ContainerStatus::default()
@@ -188,11 +209,13 @@ fn without_instance(
         let state = old.state.clone().unwrap_or_default();
         (status.ready, status.started) = (member.role == Role::Init && old.ready, Some(false));
         if let Some(running) = state.running {
-            status.state = Some(ContainerState { terminated: Some(lost(old, running)), ..Default::default() });
+            status.state =
+                Some(ContainerState { terminated: Some(lost(old, running)), ..Default::default() });
         }
-        let for_good = status.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| {
-            should_restart(inputs.pod, member, t.exit_code) != Verdict::Restart
-        });
+        let for_good =
+            status.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| {
+                should_restart(inputs.pod, member, t.exit_code) != Verdict::Restart
+            });
         if !(inputs.stopping || inputs.ending.is_some() || for_good) {
             if status.state.as_ref().is_some_and(|s| s.terminated.is_some()) {
                 status.last_state = status.state.take();
@@ -229,7 +252,11 @@ fn lost(old: &ContainerStatus, running: ContainerStateRunning) -> ContainerState
 }
 
 fn old_status<'a>(previous: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
-    let lists = [&previous.container_statuses, &previous.init_container_statuses, &previous.ephemeral_container_statuses];
+    let lists = [
+        &previous.container_statuses,
+        &previous.init_container_statuses,
+        &previous.ephemeral_container_statuses,
+    ];
     lists.into_iter().flatten().flatten().find(|s| s.name == name)
 }
 
@@ -279,7 +306,8 @@ fn waiting_to_restart(
     inputs.memory.restart_wait(name, finished, inputs.now)?;
     let uid = inputs.pod.metadata.uid.as_deref().unwrap_or_default();
     let pod = namespaced_name(inputs.pod).replacen('/', "_", 1);
-    let pod = pod.split_once('_').map_or(pod.clone(), |(namespace, name)| format!("{name}_{namespace}"));
+    let pod =
+        pod.split_once('_').map_or(pod.clone(), |(namespace, name)| format!("{name}_{namespace}"));
     Some(ContainerStateWaiting {
         reason: Some("CrashLoopBackOff".to_owned()),
         message: Some(format!(
@@ -294,7 +322,11 @@ fn go_duration(seconds: u64) -> String {
     if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
 }
 
-fn waiting(inputs: &StatusInputs<'_>, member: &Member<'_>, initialised: bool) -> ContainerStateWaiting {
+fn waiting(
+    inputs: &StatusInputs<'_>,
+    member: &Member<'_>,
+    initialised: bool,
+) -> ContainerStateWaiting {
     if let Some((reason, message)) = inputs.memory.waiting_reason(&member.container.name) {
         let message = if reason == "ImagePullBackOff" {
             let image = member.container.image.as_deref().unwrap_or_default();
@@ -304,8 +336,16 @@ fn waiting(inputs: &StatusInputs<'_>, member: &Member<'_>, initialised: bool) ->
         };
         return ContainerStateWaiting { reason: Some(reason), message: Some(message) };
     }
-    let has_init = inputs.pod.spec.as_ref().is_some_and(|s| s.init_containers.iter().flatten().next().is_some());
-    let reason = if has_init && !(initialised && member.role == Role::App) { "PodInitializing" } else { "ContainerCreating" };
+    let has_init = inputs
+        .pod
+        .spec
+        .as_ref()
+        .is_some_and(|s| s.init_containers.iter().flatten().next().is_some());
+    let reason = if has_init && !(initialised && member.role == Role::App) {
+        "PodInitializing"
+    } else {
+        "ContainerCreating"
+    };
     ContainerStateWaiting { reason: Some(reason.to_owned()), message: None }
 }
 
@@ -319,19 +359,31 @@ fn conditions(
 ) -> Vec<PodCondition> {
     let over = matches!(phase, "Succeeded" | "Failed");
     let sandbox = inputs.observed.ready_sandbox().is_some();
-    let not_ready: Vec<&str> =
-        members(inputs.pod).iter().filter(|m| matches!(m.role, Role::App | Role::Sidecar)).filter_map(|m| {
+    let not_ready: Vec<&str> = members(inputs.pod)
+        .iter()
+        .filter(|m| matches!(m.role, Role::App | Role::Sidecar))
+        .filter_map(|m| {
             let all = apps.iter().chain(init);
-            all.into_iter().find(|s| s.name == m.container.name && !s.ready).map(|s| s.name.as_str())
-        }).collect();
-    let incomplete: Vec<&str> = init.iter().filter(|s| !(s.ready || s.started == Some(true))).map(|s| s.name.as_str()).collect();
+            all.into_iter()
+                .find(|s| s.name == m.container.name && !s.ready)
+                .map(|s| s.name.as_str())
+        })
+        .collect();
+    let incomplete: Vec<&str> = init
+        .iter()
+        .filter(|s| !(s.ready || s.started == Some(true)))
+        .map(|s| s.name.as_str())
+        .collect();
     let containers_ready = if over {
         let reason = if phase == "Succeeded" { "PodCompleted" } else { "PodFailed" };
         Said::no(reason, None)
     } else if not_ready.is_empty() {
         Said::yes()
     } else {
-        Said::no("ContainersNotReady", Some(format!("containers with unready status: [{}]", not_ready.join(" "))))
+        Said::no(
+            "ContainersNotReady",
+            Some(format!("containers with unready status: [{}]", not_ready.join(" "))),
+        )
     };
     let gates = readiness_gates(inputs);
     let ready = match (&containers_ready.status, gates) {
@@ -343,7 +395,10 @@ fn conditions(
     } else if initialised {
         Said::yes()
     } else {
-        Said::no("ContainersNotInitialized", Some(format!("containers with incomplete status: [{}]", incomplete.join(" "))))
+        Said::no(
+            "ContainersNotInitialized",
+            Some(format!("containers with incomplete status: [{}]", incomplete.join(" "))),
+        )
     };
     let own = [
         ("PodReadyToStartContainers", Said { status: sandbox, reason: None, message: None }),
@@ -354,7 +409,10 @@ fn conditions(
     ];
     let old: BTreeMap<&str, &PodCondition> =
         inputs.previous.conditions.iter().flatten().map(|c| (c.type_.as_str(), c)).collect();
-    let mut all: Vec<PodCondition> = own.iter().map(|(kind, said)| said.condition(kind, old.get(kind).copied(), inputs)).collect();
+    let mut all: Vec<PodCondition> = own
+        .iter()
+        .map(|(kind, said)| said.condition(kind, old.get(kind).copied(), inputs))
+        .collect();
     let others = inputs.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
     all.extend(others.filter(|c| own.iter().all(|(kind, _)| *kind != c.type_)).cloned());
     all
@@ -369,10 +427,13 @@ fn readiness_gates(inputs: &StatusInputs<'_>) -> Option<String> {
         .filter_map(|gate| {
             let kind = &gate.condition_type;
             match conditions.into_iter().flatten().find(|c| c.type_ == *kind) {
-                None => Some(format!("corresponding condition of pod readiness gate \"{kind}\" does not exist.")),
-                Some(c) if c.status != "True" => {
-                    Some(format!("the status of pod readiness gate \"{kind}\" is not \"True\", but {}", c.status))
-                }
+                None => Some(format!(
+                    "corresponding condition of pod readiness gate \"{kind}\" does not exist."
+                )),
+                Some(c) if c.status != "True" => Some(format!(
+                    "the status of pod readiness gate \"{kind}\" is not \"True\", but {}",
+                    c.status
+                )),
                 Some(_) => None,
             }
         })
@@ -396,7 +457,12 @@ impl Said {
         Self { status: false, reason: Some(reason), message }
     }
 
-    fn condition(&self, kind: &str, old: Option<&PodCondition>, inputs: &StatusInputs<'_>) -> PodCondition {
+    fn condition(
+        &self,
+        kind: &str,
+        old: Option<&PodCondition>,
+        inputs: &StatusInputs<'_>,
+    ) -> PodCondition {
         let status = if self.status { "True" } else { "False" };
         let since = old.filter(|o| o.status == status).and_then(|o| o.last_transition_time.clone());
         PodCondition {

@@ -6,7 +6,8 @@ use crate::{Container, Observed, Role, members};
 
 /// How long a Pod's containers have to end: the deletion's grace, or else the spec's.
 pub fn grace_period(pod: &Pod) -> Duration {
-    let deletion = pod.metadata.deletion_timestamp.as_ref().and(pod.metadata.deletion_grace_period_seconds);
+    let deletion =
+        pod.metadata.deletion_timestamp.as_ref().and(pod.metadata.deletion_grace_period_seconds);
     let spec = pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
     Duration::from_secs(deletion.or(spec).unwrap_or(30).max(0).unsigned_abs())
 }
