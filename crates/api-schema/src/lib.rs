@@ -16,14 +16,17 @@ use serde_json::Value;
 mod builtin;
 mod crd;
 mod decode;
+mod fill;
 mod formats;
 mod goregex;
+mod gowords;
 mod resources;
 mod scalar;
 mod structural;
 mod validate;
 
-pub use decode::{DecodeError, Decoded, Fill, apply_defaults, decode, decode_value, prune};
+pub use decode::{DecodeError, Decoded, decode, decode_value, prune};
+pub use fill::{Fill, apply_defaults};
 pub use resources::{ApiResource, Subresource, resource, resources};
 pub use validate::validate;
 
