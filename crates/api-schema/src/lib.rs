@@ -20,6 +20,7 @@ mod fill;
 mod formats;
 mod goregex;
 mod gowords;
+pub mod openapi;
 mod resources;
 mod scalar;
 mod structural;
