@@ -5,12 +5,15 @@
 //! and messages are kubeadm's, as its users and their scripts know them.
 
 pub mod certs;
+pub mod config;
 pub mod constants;
+pub mod discovery;
 pub mod endpoint;
 mod error;
 pub mod kubeconfigs;
 mod layout;
 pub mod net;
+pub mod tokens;
 
 pub use error::Error;
 pub use layout::Layout;
