@@ -10,8 +10,11 @@ pub mod constants;
 pub mod discovery;
 pub mod endpoint;
 mod error;
+pub mod images;
 pub mod kubeconfigs;
+pub mod kubelet;
 mod layout;
+pub mod manifests;
 pub mod net;
 pub mod tokens;
 
