@@ -1,0 +1,271 @@
+//! Field errors: what is wrong with an object, where, in upstream's words.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::go_quote;
+
+/// Where in an object a field is, as in `spec.containers[0].env[HOME]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Path(String);
+
+impl Path {
+    /// The path of a field of the object itself; `""` is the object.
+    pub fn new(root: &str) -> Self {
+        Self(root.to_owned())
+    }
+
+    #[must_use]
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
+    }
+
+    #[must_use]
+    pub fn index(&self, index: usize) -> Self {
+        Self(format!("{}[{index}]", self.0))
+    }
+
+    #[must_use]
+    pub fn key(&self, key: &str) -> Self {
+        Self(format!("{}[{key}]", self.0))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Upstream prints a nil path so.
+        f.write_str(if self.0.is_empty() { "<nil>" } else { &self.0 })
+    }
+}
+
+impl From<&str> for Path {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorType {
+    NotFound,
+    Required,
+    Duplicate,
+    Invalid,
+    NotSupported,
+    Forbidden,
+    TooLong,
+    TooMany,
+    Internal,
+    TypeInvalid,
+}
+
+impl ErrorType {
+    /// The words that begin a message.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::NotFound => "Not found",
+            Self::Required => "Required value",
+            Self::Duplicate => "Duplicate value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::Internal => "Internal error",
+        }
+    }
+
+    /// The `reason` of a cause in a Status.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NotFound => "FieldValueNotFound",
+            Self::Required => "FieldValueRequired",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Invalid => "FieldValueInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::Internal => "InternalError",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+        }
+    }
+}
+
+/// One thing wrong with one field. `value` is what was found there; `None` where the message does not show it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldError {
+    pub kind: ErrorType,
+    pub field: Path,
+    pub value: Option<Value>,
+    pub detail: String,
+}
+
+pub type ErrorList = Vec<FieldError>;
+
+impl FieldError {
+    fn new(kind: ErrorType, field: &Path, value: Option<Value>, detail: impl Into<String>) -> Self {
+        Self { kind, field: field.clone(), value, detail: detail.into() }
+    }
+
+    pub fn required(field: &Path, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Required, field, None, detail)
+    }
+
+    pub fn invalid(field: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Invalid, field, Some(value.into()), detail)
+    }
+
+    pub fn type_invalid(field: &Path, value: impl Into<Value>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::TypeInvalid, field, Some(value.into()), detail)
+    }
+
+    pub fn not_supported<S: AsRef<str>>(
+        field: &Path,
+        value: impl Into<Value>,
+        supported: &[S],
+    ) -> Self {
+        let list = supported.iter().map(|s| go_quote(s.as_ref())).collect::<Vec<_>>().join(", ");
+        let detail =
+            if list.is_empty() { String::new() } else { format!("supported values: {list}") };
+        Self::new(ErrorType::NotSupported, field, Some(value.into()), detail)
+    }
+
+    pub fn forbidden(field: &Path, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::Forbidden, field, None, detail)
+    }
+
+    pub fn duplicate(field: &Path, value: impl Into<Value>) -> Self {
+        Self::new(ErrorType::Duplicate, field, Some(value.into()), "")
+    }
+
+    pub fn not_found(field: &Path, value: impl Into<Value>) -> Self {
+        Self::new(ErrorType::NotFound, field, Some(value.into()), "")
+    }
+
+    pub fn too_long(field: &Path, max_bytes: usize) -> Self {
+        Self::new(
+            ErrorType::TooLong,
+            field,
+            None,
+            format!("may not be more than {max_bytes} bytes"),
+        )
+    }
+
+    pub fn too_many(field: &Path, actual: usize, max: usize) -> Self {
+        let items = if max == 1 { "item" } else { "items" };
+        Self::new(
+            ErrorType::TooMany,
+            field,
+            Some(actual.into()),
+            format!("must have at most {max} {items}"),
+        )
+    }
+
+    pub fn internal(field: &Path, cause: impl fmt::Display) -> Self {
+        Self::new(ErrorType::Internal, field, None, cause.to_string())
+    }
+
+    /// The message without the field: what `details.causes[].message` holds.
+    pub fn body(&self) -> String {
+        let mut out = self.kind.words().to_owned();
+        if let Some(value) = &self.value {
+            out.push_str(": ");
+            match value {
+                Value::String(text) => out.push_str(&go_quote(text)),
+                other => out.push_str(&other.to_string()),
+            }
+        }
+        if !self.detail.is_empty() {
+            out.push_str(": ");
+            out.push_str(&self.detail);
+        }
+        out
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.body())
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+/// Joins errors as upstream's aggregate does: one stands alone, several stand in brackets, repeats are dropped.
+pub fn aggregate<'a>(errors: impl IntoIterator<Item = &'a FieldError>) -> String {
+    let mut seen: Vec<String> = Vec::new();
+    for message in errors.into_iter().map(ToString::to_string) {
+        if !seen.contains(&message) {
+            seen.push(message);
+        }
+    }
+    match seen.len() {
+        1 => seen.swap_remove(0),
+        _ => format!("[{}]", seen.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn speaks_as_upstream() {
+        let containers = Path::new("spec").child("containers");
+        let first = containers.index(0);
+        let cases = [
+            (FieldError::required(&containers, ""), "spec.containers: Required value"),
+            (
+                FieldError::invalid(&first.child("name"), "A b", "bad"),
+                "spec.containers[0].name: Invalid value: \"A b\": bad",
+            ),
+            (
+                FieldError::invalid(&first.child("port"), json!({"b": 1, "a": [2]}), ""),
+                "spec.containers[0].port: Invalid value: {\"a\":[2],\"b\":1}",
+            ),
+            (
+                FieldError::not_supported(
+                    &first.child("imagePullPolicy"),
+                    "No",
+                    &["Always", "Never"],
+                ),
+                "spec.containers[0].imagePullPolicy: Unsupported value: \"No\": supported values: \"Always\", \"Never\"",
+            ),
+            (FieldError::forbidden(&first, "no"), "spec.containers[0]: Forbidden: no"),
+            (
+                FieldError::duplicate(&first.child("env").key("X"), "X"),
+                "spec.containers[0].env[X]: Duplicate value: \"X\"",
+            ),
+            (
+                FieldError::too_long(&Path::new("metadata.name"), 253),
+                "metadata.name: Too long: may not be more than 253 bytes",
+            ),
+            (
+                FieldError::too_many(&containers, 3, 1),
+                "spec.containers: Too many: 3: must have at most 1 item",
+            ),
+            (
+                FieldError::invalid(&containers, Value::Null, ""),
+                "spec.containers: Invalid value: null",
+            ),
+        ];
+        for (error, want) in cases {
+            assert_eq!(error.to_string(), want);
+        }
+    }
+
+    #[test]
+    fn aggregates_without_repeats() {
+        let a = FieldError::required(&Path::new("a"), "");
+        let b = FieldError::required(&Path::new("b"), "");
+        assert_eq!(aggregate([&a, &a]), "a: Required value");
+        assert_eq!(aggregate([&a, &b, &a]), "[a: Required value, b: Required value]");
+    }
+}

@@ -1,0 +1,152 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Operator, Requirement, Selector, SelectorError, field::ErrorList, field::FieldError,
+    field::Path, go_quote, validation,
+};
+
+/// The selector that objects hold: pairs that must be equal, and set-based requirements; all of them must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelSelector {
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "null_default"
+    )]
+    pub match_labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
+    pub match_expressions: Vec<LabelSelectorRequirement>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LabelSelectorRequirement {
+    pub key: String,
+    #[serde(default)]
+    pub operator: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_default")]
+    pub values: Vec<String>,
+}
+
+/// Go's clients write `null` for what they leave empty.
+fn null_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(
+    d: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(d)?.unwrap_or_default())
+}
+
+impl LabelSelector {
+    pub fn is_empty(&self) -> bool {
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
+    }
+
+    /// The selector of an optional field: absent selects nothing, empty selects everything.
+    pub fn selector_of(selector: Option<&Self>) -> Result<Selector, SelectorError> {
+        selector.map_or(Ok(Selector::nothing()), Self::to_selector)
+    }
+
+    pub fn to_selector(&self) -> Result<Selector, SelectorError> {
+        let mut requirements =
+            Vec::with_capacity(self.match_labels.len() + self.match_expressions.len());
+        for (key, value) in &self.match_labels {
+            requirements.push(Requirement::new(key, Operator::Equals, vec![value.clone()])?);
+        }
+        for expression in &self.match_expressions {
+            let operator = match expression.operator.as_str() {
+                "In" => Operator::In,
+                "NotIn" => Operator::NotIn,
+                "Exists" => Operator::Exists,
+                "DoesNotExist" => Operator::DoesNotExist,
+                other => {
+                    return Err(SelectorError(format!(
+                        "{} is not a valid label selector operator",
+                        go_quote(other)
+                    )));
+                }
+            };
+            requirements.push(Requirement::new(
+                &expression.key,
+                operator,
+                expression.values.clone(),
+            )?);
+        }
+        Ok(Selector::new(requirements))
+    }
+
+    /// What validation says about the field that holds this selector.
+    pub fn validate(&self, path: &Path) -> ErrorList {
+        let mut errors = validation::labels(&self.match_labels, &path.child("matchLabels"));
+        for (i, expression) in self.match_expressions.iter().enumerate() {
+            let at = path.child("matchExpressions").index(i);
+            match (expression.operator.as_str(), expression.values.is_empty()) {
+                ("In" | "NotIn", true) => errors.push(FieldError::required(
+                    &at.child("values"),
+                    "must be specified when `operator` is 'In' or 'NotIn'",
+                )),
+                ("Exists" | "DoesNotExist", false) => errors.push(FieldError::forbidden(
+                    &at.child("values"),
+                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                )),
+                ("In" | "NotIn" | "Exists" | "DoesNotExist", _) => {}
+                (other, _) => {
+                    errors.push(FieldError::invalid(
+                        &at.child("operator"),
+                        other,
+                        "not a valid selector operator",
+                    ));
+                }
+            }
+            errors.extend(validation::label_key(&expression.key, &at.child("key")));
+            for (v, value) in expression.values.iter().enumerate() {
+                let at = at.child("values").index(v);
+                errors.extend(
+                    validation::label_value(value)
+                        .into_iter()
+                        .map(|m| FieldError::invalid(&at, value.as_str(), m)),
+                );
+            }
+        }
+        errors
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn becomes_a_selector() {
+        let selector: LabelSelector = serde_json::from_value(json!({
+            "matchLabels": {"b": "2", "a": "1"},
+            "matchExpressions": [
+                {"key": "c", "operator": "In", "values": ["y", "x"]},
+                {"key": "d", "operator": "DoesNotExist", "values": null}
+            ]
+        }))
+        .unwrap();
+        assert_eq!(selector.to_selector().unwrap().to_string(), "a=1,b=2,c in (x,y),!d");
+        assert!(LabelSelector::selector_of(None).unwrap().matches_none());
+        assert!(LabelSelector::default().to_selector().unwrap().is_everything());
+        assert_eq!(selector.validate(&Path::new("spec.selector")), vec![]);
+    }
+
+    #[test]
+    fn refuses_unknown_operators() {
+        let expression =
+            LabelSelectorRequirement { key: "a".into(), operator: "Has".into(), values: vec![] };
+        let selector =
+            LabelSelector { match_expressions: vec![expression], ..LabelSelector::default() };
+        assert_eq!(
+            selector.to_selector().unwrap_err().to_string(),
+            "\"Has\" is not a valid label selector operator"
+        );
+        assert_eq!(
+            selector.validate(&Path::new("s"))[0].to_string(),
+            "s.matchExpressions[0].operator: Invalid value: \"Has\": not a valid selector operator"
+        );
+    }
+}

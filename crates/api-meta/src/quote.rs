@@ -1,0 +1,26 @@
+use std::fmt::Write;
+
+/// Quotes a string as Go's `%q` does: upstream's messages hold names quoted so.
+pub fn go_quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            // Writing to a String cannot fail.
+            c if c.is_ascii_control() => drop(write!(out, "\\x{:02x}", u32::from(c))),
+            c if c.is_control() => drop(write!(out, "\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

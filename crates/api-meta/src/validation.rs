@@ -1,0 +1,350 @@
+//! Names, label keys and values, and the words that upstream uses about bad ones.
+//!
+//! Each check returns messages; none means valid.
+
+use std::collections::BTreeMap;
+
+use crate::{FieldError, Path, field::ErrorList};
+
+pub const DNS1123_LABEL_MAX: usize = 63;
+pub const DNS1123_SUBDOMAIN_MAX: usize = 253;
+pub const QUALIFIED_NAME_MAX: usize = 63;
+pub const LABEL_VALUE_MAX: usize = 63;
+/// All annotations of an object together.
+pub const ANNOTATIONS_MAX_BYTES: usize = 256 * 1024;
+
+const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
+const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
+const DNS1035_RULE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
+const QUALIFIED_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+const WILDCARD_RULE: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character";
+const C_IDENTIFIER_RULE: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_'";
+const CONFIG_KEY_RULE: &str =
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
+const HEADER_RULE: &str = "a valid HTTP header must consist of alphanumeric characters or '-'";
+
+const LABEL_REGEX: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const SUBDOMAIN_REGEX: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+const DNS1035_REGEX: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
+const QUALIFIED_REGEX: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const VALUE_REGEX: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
+
+/// Says that text does not match, with examples, in upstream's (odd) punctuation.
+fn mismatch(rule: &str, regex: &str, examples: &[&str]) -> String {
+    if examples.is_empty() {
+        return format!("{rule} (regex used for validation is '{regex}')");
+    }
+    let list: Vec<String> = examples.iter().map(|e| format!("'{e}', ")).collect();
+    format!("{rule} (e.g. {}regex used for validation is '{regex}')", list.join(" or "))
+}
+
+fn too_long(max: usize) -> String {
+    format!("must be no more than {max} bytes")
+}
+
+/// Whether all bytes belong to `inner` and the first and last to `edge` too.
+fn framed(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
+    let bytes = text.as_bytes();
+    match (bytes.first(), bytes.last()) {
+        (Some(first), Some(last)) => edge(*first) && edge(*last) && bytes.iter().all(|b| inner(*b)),
+        _ => false,
+    }
+}
+
+fn lower_alnum(b: u8) -> bool {
+    b.is_ascii_lowercase() || b.is_ascii_digit()
+}
+
+fn alnum(b: u8) -> bool {
+    b.is_ascii_alphanumeric()
+}
+
+fn label_shaped(text: &str) -> bool {
+    framed(text, lower_alnum, |b| lower_alnum(b) || b == b'-')
+}
+
+fn subdomain_shaped(text: &str) -> bool {
+    text.split('.').all(label_shaped)
+}
+
+fn name_shaped(text: &str) -> bool {
+    framed(text, alnum, |b| alnum(b) || matches!(b, b'-' | b'_' | b'.'))
+}
+
+fn check(text: &str, max: usize, shaped: bool, message: impl FnOnce() -> String) -> Vec<String> {
+    let mut errors = Vec::new();
+    if text.len() > max {
+        errors.push(too_long(max));
+    }
+    if !shaped {
+        errors.push(message());
+    }
+    errors
+}
+
+pub fn dns1123_label(text: &str) -> Vec<String> {
+    check(text, DNS1123_LABEL_MAX, label_shaped(text), || {
+        if subdomain_shaped(text) {
+            "must not contain dots".into()
+        } else {
+            mismatch(LABEL_RULE, LABEL_REGEX, &["my-name", "123-abc"])
+        }
+    })
+}
+
+pub fn dns1123_subdomain(text: &str) -> Vec<String> {
+    check(text, DNS1123_SUBDOMAIN_MAX, subdomain_shaped(text), || {
+        mismatch(SUBDOMAIN_RULE, SUBDOMAIN_REGEX, &["example.com"])
+    })
+}
+
+pub fn dns1035_label(text: &str) -> Vec<String> {
+    let shaped = label_shaped(text) && text.as_bytes()[0].is_ascii_lowercase();
+    check(text, DNS1123_LABEL_MAX, shaped, || {
+        mismatch(DNS1035_RULE, DNS1035_REGEX, &["my-name", "abc-123"])
+    })
+}
+
+pub fn wildcard_dns1123_subdomain(text: &str) -> Vec<String> {
+    let shaped = text.strip_prefix("*.").is_some_and(subdomain_shaped);
+    check(text, DNS1123_SUBDOMAIN_MAX, shaped, || {
+        mismatch(WILDCARD_RULE, &format!(r"\*\.{SUBDOMAIN_REGEX}"), &["*.example.com"])
+    })
+}
+
+/// A label key, a taint key, an annotation key (lower-cased): `[prefix/]name`.
+pub fn qualified_name(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    let name = match text.split_once('/') {
+        None => text,
+        Some((_, rest)) if rest.contains('/') => {
+            let rule = format!("a qualified name {QUALIFIED_RULE}");
+            let message = mismatch(&rule, QUALIFIED_REGEX, &["MyName", "my.name", "123-abc"]);
+            return vec![format!(
+                "{message} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+        Some(("", name)) => {
+            errors.push("prefix part must be non-empty".into());
+            name
+        }
+        Some((prefix, name)) => {
+            errors
+                .extend(dns1123_subdomain(prefix).into_iter().map(|m| format!("prefix part {m}")));
+            name
+        }
+    };
+    if name.is_empty() {
+        errors.push("name part must be non-empty".into());
+    } else if name.len() > QUALIFIED_NAME_MAX {
+        errors.push(format!("name part {}", too_long(QUALIFIED_NAME_MAX)));
+    }
+    if !name_shaped(name) {
+        let message = mismatch(QUALIFIED_RULE, QUALIFIED_REGEX, &["MyName", "my.name", "123-abc"]);
+        errors.push(format!("name part {message}"));
+    }
+    errors
+}
+
+pub fn label_value(text: &str) -> Vec<String> {
+    check(text, LABEL_VALUE_MAX, text.is_empty() || name_shaped(text), || {
+        mismatch(VALUE_RULE, VALUE_REGEX, &["MyValue", "my_value", "12345"])
+    })
+}
+
+pub fn c_identifier(text: &str) -> Vec<String> {
+    let word = |b: u8| alnum(b) || b == b'_';
+    let shaped = text.bytes().all(word)
+        && text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    if shaped {
+        return Vec::new();
+    }
+    vec![mismatch(C_IDENTIFIER_RULE, "[A-Za-z_][A-Za-z0-9_]*", &["my_name", "MY_NAME", "MyName"])]
+}
+
+/// Any name of printable ASCII without `=`: what a container may be given since v1.34.
+pub fn env_var_name(text: &str) -> Vec<String> {
+    if text.is_empty() {
+        return vec!["a valid environment variable name must not be empty".into()];
+    }
+    if text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=') {
+        return Vec::new();
+    }
+    vec![mismatch(
+        "a valid environment variable name must consist only of printable ASCII characters other than '='",
+        "[ -<>-~]+",
+        &["my.env-name", "MY_ENV.NAME", "MyEnvName1"],
+    )]
+}
+
+pub fn config_map_key(text: &str) -> Vec<String> {
+    let shaped =
+        !text.is_empty() && text.bytes().all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
+    let mut errors = check(text, DNS1123_SUBDOMAIN_MAX, shaped, || {
+        mismatch(CONFIG_KEY_RULE, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"])
+    });
+    match text {
+        "." => errors.push("must not be '.'".into()),
+        ".." => errors.push("must not be '..'".into()),
+        text if text.starts_with("..") => errors.push("must not start with '..'".into()),
+        _ => {}
+    }
+    errors
+}
+
+pub fn http_header_name(text: &str) -> Vec<String> {
+    if !text.is_empty() && text.bytes().all(|b| alnum(b) || b == b'-') {
+        return Vec::new();
+    }
+    vec![mismatch(HEADER_RULE, "[-A-Za-z0-9]+", &["X-Header-Name"])]
+}
+
+pub fn port_number(port: i64) -> Vec<String> {
+    if (1..=65535).contains(&port) {
+        Vec::new()
+    } else {
+        vec!["must be between 1 and 65535, inclusive".into()]
+    }
+}
+
+/// A port's name, as an IANA service name.
+pub fn port_name(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if text.len() > 15 {
+        errors.push(too_long(15));
+    }
+    if text.is_empty() || !text.bytes().all(|b| lower_alnum(b) || b == b'-') {
+        errors
+            .push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
+    }
+    if !text.bytes().any(|b| b.is_ascii_lowercase()) {
+        errors.push("must contain at least one letter (a-z)".into());
+    }
+    if text.contains("--") {
+        errors.push("must not contain consecutive hyphens".into());
+    }
+    if text.starts_with('-') || text.ends_with('-') {
+        errors.push("must not begin or end with a hyphen".into());
+    }
+    errors
+}
+
+/// A name that stands alone in a URL's path: the loosest rule for object names.
+pub fn path_segment_name(text: &str) -> Vec<String> {
+    match text {
+        "." => return vec!["may not be '.'".into()],
+        ".." => return vec!["may not be '..'".into()],
+        _ => {}
+    }
+    ['/', '%']
+        .iter()
+        .filter(|c| text.contains(**c))
+        .map(|c| format!("may not contain '{c}'"))
+        .collect()
+}
+
+pub fn labels(labels: &BTreeMap<String, String>, path: &Path) -> ErrorList {
+    let mut errors = ErrorList::new();
+    for (key, value) in labels {
+        errors.extend(label_key(key, path));
+        errors.extend(
+            label_value(value).into_iter().map(|m| FieldError::invalid(path, value.as_str(), m)),
+        );
+    }
+    errors
+}
+
+pub fn label_key(key: &str, path: &Path) -> ErrorList {
+    qualified_name(key).into_iter().map(|m| FieldError::invalid(path, key, m)).collect()
+}
+
+pub fn annotations(annotations: &BTreeMap<String, String>, path: &Path) -> ErrorList {
+    let mut errors = ErrorList::new();
+    for key in annotations.keys() {
+        errors.extend(
+            qualified_name(&key.to_lowercase())
+                .into_iter()
+                .map(|m| FieldError::invalid(path, key.as_str(), m)),
+        );
+    }
+    if annotations.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() > ANNOTATIONS_MAX_BYTES {
+        errors.push(FieldError::too_long(path, ANNOTATIONS_MAX_BYTES));
+    }
+    errors
+}
+
+/// The name with a trailing dash of a `generateName` made valid, since characters follow it.
+pub fn mask_trailing_dash(name: &str) -> String {
+    match name.strip_suffix('-') {
+        Some(stem) if name.len() > 1 => format!("{stem}a"),
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn judges_names() {
+        type Check = fn(&str) -> Vec<String>;
+        let long = "a".repeat(64);
+        let cases: &[(&str, Check, &[&str], &[&str])] = &[
+            (
+                "label",
+                dns1123_label,
+                &["a", "0", "a-b"],
+                &["", "-a", "a-", "A", "a.b", "a_b", &long],
+            ),
+            (
+                "subdomain",
+                dns1123_subdomain,
+                &["a", "a.b-c.d", "0.1", &long],
+                &["", ".", "a..b", "a.", ".a", "a/b", "A.b"],
+            ),
+            ("dns1035", dns1035_label, &["a", "a0"], &["", "0a", "a-", "A"]),
+            (
+                "qualified",
+                qualified_name,
+                &["a", "A.b_c-D", "x.y/Z", "1"],
+                &["", "a/", "/a", "a/b/c", "X.y/z", "a b", "-a", &long],
+            ),
+            ("value", label_value, &["", "a", "A_b.c-d"], &["-", "a b", "a/b", &long]),
+            (
+                "port name",
+                port_name,
+                &["http", "a-1"],
+                &["", "80", "a--b", "-a", "abcdefghijklmnop", "A"],
+            ),
+            ("env", env_var_name, &["A", "a.b-c", "1x y"], &["", "a=b", "ä"]),
+            ("key", config_map_key, &["a", ".b", "a..b"], &["", ".", "..", "..a", "a b"]),
+            ("segment", path_segment_name, &["system:node", "a b"], &[".", "..", "a/b", "a%b"]),
+            ("wildcard", wildcard_dns1123_subdomain, &["*.a.b"], &["*.", "a.b", "*a"]),
+        ];
+        for (rule, check, good, bad) in cases {
+            for name in *good {
+                assert_eq!(check(name), Vec::<String>::new(), "{rule}: {name:?}");
+            }
+            for name in *bad {
+                assert!(!check(name).is_empty(), "{rule}: {name:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_upstreams() {
+        assert_eq!(
+            dns1123_label("A"),
+            [
+                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+            ]
+        );
+        assert_eq!(
+            qualified_name("a b"),
+            [
+                "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+            ]
+        );
+    }
+}
