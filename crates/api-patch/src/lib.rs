@@ -6,12 +6,21 @@
 //! - The time written into `managedFields` comes in as an argument.
 //! - A write that changes nothing changes no `managedFields` entry, its time included.
 
+mod apply;
 mod error;
+mod fieldset;
 mod json;
+mod last_applied;
+mod managed;
 mod strategic;
 #[cfg(test)]
 mod testing;
+mod typed;
+mod update;
 
+pub use apply::{ApplyError, Conflict, Conflicts, apply};
 pub use error::PatchError;
+pub use fieldset::{FieldSet, FieldSetError};
 pub use json::{MAX_JSON_PATCH_OPERATIONS, json_patch, merge_patch};
 pub use strategic::strategic;
+pub use update::{Context, update};

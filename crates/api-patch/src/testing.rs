@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_schema::{Field, ListType, Node, NodeId, Patch, Schema, Shape, Struct};
+use api_schema::{Field, ListType, Node, NodeId, Patch, Presence, Schema, Shape, Struct};
 use serde_json::{Value, json};
 
 /// Builds an arena from a few terse calls.
@@ -35,6 +35,7 @@ fn field(name: &str, node: NodeId) -> Field {
         node,
         required: false,
         default: None,
+        presence: Presence::Distinct,
         patch: Patch::default(),
         proto: Box::default(),
     }
@@ -47,6 +48,10 @@ fn merging(name: &str, node: NodeId, key: Option<&str>) -> Field {
 
 fn required(field: Field) -> Field {
     Field { required: true, ..field }
+}
+
+fn always(field: Field) -> Field {
+    Field { presence: Presence::Always, ..field }
 }
 
 fn defaulted(field: Field, default: Value) -> Field {
@@ -96,7 +101,7 @@ pub(crate) fn pod_schema() -> (Schema, NodeId) {
             field("image", string),
             field("tty", boolean),
             merging("ports", ports, Some("containerPort")),
-            field("resources", resources),
+            always(field("resources", resources)),
         ],
         false,
     );
@@ -110,7 +115,7 @@ pub(crate) fn pod_schema() -> (Schema, NodeId) {
             required(merging("containers", containers, Some("name"))),
             field("args", strings),
             field("replicas", int),
-            field("strategy", strategy),
+            always(field("strategy", strategy)),
             field("selector", selector),
             field("nodeName", string),
             field("named", limits),
@@ -122,9 +127,9 @@ pub(crate) fn pod_schema() -> (Schema, NodeId) {
         vec![
             field("apiVersion", string),
             field("kind", string),
-            field("metadata", meta),
-            field("spec", spec),
-            field("status", status),
+            always(field("metadata", meta)),
+            always(field("spec", spec)),
+            always(field("status", status)),
         ],
         false,
     );

@@ -188,6 +188,12 @@ impl Schema {
         Some(self.kinds[at].node)
     }
 
+    /// The node of a named type (`io.k8s.api.core.v1.PodSpec`). Slow: it looks at every node.
+    pub fn type_named(&self, name: &str) -> Option<NodeId> {
+        let at = self.nodes.iter().position(|n| n.name.as_deref() == Some(name))?;
+        Some(NodeId(at as u32))
+    }
+
     /// Follows one JSON member name from a struct or map node.
     pub fn member(&self, id: NodeId, name: &str) -> Option<NodeId> {
         match &self.node(id).shape {
