@@ -1,1 +1,25 @@
-//! To be written.
+//! The configuration that components are started with: their configuration kinds, kubeconfig files, and the
+//! YAML, durations and feature gates that these share.
+//!
+//! Invariants:
+//! - A kind is decoded once, through [`decode`], which reports every unknown field by its path; each component
+//!   treats such fields as its upstream peer does (see [`Strictness`]).
+//! - What is written is what upstream writes: keys sorted, durations in Go's form, empty optional fields left out.
+
+mod decode;
+mod duration;
+mod error;
+pub mod kubeadm;
+pub mod kubeconfig;
+pub mod kubelet;
+pub mod proxy;
+mod shared;
+pub mod yaml;
+
+pub use decode::{Decoded, Strictness, decode, gvk, without_nulls};
+pub use duration::GoDuration;
+pub use error::Error;
+pub use kubeconfig::Kubeconfig;
+pub use kubelet::KubeletConfiguration;
+pub use proxy::KubeProxyConfiguration;
+pub use shared::{ClientConnection, Logging, Taint};

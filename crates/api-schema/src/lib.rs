@@ -4,10 +4,22 @@
 //! `explain` all read it. Objects are `serde_json::Value` trees. Built-in kinds share one arena
 //! ([`Schema::builtin`]); every version of a custom kind has an arena of its own, made from its
 //! `openAPIV3Schema`, with the same node types.
+//!
+//! Invariants: a tree that has been through [`decode`] holds no `null` outside of free-form values, no
+//! member the schema does not know (unless it preserves them), and scalars in upstream's canonical text.
+//! Nothing here knows a clock, a socket or a task.
 
 use std::sync::Arc;
 
 use serde_json::Value;
+
+mod builtin;
+mod decode;
+pub mod resources;
+mod scalar;
+
+pub use decode::{DecodeError, Decoded, Fill, apply_defaults, decode, decode_value, prune};
+pub use resources::{ApiResource, Subresource, resources};
 
 /// An index into [`Schema`]'s arena. Recursive types (JSONSchemaProps) are cycles of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,6 +29,7 @@ pub struct NodeId(pub u32);
 #[derive(Debug, Default)]
 pub struct Schema {
     pub nodes: Vec<Node>,
+    /// Sorted by group, version and kind.
     pub kinds: Vec<Kind>,
 }
 
@@ -43,10 +56,20 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub enum Shape {
     Struct(Struct),
-    Map { value: NodeId, atomic: bool },
-    List { item: NodeId, list: ListType },
+    Map {
+        value: NodeId,
+        atomic: bool,
+    },
+    /// A list whose node has a name (`ExtraValue`) is a message of its own in protobuf, its items in field 1.
+    List {
+        item: NodeId,
+        list: ListType,
+    },
     String,
-    Integer { bits: u8, unsigned: bool },
+    Integer {
+        bits: u8,
+        unsigned: bool,
+    },
     Number,
     Boolean,
     /// base64 in JSON.
@@ -84,11 +107,24 @@ pub struct Field {
     pub node: NodeId,
     pub required: bool,
     pub default: Option<Value>,
+    pub presence: Presence,
     /// Strategic merge: `x-kubernetes-patch-strategy` and `-merge-key`.
     pub patch: Patch,
     /// The protobuf field number path: one number, or two where protobuf nests what JSON inlines
-    /// (`ObjectReference` in `EndpointAddress`…); empty where the field has no protobuf form.
+    /// (`VolumeSource` in `Volume`…); empty where the field has no protobuf form.
     pub proto: ProtoPath,
+}
+
+/// What Go makes of a member's zero value (`""`, `0`, `false`, `{}`, an empty list).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// Zero and absent differ (Go's pointers): kept as given.
+    #[default]
+    Distinct,
+    /// Zero means absent, and is left out (Go's values with `omitempty`).
+    OmitZero,
+    /// Absent means zero, and is written out (Go's values without `omitempty`): `resources: {}`.
+    Always,
 }
 
 pub type ProtoPath = Box<[u32]>;
@@ -133,16 +169,29 @@ pub struct Rules {
 }
 
 impl Schema {
+    /// The schema of all built-in kinds, read once from the facts.
+    pub fn builtin() -> &'static Arc<Schema> {
+        builtin::schema()
+    }
+
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.0 as usize]
     }
 
     /// The node of a kind's root object.
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<NodeId> {
-        self.kinds
-            .iter()
-            .find(|k| &*k.group == group && &*k.version == version && &*k.kind == kind)
-            .map(|k| k.node)
+        let wanted = (group, version, kind);
+        let at = self
+            .kinds
+            .binary_search_by(|k| (&*k.group, &*k.version, &*k.kind).cmp(&wanted))
+            .ok()?;
+        Some(self.kinds[at].node)
+    }
+
+    /// The node of a named type (`io.k8s.api.core.v1.PodSpec`). Slow: it looks at every node.
+    pub fn type_named(&self, name: &str) -> Option<NodeId> {
+        let at = self.nodes.iter().position(|n| n.name.as_deref() == Some(name))?;
+        Some(NodeId(at as u32))
     }
 
     /// Follows one JSON member name from a struct or map node.

@@ -1,1 +1,33 @@
-//! To be written.
+//! Keys, certificates and certificate requests, as a Kubernetes control plane uses them.
+//!
+//! Invariants:
+//! - Time is an argument everywhere; nothing here reads the clock.
+//! - A subject may carry several organisations (a user's groups), kept in one set as Go writes them, and an
+//!   issuer's name is copied byte by byte from its certificate. General certificate builders keep one value
+//!   per attribute and write names anew, which is why the few structures needed are written here.
+//! - Files are replaced in one step, keys readable by their owner only from the first byte on.
+
+mod authority;
+mod cert;
+mod csr;
+mod der;
+mod error;
+mod files;
+mod key;
+mod names;
+mod pem;
+
+pub use authority::{Authority, LeafSpec, Validity};
+pub use cert::{Cert, CertInfo};
+pub use csr::{RequestInfo, SigningRequest};
+pub use error::Error;
+pub use files::{
+    KEY_MODE, PUBLIC_MODE, read_cert, read_certs, read_key, write_cert, write_file, write_key,
+    write_public_key,
+};
+pub use key::{Key, KeyAlgorithm};
+pub use names::{AltName, Subject, Usage};
+pub use pem::{decode_all, encode};
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,8 @@ impl Backoff {
     /// How long to wait after one more failure. `jitter` in 0..1 adds up to half of the delay, so that
     /// clients that failed together do not return together.
     pub fn next(&mut self, jitter: f64) -> Duration {
-        let doubled = self.first.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX));
+        let doubled =
+            self.first.saturating_mul(1u32.checked_shl(self.failures).unwrap_or(u32::MAX));
         self.failures = self.failures.saturating_add(1).min(31);
         doubled.min(self.cap).mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 2.0)
     }

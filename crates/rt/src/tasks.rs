@@ -79,9 +79,19 @@ impl Tasks {
     }
 
     /// Starts a task that is dropped, wherever it awaits, when shutdown begins.
-    pub fn spawn_until_shutdown(&self, name: &str, work: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn_until_shutdown(
+        &self,
+        name: &str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
         let shutdown = self.shutdown.clone();
-        self.start(name, async move { drop(shutdown.unless_stopping(work).await) }, None);
+        self.start(
+            name,
+            async move {
+                let _ended = shutdown.unless_stopping(work).await;
+            },
+            None,
+        );
     }
 
     /// Starts a task without which the component is nothing: when it ends or panics, shutdown begins.

@@ -1,1 +1,12 @@
-//! To be written.
+//! What a running Windlass tells about itself: logs, the bootstrap timeline, and progress on a terminal.
+//!
+//! Invariants: logs go to standard error, never to standard output, which belongs to a command's result;
+//! the timeline is bounded on disk, and that it cannot be written never fails the step that it records.
+
+mod logging;
+mod progress;
+pub mod timeline;
+
+pub use logging::{InitError, filter_for_verbosity, init_logging};
+pub use progress::Progress;
+pub use timeline::{Recorder, Running};

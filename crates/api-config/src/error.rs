@@ -1,0 +1,43 @@
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io { operation: &'static str, path: PathBuf, source: std::io::Error },
+
+    #[error("cannot write {}: {source}", path.display())]
+    Write { path: PathBuf, source: pki::Error },
+
+    #[error("{}: {source}", path.display())]
+    In { path: PathBuf, source: Box<Error> },
+
+    #[error("not valid YAML: {0}")]
+    Yaml(String),
+
+    #[error("cannot write as YAML: {0}")]
+    Emit(String),
+
+    #[error("{kind}: {reason}")]
+    Decode { kind: &'static str, reason: String },
+
+    #[error("strict decoding error: {}", fields.iter().map(|f| format!("unknown field {f:?}")).collect::<Vec<_>>().join(", "))]
+    UnknownFields { fields: Vec<String> },
+
+    #[error("no kind {wanted} of {group} but {found}; set apiVersion and kind")]
+    WrongKind { wanted: &'static str, group: &'static str, found: String },
+
+    #[error("time: invalid duration {0:?}; write it like 1h30m, 10s or 500ms")]
+    Duration(String),
+
+    #[error("the kubeconfig has no {what} {name:?}; it has {have}")]
+    NoSuchEntry { what: &'static str, name: String, have: String },
+
+    #[error("the kubeconfig names no current context; set current-context to one of {have}")]
+    NoCurrentContext { have: String },
+
+    #[error("field {field} of {owner:?} is not base64: {reason}")]
+    Base64 { field: &'static str, owner: String, reason: String },
+
+    #[error("{} is locked by {}; another process changes it, or one died doing so: remove the lock then", path.display(), lock.display())]
+    Locked { path: PathBuf, lock: PathBuf },
+}

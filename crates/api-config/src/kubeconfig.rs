@@ -1,0 +1,401 @@
+//! kubeconfig files: types, loading, and the merging that makes a cluster the current context.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Error, decode, yaml};
+
+/// A kubeconfig file. Unknown fields are let pass, as client-go does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct Kubeconfig {
+    #[serde(rename = "apiVersion")]
+    pub api_version: String,
+    pub kind: String,
+    pub clusters: Vec<NamedCluster>,
+    pub contexts: Vec<NamedContext>,
+    pub current_context: String,
+    pub users: Vec<NamedUser>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<Value>,
+}
+
+impl Default for Kubeconfig {
+    fn default() -> Self {
+        Self {
+            api_version: "v1".to_owned(),
+            kind: "Config".to_owned(),
+            clusters: Vec::new(),
+            contexts: Vec::new(),
+            current_context: String::new(),
+            users: Vec::new(),
+            extensions: Vec::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NamedCluster {
+    pub name: String,
+    pub cluster: Cluster,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct Cluster {
+    pub server: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub tls_server_name: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub insecure_skip_tls_verify: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub certificate_authority: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub certificate_authority_data: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub proxy_url: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub disable_compression: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<Value>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NamedContext {
+    pub name: String,
+    pub context: Context,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Context {
+    pub cluster: String,
+    pub user: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<Value>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NamedUser {
+    pub name: String,
+    pub user: User,
+}
+
+/// How to authenticate. Credential plugins are kept as they stand, for other clients.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "kebab-case")]
+pub struct User {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub client_certificate: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub client_certificate_data: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub client_key: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub client_key_data: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub token: String,
+    #[serde(rename = "tokenFile", skip_serializing_if = "String::is_empty")]
+    pub token_file: String,
+    #[serde(rename = "as", skip_serializing_if = "String::is_empty")]
+    pub impersonate: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub as_groups: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub username: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub password: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exec: Option<Value>,
+    #[serde(rename = "auth-provider", skip_serializing_if = "Option::is_none")]
+    pub auth_provider: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<Value>,
+}
+
+/// What a context comes to.
+#[derive(Clone, Copy, Debug)]
+pub struct Resolved<'a> {
+    pub cluster: &'a Cluster,
+    pub user: &'a User,
+    /// `default` where the context names none.
+    pub namespace: &'a str,
+}
+
+impl Kubeconfig {
+    /// A file of one cluster, one user and the context `user@cluster`, as kubeadm writes it.
+    pub fn single(cluster_name: &str, cluster: Cluster, user_name: &str, user: User) -> Self {
+        let name = format!("{user_name}@{cluster_name}");
+        let context = Context {
+            cluster: cluster_name.to_owned(),
+            user: user_name.to_owned(),
+            ..Context::default()
+        };
+        Self {
+            clusters: vec![NamedCluster { name: cluster_name.to_owned(), cluster }],
+            contexts: vec![NamedContext { name: name.clone(), context }],
+            current_context: name,
+            users: vec![NamedUser { name: user_name.to_owned(), user }],
+            ..Self::default()
+        }
+    }
+
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        match yaml::parse(text)? {
+            Value::Null => Ok(Self::default()),
+            value => Ok(decode("Config", value)?.value),
+        }
+    }
+
+    pub fn to_yaml(&self) -> Result<String, Error> {
+        yaml::to_string(self)
+    }
+
+    /// Reads a file; relative paths in it are relative to its directory.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let text = fs::read_to_string(path).map_err(|source| Error::Io {
+            operation: "read",
+            path: path.into(),
+            source,
+        })?;
+        let mut config = Self::parse(&text)
+            .map_err(|source| Error::In { path: path.into(), source: Box::new(source) })?;
+        config.resolve_paths(path.parent().unwrap_or(Path::new(".")));
+        Ok(config)
+    }
+
+    /// Replaces the file in one step, readable by its owner only.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        pki::write_file(path, self.to_yaml()?.as_bytes(), pki::KEY_MODE)
+            .map_err(|source| Error::Write { path: path.into(), source })
+    }
+
+    fn resolve_paths(&mut self, dir: &Path) {
+        let resolve = |file: &mut String| {
+            if !file.is_empty() && Path::new(file.as_str()).is_relative() {
+                *file = dir.join(file.as_str()).to_string_lossy().into_owned();
+            }
+        };
+        for named in &mut self.clusters {
+            resolve(&mut named.cluster.certificate_authority);
+        }
+        for named in &mut self.users {
+            let user = &mut named.user;
+            [&mut user.client_certificate, &mut user.client_key, &mut user.token_file]
+                .into_iter()
+                .for_each(resolve);
+        }
+    }
+
+    /// The cluster and user of the current context.
+    pub fn current(&self) -> Result<Resolved<'_>, Error> {
+        if self.current_context.is_empty() {
+            return Err(Error::NoCurrentContext {
+                have: listed(self.contexts.iter().map(|c| &c.name)),
+            });
+        }
+        self.context(&self.current_context)
+    }
+
+    pub fn context(&self, name: &str) -> Result<Resolved<'_>, Error> {
+        let context = find("context", name, &self.contexts, |c| &c.name)?;
+        let cluster = find("cluster", &context.context.cluster, &self.clusters, |c| &c.name)?;
+        let user = find("user", &context.context.user, &self.users, |u| &u.name)?;
+        let namespace = match context.context.namespace.as_str() {
+            "" => "default",
+            namespace => namespace,
+        };
+        Ok(Resolved { cluster: &cluster.cluster, user: &user.user, namespace })
+    }
+
+    /// Takes over every entry of `other`, in place of those of the same name, and its current context.
+    pub fn merge(&mut self, other: Self) {
+        merge_by(&mut self.clusters, other.clusters, |c| &c.name);
+        merge_by(&mut self.contexts, other.contexts, |c| &c.name);
+        merge_by(&mut self.users, other.users, |u| &u.name);
+        if !other.current_context.is_empty() {
+            self.current_context = other.current_context;
+        }
+    }
+
+    /// Takes out what [`Kubeconfig::merge`] put in for the context `name`; reports whether it was there.
+    pub fn remove(&mut self, name: &str) -> bool {
+        let Some(at) = self.contexts.iter().position(|c| c.name == name) else { return false };
+        let context = self.contexts.remove(at).context;
+        if !self.contexts.iter().any(|c| c.context.cluster == context.cluster) {
+            self.clusters.retain(|c| c.name != context.cluster);
+        }
+        if !self.contexts.iter().any(|c| c.context.user == context.user) {
+            self.users.retain(|u| u.name != context.user);
+        }
+        if self.current_context == name {
+            self.current_context.clear();
+        }
+        true
+    }
+}
+
+/// Changes a kubeconfig file (or makes it) under the lock that kubectl and kind take.
+pub fn update_file(path: &Path, change: impl FnOnce(&mut Kubeconfig)) -> Result<(), Error> {
+    let io = |operation, path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::Io { operation, path, source }
+    };
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir).map_err(io("create the directory", dir))?;
+    }
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    let lock = Lock(PathBuf::from(lock));
+    match fs::OpenOptions::new().write(true).create_new(true).open(&lock.0) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            let lock = std::mem::ManuallyDrop::new(lock);
+            return Err(Error::Locked { path: path.into(), lock: lock.0.clone() });
+        }
+        other => other.map_err(io("create", &lock.0))?,
+    };
+    let mut config = match fs::read_to_string(path) {
+        Ok(text) => Kubeconfig::parse(&text)
+            .map_err(|source| Error::In { path: path.into(), source: Box::new(source) })?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Kubeconfig::default(),
+        Err(e) => return Err(io("read", path)(e)),
+    };
+    change(&mut config);
+    config.write(path)
+}
+
+struct Lock(PathBuf);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// The file that kubectl would change: the first of `KUBECONFIG`'s that exists, its last one, or `~/.kube/config`.
+pub fn file_to_change(env: Option<&str>, home: &Path) -> PathBuf {
+    let files: Vec<PathBuf> =
+        env.unwrap_or_default().split(':').filter(|f| !f.is_empty()).map(PathBuf::from).collect();
+    let existing = files.iter().find(|f| f.exists()).cloned();
+    existing.or_else(|| files.last().cloned()).unwrap_or_else(|| home.join(".kube/config"))
+}
+
+impl Cluster {
+    /// The CA certificates as PEM, from the data or the file that is named.
+    pub fn ca_pem(&self) -> Result<Option<String>, Error> {
+        content(
+            "certificate-authority-data",
+            &self.server,
+            &self.certificate_authority_data,
+            &self.certificate_authority,
+        )
+    }
+
+    pub fn with_ca(server: impl Into<String>, ca_pem: &str) -> Self {
+        Self {
+            server: server.into(),
+            certificate_authority_data: STANDARD.encode(ca_pem),
+            ..Self::default()
+        }
+    }
+}
+
+impl User {
+    pub fn with_cert(cert_pem: &str, key_pem: &str) -> Self {
+        Self {
+            client_certificate_data: STANDARD.encode(cert_pem),
+            client_key_data: STANDARD.encode(key_pem),
+            ..Self::default()
+        }
+    }
+
+    pub fn with_token(token: impl Into<String>) -> Self {
+        Self { token: token.into(), ..Self::default() }
+    }
+
+    pub fn cert_pem(&self) -> Result<Option<String>, Error> {
+        content(
+            "client-certificate-data",
+            "user",
+            &self.client_certificate_data,
+            &self.client_certificate,
+        )
+    }
+
+    pub fn key_pem(&self) -> Result<Option<String>, Error> {
+        content("client-key-data", "user", &self.client_key_data, &self.client_key)
+    }
+
+    /// The bearer token; its file is read anew each time, as tokens in files rotate, and wins.
+    pub fn bearer(&self) -> Result<Option<String>, Error> {
+        if !self.token_file.is_empty() {
+            return Ok(
+                content("tokenFile", "user", "", &self.token_file)?.map(|t| t.trim().to_owned())
+            );
+        }
+        Ok(Some(self.token.clone()).filter(|t| !t.is_empty()))
+    }
+}
+
+/// Inline data wins over a file, as in client-go.
+fn content(
+    field: &'static str,
+    owner: &str,
+    data: &str,
+    file: &str,
+) -> Result<Option<String>, Error> {
+    if !data.is_empty() {
+        let fail = |reason: String| Error::Base64 { field, owner: owner.to_owned(), reason };
+        let bytes = STANDARD.decode(data.trim()).map_err(|e| fail(e.to_string()))?;
+        return String::from_utf8(bytes).map(Some).map_err(|e| fail(e.to_string()));
+    }
+    if file.is_empty() {
+        return Ok(None);
+    }
+    fs::read_to_string(file).map(Some).map_err(|source| Error::Io {
+        operation: "read",
+        path: file.into(),
+        source,
+    })
+}
+
+fn find<'a, T>(
+    what: &'static str,
+    name: &str,
+    items: &'a [T],
+    name_of: fn(&T) -> &String,
+) -> Result<&'a T, Error> {
+    items.iter().find(|i| name_of(i) == name).ok_or_else(|| Error::NoSuchEntry {
+        what,
+        name: name.to_owned(),
+        have: listed(items.iter().map(name_of)),
+    })
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    let names: Vec<_> = names.map(String::as_str).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn merge_by<T>(into: &mut Vec<T>, from: Vec<T>, name_of: fn(&T) -> &String) {
+    for item in from {
+        match into.iter_mut().find(|i| name_of(i) == name_of(&item)) {
+            Some(existing) => *existing = item,
+            None => into.push(item),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! YAML as Kubernetes' components read and write it: 1.1 scalars in, sorted keys and block style out.
+
+use serde_json::Value;
+
+use crate::Error;
+
+/// Every document that is not empty.
+pub fn parse_all(text: &str) -> Result<Vec<Value>, Error> {
+    let options = serde_saphyr::options! {
+        legacy_octal_numbers: true,
+        strict_booleans: false,
+    };
+    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|e| Error::Yaml(e.to_string()))?;
+    Ok(documents.into_iter().filter(|d| !d.is_null()).collect())
+}
+
+/// One document; an empty text is null.
+pub fn parse(text: &str) -> Result<Value, Error> {
+    let mut documents = parse_all(text)?;
+    match documents.len() {
+        0 => Ok(Value::Null),
+        1 => Ok(documents.swap_remove(0)),
+        n => Err(Error::Yaml(format!("one document was expected, there are {n}"))),
+    }
+}
+
+pub fn to_string(value: &impl serde::Serialize) -> Result<String, Error> {
+    // Going through a Value sorts the keys, as Go's encoder does.
+    let value = serde_json::to_value(value).map_err(|e| Error::Emit(e.to_string()))?;
+    let options = serde_saphyr::ser_options! {
+        // Long lines stay whole: certificates would be folded otherwise.
+        folded_wrap_chars: 1_000_000,
+    };
+    serde_saphyr::to_string_with_options(&value, options).map_err(|e| Error::Emit(e.to_string()))
+}
+
+/// Several documents, separated as `kubeadm config print` separates them.
+pub fn to_string_all(values: &[Value]) -> Result<String, Error> {
+    let documents = values.iter().map(to_string).collect::<Result<Vec<_>, _>>()?;
+    Ok(documents.join("---\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn scalars_are_read_as_kubernetes_reads_them() {
+        let cases = [
+            ("1.36.0", json!("1.36.0")),
+            ("\"0\"", json!("0")),
+            ("0644", json!(420)),
+            ("yes", json!(true)),
+            ("off", json!(false)),
+            ("~", Value::Null),
+            ("null", Value::Null),
+            ("-5", json!(-5)),
+            ("1.5", json!(1.5)),
+            ("10.96.0.0/12", json!("10.96.0.0/12")),
+            ("4m0s", json!("4m0s")),
+            ("18446744073709551615", json!(18446744073709551615u64)),
+        ];
+        for (text, value) in cases {
+            assert_eq!(parse(&format!("a: {text}\n")).unwrap(), json!({ "a": value }), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back_and_looks_like_upstream() {
+        let value = json!({
+            "b": ["x", {"k": "0", "c": "true"}], "a": {"z": null, "w": {}, "e": []},
+            "text": "one\n  two\n", "long": "ab ".repeat(60), "stripped": "x\ny",
+        });
+        let text = to_string(&value).unwrap();
+        assert_eq!(parse(&text).unwrap(), value);
+        assert!(
+            text.starts_with(
+                "a:\n  e: []\n  w: {}\n  z: null\nb:\n- x\n- c: \"true\"\n  k: \"0\"\n"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("text: |\n  one\n    two\n"), "{text}");
+    }
+
+    #[test]
+    fn documents_are_separated() {
+        let text = to_string_all(&[json!({"a": 1}), json!({"b": 2})]).unwrap();
+        assert_eq!(text, "a: 1\n---\nb: 2\n");
+        assert_eq!(
+            parse_all(&format!("# a comment\n---\n{text}---\n")).unwrap(),
+            [json!({"a": 1}), json!({"b": 2})]
+        );
+    }
+}

@@ -1,0 +1,258 @@
+//! Server-side apply.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::{
+    FieldSet,
+    fieldset::display,
+    last_applied,
+    managed::{self, BEFORE_FIRST_APPLY, Entry, Operation},
+    typed::{
+        extract::{extract, with_named_parents},
+        merge::merge,
+        remove::remove,
+    },
+    update::Context,
+};
+
+/// Why an applied configuration was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    #[error("metadata.managedFields must be nil")]
+    ManagedFields,
+    #[error(
+        "Incorrect version specified in apply patch. Specified patch version: {got}, expected: {want}"
+    )]
+    Version { got: String, want: String },
+    #[error("failed to create typed patch object ({namespace}/{name}; {gvk}): {}", errors_text(.errors))]
+    Typed { namespace: String, name: String, gvk: String, errors: Vec<String> },
+    #[error(transparent)]
+    Conflicts(Conflicts),
+}
+
+impl ApplyError {
+    /// The HTTP status that upstream answers with.
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::ManagedFields | Self::Version { .. } => 400,
+            Self::Conflicts(_) => 409,
+            Self::Typed { .. } => 500,
+        }
+    }
+}
+
+fn errors_text(errors: &[String]) -> String {
+    match errors {
+        [one] => one.clone(),
+        many => format!("errors:\n  {}", many.join("\n  ")),
+    }
+}
+
+/// A field that another manager owns with another value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The manager as messages name it: `"kubectl" using apps/v1`.
+    pub manager: String,
+    /// The field's path: `.spec.replicas`.
+    pub field: String,
+}
+
+/// All conflicts of one apply, by manager. The Status of the answer (409, reason `Conflict`) has a cause for
+/// each: reason `FieldManagerConflict`, message `conflict with <manager>`, and the field.
+#[derive(Clone, Debug, thiserror::Error)]
+pub struct Conflicts(pub Vec<Conflict>);
+
+impl fmt::Display for Conflicts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [one] = &self.0[..] {
+            return write!(
+                f,
+                "Apply failed with 1 conflict: conflict with {}: {}",
+                one.manager, one.field
+            );
+        }
+        write!(f, "Apply failed with {} conflicts: ", self.0.len())?;
+        let mut last = None;
+        for conflict in &self.0 {
+            if last != Some(&conflict.manager) {
+                let newline = if last.is_some() { "\n" } else { "" };
+                write!(f, "{newline}conflicts with {}:", conflict.manager)?;
+                last = Some(&conflict.manager);
+            }
+            write!(f, "\n- {}", conflict.field)?;
+        }
+        Ok(())
+    }
+}
+
+/// Applies a configuration, as its manager's whole intent, to the live object.
+///
+/// Gives the object with its `managedFields`; defaults are still to be filled in. If nothing changed, the
+/// result equals `live`.
+pub fn apply(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Value, ApplyError> {
+    check(ctx, applied)?;
+    let result = match apply_once(ctx, live, applied) {
+        Err(ApplyError::Conflicts(Conflicts(conflicts))) if ctx.manager == "kubectl" => {
+            let remaining = last_applied::remaining_conflicts(ctx, live, conflicts);
+            if !remaining.is_empty() {
+                return Err(ApplyError::Conflicts(Conflicts(remaining)));
+            }
+            apply_once(&Context { force: true, ..*ctx }, live, applied)
+        }
+        other => other,
+    }?;
+    let result = last_applied::refresh(ctx, live, applied, result);
+    Ok(keep_times_if_unchanged(live, result))
+}
+
+fn check(ctx: &Context, applied: &Value) -> Result<(), ApplyError> {
+    if !managed::of(applied).is_null() {
+        return Err(ApplyError::ManagedFields);
+    }
+    match applied.get("apiVersion").and_then(Value::as_str) {
+        Some(got) if got != ctx.api_version => {
+            Err(ApplyError::Version { got: got.to_owned(), want: ctx.api_version.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn apply_once(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Value, ApplyError> {
+    let mut set = extract(ctx.schema, ctx.node, applied)
+        .map_err(|errors| typed_error(ctx, applied, errors))?;
+    if let Some(reset) = ctx.reset {
+        set.difference_recursive(reset);
+    }
+    let mut entries = live_entries(ctx, live);
+    let mut own = ctx.entry(Operation::Apply);
+    let mut last = FieldSet::default();
+    entries.retain_mut(|entry| {
+        let same = entry.is(&own);
+        if same {
+            last = std::mem::take(&mut entry.fields);
+        }
+        !same
+    });
+
+    let mut base = live.cloned();
+    base.as_mut().map(managed::take);
+    let merged = merge(ctx.schema, ctx.node, base.clone(), applied);
+    let mut object = merged.unwrap_or_default();
+    prune(ctx, &mut object, &last, &set, &entries);
+
+    let diff = ctx.diff(base.as_ref(), &object);
+    if !ctx.force {
+        let conflicts = conflicts(&entries, &diff.changed);
+        if !conflicts.is_empty() {
+            return Err(ApplyError::Conflicts(Conflicts(conflicts)));
+        }
+    }
+    for entry in &mut entries {
+        entry.fields.difference(&diff.changed);
+        entry.fields.difference(&diff.removed);
+    }
+    own.fields = set;
+    own.fields.difference(&unowned());
+    own.time = Some(ctx.now.to_owned());
+    entries.push(own);
+    managed::store(&mut object, entries);
+    Ok(object)
+}
+
+/// The live object's entries; what an object without any holds belongs to a manager of its own.
+fn live_entries(ctx: &Context, live: Option<&Value>) -> Vec<Entry> {
+    let Some(live) = live else { return Vec::new() };
+    let entries = managed::decode(managed::of(live).clone(), true).unwrap_or_default();
+    if !entries.is_empty() {
+        return entries;
+    }
+    let mut all = ctx.entry(Operation::Update);
+    all.manager = BEFORE_FIRST_APPLY.to_owned();
+    all.fields = ctx.diff(None, live).changed;
+    all.time = Some(ctx.now.to_owned());
+    vec![all]
+}
+
+/// Removes what this manager applied last time, applies no more, and nobody else owns.
+fn prune(ctx: &Context, object: &mut Value, last: &FieldSet, set: &FieldSet, others: &[Entry]) {
+    if last.is_empty() {
+        return;
+    }
+    let mut managed = set.clone();
+    for entry in others {
+        managed.union(&entry.fields);
+    }
+    let mut dropped = with_named_parents(ctx.schema, ctx.node, last);
+    dropped.difference(&with_named_parents(ctx.schema, ctx.node, &managed));
+    remove(ctx.schema, ctx.node, object, &dropped);
+}
+
+fn conflicts(others: &[Entry], changed: &FieldSet) -> Vec<Conflict> {
+    let mut found = Vec::new();
+    for entry in others {
+        let theirs = entry.fields.intersection(changed);
+        found.extend(
+            theirs
+                .paths()
+                .iter()
+                .map(|path| Conflict { manager: entry.describe(), field: display(path) }),
+        );
+    }
+    found.sort_by(|a, b| a.manager.cmp(&b.manager));
+    found
+}
+
+/// What an applied configuration names without owning it.
+fn unowned() -> FieldSet {
+    FieldSet::of(&[
+        "apiVersion",
+        "kind",
+        "metadata",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.creationTimestamp",
+        "metadata.selfLink",
+        "metadata.uid",
+        "metadata.generation",
+        "metadata.managedFields",
+        "metadata.resourceVersion",
+    ])
+}
+
+/// A write that changes nothing but times is no write: the live times stay.
+fn keep_times_if_unchanged(live: Option<&Value>, mut result: Value) -> Value {
+    let Some(live) = live else { return result };
+    let timeless = |list: &Value| {
+        let mut list = list.clone();
+        for entry in list.as_array_mut().into_iter().flatten() {
+            entry.as_object_mut().map(|entry| entry.remove("time"));
+        }
+        list
+    };
+    if timeless(managed::of(live)) != timeless(managed::of(&result)) {
+        return result;
+    }
+    let list = managed::take(&mut result);
+    let mut stripped = live.clone();
+    let live_list = managed::take(&mut stripped);
+    let list = if stripped == result { live_list } else { list };
+    managed::put(&mut result, list);
+    result
+}
+
+fn typed_error(ctx: &Context, applied: &Value, errors: Vec<String>) -> ApplyError {
+    let text = |pointer: &str| {
+        applied.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let gvk = match ctx.api_version.split_once('/') {
+        Some((group, version)) => format!("{group}/{version}, Kind={}", text("/kind")),
+        None => format!("/{}, Kind={}", ctx.api_version, text("/kind")),
+    };
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    ApplyError::Typed { namespace, name, gvk, errors }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,361 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{ApplyError, apply};
+use crate::{Context, FieldSet, testing::pod_schema, update};
+
+enum Op {
+    Apply(&'static str, Value),
+    Force(&'static str, Value),
+    /// Changes the live object through a function, as an update does.
+    Update(&'static str, fn(&mut Value)),
+}
+use Op::{Apply, Force, Update};
+
+fn config(spec: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+}
+
+fn run(ops: &[Op]) -> Result<Value, ApplyError> {
+    let (schema, root) = pod_schema();
+    let mut live: Option<Value> = None;
+    for (i, op) in ops.iter().enumerate() {
+        let now = format!("2026-01-01T00:00:{i:02}Z");
+        let (Apply(manager, _) | Force(manager, _) | Update(manager, _)) = op;
+        let ctx = Context {
+            schema: &schema,
+            node: Some(root),
+            manager,
+            api_version: "v1",
+            subresource: "",
+            now: &now,
+            reset: None,
+            force: matches!(op, Force(..)),
+        };
+        live = Some(match op {
+            Apply(_, config) | Force(_, config) => apply(&ctx, live.as_ref(), config)?,
+            Update(_, change) => {
+                let mut new = live.clone().unwrap_or_else(|| config(json!({})));
+                change(&mut new);
+                update(&ctx, live.as_ref(), &mut new);
+                new
+            }
+        });
+    }
+    Ok(live.unwrap())
+}
+
+fn spec(ops: &[Op]) -> Value {
+    run(ops).unwrap()["spec"].clone()
+}
+
+fn owned(object: &Value, manager: &str) -> Value {
+    let list = object["metadata"]["managedFields"].as_array().unwrap();
+    list.iter().find(|e| e["manager"] == manager).map_or(Value::Null, |e| e["fieldsV1"].clone())
+}
+
+#[test]
+fn an_applier_owns_what_it_sets() {
+    let object = run(&[Apply(
+        "a",
+        json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "labels": {"x": "y"}},
+            "spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80}]}], "args": [], "strategy": {}}}),
+    )])
+    .unwrap();
+    assert_eq!(
+        owned(&object, "a"),
+        json!({
+            "f:metadata": {"f:labels": {"f:x": {}}},
+            "f:spec": {
+                "f:args": {}, "f:strategy": {},
+                "f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:name": {},
+                    "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}}}}}})
+    );
+    assert_eq!(object["metadata"]["managedFields"][0]["operation"], "Apply");
+}
+
+#[test]
+fn dropped_fields_go_unless_shared() {
+    let cases: [(&[Op], Value); 7] = [
+        // A field only this manager owned goes, with what it leaves empty.
+        (
+            &[
+                Apply(
+                    "a",
+                    config(json!({"replicas": 1, "strategy": {"rollingUpdate": {"maxSurge": 1}}})),
+                ),
+                Apply("a", config(json!({"nodeName": "n"}))),
+            ],
+            json!({"nodeName": "n"}),
+        ),
+        // A shared one stays.
+        (
+            &[
+                Apply("a", config(json!({"replicas": 1, "nodeName": "n"}))),
+                Apply("b", config(json!({"replicas": 1}))),
+                Apply("a", config(json!({"nodeName": "n"}))),
+            ],
+            json!({"replicas": 1, "nodeName": "n"}),
+        ),
+        // What nobody owns goes with the struct around it...
+        (
+            &[
+                Apply(
+                    "a",
+                    config(
+                        json!({"nodeName": "n", "strategy": {"rollingUpdate": {"maxSurge": 1}}}),
+                    ),
+                ),
+                Apply("a", config(json!({"nodeName": "n"}))),
+            ],
+            json!({"nodeName": "n"}),
+        ),
+        // ... but stays where another manager keeps that struct.
+        (
+            &[
+                Apply(
+                    "a",
+                    config(json!({"strategy": {"type": "R", "rollingUpdate": {"maxSurge": 1}}})),
+                ),
+                Update("b", |o| {
+                    o["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] = json!(2)
+                }),
+                Apply("a", config(json!({"nodeName": "n"}))),
+            ],
+            json!({"nodeName": "n", "strategy": {"rollingUpdate": {"maxUnavailable": 2}}}),
+        ),
+        // Elements of a list by key.
+        (
+            &[
+                Apply(
+                    "a",
+                    config(json!({"containers": [{"name": "x", "image": "1"}, {"name": "y"}]})),
+                ),
+                Apply("b", config(json!({"containers": [{"name": "z"}]}))),
+                Apply("a", config(json!({"containers": [{"name": "y", "image": "2"}]}))),
+            ],
+            json!({"containers": [{"name": "y", "image": "2"}, {"name": "z"}]}),
+        ),
+        // A key with a default, named or not, is the same element.
+        (
+            &[
+                Apply(
+                    "a",
+                    config(
+                        json!({"containers": [{"name": "x", "ports": [{"containerPort": 80}]}]}),
+                    ),
+                ),
+                Update("d", |o| o["spec"]["containers"][0]["ports"][0]["protocol"] = json!("TCP")),
+                Apply(
+                    "a",
+                    config(json!({"containers": [{"name": "x",
+                    "ports": [{"containerPort": 80, "name": "h"}, {"containerPort": 80, "protocol": "UDP"}]}]})),
+                ),
+            ],
+            json!({"containers": [{"name": "x", "ports": [
+                {"containerPort": 80, "protocol": "TCP", "name": "h"}, {"containerPort": 80, "protocol": "UDP"}]}]}),
+        ),
+        // Atomic lists are replaced whole.
+        (
+            &[
+                Apply("a", config(json!({"args": ["1", "2"]}))),
+                Apply("a", config(json!({"args": ["3"]}))),
+            ],
+            json!({"args": ["3"]}),
+        ),
+    ];
+    for (ops, want) in cases {
+        assert_eq!(spec(ops), want);
+    }
+}
+
+#[test]
+fn order_of_merged_lists() {
+    let names = |list: &[&str]| {
+        let list: Vec<Value> = list.iter().map(|n| json!({"name": n})).collect();
+        json!({ "containers": list })
+    };
+    let cases: [(&[&str], &[&str], &[&str]); 5] = [
+        (&["a", "b"], &["c"], &["a", "b", "c"]),
+        (&["a", "b", "c"], &["c", "a"], &["b", "c", "a"]),
+        (&["a", "b", "c"], &["b", "d"], &["a", "b", "c", "d"]),
+        (&["a", "b"], &["d", "b"], &["a", "d", "b"]),
+        (&[], &["b", "a"], &["b", "a"]),
+    ];
+    for (live, applied, want) in cases {
+        let live = config(names(live));
+        let (schema, root) = pod_schema();
+        let merged =
+            crate::typed::merge::merge(&schema, Some(root), Some(live), &config(names(applied)));
+        assert_eq!(merged.unwrap()["spec"], names(want), "{applied:?}");
+    }
+}
+
+#[test]
+fn conflicts_name_their_managers() {
+    let made = || Update("kubectl-client-side-apply", |o| o["spec"]["replicas"] = json!(1));
+    let error = run(&[made(), Apply("a", config(json!({"replicas": 2})))]).unwrap_err();
+    assert_eq!(error.code(), 409);
+    assert_eq!(
+        error.to_string(),
+        "Apply failed with 1 conflict: conflict with \"kubectl-client-side-apply\" using v1: .spec.replicas"
+    );
+    let error = run(&[
+        made(),
+        Apply("b", config(json!({"containers": [{"name": "c", "image": "1"}], "nodeName": "n"}))),
+        Apply("a", config(json!({"replicas": 2, "nodeName": "m", "containers": [{"name": "c", "image": "2"}]}))),
+    ])
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "Apply failed with 3 conflicts: conflicts with \"b\":\n\
+         - .spec.containers[name=\"c\"].image\n- .spec.nodeName\n\
+         conflicts with \"kubectl-client-side-apply\" using v1:\n- .spec.replicas"
+    );
+}
+
+#[test]
+fn force_takes_fields_over_and_agreement_shares_them() {
+    let object = run(&[
+        Apply("b", config(json!({"replicas": 1, "nodeName": "n"}))),
+        Force("a", config(json!({"replicas": 2, "nodeName": "n"}))),
+    ])
+    .unwrap();
+    assert_eq!(object["spec"], json!({"replicas": 2, "nodeName": "n"}));
+    assert_eq!(owned(&object, "b"), json!({"f:spec": {"f:nodeName": {}}}));
+    assert_eq!(owned(&object, "a"), json!({"f:spec": {"f:nodeName": {}, "f:replicas": {}}}));
+}
+
+#[test]
+fn an_untracked_object_belongs_to_before_first_apply() {
+    let strip = |o: &mut Value| o["metadata"]["managedFields"] = json!([{}]);
+    let ops = [
+        Update("x", |o| o["spec"]["replicas"] = json!(1)),
+        Update("x", strip),
+        Apply("a", config(json!({"replicas": 2}))),
+    ];
+    assert_eq!(
+        run(&ops).unwrap_err().to_string(),
+        "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .spec.replicas"
+    );
+}
+
+#[test]
+fn kubectl_takes_over_its_client_side_applies() {
+    let made = || {
+        Update("kubectl-client-side-apply", |o| {
+            o["spec"] = json!({"replicas": 1, "nodeName": "n"});
+            o["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration":
+                "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\"},\"spec\":{\"replicas\":1,\"nodeName\":\"n\"}}\n"});
+        })
+    };
+    let object = run(&[made(), Apply("kubectl", config(json!({"replicas": 2})))]).unwrap();
+    assert_eq!(object["spec"]["replicas"], 2);
+    assert_eq!(
+        object["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"],
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\"},\"spec\":{\"replicas\":2}}\n"
+    );
+    // What was changed since by another is still a conflict; and other managers get no such favour.
+    let changed = Update("other", |o| o["spec"]["replicas"] = json!(5));
+    let error =
+        run(&[made(), changed, Apply("kubectl", config(json!({"replicas": 2})))]).unwrap_err();
+    assert!(error.to_string().contains("conflict with \"other\" using v1: .spec.replicas"));
+    assert!(run(&[made(), Apply("helm", config(json!({"replicas": 2})))]).is_err());
+}
+
+#[test]
+fn bad_configurations() {
+    let typed = "failed to create typed patch object (/p; /v1, Kind=Pod): ";
+    let cases = [
+        (json!({"foo": 1}), ".spec.foo: field not declared in schema"),
+        (
+            json!({"containers": [{"name": "a"}, {"name": "a"}]}),
+            ".spec.containers: duplicate entries for key [name=\"a\"]",
+        ),
+        (
+            json!({"containers": [{"image": "a"}], "foo": 1}),
+            "errors:\n  .spec.containers[0]: associative list with keys has an element that omits key field \"name\" (and doesn't have default value)\n  .spec.foo: field not declared in schema",
+        ),
+    ];
+    for (spec, want) in cases {
+        let error = run(&[Apply("a", config(spec))]).unwrap_err();
+        assert_eq!(error.to_string(), format!("{typed}{want}"));
+    }
+    let managed = json!({"apiVersion": "v1", "metadata": {"managedFields": []}});
+    let error = run(&[Apply("a", managed)]).unwrap_err();
+    assert_eq!(
+        (error.to_string().as_str(), error.code()),
+        ("metadata.managedFields must be nil", 400)
+    );
+    let version = run(&[Apply("a", json!({"apiVersion": "v2"}))]).unwrap_err();
+    assert_eq!(version.code(), 400);
+}
+
+/// Specs over a small alphabet.
+fn specs() -> impl Strategy<Value = Value> {
+    let container = ("[abc]", prop::option::of("[12]"), prop::option::of(80..82u16));
+    let containers = prop::collection::vec(container, 0..3);
+    let parts = (
+        containers,
+        prop::option::of(0..3u8),
+        prop::collection::vec("[xy]", 0..3),
+        prop::option::of("[pq]"),
+    );
+    parts.prop_map(|(containers, replicas, args, kind)| {
+        let mut spec = json!({});
+        let mut list: Vec<Value> = Vec::new();
+        for (name, image, port) in containers {
+            if list.iter().any(|c| c["name"] == name.as_str()) {
+                continue;
+            }
+            let mut container = json!({ "name": name });
+            if let Some(i) = image {
+                container["image"] = i.into();
+            }
+            if let Some(p) = port {
+                container["ports"] = json!([{ "containerPort": p }]);
+            }
+            list.push(container);
+        }
+        if !list.is_empty() {
+            spec["containers"] = list.into();
+        }
+        if let Some(r) = replicas {
+            spec["replicas"] = r.into();
+        }
+        if !args.is_empty() {
+            spec["args"] = args.into();
+        }
+        if let Some(k) = kind {
+            spec["strategy"] = json!({ "type": k });
+        }
+        spec
+    })
+}
+
+proptest! {
+    #[test]
+    fn applying_twice_changes_nothing(one in specs(), two in specs()) {
+        let ops = |n| [Apply("a", config(one.clone())), Force("b", config(two.clone())), Force("b", config(two.clone()))]
+            .into_iter().take(n).collect::<Vec<_>>();
+        prop_assert_eq!(run(&ops(2)).unwrap(), run(&ops(3)).unwrap());
+    }
+
+    #[test]
+    fn a_lone_applier_gets_what_it_asks_for(one in specs(), two in specs()) {
+        let object = run(&[Apply("a", config(one)), Apply("a", config(two.clone()))]).unwrap();
+        let spec = object.get("spec").cloned().unwrap_or_else(|| json!({}));
+        prop_assert_eq!(spec, two);
+    }
+
+    #[test]
+    fn an_applier_owns_its_configuration_and_forcing_leaves_no_other_value(one in specs(), two in specs()) {
+        let object = run(&[Apply("a", config(one)), Force("b", config(two.clone()))]).unwrap();
+        let alone = run(&[Apply("b", config(two))]).unwrap();
+        prop_assert_eq!(owned(&object, "b"), owned(&alone, "b"));
+        for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
+            prop_assert!(FieldSet::from_value(entry["fieldsV1"].clone()).is_ok());
+        }
+    }
+}

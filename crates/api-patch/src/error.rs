@@ -1,0 +1,64 @@
+//! What can be wrong with a patch, and the HTTP code that each mistake answers with.
+
+/// Why a patch could not be applied. The texts are upstream's where clients see them.
+#[derive(Debug, thiserror::Error)]
+pub enum PatchError {
+    #[error("error decoding patch: {0}")]
+    Decode(String),
+    #[error("The allowed maximum operations in a JSON patch is {max}, got {got}")]
+    TooManyOperations { max: usize, got: usize },
+    /// An operation of a JSON patch that does not apply, a failed `test` included. Upstream hides the cause
+    /// behind [`PatchError::REJECTED`].
+    #[error("{0}")]
+    Operation(String),
+    #[error("Invalid JSON Patch")]
+    InvalidMergePatch,
+    #[error("invalid JSON document")]
+    InvalidDocument,
+    #[error("lists of lists are not supported")]
+    ListOfLists,
+    #[error("invalid patch format of primitive list")]
+    PrimitiveList,
+    #[error("invalid patch format of retainKeys")]
+    RetainKeys,
+    #[error("invalid patch format of setElementOrder list")]
+    SetElementOrder,
+    #[error("The order in patch list:\n{patch}\n doesn't match {directive} list:\n{order}\n")]
+    Order { patch: String, directive: String, order: String },
+    #[error("map: {map} does not contain declared merge key: {key}")]
+    NoMergeKey { map: String, key: String },
+    #[error("cannot merge lists without merge key for {0}")]
+    UndeclaredMergeKey(String),
+    #[error("unknown patch type: {directive} in map: {map}")]
+    UnknownDirective { directive: String, map: String },
+    #[error("merging lists cannot yet be specified in the patch")]
+    MergeDirectiveInList,
+    #[error("list element types are not identical: {0}")]
+    MixedList(String),
+}
+
+impl PatchError {
+    /// The message of upstream's 422 answers, which does not say what was wrong.
+    pub const REJECTED: &'static str =
+        "the server rejected our request due to an error in our request";
+
+    /// The HTTP status that upstream answers with.
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::Decode(_)
+            | Self::InvalidMergePatch
+            | Self::InvalidDocument
+            | Self::PrimitiveList
+            | Self::RetainKeys
+            | Self::SetElementOrder => 400,
+            Self::TooManyOperations { .. } => 413,
+            Self::Operation(_) | Self::ListOfLists => 422,
+            Self::Order { .. }
+            | Self::NoMergeKey { .. }
+            | Self::UndeclaredMergeKey(_)
+            | Self::UnknownDirective { .. }
+            | Self::MergeDirectiveInList
+            | Self::MixedList(_) => 500,
+        }
+    }
+}

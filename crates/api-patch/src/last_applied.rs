@@ -1,0 +1,71 @@
+//! Moving objects from client-side apply to server-side apply: kubectl's annotation of what it applied last.
+
+use serde_json::Value;
+
+use crate::{
+    FieldSet,
+    apply::Conflict,
+    fieldset::display,
+    managed,
+    typed::{diff, extract::extract},
+    update::Context,
+};
+
+const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Upstream's bound on all annotations; a longer value would make the object invalid.
+const MAX_ANNOTATION: usize = 256 * 1024;
+
+/// The conflicts that remain when kubectl may take over what the annotation shows that it applied itself.
+pub(crate) fn remaining_conflicts(
+    ctx: &Context,
+    live: Option<&Value>,
+    conflicts: Vec<Conflict>,
+) -> Vec<Conflict> {
+    let Some(allowed) = live.and_then(|live| applied_and_unchanged(ctx, live)) else {
+        return conflicts;
+    };
+    let allowed: Vec<String> = allowed.paths().iter().map(|path| display(path)).collect();
+    conflicts.into_iter().filter(|c| !allowed.contains(&c.field)).collect()
+}
+
+/// The fields that the annotation sets and the live object still holds unchanged.
+fn applied_and_unchanged(ctx: &Context, live: &Value) -> Option<FieldSet> {
+    let annotated: Value = serde_json::from_str(annotation(live)?).ok()?;
+    let mut fields = extract(ctx.schema, ctx.node, &annotated).ok()?;
+    let diff = diff::objects(ctx.schema, ctx.node, Some(&annotated), live);
+    fields.difference(&diff.changed);
+    fields.difference(&diff.removed);
+    Some(fields)
+}
+
+/// Keeps the annotation current where the object has one and kubectl applies on the server's side, so that
+/// client-side apply can be used again later.
+pub(crate) fn refresh(
+    ctx: &Context,
+    live: Option<&Value>,
+    applied: &Value,
+    mut result: Value,
+) -> Value {
+    if ctx.manager != "kubectl" || live.and_then(annotation).is_none() {
+        return result;
+    }
+    let mut applied = applied.clone();
+    managed::take(&mut applied);
+    if let Some(Value::Object(annotations)) = applied.pointer_mut("/metadata/annotations") {
+        annotations.remove(ANNOTATION);
+    }
+    let mut text = applied.to_string();
+    text.push('\n');
+    if text.len() > MAX_ANNOTATION {
+        text.clear();
+    }
+    if let Some(Value::Object(annotations)) = result.pointer_mut("/metadata/annotations") {
+        annotations.insert(ANNOTATION.to_owned(), Value::String(text));
+    }
+    result
+}
+
+fn annotation(object: &Value) -> Option<&str> {
+    let text = object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str()?;
+    (!text.is_empty()).then_some(text)
+}

@@ -1,0 +1,182 @@
+//! Lists that merge: of maps by their merge key, of scalars by value, and the order of the result.
+
+use api_schema::Schema;
+use serde_json::{Map, Value};
+
+use super::{Member, PATCH, clean, is_special, merge_map, unknown_directive};
+use crate::PatchError;
+
+/// Merges `patch` into `original`, then orders the result: by the patch's `$setElementOrder` where it has one,
+/// else by the patch's own order; elements that only the server has keep their place among those.
+pub(super) fn merge(
+    schema: &Schema,
+    member: &Member,
+    original: &mut Vec<Value>,
+    patch: &[Value],
+    order: Option<&Value>,
+    name: &str,
+) -> Result<(), PatchError> {
+    let order = order.map(order_list).transpose()?;
+    if let Some(order) = order {
+        check_order(member, patch, order, name)?;
+    }
+    if original.is_empty() && patch.is_empty() {
+        return Ok(());
+    }
+    let maps = element_kind(original.iter().chain(patch))?;
+    let before = original.clone();
+    let plain: Vec<Value> = patch.iter().filter(|item| !is_special(item)).cloned().collect();
+    if maps {
+        let key = member.patch.merge_key.as_deref();
+        let key = key.ok_or_else(|| PatchError::UndeclaredMergeKey(name.to_owned()))?;
+        if apply_special(original, patch, key)? {
+            *original = plain.iter().filter_map(clean).collect();
+            return Ok(());
+        }
+        merge_maps(schema, member, original, &plain, key)?;
+    } else {
+        for item in &plain {
+            if !original.contains(item) {
+                original.push(item.clone());
+            }
+        }
+    }
+    reorder(member, original, order.unwrap_or(&plain), &before)
+}
+
+/// Merges each patch element into the element with its key, or appends it.
+fn merge_maps(
+    schema: &Schema,
+    member: &Member,
+    original: &mut Vec<Value>,
+    patch: &[Value],
+    key: &str,
+) -> Result<(), PatchError> {
+    for item in patch {
+        let Value::Object(map) = item else { return Err(PatchError::InvalidDocument) };
+        let value = map.get(key).ok_or_else(|| no_merge_key(item, key))?;
+        let found = original.iter_mut().find(|o| o.get(key) == Some(value));
+        match found {
+            Some(Value::Object(old)) => merge_map(schema, member.item, old, map)?,
+            _ => original.extend(clean(item)),
+        }
+    }
+    Ok(())
+}
+
+/// Carries out the `$patch` elements of a list; says whether one asks for the list to be replaced.
+fn apply_special(
+    original: &mut Vec<Value>,
+    patch: &[Value],
+    key: &str,
+) -> Result<bool, PatchError> {
+    let mut replace = false;
+    for item in patch {
+        let (Value::Object(map), Some(directive)) = (item, item.get(PATCH)) else { continue };
+        match directive.as_str() {
+            Some("delete") => {
+                let value = map.get(key).ok_or_else(|| no_merge_key(item, key))?;
+                original.retain(|o| o.get(key) != Some(value));
+            }
+            Some("replace") => replace = true,
+            Some("merge") => return Err(PatchError::MergeDirectiveInList),
+            _ => return Err(unknown_directive(directive, map)),
+        }
+    }
+    Ok(replace)
+}
+
+/// Carries out a `$deleteFromPrimitiveList/<field>` directive.
+pub(super) fn delete_primitives(
+    original: &mut Map<String, Value>,
+    field: &str,
+    values: &Value,
+) -> Result<(), PatchError> {
+    let values = values.as_array().ok_or(PatchError::PrimitiveList)?;
+    if values.iter().any(|v| v.is_object() || v.is_array()) {
+        return Err(PatchError::PrimitiveList);
+    }
+    if let Some(Value::Array(items)) = original.get_mut(field) {
+        items.retain(|item| !values.contains(item));
+    }
+    Ok(())
+}
+
+pub(super) fn order_list(order: &Value) -> Result<&Vec<Value>, PatchError> {
+    order.as_array().ok_or(PatchError::SetElementOrder)
+}
+
+/// A patch's elements must stand in the order that its `$setElementOrder` gives, and be in it.
+pub(super) fn check_order(
+    member: &Member,
+    patch: &[Value],
+    order: &[Value],
+    name: &str,
+) -> Result<(), PatchError> {
+    let mut places = order.iter();
+    for item in patch.iter().filter(|item| !is_special(item)) {
+        if !places.any(|place| same(member, place, item)) {
+            return Err(PatchError::Order {
+                patch: Value::Array(patch.to_vec()).to_string(),
+                directive: format!("{}{name}", super::SET_ELEMENT_ORDER),
+                order: Value::Array(order.to_vec()).to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Orders `items`: those named in `order` as it says, the others (the server's own) in the order of `before`,
+/// each in front of the ordered elements that it preceded there.
+pub(super) fn reorder(
+    member: &Member,
+    items: &mut Vec<Value>,
+    order: &[Value],
+    before: &[Value],
+) -> Result<(), PatchError> {
+    let place = |list: &[Value], item: &Value| list.iter().position(|o| same(member, o, item));
+    let (mut ordered, mut own): (Vec<Value>, Vec<Value>) =
+        items.drain(..).partition(|item| place(order, item).is_some());
+    ordered.sort_by_key(|item| place(order, item));
+    own.sort_by_key(|item| place(before, item));
+    let mut own = own.into_iter().peekable();
+    for item in ordered {
+        let here = place(before, &item);
+        while let (Some(next), Some(here)) = (own.peek(), here) {
+            if place(before, next).is_none_or(|p| p > here) {
+                break;
+            }
+            items.extend(own.next());
+        }
+        items.push(item);
+    }
+    items.extend(own);
+    Ok(())
+}
+
+/// Whether two elements are the same one: by merge key, or by value.
+fn same(member: &Member, a: &Value, b: &Value) -> bool {
+    match member.patch.merge_key.as_deref() {
+        Some(key) => matches!((a.get(key), b.get(key)), (Some(a), Some(b)) if a == b),
+        None => a == b,
+    }
+}
+
+/// Whether a list holds maps (true) or scalars (false).
+fn element_kind<'a>(items: impl Iterator<Item = &'a Value>) -> Result<bool, PatchError> {
+    let mut kind = None;
+    for item in items {
+        if item.is_array() {
+            return Err(PatchError::ListOfLists);
+        }
+        let maps = item.is_object();
+        if *kind.get_or_insert(maps) != maps {
+            return Err(PatchError::MixedList(item.to_string()));
+        }
+    }
+    Ok(kind.unwrap_or(false))
+}
+
+fn no_merge_key(item: &Value, key: &str) -> PatchError {
+    PatchError::NoMergeKey { map: item.to_string(), key: key.to_owned() }
+}

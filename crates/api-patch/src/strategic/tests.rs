@@ -1,0 +1,165 @@
+use serde_json::{Value, json};
+
+use super::strategic;
+use crate::testing::pod_schema;
+
+fn patched(original: Value, patch: Value) -> Result<Value, String> {
+    let (schema, root) = pod_schema();
+    let mut object = original;
+    strategic(&schema, Some(root), &mut object, &patch).map_err(|e| e.to_string())?;
+    Ok(object)
+}
+
+fn containers(items: Value) -> Value {
+    json!({"spec": {"containers": items}})
+}
+
+#[test]
+fn merges() {
+    let cases = [
+        // A new element goes in front, as the documentation's example shows.
+        (
+            containers(json!([{"name": "a", "image": "x"}])),
+            containers(json!([{"name": "b", "image": "y"}])),
+            containers(json!([{"name": "b", "image": "y"}, {"name": "a", "image": "x"}])),
+        ),
+        // A known key merges in place.
+        (
+            containers(json!([{"name": "a", "image": "x"}, {"name": "b", "image": "y"}])),
+            containers(json!([{"name": "b", "image": "z", "tty": true}])),
+            containers(
+                json!([{"name": "a", "image": "x"}, {"name": "b", "image": "z", "tty": true}]),
+            ),
+        ),
+        // Delete by key.
+        (
+            containers(json!([{"name": "a"}, {"name": "b"}])),
+            containers(json!([{"name": "a", "$patch": "delete"}])),
+            containers(json!([{"name": "b"}])),
+        ),
+        // Replace a list.
+        (
+            containers(json!([{"name": "a"}, {"name": "b"}])),
+            containers(json!([{"$patch": "replace"}, {"name": "c"}])),
+            containers(json!([{"name": "c"}])),
+        ),
+        // The order of the patch, server-only elements staying before what they preceded.
+        (
+            containers(json!([{"name": "a"}, {"name": "b"}, {"name": "c"}])),
+            containers(json!([{"name": "c"}, {"name": "a"}])),
+            containers(json!([{"name": "b"}, {"name": "c"}, {"name": "a"}])),
+        ),
+        // An explicit order, without and with elements.
+        (
+            containers(json!([{"name": "a"}, {"name": "b"}])),
+            json!({"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}}),
+            containers(json!([{"name": "b"}, {"name": "a"}])),
+        ),
+        (
+            containers(json!([{"name": "a"}, {"name": "s"}])),
+            json!({"spec": {
+                "$setElementOrder/containers": [{"name": "a"}, {"name": "b"}],
+                "containers": [{"name": "b", "image": "y"}]}}),
+            containers(json!([{"name": "a"}, {"name": "b", "image": "y"}, {"name": "s"}])),
+        ),
+        // Lists of scalars.
+        (
+            json!({"metadata": {"finalizers": ["a", "b"]}}),
+            json!({"metadata": {"finalizers": ["b", "c"]}}),
+            json!({"metadata": {"finalizers": ["a", "b", "c"]}}),
+        ),
+        (
+            json!({"metadata": {"finalizers": ["a", "b"]}}),
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}),
+            json!({"metadata": {"finalizers": ["b"]}}),
+        ),
+        (
+            json!({"metadata": {"finalizers": ["a", "b"]}}),
+            json!({"metadata": {
+                "$deleteFromPrimitiveList/finalizers": ["a"],
+                "$setElementOrder/finalizers": ["c", "b"],
+                "finalizers": ["c"]}}),
+            json!({"metadata": {"finalizers": ["c", "b"]}}),
+        ),
+        // Atomic lists are replaced.
+        (
+            json!({"spec": {"args": ["a"]}}),
+            json!({"spec": {"args": ["b"]}}),
+            json!({"spec": {"args": ["b"]}}),
+        ),
+        // Nulls remove, and mean nothing where there is nothing.
+        (
+            json!({"metadata": {"labels": {"a": "1", "b": "2"}}}),
+            json!({"metadata": {"labels": {"a": null, "c": null}, "annotations": {"x": null}}}),
+            json!({"metadata": {"labels": {"b": "2"}, "annotations": {}}}),
+        ),
+        // Replacing and deleting a map.
+        (
+            json!({"metadata": {"labels": {"a": "1"}}}),
+            json!({"metadata": {"labels": {"$patch": "replace", "b": "2"}}}),
+            json!({"metadata": {"labels": {"b": "2"}}}),
+        ),
+        (
+            json!({"metadata": {"labels": {"a": "1"}}}),
+            json!({"metadata": {"labels": {"$patch": "delete"}}}),
+            json!({"metadata": {"labels": {}}}),
+        ),
+        // Retained keys.
+        (
+            json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}}),
+            json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
+            json!({"spec": {"strategy": {"type": "Recreate"}}}),
+        ),
+        // Directives of a value that has nothing to merge into.
+        (
+            json!({"spec": {}}),
+            json!({"spec": {
+                "$setElementOrder/containers": [{"name": "a"}],
+                "containers": [{"name": "a", "image": null, "$setElementOrder/ports": []}]}}),
+            containers(json!([{"name": "a"}])),
+        ),
+    ];
+    for (original, patch, want) in cases {
+        assert_eq!(patched(original, patch.clone()), Ok(want), "{patch}");
+    }
+}
+
+#[test]
+fn mistakes() {
+    let cases = [
+        (
+            containers(json!([{"image": "x"}])),
+            r#"map: {"image":"x"} does not contain declared merge key: name"#,
+        ),
+        (
+            containers(json!([{"name": "a", "$patch": "merge"}])),
+            "merging lists cannot yet be specified in the patch",
+        ),
+        (
+            json!({"metadata": {"labels": {"$patch": "burn"}}}),
+            r#"unknown patch type: burn in map: {"$patch":"burn"}"#,
+        ),
+        (
+            json!({"spec": {"strategy": {"$retainKeys": ["type"], "rollingUpdate": {}}}}),
+            "invalid patch format of retainKeys",
+        ),
+        (
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": "a"}}),
+            "invalid patch format of primitive list",
+        ),
+        (
+            json!({"spec": {"$setElementOrder/containers": 1, "containers": []}}),
+            "invalid patch format of setElementOrder list",
+        ),
+    ];
+    let original = json!({
+        "metadata": {"labels": {"a": "1"}, "finalizers": ["a"]},
+        "spec": {"containers": [{"name": "a"}], "strategy": {"type": "Recreate"}}});
+    for (patch, want) in cases {
+        assert_eq!(patched(original.clone(), patch), Err(want.to_owned()));
+    }
+    let disordered = json!({"spec": {
+        "$setElementOrder/containers": [{"name": "a"}, {"name": "b"}],
+        "containers": [{"name": "b"}, {"name": "a"}]}});
+    assert!(patched(original, disordered).unwrap_err().contains("doesn't match"));
+}

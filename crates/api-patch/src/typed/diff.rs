@@ -1,0 +1,250 @@
+//! What a write changed: one pass over the old and the new object.
+
+use std::collections::BTreeMap;
+
+use api_schema::{Field, NodeId, Presence, Schema, Shape};
+use serde_json::{Map, Value};
+
+use super::Form;
+use crate::fieldset::{FieldSet, Part, field};
+
+/// The fields that a write set or changed, and those it removed.
+#[derive(Debug, Default)]
+pub(crate) struct Diff {
+    pub(crate) changed: FieldSet,
+    pub(crate) removed: FieldSet,
+}
+
+/// Fields that nobody owns: the server's own, and those that name the object.
+const UNOWNED: [&str; 2] = ["apiVersion", "kind"];
+const UNOWNED_METADATA: [&str; 8] = [
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "resourceVersion",
+    "managedFields",
+    "selfLink",
+];
+
+/// The difference between two objects; `None` is the object before its creation.
+pub(crate) fn objects(
+    schema: &Schema,
+    node: Option<NodeId>,
+    old: Option<&Value>,
+    new: &Value,
+) -> Diff {
+    let side = old.map_or(Side::Empty, Side::Value);
+    let form = Form::of(schema, node, Some(new));
+    let mut delta = Delta::default();
+    fields(schema, form, side, Side::Value(new), &UNOWNED, &mut |name, old, new| {
+        if name == "metadata" {
+            let form = Form::of(schema, form.child(name), Some(&Value::Object(Map::new())));
+            let mut inner = Delta::default();
+            fields(schema, form, old, new, &UNOWNED_METADATA, &mut |name, old, new| {
+                value(schema, form.child(name), old, new).attach(|| field(name), &mut inner);
+            });
+            inner.attach(|| field(name), &mut delta);
+        } else {
+            value(schema, form.child(name), old, new).attach(|| field(name), &mut delta);
+        }
+    });
+    Diff { changed: FieldSet(delta.changed.kids), removed: FieldSet(delta.removed.kids) }
+}
+
+/// One side of a comparison.
+#[derive(Clone, Copy, PartialEq)]
+enum Side<'a> {
+    Absent,
+    /// There, and empty: null, or a Go struct that nobody filled.
+    Empty,
+    Value(&'a Value),
+}
+
+impl<'a> Side<'a> {
+    fn of(value: Option<&'a Value>, or: Self) -> Self {
+        match value {
+            None => or,
+            Some(Value::Null) => Side::Empty,
+            Some(value) => Side::Value(value),
+        }
+    }
+
+    fn value(self) -> Option<&'a Value> {
+        match self {
+            Side::Value(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn map(self) -> Option<&'a Map<String, Value>> {
+        self.value().and_then(Value::as_object)
+    }
+
+    fn items(self) -> &'a [Value] {
+        self.value().and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    fn is_blank(self) -> bool {
+        match self.value() {
+            None | Some(Value::Null | Value::Bool(false)) => true,
+            Some(Value::Object(map)) => map.is_empty(),
+            Some(Value::Array(items)) => items.is_empty(),
+            Some(Value::String(text)) => text.is_empty(),
+            Some(Value::Number(number)) => number.as_f64() == Some(0.0),
+            Some(Value::Bool(true)) => false,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Delta {
+    changed: Part,
+    removed: Part,
+}
+
+impl Delta {
+    fn changed() -> Self {
+        Self { changed: Part::leaf(), removed: Part::default() }
+    }
+
+    fn removed() -> Self {
+        Self { changed: Part::default(), removed: Part::leaf() }
+    }
+
+    fn attach(self, element: impl FnOnce() -> String, parent: &mut Delta) {
+        match (self.changed.is_empty(), self.removed.is_empty()) {
+            (true, true) => {}
+            (false, true) => self.changed.attach(element(), &mut parent.changed.kids),
+            (true, false) => self.removed.attach(element(), &mut parent.removed.kids),
+            (false, false) => {
+                let element = element();
+                self.changed.attach(element.clone(), &mut parent.changed.kids);
+                self.removed.attach(element, &mut parent.removed.kids);
+            }
+        }
+    }
+}
+
+fn value(schema: &Schema, id: Option<NodeId>, old: Side, new: Side) -> Delta {
+    if old == new {
+        return Delta::default();
+    }
+    let form = Form::of(schema, id, new.value().or(old.value()));
+    if matches!(form, Form::Leaf)
+        || (old.is_blank() && new.is_blank())
+        || mismatched(form, old, new)
+    {
+        return leaf(old, new);
+    }
+    let mut delta = Delta::default();
+    match form {
+        Form::Set | Form::MapList { .. } => items(schema, form, old, new, &mut delta),
+        _ => fields(schema, form, old, new, &[], &mut |name, old, new| {
+            value(schema, form.child(name), old, new).attach(|| field(name), &mut delta);
+        }),
+    }
+    delta.changed.member |= old == Side::Absent;
+    delta.removed.member |= new == Side::Absent;
+    delta
+}
+
+fn leaf(old: Side, new: Side) -> Delta {
+    match (old, new) {
+        (Side::Absent, _) => Delta::changed(),
+        (_, Side::Absent) => Delta::removed(),
+        (Side::Empty, new) if new.is_blank() => Delta::default(),
+        (old, Side::Empty) if old.is_blank() => Delta::default(),
+        _ => Delta::changed(),
+    }
+}
+
+/// Whether a value is of another type than its form: it is then compared as a whole.
+fn mismatched(form: Form, old: Side, new: Side) -> bool {
+    [old, new].into_iter().filter_map(Side::value).any(|value| match form {
+        Form::Set | Form::MapList { .. } => !value.is_array(),
+        _ => !value.is_object(),
+    })
+}
+
+/// Visits every field of either side but those in `skip`, in order.
+fn fields<'a>(
+    schema: &Schema,
+    form: Form,
+    old: Side<'a>,
+    new: Side<'a>,
+    skip: &[&str],
+    visit: &mut dyn FnMut(&str, Side<'a>, Side<'a>),
+) {
+    let missing = |name: &str, parent: Side| match form.field(name) {
+        Some(f) if parent != Side::Absent && always_present(schema, f) => Side::Empty,
+        _ => Side::Absent,
+    };
+    let (old_map, new_map) = (old.map(), new.map());
+    for (name, now) in new_map.into_iter().flatten() {
+        if skip.contains(&name.as_str()) {
+            continue;
+        }
+        let before = Side::of(old_map.and_then(|map| map.get(name)), missing(name, old));
+        visit(name, before, Side::of(Some(now), Side::Absent));
+    }
+    for (name, before) in old_map.into_iter().flatten() {
+        if !skip.contains(&name.as_str()) && new_map.is_none_or(|map| !map.contains_key(name)) {
+            visit(name, Side::of(Some(before), Side::Absent), missing(name, new));
+        }
+    }
+}
+
+/// Whether Go's type always holds the field, so that it is never absent there, only empty.
+fn always_present(schema: &Schema, field: &Field) -> bool {
+    let list = matches!(schema.node(field.node).shape, Shape::List { .. });
+    field.presence == Presence::Always || (field.required && list)
+}
+
+/// Compares lists element by element. Elements that share a key (which validation forbids, but stored objects
+/// may have) are compared together, as one.
+fn items(schema: &Schema, form: Form, old: Side, new: Side, delta: &mut Delta) {
+    let mut groups: BTreeMap<String, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+    let (old_items, new_items) = (old.items(), new.items());
+    for (i, item) in old_items.iter().enumerate() {
+        if new_items.get(i) == Some(item) {
+            continue;
+        }
+        match form.element(schema, item) {
+            Ok(element) => groups.entry(element).or_default().0.push(item),
+            Err(_) => delta.changed.member = true,
+        }
+    }
+    for (i, item) in new_items.iter().enumerate() {
+        if old_items.get(i) == Some(item) {
+            continue;
+        }
+        match form.element(schema, item) {
+            Ok(element) => groups.entry(element).or_default().1.push(item),
+            Err(_) => delta.changed.member = true,
+        }
+    }
+    for (element, (old, new)) in groups {
+        let inner = match (&old[..], &new[..]) {
+            ([old], [new]) if form.item().is_some() => {
+                value(schema, form.item(), Side::Value(old), Side::Value(new))
+            }
+            ([], [new]) if form.item().is_some() => added(schema, form, new),
+            ([old], []) if form.item().is_some() => gone(schema, form, old),
+            (old, new) if old == new => Delta::default(),
+            ([], _) => Delta::changed(),
+            (_, []) => Delta::removed(),
+            _ => Delta::changed(),
+        };
+        inner.attach(|| element, delta);
+    }
+}
+
+fn added(schema: &Schema, form: Form, item: &Value) -> Delta {
+    value(schema, form.item(), Side::Absent, Side::Value(item))
+}
+
+fn gone(schema: &Schema, form: Form, item: &Value) -> Delta {
+    value(schema, form.item(), Side::Value(item), Side::Absent)
+}

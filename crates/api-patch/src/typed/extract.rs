@@ -1,0 +1,135 @@
+//! The set of fields that an object sets.
+
+use std::collections::HashSet;
+
+use api_schema::{NodeId, Schema};
+use serde_json::{Map, Value};
+
+use super::Form;
+use crate::fieldset::{FieldSet, Part, display, field, is_member, kids};
+
+/// The fields that `object` sets; errors are upstream's texts, one for each mistake.
+pub(crate) fn extract(
+    schema: &Schema,
+    node: Option<NodeId>,
+    object: &Value,
+) -> Result<FieldSet, Vec<String>> {
+    let mut walk = Walk { schema, path: Vec::new(), errors: Vec::new() };
+    let part = walk.value(node, object);
+    if walk.errors.is_empty() { Ok(FieldSet(part.kids)) } else { Err(walk.errors) }
+}
+
+struct Walk<'a> {
+    schema: &'a Schema,
+    path: Vec<String>,
+    errors: Vec<String>,
+}
+
+impl Walk<'_> {
+    fn value(&mut self, id: Option<NodeId>, value: &Value) -> Part {
+        let form = Form::of(self.schema, id, Some(value));
+        match (form, value) {
+            (Form::Struct(_) | Form::Map(_), Value::Object(map)) => self.fields(form, map),
+            (Form::Set | Form::MapList { .. }, Value::Array(items)) => self.items(form, items),
+            (Form::Leaf, _) | (_, Value::Null) => Part::leaf(),
+            (Form::Struct(_) | Form::Map(_), other) => self.mismatch("map", other),
+            (Form::Set | Form::MapList { .. }, other) => self.mismatch("list", other),
+        }
+    }
+
+    fn fields(&mut self, form: Form, map: &Map<String, Value>) -> Part {
+        let mut kids = Map::new();
+        for (name, value) in map {
+            self.path.push(field(name));
+            if let Form::Struct(s) = form
+                && s.field(name).is_none()
+                && !s.preserve_unknown
+            {
+                self.error("field not declared in schema");
+            } else {
+                let mut part = self.value(form.child(name), value);
+                let blank = value.is_null() || value.as_object().is_some_and(Map::is_empty);
+                part.member |= blank || form.field(name).is_none();
+                if let Some(element) = self.path.last() {
+                    part.attach(element.clone(), &mut kids);
+                }
+            }
+            self.path.pop();
+        }
+        Part { member: false, kids }
+    }
+
+    fn items(&mut self, form: Form, items: &[Value]) -> Part {
+        let mut kids = Map::new();
+        let mut seen = HashSet::new();
+        for (index, item) in items.iter().enumerate() {
+            let element = match form.element(self.schema, item) {
+                Ok(element) => element,
+                Err(key) => {
+                    self.path.push(format!("i:{index}"));
+                    self.error(&format!(
+                        "associative list with keys has an element that omits key field {key:?} (and doesn't have default value)"
+                    ));
+                    self.path.pop();
+                    continue;
+                }
+            };
+            if !seen.insert(element.clone()) {
+                let of = if form.item().is_some() { "key" } else { "value" };
+                self.error(&format!("duplicate entries for {of} {}", display(&[&element])));
+            }
+            self.path.push(element.clone());
+            let mut part = match form.item() {
+                Some(node) => self.value(Some(node), item),
+                None => Part::default(),
+            };
+            part.member = true;
+            part.attach(element, &mut kids);
+            self.path.pop();
+        }
+        Part { member: false, kids }
+    }
+
+    fn mismatch(&mut self, wanted: &str, got: &Value) -> Part {
+        let got = match got {
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "list",
+            _ => "map",
+        };
+        self.error(&format!("expected {wanted}, got {got}"));
+        Part::default()
+    }
+
+    fn error(&mut self, text: &str) {
+        let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
+        self.errors.push(format!("{}: {text}", display(&path)));
+    }
+}
+
+/// The set with every declared field on the way to one of its paths. The keys of maps and the elements of lists
+/// on the way stay out: a manager owns those only by setting them.
+pub(crate) fn with_named_parents(
+    schema: &Schema,
+    node: Option<NodeId>,
+    set: &FieldSet,
+) -> FieldSet {
+    FieldSet(named(schema, node, &set.0))
+}
+
+fn named(schema: &Schema, id: Option<NodeId>, set: &Map<String, Value>) -> Map<String, Value> {
+    let form = Form::of(schema, id, None);
+    let mut result = Map::new();
+    for (element, node) in kids(set) {
+        let name = element.strip_prefix("f:");
+        let child = match name {
+            Some(name) => form.child(name),
+            None => form.item(),
+        };
+        let declared = name.is_some_and(|name| form.field(name).is_some());
+        let part = Part { member: is_member(node) || declared, kids: named(schema, child, node) };
+        part.attach(element.clone(), &mut result);
+    }
+    result
+}

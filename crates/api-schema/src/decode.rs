@@ -1,0 +1,577 @@
+//! From JSON to a tree that the schema vouches for, in one pass.
+//!
+//! Built-in types are read as Go reads its structs: a wrong JSON type is an error in Go's words, an unknown member
+//! is dropped and reported, `null` means absent, scalars come out in canonical text, and what Go would leave out
+//! or fill in when writing the struct is left out or filled in here. Lists that Go would write as `null` are left
+//! out instead. Custom types keep what they are given, `null` and wrong types included: [`crate::validate`] judges
+//! them; only what their schema does not know is dropped.
+//!
+//! Depth is bounded by the JSON parser's limit (128); a caller bounds the size.
+
+use std::fmt::Write as _;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use crate::scalar::{self, Scalar};
+use crate::{Field, Node, NodeId, Presence, Schema, Shape, Struct};
+
+/// Reports of unknown and duplicate members stop here, as upstream's do.
+const MAX_REPORTS: usize = 100;
+
+/// What to make of members that are absent or zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Nothing: the tree says what the text said. For patches and applied configurations.
+    Given,
+    /// What Go's encoder would write: zero values left out or filled in. For objects read back.
+    Zeroes,
+    /// Also the schema's defaults. For objects being written.
+    Defaults,
+}
+
+/// A decoded object and what was wrong with it without making it unreadable.
+#[derive(Clone, Debug, Default)]
+pub struct Decoded {
+    pub value: Value,
+    /// Paths of members that the schema does not know; they are not in `value`.
+    pub unknown: Vec<String>,
+    /// Paths of members given more than once; the last one counted.
+    pub duplicates: Vec<String>,
+}
+
+impl Decoded {
+    /// The findings in upstream's words, for strict field validation or warnings.
+    pub fn findings(&self) -> Vec<String> {
+        let unknown = self.unknown.iter().map(|path| format!("unknown field \"{path}\""));
+        let duplicates = self.duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
+        duplicates.chain(unknown).collect()
+    }
+
+    /// The error of strict field validation, if there is anything to say.
+    pub fn strict_error(&self) -> Option<String> {
+        let findings = self.findings();
+        (!findings.is_empty()).then(|| format!("strict decoding error: {}", findings.join(", ")))
+    }
+}
+
+/// Why an object could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The text is no JSON.
+    #[error("{0}")]
+    Syntax(String),
+    /// A member has a type that the schema does not allow there.
+    #[error("{0}")]
+    Type(String),
+}
+
+/// Reads an object of the type at `node`.
+pub fn decode(
+    schema: &Schema,
+    node: NodeId,
+    json: &[u8],
+    fill: Fill,
+) -> Result<Decoded, DecodeError> {
+    let mut cx = Cx::new(schema, fill);
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let value = cx.seed(node, false).deserialize(&mut deserializer);
+    let value = value.and_then(|value| deserializer.end().map(|()| value));
+    cx.finish(node, value, |error| DecodeError::Syntax(syntax_message(error, json)))
+}
+
+/// Reads an object that is a tree already: from YAML, or after a patch.
+pub fn decode_value(
+    schema: &Schema,
+    node: NodeId,
+    value: Value,
+    fill: Fill,
+) -> Result<Decoded, DecodeError> {
+    let mut cx = Cx::new(schema, fill);
+    let value = cx.seed(node, false).deserialize(value);
+    cx.finish(node, value, |error| DecodeError::Syntax(error.to_string()))
+}
+
+/// Drops what the schema does not know, and says what that was.
+pub fn prune(schema: &Schema, node: NodeId, value: &mut Value) -> Result<Vec<String>, DecodeError> {
+    let decoded = decode_value(schema, node, value.take(), Fill::Given)?;
+    *value = decoded.value;
+    Ok(decoded.unknown)
+}
+
+/// Puts defaults where they are missing.
+pub fn apply_defaults(schema: &Schema, node: NodeId, value: &mut Value) {
+    match (&schema.node(node).shape, value) {
+        (Shape::Struct(body), Value::Object(members)) => {
+            for (name, member) in members.iter_mut() {
+                if let Some(field) = body.field(name) {
+                    apply_defaults(schema, field.node, member);
+                }
+            }
+            default_members(schema, body, members);
+        }
+        (Shape::Map { value: node, .. }, Value::Object(members)) => {
+            members.values_mut().for_each(|member| apply_defaults(schema, *node, member));
+        }
+        (Shape::List { item, .. }, Value::Array(items)) => {
+            items.iter_mut().for_each(|value| apply_defaults(schema, *item, value));
+        }
+        _ => {}
+    }
+}
+
+/// A `null` where the schema has a default and allows no `null` counts as absent.
+fn default_members(schema: &Schema, body: &Struct, members: &mut Map<String, Value>) {
+    for field in body.fields.iter() {
+        let Some(default) = default_of(schema, field) else { continue };
+        let absent = match members.get(&*field.name) {
+            None => true,
+            Some(Value::Null) => !schema.node(field.node).nullable,
+            Some(_) => false,
+        };
+        if absent {
+            let mut value = default.clone();
+            apply_defaults(schema, field.node, &mut value);
+            members.insert(field.name.as_ref().to_owned(), value);
+        }
+    }
+}
+
+fn default_of<'s>(schema: &'s Schema, field: &'s Field) -> Option<&'s Value> {
+    field.default.as_ref().or_else(|| schema.node(field.node).default.as_ref())
+}
+
+struct Cx<'s> {
+    schema: &'s Schema,
+    fill: Fill,
+    unknown: Vec<String>,
+    duplicates: Vec<String>,
+    fault: Option<Fault>,
+}
+
+/// A type error on its way up, gathering the path that Go would print.
+struct Fault {
+    message: String,
+    /// `None` where the message is whole (scalars with decoders of their own).
+    go_type: Option<String>,
+    /// The innermost struct.
+    owner: Option<String>,
+    /// Innermost first.
+    fields: Vec<String>,
+}
+
+struct Seed<'c, 's> {
+    cx: &'c mut Cx<'s>,
+    node: &'s Node,
+    typed: bool,
+}
+
+impl<'s> Cx<'s> {
+    fn new(schema: &'s Schema, fill: Fill) -> Self {
+        Cx { schema, fill, unknown: Vec::new(), duplicates: Vec::new(), fault: None }
+    }
+
+    fn seed(&mut self, node: NodeId, typed: bool) -> Seed<'_, 's> {
+        let node = self.schema.node(node);
+        let typed = typed || matches!(&node.shape, Shape::Struct(body) if body.message.is_some());
+        Seed { cx: self, node, typed }
+    }
+
+    fn finish(
+        self,
+        node: NodeId,
+        value: Result<Option<Value>, serde_json::Error>,
+        syntax: impl FnOnce(&serde_json::Error) -> DecodeError,
+    ) -> Result<Decoded, DecodeError> {
+        match (value, self.fault) {
+            (Ok(value), _) => {
+                let empty = || self.schema.zero(node, self.fill);
+                let value = value.unwrap_or_else(empty);
+                Ok(Decoded { value, unknown: self.unknown, duplicates: self.duplicates })
+            }
+            (Err(_), Some(fault)) => Err(DecodeError::Type(fault.text())),
+            (Err(error), None) => Err(syntax(&error)),
+        }
+    }
+
+    /// Puts a step in front of what was reported below it.
+    fn prefix(&mut self, marks: (usize, usize), step: impl Fn() -> String) {
+        for path in self.unknown[marks.0..].iter_mut().chain(self.duplicates[marks.1..].iter_mut())
+        {
+            let dot = if path.starts_with('[') { "" } else { "." };
+            *path = format!("{}{dot}{path}", step());
+        }
+    }
+
+    fn marks(&self) -> (usize, usize) {
+        (self.unknown.len(), self.duplicates.len())
+    }
+
+    /// Names the member and, at the first one, the struct that a type error is in.
+    fn blame(&mut self, owner: &Node, field: &str) {
+        if let Some(fault) = self.fault.as_mut() {
+            fault.owner.get_or_insert_with(|| {
+                let name = owner.name.as_deref().unwrap_or_default();
+                name.rsplit('.').next().unwrap_or_default().to_owned()
+            });
+            fault.fields.push(field.to_owned());
+        }
+    }
+}
+
+fn report(list: &mut Vec<String>, path: &str) {
+    if list.len() < MAX_REPORTS {
+        list.push(path.to_owned());
+    }
+}
+
+impl Fault {
+    fn text(&self) -> String {
+        let Some(go_type) = &self.go_type else { return self.message.clone() };
+        let Some(owner) = &self.owner else {
+            return format!(
+                "json: cannot unmarshal {} into Go value of type {go_type}",
+                self.message
+            );
+        };
+        let mut path = owner.clone();
+        for field in self.fields.iter().rev() {
+            let _ = write!(path, ".{field}");
+        }
+        format!(
+            "json: cannot unmarshal {} into Go struct field {path} of type {go_type}",
+            self.message
+        )
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
+    /// `None` for a `null` that means absent.
+    type Value = Option<Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<Value>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'s> Seed<'_, 's> {
+    /// Fails as Go does when a JSON value does not fit the type: `what` is `string`, `number 1.5`, `object`…
+    fn mismatch<E: serde::de::Error, T>(self, what: &str) -> Result<T, E> {
+        let go_type = Some(go_type(self.cx.schema, self.node));
+        self.fail(what.to_owned(), go_type)
+    }
+
+    fn fail<E: serde::de::Error, T>(
+        self,
+        message: String,
+        go_type: Option<String>,
+    ) -> Result<T, E> {
+        self.cx.fault = Some(Fault { message, go_type, owner: None, fields: Vec::new() });
+        Err(E::custom("type error"))
+    }
+
+    fn scalar<E: serde::de::Error>(self, given: Scalar<'_>) -> Result<Option<Value>, E> {
+        if !self.typed {
+            return Ok(Some(given.into_value()));
+        }
+        match scalar::read(&self.node.shape, given) {
+            Ok(value) => Ok(value),
+            Err(scalar::Refusal::Mismatch(what)) => self.mismatch(&what),
+            Err(scalar::Refusal::Message(message)) => self.fail(message, None),
+        }
+    }
+
+    fn members<'de, A: MapAccess<'de>>(
+        self,
+        body: &'s Struct,
+        mut access: A,
+    ) -> Result<Map<String, Value>, A::Error> {
+        let Seed { cx, node, typed } = self;
+        let zeroes = typed && cx.fill != Fill::Given;
+        let mut out = Map::new();
+        while let Some(key) = access.next_key_seed(KeySeed(body))? {
+            let field = match key {
+                Key::Field(field) => field,
+                Key::Unknown(name) if body.preserve_unknown => {
+                    out.insert(name, access.next_value()?);
+                    continue;
+                }
+                Key::Unknown(name) => {
+                    access.next_value::<IgnoredAny>()?;
+                    report(&mut cx.unknown, &name);
+                    continue;
+                }
+            };
+            let marks = cx.marks();
+            let value = match access.next_value_seed(cx.seed(field.node, typed)) {
+                Ok(value) => value,
+                Err(error) => {
+                    cx.blame(node, &field.name);
+                    return Err(error);
+                }
+            };
+            if cx.marks() != marks {
+                cx.prefix(marks, || field.name.as_ref().to_owned());
+            }
+            let Some(value) = value else { continue };
+            let dropped = zeroes && field.presence != Presence::Distinct && is_zero(&value);
+            let previous = if dropped {
+                out.remove(&*field.name)
+            } else {
+                out.insert(field.name.as_ref().to_owned(), value)
+            };
+            if previous.is_some() {
+                report(&mut cx.duplicates, &field.name);
+            }
+        }
+        if cx.fill != Fill::Given {
+            cx.schema.fill(body, &mut out, cx.fill, typed);
+        }
+        Ok(out)
+    }
+
+    fn entries<'de, A: MapAccess<'de>>(
+        self,
+        values: NodeId,
+        mut access: A,
+    ) -> Result<Map<String, Value>, A::Error> {
+        let Seed { cx, typed, .. } = self;
+        let mut out = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            let marks = cx.marks();
+            let value = access.next_value_seed(cx.seed(values, typed))?;
+            if cx.marks() != marks {
+                cx.prefix(marks, || key.clone());
+            }
+            let value = value.unwrap_or_else(|| cx.schema.zero(values, cx.fill));
+            if out.contains_key(&key) {
+                report(&mut cx.duplicates, &key);
+            }
+            out.insert(key, value);
+        }
+        Ok(out)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_, '_> {
+    type Value = Option<Value>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+        Ok(if self.typed { None } else { Some(Value::Null) })
+    }
+
+    fn visit_none<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+        self.visit_unit()
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, v: bool) -> Result<Self::Value, E> {
+        self.scalar(Scalar::Bool(v))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<Self::Value, E> {
+        self.scalar(Scalar::Number(v.into()))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<Self::Value, E> {
+        self.scalar(Scalar::Number(v.into()))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, v: f64) -> Result<Self::Value, E> {
+        match serde_json::Number::from_f64(v) {
+            Some(number) => self.scalar(Scalar::Number(number)),
+            None => Err(E::custom("a number must be finite")),
+        }
+    }
+
+    fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Self::Value, E> {
+        self.scalar(Scalar::Str(v))
+    }
+
+    fn visit_string<E: serde::de::Error>(self, v: String) -> Result<Self::Value, E> {
+        self.scalar(Scalar::String(v))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+        let item = match &self.node.shape {
+            Shape::List { item, .. } => Some(*item),
+            Shape::Any => None,
+            _ if self.typed => return self.mismatch("array"),
+            _ => None,
+        };
+        let mut out = Vec::with_capacity(access.size_hint().unwrap_or(0).min(64));
+        let Some(item) = item else {
+            while let Some(value) = access.next_element()? {
+                out.push(value);
+            }
+            return Ok(Some(Value::Array(out)));
+        };
+        let Seed { cx, typed, .. } = self;
+        loop {
+            let marks = cx.marks();
+            let Some(value) = access.next_element_seed(cx.seed(item, typed))? else { break };
+            if cx.marks() != marks {
+                let at = out.len();
+                cx.prefix(marks, || format!("[{at}]"));
+            }
+            out.push(value.unwrap_or_else(|| cx.schema.zero(item, cx.fill)));
+        }
+        Ok(Some(Value::Array(out)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+        let members = match &self.node.shape {
+            Shape::Struct(body) => self.members(body, access)?,
+            Shape::Map { value, .. } => {
+                let value = *value;
+                self.entries(value, access)?
+            }
+            shape => {
+                if self.typed && !matches!(shape, Shape::Any) {
+                    return match scalar::read(shape, Scalar::Object) {
+                        Err(scalar::Refusal::Message(message)) => self.fail(message, None),
+                        _ => self.mismatch("object"),
+                    };
+                }
+                let mut out = Map::new();
+                while let Some((key, value)) = access.next_entry::<String, Value>()? {
+                    out.insert(key, value);
+                }
+                out
+            }
+        };
+        Ok(Some(Value::Object(members)))
+    }
+}
+
+/// Finds a struct's field by a JSON key without copying the key.
+struct KeySeed<'s>(&'s Struct);
+
+enum Key<'s> {
+    Field(&'s Field),
+    Unknown(String),
+}
+
+impl<'de, 's> DeserializeSeed<'de> for KeySeed<'s> {
+    type Value = Key<'s>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key<'s>, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'s> Visitor<'_> for KeySeed<'s> {
+    type Value = Key<'s>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Key<'s>, E> {
+        Ok(self.0.field(key).map_or_else(|| Key::Unknown(key.to_owned()), Key::Field))
+    }
+}
+
+pub(crate) fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(given) => !given,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+    }
+}
+
+impl Schema {
+    /// Fills in what a struct lacks: defaults if they are asked for, and the zero values that Go writes out.
+    fn fill(&self, body: &Struct, members: &mut Map<String, Value>, fill: Fill, typed: bool) {
+        if fill == Fill::Defaults {
+            default_members(self, body, members);
+        }
+        let always = |f: &&Field| f.presence == Presence::Always;
+        for field in body.fields.iter().filter(|_| typed).filter(always) {
+            if !members.contains_key(&*field.name) {
+                let zero = self.zero(field.node, fill);
+                if !zero.is_null() {
+                    members.insert(field.name.as_ref().to_owned(), zero);
+                }
+            }
+        }
+    }
+
+    /// What Go writes for a type's zero value; `null` where that would be nothing.
+    fn zero(&self, node: NodeId, fill: Fill) -> Value {
+        match &self.node(node).shape {
+            Shape::Struct(body) => {
+                let mut members = Map::new();
+                if fill != Fill::Given {
+                    self.fill(body, &mut members, fill, true);
+                }
+                Value::Object(members)
+            }
+            Shape::Map { .. } => Value::Object(Map::new()),
+            Shape::List { .. } => Value::Array(Vec::new()),
+            Shape::String | Shape::Bytes => Value::from(""),
+            Shape::Integer { .. } | Shape::Number | Shape::IntOrString => Value::from(0),
+            Shape::Boolean => Value::from(false),
+            Shape::Quantity => Value::from("0"),
+            Shape::Time | Shape::MicroTime | Shape::Duration | Shape::Any => Value::Null,
+        }
+    }
+}
+
+/// A type as Go prints it in errors: `[]v1.Container`, `map[string]string`.
+fn go_type(schema: &Schema, node: &Node) -> String {
+    match (&node.shape, &node.name) {
+        (Shape::List { item, .. }, _) => format!("[]{}", go_type(schema, schema.node(*item))),
+        (Shape::Map { value, .. }, _) => {
+            format!("map[string]{}", go_type(schema, schema.node(*value)))
+        }
+        (_, Some(name)) => {
+            let start = name.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
+            name[start..].to_owned()
+        }
+        (Shape::Integer { bits, .. }, None) => format!("int{bits}"),
+        (Shape::Number, None) => "float64".to_owned(),
+        (Shape::Boolean, None) => "bool".to_owned(),
+        (Shape::Bytes, None) => "[]uint8".to_owned(),
+        _ => "string".to_owned(),
+    }
+}
+
+/// A syntax error in the words of Go's parser.
+fn syntax_message(error: &serde_json::Error, json: &[u8]) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".to_owned();
+    }
+    let message = error.to_string();
+    let place = [
+        ("key must be a string", "looking for beginning of object key string"),
+        ("expected `:`", "after object key"),
+        ("expected `,` or `}`", "after object key:value pair"),
+        ("expected `,` or `]`", "after array element"),
+        ("trailing characters", "after top-level value"),
+        ("trailing comma", "looking for beginning of value"),
+        ("control character", "in string literal"),
+        ("invalid escape", "in string escape code"),
+        ("invalid number", "in numeric literal"),
+        ("expected ident", "in literal"),
+        ("expected value", "looking for beginning of value"),
+    ];
+    let Some((_, place)) = place.iter().find(|(ours, _)| message.starts_with(ours)) else {
+        return message;
+    };
+    let line = json.split(|b| *b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    match line.get(error.column().saturating_sub(1)) {
+        Some(b'\'') => format!("invalid character '\\'' {place}"),
+        Some(byte) => format!("invalid character '{}' {place}", byte.escape_ascii()),
+        None => format!("invalid character '\\n' {place}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

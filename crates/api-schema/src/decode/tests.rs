@@ -1,0 +1,130 @@
+use serde_json::json;
+
+use super::*;
+
+fn pod(text: &str, fill: Fill) -> Result<Decoded, DecodeError> {
+    let schema = Schema::builtin();
+    decode(schema, schema.kind("", "v1", "Pod").unwrap(), text.as_bytes(), fill)
+}
+
+#[test]
+fn errors_are_in_the_words_of_go() {
+    for (text, message) in [
+        (
+            r#"{"spec":{"containers":"x"}}"#,
+            "json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type []v1.Container",
+        ),
+        (
+            r#"{"spec":{"containers":[{"ports":[{"containerPort":"80"}]}]}}"#,
+            "json: cannot unmarshal string into Go struct field ContainerPort.spec.containers.ports.containerPort of type int32",
+        ),
+        (
+            r#"{"metadata":{"labels":{"a":1}}}"#,
+            "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string",
+        ),
+        (
+            r#"{"spec":{"terminationGracePeriodSeconds":1.5}}"#,
+            "json: cannot unmarshal number 1.5 into Go struct field PodSpec.spec.terminationGracePeriodSeconds of type int64",
+        ),
+        (r#"[]"#, "json: cannot unmarshal array into Go value of type v1.Pod"),
+        (
+            r#"{"spec":{"containers":[{"resources":{"limits":{"cpu":"a"}}}]}}"#,
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+        ),
+        (r#"{"spec":"#, "unexpected end of JSON input"),
+        (r#"{"spec":}"#, "invalid character '}' looking for beginning of value"),
+        (r#"{"spec" 1}"#, "invalid character '1' after object key"),
+        (r#"{} x"#, "invalid character 'x' after top-level value"),
+        (r#"{a:1}"#, "invalid character 'a' looking for beginning of object key string"),
+    ] {
+        let error = pod(text, Fill::Given).unwrap_err();
+        assert_eq!(error.to_string(), message, "{text}");
+    }
+}
+
+#[test]
+fn unknown_and_duplicate_members_are_reported_with_their_paths() {
+    let text = r#"{"bogus":1,"metadata":{"labels":{"a":"1","a":"2"}},
+        "spec":{"containers":[{"name":"c"},{"name":"d","name":"e","foo":{"x":[1]}}],"bar":null}}"#;
+    let decoded = pod(text, Fill::Given).unwrap();
+    assert_eq!(decoded.unknown, ["bogus", "spec.containers[1].foo", "spec.bar"]);
+    assert_eq!(decoded.duplicates, ["metadata.labels.a", "spec.containers[1].name"]);
+    assert_eq!(
+        decoded.value,
+        json!({"metadata": {"labels": {"a": "2"}}, "spec": {"containers": [{"name": "c"}, {"name": "e"}]}})
+    );
+}
+
+#[test]
+fn zero_values_are_left_out_or_filled_in_as_go_does() {
+    let text = r#"{"metadata":{"creationTimestamp":null,"labels":{},"annotations":{"a":null}},
+        "spec":{"hostNetwork":false,"terminationGracePeriodSeconds":0,"nodeName":"","containers":[
+        {"name":"c","args":[],"ports":[{"hostPort":0}]}]}}"#;
+    assert_eq!(
+        pod(text, Fill::Zeroes).unwrap().value,
+        json!({"metadata": {"annotations": {"a": ""}}, "status": {},
+            "spec": {"terminationGracePeriodSeconds": 0, "containers": [
+                {"name": "c", "ports": [{"containerPort": 0}], "resources": {}}]}})
+    );
+}
+
+#[test]
+fn scalars_come_out_in_canonical_text() {
+    let text = r#"{"metadata":{"creationTimestamp":"2024-01-02T03:04:05.678+01:00"},"spec":{"containers":[
+        {"livenessProbe":{"httpGet":{"port":"http"}},"resources":{"limits":{"cpu":"1000m","memory":0.5,"x":"1Gi"}}}]}}"#;
+    assert_eq!(
+        pod(text, Fill::Given).unwrap().value,
+        json!({"metadata": {"creationTimestamp": "2024-01-02T02:04:05Z"}, "spec": {"containers": [
+            {"livenessProbe": {"httpGet": {"port": "http"}},
+             "resources": {"limits": {"cpu": "1", "memory": "500m", "x": "1Gi"}}}]}})
+    );
+}
+
+#[test]
+fn defaults_reach_into_what_they_add() {
+    let schema = Schema::builtin();
+    let node = schema.kind("apps", "v1", "StatefulSet").unwrap();
+    let decoded = decode(schema, node, br#"{"spec":{"replicas":null}}"#, Fill::Defaults).unwrap();
+    let spec = &decoded.value["spec"];
+    assert_eq!(spec["replicas"], 1);
+    assert_eq!(
+        spec["persistentVolumeClaimRetentionPolicy"],
+        json!({"whenDeleted": "Retain", "whenScaled": "Retain"})
+    );
+    assert_eq!(spec["template"]["spec"]["dnsPolicy"], "ClusterFirst");
+    let mut given = json!({"spec": {"template": {"spec": {"containers": [{}]}}}});
+    apply_defaults(schema, node, &mut given);
+    let container = &given["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["terminationMessagePolicy"], "File");
+}
+
+#[test]
+fn nesting_is_bounded() {
+    let nested = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+    let fields =
+        |depth| format!(r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{}}}]}}}}"#, nested(depth));
+    assert!(pod(&fields(100), Fill::Given).is_ok());
+    assert!(pod(&fields(100_000), Fill::Given).is_err());
+    // What is unknown is skipped without recursion.
+    assert_eq!(pod(&nested(100_000), Fill::Given).unwrap().unknown, ["a"]);
+}
+
+#[test]
+fn base64_is_checked() {
+    let schema = Schema::builtin();
+    let node = schema.kind("", "v1", "Secret").unwrap();
+    let read = |text: &str| {
+        let text = json!({"data": {"a": text}}).to_string();
+        decode(schema, node, text.as_bytes(), Fill::Given)
+    };
+    for good in ["", "YQ==", "YWI=", "YWJj", "YW\nJj"] {
+        assert!(read(good).is_ok(), "{good:?}");
+    }
+    for (bad, at) in [("YQ=", 2), ("Y!==", 1), ("YWJjZ", 4)] {
+        let message = read(bad).unwrap_err().to_string();
+        assert!(
+            message.starts_with("illegal base64 data at input byte"),
+            "{bad:?} {at}: {message}"
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! Scalars: which JSON values each takes, and the text upstream writes back.
+
+use std::borrow::Cow;
+
+use api_meta::{Quantity, Timestamp};
+use serde_json::{Number, Value};
+
+use crate::Shape;
+
+/// A JSON scalar as the parser hands it over, or the word that none was given.
+pub(crate) enum Scalar<'a> {
+    Bool(bool),
+    Number(Number),
+    Str(&'a str),
+    String(String),
+    Object,
+}
+
+/// Why a scalar was refused.
+pub(crate) enum Refusal {
+    /// The JSON type is wrong: what was found, as Go says it.
+    Mismatch(Cow<'static, str>),
+    /// The type's own decoder says so.
+    Message(String),
+}
+
+impl Scalar<'_> {
+    pub(crate) fn into_value(self) -> Value {
+        match self {
+            Scalar::Bool(given) => Value::Bool(given),
+            Scalar::Number(number) => Value::Number(shortest(number)),
+            Scalar::Str(text) => Value::String(text.to_owned()),
+            Scalar::String(text) => Value::String(text),
+            Scalar::Object => Value::Null,
+        }
+    }
+
+    fn text(&self) -> Option<&str> {
+        match self {
+            Scalar::Str(text) => Some(text),
+            Scalar::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Scalar::Bool(_) => "bool",
+            Scalar::Number(_) => "number",
+            Scalar::Str(_) | Scalar::String(_) => "string",
+            Scalar::Object => "object",
+        }
+    }
+}
+
+/// Go writes a whole float without its point: `1`, not `1.0`.
+fn shortest(number: Number) -> Number {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match number.as_f64() {
+        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT => {
+            Number::from(float as i64)
+        }
+        _ => number,
+    }
+}
+
+/// Reads a scalar of a built-in type; `None` is a zero time, which means absent.
+pub(crate) fn read(shape: &Shape, given: Scalar<'_>) -> Result<Option<Value>, Refusal> {
+    match (shape, &given) {
+        (Shape::Any, _)
+        | (Shape::String | Shape::Duration, Scalar::Str(_) | Scalar::String(_))
+        | (Shape::IntOrString, Scalar::Str(_) | Scalar::String(_))
+        | (Shape::Boolean, Scalar::Bool(_))
+        | (Shape::Number, Scalar::Number(_)) => Ok(Some(given.into_value())),
+        (Shape::Integer { bits, unsigned }, Scalar::Number(number)) => {
+            integer(number, *bits, *unsigned)
+                .map(Some)
+                .ok_or_else(|| Refusal::Mismatch(format!("number {number}").into()))
+        }
+        (Shape::IntOrString, _) => int_or_string(&given).map(Some),
+        (Shape::Bytes, Scalar::Str(_) | Scalar::String(_)) => base64(given).map(Some),
+        (Shape::Quantity, _) => quantity(given).map(Some),
+        (Shape::Time, _) => time(given, Timestamp::to_string),
+        (Shape::MicroTime, _) => time(given, |t| t.micros()),
+        _ => Err(Refusal::Mismatch(given.word().into())),
+    }
+}
+
+fn integer(number: &Number, bits: u8, unsigned: bool) -> Option<Value> {
+    let value = number.as_i64()?;
+    let fits = match (bits, unsigned) {
+        (32, false) => i32::try_from(value).is_ok(),
+        (32, true) => u32::try_from(value).is_ok(),
+        _ => true,
+    };
+    fits.then(|| Value::from(value))
+}
+
+fn int_or_string(given: &Scalar<'_>) -> Result<Value, Refusal> {
+    let what = match given {
+        Scalar::Number(number) => match integer(number, 32, false) {
+            Some(value) => return Ok(value),
+            None => format!("number {number}"),
+        },
+        other => other.word().to_owned(),
+    };
+    let message = format!("json: cannot unmarshal {what} into Go value of type int32");
+    Err(Refusal::Message(message))
+}
+
+/// Most quantities are canonical as written: whole numbers under a thousand with at most one suffix of thousands.
+fn is_canonical(text: &str) -> bool {
+    let (digits, suffix) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+    let canonical_number = matches!(digits.len(), 1..=3) && !digits.starts_with('0');
+    canonical_number && matches!(suffix, "" | "m" | "Mi" | "Gi" | "Ki" | "M" | "G" | "k")
+}
+
+fn quantity(given: Scalar<'_>) -> Result<Value, Refusal> {
+    let number;
+    let text = match &given {
+        Scalar::Number(n) => {
+            number = n.to_string();
+            &number
+        }
+        other => match other.text() {
+            Some("") => return Ok(Value::from("0")),
+            Some(text) => text,
+            None => {
+                let message = api_meta::ParseQuantityError::Format.to_string();
+                return Err(Refusal::Message(message));
+            }
+        },
+    };
+    if is_canonical(text) {
+        return Ok(Value::String(text.to_owned()));
+    }
+    let quantity = Quantity::parse(text).map_err(|e| Refusal::Message(e.to_string()))?;
+    Ok(Value::String(quantity.to_string()))
+}
+
+fn time(
+    given: Scalar<'_>,
+    write: impl FnOnce(&Timestamp) -> String,
+) -> Result<Option<Value>, Refusal> {
+    let Some(text) = given.text() else {
+        let word = given.word();
+        let message = format!("json: cannot unmarshal {word} into Go value of type string");
+        return Err(Refusal::Message(message));
+    };
+    let stamp: Timestamp = text.parse().map_err(|_| Refusal::Message(time_message(text)))?;
+    // Go's zero time is the first second of the year 1, and is written as null.
+    const ZERO: i64 = -62_135_596_800;
+    if stamp.unix() == ZERO && stamp.nanos() == 0 {
+        return Ok(None);
+    }
+    Ok(Some(Value::String(write(&stamp))))
+}
+
+fn time_message(text: &str) -> String {
+    let layout = "2006-01-02T15:04:05Z07:00";
+    let quoted = api_meta::go_quote(text);
+    format!("parsing time {quoted} as \"{layout}\": cannot parse {quoted} as \"2006\"")
+}
+
+/// Checks base64 as Go reads it: the standard alphabet, padded, line breaks skipped.
+fn base64(given: Scalar<'_>) -> Result<Value, Refusal> {
+    let Value::String(mut text) = given.into_value() else { return Ok(Value::Null) };
+    if text.bytes().any(|b| matches!(b, b'\n' | b'\r')) {
+        text.retain(|c| c != '\n' && c != '\r');
+    }
+    match bad_base64(text.as_bytes()) {
+        None => Ok(Value::String(text)),
+        Some(at) => Err(Refusal::Message(format!("illegal base64 data at input byte {at}"))),
+    }
+}
+
+/// The first byte that is wrong.
+fn bad_base64(text: &[u8]) -> Option<usize> {
+    let padding = text.iter().rev().take(2).take_while(|b| **b == b'=').count();
+    let body = &text[..text.len() - padding];
+    let known = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
+    if let Some(at) = body.iter().position(|b| !known(b)) {
+        return Some(at);
+    }
+    (!text.len().is_multiple_of(4)).then_some(text.len() / 4 * 4 + (body.len() % 4).min(3))
+}

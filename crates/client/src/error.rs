@@ -1,0 +1,96 @@
+use serde::{Deserialize, Serialize};
+
+/// What the API server answered instead of success: the part of a `Status` that callers act on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Status {
+    pub code: u16,
+    pub reason: String,
+    pub message: String,
+    pub details: Option<StatusDetails>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(default, rename_all = "camelCase")]
+pub struct StatusDetails {
+    pub name: String,
+    pub group: String,
+    pub kind: String,
+    pub causes: Vec<StatusCause>,
+    pub retry_after_seconds: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct StatusCause {
+    pub reason: String,
+    pub message: String,
+    pub field: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server understood the request and refused it.
+    #[error("{method} {path}: {} ({})", .status.message, .status.reason)]
+    Api { method: http::Method, path: String, status: Box<Status> },
+    /// No answer: whether a write happened is unknown.
+    #[error("{operation} {target}: {source}")]
+    Transport {
+        operation: &'static str,
+        target: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    #[error("decoding the answer to {path}: {source}; does the server speak Kubernetes v1.36?")]
+    Decode { path: String, source: serde_json::Error },
+    #[error("encoding a request for {path}: {source}")]
+    Encode { path: String, source: serde_json::Error },
+    #[error("the answer to {path} is larger than {limit} bytes")]
+    TooLarge { path: String, limit: usize },
+}
+
+impl Error {
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Api { status, .. } => Some(status),
+            _ => None,
+        }
+    }
+
+    pub fn code(&self) -> Option<u16> {
+        self.status().map(|s| s.code)
+    }
+
+    fn is(&self, code: u16, reason: &str) -> bool {
+        self.status().is_some_and(|s| s.code == code && (reason.is_empty() || s.reason == reason))
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        self.is(404, "")
+    }
+
+    pub fn is_conflict(&self) -> bool {
+        self.is(409, "Conflict")
+    }
+
+    pub fn is_already_exists(&self) -> bool {
+        self.is(409, "AlreadyExists")
+    }
+
+    pub fn is_forbidden(&self) -> bool {
+        self.is(403, "")
+    }
+
+    pub fn is_invalid(&self) -> bool {
+        self.is(422, "")
+    }
+
+    pub fn is_too_many_requests(&self) -> bool {
+        self.is(429, "")
+    }
+
+    /// The resource version asked for is too old: list again.
+    pub fn is_gone(&self) -> bool {
+        self.is(410, "")
+    }
+}

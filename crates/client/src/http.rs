@@ -1,0 +1,190 @@
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use http::{Request, Response, Uri, header};
+use http_body_util::BodyExt;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{net::TcpStream, sync::Mutex};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{
+    Error,
+    request::{Body, Transport},
+};
+
+/// An API server behind a socket: one HTTP/2 connection, made anew when it breaks, and a connection of its
+/// own for each request that upgrades (exec, attach, port-forward).
+pub struct HttpTransport {
+    /// `host:port`.
+    authority: String,
+    host: String,
+    tls: Arc<rustls::ClientConfig>,
+    upgrade_tls: Arc<rustls::ClientConfig>,
+    token: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>>,
+    connection: Mutex<Option<Connection>>,
+}
+
+/// The sender and the task that drives its connection, which ends with it.
+struct Connection {
+    sender: http2::SendRequest<Body>,
+    _driver: AbortOnDropHandle<()>,
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Detects a peer that vanished without closing; the same figures as upstream's HTTP/2 health check.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(15);
+
+impl HttpTransport {
+    /// `server` is a kubeconfig's `https://host:port`. `token`, asked before each request, gives a bearer
+    /// token that may rotate.
+    pub fn new(
+        server: &str,
+        tls: rustls::ClientConfig,
+        token: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>>,
+    ) -> Result<Self, Error> {
+        let invalid = |source: Box<dyn std::error::Error + Send + Sync>| Error::Transport {
+            operation: "parsing the server's address",
+            target: server.to_owned(),
+            source,
+        };
+        let uri: Uri = server.parse().map_err(|e: http::uri::InvalidUri| invalid(e.into()))?;
+        if uri.scheme_str() != Some("https") {
+            return Err(invalid("it must begin with https://".into()));
+        }
+        let host = uri.host().ok_or_else(|| invalid("it has no host".into()))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = uri.port_u16().unwrap_or(443);
+        let authority =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let (mut tls, mut upgrade_tls) = (tls.clone(), tls);
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        upgrade_tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self {
+            authority,
+            host,
+            tls: Arc::new(tls),
+            upgrade_tls: Arc::new(upgrade_tls),
+            token,
+            connection: Mutex::new(None),
+        })
+    }
+
+    fn failed(
+        &self,
+        operation: &'static str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
+        Error::Transport { operation, target: self.authority.clone(), source: source.into() }
+    }
+
+    async fn connect(
+        &self,
+        tls: &Arc<rustls::ClientConfig>,
+    ) -> Result<TlsStream<TcpStream>, Error> {
+        let connect = async {
+            let tcp = TcpStream::connect(&self.authority).await?;
+            tcp.set_nodelay(true)?;
+            let name = rustls_pki_types::ServerName::try_from(self.host.clone())
+                .map_err(std::io::Error::other)?;
+            TlsConnector::from(tls.clone()).connect(name, tcp).await
+        };
+        match tokio::time::timeout(CONNECT_TIMEOUT, connect).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(self.failed("connecting to", error)),
+            Err(_) => {
+                Err(self.failed("connecting to", format!("no answer in {CONNECT_TIMEOUT:?}")))
+            }
+        }
+    }
+
+    async fn sender(&self) -> Result<http2::SendRequest<Body>, Error> {
+        let mut connection = self.connection.lock().await;
+        if let Some(open) = connection.as_ref().filter(|c| !c.sender.is_closed()) {
+            return Ok(open.sender.clone());
+        }
+        let stream = self.connect(&self.tls).await?;
+        let (sender, driver) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|e| self.failed("starting HTTP/2 with", e))?;
+        let driver = AbortOnDropHandle::new(tokio::spawn(async move { drop(driver.await) }));
+        *connection = Some(Connection { sender: sender.clone(), _driver: driver });
+        Ok(sender)
+    }
+
+    fn prepare(&self, request: &mut Request<Body>) -> Result<(), Error> {
+        if let Some(token) = self.token.as_ref().and_then(|token| token()) {
+            let value = format!("Bearer {}", token.trim())
+                .parse()
+                .map_err(|e: header::InvalidHeaderValue| self.failed("authenticating to", e))?;
+            request.headers_mut().insert(header::AUTHORIZATION, value);
+        }
+        Ok(())
+    }
+
+    async fn send_upgrade(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
+        self.prepare(&mut request)?;
+        let host = self
+            .authority
+            .parse()
+            .map_err(|e: header::InvalidHeaderValue| self.failed("addressing", e))?;
+        request.headers_mut().insert(header::HOST, host);
+        let stream = self.connect(&self.upgrade_tls).await?;
+        let (mut sender, driver) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|e| self.failed("starting HTTP/1.1 with", e))?;
+        let driver = Arc::new(AbortOnDropHandle::new(tokio::spawn(async move {
+            drop(driver.with_upgrades().await)
+        })));
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|e| self.failed("sending a request to", e))?;
+        // The driver lives as long as the body is read or, after an upgrade, the answer's head is held.
+        let mut response = response;
+        response.extensions_mut().insert(driver.clone());
+        Ok(response.map(|body| {
+            body.map_frame(move |frame| {
+                let _driver = &driver;
+                frame
+            })
+            .map_err(Into::into)
+            .boxed_unsync()
+        }))
+    }
+
+    async fn send_plain(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
+        self.prepare(&mut request)?;
+        let path = request.uri().path_and_query().map_or("/", |p| p.as_str());
+        *request.uri_mut() = format!("https://{}{path}", self.authority)
+            .parse()
+            .map_err(|e: http::uri::InvalidUri| self.failed("addressing", e))?;
+        let mut sender = self.sender().await?;
+        sender.ready().await.map_err(|e| self.failed("sending a request to", e))?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|e| self.failed("sending a request to", e))?;
+        Ok(response.map(boxed))
+    }
+}
+
+fn boxed(body: hyper::body::Incoming) -> Body {
+    body.map_err(Into::into).boxed_unsync()
+}
+
+impl Transport for HttpTransport {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
+        if request.headers().contains_key(header::UPGRADE) {
+            Box::pin(self.send_upgrade(request))
+        } else {
+            Box::pin(self.send_plain(request))
+        }
+    }
+}

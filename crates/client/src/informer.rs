@@ -1,0 +1,299 @@
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+
+use crate::{
+    Client, Error, Resource,
+    request::{ListMeta, WatchEvent, escape},
+};
+
+/// What to list and watch.
+#[derive(Clone, Debug, Default)]
+pub struct ListOptions {
+    /// Only used by informers; empty means all namespaces.
+    pub namespace: String,
+    pub label_selector: String,
+    pub field_selector: String,
+    pub limit: Option<u64>,
+    pub continue_token: String,
+    pub resource_version: String,
+}
+
+impl ListOptions {
+    pub fn labels(selector: &str) -> Self {
+        Self { label_selector: selector.to_owned(), ..Self::default() }
+    }
+
+    pub fn fields(selector: &str) -> Self {
+        Self { field_selector: selector.to_owned(), ..Self::default() }
+    }
+
+    pub(crate) fn query(&self, more: &[(&str, &str)]) -> String {
+        let limit = self.limit.map(|l| l.to_string()).unwrap_or_default();
+        let own = [
+            ("labelSelector", self.label_selector.as_str()),
+            ("fieldSelector", &self.field_selector),
+            ("limit", &limit),
+            ("continue", &self.continue_token),
+            ("resourceVersion", &self.resource_version),
+        ];
+        let mut query = String::new();
+        for (name, value) in own.iter().chain(more).filter(|(_, value)| !value.is_empty()) {
+            query.push(if query.is_empty() { '?' } else { '&' });
+            query.push_str(name);
+            query.push('=');
+            query.push_str(&escape(value));
+        }
+        query
+    }
+}
+
+/// One change of an informer's cache.
+pub struct Change<'a, P> {
+    /// `namespace/name`, or `name` for what has no namespace.
+    pub key: &'a str,
+    pub old: Option<&'a Arc<P>>,
+    pub new: Option<&'a Arc<P>>,
+}
+
+/// The part of every object that the informer itself reads.
+#[derive(Deserialize)]
+pub struct Keyed {
+    metadata: KeyedMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct KeyedMeta {
+    name: String,
+    namespace: String,
+    resource_version: String,
+}
+
+impl Keyed {
+    fn key(&self) -> String {
+        match self.metadata.namespace.as_str() {
+            "" => self.metadata.name.clone(),
+            namespace => format!("{namespace}/{}", self.metadata.name),
+        }
+    }
+}
+
+/// A cache of one resource, kept by list and watch, holding the projection `P` of each object.
+///
+/// `on_change` is called in the order of the changes, after the cache has them, from the informer's own task:
+/// it must not block, and usually adds a key to a [`crate::WorkQueue`].
+pub struct Informer<P> {
+    cache: Arc<RwLock<BTreeMap<String, Arc<P>>>>,
+    synced: watch::Receiver<bool>,
+}
+
+impl<P> Clone for Informer<P> {
+    fn clone(&self) -> Self {
+        Self { cache: self.cache.clone(), synced: self.synced.clone() }
+    }
+}
+
+impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
+    pub fn start(
+        client: &Client,
+        resource: Resource,
+        options: ListOptions,
+        tasks: &rt::Tasks,
+        on_change: impl Fn(Change<'_, P>) + Send + Sync + 'static,
+    ) -> Self {
+        let cache = Arc::new(RwLock::new(BTreeMap::new()));
+        let (synced_sender, synced) = watch::channel(false);
+        let name = format!("informer of {}", resource.plural);
+        let run = Run {
+            client: client.clone(),
+            resource,
+            options,
+            cache: cache.clone(),
+            synced: synced_sender,
+            on_change: Box::new(on_change),
+        };
+        tasks.spawn_until_shutdown(&name, run.forever());
+        Self { cache, synced }
+    }
+
+    pub fn get(&self, key: &str) -> Option<Arc<P>> {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    pub fn list(&self) -> Vec<Arc<P>> {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// The objects of one namespace.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<P>> {
+        let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+        let (start, end) = (format!("{namespace}/"), format!("{namespace}0"));
+        cache.range(start..end).map(|(_, object)| object.clone()).collect()
+    }
+
+    pub fn keys(&self) -> Vec<String> {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.cache.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Returns when the first list is in the cache.
+    pub async fn synced(&self) {
+        let _ = self.synced.clone().wait_for(|synced| *synced).await;
+    }
+}
+
+type OnChange<P> = dyn Fn(Change<'_, P>) + Send + Sync;
+
+struct Run<P> {
+    client: Client,
+    resource: Resource,
+    options: ListOptions,
+    cache: Arc<RwLock<BTreeMap<String, Arc<P>>>>,
+    synced: watch::Sender<bool>,
+    on_change: Box<OnChange<P>>,
+}
+
+impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
+    async fn forever(self) {
+        let mut backoff = rt::Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+        loop {
+            let error = match self.list().await {
+                Ok(version) => {
+                    backoff.reset();
+                    self.watch(version).await
+                }
+                Err(error) => error,
+            };
+            if error.is_gone() {
+                continue;
+            }
+            tracing::warn!(resource = %self.resource.plural, %error, "listing again");
+            tokio::time::sleep(backoff.next(rand::random())).await;
+        }
+    }
+
+    /// Brings the cache to one consistent list and returns its resource version.
+    async fn list(&self) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        struct Items {
+            metadata: ListMeta,
+            items: Option<Vec<Box<RawValue>>>,
+        }
+        let path = format!(
+            "{}{}",
+            self.resource.collection(&self.options.namespace),
+            self.options.query(&[])
+        );
+        let bytes = self.client.call(http::Method::GET, &path, "", Bytes::new()).await?;
+        let decode = |source| Error::Decode { path: path.clone(), source };
+        let list: Items = serde_json::from_slice(&bytes).map_err(decode)?;
+        let mut fresh = HashMap::new();
+        for item in list.items.unwrap_or_default() {
+            let keyed: Keyed = serde_json::from_str(item.get()).map_err(decode)?;
+            let object: P = serde_json::from_str(item.get()).map_err(decode)?;
+            fresh.insert(keyed.key(), Arc::new(object));
+        }
+        let gone: Vec<String> = {
+            let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
+            cache.keys().filter(|key| !fresh.contains_key(*key)).cloned().collect()
+        };
+        for key in gone {
+            self.change(&key, None);
+        }
+        for (key, object) in fresh {
+            self.change(&key, Some(object));
+        }
+        self.synced.send_replace(true);
+        Ok(list.metadata.resource_version)
+    }
+
+    /// Watches from `version` on, again and again, until that is no longer possible.
+    async fn watch(&self, mut version: String) -> Error {
+        let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+        loop {
+            let mut events = match self
+                .client
+                .watch(&self.resource, &self.options.namespace, &self.options, &version)
+                .await
+            {
+                Ok(events) => events,
+                Err(error @ Error::Transport { .. }) => {
+                    tracing::debug!(resource = %self.resource.plural, %error, "watching again");
+                    tokio::time::sleep(backoff.next(rand::random())).await;
+                    continue;
+                }
+                Err(error) if error.is_too_many_requests() => {
+                    tokio::time::sleep(backoff.next(rand::random())).await;
+                    continue;
+                }
+                Err(error) => return error,
+            };
+            while let Some(event) = events.next().await {
+                match event.and_then(|event| self.event(event)) {
+                    Ok(seen) => {
+                        version = seen;
+                        backoff.reset();
+                    }
+                    // The connection broke: the resource version still stands.
+                    Err(Error::Transport { .. }) => break,
+                    Err(error) => return error,
+                }
+            }
+            // A server that ends watches at once must not be asked in a tight loop.
+            tokio::time::sleep(backoff.next(rand::random())).await;
+        }
+    }
+
+    fn event(&self, event: WatchEvent) -> Result<String, Error> {
+        let decode = |source| Error::Decode {
+            path: self.resource.collection(&self.options.namespace),
+            source,
+        };
+        let (bytes, deleted) = match &event {
+            WatchEvent::Added(bytes) | WatchEvent::Modified(bytes) => (bytes, false),
+            WatchEvent::Deleted(bytes) => (bytes, true),
+            WatchEvent::Bookmark(bytes) => {
+                let keyed: Keyed = serde_json::from_slice(bytes).map_err(decode)?;
+                return Ok(keyed.metadata.resource_version);
+            }
+        };
+        let keyed: Keyed = serde_json::from_slice(bytes).map_err(decode)?;
+        let object = if deleted {
+            None
+        } else {
+            Some(Arc::new(serde_json::from_slice(bytes).map_err(decode)?))
+        };
+        self.change(&keyed.key(), object);
+        Ok(keyed.metadata.resource_version)
+    }
+
+    fn change(&self, key: &str, new: Option<Arc<P>>) {
+        let old = {
+            let mut cache = self.cache.write().unwrap_or_else(PoisonError::into_inner);
+            match &new {
+                Some(object) => cache.insert(key.to_owned(), object.clone()),
+                None => cache.remove(key),
+            }
+        };
+        (self.on_change)(Change { key, old: old.as_ref(), new: new.as_ref() });
+    }
+}

@@ -1,0 +1,257 @@
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+/// A queue of keys to reconcile.
+///
+/// A key is in the queue at most once and is never handed out while it is being worked on; a key added
+/// meanwhile comes back after [`WorkQueue::done`]. Its size is therefore bounded by the number of objects.
+pub struct WorkQueue<K> {
+    state: Arc<State<K>>,
+}
+
+struct State<K> {
+    inner: Mutex<Inner<K>>,
+    changed: Notify,
+    first: Duration,
+    cap: Duration,
+}
+
+struct Inner<K> {
+    ready: VecDeque<K>,
+    queued: HashSet<K>,
+    working: HashSet<K>,
+    again: HashSet<K>,
+    delayed: BTreeMap<Instant, Vec<K>>,
+    due: HashMap<K, Instant>,
+    failures: HashMap<K, u32>,
+}
+
+impl<K> Clone for WorkQueue<K> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone() }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Default for WorkQueue<K> {
+    fn default() -> Self {
+        // Upstream's default controller rate limiter: 5 ms doubling to 1,000 s.
+        Self::new(Duration::from_millis(5), Duration::from_secs(1000))
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
+    pub fn new(first: Duration, cap: Duration) -> Self {
+        let inner = Inner {
+            ready: VecDeque::new(),
+            queued: HashSet::new(),
+            working: HashSet::new(),
+            again: HashSet::new(),
+            delayed: BTreeMap::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+        };
+        Self {
+            state: Arc::new(State { inner: Mutex::new(inner), changed: Notify::new(), first, cap }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<K>> {
+        self.state.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn add(&self, key: K) {
+        self.lock().add(key);
+        self.state.changed.notify_one();
+    }
+
+    /// Adds the key later; of two delays the shorter counts.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        let at = Instant::now() + delay;
+        let mut inner = self.lock();
+        if let Some(&earlier) = inner.due.get(&key) {
+            if earlier <= at {
+                return;
+            }
+            inner.remove_delayed(earlier, &key);
+        }
+        inner.due.insert(key.clone(), at);
+        inner.delayed.entry(at).or_default().push(key);
+        drop(inner);
+        self.state.changed.notify_one();
+    }
+
+    /// Adds the key again after its own back-off, which grows with every call until [`WorkQueue::forget`].
+    pub fn retry(&self, key: K) {
+        let delay = {
+            let mut inner = self.lock();
+            let failures = inner.failures.entry(key.clone()).or_default();
+            let delay =
+                self.state.first.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX));
+            *failures = (*failures + 1).min(31);
+            delay.min(self.state.cap)
+        };
+        self.add_after(key, delay);
+    }
+
+    /// Ends the key's back-off.
+    pub fn forget(&self, key: &K) {
+        self.lock().failures.remove(key);
+    }
+
+    /// How often [`WorkQueue::retry`] was called since the last [`WorkQueue::forget`].
+    pub fn failures(&self, key: &K) -> u32 {
+        self.lock().failures.get(key).copied().unwrap_or(0)
+    }
+
+    /// The next key to work on. Cancel-safe.
+    pub async fn next(&self) -> K {
+        loop {
+            let wait = {
+                let mut inner = self.lock();
+                inner.promote(Instant::now());
+                if let Some(key) = inner.ready.pop_front() {
+                    inner.queued.remove(&key);
+                    inner.working.insert(key.clone());
+                    let more = !inner.ready.is_empty();
+                    drop(inner);
+                    if more {
+                        // One permit may stand for several adds: hand the rest on.
+                        self.state.changed.notify_one();
+                    }
+                    return key;
+                }
+                inner.delayed.keys().next().copied()
+            };
+            match wait {
+                Some(at) => {
+                    let _ = tokio::time::timeout_at(at, self.state.changed.notified()).await;
+                }
+                None => self.state.changed.notified().await,
+            }
+        }
+    }
+
+    /// Says that work on the key has ended, well or not.
+    pub fn done(&self, key: &K) {
+        let mut inner = self.lock();
+        inner.working.remove(key);
+        if inner.again.remove(key) {
+            inner.add(key.clone());
+            drop(inner);
+            self.state.changed.notify_one();
+        }
+    }
+
+    /// Keys that wait now, delayed ones included.
+    pub fn len(&self) -> usize {
+        let inner = self.lock();
+        inner.ready.len() + inner.due.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Inner<K> {
+    fn add(&mut self, key: K) {
+        if self.working.contains(&key) {
+            self.again.insert(key);
+        } else if self.queued.insert(key.clone()) {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn promote(&mut self, now: Instant) {
+        while let Some(entry) = self.delayed.first_entry() {
+            if *entry.key() > now {
+                break;
+            }
+            for key in entry.remove() {
+                self.due.remove(&key);
+                self.add(key);
+            }
+        }
+    }
+
+    fn remove_delayed(&mut self, at: Instant, key: &K) {
+        if let Some(keys) = self.delayed.get_mut(&at) {
+            keys.retain(|k| k != key);
+            if keys.is_empty() {
+                self.delayed.remove(&at);
+            }
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord + Send + Sync + 'static> WorkQueue<K> {
+    /// Runs `workers` loops over the queue until shutdown. `work` returns whether the key is settled; if not
+    /// it comes back after its back-off.
+    pub fn run<F, Fut>(&self, tasks: &rt::Tasks, name: &str, workers: usize, work: F)
+    where
+        F: Fn(K) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = bool> + Send + 'static,
+    {
+        let work = Arc::new(work);
+        for _ in 0..workers {
+            let (queue, work) = (self.clone(), work.clone());
+            tasks.spawn_until_shutdown(name, async move {
+                loop {
+                    let key = queue.next().await;
+                    if work(key.clone()).await {
+                        queue.forget(&key);
+                    } else {
+                        queue.retry(key.clone());
+                    }
+                    queue.done(&key);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_queued_once_and_never_worked_on_twice_at_once() {
+        let queue = WorkQueue::default();
+        queue.add("a");
+        queue.add("a");
+        assert_eq!(queue.next().await, "a");
+        queue.add("a");
+        queue.add("b");
+        assert_eq!(queue.next().await, "b");
+        assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err());
+        queue.done(&"a");
+        assert_eq!(queue.next().await, "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retries_back_off_and_the_shorter_delay_counts() {
+        let queue = WorkQueue::new(Duration::from_secs(1), Duration::from_secs(3));
+        let start = Instant::now();
+        for expected in [1, 2, 3, 3] {
+            let before = Instant::now();
+            queue.retry("k");
+            assert_eq!(queue.next().await, "k");
+            assert_eq!((Instant::now() - before).as_secs(), expected);
+            queue.done(&"k");
+        }
+        queue.add_after("x", Duration::from_secs(60));
+        queue.add_after("x", Duration::from_secs(5));
+        assert_eq!(queue.next().await, "x");
+        assert_eq!((Instant::now() - start).as_secs(), 9 + 5);
+        assert!(queue.is_empty());
+    }
+}

@@ -1,0 +1,445 @@
+use std::{fmt::Write as _, sync::Arc};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use http::{Method, Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{Error, ListOptions, Resource, error::Status};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request's or answer's body. `serve` uses the same type, so that in process nothing is converted.
+pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
+
+/// The largest answer that is read into memory at once; lists of everything are the largest there are.
+const ANSWER_LIMIT: usize = 512 << 20;
+
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+pub fn empty() -> Body {
+    full(Bytes::new())
+}
+
+/// What carries a request: a connection, or the server's own handler.
+pub trait Transport: Send + Sync + 'static {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>>;
+}
+
+/// A Kubernetes API client. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    transport: Arc<dyn Transport>,
+    user_agent: Arc<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind<'a> {
+    Json,
+    Merge,
+    Strategic,
+    Apply { manager: &'a str, force: bool },
+}
+
+/// Where a patch goes: the object itself or one of its subresources.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Patched<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub subresource: &'a str,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preconditions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeleteOptions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_period_seconds: Option<i64>,
+    /// `Background`, `Foreground` or `Orphan`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub propagation_policy: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preconditions: Option<Preconditions>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
+pub struct List<T> {
+    pub metadata: ListMeta,
+    #[serde(default = "Vec::new", deserialize_with = "null_as_empty")]
+    pub items: Vec<T>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ListMeta {
+    pub resource_version: String,
+    #[serde(rename = "continue")]
+    pub continue_token: String,
+    pub remaining_item_count: Option<u64>,
+}
+
+fn null_as_empty<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
+    d: D,
+) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(d)?.unwrap_or_default())
+}
+
+/// One event of a watch; the object's bytes are a slice of the frame that it came in.
+#[derive(Clone, Debug)]
+pub enum WatchEvent {
+    Added(Bytes),
+    Modified(Bytes),
+    Deleted(Bytes),
+    Bookmark(Bytes),
+}
+
+/// A running watch.
+pub struct Watch {
+    path: String,
+    body: Body,
+    buffer: BytesMut,
+}
+
+impl Client {
+    pub fn new(transport: Arc<dyn Transport>, user_agent: &str) -> Self {
+        Self { transport, user_agent: user_agent.into() }
+    }
+
+    /// Sends a request as it is, the user agent apart; any status code is an answer.
+    pub async fn request(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
+        if let Ok(agent) = self.user_agent.parse() {
+            request.headers_mut().entry(header::USER_AGENT).or_insert(agent);
+        }
+        self.transport.send(request).await
+    }
+
+    /// Sends a request and reads the whole answer; a status of 400 or more becomes [`Error::Api`].
+    pub async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> Result<Bytes, Error> {
+        let response = self.open(method, path, content_type, body).await?;
+        read_all(path, response.into_body()).await
+    }
+
+    async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> Result<Response<Body>, Error> {
+        let mut builder = Request::builder()
+            .method(method.clone())
+            .uri(path)
+            .header(header::ACCEPT, "application/json");
+        if !content_type.is_empty() {
+            builder = builder.header(header::CONTENT_TYPE, content_type);
+        }
+        let request = builder.body(full(body)).map_err(|source| Error::Transport {
+            operation: "building a request for",
+            target: path.to_owned(),
+            source: source.into(),
+        })?;
+        let response = self.request(request).await?;
+        if response.status().as_u16() < 400 {
+            return Ok(response);
+        }
+        let code = response.status().as_u16();
+        let bytes = read_all(path, response.into_body()).await?;
+        let mut status: Status = serde_json::from_slice(&bytes).unwrap_or_else(|_| Status {
+            message: String::from_utf8_lossy(&bytes).into_owned(),
+            ..Default::default()
+        });
+        status.code = code;
+        Err(Error::Api { method, path: path.to_owned(), status: Box::new(status) })
+    }
+
+    async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Bytes,
+    ) -> Result<T, Error> {
+        let bytes = self.call(method, path, content_type, body).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|source| Error::Decode { path: path.to_owned(), source })
+    }
+
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<T, Error> {
+        self.json(Method::GET, &resource.object(namespace, name, ""), "", Bytes::new()).await
+    }
+
+    /// One list, whole or (with `options.limit`) one page.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        options: &ListOptions,
+    ) -> Result<List<T>, Error> {
+        let path = format!("{}{}", resource.collection(namespace), options.query(&[]));
+        self.json(Method::GET, &path, "", Bytes::new()).await
+    }
+
+    pub async fn create<T: Serialize, U: DeserializeOwned>(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        object: &T,
+    ) -> Result<U, Error> {
+        let path = resource.collection(namespace);
+        let body = typed(resource, object, &path)?;
+        self.json(Method::POST, &path, "application/json", body).await
+    }
+
+    pub async fn create_subresource<T: Serialize, U: DeserializeOwned>(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        object: &T,
+    ) -> Result<U, Error> {
+        let path = resource.object(namespace, name, subresource);
+        let body = encode(object, &path)?;
+        self.json(Method::POST, &path, "application/json", body).await
+    }
+
+    pub async fn update<T: Serialize, U: DeserializeOwned>(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        object: &T,
+    ) -> Result<U, Error> {
+        self.update_subresource(resource, namespace, name, "", object).await
+    }
+
+    pub async fn update_status<T: Serialize, U: DeserializeOwned>(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        object: &T,
+    ) -> Result<U, Error> {
+        self.update_subresource(resource, namespace, name, "status", object).await
+    }
+
+    pub async fn update_subresource<T: Serialize, U: DeserializeOwned>(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        subresource: &str,
+        object: &T,
+    ) -> Result<U, Error> {
+        let path = resource.object(namespace, name, subresource);
+        let body = typed(resource, object, &path)?;
+        self.json(Method::PUT, &path, "application/json", body).await
+    }
+
+    pub async fn patch<U: DeserializeOwned>(
+        &self,
+        resource: &Resource,
+        at: Patched<'_>,
+        kind: PatchKind<'_>,
+        patch: &Value,
+    ) -> Result<U, Error> {
+        let mut path = resource.object(at.namespace, at.name, at.subresource);
+        let content_type = match kind {
+            PatchKind::Json => "application/json-patch+json",
+            PatchKind::Merge => "application/merge-patch+json",
+            PatchKind::Strategic => "application/strategic-merge-patch+json",
+            PatchKind::Apply { manager, force } => {
+                let _ = write!(path, "?fieldManager={}&force={force}", escape(manager));
+                "application/apply-patch+yaml"
+            }
+        };
+        let body = encode(patch, &path)?;
+        self.json(Method::PATCH, &path, content_type, body).await
+    }
+
+    pub async fn delete(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<(), Error> {
+        let path = resource.object(namespace, name, "");
+        let body = encode(options, &path)?;
+        self.call(Method::DELETE, &path, "application/json", body).await.map(drop)
+    }
+
+    pub async fn delete_collection(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        list: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<(), Error> {
+        let path = format!("{}{}", resource.collection(namespace), list.query(&[]));
+        let body = encode(options, &path)?;
+        self.call(Method::DELETE, &path, "application/json", body).await.map(drop)
+    }
+
+    /// Watches from after `resource_version`, with bookmarks.
+    pub async fn watch(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        options: &ListOptions,
+        resource_version: &str,
+    ) -> Result<Watch, Error> {
+        let query = options.query(&[
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", resource_version),
+        ]);
+        let path = format!("{}{query}", resource.collection(namespace));
+        let response = self.open(Method::GET, &path, "", Bytes::new()).await?;
+        Ok(Watch { path, body: response.into_body(), buffer: BytesMut::new() })
+    }
+}
+
+fn encode<T: Serialize + ?Sized>(object: &T, path: &str) -> Result<Bytes, Error> {
+    serde_json::to_vec(object)
+        .map(Bytes::from)
+        .map_err(|source| Error::Encode { path: path.to_owned(), source })
+}
+
+/// Encodes an object and adds the kind and apiVersion that projections leave out.
+fn typed<T: Serialize + ?Sized>(
+    resource: &Resource,
+    object: &T,
+    path: &str,
+) -> Result<Bytes, Error> {
+    let mut value = serde_json::to_value(object)
+        .map_err(|source| Error::Encode { path: path.to_owned(), source })?;
+    if let Value::Object(map) = &mut value {
+        map.entry("kind").or_insert_with(|| resource.kind.clone().into());
+        map.entry("apiVersion").or_insert_with(|| resource.api_version().into());
+    }
+    encode(&value, path)
+}
+
+async fn read_all(path: &str, mut body: Body) -> Result<Bytes, Error> {
+    let mut whole = BytesMut::new();
+    let mut first: Option<Bytes> = None;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|source| Error::Transport {
+            operation: "reading the answer to",
+            target: path.to_owned(),
+            source,
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        if whole.len() + data.len() > ANSWER_LIMIT {
+            return Err(Error::TooLarge { path: path.to_owned(), limit: ANSWER_LIMIT });
+        }
+        // In process an answer is one frame of shared bytes, which need not be copied.
+        match first.take() {
+            None if whole.is_empty() => first = Some(data),
+            Some(only) => {
+                whole.extend_from_slice(&only);
+                whole.extend_from_slice(&data);
+            }
+            None => whole.extend_from_slice(&data),
+        }
+    }
+    Ok(first.unwrap_or_else(|| whole.freeze()))
+}
+
+/// Percent-encodes a query value.
+pub(crate) fn escape(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(byte as char);
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+impl Watch {
+    /// The next event; `None` when the server ended the watch. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Result<WatchEvent, Error>> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|&b| b == b'\n') {
+                let line = self.buffer.split_to(end).freeze();
+                self.buffer.advance(1);
+                if line.is_empty() {
+                    continue;
+                }
+                return Some(self.event(line));
+            }
+            match self.body.frame().await? {
+                Ok(frame) => {
+                    if let Ok(data) = frame.into_data() {
+                        // In process a frame is one event's shared bytes: nothing is copied then.
+                        if self.buffer.is_empty()
+                            && data.last() == Some(&b'\n')
+                            && data[..data.len() - 1].iter().all(|&b| b != b'\n')
+                        {
+                            return Some(self.event(data.slice(..data.len() - 1)));
+                        }
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+                Err(source) => {
+                    return Some(Err(Error::Transport {
+                        operation: "watching",
+                        target: self.path.clone(),
+                        source,
+                    }));
+                }
+            }
+        }
+    }
+
+    fn event(&self, line: Bytes) -> Result<WatchEvent, Error> {
+        #[derive(Deserialize)]
+        struct Frame<'a> {
+            r#type: &'a str,
+            #[serde(borrow)]
+            object: &'a serde_json::value::RawValue,
+        }
+        let frame: Frame<'_> = serde_json::from_slice(&line)
+            .map_err(|source| Error::Decode { path: self.path.clone(), source })?;
+        let object = line.slice_ref(frame.object.get().as_bytes());
+        match frame.r#type {
+            "ADDED" => Ok(WatchEvent::Added(object)),
+            "MODIFIED" => Ok(WatchEvent::Modified(object)),
+            "DELETED" => Ok(WatchEvent::Deleted(object)),
+            "BOOKMARK" => Ok(WatchEvent::Bookmark(object)),
+            _ => Err(Error::Api {
+                method: Method::GET,
+                path: self.path.clone(),
+                status: Box::new(serde_json::from_slice(&object).unwrap_or_default()),
+            }),
+        }
+    }
+}

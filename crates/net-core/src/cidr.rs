@@ -1,0 +1,170 @@
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
+
+/// The two address families; every table, route and allocation belongs to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
+
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+
+    /// The family's name in nftables, as a table family and as a match.
+    pub fn nft(self) -> &'static str {
+        match self {
+            Family::V4 => "ip",
+            Family::V6 => "ip6",
+        }
+    }
+
+    pub fn bits(self) -> u8 {
+        match self {
+            Family::V4 => 32,
+            Family::V6 => 128,
+        }
+    }
+}
+
+/// An address with a prefix length. The address keeps its host bits, so that it can also name an
+/// interface's address; [`Cidr::network`] clears them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Cidr {
+    pub address: IpAddr,
+    pub prefix: u8,
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{text:?} is no CIDR ({reason}); write it as 10.0.0.0/8 or fd00::/64")]
+pub struct CidrError {
+    text: String,
+    reason: &'static str,
+}
+
+impl Cidr {
+    pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
+        (prefix <= Family::of(address).bits()).then_some(Self { address, prefix })
+    }
+
+    /// The one-address network of `address`.
+    pub fn host(address: IpAddr) -> Self {
+        Self { address, prefix: Family::of(address).bits() }
+    }
+
+    pub fn family(self) -> Family {
+        Family::of(self.address)
+    }
+
+    pub fn network(self) -> Self {
+        let low = number(self.address) & !self.host_mask();
+        Self { address: address(self.family(), low), prefix: self.prefix }
+    }
+
+    pub fn contains(self, other: IpAddr) -> bool {
+        self.family() == Family::of(other)
+            && number(self.address) & !self.host_mask() == number(other) & !self.host_mask()
+    }
+
+    /// The last address of the network, which is the broadcast address in IPv4.
+    pub fn last(self) -> IpAddr {
+        address(self.family(), number(self.address) | self.host_mask())
+    }
+
+    /// The network's address number `n`, if it has that many.
+    pub fn nth(self, n: u128) -> Option<IpAddr> {
+        (n <= self.host_mask())
+            .then(|| address(self.family(), (number(self.address) & !self.host_mask()) + n))
+    }
+
+    fn host_mask(self) -> u128 {
+        let host_bits = u32::from(self.family().bits() - self.prefix);
+        1u128.checked_shl(host_bits).map_or(u128::MAX, |bit| bit - 1)
+    }
+}
+
+/// An address as a number, so that ranges can be walked.
+pub(crate) fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u32::from(v4).into(),
+        IpAddr::V6(v6) => v6.into(),
+    }
+}
+
+pub(crate) fn address(family: Family, number: u128) -> IpAddr {
+    match family {
+        // Numbers come from addresses of the same family, so the upper bits are clear.
+        Family::V4 => Ipv4Addr::from(number as u32).into(),
+        Family::V6 => Ipv6Addr::from(number).into(),
+    }
+}
+
+impl FromStr for Cidr {
+    type Err = CidrError;
+
+    fn from_str(text: &str) -> Result<Self, CidrError> {
+        let error = |reason| CidrError { text: text.to_owned(), reason };
+        let (address, prefix) = text.split_once('/').ok_or(error("it has no prefix length"))?;
+        let address = address.parse().map_err(|_| error("its address cannot be parsed"))?;
+        let prefix = prefix.parse().map_err(|_| error("its prefix length is no number"))?;
+        Cidr::new(address, prefix).ok_or(error("its prefix is longer than the address"))
+    }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Cidr {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+impl serde::Serialize for Cidr {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cidr_knows_its_bounds() {
+        for (text, network, last, inside, outside) in [
+            ("10.1.2.3/24", "10.1.2.0/24", "10.1.2.255", "10.1.2.9", "10.1.3.0"),
+            ("10.1.2.3/32", "10.1.2.3/32", "10.1.2.3", "10.1.2.3", "10.1.2.4"),
+            ("0.0.0.0/0", "0.0.0.0/0", "255.255.255.255", "8.8.8.8", "::1"),
+            ("fd00::5/64", "fd00::/64", "fd00::ffff:ffff:ffff:ffff", "fd00::9", "fd01::"),
+            ("::/0", "::/0", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "::1", "1.2.3.4"),
+        ] {
+            let cidr: Cidr = text.parse().unwrap();
+            assert_eq!(cidr.network().to_string(), network);
+            assert_eq!(cidr.last().to_string(), last);
+            assert!(cidr.contains(inside.parse().unwrap()), "{text} holds {inside}");
+            assert!(!cidr.contains(outside.parse().unwrap()), "{text} lacks {outside}");
+        }
+    }
+
+    #[test]
+    fn a_bad_cidr_says_why() {
+        for (text, reason) in
+            [("10.0.0.0", "no prefix"), ("10.0.0.0/33", "longer"), ("x/8", "address")]
+        {
+            let error = text.parse::<Cidr>().unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Services and endpoints → the nftables table of one address family.
+//!
+//! The table has upstream's name and structure, so that either proxy can take over from the other: maps from
+//! (address, protocol, port) and (protocol, port) to a Service's chain, one chain per Service port that picks
+//! an endpoint's chain by a random number or by the client's affinity, and one chain per endpoint that
+//! rewrites the destination. Only the first packet of a connection walks them.
+
+mod base;
+mod service;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+use crate::{
+    Cidr, Family,
+    api::{EndpointSlice, Service},
+    endpoints::{Slices, is_proxied},
+    nft::Table,
+};
+
+pub const TABLE: &str = "kube-proxy";
+
+/// What the rules depend on besides Services and endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub node: String,
+    pub zone: Option<String>,
+    pub masquerade_all: bool,
+    pub masquerade_bit: u8,
+    pub local: LocalTraffic,
+    pub node_ports: NodePorts,
+    /// The ranges that Service addresses come from: traffic to an address in them that no Service has is
+    /// dropped here rather than sent to the default gateway.
+    pub service_cidrs: Vec<Cidr>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            node: String::new(),
+            zone: None,
+            masquerade_all: false,
+            masquerade_bit: 14,
+            local: LocalTraffic::Unknown,
+            node_ports: NodePorts::Addresses(Vec::new()),
+            service_cidrs: Vec::new(),
+        }
+    }
+}
+
+/// How a packet of a Pod on this node is told from others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalTraffic {
+    Unknown,
+    /// By its source: the cluster's or the node's Pod ranges.
+    From(Vec<Cidr>),
+    Bridge(String),
+    InterfacePrefix(String),
+}
+
+impl LocalTraffic {
+    /// The match for local traffic, or for all other; `None` where this family cannot tell.
+    fn rule(&self, family: Family, local: bool) -> Option<String> {
+        let equal = if local { "" } else { "!= " };
+        match self {
+            LocalTraffic::Unknown => None,
+            LocalTraffic::From(ranges) => {
+                let range = ranges.iter().find(|range| range.family() == family)?;
+                Some(format!("{} saddr {equal}{}", family.nft(), range.network()))
+            }
+            LocalTraffic::Bridge(name) => Some(format!("iifname {equal}\"{name}\"")),
+            LocalTraffic::InterfacePrefix(prefix) => Some(format!("iifname {equal}\"{prefix}*\"")),
+        }
+    }
+}
+
+/// The node's addresses that accept NodePort traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodePorts {
+    /// Every address of the node but loopback.
+    All,
+    Addresses(Vec<IpAddr>),
+}
+
+/// The sealed table for `family`. Of Services that claim one address and port, the first in order of
+/// namespace and name gets it.
+pub fn plan<'a>(
+    family: Family,
+    config: &Config,
+    services: impl IntoIterator<Item = &'a Service>,
+    slices: &Slices<'_>,
+) -> Table {
+    let mut services: Vec<_> = services.into_iter().filter(|service| is_proxied(service)).collect();
+    services.sort_by_key(|service| (&service.metadata.namespace, &service.metadata.name));
+    let mut table = base::table(family, config);
+    for service in services {
+        for port in &service.spec.ports {
+            service::add(&mut table, config, service, port, slices);
+        }
+    }
+    table.seal();
+    table
+}
+
+/// Both families' tables; a node without IPv6 still gets an empty one, which costs nothing.
+pub fn plan_all(config: &Config, services: &[&Service], slices: &[&EndpointSlice]) -> [Table; 2] {
+    let slices = Slices::index(slices.iter().copied());
+    Family::ALL.map(|family| plan(family, config, services.iter().copied(), &slices))
+}

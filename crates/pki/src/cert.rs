@@ -1,0 +1,246 @@
+use std::{
+    net::IpAddr,
+    time::{Duration, SystemTime},
+};
+
+use aws_lc_rs::digest;
+use x509_parser::{extensions::GeneralName, prelude::FromDer, x509::X509Name};
+
+use crate::{AltName, Error, Key, Subject, Usage, pem};
+
+/// A certificate, known to parse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cert {
+    der: Vec<u8>,
+}
+
+/// What a certificate says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertInfo {
+    pub subject: Subject,
+    pub issuer: Subject,
+    pub alt_names: Vec<AltName>,
+    pub not_before: SystemTime,
+    pub not_after: SystemTime,
+    pub is_ca: bool,
+    pub server_auth: bool,
+    pub client_auth: bool,
+    pub digital_signature: bool,
+    pub key_encipherment: bool,
+    pub cert_sign: bool,
+    pub serial: Vec<u8>,
+    pub subject_key_id: Option<Vec<u8>>,
+}
+
+impl Cert {
+    pub fn from_der(der: Vec<u8>) -> Result<Self, Error> {
+        let cert = Self { der };
+        cert.parsed()?;
+        Ok(cert)
+    }
+
+    /// The first certificate of a PEM text.
+    pub fn from_pem(text: &str) -> Result<Self, Error> {
+        Ok(Self::all_from_pem(text)?.swap_remove(0))
+    }
+
+    /// Every certificate of a PEM text; at least one.
+    pub fn all_from_pem(text: &str) -> Result<Vec<Self>, Error> {
+        pem::blocks_of(text, "CERTIFICATE", &["CERTIFICATE"])?
+            .into_iter()
+            .map(|(_, der)| Self::from_der(der))
+            .collect()
+    }
+
+    pub fn to_pem(&self) -> String {
+        pem::encode("CERTIFICATE", &self.der)
+    }
+
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// The certificate for rustls.
+    pub fn to_rustls(&self) -> rustls_pki_types::CertificateDer<'static> {
+        self.der.clone().into()
+    }
+
+    pub fn info(&self) -> Result<CertInfo, Error> {
+        let cert = self.parsed()?;
+        let usage = cert.key_usage().ok().flatten().map(|u| u.value);
+        let extended = cert.extended_key_usage().ok().flatten().map(|u| u.value);
+        let names = cert.subject_alternative_name().ok().flatten().map(|n| &n.value.general_names);
+        Ok(CertInfo {
+            subject: subject(cert.subject()),
+            issuer: subject(cert.issuer()),
+            alt_names: names.map(|names| alt_names(names)).unwrap_or_default(),
+            not_before: moment(cert.validity().not_before.timestamp()),
+            not_after: moment(cert.validity().not_after.timestamp()),
+            is_ca: cert.is_ca(),
+            server_auth: extended.is_some_and(|e| e.any || e.server_auth),
+            client_auth: extended.is_some_and(|e| e.any || e.client_auth),
+            digital_signature: usage.is_some_and(|u| u.digital_signature()),
+            key_encipherment: usage.is_some_and(|u| u.key_encipherment()),
+            cert_sign: usage.is_some_and(|u| u.key_cert_sign()),
+            serial: cert.raw_serial().to_vec(),
+            subject_key_id: cert.extensions().iter().find_map(|e| match e.parsed_extension() {
+                x509_parser::extensions::ParsedExtension::SubjectKeyIdentifier(id) => {
+                    Some(id.0.to_vec())
+                }
+                _ => None,
+            }),
+        })
+    }
+
+    /// The user name and groups that a client certificate stands for.
+    pub fn identity(&self) -> Result<Subject, Error> {
+        Ok(subject(self.parsed()?.subject()))
+    }
+
+    /// The pin by which kubeadm names a CA: `sha256:` and the hash of its public key info, in hexadecimal.
+    pub fn pin(&self) -> Result<String, Error> {
+        let hash = digest::digest(&digest::SHA256, self.parsed()?.public_key().raw);
+        Ok(format!("sha256:{}", hex(hash.as_ref())))
+    }
+
+    /// The public key info of the holder.
+    pub fn public_der(&self) -> Result<Vec<u8>, Error> {
+        Ok(self.parsed()?.public_key().raw.to_vec())
+    }
+
+    pub fn check_key(&self, key: &Key) -> Result<(), Error> {
+        if self.public_der()? == key.public_der()? {
+            return Ok(());
+        }
+        Err(Error::KeyMismatch { subject: self.identity()?.to_string() })
+    }
+
+    pub fn check_signed_by(&self, authority: &Cert) -> Result<(), Error> {
+        let (leaf, issuer) = (self.parsed()?, authority.parsed()?);
+        let same_name = leaf.issuer().as_raw() == issuer.subject().as_raw();
+        if same_name && leaf.verify_signature(Some(issuer.public_key())).is_ok() {
+            return Ok(());
+        }
+        Err(Error::NotSignedBy {
+            subject: subject(leaf.subject()).to_string(),
+            issuer: subject(issuer.subject()).to_string(),
+        })
+    }
+
+    /// Every one of `wanted` must be named, by itself or by a wildcard.
+    pub fn check_names<'a>(
+        &self,
+        wanted: impl IntoIterator<Item = &'a AltName>,
+    ) -> Result<(), Error> {
+        let info = self.info()?;
+        for name in wanted {
+            if !info.alt_names.iter().any(|have| covers(have, name)) {
+                return Err(Error::MissingName {
+                    subject: info.subject.to_string(),
+                    missing: name.to_string(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    pub fn check_usage(&self, usage: Usage) -> Result<(), Error> {
+        let info = self.info()?;
+        let missing = if usage.server() && !info.server_auth {
+            "server authentication"
+        } else if usage.client() && !info.client_auth {
+            "client authentication"
+        } else {
+            return Ok(());
+        };
+        Err(Error::MissingUsage { subject: info.subject.to_string(), usage: missing })
+    }
+
+    pub fn check_valid_at(&self, now: SystemTime) -> Result<(), Error> {
+        let info = self.info()?;
+        let subject = info.subject.to_string();
+        if now > info.not_after {
+            return Err(Error::Expired { subject, until: written(info.not_after) });
+        }
+        if now < info.not_before {
+            return Err(Error::NotYetValid { subject, from: written(info.not_before) });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn raw_subject(&self) -> Result<Vec<u8>, Error> {
+        Ok(self.parsed()?.subject().as_raw().to_vec())
+    }
+
+    fn parsed(&self) -> Result<x509_parser::certificate::X509Certificate<'_>, Error> {
+        let (rest, cert) = x509_parser::certificate::X509Certificate::from_der(&self.der)
+            .map_err(|e| Error::MalformedCertificate(e.to_string()))?;
+        if !rest.is_empty() {
+            return Err(Error::MalformedCertificate("there are bytes after its end".to_owned()));
+        }
+        Ok(cert)
+    }
+}
+
+pub(crate) fn subject(name: &X509Name<'_>) -> Subject {
+    let text = |a: &x509_parser::x509::AttributeTypeAndValue<'_>| {
+        a.as_str().unwrap_or_default().to_owned()
+    };
+    Subject {
+        common_name: name.iter_common_name().next().map(text).unwrap_or_default(),
+        organizations: name.iter_organization().map(text).collect(),
+    }
+}
+
+/// The kinds of names that Kubernetes knows; others cannot matter to it.
+pub(crate) fn alt_names(names: &[GeneralName<'_>]) -> Vec<AltName> {
+    names
+        .iter()
+        .filter_map(|name| match name {
+            GeneralName::DNSName(n) => Some(AltName::Dns((*n).to_owned())),
+            GeneralName::RFC822Name(n) => Some(AltName::Email((*n).to_owned())),
+            GeneralName::URI(n) => Some(AltName::Uri((*n).to_owned())),
+            GeneralName::IPAddress(bytes) => address(bytes).map(AltName::Ip),
+            _ => None,
+        })
+        .collect()
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    <[u8; 4]>::try_from(bytes)
+        .map(IpAddr::from)
+        .or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
+        .ok()
+}
+
+fn covers(have: &AltName, wanted: &AltName) -> bool {
+    match (have, wanted) {
+        (AltName::Dns(have), AltName::Dns(wanted)) => {
+            have.eq_ignore_ascii_case(wanted)
+                || have.strip_prefix("*.").is_some_and(|domain| {
+                    wanted
+                        .split_once('.')
+                        .is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(domain))
+                })
+        }
+        _ => have == wanted,
+    }
+}
+
+fn moment(seconds: i64) -> SystemTime {
+    let magnitude = Duration::from_secs(seconds.unsigned_abs());
+    if seconds < 0 {
+        SystemTime::UNIX_EPOCH - magnitude
+    } else {
+        SystemTime::UNIX_EPOCH + magnitude
+    }
+}
+
+fn written(at: SystemTime) -> String {
+    let date = time::OffsetDateTime::from(at);
+    date.format(&time::format_description::well_known::Rfc3339).unwrap_or_else(|_| date.to_string())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

@@ -1,0 +1,64 @@
+use std::path::PathBuf;
+
+/// What went wrong, on what.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io { operation: &'static str, path: PathBuf, source: std::io::Error },
+
+    #[error("{}: {source}", path.display())]
+    In { path: PathBuf, source: Box<Error> },
+
+    #[error("no PEM block of type {wanted} found; the input is {found}")]
+    NoPemBlock { wanted: &'static str, found: String },
+
+    #[error("the PEM text is malformed: {0}")]
+    MalformedPem(String),
+
+    #[error("cannot {operation} the private key: {reason}")]
+    Key { operation: &'static str, reason: String },
+
+    #[error("the private key is neither RSA (2048 to 8192 bits) nor ECDSA (P-256, P-384, P-521)")]
+    UnsupportedKey,
+
+    #[error(
+        "unknown encryption algorithm {0:?}; use one of RSA-2048, RSA-3072, RSA-4096, ECDSA-P256, ECDSA-P384"
+    )]
+    UnknownAlgorithm(String),
+
+    #[error("the certificate cannot be parsed: {0}")]
+    MalformedCertificate(String),
+
+    #[error("the certificate request cannot be parsed: {0}")]
+    MalformedRequest(String),
+
+    #[error("the certificate request is not signed by the key that it names")]
+    RequestSignature,
+
+    #[error("certificate {subject:?} does not belong to the given private key")]
+    KeyMismatch { subject: String },
+
+    #[error("certificate {subject:?} is not signed by {issuer:?}")]
+    NotSignedBy { subject: String, issuer: String },
+
+    #[error("certificate {subject:?} is not a certificate authority")]
+    NotAnAuthority { subject: String },
+
+    #[error("certificate {subject:?} is not valid for {missing:?}")]
+    MissingName { subject: String, missing: String },
+
+    #[error("certificate {subject:?} has expired: it was valid until {until}")]
+    Expired { subject: String, until: String },
+
+    #[error("certificate {subject:?} is not valid before {from}; check this machine's clock")]
+    NotYetValid { subject: String, from: String },
+
+    #[error("certificate {subject:?} lacks the extended key usage {usage}")]
+    MissingUsage { subject: String, usage: &'static str },
+
+    #[error("the time lies outside of what a certificate can hold")]
+    TimeRange,
+
+    #[error("{0:?} cannot stand in a certificate: DNS names are ASCII")]
+    UnsuitableName(String),
+}

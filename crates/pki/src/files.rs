@@ -1,0 +1,74 @@
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
+};
+
+use crate::{Cert, Error, Key};
+
+/// Private keys, service-account keys and kubeconfig files.
+pub const KEY_MODE: u32 = 0o600;
+/// Certificates and plain configuration.
+pub const PUBLIC_MODE: u32 = 0o644;
+
+/// Replaces `path` in one step: a reader sees the old content or the new, and a crash leaves one of them.
+/// Missing directories are made.
+pub fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<(), Error> {
+    let dir = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(dir).map_err(|source| Error::Io {
+        operation: "create the directory",
+        path: dir.into(),
+        source,
+    })?;
+    let failed = |source| Error::Io { operation: "write", path: path.into(), source };
+    let mut options = fs::OpenOptions::new();
+    options.mode(KEY_MODE);
+    let mut file = tempfile::Builder::new()
+        .prefix(".new-")
+        .make_in(dir, |at| options.write(true).create_new(true).open(at))
+        .map_err(failed)?;
+    file.write_all(content).map_err(failed)?;
+    file.as_file().set_permissions(fs::Permissions::from_mode(mode)).map_err(failed)?;
+    file.as_file().sync_all().map_err(failed)?;
+    file.persist(path).map_err(|e| failed(e.error))?;
+    Ok(())
+}
+
+pub fn write_cert(path: &Path, cert: &Cert) -> Result<(), Error> {
+    write_file(path, cert.to_pem().as_bytes(), PUBLIC_MODE)
+}
+
+pub fn write_key(path: &Path, key: &Key) -> Result<(), Error> {
+    write_file(path, key.to_pem()?.as_bytes(), KEY_MODE)
+}
+
+/// `sa.pub`: kubeadm gives it the mode of a key.
+pub fn write_public_key(path: &Path, key: &Key) -> Result<(), Error> {
+    write_file(path, key.public_pem()?.as_bytes(), KEY_MODE)
+}
+
+pub fn read_cert(path: &Path) -> Result<Cert, Error> {
+    Cert::from_pem(&read(path)?).map_err(|source| within(path, source))
+}
+
+/// All certificates of a bundle.
+pub fn read_certs(path: &Path) -> Result<Vec<Cert>, Error> {
+    Cert::all_from_pem(&read(path)?).map_err(|source| within(path, source))
+}
+
+pub fn read_key(path: &Path) -> Result<Key, Error> {
+    Key::from_pem(&read(path)?).map_err(|source| within(path, source))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|source| Error::Io {
+        operation: "read",
+        path: path.into(),
+        source,
+    })
+}
+
+fn within(path: &Path, source: Error) -> Error {
+    Error::In { path: path.into(), source: Box::new(source) }
+}

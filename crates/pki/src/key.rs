@@ -1,0 +1,225 @@
+use std::{fmt, str::FromStr};
+
+use aws_lc_rs::{
+    encoding::{AsDer, EcPrivateKeyRfc5915Der, Pkcs8V1Der, PublicKeyX509Der},
+    rand::SystemRandom,
+    rsa::KeySize,
+    signature::{
+        ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING,
+        ECDSA_P521_SHA512_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair,
+        RSA_PKCS1_SHA256, RsaKeyPair,
+    },
+};
+
+use crate::{Error, pem};
+
+/// The algorithms that a cluster's keys may be made with (kubeadm's `encryptionAlgorithm`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyAlgorithm {
+    Rsa2048,
+    Rsa3072,
+    Rsa4096,
+    EcdsaP256,
+    EcdsaP384,
+}
+
+impl KeyAlgorithm {
+    pub const ALL: [Self; 5] =
+        [Self::Rsa2048, Self::Rsa3072, Self::Rsa4096, Self::EcdsaP256, Self::EcdsaP384];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rsa2048 => "RSA-2048",
+            Self::Rsa3072 => "RSA-3072",
+            Self::Rsa4096 => "RSA-4096",
+            Self::EcdsaP256 => "ECDSA-P256",
+            Self::EcdsaP384 => "ECDSA-P384",
+        }
+    }
+}
+
+impl fmt::Display for KeyAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for KeyAlgorithm {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::ALL
+            .into_iter()
+            .find(|a| a.as_str() == text)
+            .ok_or_else(|| Error::UnknownAlgorithm(text.to_owned()))
+    }
+}
+
+enum Pair {
+    Ecdsa(EcdsaKeyPair, Curve),
+    Rsa(RsaKeyPair),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Curve {
+    P256,
+    P384,
+    /// Never made here, but a given CA may use it.
+    P521,
+}
+
+impl Curve {
+    fn signing(self) -> &'static EcdsaSigningAlgorithm {
+        match self {
+            Self::P256 => &ECDSA_P256_SHA256_ASN1_SIGNING,
+            Self::P384 => &ECDSA_P384_SHA384_ASN1_SIGNING,
+            Self::P521 => &ECDSA_P521_SHA512_ASN1_SIGNING,
+        }
+    }
+}
+
+/// A private key.
+pub struct Key(Pair);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.0 {
+            Pair::Ecdsa(..) => "Key(ECDSA)",
+            Pair::Rsa(_) => "Key(RSA)",
+        })
+    }
+}
+
+impl Key {
+    pub fn generate(algorithm: KeyAlgorithm) -> Result<Self, Error> {
+        let rsa = |size| RsaKeyPair::generate(size).map(Pair::Rsa);
+        let ecdsa = |curve: Curve| {
+            EcdsaKeyPair::generate(curve.signing()).map(|pair| Pair::Ecdsa(pair, curve))
+        };
+        let pair = match algorithm {
+            KeyAlgorithm::Rsa2048 => rsa(KeySize::Rsa2048),
+            KeyAlgorithm::Rsa3072 => rsa(KeySize::Rsa3072),
+            KeyAlgorithm::Rsa4096 => rsa(KeySize::Rsa4096),
+            KeyAlgorithm::EcdsaP256 => ecdsa(Curve::P256),
+            KeyAlgorithm::EcdsaP384 => ecdsa(Curve::P384),
+        };
+        pair.map(Self).map_err(failed("generate"))
+    }
+
+    /// Reads the first private key of a PEM text: PKCS#8, PKCS#1 or SEC 1.
+    pub fn from_pem(text: &str) -> Result<Self, Error> {
+        let blocks = pem::blocks_of(
+            text,
+            "PRIVATE KEY",
+            &["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"],
+        )?;
+        let (label, der) = &blocks[0];
+        let rsa = || match label.as_str() {
+            "RSA PRIVATE KEY" => RsaKeyPair::from_der(der).ok(),
+            "PRIVATE KEY" => RsaKeyPair::from_pkcs8(der).ok(),
+            _ => None,
+        };
+        [Curve::P256, Curve::P384, Curve::P521]
+            .into_iter()
+            .find_map(|curve| {
+                EcdsaKeyPair::from_private_key_der(curve.signing(), der)
+                    .ok()
+                    .map(|pair| Pair::Ecdsa(pair, curve))
+            })
+            .or_else(|| rsa().map(Pair::Rsa))
+            .map(Self)
+            .ok_or(Error::UnsupportedKey)
+    }
+
+    /// PKCS#1 for RSA and SEC 1 for ECDSA, the forms that kubeadm writes.
+    pub fn to_pem(&self) -> Result<String, Error> {
+        match &self.0 {
+            Pair::Ecdsa(pair, _) => {
+                let der: EcPrivateKeyRfc5915Der<'_> =
+                    pair.private_key().as_der().map_err(failed("encode"))?;
+                Ok(pem::encode("EC PRIVATE KEY", der.as_ref()))
+            }
+            Pair::Rsa(_) => Ok(pem::encode("RSA PRIVATE KEY", &inner_of_pkcs8(&self.to_pkcs8()?)?)),
+        }
+    }
+
+    /// The PKCS#8 form, which every TLS and JWT library reads.
+    pub fn to_pkcs8(&self) -> Result<Vec<u8>, Error> {
+        match &self.0 {
+            Pair::Ecdsa(pair, _) => {
+                Ok(pair.to_pkcs8v1().map_err(failed("encode"))?.as_ref().to_vec())
+            }
+            Pair::Rsa(pair) => {
+                let der: Pkcs8V1Der<'_> = pair.as_der().map_err(failed("encode"))?;
+                Ok(der.as_ref().to_vec())
+            }
+        }
+    }
+
+    pub fn to_pkcs8_pem(&self) -> Result<String, Error> {
+        Ok(pem::encode("PRIVATE KEY", &self.to_pkcs8()?))
+    }
+
+    /// The SubjectPublicKeyInfo.
+    pub fn public_der(&self) -> Result<Vec<u8>, Error> {
+        let der: PublicKeyX509Der<'_> = match &self.0 {
+            Pair::Ecdsa(pair, _) => pair.public_key().as_der(),
+            Pair::Rsa(pair) => pair.public_key().as_der(),
+        }
+        .map_err(failed("encode the public half of"))?;
+        Ok(der.as_ref().to_vec())
+    }
+
+    pub fn public_pem(&self) -> Result<String, Error> {
+        Ok(pem::encode("PUBLIC KEY", &self.public_der()?))
+    }
+
+    pub fn is_rsa(&self) -> bool {
+        matches!(self.0, Pair::Rsa(_))
+    }
+
+    /// The key for rustls.
+    pub fn to_rustls(&self) -> Result<rustls_pki_types::PrivateKeyDer<'static>, Error> {
+        Ok(rustls_pki_types::PrivatePkcs8KeyDer::from(self.to_pkcs8()?).into())
+    }
+
+    pub(crate) fn curve(&self) -> Option<Curve> {
+        match &self.0 {
+            Pair::Ecdsa(_, curve) => Some(*curve),
+            Pair::Rsa(_) => None,
+        }
+    }
+
+    /// Signs with SHA-256 (RSA, P-256), SHA-384 (P-384) or SHA-512 (P-521), as Go chooses.
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
+        let random = SystemRandom::new();
+        match &self.0 {
+            Pair::Ecdsa(pair, _) => pair
+                .sign(&random, message)
+                .map(|s| s.as_ref().to_vec())
+                .map_err(failed("sign with")),
+            Pair::Rsa(pair) => {
+                let mut signature = vec![0; pair.public_modulus_len()];
+                pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature)
+                    .map_err(failed("sign with"))?;
+                Ok(signature)
+            }
+        }
+    }
+}
+
+fn failed<E: fmt::Display>(operation: &'static str) -> impl Fn(E) -> Error {
+    move |e| Error::Key { operation, reason: e.to_string() }
+}
+
+/// The algorithm's own key structure inside of the PKCS#8 wrapping.
+fn inner_of_pkcs8(der: &[u8]) -> Result<Vec<u8>, Error> {
+    yasna::parse_der(der, |reader| {
+        reader.read_sequence(|fields| {
+            fields.next().read_u8()?;
+            fields.next().read_der()?;
+            fields.next().read_bytes()
+        })
+    })
+    .map_err(|e| Error::Key { operation: "encode", reason: format!("{e:?}") })
+}

@@ -1,0 +1,119 @@
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
+
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("reading the serving {part}: {detail}; is it PEM?")]
+    Pem { part: &'static str, detail: String },
+    #[error("using the serving certificate: {0}; does its key belong to it?")]
+    Identity(#[from] rustls::Error),
+}
+
+/// A server's TLS identity, which can be replaced while it serves (rotation).
+#[derive(Clone)]
+pub struct ServerTls(Arc<RwLock<Arc<ServerConfig>>>);
+
+impl ServerTls {
+    /// `client_authorities`: the subjects (DER) of the CAs whose client certificates are welcome, sent as a
+    /// hint so that a client with several certificates picks the right one.
+    pub fn new(
+        certificate: &[u8],
+        key: &[u8],
+        client_authorities: Vec<Vec<u8>>,
+    ) -> Result<Self, TlsError> {
+        Ok(Self(Arc::new(RwLock::new(Arc::new(config(certificate, key, client_authorities)?)))))
+    }
+
+    pub fn replace(
+        &self,
+        certificate: &[u8],
+        key: &[u8],
+        client_authorities: Vec<Vec<u8>>,
+    ) -> Result<(), TlsError> {
+        let fresh = Arc::new(config(certificate, key, client_authorities)?);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+
+    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn config(
+    certificate: &[u8],
+    key: &[u8],
+    client_authorities: Vec<Vec<u8>>,
+) -> Result<ServerConfig, TlsError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+    let chain = chain.map_err(|e| TlsError::Pem { part: "certificate", detail: e.to_string() })?;
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|e| TlsError::Pem { part: "key", detail: e.to_string() })?;
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = AskForCertificate {
+        hints: client_authorities.into_iter().map(DistinguishedName::from).collect(),
+        provider: provider.clone(),
+    };
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Takes any client certificate whose key signed the handshake. Whether it is trusted is for authentication to
+/// say, because Go's servers, and so Kubernetes' clients, expect a 401 and not a TLS alert.
+#[derive(Debug)]
+struct AskForCertificate {
+    hints: Vec<DistinguishedName>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for AskForCertificate {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

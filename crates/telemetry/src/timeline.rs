@@ -1,0 +1,103 @@
+//! The bootstrap timeline: what started when, how long it took, what it waited for, which files it read and wrote.
+//!
+//! Each process appends JSON lines to `<root>/timeline/<component>.jsonl`; reading merges them.
+
+mod chart;
+mod html;
+mod record;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+
+pub use chart::chart;
+pub use html::html;
+pub use record::{Recorder, Running};
+
+/// One step of a component, once it has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    pub component: String,
+    pub step: String,
+    /// Microseconds since 1970.
+    pub start: u64,
+    /// Microseconds.
+    pub duration: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waited_for: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<PathBuf>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub written: Vec<PathBuf>,
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    Done,
+    /// It had nothing to do, and why.
+    Skipped(String),
+    /// What made it fail.
+    Failed(String),
+}
+
+impl Step {
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(self.duration)
+    }
+}
+
+/// Why a timeline cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the timeline at {}: {source}", path.display())]
+pub struct LoadError {
+    path: PathBuf,
+    source: std::io::Error,
+}
+
+/// The directory of the timeline files under a cluster's root.
+pub fn directory(root: &Path) -> PathBuf {
+    root.join("timeline")
+}
+
+/// Every step recorded under `root`, by start. A line that a crash cut short is left out; no timeline is empty.
+pub fn load(root: &Path) -> Result<Vec<Step>, LoadError> {
+    let dir = directory(root);
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| LoadError { path, source }
+    };
+    let entries = match fs::read_dir(&dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(failed(&dir))?,
+    };
+    let mut steps = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed(&dir))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.ends_with(".jsonl") || name.ends_with(".jsonl.1") {
+            let text = fs::read_to_string(&path).map_err(failed(&path))?;
+            steps.extend(text.lines().filter_map(|line| serde_json::from_str::<Step>(line).ok()));
+        }
+    }
+    steps.sort_by(|a, b| (a.start, &a.component, &a.step).cmp(&(b.start, &b.component, &b.step)));
+    Ok(steps)
+}
+
+/// A duration in microseconds for people: three digits at most, then the unit.
+pub(crate) fn spoken(micros: u64) -> String {
+    match micros {
+        0..1_000 => format!("{micros} µs"),
+        1_000..10_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        10_000..1_000_000 => format!("{} ms", micros / 1_000),
+        1_000_000..100_000_000 => format!("{:.1} s", micros as f64 / 1e6),
+        _ => format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Instant, SystemTime},
+};
+
+use super::{Outcome, Step, directory};
+
+/// A component's file is set aside once it is this long, and the one set aside before it goes.
+const LIMIT: u64 = 1 << 20;
+/// More files or causes than this say nothing more to a reader.
+const MANY: usize = 64;
+const LONG: usize = 2_000;
+
+/// Appends the steps of one component. Clones share the file; the default one records nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder(Option<Arc<Sink>>);
+
+#[derive(Debug)]
+struct Sink {
+    component: String,
+    path: PathBuf,
+    limit: u64,
+    /// Set once writing has failed, so that it is told once.
+    broken: Mutex<bool>,
+}
+
+impl Recorder {
+    /// Records under `<root>/timeline`; a directory that cannot be made is told in the log when a step ends.
+    pub fn new(root: &Path, component: &str) -> Self {
+        Self::bounded(root, component, LIMIT)
+    }
+
+    /// Records nothing.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn bounded(root: &Path, component: &str, limit: u64) -> Self {
+        let path = directory(root).join(format!("{component}.jsonl"));
+        Self(Some(Arc::new(Sink {
+            component: component.to_owned(),
+            path,
+            limit,
+            broken: Mutex::new(false),
+        })))
+    }
+
+    pub fn begin(&self, step: impl Into<String>) -> Running {
+        Running {
+            recorder: self.clone(),
+            at: Instant::now(),
+            ended: false,
+            step: Step {
+                component: self.0.as_ref().map(|s| s.component.clone()).unwrap_or_default(),
+                step: step.into(),
+                start: SystemTime::now()
+                    .duration_since(SystemTime::UNIX_EPOCH)
+                    .map(|d| d.as_micros() as u64)
+                    .unwrap_or_default(),
+                duration: 0,
+                waited_for: Vec::new(),
+                read: Vec::new(),
+                written: Vec::new(),
+                outcome: Outcome::Done,
+            },
+        }
+    }
+
+    /// Appends a step that was measured elsewhere.
+    pub fn record(&self, step: &Step) {
+        let Some(sink) = &self.0 else { return };
+        let mut broken = sink.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        match sink.append(step) {
+            Ok(()) => *broken = false,
+            Err(e) if !*broken => {
+                *broken = true;
+                tracing::warn!(path = %sink.path.display(), error = %e, "the bootstrap timeline cannot be written; steps are not recorded");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl Sink {
+    fn append(&self, step: &Step) -> io::Result<()> {
+        let mut line = serde_json::to_vec(step)?;
+        line.push(b'\n');
+        if fs::metadata(&self.path).is_ok_and(|m| m.len() + line.len() as u64 > self.limit) {
+            fs::rename(&self.path, self.path.with_extension("jsonl.1"))?;
+        }
+        let open = || fs::OpenOptions::new().create(true).append(true).mode(0o644).open(&self.path);
+        let mut file = match open() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")))?;
+                open()?
+            }
+            other => other?,
+        };
+        // One write call, so that lines of several processes never mix.
+        file.write_all(&line)
+    }
+}
+
+/// A step under way. Dropping it without an end records that it was given up.
+#[derive(Debug)]
+pub struct Running {
+    recorder: Recorder,
+    at: Instant,
+    step: Step,
+    ended: bool,
+}
+
+impl Running {
+    pub fn waited_for(&mut self, what: impl Into<String>) -> &mut Self {
+        push(&mut self.step.waited_for, what.into());
+        self
+    }
+
+    pub fn read(&mut self, path: impl Into<PathBuf>) -> &mut Self {
+        push(&mut self.step.read, path.into());
+        self
+    }
+
+    pub fn written(&mut self, path: impl Into<PathBuf>) -> &mut Self {
+        push(&mut self.step.written, path.into());
+        self
+    }
+
+    pub fn done(self) -> u64 {
+        self.end(Outcome::Done)
+    }
+
+    pub fn skipped(self, why: impl Into<String>) -> u64 {
+        self.end(Outcome::Skipped(why.into()))
+    }
+
+    pub fn failed(self, cause: impl std::fmt::Display) -> u64 {
+        self.end(Outcome::Failed(cause.to_string().chars().take(LONG).collect()))
+    }
+
+    /// Records the end and returns the duration in microseconds.
+    fn end(mut self, outcome: Outcome) -> u64 {
+        self.finish(outcome);
+        self.step.duration
+    }
+
+    fn finish(&mut self, outcome: Outcome) {
+        self.ended = true;
+        self.step.outcome = outcome;
+        self.step.duration = self.at.elapsed().as_micros() as u64;
+        self.recorder.record(&self.step);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.finish(Outcome::Failed("interrupted before its end".to_owned()));
+        }
+    }
+}
+
+fn push<T>(list: &mut Vec<T>, item: T) {
+    if list.len() < MANY {
+        list.push(item);
+    }
+}

@@ -1,0 +1,73 @@
+//! `cargo xtask codegen --import DIR`: refreshes the facts of `crates/api-schema` from what upstream publishes.
+//!
+//! DIR holds upstream's OpenAPI (`openapi/v3/*.json`, `openapi/swagger.json`), the protobuf field numbers
+//! (`proto-fields.tsv`) and the discovery documents of a running server (`golden/apiserver`). The facts are
+//! names, numbers and flags in a text form that diffs well; nothing is generated from them ahead of time,
+//! because `api-schema` parses them faster than a process starts. With `--go DIR` (upstream's `types.go`
+//! files, by import path) the presence facts are refreshed too: OpenAPI does not tell a pointer from a value.
+//! With `--check` nothing is written and a difference is an error.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+mod gotypes;
+mod proto;
+mod resources;
+mod types;
+
+const USAGE: &str = "usage: cargo xtask codegen --import DIR [--go DIR] [--out DIR] [--check]";
+
+/// Where the facts are kept, seen from the workspace's root.
+const FACTS: &str = "crates/api-schema/facts";
+
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let (mut import, mut go, mut out, mut check) = (None, None, None, false);
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || {
+            args.next().map(PathBuf::from).ok_or_else(|| format!("{arg} needs a value; {USAGE}"))
+        };
+        match arg.as_str() {
+            "--import" => import = Some(value()?),
+            "--go" => go = Some(value()?),
+            "--out" => out = Some(value()?),
+            "--check" => check = true,
+            _ => return Err(format!("unknown argument {arg}; {USAGE}")),
+        }
+    }
+    let import = import.ok_or(USAGE)?;
+    let out = out.unwrap_or_else(|| workspace_root().join(FACTS));
+    let types = types::facts(&import)?;
+    let presence = go.map(|go| gotypes::facts(&go, &types)).transpose()?;
+    let mut facts = vec![("types.tsv", types), ("resources.tsv", resources::facts(&import)?)];
+    facts.extend(presence.map(|text| ("presence.tsv", text)));
+    for (name, text) in facts {
+        let path = out.join(name);
+        if check {
+            let old = read(&path)?;
+            if old != text {
+                return Err(format!(
+                    "{} differs from what {} says; run `cargo xtask codegen --import {}`",
+                    path.display(),
+                    import.display(),
+                    import.display()
+                ));
+            }
+        } else {
+            fs::write(&path, text).map_err(|e| format!("writing {}: {e}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn workspace_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|e| format!("reading {}: {e}", path.display()))
+}
+
+fn read_json(path: &Path) -> Result<serde_json::Value, String> {
+    serde_json::from_str(&read(path)?).map_err(|e| format!("parsing {}: {e}", path.display()))
+}

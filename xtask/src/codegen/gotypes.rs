@@ -1,0 +1,173 @@
+//! What OpenAPI does not tell: which members Go keeps as values, and what it leaves out when zero.
+//!
+//! Go's `encoding/json` omits a member with `omitempty` whose value is zero, unless it is a pointer. So
+//! `hostPort: 0` disappears on the way through upstream and `replicas: 0` stays. A line of the facts is
+//! `type TAB members left out when zero TAB lists and maps kept when empty`; what the type alone decides
+//! (a list with `omitempty`, a struct without `omitzero`) is not written.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// One struct: its members and the structs it embeds.
+#[derive(Default)]
+struct GoStruct {
+    members: Vec<Member>,
+    embedded: Vec<String>,
+}
+
+struct Member {
+    json: String,
+    pointer: bool,
+    omit_empty: bool,
+    omit_zero: bool,
+}
+
+/// How a member's presence is told, by the text of its type in `types.tsv`.
+#[derive(Clone, Copy, PartialEq)]
+enum Sort {
+    Scalar,
+    Collection,
+    Struct,
+}
+
+/// `dir` holds `api`, `apimachinery`, `apiextensions-apiserver` and `kube-aggregator` as their repositories do.
+pub(super) fn facts(dir: &Path, types: &str) -> Result<String, String> {
+    let mut structs: BTreeMap<String, GoStruct> = BTreeMap::new();
+    for (repository, prefix) in [
+        ("api", "io.k8s.api"),
+        ("apimachinery", "io.k8s.apimachinery"),
+        ("apiextensions-apiserver", "io.k8s.apiextensions-apiserver"),
+        ("kube-aggregator", "io.k8s.kube-aggregator"),
+    ] {
+        let root = dir.join(repository);
+        for file in go_files(&root)? {
+            let folder =
+                file.parent().and_then(|p| p.strip_prefix(&root).ok()).unwrap_or(Path::new(""));
+            let package = format!("{prefix}.{}", folder.to_string_lossy().replace('/', "."));
+            parse(&super::read(&file)?, &package, &mut structs);
+        }
+    }
+    let mut out = String::from("# Written by `cargo xtask codegen --import DIR --go DIR`.\n");
+    for (name, sorts) in sorts(types) {
+        let (mut omitted, mut kept) = (BTreeSet::new(), BTreeSet::new());
+        collect(&structs, name, &sorts, &mut omitted, &mut kept);
+        if !omitted.is_empty() || !kept.is_empty() {
+            let words = |set: BTreeSet<&str>| set.into_iter().collect::<Vec<_>>().join(" ");
+            let line = format!("{name}\t{}\t{}", words(omitted), words(kept));
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+    }
+    Ok(out)
+}
+
+/// The types of `types.tsv`, each with the sort of its members.
+fn sorts(types: &str) -> BTreeMap<&str, HashMap<&str, Sort>> {
+    let mut all: BTreeMap<&str, HashMap<&str, Sort>> = BTreeMap::new();
+    let mut current = "";
+    for line in types.lines().filter(|l| !l.starts_with('#')) {
+        let mut cells = line.split('\t');
+        let first = cells.next().unwrap_or_default();
+        if let Some(name) = first.strip_prefix("@ ") {
+            current = name;
+            continue;
+        }
+        let sort = match cells.next().unwrap_or_default() {
+            "string" | "int32" | "int64" | "bool" | "double" => Sort::Scalar,
+            t if t.starts_with("[]")
+                || t.starts_with("map[")
+                || t.starts_with("wrapped")
+                || t == "bytes" =>
+            {
+                Sort::Collection
+            }
+            _ => Sort::Struct,
+        };
+        all.entry(current).or_default().insert(first, sort);
+    }
+    all
+}
+
+fn go_files(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries =
+            std::fs::read_dir(&folder).map_err(|e| format!("listing {}: {e}", folder.display()))?;
+        for path in entries.flatten().map(|e| e.path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "go") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn parse(source: &str, package: &str, structs: &mut BTreeMap<String, GoStruct>) {
+    let mut current: Option<(String, GoStruct)> = None;
+    for line in source.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match (&mut current, &words[..]) {
+            (None, ["type", name, "struct", "{"]) => {
+                current = Some((format!("{package}.{name}"), GoStruct::default()));
+            }
+            (Some(_), ["}"]) => {
+                if let Some((name, body)) = current.take() {
+                    structs.insert(name, body);
+                }
+            }
+            (Some((_, body)), [first, rest @ ..]) if !first.starts_with("//") => {
+                member(line, package, first, rest, body)
+            }
+            _ => {}
+        }
+    }
+}
+
+fn member(line: &str, package: &str, first: &str, rest: &[&str], body: &mut GoStruct) {
+    let Some(tag) = line.split_once("json:\"").and_then(|(_, t)| t.split_once('"')).map(|(t, _)| t)
+    else {
+        return;
+    };
+    let (json, options) = tag.split_once(',').unwrap_or((tag, ""));
+    if json.is_empty() {
+        if !first.contains('.') {
+            body.embedded.push(format!("{package}.{first}"));
+        }
+        return;
+    }
+    let Some(go) = rest.first() else { return };
+    let has = |option: &str| options.split(',').any(|o| o == option);
+    body.members.push(Member {
+        json: json.to_owned(),
+        pointer: go.starts_with('*'),
+        omit_empty: has("omitempty"),
+        omit_zero: has("omitzero"),
+    });
+}
+
+fn collect<'a>(
+    structs: &'a BTreeMap<String, GoStruct>,
+    name: &str,
+    sorts: &HashMap<&str, Sort>,
+    omitted: &mut BTreeSet<&'a str>,
+    kept: &mut BTreeSet<&'a str>,
+) {
+    let Some(body) = structs.get(name) else { return };
+    for member in body.members.iter().filter(|m| !m.pointer) {
+        match sorts.get(member.json.as_str()) {
+            Some(Sort::Scalar) if member.omit_empty || member.omit_zero => {
+                omitted.insert(&member.json)
+            }
+            Some(Sort::Struct) if member.omit_zero => omitted.insert(&member.json),
+            Some(Sort::Collection) if !member.omit_empty => kept.insert(&member.json),
+            _ => false,
+        };
+    }
+    for embedded in &body.embedded {
+        collect(structs, embedded, sorts, omitted, kept);
+    }
+}
