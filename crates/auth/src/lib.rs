@@ -5,6 +5,7 @@
 //! cluster. A credential that is wrong is an error of its own (401); a missing one leaves the user anonymous.
 
 pub mod authn;
+pub mod authz;
 mod forbidden;
 pub mod rbac;
 #[cfg(test)]
