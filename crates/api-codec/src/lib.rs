@@ -1,1 +1,11 @@
-//! To be written.
+//! Objects as bytes: JSON as it is stored and sent, YAML and protobuf.
+//!
+//! Everything is driven by the schema table; there is no code for any one kind. Inputs come from anyone, so every
+//! decoder bounds its depth and answers with an error, never with a panic.
+
+mod json;
+pub mod protobuf;
+mod yaml;
+
+pub use json::{Form, STORED_PREFIX, TypeMeta, encode_stored, splice, type_meta};
+pub use yaml::{YamlError, from_yaml, to_yaml};

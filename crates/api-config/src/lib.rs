@@ -9,10 +9,17 @@
 mod decode;
 mod duration;
 mod error;
+pub mod kubeadm;
 pub mod kubeconfig;
+pub mod kubelet;
+pub mod proxy;
+mod shared;
 pub mod yaml;
 
 pub use decode::{Decoded, Strictness, decode, gvk, without_nulls};
 pub use duration::GoDuration;
 pub use error::Error;
 pub use kubeconfig::Kubeconfig;
+pub use kubelet::KubeletConfiguration;
+pub use proxy::KubeProxyConfiguration;
+pub use shared::{ClientConnection, Logging, Taint};

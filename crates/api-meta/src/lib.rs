@@ -1,22 +1,27 @@
 //! The vocabulary that every part of the API shares: groups and kinds, names, quantities, selectors, field errors,
-//! times and the `Status` that the API answers failures with.
+//! times, the `Status` that the API answers failures with, and the questions that authorisers and admission plugins ask:
+//! who asks, what for, and what the cluster holds.
 //!
 //! Invariant: the crate is pure. It reads no clock and draws no random number; both come in as arguments. What it
 //! prints is what upstream prints, since people and programs match on these words.
 
+mod attributes;
 pub mod field;
 mod field_selector;
 mod gvk;
 mod int_or_string;
 mod label_selector;
 pub mod names;
+mod objects;
 mod quantity;
 mod quote;
 mod selector;
 mod status;
 mod time;
+pub mod user;
 pub mod validation;
 
+pub use attributes::{Attributes, Authorizer, Decision, Reason};
 pub use field::{ErrorList, ErrorType, FieldError, Path};
 pub use field_selector::{FieldSelector, FieldSelectorError, FieldTerm};
 pub use gvk::{
@@ -25,8 +30,10 @@ pub use gvk::{
 };
 pub use int_or_string::{IntOrString, PercentError};
 pub use label_selector::{LabelSelector, LabelSelectorRequirement};
+pub use objects::{Objects, Observer};
 pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};
 pub use quote::go_quote;
 pub use selector::{Operator, Requirement, Selector, SelectorError};
 pub use status::{ListMeta, Status, StatusCause, StatusDetails, StatusReason};
 pub use time::{ParseTimeError, Timestamp, human_duration};
+pub use user::UserInfo;

@@ -12,7 +12,7 @@ pub struct Status {
     #[serde(default = "v1")]
     pub api_version: String,
     #[serde(default)]
-    pub metadata: ListMeta,
+    pub metadata: Box<ListMeta>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub status: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -140,7 +140,7 @@ impl Status {
     pub fn success() -> Self {
         Self {
             api_version: v1(),
-            metadata: ListMeta::default(),
+            metadata: Box::default(),
             status: "Success".into(),
             message: String::new(),
             reason: StatusReason::Unknown,

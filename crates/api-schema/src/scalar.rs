@@ -182,5 +182,5 @@ fn bad_base64(text: &[u8]) -> Option<usize> {
     if let Some(at) = body.iter().position(|b| !known(b)) {
         return Some(at);
     }
-    (text.len() % 4 != 0).then_some(text.len() / 4 * 4 + (body.len() % 4).min(3))
+    (!text.len().is_multiple_of(4)).then_some(text.len() / 4 * 4 + (body.len() % 4).min(3))
 }

@@ -1,1 +1,22 @@
-//! To be written.
+//! What bootstrapping a cluster comes to, as plans: kubeadm's PKI, kubeconfigs, kubelet settings, static Pods,
+//! tokens, add-ons and configuration kinds.
+//!
+//! Invariants: nothing here reads a clock, a file or a socket; the same input gives the same plan. Names, defaults
+//! and messages are kubeadm's, as its users and their scripts know them.
+
+pub mod certs;
+pub mod config;
+pub mod constants;
+pub mod discovery;
+pub mod endpoint;
+mod error;
+pub mod images;
+pub mod kubeconfigs;
+pub mod kubelet;
+mod layout;
+pub mod manifests;
+pub mod net;
+pub mod tokens;
+
+pub use error::Error;
+pub use layout::Layout;

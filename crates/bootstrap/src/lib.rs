@@ -1,1 +1,28 @@
-//! To be written.
+//! Bootstrap: kubeadm's commands and the phases that they, and `windlass up`, are made of.
+//!
+//! Invariants: a file that was given is checked and used, never overwritten; a phase can be run again; an error
+//! names the file or object, the cause and the cure.
+
+pub mod certs;
+mod error;
+pub mod kubeconfigs;
+
+pub use error::Error;
+
+/// What a step did to a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touched {
+    pub path: std::path::PathBuf,
+    /// Written anew; a file that was there and good is only used.
+    pub written: bool,
+}
+
+impl Touched {
+    fn written(path: std::path::PathBuf) -> Self {
+        Self { path, written: true }
+    }
+
+    fn used(path: std::path::PathBuf) -> Self {
+        Self { path, written: false }
+    }
+}

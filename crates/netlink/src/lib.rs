@@ -1,1 +1,203 @@
-//! To be written.
+//! The kernel's network configuration: links, addresses, routes, neighbours, tracked flows and nftables.
+//!
+//! Synchronous and small, because a CNI plugin is a process of a few milliseconds and the daemons change the
+//! network rarely. Components use the [`Net`] trait; [`Kernel`] is the real one, bound to one network
+//! namespace, and [`Fake`] records for tests.
+//!
+//! Invariants:
+//! - A [`Kernel`] keeps acting on the namespace that it was opened in, whatever thread uses it. Only nftables
+//!   is reached through a process, in the caller's namespace.
+//! - Operations that add are idempotent where the kernel can tell "the same again" from a conflict.
+//! - nftables is changed by whole transactions only.
+
+mod conntrack;
+mod fake;
+mod kernel;
+mod link;
+mod namespace;
+mod nft;
+mod route;
+mod socket;
+mod wire;
+
+use std::{net::IpAddr, os::fd::BorrowedFd};
+
+pub use fake::Fake;
+pub use kernel::Kernel;
+pub use namespace::Namespace;
+use net_core::{Cidr, Family, conntrack::Flow, nft::Installed};
+pub use nft::NftError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{operation} on {subject}: {}", explain(*errno))]
+    Refused { operation: &'static str, subject: String, errno: i32 },
+    #[error("netlink socket: {action}")]
+    Socket { action: &'static str, source: std::io::Error },
+    #[error("{operation} on {subject}: the kernel's answer is malformed")]
+    Malformed { operation: &'static str, subject: String },
+    #[error("network namespace {path}: {action}")]
+    Namespace { path: String, action: &'static str, source: std::io::Error },
+    #[error(transparent)]
+    Nft(#[from] NftError),
+}
+
+impl Error {
+    fn errno(&self) -> Option<i32> {
+        match self {
+            Error::Refused { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
+    /// The name, address or route is taken.
+    pub fn is_exists(&self) -> bool {
+        self.errno() == Some(rustix::io::Errno::EXIST.raw_os_error())
+    }
+
+    /// What was to be changed or removed is not there.
+    pub fn is_missing(&self) -> bool {
+        use rustix::io::Errno;
+        let missing = [Errno::NODEV, Errno::NOENT, Errno::ADDRNOTAVAIL, Errno::SRCH];
+        missing.iter().any(|errno| self.errno() == Some(errno.raw_os_error()))
+    }
+}
+
+fn explain(errno: i32) -> String {
+    let error = std::io::Error::from_raw_os_error(errno);
+    let hint = match rustix::io::Errno::from_raw_os_error(errno) {
+        rustix::io::Errno::PERM => "; run as root (CAP_NET_ADMIN)",
+        rustix::io::Errno::OPNOTSUPP => "; the kernel lacks this kind of device or its module",
+        _ => "",
+    };
+    format!("{error}{hint}")
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub index: u32,
+    pub name: String,
+    pub mac: Vec<u8>,
+    pub mtu: u32,
+    pub up: bool,
+    /// The bridge that it is a port of.
+    pub master: Option<u32>,
+    /// "bridge", "veth", "vxlan"; empty for hardware and loopback.
+    pub kind: String,
+    /// The peer's index in its own namespace, for one end of a veth pair.
+    pub peer: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewLink<'a> {
+    pub name: &'a str,
+    /// The kernel's default where 0.
+    pub mtu: u32,
+    pub mac: Option<[u8; 6]>,
+    pub kind: NewKind<'a>,
+}
+
+#[derive(Clone, Debug)]
+pub enum NewKind<'a> {
+    Bridge,
+    /// A pair; the peer is made directly in `netns` if given, with the same MTU.
+    Veth {
+        peer: &'a str,
+        peer_mac: Option<[u8; 6]>,
+        netns: Option<BorrowedFd<'a>>,
+    },
+    Vxlan {
+        vni: u32,
+        port: u16,
+        local: Option<IpAddr>,
+        device: Option<u32>,
+    },
+}
+
+/// What to change about a link; `None` leaves as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkChange<'a> {
+    pub up: Option<bool>,
+    pub master: Option<u32>,
+    pub mtu: Option<u32>,
+    pub name: Option<&'a str>,
+    /// For a bridge port: may a packet leave by the port that it came in by? A Pod that reaches itself through
+    /// its Service needs it.
+    pub hairpin: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    pub index: u32,
+    pub cidr: Cidr,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub destination: Cidr,
+    pub gateway: Option<IpAddr>,
+    pub device: Option<u32>,
+    pub source: Option<IpAddr>,
+    /// 254 is the main table.
+    pub table: u8,
+    /// Who made it: 2 the kernel, 3 boot; a component marks its own to find them again.
+    pub protocol: u8,
+    pub metric: u32,
+    /// The gateway is on the device although no address says so.
+    pub onlink: bool,
+}
+
+impl Route {
+    pub const MAIN: u8 = 254;
+
+    pub fn new(destination: Cidr) -> Self {
+        Self {
+            destination,
+            gateway: None,
+            device: None,
+            source: None,
+            table: Self::MAIN,
+            protocol: 3,
+            metric: 0,
+            onlink: false,
+        }
+    }
+}
+
+/// A permanent entry of the neighbour table, or (with `bridge`) of a VXLAN's forwarding table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    pub index: u32,
+    pub address: IpAddr,
+    pub mac: [u8; 6],
+    pub bridge: bool,
+}
+
+/// The operations that components need, each one step for the kernel.
+pub trait Net: Send + Sync {
+    fn link(&self, name: &str) -> Result<Option<Link>, Error>;
+    fn links(&self) -> Result<Vec<Link>, Error>;
+    /// Fails with [`Error::is_exists`] where the name is taken.
+    fn add_link(&self, link: &NewLink<'_>) -> Result<(), Error>;
+    fn change_link(&self, index: u32, change: &LinkChange<'_>) -> Result<(), Error>;
+    fn delete_link(&self, index: u32) -> Result<(), Error>;
+    fn addresses(&self) -> Result<Vec<Address>, Error>;
+    /// Adding what is there succeeds.
+    fn add_address(&self, index: u32, cidr: Cidr) -> Result<(), Error>;
+    fn delete_address(&self, index: u32, cidr: Cidr) -> Result<(), Error>;
+    /// The main table's routes of both families.
+    fn routes(&self) -> Result<Vec<Route>, Error>;
+    /// Replaces a route to the same destination with the same metric.
+    fn put_route(&self, route: &Route) -> Result<(), Error>;
+    fn delete_route(&self, route: &Route) -> Result<(), Error>;
+    fn neighbours(&self) -> Result<Vec<Neighbour>, Error>;
+    fn put_neighbour(&self, neighbour: &Neighbour) -> Result<(), Error>;
+    fn delete_neighbour(&self, neighbour: &Neighbour) -> Result<(), Error>;
+    /// Forgets the tracked flows of an IP protocol for which `is_stale` holds; returns how many.
+    fn delete_flows(&self, protocol: u8, is_stale: &dyn Fn(&Flow) -> bool) -> Result<usize, Error>;
+    /// Runs one nftables transaction.
+    fn nft(&self, transaction: &str) -> Result<(), Error>;
+    fn has_table(&self, family: Family, table: &str) -> Result<bool, Error>;
+    /// What a table holds, by name; `None` where it does not exist.
+    fn table(&self, family: Family, table: &str) -> Result<Option<Installed>, Error>;
+}

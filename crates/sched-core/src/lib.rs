@@ -1,1 +1,51 @@
-//! To be written.
+//! The scheduler's pure core: which node a Pod goes to, why not to the others, and when to try again.
+//!
+//! Nothing here knows a clock, a socket or a task: time comes in as an argument, and [`Core`] is a state
+//! machine that the `scheduler` crate feeds with what its informers see and whose decisions it carries out.
+//!
+//! Invariants:
+//! - A Pod is compiled once ([`Pod`]): its strings become symbols, its quantities integers, its selectors
+//!   lists of symbols. Evaluating a node allocates nothing.
+//! - [`Cluster`] is the one snapshot, kept up to date in place. What plugins would have to count over all
+//!   Pods (spread, affinity) is counted when a Pod comes or goes, not when one is scheduled.
+//! - A plugin is one file under `plugins`, listed in [`plugins::registry`]; there is no second list.
+//! - Preemption tries its victims on the same cluster and the same filters, and puts everything back.
+
+mod cluster;
+mod core;
+mod explain;
+mod labels;
+mod node;
+mod nodeaffinity;
+mod pod;
+mod preempt;
+mod queue;
+mod resources;
+mod schedule;
+mod sym;
+mod terms;
+mod tracks;
+mod view;
+mod volumes;
+
+pub mod plugin;
+pub mod plugins;
+
+pub use self::{
+    cluster::{Cluster, NodeIx},
+    core::{Config, Core, Decision, Failure, Victim},
+    labels::{Labels, Selector},
+    node::{Hot, Node},
+    pod::{Pod, PodRef},
+    queue::{Event, NodeChange, QueueLengths},
+    resources::Resources,
+    schedule::{Outcome, Placement, schedule},
+    sym::Sym,
+    view::{
+        BudgetView, LabelSelectorView, NodeView, PersistentVolumeView, PodView, SpreaderView,
+        VolumeClaimView,
+    },
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,20 @@
 //! The store behind the API server: a small key-value trait with upstream etcd's semantics, and its engines.
 //!
 //! Keys are upstream's (`/registry/pods/default/web`); values are opaque bytes. Every committed write gets
-//! one revision, counted from 1 for the whole store; a revision never goes back. Only `apiserver`, offline
+//! one revision, counted for the whole store (an empty one is at 1); a revision never goes back. Only `apiserver`, offline
 //! commands (`store migrate`, snapshots) and tests open a store.
 
 use std::{ops::Bound, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+
+pub mod disk;
+pub mod embedded;
+mod snapshot;
+pub mod tests;
+
+pub use snapshot::Snapshot;
 
 /// A store-wide revision. 0 means "no revision": a key that does not exist has mod revision 0.
 pub type Revision = u64;
@@ -118,7 +125,7 @@ pub enum Error {
     Io { operation: &'static str, path: String, source: std::io::Error },
 }
 
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A running watch. The channel is bounded by bytes; a consumer that falls behind finds it closed and
 /// resumes from the last revision it saw.
@@ -157,6 +164,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// The bytes on disk, for the `apiserver_storage_size_bytes` metric.
     fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>>;
+
+    /// Asks that every watch soon be sent a [`WatchMessage::Progress`] of at least the newest revision,
+    /// unless it has seen that already. Without asking, watches are told about once a second.
+    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>>;
+}
+
+impl Write {
+    /// What counts against the limit of a request.
+    pub fn size(&self) -> usize {
+        let value = match &self.op {
+            Op::Put { value, .. } => value.len(),
+            Op::Delete => 0,
+        };
+        self.key.len() + value
+    }
 }
 
 impl KeyRange {

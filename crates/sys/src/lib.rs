@@ -1,1 +1,32 @@
-//! To be written.
+//! What the kernel is asked for outside networking: mounts, control groups, disks, the machine's own facts.
+//!
+//! Invariants: everything sits behind a trait with a recording fake, so that what the callers do can be tested without
+//! root; every operation may be repeated (an existing directory, mount or group is success), because a restarted
+//! component goes over its steps again.
+
+pub mod cgroup;
+mod disk;
+pub mod mount;
+mod pause;
+
+pub use disk::{DiskUse, disk_use};
+pub use pause::pause;
+
+/// An operation on a path that the kernel refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation} {}: {source}", path.display())]
+pub struct Error {
+    pub operation: &'static str,
+    pub path: std::path::PathBuf,
+    pub source: std::io::Error,
+}
+
+impl Error {
+    pub(crate) fn at(
+        operation: &'static str,
+        path: &std::path::Path,
+    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self { operation, path, source }
+    }
+}

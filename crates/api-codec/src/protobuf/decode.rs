@@ -1,0 +1,317 @@
+//! From protobuf messages to a tree.
+
+use api_meta::Timestamp;
+use api_schema::{Field, Node, NodeId, Schema, Shape};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::wire::{Reader, Wire};
+use super::{MAGIC, ProtobufError};
+
+/// Upstream's own types nest far less; JSONSchemaProps can nest at will.
+const MAX_DEPTH: usize = 128;
+
+/// Reads a message of the type at `node`, without an envelope.
+pub fn message_to_value(
+    schema: &Schema,
+    node: NodeId,
+    message: &[u8],
+) -> Result<Value, ProtobufError> {
+    Decoder { schema }.body(schema.node(node), message, MAX_DEPTH)
+}
+
+struct Decoder<'s> {
+    schema: &'s Schema,
+}
+
+type Read<T> = Result<T, ProtobufError>;
+
+fn malformed<T>(node: &Node, what: &'static str) -> Read<T> {
+    Err(ProtobufError::Malformed(node.name.as_deref().unwrap_or("a scalar").to_owned(), what))
+}
+
+impl Decoder<'_> {
+    /// Reads what is in a message.
+    fn body(&self, node: &Node, message: &[u8], depth: usize) -> Read<Value> {
+        if depth == 0 {
+            return Err(ProtobufError::TooDeep(MAX_DEPTH));
+        }
+        match &node.shape {
+            Shape::Struct(body) => {
+                let mut members = Map::new();
+                self.fields(node, &body.fields, &[], message, &mut members, depth)?;
+                Ok(Value::Object(members))
+            }
+            Shape::List { item, .. } => {
+                let mut items = Vec::new();
+                for field in self.all(node, message)? {
+                    if let (1, wire) = field {
+                        self.items(self.schema.node(*item), wire, &mut items, depth)?;
+                    }
+                }
+                Ok(Value::Array(items))
+            }
+            Shape::Quantity => {
+                Ok(match self.all(node, message)?.into_iter().rfind(|(n, _)| *n == 1) {
+                    Some((_, Wire::Bytes(text))) if !text.is_empty() => {
+                        Value::String(text_of(node, text)?)
+                    }
+                    _ => Value::from("0"),
+                })
+            }
+            Shape::IntOrString => self.int_or_string(node, message),
+            Shape::Time | Shape::MicroTime => self.time(node, message),
+            _ => self.any(node, message, depth),
+        }
+    }
+
+    fn all<'m>(&self, node: &Node, message: &'m [u8]) -> Read<Vec<(u32, Wire<'m>)>> {
+        let mut reader = Reader::new(message);
+        let mut fields = Vec::new();
+        loop {
+            match reader.next() {
+                Ok(Some(field)) => fields.push(field),
+                Ok(None) => return Ok(fields),
+                Err(what) => return malformed(node, what),
+            }
+        }
+    }
+
+    /// Reads a struct's fields, or those of a message that JSON inlines: `prefix` is the way to it.
+    fn fields(
+        &self,
+        node: &Node,
+        fields: &[Field],
+        prefix: &[u32],
+        message: &[u8],
+        out: &mut Map<String, Value>,
+        depth: usize,
+    ) -> Read<()> {
+        if depth == 0 {
+            return Err(ProtobufError::TooDeep(MAX_DEPTH));
+        }
+        let mut reader = Reader::new(message);
+        loop {
+            let (number, wire) = match reader.next() {
+                Ok(Some(field)) => field,
+                Ok(None) => return Ok(()),
+                Err(what) => return malformed(node, what),
+            };
+            let here = |f: &&Field| {
+                f.proto.strip_prefix(prefix).is_some_and(|rest| rest.first() == Some(&number))
+            };
+            let Some(field) = fields.iter().find(here) else { continue };
+            if field.proto.len() > prefix.len() + 1 {
+                let path = &field.proto[..=prefix.len()];
+                match wire {
+                    Wire::Bytes(inner) => self.fields(node, fields, path, inner, out, depth - 1)?,
+                    _ => return malformed(node, "a message is written as a number"),
+                }
+            } else {
+                self.member(field, wire, out, depth)?;
+            }
+        }
+    }
+
+    fn member(
+        &self,
+        field: &Field,
+        wire: Wire<'_>,
+        out: &mut Map<String, Value>,
+        depth: usize,
+    ) -> Read<()> {
+        let node = self.schema.node(field.node);
+        match &node.shape {
+            Shape::List { item, .. } if node.name.is_none() => {
+                let list =
+                    out.entry(field.name.as_ref()).or_insert_with(|| Value::Array(Vec::new()));
+                match list {
+                    Value::Array(items) => self.items(self.schema.node(*item), wire, items, depth),
+                    _ => Ok(()),
+                }
+            }
+            Shape::Map { value, .. } => {
+                let Wire::Bytes(entry) = wire else {
+                    return malformed(node, "a map's entry is no message");
+                };
+                let (key, value) = self.entry(self.schema.node(*value), entry, depth)?;
+                let map =
+                    out.entry(field.name.as_ref()).or_insert_with(|| Value::Object(Map::new()));
+                if let Value::Object(members) = map {
+                    members.insert(key, value);
+                }
+                Ok(())
+            }
+            _ => {
+                let value = self.single(node, wire, depth)?;
+                out.insert(field.name.as_ref().to_owned(), value);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads an item of a list; numbers may come packed, many in one field.
+    fn items(&self, item: &Node, wire: Wire<'_>, items: &mut Vec<Value>, depth: usize) -> Read<()> {
+        match (&item.shape, wire) {
+            (Shape::Integer { .. } | Shape::Boolean, Wire::Bytes(packed)) => {
+                let mut reader = Reader::new(packed);
+                while !reader.is_empty() {
+                    match reader.varint() {
+                        Ok(number) => items.push(self.single(item, Wire::Varint(number), depth)?),
+                        Err(what) => return malformed(item, what),
+                    }
+                }
+            }
+            _ => items.push(self.single(item, wire, depth)?),
+        }
+        Ok(())
+    }
+
+    fn entry(&self, node: &Node, entry: &[u8], depth: usize) -> Read<(String, Value)> {
+        let (mut key, mut value) = (String::new(), None);
+        for field in self.all(node, entry)? {
+            match field {
+                (1, Wire::Bytes(text)) => key = text_of(node, text)?,
+                (2, wire) => value = Some(self.single(node, wire, depth)?),
+                _ => {}
+            }
+        }
+        Ok((key, value.unwrap_or_else(|| zero(node))))
+    }
+
+    fn single(&self, node: &Node, wire: Wire<'_>, depth: usize) -> Read<Value> {
+        match (&node.shape, wire) {
+            (Shape::String | Shape::Duration, Wire::Bytes(text)) => {
+                Ok(Value::String(text_of(node, text)?))
+            }
+            (Shape::Bytes, Wire::Bytes(bytes)) => Ok(Value::String(STANDARD.encode(bytes))),
+            (Shape::Integer { bits: 32, unsigned: false }, Wire::Varint(number)) => {
+                Ok(Value::from(number as i32))
+            }
+            (Shape::Integer { .. }, Wire::Varint(number)) => Ok(Value::from(number as i64)),
+            (Shape::Boolean, Wire::Varint(number)) => Ok(Value::from(number != 0)),
+            (Shape::Number, Wire::Fixed64(bits)) => Ok(number(f64::from_bits(bits))),
+            (
+                Shape::String
+                | Shape::Duration
+                | Shape::Bytes
+                | Shape::Integer { .. }
+                | Shape::Boolean
+                | Shape::Number,
+                _,
+            ) => malformed(node, "a field has the wrong wire type"),
+            (_, Wire::Bytes(message)) => self.body(node, message, depth - 1),
+            _ => malformed(node, "a message is written as a number"),
+        }
+    }
+
+    fn int_or_string(&self, node: &Node, message: &[u8]) -> Read<Value> {
+        let (mut is_text, mut number, mut text) = (false, 0, String::new());
+        for field in self.all(node, message)? {
+            match field {
+                (1, Wire::Varint(kind)) => is_text = kind == 1,
+                (2, Wire::Varint(value)) => number = value as i32,
+                (3, Wire::Bytes(value)) => text = text_of(node, value)?,
+                _ => {}
+            }
+        }
+        Ok(if is_text { text.into() } else { number.into() })
+    }
+
+    fn time(&self, node: &Node, message: &[u8]) -> Read<Value> {
+        if message.is_empty() {
+            return Ok(Value::Null);
+        }
+        let (mut seconds, mut nanos) = (0, 0);
+        for field in self.all(node, message)? {
+            match field {
+                (1, Wire::Varint(value)) => seconds = value as i64,
+                (2, Wire::Varint(value)) => nanos = value as u32,
+                _ => {}
+            }
+        }
+        // Years 0 to 9999: others have no RFC 3339 text.
+        if !(-62_167_219_200..253_402_300_800).contains(&seconds) || nanos >= 1_000_000_000 {
+            return malformed(node, "a time is out of range");
+        }
+        let stamp = Timestamp::from_unix(seconds, nanos);
+        Ok(Value::String(if matches!(node.shape, Shape::Time) {
+            stamp.to_string()
+        } else {
+            stamp.micros()
+        }))
+    }
+
+    fn any(&self, node: &Node, message: &[u8], depth: usize) -> Read<Value> {
+        let name = node.name.as_deref().unwrap_or_default();
+        let fields = self.all(node, message)?;
+        let union = name.rsplit('.').next().and_then(|bare| bare.strip_prefix("JSONSchemaPropsOr"));
+        let Some(union) = union else {
+            return match fields.into_iter().rfind(|(number, _)| *number == 1) {
+                Some((_, Wire::Bytes(raw))) => self.raw(node, raw),
+                _ => Ok(Value::Null),
+            };
+        };
+        let Some(schema) = self.schema.type_named(&name[..name.len() - "Or".len() - union.len()])
+        else {
+            return malformed(node, "its schema is not in the table");
+        };
+        let schema = self.schema.node(schema);
+        let (mut single, mut list, mut allows) = (None, Vec::new(), None);
+        for field in fields {
+            match (union, field) {
+                ("Bool", (1, Wire::Varint(value))) => allows = Some(Value::from(value != 0)),
+                ("Bool", (2, Wire::Bytes(inner))) | (_, (1, Wire::Bytes(inner))) => {
+                    single = Some(self.body(schema, inner, depth - 1)?);
+                }
+                ("StringArray", (2, Wire::Bytes(text))) => list.push(text_of(node, text)?.into()),
+                ("Array", (2, Wire::Bytes(inner))) => {
+                    list.push(self.body(schema, inner, depth - 1)?)
+                }
+                _ => {}
+            }
+        }
+        Ok(single.or(allows).unwrap_or(Value::Array(list)))
+    }
+
+    /// Free-form bytes are JSON, or an enveloped object.
+    fn raw(&self, node: &Node, raw: &[u8]) -> Read<Value> {
+        if raw.is_empty() {
+            return Ok(Value::Null);
+        }
+        if raw.starts_with(MAGIC) {
+            return super::from_protobuf(self.schema, raw);
+        }
+        serde_json::from_slice(raw).or_else(|_| malformed(node, "its bytes are no JSON"))
+    }
+}
+
+fn text_of(node: &Node, bytes: &[u8]) -> Read<String> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => malformed(node, "text is not UTF-8"),
+    }
+}
+
+/// Go's JSON writes a whole number without its point; what is not finite has no JSON.
+fn number(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 9e15 {
+        Value::from(value as i64)
+    } else {
+        Value::from(value)
+    }
+}
+
+/// A map entry without a value.
+fn zero(node: &Node) -> Value {
+    match node.shape {
+        Shape::String | Shape::Bytes | Shape::Duration => Value::from(""),
+        Shape::Quantity => Value::from("0"),
+        Shape::Integer { .. } | Shape::Number | Shape::IntOrString => Value::from(0),
+        Shape::Boolean => Value::from(false),
+        Shape::Struct(_) => Value::Object(Map::new()),
+        Shape::List { .. } => Value::Array(Vec::new()),
+        _ => Value::Null,
+    }
+}

@@ -1,0 +1,243 @@
+//! From a tree to protobuf messages.
+
+use api_meta::{Quantity, Timestamp};
+use api_schema::{Field, Node, NodeId, Schema, Shape};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::{ProtobufError, wire};
+
+/// Writes a tree as the message of its type, without an envelope.
+pub fn value_to_message(
+    schema: &Schema,
+    node: NodeId,
+    value: &Value,
+) -> Result<Vec<u8>, ProtobufError> {
+    let mut out = Vec::with_capacity(512);
+    let node = schema.node(node);
+    Encoder { schema }.body(&mut out, node, value).map_err(|wrong| wrong.at(node))?;
+    Ok(out)
+}
+
+/// What could not be written. The place is added on the way up.
+struct Wrong {
+    path: Vec<String>,
+    found: &'static str,
+    wanted: &'static str,
+}
+
+type Written = Result<(), Wrong>;
+
+impl Wrong {
+    fn new<T>(found: &Value, wanted: &'static str) -> Result<T, Wrong> {
+        Err(Wrong { path: Vec::new(), found: kind_of(found), wanted })
+    }
+
+    fn at(mut self, node: &Node) -> ProtobufError {
+        self.path.push(node.name.as_deref().unwrap_or_default().to_owned());
+        self.path.reverse();
+        ProtobufError::Mismatch {
+            path: self.path.join("."),
+            found: self.found,
+            wanted: self.wanted,
+        }
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    }
+}
+
+struct Encoder<'s> {
+    schema: &'s Schema,
+}
+
+impl Encoder<'_> {
+    /// Writes a field, with its number: nothing for `null`, one field for each item of a list or map.
+    fn field(&self, out: &mut Vec<u8>, number: u32, node: NodeId, value: &Value) -> Written {
+        let node = self.schema.node(node);
+        match (&node.shape, value) {
+            (_, Value::Null) => Ok(()),
+            (Shape::List { item, .. }, Value::Array(items)) if node.name.is_none() => items
+                .iter()
+                .try_for_each(|value| self.single(out, number, self.schema.node(*item), value)),
+            (Shape::Map { value: node, .. }, Value::Object(members)) => {
+                members.iter().try_for_each(|(key, value)| {
+                    wire::nested(out, number, |out| {
+                        wire::bytes(out, 1, key.as_bytes());
+                        self.single(out, 2, self.schema.node(*node), value)
+                    })
+                })
+            }
+            _ => self.single(out, number, node, value),
+        }
+    }
+
+    /// Writes exactly one field.
+    fn single(&self, out: &mut Vec<u8>, number: u32, node: &Node, value: &Value) -> Written {
+        match (&node.shape, value) {
+            (Shape::String | Shape::Duration, Value::String(text)) => {
+                wire::bytes(out, number, text.as_bytes())
+            }
+            (Shape::String | Shape::Duration | Shape::Bytes, Value::Null) => {
+                wire::bytes(out, number, b"")
+            }
+            (Shape::Bytes, Value::String(text)) => match STANDARD.decode(text) {
+                Ok(bytes) => wire::bytes(out, number, &bytes),
+                Err(_) => return Wrong::new(value, "base64"),
+            },
+            (Shape::Integer { .. }, _) => match value.as_i64() {
+                // A negative number is sign-extended to ten bytes, whatever its width.
+                Some(value) => wire::varint(out, number, value as u64),
+                None => return Wrong::new(value, "integer"),
+            },
+            (Shape::Number, _) => match value.as_f64() {
+                Some(value) => wire::double(out, number, value),
+                None => return Wrong::new(value, "number"),
+            },
+            (Shape::Boolean, Value::Bool(value)) => wire::varint(out, number, u64::from(*value)),
+            (Shape::String | Shape::Duration, _) => return Wrong::new(value, "string"),
+            (Shape::Boolean, _) => return Wrong::new(value, "boolean"),
+            (Shape::Bytes, _) => return Wrong::new(value, "base64"),
+            _ => return wire::nested(out, number, |out| self.body(out, node, value)),
+        }
+        Ok(())
+    }
+
+    /// Writes what is in a message, without its number and length.
+    fn body(&self, out: &mut Vec<u8>, node: &Node, value: &Value) -> Written {
+        match (&node.shape, value) {
+            (_, Value::Null) => Ok(()),
+            (Shape::Struct(body), Value::Object(members)) => {
+                self.fields(out, &body.fields, members)
+            }
+            (Shape::List { item, .. }, Value::Array(items)) => items
+                .iter()
+                .try_for_each(|value| self.single(out, 1, self.schema.node(*item), value)),
+            (Shape::Quantity, _) => {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let Ok(quantity) = Quantity::parse(&text) else {
+                    return Wrong::new(value, "quantity");
+                };
+                wire::bytes(out, 1, quantity.to_string().as_bytes());
+                Ok(())
+            }
+            (Shape::IntOrString, _) => int_or_string(out, value),
+            (Shape::Time | Shape::MicroTime, Value::String(text)) => {
+                let Ok(stamp) = text.parse::<Timestamp>() else { return Wrong::new(value, "time") };
+                let nanos =
+                    if matches!(node.shape, Shape::Time) { 0 } else { stamp.nanos() / 1000 * 1000 };
+                wire::varint(out, 1, stamp.unix() as u64);
+                wire::varint(out, 2, u64::from(nanos));
+                Ok(())
+            }
+            (Shape::Any, _) => self.any(out, node, value),
+            (Shape::Struct(_), _) => Wrong::new(value, "message"),
+            (Shape::List { .. }, _) => Wrong::new(value, "list"),
+            (Shape::Map { .. }, _) => Wrong::new(value, "map"),
+            _ => Wrong::new(value, "time"),
+        }
+    }
+
+    /// A struct's fields in the order of their numbers. Those that protobuf keeps in a message of their own
+    /// follow one another and are written together.
+    fn fields(&self, out: &mut Vec<u8>, fields: &[Field], members: &Map<String, Value>) -> Written {
+        let mut present: Vec<(&Field, &[u32], &Value)> = Vec::with_capacity(members.len());
+        // Both are sorted by name.
+        let mut fields = fields.iter().peekable();
+        for (name, value) in members {
+            while fields.peek().is_some_and(|f| *f.name < **name) {
+                fields.next();
+            }
+            match fields.peek() {
+                Some(field) if *field.name == **name && !field.proto.is_empty() => {
+                    present.push((field, &field.proto, value));
+                }
+                _ => {}
+            }
+        }
+        present.sort_unstable_by_key(|(field, ..)| &field.proto);
+        self.grouped(out, &present)
+    }
+
+    fn grouped(&self, out: &mut Vec<u8>, fields: &[(&Field, &[u32], &Value)]) -> Written {
+        let mut rest = fields;
+        while let Some((field, path, value)) = rest.first().copied() {
+            let number = path[0];
+            let group = rest.iter().take_while(|(_, path, _)| path[0] == number).count();
+            if path.len() == 1 {
+                self.field(out, number, field.node, value).map_err(|mut wrong| {
+                    wrong.path.push(field.name.as_ref().to_owned());
+                    wrong
+                })?;
+            } else {
+                let inner: Vec<_> =
+                    rest[..group].iter().map(|(f, path, v)| (*f, &path[1..], *v)).collect();
+                wire::nested(out, number, |out| self.grouped(out, &inner))?;
+            }
+            rest = &rest[group..];
+        }
+        Ok(())
+    }
+
+    /// The free-form types, which each have a message of their own.
+    fn any(&self, out: &mut Vec<u8>, node: &Node, value: &Value) -> Written {
+        let name = node.name.as_deref().unwrap_or_default();
+        let Some(union) =
+            name.rsplit('.').next().and_then(|bare| bare.strip_prefix("JSONSchemaPropsOr"))
+        else {
+            let raw = value.to_string();
+            wire::bytes(out, 1, raw.as_bytes());
+            return Ok(());
+        };
+        let schema = self.schema.type_named(&name[..name.len() - "Or".len() - union.len()]);
+        let schema = |out: &mut Vec<u8>, number, value: &Value| match schema {
+            Some(node) => self.single(out, number, self.schema.node(node), value),
+            None => Ok(()),
+        };
+        match (union, value) {
+            ("Bool", Value::Bool(allows)) => {
+                wire::varint(out, 1, u64::from(*allows));
+                Ok(())
+            }
+            ("Bool", _) => {
+                wire::varint(out, 1, 1);
+                schema(out, 2, value)
+            }
+            ("Array", Value::Array(items)) => {
+                items.iter().try_for_each(|item| schema(out, 2, item))
+            }
+            ("StringArray", Value::Array(items)) => items.iter().try_for_each(|item| match item {
+                Value::String(text) => {
+                    wire::bytes(out, 2, text.as_bytes());
+                    Ok(())
+                }
+                other => Wrong::new(other, "string"),
+            }),
+            _ => schema(out, 1, value),
+        }
+    }
+}
+
+/// All three fields are always written, as upstream does.
+fn int_or_string(out: &mut Vec<u8>, value: &Value) -> Written {
+    let (is_text, number, text) = match value {
+        Value::String(text) => (1, 0, text.as_str()),
+        _ => match value.as_i64() {
+            Some(number) => (0, number, ""),
+            None => return Wrong::new(value, "integer or string"),
+        },
+    };
+    wire::varint(out, 1, is_text);
+    wire::varint(out, 2, number as u64);
+    wire::bytes(out, 3, text.as_bytes());
+    Ok(())
+}

@@ -1,0 +1,135 @@
+use serde_json::json;
+
+use super::*;
+
+fn schema() -> &'static Schema {
+    Schema::builtin()
+}
+
+/// Written out by hand from the published field numbers.
+#[test]
+fn a_small_object_is_these_bytes() {
+    let object =
+        json!({"metadata": {"name": "a", "labels": {"k": "v", "b": ""}}, "data": {"x": "y"}});
+    let bytes = to_protobuf(schema(), "v1", "ConfigMap", &object).unwrap();
+    let mut expected = b"k8s\0".to_vec();
+    expected.extend_from_slice(b"\x0a\x0f\x0a\x02v1\x12\x09ConfigMap");
+    expected.extend_from_slice(b"\x12\x1c");
+    expected
+        .extend_from_slice(b"\x0a\x12\x0a\x01a\x5a\x05\x0a\x01b\x12\x00\x5a\x06\x0a\x01k\x12\x01v");
+    expected.extend_from_slice(b"\x12\x06\x0a\x01x\x12\x01y");
+    expected.extend_from_slice(b"\x1a\x00\x22\x00");
+    assert_eq!(bytes, expected);
+    let mut back = object;
+    back["kind"] = "ConfigMap".into();
+    back["apiVersion"] = "v1".into();
+    assert_eq!(from_protobuf(schema(), &bytes).unwrap(), back);
+}
+
+#[test]
+fn every_scalar_comes_back() {
+    let long = "x".repeat(70_000);
+    for (api_version, kind, object) in [
+        (
+            "v1",
+            "Pod",
+            json!({"metadata": {"creationTimestamp": "2024-01-02T03:04:05Z",
+                    "managedFields": [{"fieldsV1": {"f:spec": {}}}]},
+                "spec": {"priority": -5, "hostNetwork": true, "terminationGracePeriodSeconds": 0,
+                    "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}, {"name": long}],
+                    "containers": [{"ports": [{"containerPort": 80}], "livenessProbe": {"httpGet": {"port": "http"}},
+                        "readinessProbe": {"tcpSocket": {"port": 70}, "periodSeconds": 3},
+                        "env": [{"name": "a", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+                        "resources": {"limits": {"cpu": "100m", "memory": "64Mi"}}}]}}),
+        ),
+        ("v1", "Secret", json!({"data": {"a": "AAEC/w==", "b": ""}})),
+        (
+            "coordination.k8s.io/v1",
+            "Lease",
+            json!({"spec": {"renewTime": "2024-01-02T03:04:05.123456Z"}}),
+        ),
+        (
+            "certificates.k8s.io/v1",
+            "CertificateSigningRequest",
+            json!({"spec": {"request": "", "signerName": "x", "extra": {"a": ["b", "c"]}}}),
+        ),
+        (
+            "apiextensions.k8s.io/v1",
+            "CustomResourceDefinition",
+            json!({"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": {
+                "type": "object", "default": {"a": [1, null]}, "enum": [1, "x"], "$ref": "r",
+                "items": {"type": "string"}, "additionalProperties": false, "maximum": 1.5,
+                "properties": {"p": {"additionalProperties": {"type": "integer"}, "x-kubernetes-int-or-string": true}}}}}]}}),
+        ),
+        (
+            "v1",
+            "Status",
+            json!({"status": "Failure", "code": 404, "details": {"name": "a", "causes": [{"field": "f"}]}}),
+        ),
+        (
+            "v1",
+            "DeleteOptions",
+            json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}, "dryRun": ["All"]}),
+        ),
+    ] {
+        let bytes = to_protobuf(schema(), api_version, kind, &object).unwrap();
+        let mut expected = object;
+        expected["kind"] = kind.into();
+        expected["apiVersion"] = api_version.into();
+        assert_eq!(from_protobuf(schema(), &bytes).unwrap(), expected);
+    }
+}
+
+#[test]
+fn lists_and_frames_are_joined_from_messages() {
+    let item = json!({"metadata": {"name": "a"}});
+    let node = |kind| schema().kind("", "v1", kind).unwrap();
+    let message = value_to_message(schema(), node("ConfigMap"), &item).unwrap();
+    let list = list_message(b"\x12\x017", [&message[..], &message[..]]);
+    let expected = json!({"metadata": {"resourceVersion": "7"}, "items": [item, item]});
+    assert_eq!(message_to_value(schema(), node("ConfigMapList"), &list).unwrap(), expected);
+    let frame = watch_frame("ADDED", &envelope("v1", "ConfigMap", &message));
+    assert_eq!(u32::from_be_bytes(*frame.first_chunk().unwrap()) as usize, frame.len() - 4);
+    let event = message_to_value(schema(), node("WatchEvent"), &frame[4..]).unwrap();
+    assert_eq!(event["object"]["metadata"]["name"], "a");
+    assert_eq!((&event["type"], &event["object"]["kind"]), (&json!("ADDED"), &json!("ConfigMap")));
+}
+
+#[test]
+fn unknown_fields_are_skipped_and_nonsense_is_an_error() {
+    let node = schema().kind("", "v1", "ConfigMap").unwrap();
+    let unknown = b"\xf8\x07\x01\xf9\x07\0\0\0\0\0\0\0\0\xfa\x07\x02ab\xfd\x07\0\0\0\0\x20\x01";
+    assert_eq!(message_to_value(schema(), node, unknown).unwrap(), json!({"immutable": true}));
+    for bad in [
+        &b"\x0a"[..],
+        b"\x0a\xff\xff\xff\xff\x0f",
+        b"\x08\x01",
+        b"\x0b",
+        b"\x0a\x03\x0a\x01\xff",
+        b"\0\0",
+    ] {
+        assert!(message_to_value(schema(), node, bad).is_err(), "{bad:?}");
+    }
+    // A schema whose `not` holds a schema, and so on.
+    let node = schema()
+        .type_named("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps");
+    let mut deep = Vec::new();
+    for _ in 0..2000 {
+        let mut outer = Vec::new();
+        wire::bytes(&mut outer, 28, &deep);
+        deep = outer;
+    }
+    let error = message_to_value(schema(), node.unwrap(), &deep).unwrap_err();
+    assert_eq!(error, ProtobufError::TooDeep(128));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+        for kind in ["Pod", "Service", "Status", "WatchEvent"] {
+            let node = schema().kind("", "v1", kind).unwrap();
+            let _ = message_to_value(schema(), node, &bytes);
+        }
+        let _ = from_protobuf(schema(), &[MAGIC, &bytes].concat());
+    }
+}

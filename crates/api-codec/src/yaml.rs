@@ -1,0 +1,68 @@
+//! YAML in and out, read as Go's YAML 1.1 parsers read it.
+
+use serde_json::Value;
+use serde_saphyr::DuplicateKeyPolicy;
+
+/// Why a text is no YAML, with the place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("error converting YAML to JSON: yaml: {0}")]
+pub struct YamlError(String);
+
+/// As deep as JSON may be.
+const MAX_DEPTH: usize = 128;
+
+/// Reads one document. `0644` is octal and `yes` is true, as upstream has it; of equal keys the last one counts.
+pub fn from_yaml(text: &[u8]) -> Result<Value, YamlError> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        legacy_octal_numbers: true,
+        strict_booleans: false,
+        with_snippet: false,
+    };
+    serde_saphyr::from_slice_with_options(text, options).map_err(|e| YamlError(e.to_string()))
+}
+
+/// Writes one document.
+pub fn to_yaml(value: &Value) -> Result<String, YamlError> {
+    serde_saphyr::to_string(value).map_err(|e| YamlError(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn scalars_are_those_of_yaml_1_1() {
+        let text = "mode: 0644\non: yes\nquoted: \"0644\"\nlist: [1, 1.5, ~, off]\n80: x\n";
+        let value = from_yaml(text.as_bytes()).unwrap();
+        let expected = json!({"mode": 420, "true": true, "quoted": "0644", "list": [1, 1.5, null, false], "80": "x"});
+        for (key, value) in value.as_object().unwrap() {
+            let key = if key == "on" { "true" } else { key };
+            assert_eq!(&expected[key], value, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let value = json!({"a": "yes", "b": "0644", "c": ["1", 1, "", "x: y", "# no", "multi\nline\n"],
+            "d": {"e": {}, "f": [], "g": null, "on": "~"}, "h": "1e3", "i": "0x1f", "j": " lead", "k": "null"});
+        assert_eq!(from_yaml(to_yaml(&value).unwrap().as_bytes()).unwrap(), value);
+    }
+
+    #[test]
+    fn bombs_and_nonsense_are_errors() {
+        let bomb = format!(
+            "a0: &a0 [x]\n{}",
+            (1..30)
+                .map(|i| format!("a{i}: &a{i} [*a{0}, *a{0}, *a{0}]\n", i - 1))
+                .collect::<String>()
+        );
+        let deep = "[".repeat(100_000);
+        for text in ["a: [", "a: b: c", "a: '", bomb.as_str(), deep.as_str()] {
+            assert!(from_yaml(text.as_bytes()).is_err(), "{:.40}", text);
+        }
+    }
+}

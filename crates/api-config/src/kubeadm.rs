@@ -1,0 +1,27 @@
+//! kubeadm's configuration kinds in their v1beta4 form, which is also the form Windlass works on.
+//!
+//! Types only: defaults, validation and older versions are in `bootstrap-core`.
+
+use crate::shared::unset;
+
+mod cluster;
+mod join;
+mod node;
+mod upgrade;
+
+pub use cluster::{
+    ApiServer, Arg, ClusterConfiguration, ControlPlaneComponent, Dns, EmbeddedStore, Etcd,
+    ExternalEtcd, HostPathMount, LocalEtcd, Networking, Proxy,
+};
+pub use join::{
+    BootstrapTokenDiscovery, Discovery, FileDiscovery, JoinConfiguration, JoinControlPlane,
+};
+pub use node::{
+    ApiEndpoint, BootstrapToken, InitConfiguration, NodeRegistration, Patches, ResetConfiguration,
+    Timeouts,
+};
+pub use upgrade::{UpgradeApply, UpgradeConfiguration, UpgradeDiff, UpgradeNode, UpgradePlan};
+
+pub const GROUP: &str = "kubeadm.k8s.io";
+pub const V1BETA4: &str = "kubeadm.k8s.io/v1beta4";
+pub const V1BETA3: &str = "kubeadm.k8s.io/v1beta3";

@@ -1,0 +1,65 @@
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::GroupResource;
+
+/// A consistent view of the cluster's objects: what authenticators and admission plugins read.
+///
+/// The API server implements it over its watch cache; tests over a map. `namespace` is empty for cluster-scoped
+/// objects, and in `list` for all namespaces.
+pub trait Objects: Send + Sync {
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>>;
+}
+
+/// Something that keeps an index over objects and is told of every change, in order.
+///
+/// `old` is absent for a new object and `new` for a deleted one. It is called inline by the watch cache, so it must be
+/// quick and may not read the cache.
+pub trait Observer: Send + Sync {
+    /// The resources whose changes it wants.
+    fn resources(&self) -> &[GroupResource];
+    fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>);
+}
+
+macro_rules! resources {
+    ($($constant:ident $group:literal $resource:literal;)*) => {
+        impl GroupResource {
+            $(pub const $constant: Self = Self {
+                group: std::borrow::Cow::Borrowed($group),
+                resource: std::borrow::Cow::Borrowed($resource),
+            };)*
+        }
+    };
+}
+
+resources! {
+    CONFIG_MAPS "" "configmaps";
+    LIMIT_RANGES "" "limitranges";
+    NAMESPACES "" "namespaces";
+    NODES "" "nodes";
+    PERSISTENT_VOLUMES "" "persistentvolumes";
+    PERSISTENT_VOLUME_CLAIMS "" "persistentvolumeclaims";
+    PODS "" "pods";
+    RESOURCE_QUOTAS "" "resourcequotas";
+    SECRETS "" "secrets";
+    SERVICES "" "services";
+    SERVICE_ACCOUNTS "" "serviceaccounts";
+    CLUSTER_ROLES "rbac.authorization.k8s.io" "clusterroles";
+    CLUSTER_ROLE_BINDINGS "rbac.authorization.k8s.io" "clusterrolebindings";
+    ROLES "rbac.authorization.k8s.io" "roles";
+    ROLE_BINDINGS "rbac.authorization.k8s.io" "rolebindings";
+    CSI_NODES "storage.k8s.io" "csinodes";
+    STORAGE_CLASSES "storage.k8s.io" "storageclasses";
+    VOLUME_ATTACHMENTS "storage.k8s.io" "volumeattachments";
+    LEASES "coordination.k8s.io" "leases";
+    INGRESSES "networking.k8s.io" "ingresses";
+    INGRESS_CLASSES "networking.k8s.io" "ingressclasses";
+    PRIORITY_CLASSES "scheduling.k8s.io" "priorityclasses";
+    RUNTIME_CLASSES "node.k8s.io" "runtimeclasses";
+    RESOURCE_CLAIMS "resource.k8s.io" "resourceclaims";
+    RESOURCE_SLICES "resource.k8s.io" "resourceslices";
+    CERTIFICATE_SIGNING_REQUESTS "certificates.k8s.io" "certificatesigningrequests";
+    CLUSTER_TRUST_BUNDLES "certificates.k8s.io" "clustertrustbundles";
+}

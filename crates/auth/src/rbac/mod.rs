@@ -1,0 +1,102 @@
+//! Role-based access control.
+//!
+//! Invariant: the index holds exactly what the observed Roles and bindings say, by subject, so that a decision looks
+//! only at the bindings of this user and these groups, and its cost does not grow with the cluster.
+
+mod escalation;
+mod index;
+mod policy;
+mod rules;
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+use api_meta::{Attributes, Authorizer, Decision, GroupResource, Observer, UserInfo};
+use serde_json::Value;
+
+pub use escalation::{BindingGrant, check_binding, check_role};
+pub use index::RoleRef;
+use index::{Grant, Index};
+pub use policy::{Ensure, bootstrap_objects, ensure_bootstrap, node_rules};
+pub(crate) use rules::quoted_list;
+pub use rules::{PolicyRule, uncovered};
+
+/// Decides by the Roles and bindings that it has been told of.
+#[derive(Default)]
+pub struct Rbac {
+    index: RwLock<Index>,
+}
+
+const WATCHED: [GroupResource; 4] = [
+    GroupResource::CLUSTER_ROLES,
+    GroupResource::ROLES,
+    GroupResource::CLUSTER_ROLE_BINDINGS,
+    GroupResource::ROLE_BINDINGS,
+];
+
+impl Rbac {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Index> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All rules that a user has in a namespace (and, with an empty one, cluster-wide), and the names of roles that
+    /// bindings refer to but that do not exist.
+    pub fn rules_for(&self, user: &UserInfo, namespace: &str) -> (Vec<PolicyRule>, Vec<String>) {
+        let index = self.read();
+        let (mut rules, mut missing) = (Vec::new(), Vec::new());
+        for grant in index.grants(user, namespace) {
+            match index.role(&grant.role) {
+                Some(role) => rules.extend_from_slice(role),
+                None => missing.push(grant.role.not_found()),
+            }
+        }
+        (rules, missing)
+    }
+
+    /// The rules of a role, if it exists.
+    pub fn rules_of(&self, role: &RoleRef) -> Option<Vec<PolicyRule>> {
+        self.read().role(role).map(<[PolicyRule]>::to_vec)
+    }
+}
+
+impl Authorizer for Rbac {
+    fn authorize(&self, request: &Attributes<'_>) -> Decision {
+        let index = self.read();
+        let mut missing: Vec<String> = Vec::new();
+        for Grant { role, reason, .. } in index.grants(request.user, request.namespace) {
+            match index.role(role) {
+                Some(rules) if rules.iter().any(|rule| rule.allows(request)) => {
+                    return Decision::Allow(Some(reason.clone()));
+                }
+                Some(_) => {}
+                None => missing.push(role.not_found()),
+            }
+        }
+        missing.dedup();
+        Decision::NoOpinion(match missing.as_slice() {
+            [] => None,
+            [one] => Some(format!("RBAC: {one}").into()),
+            several => Some(format!("RBAC: [{}]", several.join(", ")).into()),
+        })
+    }
+}
+
+impl Observer for Rbac {
+    fn resources(&self) -> &[GroupResource] {
+        &WATCHED
+    }
+
+    fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>) {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        match resource.resource.as_ref() {
+            "clusterroles" | "roles" => index.change_role(old, new),
+            _ => index.change_binding(old, new),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

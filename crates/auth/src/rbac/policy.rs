@@ -1,0 +1,212 @@
+use std::sync::{Arc, LazyLock};
+
+use api_meta::{GroupResource, Objects};
+use serde_json::{Map, Value, json};
+
+use super::PolicyRule;
+
+const FACTS: &str = include_str!("policy.facts");
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+
+/// What a server must write so that an object of the bootstrap policy is in place.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ensure {
+    Create(Value),
+    Update(Value),
+    /// A binding's role cannot be changed: the old object goes first.
+    Replace(Value),
+}
+
+/// The objects of the bootstrap policy, roles before bindings.
+pub fn bootstrap_objects() -> &'static [(GroupResource, Value)] {
+    static OBJECTS: LazyLock<Vec<(GroupResource, Value)>> = LazyLock::new(|| parse(FACTS));
+    &OBJECTS
+}
+
+/// The rules that the Node authoriser falls back on: those of the ClusterRole `system:node`.
+pub fn node_rules() -> Vec<PolicyRule> {
+    let role =
+        bootstrap_objects().iter().find(|(_, object)| object["metadata"]["name"] == "system:node");
+    role.and_then(|(_, role)| serde_json::from_value(role["rules"].clone()).ok())
+        .unwrap_or_default()
+}
+
+/// Compares the cluster with the bootstrap policy and returns what to write. Objects whose annotation
+/// `rbac.authorization.kubernetes.io/autoupdate` is `false` are left alone; permissions and subjects that an
+/// administrator added stay.
+pub fn ensure_bootstrap(existing: &dyn Objects) -> Vec<(GroupResource, Ensure)> {
+    bootstrap_objects()
+        .iter()
+        .filter_map(|(resource, wanted)| {
+            let meta = &wanted["metadata"];
+            let text = |field: &str| meta[field].as_str().unwrap_or("");
+            let action = match existing.get(resource, text("namespace"), text("name")) {
+                None => Some(Ensure::Create(wanted.clone())),
+                Some(found) => reconcile(&found, wanted),
+            };
+            Some((resource.clone(), action?))
+        })
+        .collect()
+}
+
+fn reconcile(found: &Arc<Value>, wanted: &Value) -> Option<Ensure> {
+    if found["metadata"]["annotations"][AUTOUPDATE] == "false" {
+        return None;
+    }
+    if wanted.get("roleRef").is_some_and(|role| !same_role(&found["roleRef"], role)) {
+        return Some(Ensure::Replace(wanted.clone()));
+    }
+    let mut merged = (**found).clone();
+    for field in ["labels", "annotations"] {
+        for (key, value) in wanted["metadata"][field].as_object().into_iter().flatten() {
+            merged["metadata"][field][key] = value.clone();
+        }
+    }
+    if let Some(selectors) = wanted.pointer("/aggregationRule/clusterRoleSelectors") {
+        if let Some(all) =
+            with_missing(&found["aggregationRule"]["clusterRoleSelectors"], selectors)
+        {
+            merged["aggregationRule"] = json!({"clusterRoleSelectors": all});
+        }
+    } else if let Some(rules) = wanted.get("rules")
+        && let Some(all) = with_missing_rules(&found["rules"], rules)
+    {
+        merged["rules"] = all;
+    }
+    if let Some(all) = with_missing(&found["subjects"], &wanted["subjects"]) {
+        merged["subjects"] = all;
+    }
+    (merged != **found).then_some(Ensure::Update(merged))
+}
+
+fn same_role(a: &Value, b: &Value) -> bool {
+    a["kind"] == b["kind"] && a["name"] == b["name"]
+}
+
+/// The list with the entries of `wanted` that it lacks; `None` when it lacks none.
+fn with_missing(list: &Value, wanted: &Value) -> Option<Value> {
+    let mut all = list.as_array().cloned().unwrap_or_default();
+    let before = all.len();
+    for entry in wanted.as_array().into_iter().flatten() {
+        if !all.contains(entry) {
+            all.push(entry.clone());
+        }
+    }
+    (all.len() > before).then_some(Value::Array(all))
+}
+
+/// The rules with the permissions that they lack, so that an administrator's additions stay as they are.
+fn with_missing_rules(rules: &Value, wanted: &Value) -> Option<Value> {
+    let read = |value: &Value| -> Vec<PolicyRule> {
+        serde_json::from_value(value.clone()).unwrap_or_default()
+    };
+    let missing = super::uncovered(&read(rules), &read(wanted));
+    let mut all = rules.as_array().cloned().unwrap_or_default();
+    all.extend(missing.iter().map(|rule| json!(rule)));
+    (!missing.is_empty()).then_some(Value::Array(all))
+}
+
+/// Reads the table; its form is told at its head. Since it is ours, a line that cannot be read is a defect, which the
+/// comparison with the recorded policy shows.
+fn parse(facts: &str) -> Vec<(GroupResource, Value)> {
+    let mut objects: Vec<(GroupResource, Value)> = Vec::new();
+    for line in facts.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if !line.starts_with(' ') {
+            objects.extend(head(&words));
+        } else if let Some((_, object)) = objects.last_mut() {
+            let (field, entry) = if object.get("roleRef").is_some() {
+                ("subjects", subject(&words))
+            } else {
+                ("rules", rule(&words))
+            };
+            match &mut object[field] {
+                Value::Array(list) => list.push(entry),
+                none => *none = json!([entry]),
+            }
+        }
+    }
+    objects
+}
+
+fn head(words: &[&str]) -> Option<(GroupResource, Value)> {
+    let (resource, kind, namespace, rest) = match words {
+        ["clusterrole", rest @ ..] => (GroupResource::CLUSTER_ROLES, "ClusterRole", "", rest),
+        ["role", namespace, rest @ ..] => (GroupResource::ROLES, "Role", *namespace, rest),
+        ["clusterbinding", rest @ ..] => {
+            (GroupResource::CLUSTER_ROLE_BINDINGS, "ClusterRoleBinding", "", rest)
+        }
+        ["binding", namespace, rest @ ..] => {
+            (GroupResource::ROLE_BINDINGS, "RoleBinding", *namespace, rest)
+        }
+        _ => return None,
+    };
+    let (name, rest) = rest.split_first()?;
+    let mut object = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "annotations": {AUTOUPDATE: "true"},
+            "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}
+        }
+    });
+    if !namespace.is_empty() {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+    let tail = match rest {
+        [role_kind, role, tail @ ..] if kind.ends_with("Binding") => {
+            object["roleRef"] =
+                json!({"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role});
+            tail
+        }
+        tail => {
+            object["rules"] = json!([]);
+            tail
+        }
+    };
+    for word in tail {
+        if let Some(label) = word.strip_prefix("aggregate:") {
+            object["aggregationRule"] =
+                json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]});
+        } else if let Some((key, value)) = word.split_once('=') {
+            object["metadata"]["labels"][key] = value.into();
+        }
+    }
+    Some((resource, object))
+}
+
+fn list(words: &str) -> Value {
+    words.split(',').map(|w| if w == "core" { "" } else { w }).collect()
+}
+
+fn rule(words: &[&str]) -> Value {
+    let mut rule = Map::new();
+    rule.insert("verbs".into(), list(words.first().unwrap_or(&"")));
+    match words.get(1..).unwrap_or_default() {
+        ["url:*"] => drop(rule.insert("nonResourceURLs".into(), json!(["*"]))),
+        [urls] => drop(rule.insert("nonResourceURLs".into(), list(urls))),
+        [groups, resources, names @ ..] => {
+            rule.insert("apiGroups".into(), list(groups));
+            rule.insert("resources".into(), list(resources));
+            if let [names] = names {
+                rule.insert("resourceNames".into(), list(names));
+            }
+        }
+        [] => {}
+    }
+    Value::Object(rule)
+}
+
+fn subject(words: &[&str]) -> Value {
+    match words {
+        ["ServiceAccount", account] => {
+            let (namespace, name) = account.split_once('/').unwrap_or(("", account));
+            json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
+        }
+        [kind, name] => {
+            json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
+        }
+        _ => Value::Null,
+    }
+}

@@ -1,0 +1,31 @@
+//! A cluster in a map, for tests.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api_meta::{GroupResource, Objects};
+use serde_json::Value;
+
+#[derive(Default)]
+pub(crate) struct Cluster(BTreeMap<(GroupResource, String, String), Arc<Value>>);
+
+impl Cluster {
+    pub(crate) fn put(&mut self, resource: &GroupResource, object: Value) {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
+        self.0.insert((resource.clone(), text("namespace"), text("name")), Arc::new(object));
+    }
+}
+
+impl Objects for Cluster {
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.0.get(&(resource.clone(), namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
+        let here = |ns: &str| namespace.is_empty() || ns == namespace;
+        self.0
+            .iter()
+            .filter(|((r, ns, _), _)| r == resource && here(ns))
+            .map(|(_, o)| o.clone())
+            .collect()
+    }
+}

@@ -1,0 +1,265 @@
+//! The plan of kubeadm's PKI: which files, for whom, for which use, with which names.
+
+use std::net::IpAddr;
+
+use api_config::{
+    GoDuration,
+    kubeadm::{ApiEndpoint, ClusterConfiguration},
+};
+use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage};
+
+use crate::{Error, net};
+
+/// The cluster's authorities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ca {
+    Kubernetes,
+    FrontProxy,
+    Etcd,
+}
+
+impl Ca {
+    /// The file's base name under the certificates directory.
+    pub fn base(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "ca",
+            Self::FrontProxy => "front-proxy-ca",
+            Self::Etcd => "etcd/ca",
+        }
+    }
+
+    pub fn common_name(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "kubernetes",
+            Self::FrontProxy => "front-proxy-ca",
+            Self::Etcd => "etcd-ca",
+        }
+    }
+
+    /// The name of its phase and in `certs` commands.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "ca",
+            Self::FrontProxy => "front-proxy-ca",
+            Self::Etcd => "etcd-ca",
+        }
+    }
+}
+
+/// A leaf certificate and where it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// The name of its phase and in `certs renew`.
+    pub name: &'static str,
+    pub base: &'static str,
+    pub ca: Ca,
+    pub spec: LeafSpec,
+    /// What `certs renew` says it is.
+    pub long_name: &'static str,
+}
+
+/// Everything that makes up a control plane's PKI, in the order of the phases.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub algorithm: KeyAlgorithm,
+    pub ca_validity: std::time::Duration,
+    pub leaf_validity: std::time::Duration,
+    pub authorities: Vec<Ca>,
+    pub leaves: Vec<Leaf>,
+}
+
+impl Plan {
+    /// The PKI of one control-plane machine.
+    pub fn new(
+        cluster: &ClusterConfiguration,
+        local: &ApiEndpoint,
+        node_name: &str,
+    ) -> Result<Self, Error> {
+        let advertise = parse_ip("localAPIEndpoint.advertiseAddress", &local.advertise_address)?;
+        let mut authorities = vec![Ca::Kubernetes, Ca::FrontProxy];
+        let mut leaves = kubernetes_leaves(cluster, advertise, node_name)?;
+        if let Some(etcd) = &cluster.etcd.local {
+            authorities.push(Ca::Etcd);
+            leaves.extend(etcd_leaves(
+                node_name,
+                advertise,
+                &etcd.server_cert_sans,
+                &etcd.peer_cert_sans,
+            )?);
+        }
+        let or = |period: Option<GoDuration>, days: i64| {
+            period.filter(|p| !p.is_zero()).unwrap_or(GoDuration::from_secs(days * 86_400)).to_std()
+        };
+        Ok(Self {
+            algorithm: algorithm(cluster)?,
+            ca_validity: or(cluster.ca_certificate_validity_period, 3650),
+            leaf_validity: or(cluster.certificate_validity_period, 365),
+            authorities,
+            leaves,
+        })
+    }
+
+    pub fn leaf(&self, name: &str) -> Option<&Leaf> {
+        self.leaves.iter().find(|l| l.name == name)
+    }
+}
+
+pub fn algorithm(cluster: &ClusterConfiguration) -> Result<KeyAlgorithm, Error> {
+    match cluster.encryption_algorithm.as_str() {
+        "" => Ok(KeyAlgorithm::Rsa2048),
+        name => Ok(name.parse()?),
+    }
+}
+
+fn kubernetes_leaves(
+    cluster: &ClusterConfiguration,
+    advertise: IpAddr,
+    node_name: &str,
+) -> Result<Vec<Leaf>, Error> {
+    let client = |name, base, ca, common_name: &str, long_name| Leaf {
+        name,
+        base,
+        ca,
+        long_name,
+        spec: LeafSpec {
+            subject: Subject::new(common_name),
+            alt_names: Vec::new(),
+            usage: Usage::Client,
+        },
+    };
+    Ok(vec![
+        Leaf {
+            name: "apiserver",
+            base: "apiserver",
+            ca: Ca::Kubernetes,
+            long_name: "certificate for serving the Kubernetes API",
+            spec: LeafSpec {
+                subject: Subject::new("kube-apiserver"),
+                alt_names: api_server_names(cluster, advertise, node_name)?,
+                usage: Usage::Server,
+            },
+        },
+        client(
+            "apiserver-kubelet-client",
+            "apiserver-kubelet-client",
+            Ca::Kubernetes,
+            "kube-apiserver-kubelet-client",
+            "certificate for the API server to connect to kubelet",
+        ),
+        client(
+            "front-proxy-client",
+            "front-proxy-client",
+            Ca::FrontProxy,
+            "front-proxy-client",
+            "certificate for the front proxy client",
+        ),
+    ])
+}
+
+fn etcd_leaves(
+    node_name: &str,
+    advertise: IpAddr,
+    server_names: &[String],
+    peer_names: &[String],
+) -> Result<Vec<Leaf>, Error> {
+    let member = |name, base, extra: &[String], long_name| {
+        let own = ["localhost", node_name].map(str::to_owned);
+        let ips = [advertise, IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
+        Ok::<_, Error>(Leaf {
+            name,
+            base,
+            ca: Ca::Etcd,
+            long_name,
+            spec: LeafSpec {
+                subject: Subject::new(node_name),
+                alt_names: collect(own, ips, extra)?,
+                usage: Usage::ServerAndClient,
+            },
+        })
+    };
+    let client = |name, base, common_name: &str, long_name| Leaf {
+        name,
+        base,
+        ca: Ca::Etcd,
+        long_name,
+        spec: LeafSpec {
+            subject: Subject::new(common_name),
+            alt_names: Vec::new(),
+            usage: Usage::Client,
+        },
+    };
+    Ok(vec![
+        member("etcd-server", "etcd/server", server_names, "certificate for serving etcd")?,
+        member(
+            "etcd-peer",
+            "etcd/peer",
+            peer_names,
+            "certificate for etcd nodes to communicate with each other",
+        )?,
+        client(
+            "etcd-healthcheck-client",
+            "etcd/healthcheck-client",
+            "kube-etcd-healthcheck-client",
+            "certificate for liveness probes to healthcheck etcd",
+        ),
+        client(
+            "apiserver-etcd-client",
+            "apiserver-etcd-client",
+            "kube-apiserver-etcd-client",
+            "certificate the apiserver uses to access etcd",
+        ),
+    ])
+}
+
+fn api_server_names(
+    cluster: &ClusterConfiguration,
+    advertise: IpAddr,
+    node_name: &str,
+) -> Result<Vec<AltName>, Error> {
+    let services = &cluster.networking.service_subnet;
+    let service = net::nth_address(services, 1).ok_or_else(|| Error::ServiceSubnet {
+        subnet: services.clone(),
+        wanted: "the API's service",
+    })?;
+    let names = [
+        node_name.to_owned(),
+        "kubernetes".to_owned(),
+        "kubernetes.default".to_owned(),
+        "kubernetes.default.svc".to_owned(),
+        format!("kubernetes.default.svc.{}", cluster.networking.dns_domain),
+    ];
+    let mut extra = Vec::new();
+    if let Some((host, _)) = net::split_host_port(&cluster.control_plane_endpoint) {
+        extra.push(host);
+    }
+    extra.extend(cluster.api_server.cert_sans.iter().cloned());
+    collect(names, [service, advertise], &extra)
+}
+
+/// DNS names sorted, addresses in order, each once: the order in which kubeadm writes them.
+fn collect(
+    names: impl IntoIterator<Item = String>,
+    ips: impl IntoIterator<Item = IpAddr>,
+    extra: &[String],
+) -> Result<Vec<AltName>, Error> {
+    let mut dns: Vec<AltName> = names.into_iter().map(AltName::Dns).collect();
+    let mut addresses: Vec<AltName> = ips.into_iter().map(AltName::Ip).collect();
+    for name in extra {
+        match name.parse()? {
+            ip @ AltName::Ip(_) => addresses.push(ip),
+            other => dns.push(other),
+        }
+    }
+    dns.sort();
+    dns.dedup();
+    for address in addresses {
+        if !dns.contains(&address) {
+            dns.push(address);
+        }
+    }
+    Ok(dns)
+}
+
+pub(crate) fn parse_ip(field: &'static str, text: &str) -> Result<IpAddr, Error> {
+    text.parse().map_err(|_| Error::Address { field, text: text.to_owned() })
+}

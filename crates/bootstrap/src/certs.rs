@@ -1,0 +1,45 @@
+//! Makes the PKI that a plan asks for, around what is there already.
+
+mod authority;
+mod leaf;
+mod service_account;
+
+use std::{path::Path, time::SystemTime};
+
+use bootstrap_core::certs::Plan;
+
+pub use authority::{Held, ensure_authority, load_authority};
+pub use leaf::ensure_leaf;
+pub use service_account::ensure_service_account;
+
+use crate::{Error, Touched};
+
+/// Makes or checks every certificate and key of `plan` under the certificates directory `dir`.
+pub fn ensure(dir: &Path, plan: &Plan, now: SystemTime) -> Result<Vec<Touched>, Error> {
+    let mut touched = each(&plan.authorities, |ca| ensure_authority(dir, *ca, plan, now))?;
+    touched.extend(each(&plan.leaves, |leaf| ensure_leaf(dir, leaf, plan, now))?);
+    touched.extend(ensure_service_account(dir, plan)?);
+    Ok(touched)
+}
+
+/// Runs independent work side by side: making RSA keys is most of the time, and it needs no order.
+fn each<T: Sync>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<Vec<Touched>, Error> + Sync,
+) -> Result<Vec<Touched>, Error> {
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = items.iter().map(|item| scope.spawn(|| work(item))).collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    let mut touched = Vec::new();
+    for result in results {
+        touched.extend(result?);
+    }
+    Ok(touched)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

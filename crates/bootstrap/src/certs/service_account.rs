@@ -1,0 +1,40 @@
+use std::{fs, path::Path};
+
+use bootstrap_core::certs::Plan;
+use pki::Key;
+
+use crate::{Error, Touched, error::io};
+
+/// The key pair by which service-account tokens are signed and checked.
+pub fn ensure_service_account(dir: &Path, plan: &Plan) -> Result<Vec<Touched>, Error> {
+    let (key_file, public_file) = (dir.join("sa.key"), dir.join("sa.pub"));
+    match (key_file.exists(), public_file.exists()) {
+        (false, true) => Err(Error::HalfPair { have: public_file, missing: key_file }),
+        (false, false) => {
+            let key = Key::generate(plan.algorithm)?;
+            pki::write_key(&key_file, &key)?;
+            pki::write_public_key(&public_file, &key)?;
+            Ok(vec![Touched::written(key_file), Touched::written(public_file)])
+        }
+        (true, false) => {
+            pki::write_public_key(&public_file, &pki::read_key(&key_file)?)?;
+            Ok(vec![Touched::used(key_file), Touched::written(public_file)])
+        }
+        (true, true) => {
+            // The public file may hold several keys, as it does while the key is being rotated.
+            let key = pki::read_key(&key_file)?.public_der()?;
+            let text = fs::read_to_string(&public_file).map_err(io("read", &public_file))?;
+            if pki::decode_all(&text)?
+                .iter()
+                .any(|(label, der)| label == "PUBLIC KEY" && *der == key)
+            {
+                return Ok(vec![Touched::used(key_file), Touched::used(public_file)]);
+            }
+            Err(Error::Given {
+                path: public_file,
+                source: pki::Error::KeyMismatch { subject: "sa.pub".to_owned() },
+                cure: "remove it to have it derived from sa.key",
+            })
+        }
+    }
+}

@@ -1,0 +1,43 @@
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Pki(#[from] pki::Error),
+
+    #[error(transparent)]
+    Plan(#[from] bootstrap_core::Error),
+
+    #[error(transparent)]
+    Config(#[from] api_config::Error),
+
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io { operation: &'static str, path: PathBuf, source: std::io::Error },
+
+    #[error("{} is there but cannot be used: {source}. It is never overwritten: {cure}", path.display())]
+    Given { path: PathBuf, source: pki::Error, cure: &'static str },
+
+    #[error("{} is there but {} is not; give both, or remove the first to have both made", have.display(), missing.display())]
+    HalfPair { have: PathBuf, missing: PathBuf },
+
+    #[error(
+        "{} is missing, and without {} it cannot be signed here (external CA mode): have your CA sign it \
+         (`certs generate-csr` makes the request), or put the CA's key there", missing.display(), key.display()
+    )]
+    ExternalCa { missing: PathBuf, key: PathBuf },
+
+    #[error("there is neither {} nor its certificate; run the phase `certs {phase}` first", key.display())]
+    NoAuthority { key: PathBuf, phase: &'static str },
+
+    #[error("{} is there but cannot be used: {reason}. It is never overwritten: remove it to have it made anew", path.display())]
+    Kubeconfig { path: PathBuf, reason: String },
+}
+
+/// Names the operation and the path of an I/O error.
+pub(crate) fn io(
+    operation: &'static str,
+    path: &std::path::Path,
+) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { operation, path, source }
+}

@@ -1,0 +1,337 @@
+use std::{future::Future, path::PathBuf, time::Duration};
+
+use hyper_util::rt::TokioIo;
+use tonic::{
+    Request, Response, Status, Streaming,
+    transport::{Channel, Endpoint, Uri},
+};
+
+use crate::{
+    Error,
+    v1::{
+        self, image_service_client::ImageServiceClient,
+        runtime_service_client::RuntimeServiceClient,
+    },
+};
+
+/// An `ExecSync` answer carries the whole output; the runtime caps it at 16 MiB.
+const MAX_MESSAGE: usize = 16 << 20;
+
+/// The stream of container life-cycle events.
+pub type Events = Streaming<v1::ContainerEventResponse>;
+
+/// A connection to one container runtime, cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    runtime: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+    socket: PathBuf,
+    timeout: Duration,
+}
+
+impl Client {
+    /// `endpoint` is a socket's path, with or without `unix://`. Nothing is dialled before the first call.
+    /// Must be called within a Tokio runtime.
+    pub fn new(endpoint: &str, timeout: Duration) -> Self {
+        let socket = PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
+        let path = socket.clone();
+        let dial = tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { tokio::net::UnixStream::connect(path).await.map(TokioIo::new) }
+        });
+        // Servers refuse an `:authority` that is a path, so it is `localhost` whatever the socket.
+        let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(dial);
+        Self {
+            runtime: RuntimeServiceClient::new(channel.clone())
+                .max_decoding_message_size(MAX_MESSAGE),
+            images: ImageServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE),
+            socket,
+            timeout,
+        }
+    }
+
+    async fn within<T>(
+        &self,
+        timeout: Duration,
+        operation: &'static str,
+        subject: &str,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Error> {
+        match tokio::time::timeout(timeout, call).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(Error::Refused {
+                operation,
+                subject: subject.to_owned(),
+                code: status.code(),
+                message: status.message().to_owned(),
+            }),
+            Err(_) => Err(Error::NoAnswer {
+                operation,
+                subject: subject.to_owned(),
+                socket: self.socket.display().to_string(),
+                waited: timeout,
+            }),
+        }
+    }
+
+    async fn call<T>(
+        &self,
+        operation: &'static str,
+        subject: &str,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Error> {
+        self.within(self.timeout, operation, subject, call).await
+    }
+
+    pub async fn version(&self) -> Result<v1::VersionResponse, Error> {
+        let mut rt = self.runtime.clone();
+        self.call("Version", "", rt.version(v1::VersionRequest { version: "0.1.0".into() })).await
+    }
+
+    pub async fn status(&self, verbose: bool) -> Result<v1::StatusResponse, Error> {
+        let mut rt = self.runtime.clone();
+        self.call("Status", "", rt.status(v1::StatusRequest { verbose })).await
+    }
+
+    /// Runtimes before containerd 2.0 answer that they do not know this call.
+    pub async fn cgroup_driver(&self) -> Result<v1::CgroupDriver, Error> {
+        let mut rt = self.runtime.clone();
+        let answer =
+            self.call("RuntimeConfig", "", rt.runtime_config(v1::RuntimeConfigRequest {})).await?;
+        Ok(answer.linux.unwrap_or_default().cgroup_driver())
+    }
+
+    /// Tells the runtime this node's Pod range, from which it may write its own CNI configuration.
+    pub async fn set_pod_cidr(&self, cidr: &str) -> Result<(), Error> {
+        let mut rt = self.runtime.clone();
+        let network_config = Some(v1::NetworkConfig { pod_cidr: cidr.to_owned() });
+        let request = v1::UpdateRuntimeConfigRequest {
+            runtime_config: Some(v1::RuntimeNetworkConfig { network_config }),
+        };
+        self.call("UpdateRuntimeConfig", cidr, rt.update_runtime_config(request)).await.map(drop)
+    }
+
+    /// Creates and starts a sandbox, its network included, which may take as long as the plugin does.
+    pub async fn run_pod_sandbox(
+        &self,
+        config: v1::PodSandboxConfig,
+        handler: &str,
+    ) -> Result<String, Error> {
+        let mut rt = self.runtime.clone();
+        let subject = config
+            .metadata
+            .as_ref()
+            .map(|m| format!("{}/{}", m.namespace, m.name))
+            .unwrap_or_default();
+        let request =
+            v1::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
+        // As upstream's kubelet: twice the ordinary deadline, since networks take their time.
+        let answer = self
+            .within(self.timeout * 2, "RunPodSandbox", &subject, rt.run_pod_sandbox(request))
+            .await?;
+        Ok(answer.pod_sandbox_id)
+    }
+
+    pub async fn stop_pod_sandbox(&self, id: &str) -> Result<(), Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.call("StopPodSandbox", id, rt.stop_pod_sandbox(request)).await.map(drop)
+    }
+
+    pub async fn remove_pod_sandbox(&self, id: &str) -> Result<(), Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.call("RemovePodSandbox", id, rt.remove_pod_sandbox(request)).await.map(drop)
+    }
+
+    pub async fn pod_sandbox_status(
+        &self,
+        id: &str,
+        verbose: bool,
+    ) -> Result<v1::PodSandboxStatusResponse, Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose };
+        self.call("PodSandboxStatus", id, rt.pod_sandbox_status(request)).await
+    }
+
+    pub async fn list_pod_sandboxes(
+        &self,
+        filter: Option<v1::PodSandboxFilter>,
+    ) -> Result<Vec<v1::PodSandbox>, Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::ListPodSandboxRequest { filter };
+        Ok(self.call("ListPodSandbox", "", rt.list_pod_sandbox(request)).await?.items)
+    }
+
+    pub async fn create_container(
+        &self,
+        sandbox: &str,
+        config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String, Error> {
+        let mut rt = self.runtime.clone();
+        let subject = config.metadata.as_ref().map(|m| m.name.clone()).unwrap_or_default();
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(config),
+            sandbox_config: Some(sandbox_config),
+        };
+        Ok(self.call("CreateContainer", &subject, rt.create_container(request)).await?.container_id)
+    }
+
+    pub async fn start_container(&self, id: &str) -> Result<(), Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::StartContainerRequest { container_id: id.to_owned() };
+        self.call("StartContainer", id, rt.start_container(request)).await.map(drop)
+    }
+
+    /// Asks the container to end, and kills it after `grace`.
+    pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::StopContainerRequest {
+            container_id: id.to_owned(),
+            timeout: i64::try_from(grace.as_secs()).unwrap_or(i64::MAX),
+        };
+        let call = rt.stop_container(request);
+        self.within(self.timeout.saturating_add(grace), "StopContainer", id, call).await.map(drop)
+    }
+
+    pub async fn remove_container(&self, id: &str) -> Result<(), Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
+        self.call("RemoveContainer", id, rt.remove_container(request)).await.map(drop)
+    }
+
+    pub async fn list_containers(
+        &self,
+        filter: Option<v1::ContainerFilter>,
+    ) -> Result<Vec<v1::Container>, Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::ListContainersRequest { filter };
+        Ok(self.call("ListContainers", "", rt.list_containers(request)).await?.containers)
+    }
+
+    pub async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let answer = self.call("ContainerStatus", id, rt.container_status(request)).await?;
+        answer.status.ok_or_else(|| Error::Incomplete {
+            operation: "ContainerStatus",
+            subject: id.to_owned(),
+            field: "status",
+        })
+    }
+
+    pub async fn update_container_resources(
+        &self,
+        id: &str,
+        linux: v1::LinuxContainerResources,
+    ) -> Result<(), Error> {
+        let mut rt = self.runtime.clone();
+        let request =
+            v1::UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(linux) };
+        self.call("UpdateContainerResources", id, rt.update_container_resources(request))
+            .await
+            .map(drop)
+    }
+
+    /// Makes the runtime open the container's log file anew, after it was renamed.
+    pub async fn reopen_container_log(&self, id: &str) -> Result<(), Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
+        self.call("ReopenContainerLog", id, rt.reopen_container_log(request)).await.map(drop)
+    }
+
+    pub async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>, Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::ListContainerStatsRequest { filter: None };
+        Ok(self.call("ListContainerStats", "", rt.list_container_stats(request)).await?.stats)
+    }
+
+    /// Runtimes before containerd 1.7 do not know this call.
+    pub async fn container_events(&self) -> Result<Events, Error> {
+        let mut rt = self.runtime.clone();
+        self.call("GetContainerEvents", "", rt.get_container_events(v1::GetEventsRequest {})).await
+    }
+
+    /// Runs a command in a container, for at most `timeout`, and returns its output and exit code.
+    pub async fn exec_sync(
+        &self,
+        id: &str,
+        cmd: Vec<String>,
+        timeout: Duration,
+    ) -> Result<v1::ExecSyncResponse, Error> {
+        let mut rt = self.runtime.clone();
+        let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
+        let request = v1::ExecSyncRequest { container_id: id.to_owned(), cmd, timeout: seconds };
+        let call = rt.exec_sync(Request::new(request));
+        self.within(self.timeout.saturating_add(timeout), "ExecSync", id, call).await
+    }
+
+    /// The address at which the runtime serves the stream once.
+    pub async fn exec(&self, request: v1::ExecRequest) -> Result<String, Error> {
+        let mut rt = self.runtime.clone();
+        let id = request.container_id.clone();
+        Ok(self.call("Exec", &id, rt.exec(request)).await?.url)
+    }
+
+    pub async fn attach(&self, request: v1::AttachRequest) -> Result<String, Error> {
+        let mut rt = self.runtime.clone();
+        let id = request.container_id.clone();
+        Ok(self.call("Attach", &id, rt.attach(request)).await?.url)
+    }
+
+    pub async fn port_forward(&self, sandbox: &str, port: Vec<i32>) -> Result<String, Error> {
+        let mut rt = self.runtime.clone();
+        let request = v1::PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port };
+        Ok(self.call("PortForward", sandbox, rt.port_forward(request)).await?.url)
+    }
+
+    pub async fn list_images(&self) -> Result<Vec<v1::Image>, Error> {
+        let mut images = self.images.clone();
+        Ok(self
+            .call("ListImages", "", images.list_images(v1::ListImagesRequest { filter: None }))
+            .await?
+            .images)
+    }
+
+    /// What the runtime knows of an image, `None` when it is not on this machine.
+    pub async fn image_status(&self, image: &str) -> Result<Option<v1::Image>, Error> {
+        let mut images = self.images.clone();
+        let request = v1::ImageStatusRequest { image: Some(image_spec(image)), verbose: false };
+        Ok(self.call("ImageStatus", image, images.image_status(request)).await?.image)
+    }
+
+    /// Pulls an image, however long it takes; the caller bounds it if it must. Returns its reference.
+    pub async fn pull_image(
+        &self,
+        image: &str,
+        auth: Option<v1::AuthConfig>,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String, Error> {
+        let mut images = self.images.clone();
+        let request = v1::PullImageRequest {
+            image: Some(image_spec(image)),
+            auth,
+            sandbox_config: Some(sandbox_config),
+        };
+        // The runtime itself gives up on a pull without progress; this deadline only bounds a hung runtime.
+        let hour = Duration::from_secs(3600);
+        Ok(self.within(hour, "PullImage", image, images.pull_image(request)).await?.image_ref)
+    }
+
+    pub async fn remove_image(&self, image: &str) -> Result<(), Error> {
+        let mut images = self.images.clone();
+        let request = v1::RemoveImageRequest { image: Some(image_spec(image)) };
+        self.call("RemoveImage", image, images.remove_image(request)).await.map(drop)
+    }
+
+    pub async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse, Error> {
+        let mut images = self.images.clone();
+        self.call("ImageFsInfo", "", images.image_fs_info(v1::ImageFsInfoRequest {})).await
+    }
+}
+
+fn image_spec(image: &str) -> v1::ImageSpec {
+    v1::ImageSpec { image: image.to_owned(), ..Default::default() }
+}

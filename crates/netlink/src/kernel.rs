@@ -1,0 +1,97 @@
+use net_core::{Cidr, Family, conntrack::Flow, nft::Installed};
+use rustix::net::netlink;
+
+use crate::{
+    Address, Error, Link, LinkChange, Neighbour, Net, NewLink, Route, conntrack, link, nft, route,
+    socket::Socket,
+};
+
+/// The kernel's network configuration in one namespace.
+pub struct Kernel {
+    route: Socket,
+    netfilter: Socket,
+}
+
+impl Kernel {
+    /// In the calling thread's namespace.
+    pub fn open() -> Result<Self, Error> {
+        Ok(Self { route: Socket::open(None)?, netfilter: Socket::open(Some(netlink::NETFILTER))? })
+    }
+}
+
+impl Net for Kernel {
+    fn link(&self, name: &str) -> Result<Option<Link>, Error> {
+        link::get(&self.route, name)
+    }
+
+    fn links(&self) -> Result<Vec<Link>, Error> {
+        link::list(&self.route)
+    }
+
+    fn add_link(&self, link: &NewLink<'_>) -> Result<(), Error> {
+        link::add(&self.route, link)
+    }
+
+    fn change_link(&self, index: u32, change: &LinkChange<'_>) -> Result<(), Error> {
+        link::set(&self.route, index, change)
+    }
+
+    fn delete_link(&self, index: u32) -> Result<(), Error> {
+        link::delete(&self.route, index)
+    }
+
+    fn addresses(&self) -> Result<Vec<Address>, Error> {
+        route::addresses(&self.route)
+    }
+
+    fn add_address(&self, index: u32, cidr: Cidr) -> Result<(), Error> {
+        route::add_address(&self.route, index, cidr)
+    }
+
+    fn delete_address(&self, index: u32, cidr: Cidr) -> Result<(), Error> {
+        route::delete_address(&self.route, index, cidr)
+    }
+
+    fn routes(&self) -> Result<Vec<Route>, Error> {
+        route::routes(&self.route)
+    }
+
+    fn put_route(&self, route: &Route) -> Result<(), Error> {
+        route::put_route(&self.route, route)
+    }
+
+    fn delete_route(&self, route: &Route) -> Result<(), Error> {
+        route::delete_route(&self.route, route)
+    }
+
+    fn neighbours(&self) -> Result<Vec<Neighbour>, Error> {
+        route::neighbours(&self.route)
+    }
+
+    fn put_neighbour(&self, neighbour: &Neighbour) -> Result<(), Error> {
+        route::put_neighbour(&self.route, neighbour)
+    }
+
+    fn delete_neighbour(&self, neighbour: &Neighbour) -> Result<(), Error> {
+        route::delete_neighbour(&self.route, neighbour)
+    }
+
+    fn delete_flows(&self, protocol: u8, is_stale: &dyn Fn(&Flow) -> bool) -> Result<usize, Error> {
+        conntrack::delete(&self.netfilter, protocol, is_stale)
+    }
+
+    fn nft(&self, transaction: &str) -> Result<(), Error> {
+        nft::run(transaction).map_err(Error::Nft)
+    }
+
+    fn has_table(&self, family: Family, table: &str) -> Result<bool, Error> {
+        nft::has_table(&self.netfilter, family, table)
+    }
+
+    fn table(&self, family: Family, table: &str) -> Result<Option<Installed>, Error> {
+        if !self.has_table(family, table)? {
+            return Ok(None);
+        }
+        Ok(Some(nft::list(family, table)?))
+    }
+}

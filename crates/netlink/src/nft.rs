@@ -1,0 +1,112 @@
+use std::{
+    io::Write,
+    process::{Command, Output, Stdio},
+};
+
+use net_core::{
+    Family,
+    nft::{Installed, STATE_CHAIN},
+};
+use serde::Deserialize;
+
+use crate::{
+    Error,
+    socket::{About, Socket},
+    wire::{ACK, Message, attribute},
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum NftError {
+    #[error("running nft: {0}; install the package nftables")]
+    Start(std::io::Error),
+    #[error("nft refused: {message} (in: {line})")]
+    Refused { message: String, line: String },
+    #[error("listing nftables table {table}: {message}")]
+    List { table: String, message: String },
+}
+
+/// Feeds one transaction to `nft -f -`.
+pub(crate) fn run(transaction: &str) -> Result<(), NftError> {
+    let mut nft = Command::new("nft");
+    nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = nft.spawn().map_err(NftError::Start)?;
+    let stdin = child.stdin.take();
+    // Written by a thread of its own, so that nft can never wait for us to read its complaints.
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(transaction.as_bytes())));
+        child.wait_with_output()
+    });
+    let output = output.map_err(NftError::Start)?;
+    if output.status.success() { Ok(()) } else { Err(refusal(&output, transaction)) }
+}
+
+/// nft's first complaint, with the line that it points to.
+fn refusal(output: &Output, transaction: &str) -> NftError {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let message = stderr.lines().next().unwrap_or("no reason given").to_owned();
+    let number = message.split(':').nth(1).and_then(|number| number.parse::<usize>().ok());
+    let line = number.and_then(|number| transaction.lines().nth(number.checked_sub(1)?));
+    NftError::Refused { line: line.unwrap_or_default().to_owned(), message }
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    nftables: Vec<Object>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Object {
+    chain: Option<Named>,
+    set: Option<Named>,
+    map: Option<Named>,
+    rule: Option<Rule>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Rule {
+    chain: String,
+    comment: Option<String>,
+}
+
+pub(crate) fn list(family: Family, table: &str) -> Result<Installed, NftError> {
+    let output = Command::new("nft")
+        .args(["-j", "-t", "list", "table", family.nft(), table])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(NftError::Start)?;
+    let failed = |message: String| NftError::List { table: table.to_owned(), message };
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    let listing: Listing =
+        serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
+    let mut installed = Installed::default();
+    for object in listing.nftables {
+        installed.chains.extend(object.chain.map(|chain| chain.name));
+        installed.sets.extend(object.set.map(|set| (set.name, false)));
+        installed.sets.extend(object.map.map(|map| (map.name, true)));
+        if let Some(rule) = object.rule.filter(|rule| rule.chain == STATE_CHAIN) {
+            installed.digest = rule.comment;
+        }
+    }
+    Ok(installed)
+}
+
+/// Asks the kernel without starting a process.
+pub(crate) fn has_table(socket: &Socket, family: Family, table: &str) -> Result<bool, Error> {
+    const GET_TABLE: u16 = 0x0a01;
+    const NAME: u16 = 1;
+    let number = if family == Family::V4 { 2 } else { 10 };
+    let mut message = Message::new(GET_TABLE, ACK, &[number, 0, 0, 0]);
+    message.text(NAME, table);
+    let found = socket.get(About("looking up nftables table", &table), &mut message, |body| {
+        attribute(body.get(4..)?, NAME).map(drop)
+    });
+    Ok(found?.is_some())
+}

@@ -1,0 +1,364 @@
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, BufWriter, Read, Write},
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::tar;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("pack image {image}: read {}: {source}", path.display())]
+    Read { image: String, path: PathBuf, source: io::Error },
+    #[error("pack image {image}: {source}")]
+    Write { image: String, source: io::Error },
+}
+
+/// Something in an image's file system.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    Directory {
+        mode: u32,
+    },
+    /// A file whose bytes come from this machine.
+    File {
+        source: PathBuf,
+        mode: u32,
+    },
+    Bytes {
+        content: Vec<u8>,
+        mode: u32,
+    },
+    Link {
+        target: String,
+    },
+}
+
+/// An image of one layer.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    /// With a tag, and with a registry if it is not to be `docker.io/library`.
+    pub name: String,
+    pub entrypoint: Vec<String>,
+    pub cmd: Vec<String>,
+    pub env: Vec<String>,
+    pub user: String,
+    pub labels: BTreeMap<String, String>,
+    /// By absolute path; parent directories are made.
+    pub entries: BTreeMap<String, Entry>,
+}
+
+impl Image {
+    /// An image of one static binary, run by `entrypoint`.
+    pub fn of_binary(name: &str, binary: &Path, at: &str, entrypoint: &[&str]) -> Self {
+        let mut image = Self { name: name.to_owned(), ..Self::default() };
+        image.entrypoint = entrypoint.iter().map(ToString::to_string).collect();
+        image.env =
+            vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()];
+        image.entries.insert(at.to_owned(), Entry::File { source: binary.to_owned(), mode: 0o755 });
+        image.entries.insert("/tmp".to_owned(), Entry::Directory { mode: 0o1777 });
+        image
+    }
+
+    fn write_layer(&self, out: &mut dyn Write) -> Result<(), Error> {
+        let mut tar = tar::Writer::new(out);
+        let mut made = std::collections::BTreeSet::new();
+        for (path, entry) in &self.entries {
+            let path = path.trim_start_matches('/');
+            for (at, _) in path.match_indices('/') {
+                let parent = &path[..at];
+                if !self.entries.contains_key(&format!("/{parent}")) && made.insert(parent) {
+                    let name = format!("{parent}/");
+                    self.put(&mut tar, &name, 0o755, &tar::Kind::Directory, &mut io::empty())?;
+                }
+            }
+            match entry {
+                Entry::Directory { mode } => {
+                    self.put(
+                        &mut tar,
+                        &format!("{path}/"),
+                        *mode,
+                        &tar::Kind::Directory,
+                        &mut io::empty(),
+                    )?;
+                }
+                Entry::Bytes { content, mode } => {
+                    let kind = tar::Kind::File { size: content.len() as u64 };
+                    self.put(&mut tar, path, *mode, &kind, &mut content.as_slice())?;
+                }
+                Entry::Link { target } => {
+                    self.put(&mut tar, path, 0o777, &tar::Kind::Link { target }, &mut io::empty())?;
+                }
+                Entry::File { source, mode } => {
+                    let unreadable = |e| Error::Read {
+                        image: self.name.clone(),
+                        path: source.clone(),
+                        source: e,
+                    };
+                    let mut file = File::open(source).map_err(unreadable)?;
+                    let size = file.metadata().map_err(unreadable)?.len();
+                    self.put(&mut tar, path, *mode, &tar::Kind::File { size }, &mut file)?;
+                }
+            }
+        }
+        tar.finish().map_err(|e| self.failed(e)).map(drop)
+    }
+
+    fn put<W: Write>(
+        &self,
+        tar: &mut tar::Writer<W>,
+        path: &str,
+        mode: u32,
+        kind: &tar::Kind<'_>,
+        content: &mut dyn Read,
+    ) -> Result<(), Error> {
+        tar.entry(path, mode, kind, content).map_err(|e| self.failed(e))
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        Error::Write { image: self.name.clone(), source }
+    }
+
+    fn config(&self, diff_id: &str) -> Value {
+        let mut config =
+            json!({ "Env": self.env, "Entrypoint": self.entrypoint, "WorkingDir": "/" });
+        if !self.cmd.is_empty() {
+            config["Cmd"] = json!(self.cmd);
+        }
+        if !self.user.is_empty() {
+            config["User"] = json!(self.user);
+        }
+        if !self.labels.is_empty() {
+            config["Labels"] = json!(self.labels);
+        }
+        json!({
+            "architecture": architecture(),
+            "os": "linux",
+            "config": config,
+            "rootfs": { "type": "layers", "diff_ids": [diff_id] },
+        })
+    }
+
+    /// The name with the registry and tag that an import would add.
+    pub fn full_name(&self) -> String {
+        let (path, tag) = match self.name.rsplit_once(':') {
+            Some((path, tag)) if !tag.contains('/') => (path, tag),
+            _ => (self.name.as_str(), "latest"),
+        };
+        let registry = path.split_once('/').map(|(first, _)| first);
+        match registry {
+            Some(first) if first.contains(['.', ':']) || first == "localhost" => {
+                format!("{path}:{tag}")
+            }
+            Some(_) => format!("docker.io/{path}:{tag}"),
+            None => format!("docker.io/library/{path}:{tag}"),
+        }
+    }
+}
+
+/// The CPU architecture, as Go and the OCI call it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Writes images as one OCI image layout in a tar archive. Layers are read twice, first for their digests, so that
+/// no binary is held in memory.
+pub fn write_archive(images: &[Image], out: impl Write) -> Result<(), Error> {
+    let mut archive =
+        Archive { tar: tar::Writer::new(BufWriter::new(out)), blobs: Default::default() };
+    let mut manifests = Vec::new();
+    for image in images {
+        manifests.push(archive.image(image)?);
+    }
+    let name = images.first().map(|i| i.name.clone()).unwrap_or_default();
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": manifests,
+    });
+    let failed = |source| Error::Write { image: name.clone(), source };
+    archive.file("index.json", index.to_string().as_bytes()).map_err(failed)?;
+    archive.file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#).map_err(failed)?;
+    archive.tar.finish().and_then(|mut out| out.flush()).map_err(failed)
+}
+
+struct Archive<W: Write> {
+    tar: tar::Writer<BufWriter<W>>,
+    /// What is in the archive already: images of one binary share its layer.
+    blobs: std::collections::BTreeSet<String>,
+}
+
+impl<W: Write> Archive<W> {
+    fn image(&mut self, image: &Image) -> Result<Value, Error> {
+        let mut digest = Digesting { hash: Sha256::new(), size: 0 };
+        image.write_layer(&mut digest)?;
+        let (layer, size) = (hex(&digest.hash.finalize()), digest.size);
+        if self.blobs.insert(layer.clone()) {
+            self.layer(image, &layer, size)?;
+        }
+        let failed = |source| Error::Write { image: image.name.clone(), source };
+        let config = image.config(&format!("sha256:{layer}")).to_string();
+        let config =
+            self.blob("application/vnd.oci.image.config.v1+json", &config).map_err(failed)?;
+        let media_type = "application/vnd.oci.image.manifest.v1+json";
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": media_type,
+            "config": config,
+            "layers": [{
+                "mediaType": "application/vnd.oci.image.layer.v1.tar",
+                "digest": format!("sha256:{layer}"),
+                "size": size,
+            }],
+        });
+        let mut described = self.blob(media_type, &manifest.to_string()).map_err(failed)?;
+        let name = image.full_name();
+        let tag = name.rsplit(':').next().unwrap_or_default();
+        described["annotations"] = json!({
+            "io.containerd.image.name": name,
+            "org.opencontainers.image.ref.name": tag,
+        });
+        described["platform"] = json!({ "architecture": architecture(), "os": "linux" });
+        Ok(described)
+    }
+
+    /// Copies a layer into the archive through a pipe of one thread each way, as its size is known already.
+    fn layer(&mut self, image: &Image, digest: &str, size: u64) -> Result<(), Error> {
+        let path = format!("blobs/sha256/{digest}");
+        let failed = |source| Error::Write { image: image.name.clone(), source };
+        let (mut reader, writer) = io::pipe().map_err(failed)?;
+        std::thread::scope(|scope| {
+            let packing = scope.spawn(move || image.write_layer(&mut BufWriter::new(writer)));
+            let written = self.tar.entry(&path, 0o644, &tar::Kind::File { size }, &mut reader);
+            // A packer that still writes must see that nobody reads, rather than wait.
+            drop(reader);
+            match packing.join() {
+                Ok(packed) => packed.and(written.map_err(failed)),
+                Err(_) => Err(failed(io::Error::other("the packing thread panicked"))),
+            }
+        })
+    }
+
+    fn blob(&mut self, media_type: &str, content: &str) -> io::Result<Value> {
+        let digest = hex(&Sha256::digest(content));
+        if self.blobs.insert(digest.clone()) {
+            self.file(&format!("blobs/sha256/{digest}"), content.as_bytes())?;
+        }
+        Ok(
+            json!({ "mediaType": media_type, "digest": format!("sha256:{digest}"), "size": content.len() }),
+        )
+    }
+
+    fn file(&mut self, path: &str, mut content: &[u8]) -> io::Result<()> {
+        let kind = tar::Kind::File { size: content.len() as u64 };
+        self.tar.entry(path, 0o644, &kind, &mut content)
+    }
+}
+
+/// Counts and hashes what is written to it.
+struct Digesting {
+    hash: Sha256,
+    size: u64,
+}
+
+impl Write for Digesting {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.hash.update(bytes);
+        self.size += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Image {
+        let mut image =
+            Image { name: "app:1".into(), entrypoint: vec!["/bin/app".into()], ..Image::default() };
+        let content = vec![7; 70_000];
+        image.entries.insert("/bin/app".into(), Entry::Bytes { content, mode: 0o755 });
+        image.entries.insert("/bin/link".into(), Entry::Link { target: "app".into() });
+        image.entries.insert("/tmp".into(), Entry::Directory { mode: 0o1777 });
+        image
+    }
+
+    #[test]
+    fn names_are_completed_as_registries_do() {
+        for (given, full) in [
+            ("app", "docker.io/library/app:latest"),
+            ("app:1", "docker.io/library/app:1"),
+            ("me/app:1", "docker.io/me/app:1"),
+            ("registry.k8s.io/pause:3.10", "registry.k8s.io/pause:3.10"),
+            ("localhost/app", "localhost/app:latest"),
+            ("host:5000/app", "host:5000/app:latest"),
+        ] {
+            assert_eq!(Image { name: given.into(), ..Image::default() }.full_name(), full);
+        }
+    }
+
+    #[test]
+    fn packing_twice_gives_the_same_bytes_and_shares_a_layer() {
+        let (mut one, mut again, mut two) = (Vec::new(), Vec::new(), Vec::new());
+        write_archive(&[sample()], &mut one).unwrap();
+        write_archive(&[sample()], &mut again).unwrap();
+        assert_eq!(one, again);
+        let other =
+            Image { name: "other:1".into(), entrypoint: vec!["/bin/link".into()], ..sample() };
+        write_archive(&[sample(), other], &mut two).unwrap();
+        assert!(two.len() < one.len() + 10_000, "the second image adds no second layer");
+    }
+
+    #[test]
+    fn system_tar_reads_the_archive_and_the_layer_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image.tar");
+        write_archive(&[sample()], File::create(&path).unwrap()).unwrap();
+        let untar = |file: &Path| {
+            let out = std::process::Command::new("tar")
+                .arg("-C")
+                .arg(dir.path())
+                .arg("-xf")
+                .arg(file)
+                .output();
+            let out = out.unwrap();
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        };
+        untar(&path);
+        let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+        let index: Value = serde_json::from_slice(&read("index.json")).unwrap();
+        let blob = |digest: &Value| format!("blobs/{}", digest.as_str().unwrap().replace(':', "/"));
+        let manifest: Value =
+            serde_json::from_slice(&read(&blob(&index["manifests"][0]["digest"]))).unwrap();
+        untar(&dir.path().join(blob(&manifest["layers"][0]["digest"])));
+        assert_eq!(read("bin/app"), vec![7; 70_000]);
+        assert_eq!(std::fs::read_link(dir.path().join("bin/link")).unwrap(), Path::new("app"));
+    }
+
+    #[test]
+    fn a_missing_binary_is_named() {
+        let image = Image::of_binary("app", Path::new("/no/such/file"), "/app", &["/app"]);
+        let error = write_archive(&[image], io::sink()).unwrap_err();
+        assert!(error.to_string().contains("/no/such/file"), "{error}");
+    }
+}

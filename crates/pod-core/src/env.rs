@@ -1,0 +1,205 @@
+//! A container's environment: `$(NAME)` expansion and the order of the sources.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
+
+use crate::fields::{self, FieldError, NodeFacts};
+
+/// Replaces `$(NAME)` by the variable's value; `$$` stands for `$`, and what is not known stays as it is.
+pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        if let Some(tail) = after.strip_prefix('$') {
+            out.push('$');
+            rest = tail;
+        } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|t| t.split_once(')')) {
+            match lookup(name) {
+                Some(value) => out.push_str(&value),
+                None => out.push_str(&rest[at..at + name.len() + 3]),
+            }
+            rest = tail;
+        } else {
+            out.push('$');
+            rest = after;
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// What a container's environment is made from; the caller has fetched the objects that the spec names.
+pub struct Sources<'a> {
+    pub pod: &'a Pod,
+    pub container: &'a Container,
+    pub config_maps: &'a BTreeMap<String, ConfigMap>,
+    pub secrets: &'a BTreeMap<String, Secret>,
+    pub services: BTreeMap<String, String>,
+    pub node: &'a NodeFacts<'a>,
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum EnvError {
+    #[error("{kind} \"{name}\" not found")]
+    Missing { kind: &'static str, name: String },
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    MissingKey { key: String, kind: &'static str, namespace: String, name: String },
+    #[error(
+        "the value of key {key} in Secret {name} is not text, which an environment variable must be"
+    )]
+    NotText { key: String, name: String },
+    #[error(transparent)]
+    Field(#[from] FieldError),
+}
+
+/// The variables in the order in which they were set; of one name, the last counts.
+pub fn environment(sources: &Sources<'_>) -> Result<Vec<(String, String)>, EnvError> {
+    let mut env = Env::default();
+    for from in sources.container.env_from.iter().flatten() {
+        let prefix = from.prefix.as_deref().unwrap_or_default();
+        if let Some(wanted) = &from.config_map_ref {
+            if let Some(map) = config_map(sources, &wanted.name, wanted.optional)? {
+                for (key, value) in map.data.iter().flatten() {
+                    env.set(format!("{prefix}{key}"), value.clone());
+                }
+            }
+        } else if let Some(wanted) = &from.secret_ref
+            && let Some(secret) = secret(sources, &wanted.name, wanted.optional)?
+        {
+            for (key, value) in secret.data.iter().flatten() {
+                env.set(format!("{prefix}{key}"), text(&value.0, key, &wanted.name)?);
+            }
+        }
+    }
+    for variable in sources.container.env.iter().flatten() {
+        let value = if let Some(from) = &variable.value_from {
+            value_from(sources, from)?
+        } else {
+            let given = variable.value.as_deref().unwrap_or_default();
+            Some(expand(given, |name| {
+                env.get(name).cloned().or_else(|| sources.services.get(name).cloned())
+            }))
+        };
+        if let Some(value) = value {
+            env.set(variable.name.clone(), value);
+        }
+    }
+    // Service variables never hide what the spec says.
+    for (name, value) in &sources.services {
+        if env.get(name).is_none() {
+            env.set(name.clone(), value.clone());
+        }
+    }
+    Ok(env
+        .order
+        .into_iter()
+        .map(|name| (env.values.remove(&name).unwrap_or_default(), name))
+        .map(|(v, n)| (n, v))
+        .collect())
+}
+
+#[derive(Default)]
+struct Env {
+    order: Vec<String>,
+    values: BTreeMap<String, String>,
+}
+
+impl Env {
+    fn set(&mut self, name: String, value: String) {
+        if self.values.insert(name.clone(), value).is_none() {
+            self.order.push(name);
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&String> {
+        self.values.get(name)
+    }
+}
+
+fn value_from(
+    sources: &Sources<'_>,
+    from: &k8s_openapi::api::core::v1::EnvVarSource,
+) -> Result<Option<String>, EnvError> {
+    let namespace = sources.pod.metadata.namespace.clone().unwrap_or_default();
+    if let Some(field) = &from.field_ref {
+        return Ok(Some(fields::field(sources.pod, &field.field_path, sources.node)?));
+    }
+    if let Some(field) = &from.resource_field_ref {
+        return Ok(Some(fields::resource_field(
+            sources.pod,
+            Some(sources.container),
+            field,
+            sources.node,
+        )?));
+    }
+    if let Some(key) = &from.config_map_key_ref {
+        let Some(map) = config_map(sources, &key.name, key.optional)? else { return Ok(None) };
+        let value = map.data.as_ref().and_then(|d| d.get(&key.key)).cloned();
+        if value.is_none() && key.optional != Some(true) {
+            let (key, name) = (key.key.clone(), key.name.clone());
+            return Err(EnvError::MissingKey { key, kind: "ConfigMap", namespace, name });
+        }
+        return Ok(value);
+    }
+    if let Some(key) = &from.secret_key_ref {
+        let Some(secret) = secret(sources, &key.name, key.optional)? else { return Ok(None) };
+        return match secret.data.as_ref().and_then(|d| d.get(&key.key)) {
+            Some(value) => text(&value.0, &key.key, &key.name).map(Some),
+            None if key.optional == Some(true) => Ok(None),
+            None => {
+                let (key, name) = (key.key.clone(), key.name.clone());
+                Err(EnvError::MissingKey { key, kind: "Secret", namespace, name })
+            }
+        };
+    }
+    Ok(Some(String::new()))
+}
+
+fn config_map<'a>(
+    sources: &Sources<'a>,
+    name: &str,
+    optional: Option<bool>,
+) -> Result<Option<&'a ConfigMap>, EnvError> {
+    match sources.config_maps.get(name) {
+        None if optional != Some(true) => {
+            Err(EnvError::Missing { kind: "configmap", name: name.to_owned() })
+        }
+        found => Ok(found),
+    }
+}
+
+fn secret<'a>(
+    sources: &Sources<'a>,
+    name: &str,
+    optional: Option<bool>,
+) -> Result<Option<&'a Secret>, EnvError> {
+    match sources.secrets.get(name) {
+        None if optional != Some(true) => {
+            Err(EnvError::Missing { kind: "secret", name: name.to_owned() })
+        }
+        found => Ok(found),
+    }
+}
+
+fn text(bytes: &[u8], key: &str, name: &str) -> Result<String, EnvError> {
+    std::str::from_utf8(bytes)
+        .map(str::to_owned)
+        .map_err(|_| EnvError::NotText { key: key.to_owned(), name: name.to_owned() })
+}
+
+/// The ConfigMaps and Secrets that a container's environment names.
+pub fn references(container: &Container) -> (Vec<&str>, Vec<&str>) {
+    let (mut maps, mut secrets) = (Vec::new(), Vec::new());
+    for from in container.env_from.iter().flatten() {
+        maps.extend(from.config_map_ref.as_ref().map(|r| r.name.as_str()));
+        secrets.extend(from.secret_ref.as_ref().map(|r| r.name.as_str()));
+    }
+    for source in container.env.iter().flatten().filter_map(|v| v.value_from.as_ref()) {
+        maps.extend(source.config_map_key_ref.as_ref().map(|r| r.name.as_str()));
+        secrets.extend(source.secret_key_ref.as_ref().map(|r| r.name.as_str()));
+    }
+    (maps, secrets)
+}

@@ -1,0 +1,108 @@
+//! The files that a ConfigMap, a Secret or the Pod's own fields become in a volume.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, DownwardAPIVolumeFile, KeyToPath, Pod, Secret};
+
+use crate::fields::{FieldError, NodeFacts, field, resource_field};
+
+/// A file's content and permissions, by its path below the volume.
+pub type Files = BTreeMap<String, File>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    pub content: Vec<u8>,
+    pub mode: u32,
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum FilesError {
+    #[error("references non-existent {kind} key: {key}")]
+    MissingKey { kind: &'static str, key: String },
+    #[error("the path {0:?} of a volume's file must be relative and stay below the volume")]
+    BadPath(String),
+    #[error(transparent)]
+    Field(#[from] FieldError),
+}
+
+/// How items of a ConfigMap or Secret are chosen and named.
+#[derive(Clone, Copy)]
+pub struct Selection<'a> {
+    pub items: Option<&'a [KeyToPath]>,
+    pub default_mode: i32,
+    pub optional: bool,
+}
+
+pub fn of_config_map(map: &ConfigMap, selection: Selection<'_>) -> Result<Files, FilesError> {
+    let text = map.data.iter().flatten().map(|(key, value)| (key, value.as_bytes()));
+    let binary = map.binary_data.iter().flatten().map(|(key, value)| (key, value.0.as_slice()));
+    select("config", text.chain(binary).collect(), selection)
+}
+
+pub fn of_secret(secret: &Secret, selection: Selection<'_>) -> Result<Files, FilesError> {
+    let data = secret.data.iter().flatten().map(|(key, value)| (key, value.0.as_slice()));
+    select("secret", data.collect(), selection)
+}
+
+fn select(
+    kind: &'static str,
+    data: BTreeMap<&String, &[u8]>,
+    selection: Selection<'_>,
+) -> Result<Files, FilesError> {
+    let mode = |m: Option<i32>| m.unwrap_or(selection.default_mode).unsigned_abs();
+    let mut files = Files::new();
+    match selection.items.filter(|items| !items.is_empty()) {
+        None => {
+            for (key, content) in data {
+                files.insert(key.clone(), File { content: content.to_vec(), mode: mode(None) });
+            }
+        }
+        Some(items) => {
+            for item in items {
+                match data.get(&item.key) {
+                    Some(content) => {
+                        check_path(&item.path)?;
+                        files.insert(
+                            item.path.clone(),
+                            File { content: content.to_vec(), mode: mode(item.mode) },
+                        );
+                    }
+                    None if selection.optional => {}
+                    None => return Err(FilesError::MissingKey { kind, key: item.key.clone() }),
+                }
+            }
+        }
+    }
+    Ok(files)
+}
+
+pub fn of_downward_api(
+    pod: &Pod,
+    items: &[DownwardAPIVolumeFile],
+    default_mode: i32,
+    node: &NodeFacts<'_>,
+) -> Result<Files, FilesError> {
+    let mut files = Files::new();
+    for item in items {
+        check_path(&item.path)?;
+        let value = if let Some(from) = &item.field_ref {
+            field(pod, &from.field_path, node)?
+        } else if let Some(from) = &item.resource_field_ref {
+            resource_field(pod, None, from, node)?
+        } else {
+            String::new()
+        };
+        let mode = item.mode.unwrap_or(default_mode).unsigned_abs();
+        files.insert(item.path.clone(), File { content: value.into_bytes(), mode });
+    }
+    Ok(files)
+}
+
+/// The API server has checked paths; a static Pod's file has only been read.
+pub fn check_path(path: &str) -> Result<(), FilesError> {
+    let bad = path.is_empty()
+        || path.starts_with('/')
+        || path.starts_with("..")
+        || path.split('/').any(|part| part == ".." || part.is_empty());
+    if bad { Err(FilesError::BadPath(path.to_owned())) } else { Ok(()) }
+}

@@ -1,0 +1,65 @@
+//! A Pod's host name and its /etc/hosts.
+
+use std::fmt::Write as _;
+
+use k8s_openapi::api::core::v1::Pod;
+
+const LONGEST_NAME: usize = 63;
+
+/// A Pod's host name, and its domain if a subdomain gives it one.
+pub fn names(pod: &Pod, domain: &str) -> (String, Option<String>) {
+    let spec = pod.spec.as_ref();
+    let over = spec.and_then(|s| s.hostname_override.as_deref()).filter(|h| !h.is_empty());
+    if let Some(name) = over {
+        return (name.to_owned(), None);
+    }
+    let given = spec.and_then(|s| s.hostname.as_deref()).filter(|h| !h.is_empty());
+    let name = given.unwrap_or(pod.metadata.name.as_deref().unwrap_or_default());
+    let end = name.len().min(LONGEST_NAME);
+    // A name that is cut must not end in what may not end a name.
+    let name = name.get(..end).unwrap_or(name).trim_end_matches(['-', '.']).to_owned();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    let subdomain = spec.and_then(|s| s.subdomain.as_deref()).filter(|s| !s.is_empty());
+    (name, subdomain.map(|s| format!("{s}.{namespace}.svc.{domain}")))
+}
+
+/// The host name that the sandbox is given: the long one if the Pod says so.
+pub fn sandbox_hostname(pod: &Pod, domain: &str) -> String {
+    let (name, tail) = names(pod, domain);
+    let long = pod.spec.as_ref().and_then(|s| s.set_hostname_as_fqdn) == Some(true);
+    match tail {
+        Some(tail) if long => format!("{name}.{tail}"),
+        _ => name,
+    }
+}
+
+/// The file that containers find as /etc/hosts.
+pub fn file(pod: &Pod, ips: &[String], domain: &str, of_host: Option<&str>) -> String {
+    let mut out = match of_host {
+        Some(host) => format!("# Kubernetes-managed hosts file (host network).\n{host}"),
+        None => {
+            let mut out = String::from("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n");
+            out.push_str("::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n");
+            out.push_str(
+                "fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n",
+            );
+            let (name, tail) = names(pod, domain);
+            for ip in ips {
+                let _ = match &tail {
+                    Some(tail) => writeln!(out, "{ip}\t{name}.{tail}\t{name}"),
+                    None => writeln!(out, "{ip}\t{name}"),
+                };
+            }
+            out
+        }
+    };
+    let aliases = pod.spec.iter().flat_map(|s| s.host_aliases.iter().flatten());
+    let lines: Vec<String> = aliases
+        .map(|a| format!("{}\t{}\n", a.ip, a.hostnames.as_deref().unwrap_or_default().join("\t")))
+        .collect();
+    if !lines.is_empty() {
+        out.push_str("\n# Entries added by HostAliases.\n");
+        out.push_str(&lines.concat());
+    }
+    out
+}

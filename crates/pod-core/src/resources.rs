@@ -1,0 +1,185 @@
+//! From requests and limits to what the kernel is told, for cgroup v1 and v2.
+
+use k8s_openapi::{
+    api::core::v1::{Pod, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity,
+};
+
+use crate::{QosClass, Role, members, qos_class};
+
+/// A CFS period in microseconds; the CRI speaks in these.
+pub const CPU_PERIOD: i64 = 100_000;
+const MIN_SHARES: i64 = 2;
+const MAX_SHARES: i64 = 262_144;
+/// The kernel refuses a smaller quota.
+const MIN_QUOTA: i64 = 1_000;
+
+/// Quantities of the API server are valid; one that is not (in a static Pod's file) counts as nothing asked for.
+pub fn milli(quantity: &Quantity) -> i64 {
+    api_meta::Quantity::parse(&quantity.0).map_or(0, |q| q.milli_value())
+}
+
+pub fn whole(quantity: &Quantity) -> i64 {
+    api_meta::Quantity::parse(&quantity.0).map_or(0, |q| q.value())
+}
+
+/// What is asked for and what is allowed: CPU in thousandths, memory in bytes; zero is as good as not said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amounts {
+    pub cpu_request: i64,
+    pub cpu_limit: i64,
+    pub memory_request: i64,
+    pub memory_limit: i64,
+}
+
+impl Amounts {
+    pub fn of(resources: &ResourceRequirements) -> Self {
+        let get = |map: &Option<std::collections::BTreeMap<String, Quantity>>,
+                   name: &str,
+                   read: fn(&Quantity) -> i64| {
+            map.as_ref().and_then(|m| m.get(name)).map_or(0, read)
+        };
+        let (limits, requests) = (&resources.limits, &resources.requests);
+        let cpu_limit = get(limits, "cpu", milli);
+        let memory_limit = get(limits, "memory", whole);
+        // A limit without a request is a request too; the API server says so, a file need not.
+        let or = |request: i64, limit: i64| if request == 0 { limit } else { request };
+        Self {
+            cpu_request: or(get(requests, "cpu", milli), cpu_limit),
+            cpu_limit,
+            memory_request: or(get(requests, "memory", whole), memory_limit),
+            memory_limit,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(crate) fn is_guaranteed(&self) -> bool {
+        self.cpu_limit > 0
+            && self.memory_limit > 0
+            && self.cpu_request == self.cpu_limit
+            && self.memory_request == self.memory_limit
+    }
+
+    /// The sum, in which a limit that one part lacks is lacking.
+    fn plus(self, other: Self) -> Self {
+        let limit = |a: i64, b: i64| if a == 0 || b == 0 { 0 } else { a.saturating_add(b) };
+        Self {
+            cpu_request: self.cpu_request.saturating_add(other.cpu_request),
+            cpu_limit: limit(self.cpu_limit, other.cpu_limit),
+            memory_request: self.memory_request.saturating_add(other.memory_request),
+            memory_limit: limit(self.memory_limit, other.memory_limit),
+        }
+    }
+
+    fn most(self, other: Self) -> Self {
+        let limit = |a: i64, b: i64| if a == 0 || b == 0 { 0 } else { a.max(b) };
+        Self {
+            cpu_request: self.cpu_request.max(other.cpu_request),
+            cpu_limit: limit(self.cpu_limit, other.cpu_limit),
+            memory_request: self.memory_request.max(other.memory_request),
+            memory_limit: limit(self.memory_limit, other.memory_limit),
+        }
+    }
+}
+
+/// What a Pod may use at once: the larger of its running containers together and of each init container with the
+/// sidecars before it, and its overhead.
+pub fn pod_amounts(pod: &Pod) -> Amounts {
+    let Some(spec) = &pod.spec else { return Amounts::default() };
+    let (mut sidecars, mut apps, mut init) = (None, None, None);
+    let add = |sum: Option<Amounts>, one: Amounts| Some(sum.map_or(one, |sum| sum.plus(one)));
+    for member in members(pod) {
+        let one = member.container.resources.as_ref().map(Amounts::of).unwrap_or_default();
+        match member.role {
+            Role::Sidecar => {
+                sidecars = add(sidecars, one);
+                init = Some(init.map_or(sidecars.unwrap_or(one), |most: Amounts| {
+                    most.most(sidecars.unwrap_or(one))
+                }));
+            }
+            Role::Init => {
+                let with = sidecars.map_or(one, |s: Amounts| s.plus(one));
+                init = Some(init.map_or(with, |most| most.most(with)));
+            }
+            Role::App => apps = add(apps, one),
+            Role::Ephemeral => {}
+        }
+    }
+    let running = match (apps, sidecars) {
+        (Some(a), Some(s)) => a.plus(s),
+        (a, s) => a.or(s).unwrap_or_default(),
+    };
+    let mut total = init.map_or(running, |init| running.most(init));
+    if let Some(whole) = spec.resources.as_ref().map(Amounts::of).filter(|w| !w.is_empty()) {
+        total = whole;
+    }
+    let overhead = |name: &str, read: fn(&Quantity) -> i64| {
+        spec.overhead.as_ref().and_then(|o| o.get(name)).map_or(0, read)
+    };
+    let (cpu, memory) = (overhead("cpu", milli), overhead("memory", self::whole));
+    total.cpu_request += cpu;
+    total.memory_request += memory;
+    if total.cpu_limit > 0 {
+        total.cpu_limit += cpu;
+    }
+    if total.memory_limit > 0 {
+        total.memory_limit += memory;
+    }
+    total
+}
+
+/// CPU shares of cgroup v1, 1,024 for one CPU.
+pub fn cpu_shares(milli: i64) -> i64 {
+    (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
+}
+
+/// The weight of cgroup v2 that corresponds to shares, as container runtimes convert them.
+pub fn cpu_weight(shares: i64) -> i64 {
+    1 + (shares.clamp(MIN_SHARES, MAX_SHARES) - MIN_SHARES) * 9999 / (MAX_SHARES - MIN_SHARES)
+}
+
+/// Microseconds of CPU time in each period; zero is no limit.
+pub fn cpu_quota(milli: i64) -> i64 {
+    if milli == 0 { 0 } else { (milli.saturating_mul(CPU_PERIOD) / 1000).max(MIN_QUOTA) }
+}
+
+/// What a cgroup is set to; zero is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CgroupLimits {
+    pub cpu_shares: i64,
+    pub cpu_quota: i64,
+    pub memory: i64,
+}
+
+/// The limits of a Pod's own cgroup, by its class.
+pub fn pod_cgroup(pod: &Pod) -> CgroupLimits {
+    let amounts = pod_amounts(pod);
+    match qos_class(pod) {
+        QosClass::BestEffort => CgroupLimits { cpu_shares: MIN_SHARES, ..Default::default() },
+        QosClass::Guaranteed | QosClass::Burstable => CgroupLimits {
+            cpu_shares: cpu_shares(amounts.cpu_request),
+            cpu_quota: cpu_quota(amounts.cpu_limit),
+            memory: amounts.memory_limit,
+        },
+    }
+}
+
+/// How early the kernel kills a container when memory runs out: the less of the node it asked for, the earlier.
+pub fn oom_score_adj(pod: &Pod, request: i64, node_memory: i64) -> i64 {
+    let priority = pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0);
+    // System-node-critical Pods are kept as long as the kubelet itself.
+    if priority >= 2_000_001_000 {
+        return -997;
+    }
+    match qos_class(pod) {
+        QosClass::Guaranteed => -997,
+        QosClass::BestEffort => 1000,
+        QosClass::Burstable => {
+            let share = 1000_i64.saturating_mul(request) / node_memory.max(1);
+            (1000 - share).clamp(3, 999)
+        }
+    }
+}

@@ -1,0 +1,478 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{
+        ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+        ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodStatus, VolumeMountStatus,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+
+use crate::{
+    Container, Ending, Member, Memory, Observed, Phase, Role, Run, Timestamp, Verdict, Verdicts,
+    members, namespaced_name, phase::phase, qos_class, should_restart,
+};
+
+/// All that a status is made from.
+#[derive(Clone, Copy)]
+pub struct StatusInputs<'a> {
+    pub pod: &'a Pod,
+    pub observed: &'a Observed,
+    pub memory: &'a Memory,
+    pub verdicts: &'a Verdicts,
+    pub now: Timestamp,
+    /// What was reported last, by this kubelet or the one before.
+    pub previous: &'a PodStatus,
+    pub ending: Option<&'a Ending>,
+    /// The Pod's containers are being stopped, or have been.
+    pub stopping: bool,
+    pub host_ips: &'a [String],
+    /// The runtime's name, with which container ids begin.
+    pub runtime: &'a str,
+}
+
+const NO_IP: &[String] = &[];
+
+/// What to report of a Pod.
+pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
+    let previous = inputs.previous;
+    let (mut init, mut apps, mut ephemeral) = (Vec::new(), Vec::new(), Vec::new());
+    let initialised = is_initialised(inputs);
+    for member in members(inputs.pod) {
+        let status = container_status(inputs, &member, initialised);
+        match member.role {
+            Role::Init | Role::Sidecar => init.push(status),
+            Role::App => apps.push(status),
+            Role::Ephemeral => ephemeral.push(status),
+        }
+    }
+    let computed = phase(inputs.pod, &init, &apps);
+    let phase = match inputs.ending {
+        // What still runs has to end before the end is told, so that nobody replaces the Pod too early.
+        Some(ending) if ending.reason.is_some() => ending.phase,
+        Some(ending) if inputs.observed.running().next().is_none() => ending.phase,
+        _ if inputs.stopping && inputs.observed.running().next().is_some() => {
+            computed.min(Phase::Running)
+        }
+        _ => computed,
+    };
+    let old_phase = previous.phase.as_deref();
+    let phase = if matches!(old_phase, Some("Succeeded" | "Failed")) {
+        old_phase.unwrap_or_default()
+    } else {
+        phase.as_str()
+    };
+    let host_network = inputs.pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
+    let has_sandbox = inputs.observed.ready_sandbox().is_some();
+    let ips: Vec<String> = if host_network && has_sandbox {
+        inputs.host_ips.to_vec()
+    } else {
+        inputs.observed.ready_sandbox().map_or(NO_IP, |s| &s.ips).to_vec()
+    };
+    let old_ips = || previous.pod_ips.iter().flatten().map(|ip| ip.ip.clone()).collect();
+    // A Pod that has lost its sandbox keeps its last address while it is being stopped.
+    let ips: Vec<String> = if ips.is_empty() && (inputs.stopping || inputs.ending.is_some()) {
+        old_ips()
+    } else {
+        ips
+    };
+    let conditions = conditions(inputs, phase, &init, &apps, initialised);
+    PodStatus {
+        phase: Some(phase.to_owned()),
+        conditions: Some(conditions),
+        init_container_statuses: some(init),
+        container_statuses: some(apps),
+        ephemeral_container_statuses: some(ephemeral),
+        host_ip: inputs.host_ips.first().cloned(),
+        host_ips: some(inputs.host_ips.iter().map(|ip| HostIP { ip: ip.clone() }).collect()),
+        pod_ip: ips.first().cloned(),
+        pod_ips: some(ips.into_iter().map(|ip| PodIP { ip }).collect()),
+        qos_class: previous
+            .qos_class
+            .clone()
+            .or_else(|| Some(qos_class(inputs.pod).as_str().to_owned())),
+        start_time: previous.start_time.clone().or(Some(Time(inputs.now))),
+        reason: inputs.ending.and_then(|e| e.reason.clone()).or_else(|| previous.reason.clone()),
+        message: inputs.ending.and_then(|e| e.message.clone()).or_else(|| previous.message.clone()),
+        observed_generation: inputs.pod.metadata.generation,
+        nominated_node_name: previous.nominated_node_name.clone(),
+        resize: previous.resize.clone(),
+        resource_claim_statuses: previous.resource_claim_statuses.clone(),
+        ..PodStatus::default()
+    }
+}
+
+fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+/// Whether all init containers have done their part, or an application container shows that they had.
+fn is_initialised(inputs: &StatusInputs<'_>) -> bool {
+    members(inputs.pod).iter().all(|member| {
+        let newest = inputs.observed.newest(&member.container.name);
+        match member.role {
+            Role::Init => newest.is_some_and(|c| c.exit_code() == Some(0)),
+            Role::Sidecar => newest.is_some_and(|c| match c.run {
+                Run::Running { .. } => inputs.verdicts.of(&c.id, &member.container).started,
+                Run::Exited { .. } => true,
+                Run::Created | Run::Unknown => false,
+            }),
+            Role::App | Role::Ephemeral => true,
+        }
+    }) || members(inputs.pod)
+        .iter()
+        .any(|m| m.role == Role::App && inputs.observed.newest(&m.container.name).is_some())
+}
+
+fn container_status(
+    inputs: &StatusInputs<'_>,
+    member: &Member<'_>,
+    initialised: bool,
+) -> ContainerStatus {
+    let name = &member.container.name;
+    let old = old_status(inputs.previous, name);
+    let Some(newest) = inputs.observed.newest(name) else {
+        return without_instance(inputs, member, initialised, old);
+    };
+    let id = format!("{}://{}", inputs.runtime, newest.id);
+    let health = inputs.verdicts.of(&newest.id, &member.container);
+    let running = newest.is_running();
+    let before = inputs.observed.containers.iter().filter(|c| c.name == *name).nth(1);
+    let mut last_state = before.and_then(|c| terminated(inputs, c));
+    if last_state.is_none() && newest.attempt > 0 {
+        last_state = old.and_then(|o| last_of(o, &id));
+    }
+    let (mut state, mut ready) = (ContainerState::default(), running && health.ready);
+    match &newest.run {
+        Run::Running { started } => {
+            state.running = Some(ContainerStateRunning { started_at: Some(Time(*started)) });
+        }
+        Run::Exited { finished, code, .. } => {
+            let ended = terminated(inputs, newest);
+            ready = member.role == Role::Init && *code == 0;
+            match waiting_to_restart(inputs, member, *code, *finished) {
+                Some(waiting) => {
+                    state.waiting = Some(waiting);
+                    last_state = ended;
+                }
+                None => state = ended.unwrap_or_default(),
+            }
+        }
+        Run::Created | Run::Unknown => state.waiting = Some(waiting(inputs, member, initialised)),
+    }
+    ContainerStatus {
+        name: name.clone(),
+        state: Some(state),
+        last_state,
+        ready,
+        started: Some(running && health.started),
+        restart_count: i32::try_from(newest.attempt).unwrap_or(i32::MAX),
+        image: newest.image.clone(),
+        image_id: newest.image_id.clone(),
+        container_id: Some(id),
+        resources: member
+            .container
+            .resources
+            .clone()
+            .filter(|r| r.limits.is_some() || r.requests.is_some()),
+        allocated_resources: member.container.resources.as_ref().and_then(|r| r.requests.clone()),
+        volume_mounts: mounts(member),
+        ..ContainerStatus::default()
+    }
+}
+
+fn mounts(member: &Member<'_>) -> Option<Vec<VolumeMountStatus>> {
+    let mounts = member.container.volume_mounts.iter().flatten();
+    some(
+        mounts
+            .map(|m| VolumeMountStatus {
+                name: m.name.clone(),
+                mount_path: m.mount_path.clone(),
+                read_only: m.read_only,
+                recursive_read_only: (m.read_only == Some(true)).then(|| "Disabled".to_owned()),
+                ..Default::default()
+            })
+            .collect(),
+    )
+}
+
+/// A container of which the runtime has nothing: not made yet, or made away with.
+fn without_instance(
+    inputs: &StatusInputs<'_>,
+    member: &Member<'_>,
+    initialised: bool,
+    old: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let ran = old.filter(|o| o.container_id.as_ref().is_some_and(|id| !id.is_empty()));
+    if let Some(old) = ran {
+        let mut status = old.clone();
+        let state = old.state.clone().unwrap_or_default();
+        (status.ready, status.started) = (member.role == Role::Init && old.ready, Some(false));
+        if let Some(running) = state.running {
+            status.state =
+                Some(ContainerState { terminated: Some(lost(old, running)), ..Default::default() });
+        }
+        let for_good =
+            status.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| {
+                should_restart(inputs.pod, member, t.exit_code) != Verdict::Restart
+            });
+        if !(inputs.stopping || inputs.ending.is_some() || for_good) {
+            if status.state.as_ref().is_some_and(|s| s.terminated.is_some()) {
+                status.last_state = status.state.take();
+            }
+            status.state = Some(ContainerState {
+                waiting: Some(waiting(inputs, member, initialised)),
+                ..ContainerState::default()
+            });
+        }
+        return status;
+    }
+    ContainerStatus {
+        name: member.container.name.clone(),
+        image: member.container.image.clone().unwrap_or_default(),
+        state: Some(ContainerState {
+            waiting: Some(waiting(inputs, member, initialised)),
+            ..ContainerState::default()
+        }),
+        started: Some(false),
+        ..ContainerStatus::default()
+    }
+}
+
+/// The end of a container that ran when last seen and of which nothing is left.
+fn lost(old: &ContainerStatus, running: ContainerStateRunning) -> ContainerStateTerminated {
+    ContainerStateTerminated {
+        exit_code: 137,
+        reason: Some("ContainerStatusUnknown".to_owned()),
+        message: Some("The container could not be located when the pod was terminated".to_owned()),
+        started_at: running.started_at,
+        container_id: old.container_id.clone(),
+        ..ContainerStateTerminated::default()
+    }
+}
+
+fn old_status<'a>(previous: &'a PodStatus, name: &str) -> Option<&'a ContainerStatus> {
+    let lists = [
+        &previous.container_statuses,
+        &previous.init_container_statuses,
+        &previous.ephemeral_container_statuses,
+    ];
+    lists.into_iter().flatten().flatten().find(|s| s.name == name)
+}
+
+/// The end of an earlier instance, from what was reported before.
+fn last_of(old: &ContainerStatus, id: &str) -> Option<ContainerState> {
+    let ended = old.state.as_ref().filter(|s| s.terminated.is_some());
+    if ended.is_some() && old.container_id.as_deref() != Some(id) {
+        return ended.cloned();
+    }
+    old.last_state.clone().filter(|s| s.terminated.is_some())
+}
+
+fn terminated(inputs: &StatusInputs<'_>, container: &Container) -> Option<ContainerState> {
+    let Run::Exited { started, finished, code, reason } = &container.run else { return None };
+    let reason = match (reason.as_str(), code) {
+        ("", 0) => "Completed",
+        ("", _) => "Error",
+        (given, _) => given,
+    };
+    let terminated = ContainerStateTerminated {
+        exit_code: *code,
+        reason: Some(reason.to_owned()),
+        message: Some(container.message.clone()).filter(|m| !m.is_empty()),
+        started_at: Some(Time(started.unwrap_or(Timestamp::UNIX_EPOCH))),
+        finished_at: Some(Time(*finished)),
+        container_id: Some(format!("{}://{}", inputs.runtime, container.id)),
+        ..ContainerStateTerminated::default()
+    };
+    Some(ContainerState { terminated: Some(terminated), ..ContainerState::default() })
+}
+
+/// Why a container that exited and is to run again does not yet.
+fn waiting_to_restart(
+    inputs: &StatusInputs<'_>,
+    member: &Member<'_>,
+    code: i32,
+    finished: Timestamp,
+) -> Option<ContainerStateWaiting> {
+    let over = inputs.stopping || inputs.ending.is_some();
+    if over || should_restart(inputs.pod, member, code) != Verdict::Restart {
+        return None;
+    }
+    let name = &member.container.name;
+    if let Some((reason, message)) = inputs.memory.waiting_reason(name) {
+        return Some(ContainerStateWaiting { reason: Some(reason), message: Some(message) });
+    }
+    inputs.memory.restart_wait(name, finished, inputs.now)?;
+    let uid = inputs.pod.metadata.uid.as_deref().unwrap_or_default();
+    let pod = namespaced_name(inputs.pod).replacen('/', "_", 1);
+    let pod =
+        pod.split_once('_').map_or(pod.clone(), |(namespace, name)| format!("{name}_{namespace}"));
+    Some(ContainerStateWaiting {
+        reason: Some("CrashLoopBackOff".to_owned()),
+        message: Some(format!(
+            "back-off {} restarting failed container={name} pod={pod}({uid})",
+            go_duration(inputs.memory.restart_delay(name).as_secs())
+        )),
+    })
+}
+
+/// Seconds as Go prints a duration.
+fn go_duration(seconds: u64) -> String {
+    if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
+}
+
+fn waiting(
+    inputs: &StatusInputs<'_>,
+    member: &Member<'_>,
+    initialised: bool,
+) -> ContainerStateWaiting {
+    if let Some((reason, message)) = inputs.memory.waiting_reason(&member.container.name) {
+        let message = if reason == "ImagePullBackOff" {
+            let image = member.container.image.as_deref().unwrap_or_default();
+            format!("Back-off pulling image \"{image}\": {message}")
+        } else {
+            message
+        };
+        return ContainerStateWaiting { reason: Some(reason), message: Some(message) };
+    }
+    let has_init = inputs
+        .pod
+        .spec
+        .as_ref()
+        .is_some_and(|s| s.init_containers.iter().flatten().next().is_some());
+    let reason = if has_init && !(initialised && member.role == Role::App) {
+        "PodInitializing"
+    } else {
+        "ContainerCreating"
+    };
+    ContainerStateWaiting { reason: Some(reason.to_owned()), message: None }
+}
+
+/// The kubelet's conditions, then everybody else's.
+fn conditions(
+    inputs: &StatusInputs<'_>,
+    phase: &str,
+    init: &[ContainerStatus],
+    apps: &[ContainerStatus],
+    initialised: bool,
+) -> Vec<PodCondition> {
+    let over = matches!(phase, "Succeeded" | "Failed");
+    let sandbox = inputs.observed.ready_sandbox().is_some();
+    let not_ready: Vec<&str> = members(inputs.pod)
+        .iter()
+        .filter(|m| matches!(m.role, Role::App | Role::Sidecar))
+        .filter_map(|m| {
+            let all = apps.iter().chain(init);
+            all.into_iter()
+                .find(|s| s.name == m.container.name && !s.ready)
+                .map(|s| s.name.as_str())
+        })
+        .collect();
+    let incomplete: Vec<&str> = init
+        .iter()
+        .filter(|s| !(s.ready || s.started == Some(true)))
+        .map(|s| s.name.as_str())
+        .collect();
+    let containers_ready = if over {
+        let reason = if phase == "Succeeded" { "PodCompleted" } else { "PodFailed" };
+        Said::no(reason, None)
+    } else if not_ready.is_empty() {
+        Said::yes()
+    } else {
+        Said::no(
+            "ContainersNotReady",
+            Some(format!("containers with unready status: [{}]", not_ready.join(" "))),
+        )
+    };
+    let gates = readiness_gates(inputs);
+    let ready = match (&containers_ready.status, gates) {
+        (true, Some(message)) => Said::no("ReadinessGatesNotReady", Some(message)),
+        _ => containers_ready.clone(),
+    };
+    let initialised = if phase == "Succeeded" {
+        Said { reason: Some("PodCompleted"), ..Said::yes() }
+    } else if initialised {
+        Said::yes()
+    } else {
+        Said::no(
+            "ContainersNotInitialized",
+            Some(format!("containers with incomplete status: [{}]", incomplete.join(" "))),
+        )
+    };
+    let own = [
+        ("PodReadyToStartContainers", Said { status: sandbox, reason: None, message: None }),
+        ("Initialized", initialised),
+        ("Ready", ready),
+        ("ContainersReady", containers_ready),
+        ("PodScheduled", Said::yes()),
+    ];
+    let old: BTreeMap<&str, &PodCondition> =
+        inputs.previous.conditions.iter().flatten().map(|c| (c.type_.as_str(), c)).collect();
+    let mut all: Vec<PodCondition> = own
+        .iter()
+        .map(|(kind, said)| said.condition(kind, old.get(kind).copied(), inputs))
+        .collect();
+    let others = inputs.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    all.extend(others.filter(|c| own.iter().all(|(kind, _)| *kind != c.type_)).cloned());
+    all
+}
+
+/// Why gates keep the Pod from being ready, if they do.
+fn readiness_gates(inputs: &StatusInputs<'_>) -> Option<String> {
+    let gates = inputs.pod.spec.as_ref()?.readiness_gates.as_ref()?;
+    let conditions = inputs.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let closed: Vec<String> = gates
+        .iter()
+        .filter_map(|gate| {
+            let kind = &gate.condition_type;
+            match conditions.into_iter().flatten().find(|c| c.type_ == *kind) {
+                None => Some(format!(
+                    "corresponding condition of pod readiness gate \"{kind}\" does not exist."
+                )),
+                Some(c) if c.status != "True" => Some(format!(
+                    "the status of pod readiness gate \"{kind}\" is not \"True\", but {}",
+                    c.status
+                )),
+                Some(_) => None,
+            }
+        })
+        .collect();
+    (!closed.is_empty()).then(|| closed.join(", "))
+}
+
+#[derive(Clone)]
+struct Said {
+    status: bool,
+    reason: Option<&'static str>,
+    message: Option<String>,
+}
+
+impl Said {
+    fn yes() -> Self {
+        Self { status: true, reason: None, message: None }
+    }
+
+    fn no(reason: &'static str, message: Option<String>) -> Self {
+        Self { status: false, reason: Some(reason), message }
+    }
+
+    fn condition(
+        &self,
+        kind: &str,
+        old: Option<&PodCondition>,
+        inputs: &StatusInputs<'_>,
+    ) -> PodCondition {
+        let status = if self.status { "True" } else { "False" };
+        let since = old.filter(|o| o.status == status).and_then(|o| o.last_transition_time.clone());
+        PodCondition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: self.reason.map(str::to_owned),
+            message: self.message.clone(),
+            last_transition_time: Some(since.unwrap_or(Time(inputs.now))),
+            observed_generation: inputs.pod.metadata.generation,
+            last_probe_time: None,
+        }
+    }
+}

@@ -1,0 +1,314 @@
+use std::{collections::HashMap, sync::Arc};
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    explain,
+    labels::Labels,
+    node::Node,
+    pod::{Pod, PodRef},
+    preempt::{Budget, Preemption, preempt},
+    queue::{Event, NodeChange, Queue, QueueLengths},
+    schedule::{Diagnosis, NoFit, Nominated, Outcome, Turn, check_node, schedule_among},
+    view::{BudgetView, PersistentVolumeView, SpreaderView, VolumeClaimView},
+};
+
+/// What can be set; the defaults are upstream's.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The names under which Pods ask for this scheduler.
+    pub scheduler_names: Vec<Arc<str>>,
+    pub first_backoff_ms: u64,
+    pub max_backoff_ms: u64,
+    pub seed: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            scheduler_names: vec!["default-scheduler".into()],
+            first_backoff_ms: 1000,
+            max_backoff_ms: 10_000,
+            seed: 1,
+        }
+    }
+}
+
+/// A Pod that has to go to make room.
+#[derive(Clone, Debug)]
+pub struct Victim {
+    pub pod: Arc<Pod>,
+}
+
+/// Why a Pod got no node.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub pod: Arc<Pod>,
+    /// The text of the Event and of the PodScheduled condition.
+    pub message: String,
+    /// The node promised to the Pod once its victims are gone, and the victims.
+    pub nominated: Option<(Arc<str>, Vec<Victim>)>,
+}
+
+/// What to do for one Pod.
+#[derive(Clone, Debug)]
+pub enum Decision {
+    /// Bind it; the core already counts it as there, until [`Core::bind_failed`] says otherwise.
+    Bind {
+        pod: Arc<Pod>,
+        node: Arc<str>,
+        evaluated: usize,
+        feasible: usize,
+    },
+    Unschedulable(Failure),
+}
+
+/// The scheduler as a state machine: what is seen goes in, decisions come out. Times are milliseconds on any
+/// clock that only goes forward.
+pub struct Core {
+    config: Config,
+    cluster: Cluster,
+    queue: Queue,
+    nominated: Nominated,
+    /// Where each promised Pod was promised a node.
+    promises: HashMap<Arc<str>, NodeIx>,
+    /// Pods given a node by a decision whose binding the informer has not shown yet.
+    assumed: HashMap<Arc<str>, Arc<Pod>>,
+    budgets: HashMap<(Box<str>, Box<str>), Budget>,
+    turn: Turn,
+}
+
+impl Core {
+    pub fn new(config: Config) -> Self {
+        Self {
+            queue: Queue::new(config.first_backoff_ms, config.max_backoff_ms),
+            turn: Turn::new(config.seed),
+            config,
+            cluster: Cluster::new(),
+            nominated: HashMap::new(),
+            promises: HashMap::new(),
+            assumed: HashMap::new(),
+            budgets: HashMap::new(),
+        }
+    }
+
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub fn waiting(&self) -> QueueLengths {
+        self.queue.lengths()
+    }
+
+    /// A Pod came or changed.
+    pub fn set_pod(&mut self, pod: Arc<Pod>, now: u64) {
+        if pod.finished {
+            self.remove_pod(&pod.id.uid, now);
+            return;
+        }
+        match pod.node_name.clone() {
+            Some(node) => self.set_placed(pod, &node, now),
+            None => self.set_waiting(pod, now),
+        }
+    }
+
+    fn set_placed(&mut self, pod: Arc<Pod>, node: &Arc<str>, now: u64) {
+        self.queue.remove(&pod.id.uid);
+        self.forget_promise(&pod.id.uid);
+        let assumed = self.assumed.remove(&pod.id.uid);
+        let before = self.cluster.placement(&pod.id.uid).map(|(_, pod)| pod.clone());
+        let frees = before.as_ref().is_some_and(|old| old.requests != pod.requests);
+        let ix = self.cluster.add_pod(pod.clone(), node);
+        if frees {
+            self.queue.happened(&self.cluster, &Event::PodGone { pod: &pod, node: ix }, now);
+        }
+        // An assumed Pod's arrival has been announced when it was assumed.
+        if assumed.is_none() && before.is_none_or(|old| old.labels != pod.labels) {
+            self.queue.happened(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
+        }
+    }
+
+    fn set_waiting(&mut self, pod: Arc<Pod>, now: u64) {
+        if !self.config.scheduler_names.contains(&pod.scheduler_name)
+            || self.assumed.contains_key(&pod.id.uid)
+        {
+            return;
+        }
+        if pod.terminating {
+            self.queue.remove(&pod.id.uid);
+            self.forget_promise(&pod.id.uid);
+            return;
+        }
+        if let Some(ix) = pod.nominated_node.as_ref().and_then(|name| self.cluster.find_node(name))
+        {
+            self.promise(pod.clone(), ix);
+        }
+        self.queue.set(pod, now);
+    }
+
+    /// A Pod is gone, or has ended.
+    pub fn remove_pod(&mut self, uid: &str, now: u64) {
+        self.queue.remove(uid);
+        self.assumed.remove(uid);
+        self.forget_promise(uid);
+        if let Some((node, pod)) = self.cluster.remove_pod(uid) {
+            self.queue.happened(&self.cluster, &Event::PodGone { pod: &pod, node }, now);
+        }
+    }
+
+    pub fn set_node(&mut self, node: Node, now: u64) {
+        let known = self.cluster.find_node(&node.name).is_some();
+        let (ix, old) = self.cluster.set_node(node);
+        let change = match (&old, known) {
+            (None, true) => return,
+            (None, false) => NodeChange { added: true, ..NodeChange::default() },
+            (Some(old), _) => {
+                let new = self.cluster.node(ix);
+                NodeChange {
+                    added: false,
+                    allocatable: old.allocatable != new.allocatable || old.max_pods != new.max_pods,
+                    labels: old.labels != new.labels,
+                    taints: old.taints != new.taints || old.unschedulable != new.unschedulable,
+                }
+            }
+        };
+        self.queue.happened(&self.cluster, &Event::Node { ix, change }, now);
+    }
+
+    pub fn remove_node(&mut self, name: &str) {
+        if let Some(ix) = self.cluster.find_node(name) {
+            for pod in self.nominated.remove(&ix).unwrap_or_default() {
+                self.promises.remove(&pod.id.uid);
+            }
+            self.cluster.remove_node(name);
+        }
+    }
+
+    pub fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
+        self.cluster.set_namespace(name, labels);
+    }
+
+    pub fn set_spreader(
+        &mut self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        view: Option<&SpreaderView>,
+    ) {
+        self.cluster.set_spreader(kind, namespace, name, view);
+    }
+
+    pub fn set_claim(
+        &mut self,
+        namespace: &Arc<str>,
+        name: &str,
+        view: Option<&VolumeClaimView>,
+        now: u64,
+    ) {
+        self.cluster.volumes.set_claim(namespace, name, view);
+        self.queue.happened(&self.cluster, &Event::Volumes, now);
+    }
+
+    pub fn set_volume(&mut self, name: &str, view: Option<&PersistentVolumeView>, now: u64) {
+        self.cluster.volumes.set_volume(name, view);
+        self.queue.happened(&self.cluster, &Event::Volumes, now);
+    }
+
+    pub fn set_budget(&mut self, namespace: &str, name: &str, budget: Option<&BudgetView>) {
+        let key = (namespace.into(), name.into());
+        match budget {
+            Some(view) => {
+                self.budgets.insert(key, Budget::new(namespace, view));
+            }
+            None => drop(self.budgets.remove(&key)),
+        }
+    }
+
+    /// Decides for the next Pod; `None` when there is none to decide for now.
+    pub fn next(&mut self, now: u64) -> Option<Decision> {
+        let pod = self.queue.pop(now)?;
+        let (node, evaluated, feasible) = match self.find(&pod) {
+            Ok(found) => found,
+            Err(diagnosis) => return Some(self.give_up(pod, &diagnosis, now)),
+        };
+        let name = self.cluster.node(node).name.clone();
+        self.queue.remove(&pod.id.uid);
+        self.forget_promise(&pod.id.uid);
+        self.cluster.add_pod(pod.clone(), &name);
+        self.assumed.insert(pod.id.uid.clone(), pod.clone());
+        self.queue.happened(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
+        Some(Decision::Bind { pod, node: name, evaluated, feasible })
+    }
+
+    /// When [`Core::next`] may have a decision that it does not have now.
+    pub fn next_time(&self) -> Option<u64> {
+        self.queue.next_time()
+    }
+
+    /// The binding of an assumed Pod was refused: it is nowhere again, and is tried again after a while.
+    pub fn bind_failed(&mut self, pod: &PodRef, now: u64) {
+        let Some(pod) = self.assumed.remove(&pod.uid) else { return };
+        if let Some((node, gone)) = self.cluster.remove_pod(&pod.id.uid) {
+            self.queue.happened(&self.cluster, &Event::PodGone { pod: &gone, node }, now);
+        }
+        self.queue.failed(pod, now);
+    }
+
+    fn find(&mut self, pod: &Pod) -> Result<(NodeIx, usize, usize), Diagnosis> {
+        if let Some(&ix) = self.promises.get(&pod.id.uid)
+            && self.cluster.hot[ix as usize].live
+            && self.nominated.get(&ix).is_none_or(|all| all.len() <= 1)
+            && check_node(&mut self.cluster, pod, ix, None)
+        {
+            return Ok((ix, 1, 1));
+        }
+        match schedule_among(&mut self.cluster, pod, &self.nominated, &mut self.turn) {
+            Outcome::Placed(placed) => Ok((placed.node, placed.evaluated, placed.feasible)),
+            Outcome::NoFit(NoFit(diagnosis)) => Err(diagnosis),
+        }
+    }
+
+    fn give_up(&mut self, pod: Arc<Pod>, diagnosis: &Diagnosis, now: u64) -> Decision {
+        let total = self.cluster.node_count();
+        self.queue.unschedulable(&pod.id.uid, diagnosis.plugins, now);
+        if total == 0 {
+            let message = explain::NO_NODES.into();
+            return Decision::Unschedulable(Failure { pod, message, nominated: None });
+        }
+        let mut message = match &diagnosis.whole_pod {
+            Some(reason) => explain::whole_pod(total, reason),
+            None => diagnosis.reasons.message(total),
+        };
+        let budgets: Vec<_> = self.budgets.values().cloned().collect();
+        let found =
+            preempt(&mut self.cluster, &pod, diagnosis, &self.nominated, &budgets, &mut self.turn);
+        let nominated = match found {
+            Preemption::No(reason) => {
+                self.forget_promise(&pod.id.uid);
+                message = format!("{message} preemption: {reason}");
+                None
+            }
+            Preemption::Take(candidate) => {
+                self.promise(pod.clone(), candidate.node);
+                let victims = candidate.victims.into_iter().map(|pod| Victim { pod }).collect();
+                Some((self.cluster.node(candidate.node).name.clone(), victims))
+            }
+        };
+        Decision::Unschedulable(Failure { pod, message, nominated })
+    }
+
+    fn promise(&mut self, pod: Arc<Pod>, node: NodeIx) {
+        self.forget_promise(&pod.id.uid);
+        self.promises.insert(pod.id.uid.clone(), node);
+        self.nominated.entry(node).or_default().push(pod);
+    }
+
+    fn forget_promise(&mut self, uid: &str) {
+        let Some(node) = self.promises.remove(uid) else { return };
+        if let Some(pods) = self.nominated.get_mut(&node) {
+            pods.retain(|pod| *pod.id.uid != *uid);
+            if pods.is_empty() {
+                self.nominated.remove(&node);
+            }
+        }
+    }
+}

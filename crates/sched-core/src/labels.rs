@@ -1,0 +1,113 @@
+use crate::{
+    sym::Sym,
+    view::{ExpressionView, LabelSelectorView, TextMap},
+};
+
+/// A label set as sorted symbols.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels(Box<[(Sym, Sym)]>);
+
+impl Labels {
+    pub fn new<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut pairs: Vec<_> = pairs.into_iter().map(|(k, v)| (Sym::of(k), Sym::of(v))).collect();
+        pairs.sort_unstable();
+        Self(pairs.into())
+    }
+
+    pub(crate) fn from_map(map: &TextMap) -> Self {
+        Self::new(map.iter().map(|(k, v)| (&**k, &**v)))
+    }
+
+    pub fn get(&self, key: Sym) -> Option<Sym> {
+        self.0.binary_search_by_key(&key, |pair| pair.0).ok().map(|at| self.0[at].1)
+    }
+
+    /// The value, or [`Sym::NONE`].
+    pub fn value(&self, key: Sym) -> Sym {
+        self.get(key).unwrap_or(Sym::NONE)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Op {
+    In(Box<[Sym]>),
+    NotIn(Box<[Sym]>),
+    Exists,
+    Absent,
+}
+
+/// A label selector: all requirements must hold. An absent selector is `Option<Selector>::None` and matches
+/// nothing, an empty one matches everything, as everywhere in the API.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Selector {
+    never: bool,
+    requirements: Vec<(Sym, Op)>,
+}
+
+impl Selector {
+    pub fn new(view: &LabelSelectorView) -> Self {
+        let mut out = Self::from_labels(&view.match_labels);
+        for expression in &view.match_expressions {
+            out.push_expression(expression);
+        }
+        out
+    }
+
+    pub(crate) fn from_labels(map: &TextMap) -> Self {
+        let requirements =
+            map.iter().map(|(k, v)| (Sym::of(k), Op::In([Sym::of(v)].into()))).collect();
+        Self { never: false, requirements }
+    }
+
+    /// An unknown operator cannot be met; validation keeps such selectors out of the API.
+    fn push_expression(&mut self, view: &ExpressionView) {
+        let values = || view.values.iter().map(|v| Sym::of(v)).collect();
+        let op = match &*view.operator {
+            "In" => Op::In(values()),
+            "NotIn" => Op::NotIn(values()),
+            "Exists" => Op::Exists,
+            "DoesNotExist" => Op::Absent,
+            _ => {
+                self.never = true;
+                return;
+            }
+        };
+        self.requirements.push((Sym::of(&view.key), op));
+    }
+
+    pub(crate) fn require(&mut self, key: Sym, value: Sym) {
+        self.requirements.push((key, Op::In([value].into())));
+    }
+
+    pub(crate) fn exclude(&mut self, key: Sym, value: Sym) {
+        self.requirements.push((key, Op::NotIn([value].into())));
+    }
+
+    /// Both selectors at once.
+    pub(crate) fn and(mut self, other: &Selector) -> Self {
+        self.never |= other.never;
+        self.requirements.extend(other.requirements.iter().cloned());
+        self
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty() && !self.never
+    }
+
+    pub fn matches(&self, labels: &Labels) -> bool {
+        !self.never
+            && self.requirements.iter().all(|(key, op)| {
+                let value = labels.get(*key);
+                match op {
+                    Op::In(values) => value.is_some_and(|v| values.contains(&v)),
+                    Op::NotIn(values) => value.is_none_or(|v| !values.contains(&v)),
+                    Op::Exists => value.is_some(),
+                    Op::Absent => value.is_none(),
+                }
+            })
+    }
+}

@@ -1,0 +1,116 @@
+use std::borrow::Cow;
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    plugin::{Cx, Filter, MAX_SCORE, Plan, Plugin, Scorer, Verdict},
+    pod::Pod,
+    queue::Event,
+};
+
+/// A node must have what the Pod requests, and emptier nodes are preferred (`LeastAllocated`).
+pub(super) struct NodeResourcesFit;
+
+struct Look<'a>(Cx<'a>);
+
+const CPU: u32 = 0;
+const MEMORY: u32 = 1;
+const EPHEMERAL: u32 = 2;
+const PODS: u32 = 3;
+/// Extended resources follow; those beyond the set's size share the last number.
+const EXTENDED: u32 = 4;
+const LAST: u32 = 31;
+
+impl Plugin for NodeResourcesFit {
+    fn name(&self) -> &'static str {
+        "NodeResourcesFit"
+    }
+
+    fn weight(&self) -> i64 {
+        1
+    }
+
+    fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
+        Plan::Check(Box::new(Look(cx)))
+    }
+
+    fn scorer<'a>(&self, cx: Cx<'a>, _: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
+        Some(Box::new(Look(cx)))
+    }
+
+    fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
+        match event {
+            Event::Node { ix, change } => {
+                (change.added || change.allocatable) && fits(cluster, pod, *ix)
+            }
+            Event::PodGone { node, .. } => fits(cluster, pod, *node),
+            _ => false,
+        }
+    }
+}
+
+/// Whether the node has what the Pod asks for, now.
+fn fits(cluster: &Cluster, pod: &Pod, node: NodeIx) -> bool {
+    shortage(cluster, pod, node).passes()
+}
+
+fn shortage(cluster: &Cluster, pod: &Pod, ix: NodeIx) -> Verdict {
+    let (hot, wanted) = (&cluster.hot[ix as usize], &pod.requests);
+    let mut verdict = Verdict::PASS;
+    if hot.used_pods + 1 > hot.pods {
+        verdict.reasons |= 1 << PODS;
+    }
+    let mut compare = |number: u32, wanted: i64, used: i64, has: i64| {
+        if wanted > 0 && wanted > has - used {
+            verdict.reasons |= 1 << number;
+            // Even an empty node would be too small.
+            verdict.hopeless |= wanted > has;
+        }
+    };
+    compare(CPU, wanted.cpu, hot.used_cpu, hot.cpu);
+    compare(MEMORY, wanted.memory, hot.used_memory, hot.memory);
+    compare(EPHEMERAL, wanted.ephemeral, hot.used_ephemeral, hot.ephemeral);
+    for (at, &(name, amount)) in wanted.extended.iter().enumerate() {
+        let node = &cluster.nodes[ix as usize];
+        let number = (EXTENDED + at as u32).min(LAST);
+        compare(number, amount, node.used_extended.extended(name), node.allocatable.extended(name));
+    }
+    verdict
+}
+
+impl Filter for Look<'_> {
+    fn check(&self, node: NodeIx) -> Verdict {
+        shortage(self.0.cluster, self.0.pod, node)
+    }
+
+    fn reason(&self, number: u32) -> Cow<'static, str> {
+        match number {
+            CPU => "Insufficient cpu".into(),
+            MEMORY => "Insufficient memory".into(),
+            EPHEMERAL => "Insufficient ephemeral-storage".into(),
+            PODS => "Too many pods".into(),
+            other => {
+                let name = self.0.pod.extended_names.get((other - EXTENDED) as usize);
+                format!("Insufficient {}", name.map_or("extended resources", |n| n)).into()
+            }
+        }
+    }
+}
+
+impl Scorer for Look<'_> {
+    fn score(&self, node: NodeIx) -> i64 {
+        let (hot, pod) = (&self.0.cluster.hot[node as usize], self.0.pod);
+        let free = |capacity: i64, used: i64| {
+            if capacity == 0 {
+                None
+            } else {
+                Some(if used > capacity { 0 } else { (capacity - used) * MAX_SCORE / capacity })
+            }
+        };
+        let cpu = free(hot.cpu, hot.scored_cpu + pod.scored[0]);
+        let memory = free(hot.memory, hot.scored_memory + pod.scored[1]);
+        match (cpu, memory) {
+            (Some(cpu), Some(memory)) => (cpu + memory) / 2,
+            (one, other) => one.or(other).unwrap_or(0),
+        }
+    }
+}

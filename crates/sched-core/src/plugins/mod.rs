@@ -1,0 +1,34 @@
+//! The default plugins, one file each, in upstream's order.
+
+mod balanced;
+mod fit;
+mod image_locality;
+mod inter_pod_affinity;
+mod node_affinity;
+mod node_name;
+mod node_ports;
+mod node_unschedulable;
+mod taint_toleration;
+mod topology_spread;
+mod volume_binding;
+mod volume_restrictions;
+
+use crate::plugin::Plugin;
+
+/// All plugins. A plugin's place is also its number in a waiting Pod's set of plugins that turned it away.
+pub fn registry() -> &'static [&'static dyn Plugin] {
+    &[
+        &node_unschedulable::NodeUnschedulable,
+        &node_name::NodeName,
+        &taint_toleration::TaintToleration,
+        &node_affinity::NodeAffinity,
+        &node_ports::NodePorts,
+        &fit::NodeResourcesFit,
+        &volume_restrictions::VolumeRestrictions,
+        &volume_binding::VolumeBinding,
+        &topology_spread::PodTopologySpread,
+        &inter_pod_affinity::InterPodAffinity,
+        &balanced::NodeResourcesBalancedAllocation,
+        &image_locality::ImageLocality,
+    ]
+}

@@ -1,0 +1,68 @@
+use std::borrow::Cow;
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    plugin::{Cx, Filter, Plan, Plugin, Scorer, Verdict, scale_to_max},
+    pod::Pod,
+    queue::Event,
+};
+
+/// `nodeSelector` and node affinity, required and preferred.
+pub(super) struct NodeAffinity;
+
+struct Look<'a>(Cx<'a>);
+
+impl Plugin for NodeAffinity {
+    fn name(&self) -> &'static str {
+        "NodeAffinity"
+    }
+
+    fn weight(&self) -> i64 {
+        2
+    }
+
+    fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
+        let Some(selector) = &cx.pod.node_selector else { return Plan::Skip };
+        match selector.only_names() {
+            None => Plan::Check(Box::new(Look(cx))),
+            Some(names) => {
+                let named = |ix: &NodeIx| names.binary_search(&cx.cluster.node(*ix).symbol).is_ok();
+                Plan::Only(cx.cluster.live_nodes().filter(named).collect(), Box::new(Look(cx)))
+            }
+        }
+    }
+
+    fn scorer<'a>(&self, cx: Cx<'a>, _: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
+        (!cx.pod.preferred_nodes.is_empty()).then(|| Box::new(Look(cx)) as _)
+    }
+
+    fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
+        matches!(event, Event::Node { ix, change } if (change.added || change.labels)
+            && pod.node_selector.as_ref().is_none_or(|s| s.matches(cluster.node(*ix))))
+    }
+}
+
+impl Filter for Look<'_> {
+    fn check(&self, node: NodeIx) -> Verdict {
+        let Look(cx) = self;
+        match &cx.pod.node_selector {
+            Some(selector) if !selector.matches(cx.cluster.node(node)) => Verdict::never(0),
+            _ => Verdict::PASS,
+        }
+    }
+
+    fn reason(&self, _: u32) -> Cow<'static, str> {
+        "node(s) didn't match Pod's node affinity/selector".into()
+    }
+}
+
+impl Scorer for Look<'_> {
+    fn score(&self, node: NodeIx) -> i64 {
+        let node = self.0.cluster.node(node);
+        self.0.pod.preferred_nodes.iter().filter(|p| p.1.matches(node)).map(|p| p.0).sum()
+    }
+
+    fn normalize(&self, _: &[NodeIx], scores: &mut [i64]) {
+        scale_to_max(scores, false);
+    }
+}

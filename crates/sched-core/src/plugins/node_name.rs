@@ -1,0 +1,41 @@
+use std::borrow::Cow;
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    plugin::{Cx, Filter, Plan, Plugin, Verdict},
+    pod::Pod,
+    queue::Event,
+};
+
+/// Honours `spec.nodeName` set before scheduling.
+pub(super) struct NodeName;
+
+struct Look(Option<NodeIx>);
+
+impl Plugin for NodeName {
+    fn name(&self) -> &'static str {
+        "NodeName"
+    }
+
+    fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
+        match &cx.pod.node_name {
+            None => Plan::Skip,
+            Some(name) => Plan::Check(Box::new(Look(cx.cluster.find_node(name)))),
+        }
+    }
+
+    fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
+        matches!(event, Event::Node { ix, change } if change.added
+            && pod.node_name.as_deref() == Some(&*cluster.node(*ix).name))
+    }
+}
+
+impl Filter for Look {
+    fn check(&self, node: NodeIx) -> Verdict {
+        if self.0 == Some(node) { Verdict::PASS } else { Verdict::never(0) }
+    }
+
+    fn reason(&self, _: u32) -> Cow<'static, str> {
+        "node(s) didn't match the requested node name".into()
+    }
+}

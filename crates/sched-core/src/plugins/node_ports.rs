@@ -1,0 +1,46 @@
+use std::borrow::Cow;
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    plugin::{Cx, Filter, Plan, Plugin, Verdict},
+    pod::Pod,
+    queue::Event,
+};
+
+/// Host ports are one Pod's each.
+pub(super) struct NodePorts;
+
+struct Look<'a>(Cx<'a>);
+
+impl Plugin for NodePorts {
+    fn name(&self) -> &'static str {
+        "NodePorts"
+    }
+
+    fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
+        if cx.pod.ports.is_empty() { Plan::Skip } else { Plan::Check(Box::new(Look(cx))) }
+    }
+
+    fn wakes(&self, _: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
+        match event {
+            Event::Node { change, .. } => change.added,
+            Event::PodGone { pod: gone, .. } => pod
+                .ports
+                .iter()
+                .any(|wanted| gone.ports.iter().any(|freed| freed.conflicts(wanted))),
+            _ => false,
+        }
+    }
+}
+
+impl Filter for Look<'_> {
+    fn check(&self, node: NodeIx) -> Verdict {
+        let taken = &self.0.cluster.node(node).ports;
+        let clash = self.0.pod.ports.iter().any(|wanted| taken.iter().any(|t| t.conflicts(wanted)));
+        if clash { Verdict::not_now(0) } else { Verdict::PASS }
+    }
+
+    fn reason(&self, _: u32) -> Cow<'static, str> {
+        "node(s) didn't have free ports for the requested pod ports".into()
+    }
+}

@@ -1,0 +1,70 @@
+use std::borrow::Cow;
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    nodeaffinity::{Effect, untolerated},
+    plugin::{Cx, Filter, Plan, Plugin, Scorer, Verdict, scale_to_max},
+    pod::Pod,
+    queue::Event,
+};
+
+/// Keeps Pods off nodes whose taints they do not tolerate, and prefers nodes with fewer unwelcoming taints.
+pub(super) struct TaintToleration;
+
+struct Look<'a>(Cx<'a>);
+
+impl Plugin for TaintToleration {
+    fn name(&self) -> &'static str {
+        "TaintToleration"
+    }
+
+    fn weight(&self) -> i64 {
+        3
+    }
+
+    fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
+        Plan::Check(Box::new(Look(cx)))
+    }
+
+    fn scorer<'a>(&self, cx: Cx<'a>, feasible: &[NodeIx]) -> Option<Box<dyn Scorer + 'a>> {
+        let tainted = |ix: &NodeIx| cx.cluster.hot[*ix as usize].tainted;
+        feasible.iter().any(tainted).then(|| Box::new(Look(cx)) as _)
+    }
+
+    fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
+        matches!(event, Event::Node { ix, change } if (change.added || change.taints)
+            && untolerated(&cluster.node(*ix).taints, &pod.tolerations).is_none())
+    }
+}
+
+impl Filter for Look<'_> {
+    fn check(&self, node: NodeIx) -> Verdict {
+        let Look(cx) = self;
+        if !cx.cluster.hot[node as usize].tainted {
+            return Verdict::PASS;
+        }
+        match untolerated(&cx.cluster.node(node).taints, &cx.pod.tolerations) {
+            Some(_) => Verdict::never(0),
+            None => Verdict::PASS,
+        }
+    }
+
+    fn reason(&self, _: u32) -> Cow<'static, str> {
+        "node(s) had untolerated taint(s)".into()
+    }
+}
+
+impl Scorer for Look<'_> {
+    fn score(&self, node: NodeIx) -> i64 {
+        let Look(cx) = self;
+        let tolerated = |taint| {
+            cx.pod.tolerations.iter().filter(|t| t.covers_preferences()).any(|t| t.tolerates(taint))
+        };
+        let taints = cx.cluster.node(node).taints.iter();
+        taints.filter(|t| t.effect == Effect::PreferNoSchedule && !tolerated(t)).count() as i64
+    }
+
+    fn normalize(&self, _: &[NodeIx], scores: &mut [i64]) {
+        scale_to_max(scores, true);
+    }
+}

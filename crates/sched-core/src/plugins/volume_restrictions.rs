@@ -1,0 +1,44 @@
+use std::borrow::Cow;
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    plugin::{Cx, Filter, Plan, Plugin, Verdict},
+    pod::Pod,
+    queue::Event,
+};
+
+/// A claim with the access mode ReadWriteOncePod is one Pod's.
+pub(super) struct VolumeRestrictions;
+
+struct Taken;
+
+fn taken(cluster: &Cluster, pod: &Pod) -> bool {
+    pod.claims.iter().any(|name| {
+        let volumes = &cluster.volumes;
+        volumes.claim(pod, name).is_some_and(|c| c.one_pod_only) && volumes.users(pod, name) > 0
+    })
+}
+
+impl Plugin for VolumeRestrictions {
+    fn name(&self) -> &'static str {
+        "VolumeRestrictions"
+    }
+
+    fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
+        if taken(cx.cluster, cx.pod) { Plan::Check(Box::new(Taken)) } else { Plan::Skip }
+    }
+
+    fn wakes(&self, cluster: &Cluster, pod: &Pod, event: &Event<'_>) -> bool {
+        matches!(event, Event::PodGone { .. } | Event::Volumes) && !taken(cluster, pod)
+    }
+}
+
+impl Filter for Taken {
+    fn check(&self, _: NodeIx) -> Verdict {
+        Verdict::not_now(0)
+    }
+
+    fn reason(&self, _: u32) -> Cow<'static, str> {
+        "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode".into()
+    }
+}

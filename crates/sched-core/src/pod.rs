@@ -1,0 +1,257 @@
+use std::{fmt, sync::Arc};
+
+use serde::{Deserialize, Deserializer};
+
+use crate::{
+    labels::{Labels, Selector},
+    nodeaffinity::{NodeSelector, NodeTerm, Toleration},
+    resources::{Resources, pod_requests},
+    sym::Sym,
+    terms::PodTerm,
+    view::{ContainerView, PodSpecView, PodTermView, PodView, SpreadView},
+};
+
+/// A Pod's identity.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PodRef {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    pub uid: Arc<str>,
+}
+
+impl fmt::Display for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostPort {
+    pub(crate) port: u16,
+    pub(crate) protocol: Sym,
+    /// The address; [`Sym::NONE`] stands for all addresses.
+    pub(crate) address: Sym,
+}
+
+impl HostPort {
+    pub(crate) fn conflicts(&self, other: &HostPort) -> bool {
+        self.port == other.port
+            && self.protocol == other.protocol
+            && (self.address == other.address
+                || self.address == Sym::NONE
+                || other.address == Sym::NONE)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Spread {
+    pub(crate) topology: Sym,
+    pub(crate) max_skew: i64,
+    pub(crate) min_domains: i64,
+    pub(crate) hard: bool,
+    pub(crate) selector: Selector,
+    pub(crate) honor_affinity: bool,
+    pub(crate) honor_taints: bool,
+}
+
+/// A Pod as scheduling sees it. Decoding the API's JSON yields one directly, so an informer keeps nothing else.
+#[derive(Debug)]
+pub struct Pod {
+    pub id: PodRef,
+    pub resource_version: Box<str>,
+    pub scheduler_name: Arc<str>,
+    pub node_name: Option<Arc<str>>,
+    pub nominated_node: Option<Arc<str>>,
+    pub priority: i32,
+    pub never_preempts: bool,
+    /// RFC 3339, which sorts as text.
+    pub created: Box<str>,
+    pub started: Box<str>,
+    pub terminating: bool,
+    /// Succeeded or failed: holds nothing on its node any more.
+    pub finished: bool,
+    pub gates: Vec<Box<str>>,
+    /// The message of the condition that says it has no node, as the API shows it.
+    pub refused: Option<Box<str>>,
+    pub labels: Labels,
+    pub requests: Resources,
+    /// The names of the extended resources requested, in the order of `requests`.
+    pub(crate) extended_names: Vec<Box<str>>,
+    pub(crate) namespace_symbol: Sym,
+    pub(crate) scored: [i64; 2],
+    pub(crate) ports: Vec<HostPort>,
+    pub(crate) node_selector: Option<NodeSelector>,
+    pub(crate) preferred_nodes: Vec<(i64, NodeTerm)>,
+    pub(crate) tolerations: Vec<Toleration>,
+    pub(crate) spread: Vec<Spread>,
+    pub(crate) affinity: Vec<Arc<PodTerm>>,
+    pub(crate) anti_affinity: Vec<Arc<PodTerm>>,
+    /// Weights are negative for anti-affinity.
+    pub(crate) preferred_pods: Vec<(i64, Arc<PodTerm>)>,
+    pub(crate) images: Vec<Sym>,
+    pub(crate) claims: Vec<Box<str>>,
+    pub(crate) controller: Option<(Sym, Sym)>,
+}
+
+impl<'de> Deserialize<'de> for Pod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        PodView::deserialize(deserializer).map(|view| Pod::new(&view))
+    }
+}
+
+impl Pod {
+    pub fn new(view: &PodView) -> Self {
+        let (meta, spec) = (&view.metadata, &view.spec);
+        let labels = Labels::from_map(&meta.labels);
+        let namespace_symbol = Sym::of(&meta.namespace);
+        let (requests, scored) = pod_requests(spec);
+        let term = |view: &PodTermView| Arc::new(PodTerm::new(view, namespace_symbol, &labels));
+        let affinity = spec.affinity.as_ref();
+        let pods = affinity.and_then(|a| a.pod_affinity.as_ref());
+        let anti = affinity.and_then(|a| a.pod_anti_affinity.as_ref());
+        let nodes = affinity.and_then(|a| a.node_affinity.as_ref());
+        let preferred = |view: Option<&crate::view::PodAffinityView>, sign: i64| {
+            let terms = view.map_or(&[][..], |v| &v.preferred);
+            terms.iter().map(|p| (sign * p.weight, term(&p.pod_affinity_term))).collect::<Vec<_>>()
+        };
+        Self {
+            id: PodRef {
+                namespace: meta.namespace.clone(),
+                name: meta.name.clone(),
+                uid: meta.uid.clone(),
+            },
+            resource_version: meta.resource_version.clone(),
+            scheduler_name: spec
+                .scheduler_name
+                .clone()
+                .unwrap_or_else(|| "default-scheduler".into()),
+            node_name: spec.node_name.clone().filter(|n| !n.is_empty()),
+            nominated_node: view.status.nominated_node_name.clone().filter(|n| !n.is_empty()),
+            priority: spec.priority.unwrap_or(0),
+            never_preempts: spec.preemption_policy.as_deref() == Some("Never"),
+            created: meta.creation_timestamp.clone().unwrap_or_default(),
+            started: view.status.start_time.clone().unwrap_or_default(),
+            terminating: meta.deletion_timestamp.is_some(),
+            finished: matches!(&*view.status.phase, "Succeeded" | "Failed"),
+            refused: refusal(view),
+            gates: spec.scheduling_gates.iter().map(|g| g.name.clone()).collect(),
+            extended_names: extended_names(spec, &requests),
+            requests,
+            scored,
+            ports: host_ports(spec),
+            node_selector: NodeSelector::new(
+                &spec.node_selector,
+                nodes.and_then(|n| n.required.as_ref()),
+            ),
+            preferred_nodes: nodes.map_or_else(Vec::new, |n| {
+                n.preferred.iter().map(|p| (p.weight, NodeTerm::new(&p.preference))).collect()
+            }),
+            tolerations: spec.tolerations.iter().map(Toleration::new).collect(),
+            spread: spec.topology_spread_constraints.iter().map(|v| spread(v, &labels)).collect(),
+            affinity: pods.map_or_else(Vec::new, |a| a.required.iter().map(term).collect()),
+            anti_affinity: anti.map_or_else(Vec::new, |a| a.required.iter().map(term).collect()),
+            preferred_pods: [preferred(pods, 1), preferred(anti, -1)].concat(),
+            images: spec.init_containers.iter().chain(&spec.containers).map(image).collect(),
+            claims: claims(&meta.name, spec),
+            controller: meta
+                .owner_references
+                .iter()
+                .find(|o| o.controller == Some(true))
+                .map(|o| (Sym::of(&o.kind), Sym::of(&o.name))),
+            namespace_symbol,
+            labels,
+        }
+    }
+
+    /// Whether an update could make a difference to a Pod that waits; most updates only change its status.
+    pub(crate) fn schedules_like(&self, other: &Pod) -> bool {
+        self.labels == other.labels
+            && self.tolerations == other.tolerations
+            && self.requests == other.requests
+            && self.gates == other.gates
+            && self.priority == other.priority
+    }
+
+    pub(crate) fn asks_for_nothing(&self) -> bool {
+        self.requests.cpu == 0 && self.requests.memory == 0
+    }
+}
+
+fn refusal(view: &PodView) -> Option<Box<str>> {
+    let mut conditions = view.status.conditions.iter();
+    let refusal = conditions.find(|c| &*c.r#type == "PodScheduled" && &*c.status == "False")?;
+    (&*refusal.reason == "Unschedulable").then(|| refusal.message.clone())
+}
+
+fn host_ports(spec: &PodSpecView) -> Vec<HostPort> {
+    let sidecars =
+        spec.init_containers.iter().filter(|c| c.restart_policy.as_deref() == Some("Always"));
+    let ports = sidecars.chain(&spec.containers).flat_map(|c| &c.ports);
+    ports
+        .filter_map(|port| {
+            let number = port.host_port.filter(|p| *p != 0)?;
+            let address = match port.host_ip.as_deref().unwrap_or("") {
+                "" | "0.0.0.0" | "::" => Sym::NONE,
+                one => Sym::of(one),
+            };
+            let protocol = Sym::of(port.protocol.as_deref().unwrap_or("TCP"));
+            Some(HostPort { port: number, protocol, address })
+        })
+        .collect()
+}
+
+fn extended_names(spec: &PodSpecView, requests: &Resources) -> Vec<Box<str>> {
+    let containers = spec.init_containers.iter().chain(&spec.containers);
+    let given = containers.flat_map(|c| c.resources.iter().flat_map(|r| r.requests.keys()));
+    let given = given.chain(spec.overhead.keys());
+    let names: std::collections::HashMap<Sym, &Box<str>> = given.map(|n| (Sym::of(n), n)).collect();
+    let name =
+        |(symbol, _): &(Sym, i64)| names.get(symbol).map_or_else(Box::default, |n| (*n).clone());
+    requests.extended.iter().map(name).collect()
+}
+
+fn spread(view: &SpreadView, labels: &Labels) -> Spread {
+    // A constraint without a selector counts no Pod at all.
+    let mut selector = view.label_selector.as_ref().map_or_else(nothing, Selector::new);
+    for key in view.match_label_keys.iter().map(|k| Sym::of(k)) {
+        labels.get(key).into_iter().for_each(|value| selector.require(key, value));
+    }
+    Spread {
+        topology: Sym::of(&view.topology_key),
+        max_skew: i64::from(view.max_skew),
+        min_domains: i64::from(view.min_domains.unwrap_or(1)),
+        hard: &*view.when_unsatisfiable != "ScheduleAnyway",
+        selector,
+        honor_affinity: view.node_affinity_policy.as_deref() != Some("Ignore"),
+        honor_taints: view.node_taints_policy.as_deref() == Some("Honor"),
+    }
+}
+
+fn nothing() -> Selector {
+    let mut selector = Selector::default();
+    selector.require(Sym::NONE, Sym::NONE);
+    selector
+}
+
+fn image(container: &ContainerView) -> Sym {
+    image_symbol(&container.image)
+}
+
+/// Nodes list their images with a tag or digest; a Pod may leave the tag out.
+pub(crate) fn image_symbol(name: &str) -> Sym {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    if last.contains(':') || name.contains('@') {
+        Sym::of(name)
+    } else {
+        Sym::of(&format!("{name}:latest"))
+    }
+}
+
+fn claims(pod: &str, spec: &PodSpecView) -> Vec<Box<str>> {
+    let named = |volume: &crate::view::VolumeView| match &volume.persistent_volume_claim {
+        Some(source) => Some(source.claim_name.clone()),
+        // The claim of a generic ephemeral volume is named after Pod and volume.
+        None => volume.ephemeral.map(|_| format!("{pod}-{}", volume.name).into()),
+    };
+    spec.volumes.iter().filter_map(named).collect()
+}

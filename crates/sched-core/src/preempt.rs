@@ -1,0 +1,190 @@
+use std::{cmp::Reverse, sync::Arc};
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    explain::Reasons,
+    labels::{Labels, Selector},
+    pod::Pod,
+    schedule::{Diagnosis, Nominated, Turn, check_node},
+    sym::Sym,
+    view::BudgetView,
+};
+
+/// A PodDisruptionBudget, as far as preemption heeds it.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget {
+    namespace: Sym,
+    selector: Selector,
+    allowed: i64,
+    /// Pods whose eviction has already been counted.
+    disrupted: Vec<Box<str>>,
+}
+
+impl Budget {
+    pub(crate) fn new(namespace: &str, view: &BudgetView) -> Self {
+        Self {
+            namespace: Sym::of(namespace),
+            selector: view.spec.selector.as_ref().map_or_else(Selector::default, Selector::new),
+            allowed: view.status.disruptions_allowed,
+            disrupted: view.status.disrupted_pods.keys().cloned().collect(),
+        }
+    }
+
+    fn covers(&self, pod: &Pod) -> bool {
+        self.namespace == pod.namespace_symbol
+            && pod.labels != Labels::default()
+            && !self.selector.is_empty()
+            && self.selector.matches(&pod.labels)
+            && !self.disrupted.iter().any(|name| **name == *pod.id.name)
+    }
+}
+
+/// Victims on one node.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(crate) node: NodeIx,
+    pub(crate) victims: Vec<Arc<Pod>>,
+    violations: usize,
+}
+
+/// What came of looking for victims.
+pub(crate) enum Preemption {
+    Take(Candidate),
+    /// Why not, in the words of the event.
+    No(String),
+}
+
+/// Finds the node where removing the least important Pods makes room.
+pub(crate) fn preempt(
+    cluster: &mut Cluster,
+    pod: &Pod,
+    diagnosis: &Diagnosis,
+    nominated: &Nominated,
+    budgets: &[Budget],
+    turn: &mut Turn,
+) -> Preemption {
+    if pod.never_preempts {
+        return Preemption::No("not eligible due to preemptionPolicy=Never.".into());
+    }
+    if waits_for_victims(cluster, pod) {
+        return Preemption::No(
+            "not eligible due to a terminating pod on the nominated node.".into(),
+        );
+    }
+    let total = cluster.node_count();
+    let hopeful = &diagnosis.hopeful;
+    let mut reasons = Diagnosis::default();
+    reasons.reasons.add(
+        "Preemption is not helpful for scheduling".into(),
+        total.saturating_sub(hopeful.len()),
+    );
+    let wanted = (hopeful.len() / 10).max(100);
+    let offset = turn.random(hopeful.len());
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for at in 0..hopeful.len() {
+        let node = hopeful[(offset + at) % hopeful.len()];
+        candidates.extend(victims(cluster, pod, node, nominated, budgets, &mut reasons));
+        if candidates.len() >= wanted {
+            break;
+        }
+    }
+    match candidates.into_iter().min_by_key(cost) {
+        Some(candidate) => Preemption::Take(candidate),
+        None => Preemption::No(Reasons::message(&reasons.reasons, total)),
+    }
+}
+
+/// The Pod was promised a node, and a less important Pod is already leaving it.
+fn waits_for_victims(cluster: &Cluster, pod: &Pod) -> bool {
+    let node = pod.nominated_node.as_ref().and_then(|name| cluster.find_node(name));
+    node.is_some_and(|ix| {
+        cluster.pods_on(ix).iter().any(|p| p.terminating && p.priority < pod.priority)
+    })
+}
+
+/// The fewest Pods of lower priority that must leave the node; the cluster is as before afterwards.
+fn victims(
+    cluster: &mut Cluster,
+    pod: &Pod,
+    node: NodeIx,
+    nominated: &Nominated,
+    budgets: &[Budget],
+    reasons: &mut Diagnosis,
+) -> Option<Candidate> {
+    let mut lower: Vec<_> =
+        cluster.pods_on(node).iter().filter(|p| p.priority < pod.priority).cloned().collect();
+    if lower.is_empty() {
+        reasons.reasons.add("No preemption victims found for incoming pod".into(), 1);
+        return None;
+    }
+    let rivals: Vec<_> = nominated
+        .get(&node)
+        .into_iter()
+        .flatten()
+        .filter(|p| p.priority >= pod.priority && p.id.uid != pod.id.uid)
+        .cloned()
+        .collect();
+    rivals.iter().for_each(|rival| cluster.put(rival.clone(), node));
+    lower.iter().for_each(|p| cluster.lift(p, node));
+    let found = check_node(cluster, pod, node, Some(reasons)).then(|| {
+        // The most important Pods get the first chance to stay; those whose budget forbids it before all.
+        lower.sort_by(|a, b| importance(a).cmp(&importance(b)));
+        let (protected, others) = split_by_budget(&lower, budgets);
+        let mut spare = |pods: Vec<Arc<Pod>>| {
+            let mut gone = Vec::new();
+            for p in pods {
+                cluster.put(p.clone(), node);
+                if !check_node(cluster, pod, node, None) {
+                    cluster.lift(&p, node);
+                    gone.push(p);
+                }
+            }
+            gone
+        };
+        let mut victims = spare(protected);
+        let violations = victims.len();
+        victims.extend(spare(others));
+        victims.sort_by(|a, b| importance(a).cmp(&importance(b)));
+        Candidate { node, victims, violations }
+    });
+    let gone = found.as_ref().map_or(&lower, |candidate| &candidate.victims);
+    gone.iter().for_each(|p| cluster.put(p.clone(), node));
+    rivals.iter().for_each(|rival| cluster.lift(rival, node));
+    found
+}
+
+/// Sorts the more important first: by priority, then by who has run longer.
+fn importance(pod: &Pod) -> (Reverse<i32>, &str, &str) {
+    (Reverse(pod.priority), &pod.started, &pod.id.uid)
+}
+
+/// (Pods whose eviction would break a budget, the others), each in the given order.
+fn split_by_budget(pods: &[Arc<Pod>], budgets: &[Budget]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
+    let mut allowed: Vec<i64> = budgets.iter().map(|b| b.allowed).collect();
+    let breaks = |pod: &&Arc<Pod>| {
+        let mut broken = false;
+        for (budget, allowed) in budgets.iter().zip(&mut allowed) {
+            if budget.covers(pod) {
+                *allowed -= 1;
+                broken |= *allowed < 0;
+            }
+        }
+        broken
+    };
+    pods.iter().cloned().partition({
+        let mut breaks = breaks;
+        move |pod| breaks(&pod)
+    })
+}
+
+/// What upstream minimises, in its order: broken budgets, the highest priority, the sum of priorities, the
+/// number of victims; and last it spares what has run longest.
+fn cost(candidate: &Candidate) -> (usize, i64, i64, usize, Reverse<String>) {
+    let priorities = || candidate.victims.iter().map(|p| i64::from(p.priority));
+    let highest = priorities().max().unwrap_or(i64::MIN);
+    // Shifted so that many Pods of negative priority cost more than one.
+    let sum = priorities().map(|p| p + i64::from(i32::MAX) + 1).sum();
+    let top = candidate.victims.iter().filter(|p| i64::from(p.priority) == highest);
+    let earliest = top.map(|p| &*p.started).min().unwrap_or_default().to_owned();
+    (candidate.violations, highest, sum, candidate.victims.len(), Reverse(earliest))
+}

@@ -1,0 +1,144 @@
+use std::collections::BTreeMap;
+
+use api_meta::Quantity;
+
+use crate::{sym::Sym, view::PodSpecView};
+
+/// What a container without a request counts as when nodes are scored, so that such Pods spread too.
+const DEFAULT_CPU: i64 = 100;
+const DEFAULT_MEMORY: i64 = 200 * 1024 * 1024;
+
+/// Amounts: processor in thousandths, the rest in whole units (bytes, pieces).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    pub cpu: i64,
+    pub memory: i64,
+    pub ephemeral: i64,
+    /// Extended resources and huge pages, by name; kept sorted by symbol.
+    pub extended: Vec<(Sym, i64)>,
+}
+
+impl Resources {
+    pub(crate) fn from_map(map: &BTreeMap<Box<str>, Quantity>) -> Self {
+        let mut out = Self::default();
+        for (name, quantity) in map {
+            match &**name {
+                "cpu" => out.cpu = quantity.milli_value(),
+                "memory" => out.memory = quantity.value(),
+                "ephemeral-storage" => out.ephemeral = quantity.value(),
+                // The number of Pods is a limit of nodes, not something that Pods ask for.
+                "pods" => {}
+                other => out.extended.push((Sym::of(other), quantity.value())),
+            }
+        }
+        out.extended.sort_unstable();
+        out
+    }
+
+    pub fn extended(&self, name: Sym) -> i64 {
+        self.extended.binary_search_by_key(&name, |e| e.0).map_or(0, |at| self.extended[at].1)
+    }
+
+    /// Adds `sign` times `other`.
+    pub(crate) fn add(&mut self, other: &Resources, sign: i64) {
+        self.cpu = self.cpu.saturating_add(sign * other.cpu);
+        self.memory = self.memory.saturating_add(sign * other.memory);
+        self.ephemeral = self.ephemeral.saturating_add(sign * other.ephemeral);
+        for &(name, amount) in &other.extended {
+            *self.entry(name) += sign * amount;
+        }
+    }
+
+    fn max(&mut self, other: &Resources) {
+        self.cpu = self.cpu.max(other.cpu);
+        self.memory = self.memory.max(other.memory);
+        self.ephemeral = self.ephemeral.max(other.ephemeral);
+        for &(name, amount) in &other.extended {
+            let mine = self.entry(name);
+            *mine = (*mine).max(amount);
+        }
+    }
+
+    fn entry(&mut self, name: Sym) -> &mut i64 {
+        let at = match self.extended.binary_search_by_key(&name, |e| e.0) {
+            Ok(at) => at,
+            Err(at) => {
+                self.extended.insert(at, (name, 0));
+                at
+            }
+        };
+        &mut self.extended[at].1
+    }
+}
+
+/// What a Pod asks for: (to reserve, to score with, whether it asks for any processor or memory).
+///
+/// Init containers run one after another, beside the sidecars started before them; the Pod needs the larger
+/// of that and of all its containers and sidecars at once. Requests of the Pod as a whole replace the sums.
+pub(crate) fn pod_requests(spec: &PodSpecView) -> (Resources, [i64; 2]) {
+    let actual = total(spec, Resources::from_map);
+    let scored = total(spec, |map| {
+        let own = Resources::from_map(map);
+        Resources {
+            cpu: if map.contains_key("cpu") { own.cpu } else { DEFAULT_CPU },
+            memory: if map.contains_key("memory") { own.memory } else { DEFAULT_MEMORY },
+            ..Resources::default()
+        }
+    });
+    (actual, [scored.cpu, scored.memory])
+}
+
+fn total(spec: &PodSpecView, of: impl Fn(&BTreeMap<Box<str>, Quantity>) -> Resources) -> Resources {
+    let none = BTreeMap::new();
+    let requests =
+        |c: &crate::view::ContainerView| of(c.resources.as_ref().map_or(&none, |r| &r.requests));
+    let mut running = Resources::default();
+    let mut peak = Resources::default();
+    for init in &spec.init_containers {
+        let own = requests(init);
+        if init.restart_policy.as_deref() == Some("Always") {
+            running.add(&own, 1);
+            peak.max(&running);
+        } else {
+            let mut beside = running.clone();
+            beside.add(&own, 1);
+            peak.max(&beside);
+        }
+    }
+    for container in &spec.containers {
+        running.add(&requests(container), 1);
+    }
+    running.max(&peak);
+    if let Some(pod) = &spec.resources {
+        let whole = Resources::from_map(&pod.requests);
+        if pod.requests.contains_key("cpu") {
+            running.cpu = whole.cpu;
+        }
+        if pod.requests.contains_key("memory") {
+            running.memory = whole.memory;
+        }
+    }
+    running.add(&Resources::from_map(&spec.overhead), 1);
+    running
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn init_containers_and_sidecars_count_as_they_run() {
+        let spec: PodSpecView = serde_json::from_value(serde_json::json!({
+            "overhead": {"cpu": "10m"},
+            "initContainers": [
+                {"restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
+                {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}},
+            ],
+            "containers": [{"resources": {"requests": {"cpu": "200m"}}}, {}],
+        }))
+        .unwrap();
+        let (actual, scored) = pod_requests(&spec);
+        assert_eq!((actual.cpu, actual.memory), (1110, 1 << 30));
+        assert_eq!(scored[0], 1110);
+    }
+}

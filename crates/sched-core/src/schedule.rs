@@ -1,0 +1,381 @@
+use std::{collections::HashMap, sync::Arc};
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    explain::Reasons,
+    labels::Selector,
+    plugin::{Cx, Filter, Plan, Verdict},
+    plugins::registry,
+    pod::{Pod, Spread},
+    sym::Sym,
+    tracks::Matcher,
+};
+
+/// A spread constraint with where its Pods are counted.
+pub(crate) struct TrackedSpread {
+    pub(crate) spread: Spread,
+    pub(crate) track: usize,
+    pub(crate) by_host: bool,
+}
+
+/// Where the counts for a Pod's constraints are found; made before plugins look, as it may have to count.
+#[derive(Default)]
+pub(crate) struct Prepared {
+    pub(crate) hard_spread: Vec<TrackedSpread>,
+    pub(crate) soft_spread: Vec<TrackedSpread>,
+    /// The soft constraints are the defaults, not the Pod's own.
+    pub(crate) default_spread: bool,
+    pub(crate) affinity_track: Option<usize>,
+    pub(crate) anti_tracks: Vec<usize>,
+    pub(crate) preferred_tracks: Vec<usize>,
+}
+
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+pub(crate) fn prepare(cluster: &mut Cluster, pod: &Pod) -> Prepared {
+    let mut out = Prepared::default();
+    for spread in &pod.spread {
+        let tracked = track_spread(cluster, pod, spread.clone());
+        if spread.hard { out.hard_spread.push(tracked) } else { out.soft_spread.push(tracked) }
+    }
+    if pod.spread.is_empty()
+        && let Some(selector) = cluster.default_selector(pod)
+    {
+        out.default_spread = true;
+        for (topology, max_skew) in [(HOSTNAME, 3), (ZONE, 5)] {
+            let spread = default_spread(topology, max_skew, selector.clone());
+            out.soft_spread.push(track_spread(cluster, pod, spread));
+        }
+    }
+    if !pod.affinity.is_empty() {
+        out.affinity_track = Some(track_terms(cluster, &pod.affinity));
+    }
+    for term in &pod.anti_affinity {
+        out.anti_tracks.push(track_terms(cluster, std::slice::from_ref(term)));
+    }
+    for (_, term) in &pod.preferred_pods {
+        out.preferred_tracks.push(track_terms(cluster, std::slice::from_ref(term)));
+    }
+    out
+}
+
+fn default_spread(topology: &str, max_skew: i64, selector: Selector) -> Spread {
+    Spread {
+        topology: Sym::of(topology),
+        max_skew,
+        min_domains: 1,
+        hard: false,
+        selector,
+        honor_affinity: true,
+        honor_taints: false,
+    }
+}
+
+fn track_spread(cluster: &mut Cluster, pod: &Pod, spread: Spread) -> TrackedSpread {
+    cluster.ensure_column(spread.topology);
+    let track = cluster.ensure_track(&Matcher::spread(pod, &spread.selector));
+    let by_host = spread.topology == Sym::of(HOSTNAME);
+    TrackedSpread { spread, track, by_host }
+}
+
+fn track_terms(cluster: &mut Cluster, terms: &[Arc<crate::terms::PodTerm>]) -> usize {
+    terms.iter().for_each(|term| cluster.ensure_column(term.topology));
+    cluster.ensure_track(&Matcher::terms(terms))
+}
+
+/// All plugins' filters, ready for one Pod.
+struct Filters<'a> {
+    /// With their places in the registry.
+    checks: Vec<(usize, Box<dyn Filter + 'a>)>,
+    /// The only nodes that can pass, and the plugin that says so.
+    only: Option<(usize, Vec<NodeIx>)>,
+    rejected: Option<(usize, String)>,
+}
+
+impl<'a> Filters<'a> {
+    fn new(cx: Cx<'a>) -> Self {
+        let mut out = Self { checks: Vec::with_capacity(8), only: None, rejected: None };
+        for (at, plugin) in registry().iter().enumerate() {
+            match plugin.plan(cx) {
+                Plan::Skip => {}
+                Plan::Check(filter) => out.checks.push((at, filter)),
+                Plan::Only(nodes, filter) => {
+                    out.only = Some((at, nodes));
+                    out.checks.push((at, filter));
+                }
+                Plan::Reject(reason) => {
+                    out.rejected = Some((at, reason));
+                    break;
+                }
+            }
+        }
+        out
+    }
+
+    /// The first plugin (by its place among the checks) that turns the node down.
+    fn check(&self, node: NodeIx) -> Option<(usize, Verdict)> {
+        for (at, (_, filter)) in self.checks.iter().enumerate() {
+            let verdict = filter.check(node);
+            if !verdict.passes() {
+                return Some((at, verdict));
+            }
+        }
+        None
+    }
+
+    fn explain(&self, at: usize, verdict: Verdict, nodes: usize, into: &mut Reasons) {
+        let mut left = verdict.reasons;
+        while left != 0 {
+            let number = left.trailing_zeros();
+            left &= left - 1;
+            into.add(self.checks[at].1.reason(number), nodes);
+        }
+    }
+}
+
+/// Why a Pod fits nowhere.
+#[derive(Debug, Default)]
+pub(crate) struct Diagnosis {
+    pub(crate) reasons: Reasons,
+    /// What is wrong with the Pod itself, whatever the node.
+    pub(crate) whole_pod: Option<String>,
+    /// Nodes where fewer Pods might help.
+    pub(crate) hopeful: Vec<NodeIx>,
+    /// The plugins that turned it away, by place in the registry.
+    pub(crate) plugins: u32,
+}
+
+/// Where a Pod goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    pub node: NodeIx,
+    /// How many nodes were looked at, and how many of them passed.
+    pub evaluated: usize,
+    pub feasible: usize,
+}
+
+/// The result of one look at the cluster.
+#[derive(Debug)]
+pub enum Outcome {
+    Placed(Placement),
+    NoFit(NoFit),
+}
+
+/// Nowhere; opaque outside the core but for its message.
+#[derive(Debug)]
+pub struct NoFit(pub(crate) Diagnosis);
+
+/// Pods that wait for their victims to go, by the node they were promised.
+pub(crate) type Nominated = HashMap<NodeIx, Vec<Arc<Pod>>>;
+
+/// What one turn leaves for the next: where to start looking, random state, and buffers.
+#[derive(Default)]
+pub struct Turn {
+    start: usize,
+    random: u64,
+    rejections: HashMap<(usize, Verdict), usize>,
+    feasible: Vec<NodeIx>,
+    totals: Vec<i64>,
+    scores: Vec<i64>,
+}
+
+impl Turn {
+    pub fn new(seed: u64) -> Self {
+        Self { random: seed | 1, ..Self::default() }
+    }
+
+    /// A small generator: ties between nodes need chance, not secrecy.
+    pub(crate) fn random(&mut self, below: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % below.max(1) as u64) as usize
+    }
+}
+
+/// How many nodes that pass are enough: large clusters settle for a share, as upstream does.
+fn enough(nodes: usize) -> usize {
+    if nodes < 100 {
+        return nodes;
+    }
+    let percent = 50_usize.saturating_sub(nodes / 125).max(5);
+    (nodes * percent / 100).max(100)
+}
+
+/// Finds the Pod a node.
+pub fn schedule(cluster: &mut Cluster, pod: &Pod, turn: &mut Turn) -> Outcome {
+    schedule_among(cluster, pod, &Nominated::new(), turn)
+}
+
+pub(crate) fn schedule_among(
+    cluster: &mut Cluster,
+    pod: &Pod,
+    nominated: &Nominated,
+    turn: &mut Turn,
+) -> Outcome {
+    let prepared = prepare(cluster, pod);
+    let mut diagnosis = Diagnosis::default();
+    let mut feasible = std::mem::take(&mut turn.feasible);
+    feasible.clear();
+    let evaluated = find(cluster, pod, &prepared, turn, &mut feasible, &mut diagnosis);
+    if !nominated.is_empty() {
+        feasible.retain(|node| {
+            !contested(nominated, pod, *node)
+                || fits_beside(cluster, pod, *node, nominated, &mut diagnosis)
+        });
+    }
+    let outcome = if feasible.is_empty() {
+        Outcome::NoFit(NoFit(diagnosis))
+    } else {
+        let cx = Cx { cluster, pod, prepared: &prepared };
+        let node = best(cx, &feasible, turn);
+        Outcome::Placed(Placement { node, evaluated, feasible: feasible.len() })
+    };
+    turn.feasible = feasible;
+    outcome
+}
+
+/// Collects nodes that pass until there are enough; returns how many were looked at.
+fn find(
+    cluster: &Cluster,
+    pod: &Pod,
+    prepared: &Prepared,
+    turn: &mut Turn,
+    feasible: &mut Vec<NodeIx>,
+    diagnosis: &mut Diagnosis,
+) -> usize {
+    let filters = Filters::new(Cx { cluster, pod, prepared });
+    if let Some((plugin, reason)) = &filters.rejected {
+        diagnosis.plugins |= 1 << plugin;
+        diagnosis.whole_pod = Some(reason.clone());
+        return 0;
+    }
+    let mut evaluated = 0;
+    turn.rejections.clear();
+    let mut look = |node: NodeIx, diagnosis: &mut Diagnosis| {
+        evaluated += 1;
+        match filters.check(node) {
+            None => feasible.push(node),
+            Some((at, verdict)) => {
+                *turn.rejections.entry((at, verdict)).or_default() += 1;
+                if !verdict.hopeless {
+                    diagnosis.hopeful.push(node);
+                }
+            }
+        }
+        feasible.len()
+    };
+    if let Some((plugin, nodes)) = &filters.only {
+        for node in nodes {
+            look(*node, diagnosis);
+        }
+        let others = cluster.node_count() - nodes.len();
+        let name = registry()[*plugin].name();
+        diagnosis.reasons.add(format!("node(s) didn't satisfy plugin(s) [{name}]").into(), others);
+        diagnosis.plugins |= 1 << plugin;
+    } else {
+        let slots = cluster.hot.len();
+        let wanted = enough(cluster.node_count());
+        let mut passed = 0;
+        let mut at = if slots == 0 { 0 } else { turn.start % slots };
+        for _ in 0..slots {
+            if cluster.hot[at].live {
+                passed = look(at as NodeIx, diagnosis);
+            }
+            at = if at + 1 == slots { 0 } else { at + 1 };
+            if passed >= wanted {
+                break;
+            }
+        }
+        turn.start = at;
+    }
+    if feasible.is_empty() {
+        for ((at, verdict), nodes) in &turn.rejections {
+            diagnosis.plugins |= 1 << filters.checks[*at].0;
+            filters.explain(*at, *verdict, *nodes, &mut diagnosis.reasons);
+        }
+    }
+    evaluated
+}
+
+fn contested(nominated: &Nominated, pod: &Pod, node: NodeIx) -> bool {
+    rivals(nominated, pod, node).next().is_some()
+}
+
+/// Pods promised this node that the Pod may not push aside.
+fn rivals<'a>(
+    nominated: &'a Nominated,
+    pod: &Pod,
+    node: NodeIx,
+) -> impl Iterator<Item = &'a Arc<Pod>> {
+    let (priority, uid) = (pod.priority, pod.id.uid.clone());
+    let there = nominated.get(&node).into_iter().flatten();
+    there.filter(move |p| p.priority >= priority && p.id.uid != uid)
+}
+
+/// Whether the Pod fits with those that were promised the node before it.
+fn fits_beside(
+    cluster: &mut Cluster,
+    pod: &Pod,
+    node: NodeIx,
+    nominated: &Nominated,
+    diagnosis: &mut Diagnosis,
+) -> bool {
+    let rivals: Vec<_> = rivals(nominated, pod, node).cloned().collect();
+    rivals.iter().for_each(|rival| cluster.put(rival.clone(), node));
+    let fits = check_node(cluster, pod, node, Some(diagnosis));
+    rivals.iter().for_each(|rival| cluster.lift(rival, node));
+    fits
+}
+
+/// One node, with the cluster as it is this moment. Reasons go to `diagnosis` where one is given.
+pub(crate) fn check_node(
+    cluster: &mut Cluster,
+    pod: &Pod,
+    node: NodeIx,
+    diagnosis: Option<&mut Diagnosis>,
+) -> bool {
+    let prepared = prepare(cluster, pod);
+    let filters = Filters::new(Cx { cluster, pod, prepared: &prepared });
+    if filters.rejected.is_some()
+        || filters.only.as_ref().is_some_and(|(_, nodes)| !nodes.contains(&node))
+    {
+        return false;
+    }
+    let Some((at, verdict)) = filters.check(node) else { return true };
+    if let Some(diagnosis) = diagnosis {
+        diagnosis.plugins |= 1 << filters.checks[at].0;
+        filters.explain(at, verdict, 1, &mut diagnosis.reasons);
+        if !verdict.hopeless {
+            diagnosis.hopeful.push(node);
+        }
+    }
+    false
+}
+
+/// The node with the highest score; chance decides between equals.
+fn best(cx: Cx<'_>, feasible: &[NodeIx], turn: &mut Turn) -> NodeIx {
+    if let [only] = feasible {
+        return *only;
+    }
+    turn.totals.clear();
+    turn.totals.resize(feasible.len(), 0);
+    for plugin in registry() {
+        let weight = plugin.weight();
+        let Some(scorer) = (weight != 0).then(|| plugin.scorer(cx, feasible)).flatten() else {
+            continue;
+        };
+        turn.scores.clear();
+        turn.scores.extend(feasible.iter().map(|node| scorer.score(*node)));
+        scorer.normalize(feasible, &mut turn.scores);
+        for (total, score) in turn.totals.iter_mut().zip(&turn.scores) {
+            *total += weight * score;
+        }
+    }
+    let most = turn.totals.iter().copied().max().unwrap_or(0);
+    let equals = turn.totals.iter().filter(|total| **total == most).count();
+    let pick = turn.random(equals);
+    let at = turn.totals.iter().enumerate().filter(|(_, total)| **total == most).nth(pick);
+    feasible[at.map_or(0, |(at, _)| at)]
+}

@@ -1,0 +1,178 @@
+use super::*;
+use crate::{Decision, QueueLengths};
+
+fn bound(decision: Option<Decision>) -> Arc<str> {
+    match decision {
+        Some(Decision::Bind { node, .. }) => node,
+        other => panic!("expected a binding, got {other:?}"),
+    }
+}
+
+fn refused(decision: Option<Decision>) -> crate::Failure {
+    match decision {
+        Some(Decision::Unschedulable(failure)) => failure,
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+}
+
+#[test]
+fn the_event_says_why_not_in_upstreams_words() {
+    let taint = json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}});
+    let mut core =
+        core([node("a", "1", json!({})), node("b", "8", taint.clone()), node("c", "8", taint)]);
+    core.set_pod(pod("big", "2", json!({})), 0);
+    let failure = refused(core.next(0));
+    assert_eq!(
+        failure.message,
+        "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s). preemption: \
+         0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+    );
+}
+
+#[test]
+fn without_nodes_it_says_so_and_the_first_node_helps() {
+    let mut core = core([]);
+    core.set_pod(pod("p", "1", json!({})), 0);
+    assert_eq!(refused(core.next(0)).message, "no nodes available to schedule pods");
+    assert!(core.next(10).is_none());
+    core.set_node(node("a", "4", json!({})), 20);
+    assert_eq!(&*bound(core.next(20)), "a");
+}
+
+#[test]
+fn only_events_that_can_help_wake_a_pod() {
+    let mut core = core([node("a", "2", json!({})), node("b", "1", json!({}))]);
+    core.set_pod(pod("first", "2", json!({})), 0);
+    assert_eq!(&*bound(core.next(0)), "a");
+    core.set_pod(pod("second", "2", json!({})), 0);
+    refused(core.next(0));
+    core.set_node(node("b", "1500m", json!({})), 1);
+    assert_eq!(core.waiting(), QueueLengths { unschedulable: 1, ..QueueLengths::default() });
+    core.remove_pod("first", 2);
+    assert_eq!(&*bound(core.next(2)), "a");
+}
+
+#[test]
+fn higher_priority_goes_first_and_gated_pods_wait() {
+    let mut core = core([node("a", "8", json!({}))]);
+    core.set_pod(pod("low", "1", json!({})), 0);
+    core.set_pod(pod("gated", "1", json!({"spec": {"schedulingGates": [{"name": "x"}]}})), 0);
+    core.set_pod(pod("high", "1", json!({"spec": {"priority": 10}})), 0);
+    let names: Vec<_> = std::iter::from_fn(|| match core.next(0)? {
+        Decision::Bind { pod, .. } => Some(pod.id.name.to_string()),
+        Decision::Unschedulable(_) => None,
+    })
+    .collect();
+    assert_eq!(names, ["high", "low"]);
+    core.set_pod(pod("gated", "1", json!({})), 0);
+    assert_eq!(&*bound(core.next(0)), "a");
+}
+
+#[test]
+fn preemption_takes_the_least_important_pods_and_keeps_the_rest() {
+    let mut core = core([node("a", "4", json!({})), node("b", "4", json!({}))]);
+    for (name, node, cpu, priority) in
+        [("a1", "a", "2", 5), ("a2", "a", "2", 1), ("b1", "b", "1", 3), ("b2", "b", "3", 5)]
+    {
+        core.set_pod(pod(name, cpu, json!({"spec": {"nodeName": node, "priority": priority}})), 0);
+    }
+    core.set_pod(pod("vip", "2", json!({"spec": {"priority": 100}})), 0);
+    let failure = refused(core.next(0));
+    let (node, victims) = failure.nominated.unwrap();
+    assert_eq!((&*node, victims.len(), &*victims[0].pod.id.name), ("a", 1, "a2"));
+    // Another Pod of the same importance does not take the promised room once the victim is gone.
+    core.remove_pod("a2", 1);
+    let rival = json!({"spec": {"priority": 100, "preemptionPolicy": "Never"}});
+    core.set_pod(pod("rival", "2", rival), 1);
+    let mut where_to = std::collections::BTreeMap::new();
+    while let Some(decision) = core.next(2) {
+        if let Decision::Bind { pod, node, .. } = decision {
+            where_to.insert(pod.id.name.to_string(), node.to_string());
+        }
+    }
+    assert_eq!(where_to.get("vip").map(String::as_str), Some("a"));
+    assert_eq!(where_to.get("rival"), None);
+}
+
+#[test]
+fn a_budget_protects_its_pods_when_there_is_another_way() {
+    let mut core = core([node("a", "2", json!({})), node("b", "2", json!({}))]);
+    let labelled = json!({"metadata": {"labels": {"app": "db"}}, "spec": {"nodeName": "a"}});
+    core.set_pod(pod("kept", "2", labelled), 0);
+    core.set_pod(pod("gone", "2", json!({"spec": {"nodeName": "b", "priority": 2}})), 0);
+    let budget = json!({"spec": {"selector": {"matchLabels": {"app": "db"}}}});
+    core.set_budget("default", "db", Some(&serde_json::from_value(budget).unwrap()));
+    core.set_pod(pod("vip", "2", json!({"spec": {"priority": 100}})), 0);
+    let (node, victims) = refused(core.next(0)).nominated.unwrap();
+    assert_eq!((&*node, &*victims[0].pod.id.name), ("b", "gone"));
+}
+
+#[test]
+fn never_preempting_pods_say_so() {
+    let mut core = core([node("a", "1", json!({}))]);
+    core.set_pod(pod("low", "1", json!({"spec": {"nodeName": "a"}})), 0);
+    let spec = json!({"spec": {"priority": 9, "preemptionPolicy": "Never"}});
+    core.set_pod(pod("p", "1", spec), 0);
+    assert_eq!(
+        refused(core.next(0)).message,
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."
+    );
+}
+
+#[test]
+fn pods_of_one_service_spread_by_default() {
+    let mut core = core((0..4).map(|i| node(&format!("n{i}"), "16", json!({}))));
+    let service = serde_json::from_value(json!({"spec": {"selector": {"app": "web"}}})).unwrap();
+    core.set_spreader("Service", "default", "web", Some(&service));
+    let mut nodes = std::collections::BTreeSet::new();
+    for i in 0..4 {
+        core.set_pod(
+            pod(&format!("p{i}"), "0", json!({"metadata": {"labels": {"app": "web"}}})),
+            0,
+        );
+        nodes.insert(bound(core.next(0)));
+    }
+    assert_eq!(nodes.len(), 4);
+}
+
+#[test]
+fn a_daemon_pod_is_looked_for_on_its_node_alone() {
+    let mut core = core((0..3).map(|i| node(&format!("n{i}"), "1", json!({}))));
+    let affinity = json!({"spec": {"affinity": {"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}}});
+    core.set_pod(pod("d1", "1", affinity.clone()), 0);
+    assert_eq!(&*bound(core.next(0)), "n1");
+    core.set_pod(pod("d2", "1", affinity), 0);
+    assert!(refused(core.next(0)).message.starts_with(
+        "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    ));
+}
+
+#[test]
+fn a_refused_binding_gives_the_room_back_and_is_tried_again() {
+    let mut core = core([node("a", "1", json!({}))]);
+    core.set_pod(pod("p", "1", json!({})), 0);
+    let Some(Decision::Bind { pod, .. }) = core.next(0) else { panic!() };
+    assert_eq!(core.cluster().hot[0].used_cpu, 1000);
+    core.bind_failed(&pod.id, 10);
+    assert_eq!(core.cluster().hot[0].used_cpu, 0);
+    assert!(core.next(11).is_none());
+    assert_eq!(core.next_time(), Some(1010));
+    assert_eq!(&*bound(core.next(1010)), "a");
+}
+
+#[test]
+fn unbound_and_missing_claims_are_named() {
+    let mut core = core([node("a", "1", json!({}))]);
+    let spec = json!({"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}});
+    core.set_pod(pod("p", "1", spec), 0);
+    assert!(
+        refused(core.next(0))
+            .message
+            .starts_with("0/1 nodes are available: persistentvolumeclaim \"data\" not found.")
+    );
+    let claim = serde_json::from_value(json!({"spec": {"volumeName": "pv"}})).unwrap();
+    core.set_claim(&"default".into(), "data", Some(&claim), 1);
+    assert_eq!(&*bound(core.next(1)), "a");
+}

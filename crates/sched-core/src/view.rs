@@ -1,0 +1,380 @@
+//! The fields of API objects that scheduling reads; everything else is skipped while decoding.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api_meta::Quantity;
+use serde::Deserialize;
+
+type Text = Box<str>;
+pub(crate) type TextMap = BTreeMap<Text, Text>;
+
+/// An absent field and an explicit null mean the same to the API's clients.
+fn nullable<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
+    d: D,
+) -> Result<T, D::Error> {
+    Option::<T>::deserialize(d).map(Option::unwrap_or_default)
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MetaView {
+    pub name: Arc<str>,
+    pub namespace: Arc<str>,
+    pub uid: Arc<str>,
+    pub resource_version: Text,
+    #[serde(deserialize_with = "nullable")]
+    pub labels: TextMap,
+    pub creation_timestamp: Option<Text>,
+    pub deletion_timestamp: Option<Text>,
+    #[serde(deserialize_with = "nullable")]
+    pub owner_references: Vec<OwnerView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerView {
+    pub kind: Text,
+    pub name: Text,
+    pub controller: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodView {
+    pub metadata: MetaView,
+    pub spec: PodSpecView,
+    pub status: PodStatusView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpecView {
+    pub node_name: Option<Arc<str>>,
+    pub scheduler_name: Option<Arc<str>>,
+    pub priority: Option<i32>,
+    pub preemption_policy: Option<Text>,
+    #[serde(deserialize_with = "nullable")]
+    pub containers: Vec<ContainerView>,
+    #[serde(deserialize_with = "nullable")]
+    pub init_containers: Vec<ContainerView>,
+    pub resources: Option<RequirementsView>,
+    #[serde(deserialize_with = "nullable")]
+    pub overhead: BTreeMap<Text, Quantity>,
+    #[serde(deserialize_with = "nullable")]
+    pub node_selector: TextMap,
+    pub affinity: Option<AffinityView>,
+    #[serde(deserialize_with = "nullable")]
+    pub tolerations: Vec<TolerationView>,
+    #[serde(deserialize_with = "nullable")]
+    pub topology_spread_constraints: Vec<SpreadView>,
+    #[serde(deserialize_with = "nullable")]
+    pub scheduling_gates: Vec<GateView>,
+    #[serde(deserialize_with = "nullable")]
+    pub volumes: Vec<VolumeView>,
+    pub host_network: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatusView {
+    pub phase: Text,
+    pub nominated_node_name: Option<Arc<str>>,
+    pub start_time: Option<Text>,
+    #[serde(deserialize_with = "nullable")]
+    pub conditions: Vec<ConditionView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConditionView {
+    pub r#type: Text,
+    pub status: Text,
+    pub reason: Text,
+    pub message: Text,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerView {
+    pub image: Text,
+    pub restart_policy: Option<Text>,
+    pub resources: Option<RequirementsView>,
+    #[serde(deserialize_with = "nullable")]
+    pub ports: Vec<PortView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RequirementsView {
+    #[serde(deserialize_with = "nullable")]
+    pub requests: BTreeMap<Text, Quantity>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PortView {
+    pub host_port: Option<u16>,
+    #[serde(rename = "hostIP")]
+    pub host_ip: Option<Text>,
+    pub protocol: Option<Text>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GateView {
+    pub name: Text,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeView {
+    pub name: Text,
+    pub persistent_volume_claim: Option<ClaimSourceView>,
+    pub ephemeral: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimSourceView {
+    pub claim_name: Text,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TolerationView {
+    pub key: Option<Text>,
+    pub operator: Option<Text>,
+    pub value: Option<Text>,
+    pub effect: Option<Text>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LabelSelectorView {
+    #[serde(deserialize_with = "nullable")]
+    pub match_labels: TextMap,
+    #[serde(deserialize_with = "nullable")]
+    pub match_expressions: Vec<ExpressionView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExpressionView {
+    pub key: Text,
+    pub operator: Text,
+    #[serde(deserialize_with = "nullable")]
+    pub values: Vec<Text>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SpreadView {
+    pub max_skew: i32,
+    pub topology_key: Text,
+    pub when_unsatisfiable: Text,
+    pub label_selector: Option<LabelSelectorView>,
+    pub min_domains: Option<i32>,
+    pub node_affinity_policy: Option<Text>,
+    pub node_taints_policy: Option<Text>,
+    #[serde(deserialize_with = "nullable")]
+    pub match_label_keys: Vec<Text>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AffinityView {
+    pub node_affinity: Option<NodeAffinityView>,
+    pub pod_affinity: Option<PodAffinityView>,
+    pub pod_anti_affinity: Option<PodAffinityView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAffinityView {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub required: Option<NodeSelectorView>,
+    #[serde(
+        rename = "preferredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "nullable"
+    )]
+    pub preferred: Vec<PreferredNodeView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSelectorView {
+    #[serde(deserialize_with = "nullable")]
+    pub node_selector_terms: Vec<NodeTermView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeTermView {
+    #[serde(deserialize_with = "nullable")]
+    pub match_expressions: Vec<ExpressionView>,
+    #[serde(deserialize_with = "nullable")]
+    pub match_fields: Vec<ExpressionView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PreferredNodeView {
+    pub weight: i64,
+    pub preference: NodeTermView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodAffinityView {
+    #[serde(
+        rename = "requiredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "nullable"
+    )]
+    pub required: Vec<PodTermView>,
+    #[serde(
+        rename = "preferredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "nullable"
+    )]
+    pub preferred: Vec<PreferredPodView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PreferredPodView {
+    pub weight: i64,
+    pub pod_affinity_term: PodTermView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodTermView {
+    pub label_selector: Option<LabelSelectorView>,
+    #[serde(deserialize_with = "nullable")]
+    pub namespaces: Vec<Text>,
+    pub namespace_selector: Option<LabelSelectorView>,
+    pub topology_key: Text,
+    #[serde(deserialize_with = "nullable")]
+    pub match_label_keys: Vec<Text>,
+    #[serde(deserialize_with = "nullable")]
+    pub mismatch_label_keys: Vec<Text>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeView {
+    pub metadata: MetaView,
+    pub spec: NodeSpecView,
+    pub status: NodeStatusView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSpecView {
+    pub unschedulable: Option<bool>,
+    #[serde(deserialize_with = "nullable")]
+    pub taints: Vec<TaintView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TaintView {
+    pub key: Text,
+    pub value: Option<Text>,
+    pub effect: Text,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeStatusView {
+    #[serde(deserialize_with = "nullable")]
+    pub allocatable: BTreeMap<Text, Quantity>,
+    #[serde(deserialize_with = "nullable")]
+    pub images: Vec<ImageView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImageView {
+    #[serde(deserialize_with = "nullable")]
+    pub names: Vec<Text>,
+    pub size_bytes: i64,
+}
+
+/// A Service, ReplicationController, ReplicaSet or StatefulSet: what groups Pods for default spreading.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SpreaderView {
+    pub metadata: MetaView,
+    pub spec: SpreaderSpecView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SpreaderSpecView {
+    pub selector: Option<SpreaderSelectorView>,
+}
+
+/// Services and ReplicationControllers select by a map, the others by a label selector.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum SpreaderSelectorView {
+    Map(TextMap),
+    Selector(LabelSelectorView),
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeClaimView {
+    pub metadata: MetaView,
+    pub spec: VolumeClaimSpecView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeClaimSpecView {
+    pub volume_name: Option<Text>,
+    #[serde(deserialize_with = "nullable")]
+    pub access_modes: Vec<Text>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PersistentVolumeView {
+    pub metadata: MetaView,
+    pub spec: PersistentVolumeSpecView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PersistentVolumeSpecView {
+    pub node_affinity: Option<VolumeNodeAffinityView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeNodeAffinityView {
+    pub required: Option<NodeSelectorView>,
+}
+
+/// A PodDisruptionBudget: its selector, how many disruptions it allows, and which Pods already count.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetView {
+    pub metadata: MetaView,
+    pub spec: BudgetSpecView,
+    pub status: BudgetStatusView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetSpecView {
+    pub selector: Option<LabelSelectorView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BudgetStatusView {
+    pub disruptions_allowed: i64,
+    #[serde(deserialize_with = "nullable")]
+    pub disrupted_pods: BTreeMap<Text, serde::de::IgnoredAny>,
+}

@@ -1,0 +1,245 @@
+//! The embedded engine: an append-only log on disk, an index in memory, one writer thread.
+//!
+//! A write is queued; the writer takes all that wait, checks their conditions, appends them to the log as
+//! one frame, makes it durable with one sync, and only then shows them to readers and watchers and answers.
+//! Reads are served from memory. A snapshot now and then keeps the log, and the time to start, short.
+//!
+//! Invariants: an acknowledged write survives loss of power at any point; a write is seen, by a read or a
+//! watch, only once it is durable; each write has a revision of its own, one above the last.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use crate::{
+    Error, KeyRange, KeyValue, Outcome, RangeResult, Result, Revision, Store, WatchStream, Write,
+    disk::{Disk, RealDisk},
+};
+
+mod batch;
+mod frame;
+mod hub;
+mod index;
+mod log;
+mod queue;
+mod record;
+mod recover;
+pub(crate) mod snapshot_file;
+mod watch;
+mod writer;
+
+use hub::Hub;
+pub(crate) use index::Index;
+pub(crate) use log::create_segment;
+use queue::Queue;
+use writer::{Request, Writer};
+
+/// An empty store is at revision 1, as etcd's is: 0 has a meaning of its own in the API.
+const FIRST_REVISION: Revision = 1;
+
+/// The largest request, as etcd's.
+pub const REQUEST_LIMIT: usize = 1536 * 1024;
+
+/// The engine's limits and its clock.
+#[derive(Clone)]
+pub struct Options {
+    /// What keys, values and retained history may take before puts are refused.
+    pub quota_bytes: u64,
+    /// What superseded versions may take before the oldest are forgotten.
+    pub history_bytes: u64,
+    /// What may wait in one watcher's queue before it is closed.
+    pub watch_bytes: u64,
+    /// What may wait for the writer before callers wait to queue.
+    pub queue_bytes: usize,
+    /// The log's length that calls for a snapshot, if the data is smaller than that.
+    pub snapshot_log_bytes: u64,
+    /// How often expiry, snapshots and progress are looked after when nothing is written.
+    pub tick: Duration,
+    pub clock: Arc<dyn rt::Clock>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            quota_bytes: 2 << 30,
+            history_bytes: 32 << 20,
+            watch_bytes: 16 << 20,
+            queue_bytes: 32 << 20,
+            snapshot_log_bytes: 64 << 20,
+            tick: Duration::from_millis(500),
+            clock: Arc::new(rt::SystemClock),
+        }
+    }
+}
+
+/// A store in a directory of this machine. Dropping it waits for what is queued and stops the writer.
+pub struct Embedded {
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    index: RwLock<Index>,
+    /// Taken before the index where both are.
+    hub: Mutex<Hub>,
+    queue: Queue<Request>,
+    disk_bytes: AtomicU64,
+    options: Options,
+}
+
+impl Embedded {
+    /// Opens the store in `directory`, which is made if it is not there, and takes it exclusively.
+    /// Reads the whole store: call it where blocking is allowed.
+    pub fn open(directory: &Path, options: Options) -> Result<Self> {
+        let disk = RealDisk::open(directory).map_err(|source| Error::Io {
+            operation: "open the store's directory",
+            path: directory.display().to_string(),
+            source,
+        })?;
+        Self::open_on(Arc::new(disk), options)
+    }
+
+    /// Opens the store on a disk that is this store's alone.
+    pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Self> {
+        let recovered = recover::recover(disk.clone(), options.history_bytes)?;
+        let shared = Arc::new(Shared {
+            index: RwLock::new(recovered.index),
+            hub: Mutex::default(),
+            queue: Queue::new(options.queue_bytes),
+            disk_bytes: AtomicU64::new(0),
+            options,
+        });
+        let writer = Writer::new(shared.clone(), disk, recovered.log, recovered.snapshot);
+        let thread = std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || writer.run())
+            .map_err(|source| Error::Io {
+                operation: "start the thread",
+                path: "store-writer".to_owned(),
+                source,
+            })?;
+        Ok(Self { shared, writer: Some(thread) })
+    }
+}
+
+impl Embedded {
+    /// Everything, as it is now.
+    pub(crate) fn dump(&self) -> index::Dump {
+        self.shared.index().dump()
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Shared {
+    fn index(&self) -> RwLockReadGuard<'_, Index> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn index_mut(&self) -> RwLockWriteGuard<'_, Index> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hub(&self) -> MutexGuard<'_, Hub> {
+        self.hub.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn batch<'a>(&'a self, index: &'a Index, buffer: Vec<u8>) -> batch::Batch<'a> {
+        batch::Batch::new(index, &*self.options.clock, self.options.quota_bytes, buffer)
+    }
+
+    /// Tells every watcher how far it has seen.
+    fn tell_progress(&self) {
+        let mut hub = self.hub();
+        let revision = self.index().revision();
+        hub.progress(revision);
+    }
+
+    async fn ask<T>(
+        &self,
+        operation: &'static str,
+        bytes: usize,
+        request: impl FnOnce(oneshot::Sender<Result<T>>) -> Request,
+    ) -> Result<T> {
+        let stopped = || Error::Unavailable {
+            operation,
+            detail: "the store's writer has stopped; open the store again".to_owned(),
+        };
+        let (reply, answer) = oneshot::channel();
+        self.queue.push(request(reply), bytes).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
+impl Store for Embedded {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+        Box::pin(async move {
+            let index = self.shared.index();
+            Ok((index.get(key), index.revision()))
+        })
+    }
+
+    fn range<'a>(
+        &'a self,
+        range: KeyRange,
+        limit: usize,
+        revision: Revision,
+    ) -> BoxFuture<'a, Result<RangeResult>> {
+        Box::pin(async move { self.shared.index().range(&range, limit, revision) })
+    }
+
+    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
+        Box::pin(async move {
+            let size = write.size();
+            if size > REQUEST_LIMIT {
+                return Err(Error::TooLarge { key: write.key, size, limit: REQUEST_LIMIT });
+            }
+            self.shared.ask("write", size, |reply| Request::Write { write, reply }).await
+        })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        range: KeyRange,
+        after: Revision,
+    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+        Box::pin(async move { watch::watch(self.shared.clone(), range, after) })
+    }
+
+    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(async move { Ok(self.shared.index().revision()) })
+    }
+
+    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.shared.ask("compact", 0, |reply| Request::Compact { revision, reply }).await
+        })
+    }
+
+    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move { Ok(self.shared.disk_bytes.load(Ordering::Relaxed)) })
+    }
+
+    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.shared.tell_progress();
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! A batch: the writes that share one frame and one sync.
+//!
+//! Each write sees the ones before it in the batch, so that the outcome is as if they came one by one. All
+//! answers wait until the frame is durable, conflicts too: what they report may be in this very frame.
+
+use std::{collections::HashMap, sync::Arc, time::UNIX_EPOCH};
+
+use rt::Clock;
+
+use super::{
+    frame,
+    index::{Index, cost, successor, tombstone},
+    record::{self, Step},
+};
+use crate::{Change, ChangeKind, Error, Expected, KeyValue, Op, Outcome, Result, Revision, Write};
+
+const FULL_BYTES: usize = 4 << 20;
+const FULL_CHANGES: usize = 4096;
+
+/// A change that waits for its frame to be durable.
+pub(super) struct Staged {
+    pub(super) change: Change,
+    pub(super) expires: u64,
+}
+
+pub(super) struct Batch<'a> {
+    index: &'a Index,
+    clock: &'a dyn Clock,
+    quota: u64,
+    frame: Vec<u8>,
+    first: Revision,
+    staged: Vec<Staged>,
+    /// The keys written in this batch, as they will be.
+    overlay: HashMap<Arc<str>, Option<KeyValue>>,
+    bytes: u64,
+    records: usize,
+}
+
+/// What is left of a batch when nothing more is added.
+pub(super) struct Sealed {
+    pub(super) frame: Vec<u8>,
+    pub(super) first: Revision,
+    pub(super) staged: Vec<Staged>,
+    /// Whether there is anything to make durable.
+    pub(super) writes: bool,
+}
+
+impl<'a> Batch<'a> {
+    /// `frame` is a buffer to use again.
+    pub(super) fn new(
+        index: &'a Index,
+        clock: &'a dyn Clock,
+        quota: u64,
+        mut frame: Vec<u8>,
+    ) -> Self {
+        let first = index.revision() + 1;
+        frame::begin(&mut frame);
+        record::put_first_revision(&mut frame, first);
+        Self {
+            index,
+            clock,
+            quota,
+            frame,
+            first,
+            staged: Vec::new(),
+            overlay: HashMap::new(),
+            bytes: 0,
+            records: 0,
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.frame.len() >= FULL_BYTES || self.records >= FULL_CHANGES
+    }
+
+    pub(super) fn seal(self) -> Sealed {
+        Sealed {
+            frame: self.frame,
+            first: self.first,
+            staged: self.staged,
+            writes: self.records > 0,
+        }
+    }
+
+    /// The revision of the newest write, durable or staged.
+    fn revision(&self) -> Revision {
+        self.first - 1 + self.staged.len() as u64
+    }
+
+    fn current(&self, key: &str) -> Option<KeyValue> {
+        match self.overlay.get(key) {
+            Some(staged) => staged.clone(),
+            None => self.index.get(key),
+        }
+    }
+
+    /// Stages a write and gives what to answer once it is durable.
+    pub(super) fn write(&mut self, write: Write) -> Result<Outcome> {
+        let current = self.current(&write.key);
+        if let Expected::ModRevision(expected) = write.expected
+            && expected != current.as_ref().map_or(0, |kv| kv.mod_revision)
+        {
+            return Ok(Outcome::Conflict { current });
+        }
+        match write.op {
+            Op::Delete if current.is_none() => {
+                Ok(Outcome::Done { revision: self.revision(), previous: None })
+            }
+            Op::Delete => Ok(self.delete(&write.key, current)),
+            Op::Put { value, ttl_seconds } => {
+                let needed = self.index.bytes() + self.bytes + cost(&write.key, value.len());
+                if needed > self.quota {
+                    let detail = format!(
+                        "writing {} would take {needed} bytes of the {} that are allowed; delete \
+                         objects or raise the quota",
+                        write.key, self.quota
+                    );
+                    return Err(Error::NoSpace { detail });
+                }
+                let expires = ttl_seconds.map_or(0, |ttl| self.expiry(ttl));
+                Step::Put { key: &write.key, value: &value, expires }.encode(&mut self.frame);
+                let kv = successor(current.as_ref(), &write.key, value, self.revision() + 1);
+                Ok(self.stage(ChangeKind::Put, kv, current, expires))
+            }
+        }
+    }
+
+    /// Stages the deletion of a key whose time has come, unless it has been written since.
+    pub(super) fn expire(&mut self, key: &Arc<str>, revision: Revision) {
+        if let Some(kv) = self.current(key).filter(|kv| kv.mod_revision == revision) {
+            self.delete(key, Some(kv));
+        }
+    }
+
+    /// Stages a compaction; false if there is nothing left to forget up to `revision`.
+    pub(super) fn compact(&mut self, revision: Revision) -> Result<bool> {
+        let current = self.revision();
+        if revision > current {
+            return Err(Error::FutureRevision { requested: revision, current });
+        }
+        if revision <= self.index.floor() {
+            return Ok(false);
+        }
+        Step::Compact { revision }.encode(&mut self.frame);
+        self.records += 1;
+        Ok(true)
+    }
+
+    fn delete(&mut self, key: &Arc<str>, current: Option<KeyValue>) -> Outcome {
+        Step::Delete { key }.encode(&mut self.frame);
+        let kv = tombstone(key, self.revision() + 1);
+        self.stage(ChangeKind::Delete, kv, current, 0)
+    }
+
+    fn stage(
+        &mut self,
+        kind: ChangeKind,
+        kv: KeyValue,
+        previous: Option<KeyValue>,
+        expires: u64,
+    ) -> Outcome {
+        self.records += 1;
+        self.bytes += cost(&kv.key, kv.value.len());
+        let next = (kind == ChangeKind::Put).then(|| kv.clone());
+        self.overlay.insert(kv.key.clone(), next);
+        let revision = kv.mod_revision;
+        let change = Change { kind, kv, previous: previous.clone() };
+        self.staged.push(Staged { change, expires });
+        Outcome::Done { revision, previous }
+    }
+
+    fn expiry(&self, ttl_seconds: u64) -> u64 {
+        unix_millis(self.clock).saturating_add(ttl_seconds.saturating_mul(1000)).max(1)
+    }
+}
+
+pub(super) fn unix_millis(clock: &dyn Clock) -> u64 {
+    clock.now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

@@ -1,0 +1,180 @@
+//! The running watches and how changes reach them.
+//!
+//! Invariants: a watcher gets every change of its range exactly once, in order, or its stream ends. Each
+//! queue is bounded by bytes; a full one is closed, and what was queued before can still be read.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::Notify;
+
+use super::index::cost;
+use crate::{Change, KeyRange, Revision, WatchMessage};
+
+#[derive(Default)]
+pub(super) struct Hub {
+    watchers: BTreeMap<u64, Arc<Watcher>>,
+    next: u64,
+    closed: bool,
+}
+
+/// One watcher's queue.
+pub(super) struct Watcher {
+    range: KeyRange,
+    limit: u64,
+    queue: Mutex<Queue>,
+    ready: Notify,
+}
+
+struct Queue {
+    messages: VecDeque<WatchMessage>,
+    bytes: u64,
+    /// The newest revision that the watcher has been told of, or will be by what is queued.
+    told: Revision,
+    closed: bool,
+}
+
+impl Hub {
+    /// Adds a watcher that has seen, or holds in `replay`, everything up to `told`.
+    pub(super) fn add(
+        &mut self,
+        range: KeyRange,
+        limit: u64,
+        told: Revision,
+        replay: Vec<Change>,
+    ) -> (u64, Arc<Watcher>) {
+        let mut queue = Queue { messages: VecDeque::new(), bytes: 0, told, closed: self.closed };
+        if !replay.is_empty() {
+            queue.push(WatchMessage::Changes(replay));
+        }
+        let watcher = Watcher { range, limit, queue: Mutex::new(queue), ready: Notify::new() };
+        let watcher = Arc::new(watcher);
+        let id = self.next;
+        self.next += 1;
+        self.watchers.insert(id, watcher.clone());
+        (id, watcher)
+    }
+
+    pub(super) fn remove(&mut self, id: u64) {
+        self.watchers.remove(&id);
+    }
+
+    /// Hands out the changes of whole revisions, oldest first.
+    pub(super) fn publish(&mut self, changes: &[Change]) {
+        self.watchers.retain(|_, watcher| watcher.offer(changes));
+    }
+
+    /// Tells every watcher that has not heard of it that nothing is missing up to `revision`.
+    pub(super) fn progress(&mut self, revision: Revision) {
+        for watcher in self.watchers.values() {
+            watcher.progress(revision);
+        }
+    }
+
+    /// Ends all watches.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
+        for watcher in std::mem::take(&mut self.watchers).into_values() {
+            watcher.close();
+        }
+    }
+}
+
+impl Watcher {
+    /// Queues what concerns this watcher; false when it has fallen behind and is closed.
+    fn offer(&self, changes: &[Change]) -> bool {
+        let wanted: Vec<Change> =
+            changes.iter().filter(|change| self.range.contains(&change.kv.key)).cloned().collect();
+        let Some(last) = wanted.last() else { return true };
+        let mut queue = self.lock();
+        queue.told = last.kv.mod_revision;
+        queue.push(WatchMessage::Changes(wanted));
+        let keeps_up = queue.bytes <= self.limit || queue.messages.len() == 1;
+        if !keeps_up {
+            // The message that overflows is dropped whole, so that what remains has no gap.
+            queue.messages.pop_back();
+            queue.closed = true;
+            tracing::warn!(
+                range = %self.range.start, limit = self.limit,
+                "closed a watch that has fallen behind; it resumes from the last revision it saw"
+            );
+        }
+        drop(queue);
+        self.ready.notify_one();
+        keeps_up
+    }
+
+    fn progress(&self, revision: Revision) {
+        let mut queue = self.lock();
+        if queue.told >= revision || queue.closed {
+            return;
+        }
+        queue.told = revision;
+        if let Some(WatchMessage::Progress(last)) = queue.messages.back_mut() {
+            *last = revision;
+        } else {
+            queue.push(WatchMessage::Progress(revision));
+        }
+        drop(queue);
+        self.ready.notify_one();
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+        self.ready.notify_one();
+    }
+
+    /// The next message, with all changes that wait in one; `None` once the watch is closed and empty.
+    pub(super) async fn next(&self) -> Option<WatchMessage> {
+        loop {
+            {
+                let mut queue = self.lock();
+                if let Some(message) = queue.pop() {
+                    return Some(message);
+                }
+                if queue.closed {
+                    return None;
+                }
+            }
+            self.ready.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn push(&mut self, message: WatchMessage) {
+        self.bytes += size(&message);
+        self.messages.push_back(message);
+    }
+
+    fn pop(&mut self) -> Option<WatchMessage> {
+        let mut message = self.messages.pop_front()?;
+        if let WatchMessage::Changes(changes) = &mut message {
+            while let Some(WatchMessage::Changes(more)) = self.messages.front_mut() {
+                changes.append(more);
+                self.messages.pop_front();
+            }
+        }
+        self.bytes -= size(&message);
+        Some(message)
+    }
+}
+
+/// Values are shared with the index, yet they count: while they wait here, compaction does not free them.
+fn size(message: &WatchMessage) -> u64 {
+    let changes = match message {
+        WatchMessage::Changes(changes) => changes.as_slice(),
+        WatchMessage::Progress(_) => &[],
+    };
+    changes
+        .iter()
+        .flat_map(|change| change.previous.iter().chain([&change.kv]))
+        .map(|kv| cost(&kv.key, kv.value.len()))
+        .sum()
+}

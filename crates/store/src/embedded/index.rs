@@ -1,0 +1,367 @@
+//! The memory index: every retained version of every key, and the order in which they came.
+//!
+//! Invariants: each revision above `floor` is exactly one version of one key, found through `history`; of
+//! what is at or below `floor`, a key keeps only the newest version, and only if it is not a deletion.
+
+use std::{
+    collections::{
+        BTreeMap, VecDeque,
+        btree_map::Entry::{Occupied, Vacant},
+    },
+    sync::Arc,
+};
+
+use bytes::Bytes;
+
+use crate::{Change, ChangeKind, Error, KeyRange, KeyValue, RangeResult, Result, Revision};
+
+/// What a version costs beside its key and value; near enough for limits.
+const OVERHEAD: u64 = 128;
+
+/// One version of a key; a deletion has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    pub(super) mod_revision: Revision,
+    pub(super) create_revision: Revision,
+    pub(super) version: u64,
+    /// Milliseconds of Unix time; 0 for never.
+    pub(super) expires: u64,
+    pub(super) value: Option<Bytes>,
+}
+
+impl Version {
+    fn cost(&self, key: &str) -> u64 {
+        cost(key, self.value.as_ref().map_or(0, Bytes::len))
+    }
+
+    fn key_value(&self, key: &Arc<str>) -> Option<KeyValue> {
+        self.value.as_ref().map(|value| KeyValue {
+            key: key.clone(),
+            value: value.clone(),
+            create_revision: self.create_revision,
+            mod_revision: self.mod_revision,
+            version: self.version,
+        })
+    }
+}
+
+pub(super) fn cost(key: &str, value: usize) -> u64 {
+    (key.len() + value) as u64 + OVERHEAD
+}
+
+struct Entry {
+    latest: Version,
+    /// Superseded versions, oldest first. Empty for most keys, and then without an allocation.
+    older: Vec<Version>,
+}
+
+impl Entry {
+    fn at(&self, revision: Revision) -> Option<&Version> {
+        if self.latest.mod_revision <= revision {
+            return Some(&self.latest);
+        }
+        let after = self.older.partition_point(|version| version.mod_revision <= revision);
+        after.checked_sub(1).map(|last| &self.older[last])
+    }
+}
+
+pub(crate) struct Index {
+    keys: BTreeMap<Arc<str>, Entry>,
+    /// `history[i]` is the key written at revision `floor + 1 + i`.
+    history: VecDeque<Arc<str>>,
+    floor: Revision,
+    revision: Revision,
+    bytes: u64,
+    superseded: u64,
+}
+
+/// Everything in an index, sharing its values.
+pub(crate) struct Dump {
+    pub(crate) revision: Revision,
+    pub(super) floor: Revision,
+    pub(super) versions: Vec<(Arc<str>, Version)>,
+}
+
+impl Dump {
+    /// Moves the revision ahead. What is kept is the newest version of each live key: nothing can be read
+    /// at the revisions in between.
+    pub(crate) fn bump(&mut self, by: u64) {
+        let mut versions: Vec<(Arc<str>, Version)> = Vec::new();
+        for (key, version) in self.versions.drain(..) {
+            if versions.last().is_some_and(|(last, _)| *last == key) {
+                versions.pop();
+            }
+            versions.push((key, version));
+        }
+        versions.retain(|(_, version)| version.value.is_some());
+        self.versions = versions;
+        self.revision += by;
+        self.floor = self.revision;
+    }
+}
+
+impl Index {
+    pub(super) fn new(revision: Revision, floor: Revision) -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            history: VecDeque::new(),
+            floor,
+            revision,
+            bytes: 0,
+            superseded: 0,
+        }
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    pub(super) fn floor(&self) -> Revision {
+        self.floor
+    }
+
+    /// What all retained versions cost.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What compaction up to now would free.
+    pub(super) fn superseded(&self) -> u64 {
+        self.superseded
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<KeyValue> {
+        let (key, entry) = self.keys.get_key_value(key)?;
+        entry.latest.key_value(key)
+    }
+
+    pub(super) fn range(
+        &self,
+        range: &KeyRange,
+        limit: usize,
+        revision: Revision,
+    ) -> Result<RangeResult> {
+        let revision = self.readable(revision)?;
+        let mut result = RangeResult { revision, ..RangeResult::default() };
+        if !range.end.is_empty() && range.end <= range.start {
+            return Ok(result);
+        }
+        for (key, entry) in self.keys.range::<str, _>(range.bounds()) {
+            let Some(version) = entry.at(revision).filter(|version| version.value.is_some()) else {
+                continue;
+            };
+            result.count += 1;
+            if limit == 0 || result.items.len() < limit {
+                result.items.extend(version.key_value(key));
+            } else {
+                result.more = true;
+            }
+        }
+        Ok(result)
+    }
+
+    fn readable(&self, revision: Revision) -> Result<Revision> {
+        if revision > self.revision {
+            return Err(Error::FutureRevision { requested: revision, current: self.revision });
+        }
+        if revision != 0 && revision < self.floor {
+            return Err(Error::Compacted { requested: revision, oldest: self.floor });
+        }
+        Ok(if revision == 0 { self.revision } else { revision })
+    }
+
+    /// Takes in the next revision's change.
+    pub(super) fn apply(&mut self, change: &Change, expires: u64) {
+        let kv = &change.kv;
+        debug_assert_eq!(kv.mod_revision, self.revision + 1);
+        let value = (change.kind == ChangeKind::Put).then(|| kv.value.clone());
+        let version = Version {
+            mod_revision: kv.mod_revision,
+            create_revision: kv.create_revision,
+            version: kv.version,
+            expires,
+            value,
+        };
+        self.revision = kv.mod_revision;
+        let key = self.insert(&kv.key, version);
+        self.history.push_back(key);
+    }
+
+    /// Adds a version that is newer than all others of its key, and gives the key as the index shares it.
+    fn insert(&mut self, key: &Arc<str>, version: Version) -> Arc<str> {
+        let cost = version.cost(key);
+        self.bytes += cost;
+        if version.value.is_none() {
+            self.superseded += cost;
+        }
+        match self.keys.entry(key.clone()) {
+            Vacant(entry) => {
+                entry.insert(Entry { latest: version, older: Vec::new() });
+                key.clone()
+            }
+            Occupied(mut occupied) => {
+                let entry = occupied.get_mut();
+                let old = std::mem::replace(&mut entry.latest, version);
+                if old.value.is_some() {
+                    self.superseded += old.cost(key);
+                }
+                entry.older.push(old);
+                occupied.key().clone()
+            }
+        }
+    }
+
+    /// The changes in `(after, through]` to keys in `range`, oldest first.
+    pub(super) fn changes(
+        &self,
+        range: &KeyRange,
+        after: Revision,
+        through: Revision,
+    ) -> Result<Vec<Change>> {
+        if after < self.floor {
+            return Err(Error::Compacted { requested: after, oldest: self.floor });
+        }
+        let from = (after - self.floor) as usize;
+        let to = (through.min(self.revision) - self.floor) as usize;
+        let mut changes = Vec::new();
+        for (offset, key) in self.history.range(from..to.max(from)).enumerate() {
+            if range.contains(key) {
+                changes.extend(self.change(key, after + 1 + offset as u64));
+            }
+        }
+        Ok(changes)
+    }
+
+    fn change(&self, key: &Arc<str>, revision: Revision) -> Option<Change> {
+        let entry = self.keys.get(key)?;
+        let version = entry.at(revision)?;
+        let previous = entry.at(revision - 1).and_then(|version| version.key_value(key));
+        Some(match version.key_value(key) {
+            Some(kv) => Change { kind: ChangeKind::Put, kv, previous },
+            None => Change { kind: ChangeKind::Delete, kv: tombstone(key, revision), previous },
+        })
+    }
+
+    /// Forgets what was superseded up to `revision`, at most `steps` revisions at once; true when done.
+    pub(super) fn compact(&mut self, revision: Revision, steps: usize) -> bool {
+        for _ in 0..steps {
+            if self.floor >= revision.min(self.revision) {
+                return true;
+            }
+            self.forget_one();
+        }
+        false
+    }
+
+    /// Forgets the oldest revisions, at most `steps`, until superseded versions cost at most `limit`; true
+    /// when done.
+    pub(super) fn compact_to_bytes(&mut self, limit: u64, steps: usize) -> bool {
+        for _ in 0..steps {
+            if self.superseded <= limit || self.floor >= self.revision {
+                return true;
+            }
+            self.forget_one();
+        }
+        false
+    }
+
+    /// Raises the floor by one revision: the key written then loses every version before that one.
+    fn forget_one(&mut self) {
+        self.floor += 1;
+        let Some(key) = self.history.pop_front() else { return };
+        let Some(entry) = self.keys.get_mut(&key) else { return };
+        let floor = self.floor;
+        let keep = entry
+            .older
+            .iter()
+            .position(|version| {
+                version.mod_revision > floor
+                    || (version.mod_revision == floor && version.value.is_some())
+            })
+            .unwrap_or(entry.older.len());
+        for version in entry.older.drain(..keep) {
+            self.bytes -= version.cost(&key);
+            self.superseded -= version.cost(&key);
+        }
+        if entry.older.is_empty() {
+            entry.older = Vec::new();
+            if entry.latest.value.is_none() && entry.latest.mod_revision <= floor {
+                self.bytes -= entry.latest.cost(&key);
+                self.superseded -= entry.latest.cost(&key);
+                self.keys.remove(&key);
+            }
+        }
+    }
+
+    /// The keys that expire, with their time and revision.
+    pub(super) fn expiring(&self) -> impl Iterator<Item = (u64, Revision, Arc<str>)> + '_ {
+        self.keys
+            .iter()
+            .filter(|(_, entry)| entry.latest.expires != 0)
+            .map(|(key, entry)| (entry.latest.expires, entry.latest.mod_revision, key.clone()))
+    }
+
+    pub(crate) fn live_keys(&self) -> u64 {
+        self.keys.values().filter(|entry| entry.latest.value.is_some()).count() as u64
+    }
+
+    pub(crate) fn dump(&self) -> Dump {
+        let mut versions = Vec::with_capacity(self.keys.len() + self.history.len());
+        for (key, entry) in &self.keys {
+            for version in entry.older.iter().chain([&entry.latest]) {
+                versions.push((key.clone(), version.clone()));
+            }
+        }
+        Dump { revision: self.revision, floor: self.floor, versions }
+    }
+
+    /// Rebuilds an index from a dump's versions, which come in the order of [`Index::dump`].
+    pub(super) fn load(
+        revision: Revision,
+        floor: Revision,
+        versions: impl Iterator<Item = Result<(Arc<str>, Version)>>,
+    ) -> Result<Option<Self>> {
+        let mut index = Self::new(revision, floor);
+        let mut history = vec![None; revision.saturating_sub(floor) as usize];
+        for version in versions {
+            let (key, version) = version?;
+            let at = version.mod_revision;
+            if at > revision {
+                return Ok(None);
+            }
+            let key = index.insert(&key, version);
+            if at > floor {
+                history[(at - floor - 1) as usize] = Some(key);
+            }
+        }
+        let complete: Option<VecDeque<_>> = history.into_iter().collect();
+        Ok(complete.map(|history| Self { history, ..index }))
+    }
+}
+
+/// The key-value that stands for a deletion.
+pub(super) fn tombstone(key: &Arc<str>, revision: Revision) -> KeyValue {
+    KeyValue {
+        key: key.clone(),
+        value: Bytes::new(),
+        create_revision: 0,
+        mod_revision: revision,
+        version: 0,
+    }
+}
+
+/// What putting `value` at `revision` makes of a key.
+pub(super) fn successor(
+    previous: Option<&KeyValue>,
+    key: &Arc<str>,
+    value: Bytes,
+    revision: Revision,
+) -> KeyValue {
+    KeyValue {
+        key: previous.map_or(key, |previous| &previous.key).clone(),
+        value,
+        create_revision: previous.map_or(revision, |previous| previous.create_revision),
+        mod_revision: revision,
+        version: previous.map_or(1, |previous| previous.version + 1),
+    }
+}

@@ -1,0 +1,179 @@
+//! The append-only log: segments of frames, one of them open for writing.
+//!
+//! Invariants: a frame is written only after the one before it is durable; `good` is the length of the open
+//! segment that is durable. After a failed write the torn tail is cut back to `good`. After a failed sync the
+//! kernel may have dropped what it could not write while it looks clean, so that file is never appended to
+//! again: a new segment records how much of it counts.
+
+use std::{io, sync::Arc};
+
+use super::{frame, record::SegmentHeader};
+use crate::{
+    Error, Revision,
+    disk::{Disk, DiskFile},
+};
+
+const PREFIX: &str = "log-";
+pub(super) const TEMPORARY: &str = ".tmp";
+
+pub(super) fn segment_name(sequence: u64) -> String {
+    format!("{PREFIX}{sequence:016}")
+}
+
+pub(super) fn segment_sequence(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+/// A write that did not happen, or may not have.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("{0}")]
+    NoSpace(String),
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl Failure {
+    fn new(disk: &dyn Disk, name: &str, operation: &str, error: &io::Error) -> Self {
+        let path = disk.path(name);
+        if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            Self::NoSpace(format!("{operation} {path}: {error}; free space on its disk"))
+        } else {
+            Self::Unavailable(format!("{operation} {path}: {error}"))
+        }
+    }
+
+    pub(crate) fn to_error(&self) -> Error {
+        match self.clone() {
+            Self::NoSpace(detail) => Error::NoSpace { detail },
+            Self::Unavailable(detail) => Error::Unavailable { operation: "write", detail },
+        }
+    }
+}
+
+/// The segment that is written to.
+pub(crate) struct Segment {
+    pub(super) sequence: u64,
+    pub(super) id: u64,
+    pub(super) file: Box<dyn DiskFile>,
+    pub(super) good: u64,
+}
+
+enum Damage {
+    /// A write failed: the file may be longer than `good`.
+    Torn,
+    /// A sync failed: the file cannot be trusted beyond `good`, not even after another sync.
+    Unsynced,
+}
+
+pub(super) struct Log {
+    disk: Arc<dyn Disk>,
+    current: Segment,
+    /// The sequence and length of the segments before the current one.
+    sealed: Vec<(u64, u64)>,
+    damage: Option<Damage>,
+}
+
+impl Log {
+    pub(super) fn new(disk: Arc<dyn Disk>, current: Segment, sealed: Vec<(u64, u64)>) -> Self {
+        Self { disk, current, sealed, damage: None }
+    }
+
+    /// The length of all segments.
+    pub(super) fn bytes(&self) -> u64 {
+        self.current.good + self.sealed.iter().map(|(_, length)| length).sum::<u64>()
+    }
+
+    /// Writes a frame (begun by [`frame::begin`]) and makes it durable. `first_revision` is that of its
+    /// first write.
+    pub(super) fn append(
+        &mut self,
+        buffer: &mut [u8],
+        first_revision: Revision,
+    ) -> Result<(), Failure> {
+        self.repair(first_revision)?;
+        let Segment { sequence, id, file, good } = &mut self.current;
+        frame::seal(buffer, *id, *good);
+        let name = segment_name(*sequence);
+        if let Err(error) = file.write_at(*good, buffer) {
+            self.damage = Some(Damage::Torn);
+            let failure = Failure::new(&*self.disk, &name, "write", &error);
+            // Cut now, not at the next write: the torn tail takes space that others may need.
+            let _ = self.repair(first_revision);
+            return Err(failure);
+        }
+        if let Err(error) = file.sync_data() {
+            self.damage = Some(Damage::Unsynced);
+            let detail = format!("sync {}: {error}", self.disk.path(&name));
+            return Err(Failure::Unavailable(detail));
+        }
+        *good += buffer.len() as u64;
+        Ok(())
+    }
+
+    fn repair(&mut self, first_revision: Revision) -> Result<(), Failure> {
+        let cut = match self.damage {
+            None => return Ok(()),
+            Some(Damage::Torn) => self.current.file.truncate(self.current.good).is_ok(),
+            Some(Damage::Unsynced) => {
+                // Only to keep a later recovery from meeting the tail; the new segment's header decides.
+                let _ = self.current.file.truncate(self.current.good);
+                false
+            }
+        };
+        if cut {
+            self.damage = None;
+            return Ok(());
+        }
+        self.rotate(first_revision)
+    }
+
+    /// Seals the current segment and begins the next, whose first write will have `first_revision`.
+    pub(super) fn rotate(&mut self, first_revision: Revision) -> Result<(), Failure> {
+        let sequence = self.current.sequence + 1;
+        let next = create_segment(&*self.disk, sequence, first_revision, self.current.good)?;
+        self.sealed.push((self.current.sequence, self.current.good));
+        self.current = next;
+        self.damage = None;
+        Ok(())
+    }
+
+    /// The names of the segments before the current one.
+    pub(super) fn sealed_names(&self) -> Vec<String> {
+        self.sealed.iter().map(|(sequence, _)| segment_name(*sequence)).collect()
+    }
+
+    /// Forgets sealed segments that have been removed from the disk.
+    pub(super) fn forget(&mut self, names: &[String]) {
+        self.sealed.retain(|(sequence, _)| !names.contains(&segment_name(*sequence)));
+    }
+}
+
+/// Makes a segment under a temporary name and renames it when its header is durable, so that a segment
+/// found by recovery always has a header.
+pub(crate) fn create_segment(
+    disk: &dyn Disk,
+    sequence: u64,
+    first_revision: Revision,
+    previous_length: u64,
+) -> Result<Segment, Failure> {
+    let name = segment_name(sequence);
+    let temporary = format!("{name}{TEMPORARY}");
+    let id = rand::random();
+    let mut buffer = Vec::new();
+    frame::begin(&mut buffer);
+    SegmentHeader { id, first_revision, previous_length }.encode(&mut buffer);
+    frame::seal(&mut buffer, 0, 0);
+    let create = || {
+        let mut file = disk.create(&temporary)?;
+        file.write_at(0, &buffer)?;
+        file.sync_data()?;
+        disk.rename(&temporary, &name)?;
+        disk.sync()?;
+        Ok(file)
+    };
+    match create() {
+        Ok(file) => Ok(Segment { sequence, id, file, good: buffer.len() as u64 }),
+        Err(error) => Err(Failure::new(disk, &name, "begin log segment", &error)),
+    }
+}

@@ -1,0 +1,97 @@
+//! The way from many callers to the one writer thread: a queue bounded by bytes.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What an item takes beside its own bytes, so that the number of items is bounded too.
+const ITEM: usize = 1024;
+
+pub(super) struct Queue<T> {
+    state: Mutex<State<T>>,
+    filled: Condvar,
+    room: Arc<Semaphore>,
+    capacity: usize,
+}
+
+struct State<T> {
+    items: Vec<Queued<T>>,
+    closed: bool,
+}
+
+/// An item with the room it takes, which is given back when it is dropped.
+pub(super) struct Queued<T> {
+    item: T,
+    room: OwnedSemaphorePermit,
+}
+
+impl<T> Queued<T> {
+    /// The item apart from its room.
+    pub(super) fn split(self) -> (T, Queued<()>) {
+        (self.item, Queued { item: (), room: self.room })
+    }
+}
+
+/// The other end is gone.
+#[derive(Debug)]
+pub(super) struct Closed;
+
+impl<T> Queue<T> {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            state: Mutex::new(State { items: Vec::new(), closed: false }),
+            filled: Condvar::new(),
+            room: Arc::new(Semaphore::new(capacity)),
+            capacity,
+        }
+    }
+
+    /// Waits until there is room for an item of this size.
+    pub(super) async fn push(&self, item: T, bytes: usize) -> Result<(), Closed> {
+        let wanted = (bytes + ITEM).min(self.capacity) as u32;
+        let room = self.room.clone().acquire_many_owned(wanted).await.map_err(|_| Closed)?;
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Closed);
+        }
+        state.items.push(Queued { item, room });
+        if state.items.len() == 1 {
+            self.filled.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Everything queued, waiting at most `patience` for the first; `None` once the queue is closed and
+    /// empty.
+    pub(super) fn drain(&self, patience: Duration) -> Option<Vec<Queued<T>>> {
+        let mut state = self.lock();
+        if state.items.is_empty() && !state.closed {
+            state =
+                self.filled.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.items.is_empty() && state.closed {
+            return None;
+        }
+        Some(std::mem::take(&mut state.items))
+    }
+
+    /// Refuses further items; what is queued can still be drained.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.room.close();
+        self.filled.notify_all();
+    }
+
+    /// Closes the queue and drops what is in it.
+    pub(super) fn abandon(&self) {
+        self.close();
+        drop(std::mem::take(&mut self.lock().items));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

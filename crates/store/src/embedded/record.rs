@@ -1,0 +1,198 @@
+//! What the frames of a log and of a snapshot hold, as bytes.
+//!
+//! All integers are little-endian. A payload that does not decode is corruption, for its checksum was right.
+
+use bytes::{Buf, BufMut, Bytes, TryGetError};
+
+use super::index::Version;
+use crate::Revision;
+
+const FORMAT: u32 = 1;
+
+/// Why a payload is not one of ours.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Malformed {
+    #[error("a record ends early")]
+    Short,
+    #[error("a record holds an unknown tag or trailing bytes")]
+    Unknown,
+    #[error("a key is not UTF-8")]
+    Key,
+    #[error("format {0} is newer than this program knows")]
+    Format(u32),
+    #[error("revision {found} comes where {expected} should")]
+    Revision { found: Revision, expected: Revision },
+}
+
+impl From<TryGetError> for Malformed {
+    fn from(_: TryGetError) -> Self {
+        Self::Short
+    }
+}
+
+/// The first frame of a log segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentHeader {
+    /// Goes into every later frame's checksum.
+    pub(super) id: u64,
+    /// The revision of the first write in this segment.
+    pub(super) first_revision: Revision,
+    /// How much of the segment before this one counts. What lies behind was never acknowledged.
+    pub(super) previous_length: u64,
+}
+
+impl SegmentHeader {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32_le(FORMAT);
+        out.put_u64_le(self.id);
+        out.put_u64_le(self.first_revision);
+        out.put_u64_le(self.previous_length);
+    }
+
+    pub(super) fn decode(mut payload: &[u8]) -> Result<Self, Malformed> {
+        format(&mut payload)?;
+        let header = Self {
+            id: payload.try_get_u64_le()?,
+            first_revision: payload.try_get_u64_le()?,
+            previous_length: payload.try_get_u64_le()?,
+        };
+        end(payload, header)
+    }
+}
+
+/// The first frame of a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SnapshotHeader {
+    pub(super) id: u64,
+    pub(super) revision: Revision,
+    pub(super) floor: Revision,
+    /// How many versions follow: a snapshot that ends early is recognised.
+    pub(super) versions: u64,
+}
+
+impl SnapshotHeader {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32_le(FORMAT);
+        out.put_u64_le(self.id);
+        out.put_u64_le(self.revision);
+        out.put_u64_le(self.floor);
+        out.put_u64_le(self.versions);
+    }
+
+    pub(super) fn decode(mut payload: &[u8]) -> Result<Self, Malformed> {
+        format(&mut payload)?;
+        let header = Self {
+            id: payload.try_get_u64_le()?,
+            revision: payload.try_get_u64_le()?,
+            floor: payload.try_get_u64_le()?,
+            versions: payload.try_get_u64_le()?,
+        };
+        end(payload, header)
+    }
+}
+
+/// One step of a log. Puts and deletes take one revision each, counted from the frame's first.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step<'a> {
+    Put { key: &'a str, value: &'a [u8], expires: u64 },
+    Delete { key: &'a str },
+    Compact { revision: Revision },
+}
+
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const COMPACT: u8 = 3;
+
+/// Begins a log frame's payload.
+pub(super) fn put_first_revision(out: &mut Vec<u8>, revision: Revision) {
+    out.put_u64_le(revision);
+}
+
+pub(super) fn take_first_revision(payload: &mut &[u8]) -> Result<Revision, Malformed> {
+    Ok(payload.try_get_u64_le()?)
+}
+
+impl<'a> Step<'a> {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Step::Put { key, value, expires } => {
+                out.put_u8(PUT);
+                put_bytes(out, key.as_bytes());
+                out.put_u64_le(*expires);
+                put_bytes(out, value);
+            }
+            Step::Delete { key } => {
+                out.put_u8(DELETE);
+                put_bytes(out, key.as_bytes());
+            }
+            Step::Compact { revision } => {
+                out.put_u8(COMPACT);
+                out.put_u64_le(*revision);
+            }
+        }
+    }
+
+    pub(super) fn decode(payload: &mut &'a [u8]) -> Result<Self, Malformed> {
+        Ok(match payload.try_get_u8()? {
+            PUT => {
+                let key = take_key(payload)?;
+                let expires = payload.try_get_u64_le()?;
+                Step::Put { key, value: take_bytes(payload)?, expires }
+            }
+            DELETE => Step::Delete { key: take_key(payload)? },
+            COMPACT => Step::Compact { revision: payload.try_get_u64_le()? },
+            _ => return Err(Malformed::Unknown),
+        })
+    }
+}
+
+/// One version of a key in a snapshot. A deletion has no value.
+pub(super) fn put_version(out: &mut Vec<u8>, key: &str, version: &Version) {
+    put_bytes(out, key.as_bytes());
+    out.put_u64_le(version.mod_revision);
+    out.put_u64_le(version.create_revision);
+    out.put_u64_le(version.version);
+    out.put_u64_le(version.expires);
+    out.put_u8(u8::from(version.value.is_some()));
+    put_bytes(out, version.value.as_deref().unwrap_or_default());
+}
+
+pub(super) fn take_version<'a>(payload: &mut &'a [u8]) -> Result<(&'a str, Version), Malformed> {
+    let key = take_key(payload)?;
+    let mod_revision = payload.try_get_u64_le()?;
+    let create_revision = payload.try_get_u64_le()?;
+    let version = payload.try_get_u64_le()?;
+    let expires = payload.try_get_u64_le()?;
+    let live = payload.try_get_u8()? == 1;
+    let bytes = take_bytes(payload)?;
+    // A copy of the exact size: a slice would keep the whole window alive.
+    let value = live.then(|| Bytes::copy_from_slice(bytes));
+    Ok((key, Version { mod_revision, create_revision, version, expires, value }))
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.put_u32_le(bytes.len() as u32);
+    out.extend_from_slice(bytes);
+}
+
+fn take_bytes<'a>(payload: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let length = payload.try_get_u32_le()? as usize;
+    let (bytes, rest) = payload.split_at_checked(length).ok_or(Malformed::Short)?;
+    *payload = rest;
+    Ok(bytes)
+}
+
+fn take_key<'a>(payload: &mut &'a [u8]) -> Result<&'a str, Malformed> {
+    std::str::from_utf8(take_bytes(payload)?).map_err(|_| Malformed::Key)
+}
+
+fn format(payload: &mut &[u8]) -> Result<(), Malformed> {
+    match payload.try_get_u32_le()? {
+        FORMAT => Ok(()),
+        other => Err(Malformed::Format(other)),
+    }
+}
+
+fn end<T>(payload: &[u8], value: T) -> Result<T, Malformed> {
+    if payload.has_remaining() { Err(Malformed::Unknown) } else { Ok(value) }
+}

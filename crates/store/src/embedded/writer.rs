@@ -1,0 +1,320 @@
+//! The writer: one thread that turns queued requests into frames, and looks after the store between them.
+//!
+//! Invariant: a change is in the index, and a request answered, only after its frame is durable.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::oneshot;
+
+use super::{
+    Shared,
+    batch::{Batch, Sealed, Staged, unix_millis},
+    log::{Failure, Log},
+    queue::Queued,
+    snapshot_file,
+};
+use crate::{Change, Outcome, Result, Revision, Write, disk::Disk};
+
+/// How many revisions are forgotten at once, so that readers get their turn.
+const COMPACT_STEPS: usize = 4096;
+const EXPIRE_AT_ONCE: usize = 1024;
+const PROGRESS: Duration = Duration::from_secs(1);
+/// A larger frame buffer is not kept for the next batch.
+const KEEP_BUFFER: usize = 1 << 20;
+
+pub(super) enum Request {
+    Write { write: Write, reply: oneshot::Sender<Result<Outcome>> },
+    Compact { revision: Revision, reply: oneshot::Sender<Result<()>> },
+}
+
+/// An answer that waits for the frame it depends on.
+enum Answer {
+    Write(oneshot::Sender<Result<Outcome>>, Outcome),
+    Compact(oneshot::Sender<Result<()>>, Revision),
+}
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    disk: Arc<dyn Disk>,
+    log: Log,
+    snapshot: Option<(String, u64)>,
+    job: Option<SnapshotJob>,
+    /// No snapshot is tried before the log has this length.
+    snapshot_at: u64,
+    expiries: BTreeSet<(u64, Revision, Arc<str>)>,
+    buffer: Vec<u8>,
+    told: Instant,
+    failing: bool,
+}
+
+struct SnapshotJob {
+    thread: JoinHandle<std::io::Result<(String, u64)>>,
+    cancel: Arc<AtomicBool>,
+    /// The segments that the snapshot replaces.
+    segments: Vec<String>,
+}
+
+impl Writer {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        disk: Arc<dyn Disk>,
+        log: Log,
+        snapshot: Option<(String, u64)>,
+    ) -> Self {
+        let expiries = shared.index().expiring().collect();
+        let writer = Self {
+            shared,
+            disk,
+            log,
+            snapshot,
+            job: None,
+            snapshot_at: 0,
+            expiries,
+            buffer: Vec::new(),
+            told: Instant::now(),
+            failing: false,
+        };
+        writer.publish_size();
+        writer
+    }
+
+    /// Runs until the queue is closed and empty.
+    pub(super) fn run(mut self) {
+        let _exit = Exit(self.shared.clone());
+        while let Some(requests) = self.shared.queue.drain(self.shared.options.tick) {
+            self.expire();
+            self.commit_all(requests);
+            self.trim_history();
+            self.look_after_snapshot();
+            self.publish_size();
+            if self.told.elapsed() >= PROGRESS {
+                self.told = Instant::now();
+                self.shared.tell_progress();
+            }
+        }
+        if let Some(job) = self.job.take() {
+            job.cancel.store(true, Ordering::Relaxed);
+            let _ = job.thread.join();
+        }
+    }
+
+    fn commit_all(&mut self, requests: Vec<Queued<Request>>) {
+        let mut requests = requests.into_iter().peekable();
+        while requests.peek().is_some() {
+            let mut answers = Vec::new();
+            let sealed = {
+                let index = self.shared.index();
+                let mut batch = self.shared.batch(&index, std::mem::take(&mut self.buffer));
+                while !batch.is_full()
+                    && let Some(queued) = requests.next()
+                {
+                    stage(&mut batch, queued, &mut answers);
+                }
+                batch.seal()
+            };
+            match self.commit(sealed) {
+                Ok(()) => self.answer(answers),
+                Err(failure) => refuse(answers, &failure),
+            }
+        }
+    }
+
+    /// Makes a batch durable, then visible.
+    fn commit(&mut self, sealed: Sealed) -> Result<(), Failure> {
+        let Sealed { mut frame, first, staged, writes } = sealed;
+        let result = if writes { self.log.append(&mut frame, first) } else { Ok(()) };
+        if frame.capacity() <= KEEP_BUFFER {
+            self.buffer = frame;
+        }
+        self.note_health(writes, &result);
+        if result.is_ok() && !staged.is_empty() {
+            self.publish(staged);
+        }
+        result
+    }
+
+    /// Reports the first failure and the recovery, not every refused write between.
+    fn note_health(&mut self, writes: bool, result: &Result<(), Failure>) {
+        match result {
+            Err(failure) if !self.failing => {
+                tracing::error!(%failure, "the store cannot write its log; writes are refused");
+            }
+            Ok(()) if self.failing && writes => {
+                tracing::info!("the store can write its log again");
+            }
+            _ => {}
+        }
+        self.failing = result.is_err() || (self.failing && !writes);
+    }
+
+    fn publish(&mut self, staged: Vec<Staged>) {
+        // Watches register under the hub's lock, so that each sees these changes exactly once: in its
+        // replay or in its queue.
+        let mut hub = self.shared.hub();
+        let mut index = self.shared.index_mut();
+        let mut changes: Vec<Change> = Vec::with_capacity(staged.len());
+        for Staged { change, expires } in staged {
+            index.apply(&change, expires);
+            if expires != 0 {
+                self.expiries.insert((expires, change.kv.mod_revision, change.kv.key.clone()));
+            }
+            changes.push(change);
+        }
+        drop(index);
+        hub.publish(&changes);
+    }
+
+    fn answer(&mut self, answers: Vec<(Answer, Queued<()>)>) {
+        for (answer, _room) in answers {
+            match answer {
+                Answer::Write(reply, outcome) => drop(reply.send(Ok(outcome))),
+                Answer::Compact(reply, revision) => {
+                    while !self.shared.index_mut().compact(revision, COMPACT_STEPS) {}
+                    let _ = reply.send(Ok(()));
+                }
+            }
+        }
+    }
+
+    /// Deletes the keys whose time has come; when the log refuses, they come up again.
+    fn expire(&mut self) {
+        let now = unix_millis(&*self.shared.options.clock);
+        let mut due = Vec::new();
+        while due.len() < EXPIRE_AT_ONCE
+            && self.expiries.first().is_some_and(|(expires, ..)| *expires <= now)
+        {
+            due.extend(self.expiries.pop_first());
+        }
+        if due.is_empty() {
+            return;
+        }
+        let sealed = {
+            let index = self.shared.index();
+            let mut batch = self.shared.batch(&index, std::mem::take(&mut self.buffer));
+            for (_, revision, key) in &due {
+                batch.expire(key, *revision);
+            }
+            batch.seal()
+        };
+        if self.commit(sealed).is_err() {
+            self.expiries.extend(due);
+        }
+    }
+
+    /// Keeps history within its bound, with some room so that this does not run at every write.
+    fn trim_history(&self) {
+        let limit = self.shared.options.history_bytes;
+        if self.shared.index().superseded() > limit {
+            let target = limit / 4 * 3;
+            while !self.shared.index_mut().compact_to_bytes(target, COMPACT_STEPS) {}
+        }
+    }
+
+    fn look_after_snapshot(&mut self) {
+        match self.job.take_if(|job| job.thread.is_finished()) {
+            Some(job) => self.finish_snapshot(job),
+            None if self.job.is_none() => self.begin_snapshot(),
+            None => {}
+        }
+    }
+
+    /// Begins a snapshot when the log has outgrown what it describes.
+    fn begin_snapshot(&mut self) {
+        let options = &self.shared.options;
+        let wanted = options.snapshot_log_bytes.max(self.shared.index().bytes());
+        if self.log.bytes() < wanted.max(self.snapshot_at) {
+            return;
+        }
+        self.snapshot_at = self.log.bytes() + options.snapshot_log_bytes;
+        let revision = self.shared.index().revision();
+        if let Err(failure) = self.log.rotate(revision + 1) {
+            tracing::warn!(%failure, "could not begin a new log segment; tried again later");
+            return;
+        }
+        let dump = self.shared.index().dump();
+        let name = snapshot_file::name(revision);
+        let segments = self.log.sealed_names();
+        let obsolete: Vec<String> = segments
+            .iter()
+            .cloned()
+            .chain(self.snapshot.iter().map(|(name, _)| name.clone()))
+            .collect();
+        let cancel = Arc::new(AtomicBool::new(false));
+        let (disk, stop) = (self.disk.clone(), cancel.clone());
+        let work = move || {
+            let length = snapshot_file::write(&*disk, &name, &dump, &stop)?;
+            for name in obsolete.iter().filter(|old| **old != name) {
+                disk.remove(name)?;
+            }
+            Ok((name, length))
+        };
+        match std::thread::Builder::new().name("store-snapshot".to_owned()).spawn(work) {
+            Ok(thread) => self.job = Some(SnapshotJob { thread, cancel, segments }),
+            Err(error) => tracing::warn!(%error, "could not start the snapshot thread"),
+        }
+    }
+
+    fn finish_snapshot(&mut self, job: SnapshotJob) {
+        match job.thread.join() {
+            Ok(Ok(snapshot)) => {
+                tracing::debug!(name = %snapshot.0, bytes = snapshot.1, "wrote a snapshot");
+                self.snapshot = Some(snapshot);
+                self.log.forget(&job.segments);
+                self.snapshot_at = 0;
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "could not write a snapshot; tried again later")
+            }
+            Err(_) => tracing::error!("the snapshot thread panicked; tried again later"),
+        }
+    }
+
+    fn publish_size(&self) {
+        let snapshot = self.snapshot.as_ref().map_or(0, |(_, length)| *length);
+        self.shared.disk_bytes.store(self.log.bytes() + snapshot, Ordering::Relaxed);
+    }
+}
+
+/// Stages one request; one that needs no log is answered at once.
+fn stage(batch: &mut Batch<'_>, queued: Queued<Request>, answers: &mut Vec<(Answer, Queued<()>)>) {
+    let (request, room) = queued.split();
+    let answer = match request {
+        Request::Write { write, reply } => match batch.write(write) {
+            Ok(outcome) => Answer::Write(reply, outcome),
+            Err(error) => return drop(reply.send(Err(error))),
+        },
+        Request::Compact { revision, reply } => match batch.compact(revision) {
+            Ok(true) => Answer::Compact(reply, revision),
+            Ok(false) => return drop(reply.send(Ok(()))),
+            Err(error) => return drop(reply.send(Err(error))),
+        },
+    };
+    answers.push((answer, room));
+}
+
+fn refuse(answers: Vec<(Answer, Queued<()>)>, failure: &Failure) {
+    for (answer, _room) in answers {
+        match answer {
+            Answer::Write(reply, _) => drop(reply.send(Err(failure.to_error()))),
+            Answer::Compact(reply, _) => drop(reply.send(Err(failure.to_error()))),
+        }
+    }
+}
+
+/// However the writer ends, nobody waits for it any longer.
+struct Exit(Arc<Shared>);
+
+impl Drop for Exit {
+    fn drop(&mut self) {
+        self.0.queue.abandon();
+        self.0.hub().close();
+    }
+}

@@ -1,0 +1,12 @@
+//! What every engine must pass, and the embedded engine's own tests.
+
+pub mod model;
+
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
+mod embedded;
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod watch;

@@ -1,0 +1,309 @@
+//! Control groups, of version 1 and 2.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use crate::Error;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V2,
+}
+
+/// What a group is limited to, in the kernel's units of version 1; zero leaves a limit off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// 1,024 for the share of one CPU.
+    pub cpu_shares: i64,
+    /// Microseconds in each 100 ms.
+    pub cpu_quota: i64,
+    pub memory: i64,
+}
+
+/// What a group has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub cpu_nanoseconds: u64,
+    pub memory: u64,
+    /// Memory without the file cache that can be given up at once.
+    pub working_set: u64,
+}
+
+pub trait Cgroups: Send + Sync {
+    fn version(&self) -> Version;
+    /// Makes the group and its parents, and sets its limits.
+    fn ensure(&self, group: &str, limits: Limits) -> Result<(), Error>;
+    /// Removes the group and those below; success if there is none.
+    fn remove(&self, group: &str) -> Result<(), Error>;
+    fn usage(&self, group: &str) -> Result<Usage, Error>;
+    /// The names of the groups directly below.
+    fn children(&self, group: &str) -> Result<Vec<String>, Error>;
+}
+
+const ROOT: &str = "/sys/fs/cgroup";
+const PERIOD: i64 = 100_000;
+/// The controllers of version 2 that Pods are limited by.
+const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "memory", "pids", "io"];
+/// Inactive file pages, the part of the cache that costs nothing to give up, under either version's name.
+const INACTIVE: [&str; 2] = ["total_inactive_file ", "inactive_file "];
+
+/// The version that this machine's container runtime will use.
+pub fn detect() -> Box<dyn Cgroups> {
+    let root = PathBuf::from(ROOT);
+    if root.join("cgroup.controllers").exists() {
+        Box::new(V2 { root })
+    } else {
+        Box::new(V1 { root })
+    }
+}
+
+struct V2 {
+    root: PathBuf,
+}
+
+struct V1 {
+    root: PathBuf,
+}
+
+fn write(path: &Path, value: &str) -> Result<(), Error> {
+    fs::write(path, value).map_err(Error::at("write", path))
+}
+
+fn make(path: &Path) -> Result<(), Error> {
+    fs::create_dir_all(path).map_err(Error::at("make control group", path))
+}
+
+/// Removes a directory of the control-group file system, whose files cannot be removed and need not be.
+fn remove_tree(path: &Path) -> Result<(), Error> {
+    match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::at("read", path)(error)),
+        Ok(entries) => {
+            for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+                remove_tree(&entry.path())?;
+            }
+        }
+    }
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::at("remove control group", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn number(path: &Path) -> Result<u64, Error> {
+    let text = fs::read_to_string(path).map_err(Error::at("read", path))?;
+    text.trim()
+        .parse()
+        .map_err(|_| Error::at("read a number from", path)(io::ErrorKind::InvalidData.into()))
+}
+
+fn field(path: &Path, keys: &[&str]) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let found = |key: &&str| {
+        text.lines().find_map(|line| line.strip_prefix(key)).and_then(|v| v.trim().parse().ok())
+    };
+    keys.iter().find_map(|key| found(key)).unwrap_or(0)
+}
+
+fn children(path: &Path) -> Result<Vec<String>, Error> {
+    match fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(Error::at("read", path)(error)),
+        Ok(entries) => {
+            let dirs = entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
+            Ok(dirs.map(|e| e.file_name().to_string_lossy().into_owned()).collect())
+        }
+    }
+}
+
+impl V2 {
+    fn path(&self, group: &str) -> PathBuf {
+        self.root.join(group.trim_matches('/'))
+    }
+}
+
+impl Cgroups for V2 {
+    fn version(&self) -> Version {
+        Version::V2
+    }
+
+    fn ensure(&self, group: &str, limits: Limits) -> Result<(), Error> {
+        let path = self.path(group);
+        make(&path)?;
+        // A group may only limit what its parents hand down.
+        let mut parent = self.root.clone();
+        for part in Path::new(group.trim_matches('/')).components() {
+            let have = fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
+            for controller in
+                CONTROLLERS.iter().filter(|c| have.split_whitespace().any(|h| h == **c))
+            {
+                write(&parent.join("cgroup.subtree_control"), &format!("+{controller}"))?;
+            }
+            parent.push(part);
+        }
+        if limits.cpu_shares > 0 {
+            let weight = 1 + (limits.cpu_shares.clamp(2, 262_144) - 2) * 9999 / 262_142;
+            write(&path.join("cpu.weight"), &weight.to_string())?;
+        }
+        let quota =
+            if limits.cpu_quota > 0 { limits.cpu_quota.to_string() } else { "max".to_owned() };
+        write(&path.join("cpu.max"), &format!("{quota} {PERIOD}"))?;
+        let memory = if limits.memory > 0 { limits.memory.to_string() } else { "max".to_owned() };
+        write(&path.join("memory.max"), &memory)
+    }
+
+    fn remove(&self, group: &str) -> Result<(), Error> {
+        remove_tree(&self.path(group))
+    }
+
+    fn usage(&self, group: &str) -> Result<Usage, Error> {
+        let path = self.path(group);
+        let memory = number(&path.join("memory.current"))?;
+        Ok(Usage {
+            cpu_nanoseconds: field(&path.join("cpu.stat"), &["usage_usec "]) * 1000,
+            memory,
+            working_set: memory.saturating_sub(field(&path.join("memory.stat"), &INACTIVE)),
+        })
+    }
+
+    fn children(&self, group: &str) -> Result<Vec<String>, Error> {
+        children(&self.path(group))
+    }
+}
+
+impl V1 {
+    fn path(&self, controller: &str, group: &str) -> PathBuf {
+        self.root.join(controller).join(group.trim_matches('/'))
+    }
+
+    /// Every hierarchy of this machine: the container runtime makes its groups in all of them.
+    fn hierarchies(&self) -> Result<Vec<PathBuf>, Error> {
+        let entries = fs::read_dir(&self.root).map_err(Error::at("read", &self.root))?;
+        let dirs = entries.flatten().map(|e| e.path()).filter(|p| p.is_dir() && !p.is_symlink());
+        Ok(dirs.collect())
+    }
+}
+
+impl Cgroups for V1 {
+    fn version(&self) -> Version {
+        Version::V1
+    }
+
+    fn ensure(&self, group: &str, limits: Limits) -> Result<(), Error> {
+        let (cpu, memory) = (self.path("cpu", group), self.path("memory", group));
+        for controller in ["cpu", "cpuacct", "memory", "pids"] {
+            make(&self.path(controller, group))?;
+        }
+        if limits.cpu_shares > 0 {
+            write(&cpu.join("cpu.shares"), &limits.cpu_shares.to_string())?;
+        }
+        if cpu.join("cpu.cfs_quota_us").exists() {
+            write(&cpu.join("cpu.cfs_period_us"), &PERIOD.to_string())?;
+            let quota = if limits.cpu_quota > 0 { limits.cpu_quota } else { -1 };
+            write(&cpu.join("cpu.cfs_quota_us"), &quota.to_string())?;
+        }
+        let limit = if limits.memory > 0 { limits.memory } else { -1 };
+        write(&memory.join("memory.limit_in_bytes"), &limit.to_string())
+    }
+
+    fn remove(&self, group: &str) -> Result<(), Error> {
+        let group = group.trim_matches('/');
+        self.hierarchies()?.iter().try_for_each(|hierarchy| remove_tree(&hierarchy.join(group)))
+    }
+
+    fn usage(&self, group: &str) -> Result<Usage, Error> {
+        let memory = self.path("memory", group);
+        let used = number(&memory.join("memory.usage_in_bytes"))?;
+        Ok(Usage {
+            cpu_nanoseconds: number(&self.path("cpuacct", group).join("cpuacct.usage"))?,
+            memory: used,
+            working_set: used.saturating_sub(field(&memory.join("memory.stat"), &INACTIVE)),
+        })
+    }
+
+    fn children(&self, group: &str) -> Result<Vec<String>, Error> {
+        children(&self.path("memory", group))
+    }
+}
+
+/// Remembers what it was asked for instead of doing it.
+#[derive(Default)]
+pub struct RecordedCgroups(Mutex<std::collections::BTreeMap<String, Limits>>);
+
+impl RecordedCgroups {
+    pub fn groups(&self) -> std::collections::BTreeMap<String, Limits> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<String, Limits>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Cgroups for RecordedCgroups {
+    fn version(&self) -> Version {
+        Version::V2
+    }
+
+    fn ensure(&self, group: &str, limits: Limits) -> Result<(), Error> {
+        self.lock().insert(group.to_owned(), limits);
+        Ok(())
+    }
+
+    fn remove(&self, group: &str) -> Result<(), Error> {
+        self.lock().retain(|name, _| !Path::new(name).starts_with(group));
+        Ok(())
+    }
+
+    fn usage(&self, _group: &str) -> Result<Usage, Error> {
+        Ok(Usage::default())
+    }
+
+    fn children(&self, group: &str) -> Result<Vec<String>, Error> {
+        let groups = self.lock();
+        let below = groups.keys().filter_map(|name| Path::new(name).strip_prefix(group).ok());
+        Ok(below
+            .filter_map(|rest| Some(rest.components().next()?.as_os_str().to_str()?.to_owned()))
+            .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_two_hands_controllers_down_and_writes_its_own_units() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("cgroup.controllers"), "cpu memory hugetlb").unwrap();
+        let groups = V2 { root: root.path().to_owned() };
+        let limits = Limits { cpu_shares: 1024, cpu_quota: 50_000, memory: 0 };
+        groups.ensure("/node/pods", limits).unwrap();
+        let read = |file: &str| fs::read_to_string(root.path().join(file)).unwrap();
+        assert_eq!(read("cgroup.subtree_control"), "+memory");
+        assert_eq!(read("node/pods/cpu.max"), "50000 100000");
+        assert_eq!(read("node/pods/cpu.weight"), "39");
+        assert_eq!(read("node/pods/memory.max"), "max");
+        assert_eq!(groups.children("/node").unwrap(), ["pods"]);
+    }
+
+    #[test]
+    fn version_one_writes_each_hierarchy() {
+        let root = tempfile::tempdir().unwrap();
+        let groups = V1 { root: root.path().to_owned() };
+        let cpu = root.path().join("cpu/pods");
+        fs::create_dir_all(&cpu).unwrap();
+        fs::write(cpu.join("cpu.cfs_quota_us"), "").unwrap();
+        groups.ensure("pods", Limits { cpu_shares: 2, cpu_quota: 0, memory: 4096 }).unwrap();
+        let read = |file: &str| fs::read_to_string(root.path().join(file)).unwrap();
+        assert_eq!(read("cpu/pods/cpu.cfs_quota_us"), "-1");
+        assert_eq!(read("cpu/pods/cpu.shares"), "2");
+        assert_eq!(read("memory/pods/memory.limit_in_bytes"), "4096");
+    }
+}

@@ -1,0 +1,36 @@
+use std::path::Path;
+
+use crate::Error;
+
+/// How full a file system is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskUse {
+    pub capacity: u64,
+    pub available: u64,
+    pub inodes: u64,
+    pub inodes_free: u64,
+}
+
+impl DiskUse {
+    pub fn used_percent(&self) -> u64 {
+        if self.capacity == 0 {
+            0
+        } else {
+            100 - (self.available.min(self.capacity) * 100 / self.capacity)
+        }
+    }
+}
+
+/// The use of the file system that holds `path`.
+pub fn disk_use(path: &Path) -> Result<DiskUse, Error> {
+    let stat = nix::sys::statvfs::statvfs(path)
+        .map_err(std::io::Error::from)
+        .map_err(Error::at("statvfs", path))?;
+    let block = stat.fragment_size();
+    Ok(DiskUse {
+        capacity: stat.blocks().saturating_mul(block),
+        available: stat.blocks_available().saturating_mul(block),
+        inodes: stat.files(),
+        inodes_free: stat.files_available(),
+    })
+}
