@@ -9,11 +9,13 @@ use std::{ops::Bound, sync::Arc};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
+mod compactor;
 pub mod disk;
 pub mod embedded;
 mod snapshot;
 pub mod tests;
 
+pub use compactor::{COMPACTION_KEY, Compactor};
 pub use snapshot::Snapshot;
 
 /// A store-wide revision. 0 means "no revision": a key that does not exist has mod revision 0.
