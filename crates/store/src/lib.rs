@@ -132,7 +132,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A running watch. The channel is bounded by bytes; a consumer that falls behind finds it closed and
 /// resumes from the last revision it saw.
 pub trait WatchStream: Send {
-    /// The next message; `None` when the watch ended (fallen behind, compacted or shut down).
+    /// The next message; `None` when the watch ended (fallen behind, compacted or shut down). A future
+    /// that is dropped before it is ready takes no message with it.
     fn next(&mut self) -> BoxFuture<'_, Option<WatchMessage>>;
 }
 
