@@ -215,7 +215,7 @@ pub(crate) fn object(definition: &Definition, served: &Served, accepted: Accepte
         Shape::Whole => value(accepted, code, &tree(served, object)),
         Shape::Partial => value(accepted, code, &partial(tree(served, object))),
         Shape::Table(include) => {
-            let rows = vec![row(definition, served, tree(served, object), include, Timestamp::now())];
+            let rows = vec![row(definition, served, tree(served, object), include, crate::now())];
             let meta = ListMeta { revision: object.revision, ..ListMeta::default() };
             value(accepted, code, &table(definition, served, &meta, rows, true))
         }
@@ -249,7 +249,7 @@ pub(crate) fn list(definition: &Definition, served: &Served, accepted: Accepted,
             value(accepted, StatusCode::OK, &whole)
         }
         Shape::Table(include) => {
-            let now = Timestamp::now();
+            let now = crate::now();
             let rows = objects.iter().map(|o| row(definition, served, tree(served, o), include, now)).collect();
             value(accepted, StatusCode::OK, &table(definition, served, meta, rows, true))
         }
@@ -264,7 +264,7 @@ pub(crate) fn frame(definition: &Definition, served: &Served, shape: Shape, kind
         Shape::Whole => write_object(&mut out, served, &event.object, true),
         Shape::Partial => drop(serde_json::to_writer(&mut out, &partial(tree(served, &event.object)))),
         Shape::Table(include) => {
-            let rows = vec![row(definition, served, tree(served, &event.object), include, Timestamp::now())];
+            let rows = vec![row(definition, served, tree(served, &event.object), include, crate::now())];
             let meta = ListMeta { revision: event.object.revision, ..ListMeta::default() };
             drop(serde_json::to_writer(&mut out, &table(definition, served, &meta, rows, first)));
         }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::{FieldSelector, Selector, SelectorError, Status};
+use api_meta::{FieldSelector, FieldSelectorError, Selector, SelectorError, Status};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -14,7 +14,7 @@ use store::{KeyRange, Revision};
 use tokio::time::Instant;
 
 use crate::{
-    answer::{self, Encoding, ListMeta},
+    answer::{self, ListMeta},
     cache::{Cache, Delivery, Event, EventKind, FrameKey, Watcher},
     call::Call,
     object::{Object, Selectable},
@@ -57,9 +57,9 @@ impl Filter {
 }
 
 fn field_terms(text: &str, selectable: &[Selectable]) -> Result<Vec<(usize, bool, String)>, Box<Status>> {
-    let selector = FieldSelector::parse(text).map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
-    let terms = selector.terms().iter().map(|term| {
-        let index = selectable.iter().position(|s| s.name == term.field).ok_or_else(|| {
+    let selector: FieldSelector = text.parse().map_err(|e: FieldSelectorError| Box::new(Status::bad_request(e.to_string())))?;
+    let terms = selector.terms.iter().map(|term| {
+        let index = selectable.iter().position(|s| *s.name == *term.field).ok_or_else(|| {
             let message = format!("field label not supported: {}", term.field);
             Box::new(Status::bad_request(message))
         })?;
@@ -221,9 +221,6 @@ impl Server {
             sent_columns: false,
             watcher,
         };
-        if call.accepted.encoding == Encoding::Protobuf {
-            return Ok(crate::codec::protobuf_watch(stream.into_frames()));
-        }
         let frames = futures_util::stream::unfold(stream, |mut stream| async move {
             let bytes = stream.next().await?;
             Some((Ok(Frame::data(bytes)), stream))
