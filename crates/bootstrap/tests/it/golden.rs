@@ -225,3 +225,50 @@ fn certificates_and_kubeconfigs() {
         assert_eq!(format!("{ours:o}"), mode, "{name}");
     }
 }
+
+/// The objects of a golden by kind and name, with what only exists in the text taken out.
+fn by_name(objects: Vec<Value>) -> std::collections::BTreeMap<String, Value> {
+    objects
+        .into_iter()
+        .map(|mut o| {
+            if let Some(metadata) = o["metadata"].as_object_mut() {
+                // Upstream's text carries resource version "0" for its own updates; and ConfigMaps are marked
+                // with a hash only when they are uploaded.
+                metadata.remove("resourceVersion");
+                if o["kind"] == "ConfigMap" {
+                    o["metadata"].as_object_mut().unwrap().remove("annotations");
+                    for text in o["data"].as_object_mut().unwrap().values_mut() {
+                        if let Ok(parsed @ Value::Object(_)) = yaml::parse(text.as_str().unwrap()) {
+                            *text = parsed;
+                        }
+                    }
+                }
+            }
+            (format!("{} {}", o["kind"], o["metadata"]["name"]), o)
+        })
+        .collect()
+}
+
+#[test]
+fn add_ons() {
+    let all = init();
+    let proxy = bootstrap_core::addons::kube_proxy(
+        &all.cluster,
+        &all.proxy,
+        false,
+        "https://10.77.0.1:6443",
+        &[],
+    );
+    let cases = [
+        ("addon-coredns.yaml", bootstrap_core::addons::coredns(&all.cluster, 2).unwrap()),
+        ("addon-kube-proxy.yaml", proxy.unwrap()),
+    ];
+    for (name, ours) in cases {
+        let Some(text) = golden(name) else { return };
+        let (ours, theirs) = (by_name(ours), by_name(yaml::parse_all(&text).unwrap()));
+        assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>(), "{name}");
+        for (key, object) in &theirs {
+            assert_eq!(&ours[key], object, "{name} {key}");
+        }
+    }
+}
