@@ -215,7 +215,11 @@ pub fn parse(text: &str) -> Result<KubeletConfiguration, api_config::Error> {
         for (field, reason) in WITHOUT_EFFECT {
             // Zero values are how tools print what they leave to the kubelet: no reason to warn.
             if map.remove(*field).is_some_and(|given| !is_zero(&given)) {
-                tracing::warn!(field, reason, "a field of the kubelet's configuration has no effect");
+                tracing::warn!(
+                    field,
+                    reason,
+                    "a field of the kubelet's configuration has no effect"
+                );
             }
         }
     }
@@ -314,7 +318,8 @@ impl Settings {
     pub fn new(config: &KubeletConfiguration, place: Place) -> Result<Self, ConfigError> {
         let invalid = |field, message: String| ConfigError::Invalid { field, message };
         let address = text(&config.address, "0.0.0.0");
-        let address = address.parse().map_err(|e| invalid("address", format!("{address:?}: {e}")))?;
+        let address =
+            address.parse().map_err(|e| invalid("address", format!("{address:?}: {e}")))?;
         let healthz_address = text(&config.healthz_bind_address, "127.0.0.1");
         let healthz_address: std::net::IpAddr = healthz_address
             .parse()
@@ -326,13 +331,16 @@ impl Settings {
         let high = config.image_gc_high_threshold_percent.unwrap_or(85);
         let low = config.image_gc_low_threshold_percent.unwrap_or(80);
         if low > high || high > 100 {
-            let message = format!("{low} and {high}: the low threshold must not exceed the high one, nor that 100");
+            let message = format!(
+                "{low} and {high}: the low threshold must not exceed the high one, nor that 100"
+            );
             return Err(invalid("imageGCLowThresholdPercent", message));
         }
         let mut reserved: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, amount) in config.system_reserved.iter().chain(&config.kube_reserved) {
-            api_meta::Quantity::parse(amount)
-                .map_err(|e| invalid("systemReserved, kubeReserved", format!("{name}: {amount:?}: {e}")))?;
+            api_meta::Quantity::parse(amount).map_err(|e| {
+                invalid("systemReserved, kubeReserved", format!("{name}: {amount:?}: {e}"))
+            })?;
             reserved.entry(name.clone()).or_default().push(amount.clone());
         }
         let resolv_conf = match config.resolv_conf.as_deref() {
@@ -346,7 +354,10 @@ impl Settings {
             labels: place.labels,
             logs: PathBuf::from(text(&config.pod_logs_dir, "/var/log/pods")),
             static_pods: path(&config.static_pod_path),
-            runtime_endpoint: text(&config.container_runtime_endpoint, "unix:///run/containerd/containerd.sock"),
+            runtime_endpoint: text(
+                &config.container_runtime_endpoint,
+                "unix:///run/containerd/containerd.sock",
+            ),
             request_timeout: or(config.runtime_request_timeout, 120),
             sync_frequency: or(config.sync_frequency, 60),
             cgroup_root: text(config.cgroup_root.trim_end_matches('/'), ""),
@@ -359,7 +370,9 @@ impl Settings {
             pod_cidr: config.pod_cidr.clone(),
             serialize_pulls: config.serialize_image_pulls.unwrap_or(true),
             log_max_size: log_size.value().unsigned_abs(),
-            log_max_files: usize::try_from(config.container_log_max_files.unwrap_or(5)).unwrap_or(5).max(2),
+            log_max_files: usize::try_from(config.container_log_max_files.unwrap_or(5))
+                .unwrap_or(5)
+                .max(2),
             unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
             lease_duration: match config.node_lease_duration_seconds {
                 seconds if seconds > 0 => Duration::from_secs(u64::from(seconds.unsigned_abs())),
@@ -440,7 +453,12 @@ syncFrequency: 0s
 ";
 
     fn place() -> Place {
-        Place { node_name: "n".into(), node_ips: vec![], root: "/var/lib/kubelet".into(), labels: BTreeMap::new() }
+        Place {
+            node_name: "n".into(),
+            node_ips: vec![],
+            root: "/var/lib/kubelet".into(),
+            labels: BTreeMap::new(),
+        }
     }
 
     #[test]

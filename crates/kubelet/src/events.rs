@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use client::{Patched, PatchKind, Resource};
+use client::{PatchKind, Patched, Resource};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use pod_core::{Timestamp, namespaced_name};
 use serde_json::{Value, json};
@@ -65,7 +65,13 @@ impl Events {
         self.record(pod_reference(pod, Some(container)), kind, reason, message);
     }
 
-    pub(crate) fn of_node(&self, name: &str, kind: &'static str, reason: &'static str, message: String) {
+    pub(crate) fn of_node(
+        &self,
+        name: &str,
+        kind: &'static str,
+        reason: &'static str,
+        message: String,
+    ) {
         tracing::info!(node = name, reason, message);
         let about = ObjectReference {
             kind: Some("Node".to_owned()),
@@ -76,7 +82,13 @@ impl Events {
         self.record(about, kind, reason, message);
     }
 
-    fn record(&self, about: ObjectReference, kind: &'static str, reason: &'static str, message: String) {
+    fn record(
+        &self,
+        about: ObjectReference,
+        kind: &'static str,
+        reason: &'static str,
+        message: String,
+    ) {
         let Some(queue) = &self.queue else { return };
         let at = crate::context::timestamp(self.clock.now());
         let _ = queue.try_send(Event { about, kind, reason, message, at });
@@ -87,7 +99,10 @@ fn pod_reference(pod: &Pod, container: Option<&str>) -> ObjectReference {
     // Events about a static Pod are about the mirror that people see.
     let annotations = pod.metadata.annotations.as_ref();
     let mirror = annotations.and_then(|a| a.get("kubernetes.io/config.hash")).cloned();
-    let role = pod_core::members(pod).into_iter().find(|m| Some(m.container.name.as_str()) == container).map(|m| m.role);
+    let role = pod_core::members(pod)
+        .into_iter()
+        .find(|m| Some(m.container.name.as_str()) == container)
+        .map(|m| m.role);
     let list = match role {
         Some(pod_core::Role::Init | pod_core::Role::Sidecar) => "initContainers",
         Some(pod_core::Role::Ephemeral) => "ephemeralContainers",
@@ -126,11 +141,13 @@ async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<
             known.count += 1;
             let patch = json!({ "count": known.count, "lastTimestamp": seconds(event.at) });
             let at = Patched { namespace: &namespace, name: &known.name, subresource: "" };
-            if client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await.is_ok() {
+            if client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await.is_ok()
+            {
                 continue;
             }
         }
-        let name = format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), event.at.as_nanosecond());
+        let name =
+            format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), event.at.as_nanosecond());
         let object = json!({
             "metadata": { "name": name, "namespace": namespace },
             "involvedObject": about,

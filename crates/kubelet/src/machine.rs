@@ -1,6 +1,10 @@
 //! The facts about the machine that a node reports and Pods are measured against.
 
-use std::{fs, net::{IpAddr, UdpSocket}, path::Path};
+use std::{
+    fs,
+    net::{IpAddr, UdpSocket},
+    path::Path,
+};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Machine {
@@ -28,7 +32,8 @@ impl Machine {
     pub(crate) fn read() -> Self {
         let meminfo = line("/proc/meminfo");
         let release = line("/etc/os-release");
-        let pretty = release.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux");
+        let pretty =
+            release.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).unwrap_or("Linux");
         let machine_id = [line("/etc/machine-id"), line("/var/lib/dbus/machine-id")];
         let machine_id = machine_id.into_iter().find(|id| !id.is_empty()).unwrap_or_default();
         let uuid = line("/sys/class/dmi/id/product_uuid");
@@ -63,5 +68,7 @@ pub(crate) fn default_address() -> Option<IpAddr> {
 
 /// The resolver configuration that Pods inherit.
 pub(crate) fn host_resolver(path: Option<&Path>) -> pod_core::dns::Resolver {
-    path.and_then(|path| fs::read_to_string(path).ok()).map(|text| pod_core::dns::parse(&text)).unwrap_or_default()
+    path.and_then(|path| fs::read_to_string(path).ok())
+        .map(|text| pod_core::dns::parse(&text))
+        .unwrap_or_default()
 }

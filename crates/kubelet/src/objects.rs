@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use pod_core::services::{Port, Service};
 use serde::Deserialize;
 
-
 /// ConfigMaps and Secrets are read when they are needed, so that none is held in memory; Services are followed,
 /// as every container's environment names them.
 pub(crate) struct Objects {
@@ -58,7 +57,11 @@ struct PortView {
 
 impl ServiceView {
     fn service(&self) -> Service {
-        let port = |p: &PortView| Port { name: p.name.clone(), port: p.port, protocol: p.protocol.clone() };
+        let port = |p: &PortView| Port {
+            name: p.name.clone(),
+            port: p.port,
+            protocol: p.protocol.clone(),
+        };
         Service {
             namespace: self.metadata.namespace.clone(),
             name: self.metadata.name.clone(),
@@ -70,16 +73,25 @@ impl ServiceView {
 
 impl Objects {
     pub(crate) fn new(client: Option<Client>, tasks: &rt::Tasks) -> Self {
-        let services =
-            client.as_ref().map(|c| Informer::start(c, Resource::SERVICES, ListOptions::default(), tasks, |_| {}));
+        let services = client
+            .as_ref()
+            .map(|c| Informer::start(c, Resource::SERVICES, ListOptions::default(), tasks, |_| {}));
         Self { client, services }
     }
 
-    pub(crate) async fn config_map(&self, namespace: &str, name: &str) -> Result<Option<ConfigMap>, ObjectsError> {
+    pub(crate) async fn config_map(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<ConfigMap>, ObjectsError> {
         self.get(&Resource::CONFIG_MAPS, "configmap", namespace, name).await
     }
 
-    pub(crate) async fn secret(&self, namespace: &str, name: &str) -> Result<Option<Secret>, ObjectsError> {
+    pub(crate) async fn secret(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Secret>, ObjectsError> {
         self.get(&Resource::SECRETS, "secret", namespace, name).await
     }
 

@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use crate::{context::Context, pods::Pods, runtime::{self, Known}};
+use crate::{
+    context::Context,
+    pods::Pods,
+    runtime::{self, Known},
+};
 
 /// How often the runtime is asked for everything when it does not say itself that something happened.
 const RELIST: Duration = Duration::from_secs(1);
@@ -12,7 +16,12 @@ const RELIST: Duration = Duration::from_secs(1);
 const RARE_RELIST: Duration = Duration::from_secs(30);
 
 /// Watches the runtime; ends Pods that no source has once `sources` says that all have been read.
-pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, sources: watch::Receiver<bool>, healthy: watch::Sender<Option<String>>) {
+pub(crate) async fn run(
+    ctx: Arc<Context>,
+    pods: Pods,
+    sources: watch::Receiver<bool>,
+    healthy: watch::Sender<Option<String>>,
+) {
     let mut before: BTreeMap<String, Known> = BTreeMap::new();
     let mut events = ctx.cri.container_events().await.ok();
     loop {

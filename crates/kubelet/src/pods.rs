@@ -58,13 +58,16 @@ impl Pods {
             let ending = handle.desired.borrow().stop;
             match ending {
                 // A file came back while its Pod was ending.
-                Some(Stop::Gone) => drop(state.waiting.insert(namespaced_name(&desired.pod), desired.pod)),
+                Some(Stop::Gone) => {
+                    drop(state.waiting.insert(namespaced_name(&desired.pod), desired.pod))
+                }
                 _ => drop(handle.desired.send_replace(desired)),
             }
             return;
         }
         let name = namespaced_name(&desired.pod);
-        let predecessor = state.workers.values().any(|h| namespaced_name(&h.desired.borrow().pod) == name);
+        let predecessor =
+            state.workers.values().any(|h| namespaced_name(&h.desired.borrow().pod) == name);
         if predecessor && pod_core::is_static(&desired.pod) {
             state.waiting.insert(name, desired.pod);
             return;
@@ -88,7 +91,12 @@ impl Pods {
         if state.workers.contains_key(uid) {
             return;
         }
-        tracing::info!(namespace = known.namespace, name = known.name, uid, "end a Pod that is wanted no more");
+        tracing::info!(
+            namespace = known.namespace,
+            name = known.name,
+            uid,
+            "end a Pod that is wanted no more"
+        );
         let container = |name: &String| Container { name: name.clone(), ..Container::default() };
         let mut pod = Pod::default();
         pod.metadata.uid = Some(uid.to_owned());
@@ -97,8 +105,13 @@ impl Pods {
         let containers = known.containers.iter().map(container).collect();
         pod.spec = Some(PodSpec { containers, ..PodSpec::default() });
         // There is no object to tell anything.
-        pod.metadata.annotations = Some([("kubernetes.io/config.source".to_owned(), "orphan".to_owned())].into());
-        self.start(&mut state, uid.to_owned(), Desired { pod: Arc::new(pod), stop: Some(Stop::Gone) });
+        pod.metadata.annotations =
+            Some([("kubernetes.io/config.source".to_owned(), "orphan".to_owned())].into());
+        self.start(
+            &mut state,
+            uid.to_owned(),
+            Desired { pod: Arc::new(pod), stop: Some(Stop::Gone) },
+        );
     }
 
     fn start(&self, state: &mut State, uid: String, desired: Desired) {
@@ -152,15 +165,26 @@ impl Pods {
     }
 
     /// The Pod of a name, with what the runtime has of it.
-    pub(crate) fn find(&self, namespace: &str, name: &str, uid: Option<&str>) -> Option<(Pod, pod_core::Observed)> {
+    pub(crate) fn find(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+    ) -> Option<(Pod, pod_core::Observed)> {
         let state = self.lock();
         let wanted = format!("{namespace}/{name}");
         let handle = state.workers.iter().find(|(id, handle)| {
             let pod = &handle.desired.borrow().pod;
-            namespaced_name(pod) == wanted && uid.is_none_or(|uid| uid == *id || self.ctx.mirrors.uid(pod).as_deref() == Some(uid))
+            namespaced_name(pod) == wanted
+                && uid.is_none_or(|uid| {
+                    uid == *id || self.ctx.mirrors.uid(pod).as_deref() == Some(uid)
+                })
         });
         let (_, handle) = handle?;
-        Some((handle.pod(), handle.shared.observed.lock().unwrap_or_else(PoisonError::into_inner).clone()))
+        Some((
+            handle.pod(),
+            handle.shared.observed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        ))
     }
 }
 

@@ -30,14 +30,19 @@ impl Report {
 
     /// Sends a status if it is new; returns whether there is nothing left to tell.
     pub(crate) async fn send(&mut self, ctx: &Context, pod: &Pod, status: PodStatus) -> bool {
-        let target = if pod_core::is_static(pod) { ctx.mirrors.uid(pod) } else { pod.metadata.uid.clone() };
+        let target =
+            if pod_core::is_static(pod) { ctx.mirrors.uid(pod) } else { pod.metadata.uid.clone() };
         let (Some(client), Some(uid)) = (&ctx.client, target) else {
             // Nobody to tell, or not yet: the mirror's coming wakes the worker.
             self.last = Some(status);
             return true;
         };
-        let same = self.last.as_ref() == Some(&status) || (self.last.is_none() && pod.status.as_ref() == Some(&status));
-        if same && self.told.as_ref().is_none_or(|told| *told == uid) && (self.told.is_some() || self.last.is_none()) {
+        let same = self.last.as_ref() == Some(&status)
+            || (self.last.is_none() && pod.status.as_ref() == Some(&status));
+        if same
+            && self.told.as_ref().is_none_or(|told| *told == uid)
+            && (self.told.is_some() || self.last.is_none())
+        {
             self.told = Some(uid);
             self.last = Some(status);
             return true;
@@ -84,7 +89,10 @@ pub(crate) async fn confirm_deletion(ctx: &Context, pod: &Pod) -> bool {
     let Some(client) = &ctx.client else { return true };
     let options = DeleteOptions {
         grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions { uid: pod.metadata.uid.clone(), resource_version: None }),
+        preconditions: Some(Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        }),
         ..DeleteOptions::default()
     };
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();

@@ -52,7 +52,8 @@ impl Config {
         } else {
             args.node_ip.clone()
         };
-        let place = Place { node_name, node_ips, root: args.root_dir.clone(), labels: args.labels() };
+        let place =
+            Place { node_name, node_ips, root: args.root_dir.clone(), labels: args.labels() };
         Ok(Self { settings: Settings::new(&file, place)? })
     }
 }
@@ -61,14 +62,24 @@ impl Config {
 const RUNTIME_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a kubelet until shutdown; without a client, only static Pods run.
-pub async fn run(config: Config, client: Option<client::Client>, tasks: &Tasks) -> Result<(), Error> {
+pub async fn run(
+    config: Config,
+    client: Option<client::Client>,
+    tasks: &Tasks,
+) -> Result<(), Error> {
     let settings = config.settings;
     std::fs::create_dir_all(settings.root.join("pods"))
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
     let cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
-    let Some(version) = tasks.shutdown().unless_stopping(await_runtime(&cri)).await else { return Ok(()) };
+    let Some(version) = tasks.shutdown().unless_stopping(await_runtime(&cri)).await else {
+        return Ok(());
+    };
     let version = version?;
-    tracing::info!(runtime = version.runtime_name, version = version.runtime_version, "the container runtime answers");
+    tracing::info!(
+        runtime = version.runtime_name,
+        version = version.runtime_version,
+        "the container runtime answers"
+    );
     if !settings.pod_cidr.is_empty() {
         cri.set_pod_cidr(&settings.pod_cidr).await?;
     }
@@ -120,7 +131,8 @@ fn start(ctx: &Arc<Context>, pods: &Pods, client: Option<client::Client>, tasks:
     }
     let informer = client.as_ref().map(|client| api::start(client, ctx, pods));
     if let Some(client) = client {
-        tasks.spawn_until_shutdown("kubelet mirror pods", mirror::run(ctx.clone(), client, current));
+        tasks
+            .spawn_until_shutdown("kubelet mirror pods", mirror::run(ctx.clone(), client, current));
     }
     tasks.spawn_until_shutdown("kubelet sources", async move {
         let mut files_ready = files_ready;
@@ -132,5 +144,8 @@ fn start(ctx: &Arc<Context>, pods: &Pods, client: Option<client::Client>, tasks:
         // The informer lives as long as this task.
         std::future::pending::<()>().await;
     });
-    tasks.spawn_until_shutdown("kubelet runtime events", pleg::run(ctx.clone(), pods.clone(), sources_ready, healthy));
+    tasks.spawn_until_shutdown(
+        "kubelet runtime events",
+        pleg::run(ctx.clone(), pods.clone(), sources_ready, healthy),
+    );
 }

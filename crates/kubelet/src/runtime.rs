@@ -26,10 +26,15 @@ const LOG_MESSAGE_BYTES: usize = 2048;
 const LOG_MESSAGE_LINES: usize = 80;
 
 /// What the runtime has of one Pod. Ended containers do not change, so that `known` spares asking again.
-pub(crate) async fn observe(ctx: &Context, uid: &str, known: &Observed) -> Result<Observed, cri::Error> {
+pub(crate) async fn observe(
+    ctx: &Context,
+    uid: &str,
+    known: &Observed,
+) -> Result<Observed, cri::Error> {
     let selector = BTreeMap::from([(label::POD_UID.to_owned(), uid.to_owned())]);
     let label_selector = selector.into_iter().collect::<std::collections::HashMap<_, _>>();
-    let filter = v1::PodSandboxFilter { label_selector: label_selector.clone(), ..Default::default() };
+    let filter =
+        v1::PodSandboxFilter { label_selector: label_selector.clone(), ..Default::default() };
     let listed = ctx.cri.list_pod_sandboxes(Some(filter)).await?;
     let filter = v1::ContainerFilter { label_selector, ..Default::default() };
     let containers = ctx.cri.list_containers(Some(filter)).await?;
@@ -82,10 +87,16 @@ fn ips(network: Option<v1::PodSandboxNetworkStatus>) -> Vec<String> {
 fn observe_container(container: v1::Container, status: v1::ContainerStatus) -> Container {
     let run = match status.state() {
         v1::ContainerState::ContainerCreated => Run::Created,
-        v1::ContainerState::ContainerRunning => Run::Running { started: of_nanos(status.started_at) },
+        v1::ContainerState::ContainerRunning => {
+            Run::Running { started: of_nanos(status.started_at) }
+        }
         v1::ContainerState::ContainerExited => Run::Exited {
             started: (status.started_at > 0).then(|| of_nanos(status.started_at)),
-            finished: of_nanos(if status.finished_at > 0 { status.finished_at } else { status.created_at }),
+            finished: of_nanos(if status.finished_at > 0 {
+                status.finished_at
+            } else {
+                status.created_at
+            }),
             code: status.exit_code,
             reason: status.reason.clone(),
         },
@@ -120,9 +131,14 @@ fn termination_message(status: &v1::ContainerStatus) -> String {
     if !words.is_empty() {
         return words;
     }
-    let fall_back = status.annotations.get(label::MESSAGE_POLICY).is_some_and(|p| p == "FallbackToLogsOnError");
+    let fall_back =
+        status.annotations.get(label::MESSAGE_POLICY).is_some_and(|p| p == "FallbackToLogsOnError");
     if fall_back && status.exit_code != 0 {
-        return crate::logs::tail(Path::new(&status.log_path), LOG_MESSAGE_LINES, LOG_MESSAGE_BYTES);
+        return crate::logs::tail(
+            Path::new(&status.log_path),
+            LOG_MESSAGE_LINES,
+            LOG_MESSAGE_BYTES,
+        );
     }
     status.message.clone()
 }

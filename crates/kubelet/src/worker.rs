@@ -7,7 +7,10 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use pod_core::{Ending, Inputs, Memory, Observed, Phase, StatusInputs, Step, Timestamp, Why, members, namespaced_name};
+use pod_core::{
+    Ending, Inputs, Memory, Observed, Phase, StatusInputs, Step, Timestamp, Why, members,
+    namespaced_name,
+};
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -17,8 +20,7 @@ use crate::{
     context::Context,
     probes::Prober,
     report::{self, Report},
-    runtime,
-    steps,
+    runtime, steps,
     volumes::{self, Mounted, Tokens},
 };
 
@@ -76,7 +78,11 @@ enum Next {
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Worker {
-    pub(crate) fn new(ctx: Arc<Context>, desired: watch::Receiver<Desired>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(
+        ctx: Arc<Context>,
+        desired: watch::Receiver<Desired>,
+        shared: Arc<Shared>,
+    ) -> Self {
         let pod = desired.borrow().pod.clone();
         let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
         // A Pod that was over when this kubelet started is not begun again.
@@ -117,13 +123,14 @@ impl Worker {
                     continue;
                 }
             }
-            *self.shared.observed.lock().unwrap_or_else(PoisonError::into_inner) = self.observed.clone();
+            *self.shared.observed.lock().unwrap_or_else(PoisonError::into_inner) =
+                self.observed.clone();
             let next = if desired.stop.is_some() || self.ending.is_some() {
                 self.prober.stop();
-                self.finish(&desired).await
+                Box::pin(self.finish(&desired)).await
             } else {
                 self.prober.follow(&desired.pod, &self.observed);
-                self.advance(&desired).await
+                Box::pin(self.advance(&desired)).await
             };
             match next {
                 Next::Done => return,
@@ -170,8 +177,11 @@ impl Worker {
         if !reported {
             again = Some(sooner(again, pod_core::after(self.ctx.now(), PAUSE)));
         }
-        let starts = plan.steps.iter().any(|s| matches!(s, Step::Start { .. } | Step::CreateSandbox { .. }));
-        if (starts && self.mounted.is_none() || volumes::may_change(pod)) && Instant::now() >= self.volumes_due {
+        let starts =
+            plan.steps.iter().any(|s| matches!(s, Step::Start { .. } | Step::CreateSandbox { .. }));
+        if (starts && self.mounted.is_none() || volumes::may_change(pod))
+            && Instant::now() >= self.volumes_due
+        {
             self.refresh_volumes(pod).await;
         }
         if volumes::may_change(pod) || self.mounted.is_none() && starts {
@@ -189,7 +199,11 @@ impl Worker {
             () = self.act(&known, plan.steps) => {}
             _ = stop.wait_for(|d| d.stop.is_some()) => return Next::Now,
         }
-        if repeated { Next::At(Some(sooner(again, pod_core::after(self.ctx.now(), PAUSE)))) } else { Next::Now }
+        if repeated {
+            Next::At(Some(sooner(again, pod_core::after(self.ctx.now(), PAUSE))))
+        } else {
+            Next::Now
+        }
     }
 
     fn with_status(&self, pod: &Pod) -> Pod {
@@ -213,7 +227,8 @@ impl Worker {
                 self.volume_failures = 0;
                 self.volumes_due = Instant::now() + self.ctx.settings.sync_frequency;
                 if let Some(renew) = self.tokens.renew() {
-                    let left = Duration::try_from(renew.duration_since(self.ctx.now())).unwrap_or_default();
+                    let left = Duration::try_from(renew.duration_since(self.ctx.now()))
+                        .unwrap_or_default();
                     self.volumes_due = self.volumes_due.min(Instant::now() + left.max(PAUSE));
                 }
             }
@@ -230,13 +245,17 @@ impl Worker {
     async fn act(&mut self, pod: &Pod, steps: Vec<Step>) {
         for step in steps {
             let done = match step {
-                Step::StopSandbox { id } => steps::stop_sandbox(&self.ctx, &id).await.map_err(|e| e.to_string()),
+                Step::StopSandbox { id } => {
+                    steps::stop_sandbox(&self.ctx, &id).await.map_err(|e| e.to_string())
+                }
                 Step::CreateSandbox { attempt } => self.create_sandbox(pod, attempt).await,
                 Step::Kill { id, name, why } => {
                     self.kill(pod, &id, &name, why).await;
                     Ok(())
                 }
-                Step::Remove { id } => self.ctx.cri.remove_container(&id).await.map_err(|e| e.to_string()),
+                Step::Remove { id } => {
+                    self.ctx.cri.remove_container(&id).await.map_err(|e| e.to_string())
+                }
                 Step::Start { name, sandbox, attempt, exited, .. } => {
                     self.start(pod, &name, &sandbox, attempt, exited).await;
                     Ok(())
@@ -257,7 +276,7 @@ impl Worker {
             let text = "Pod sandbox changed, it will be killed and re-created.".to_owned();
             self.ctx.events.normal(pod, "SandboxChanged", text);
         }
-        match steps::create_sandbox(&self.ctx, pod, attempt).await {
+        match Box::pin(steps::create_sandbox(&self.ctx, pod, attempt)).await {
             Ok(_) => {
                 self.memory.sandbox_made();
                 Ok(())
@@ -270,19 +289,30 @@ impl Worker {
         }
     }
 
-    async fn start(&mut self, pod: &Pod, name: &str, sandbox: &str, attempt: u32, exited: Option<Timestamp>) {
+    async fn start(
+        &mut self,
+        pod: &Pod,
+        name: &str,
+        sandbox: &str,
+        attempt: u32,
+        exited: Option<Timestamp>,
+    ) {
         let Some(mounted) = self.mounted.clone() else { return };
         let members = members(pod);
         let Some(member) = members.iter().find(|m| m.container.name == name) else { return };
         if let Some(exited) = exited {
             self.memory.restarted(name, exited, self.ctx.now());
         }
-        match steps::start(&self.ctx, pod, member, (sandbox, attempt), &self.observed, &mounted).await {
+        let start =
+            steps::start(&self.ctx, pod, member, (sandbox, attempt), &self.observed, &mounted);
+        match Box::pin(start).await {
             Ok(()) => self.memory.started(name),
             Err(error) if error.of_image => {
                 self.memory.pull_failed(name, error.reason, error.message, self.ctx.now());
             }
-            Err(error) => self.memory.start_failed(name, error.reason, error.message, self.ctx.now()),
+            Err(error) => {
+                self.memory.start_failed(name, error.reason, error.message, self.ctx.now())
+            }
         }
     }
 
@@ -291,7 +321,10 @@ impl Worker {
         let Some(member) = members.iter().find(|m| m.container.name == name) else { return };
         let mut grace = pod_core::grace_period(pod);
         let own = |probe: &Option<k8s_openapi::api::core::v1::Probe>| {
-            probe.as_ref().and_then(|p| p.termination_grace_period_seconds).map(|s| Duration::from_secs(s.max(0).unsigned_abs()))
+            probe
+                .as_ref()
+                .and_then(|p| p.termination_grace_period_seconds)
+                .map(|s| Duration::from_secs(s.max(0).unsigned_abs()))
         };
         let text = match why {
             Why::LivenessFailed => {
@@ -344,7 +377,8 @@ impl Worker {
             }
             return Next::Now;
         }
-        let standing: Vec<String> = self.observed.sandboxes.iter().filter(|s| s.ready).map(|s| s.id.clone()).collect();
+        let standing: Vec<String> =
+            self.observed.sandboxes.iter().filter(|s| s.ready).map(|s| s.id.clone()).collect();
         for id in &standing {
             if let Err(error) = steps::stop_sandbox(&self.ctx, id).await {
                 tracing::warn!(pod = %namespaced_name(pod), %error, "stop a sandbox");
@@ -373,7 +407,9 @@ impl Worker {
         let group = steps::remove_group(&self.ctx, &self.uid).map_err(|e| e.to_string());
         match volumes.and(group) {
             Ok(()) => self.torn_down = true,
-            Err(message) => tracing::warn!(pod = %namespaced_name(pod), message, "give back what a Pod had"),
+            Err(message) => {
+                tracing::warn!(pod = %namespaced_name(pod), message, "give back what a Pod had")
+            }
         }
         self.torn_down
     }
@@ -382,12 +418,14 @@ impl Worker {
     async fn remove(&mut self, pod: &Pod, stop: Stop) -> Next {
         let later = Next::At(Some(pod_core::after(self.ctx.now(), PAUSE)));
         for container in &self.observed.containers {
-            if self.ctx.cri.remove_container(&container.id).await.is_err_and(|e| !e.is_not_found()) {
+            if self.ctx.cri.remove_container(&container.id).await.is_err_and(|e| !e.is_not_found())
+            {
                 return later;
             }
         }
         for sandbox in &self.observed.sandboxes {
-            if self.ctx.cri.remove_pod_sandbox(&sandbox.id).await.is_err_and(|e| !e.is_not_found()) {
+            if self.ctx.cri.remove_pod_sandbox(&sandbox.id).await.is_err_and(|e| !e.is_not_found())
+            {
                 return later;
             }
         }

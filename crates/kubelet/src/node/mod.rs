@@ -24,9 +24,12 @@ pub(crate) fn allocatable(ctx: &Context) -> BTreeMap<String, Quantity> {
     for (name, reserved) in &ctx.settings.reserved {
         let Some(amount) = amounts.get_mut(name) else { continue };
         for one in reserved {
-            if let (Ok(have), Ok(less)) = (api_meta::Quantity::parse(&amount.0), api_meta::Quantity::parse(one)) {
+            if let (Ok(have), Ok(less)) =
+                (api_meta::Quantity::parse(&amount.0), api_meta::Quantity::parse(one))
+            {
                 let left = have - less;
-                *amount = Quantity(if left.is_negative() { "0".to_owned() } else { left.to_string() });
+                *amount =
+                    Quantity(if left.is_negative() { "0".to_owned() } else { left.to_string() });
             }
         }
     }

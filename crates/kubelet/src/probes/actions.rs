@@ -17,7 +17,8 @@ pub(super) async fn ask(ctx: &Context, target: &Target, probe: &Probe) -> Result
     let container = &target.container;
     if let Some(exec) = &probe.exec {
         let cmd = exec.command.clone().unwrap_or_default();
-        let timeout = Duration::from_secs(probe.timeout_seconds.unwrap_or(1).max(1).unsigned_abs().into());
+        let timeout =
+            Duration::from_secs(probe.timeout_seconds.unwrap_or(1).max(1).unsigned_abs().into());
         let answer = ctx.cri.exec_sync(&target.id, cmd, timeout).await.map_err(|e| e.message())?;
         if answer.exit_code == 0 {
             return Ok(());
@@ -30,10 +31,15 @@ pub(super) async fn ask(ctx: &Context, target: &Target, probe: &Probe) -> Result
         let http = HttpTarget::new(get, container, &target.pod_ip)?;
         let (status, _) = http_get(&http, "kube-probe/1.36").await?;
         let fits = (200..400).contains(&status);
-        return if fits { Ok(()) } else { Err(format!("HTTP probe failed with statuscode: {status}")) };
+        return if fits {
+            Ok(())
+        } else {
+            Err(format!("HTTP probe failed with statuscode: {status}"))
+        };
     }
     if let Some(tcp) = &probe.tcp_socket {
-        let host = tcp.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| target.pod_ip.clone());
+        let host =
+            tcp.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| target.pod_ip.clone());
         let port = port_of(&tcp.port, container)?;
         return match TcpStream::connect((host.as_str(), port)).await {
             Ok(_) => Ok(()),
@@ -42,7 +48,8 @@ pub(super) async fn ask(ctx: &Context, target: &Target, probe: &Probe) -> Result
     }
     if let Some(check) = &probe.grpc {
         let port = u16::try_from(check.port).map_err(|_| format!("{} is no port", check.port))?;
-        return grpc::check(&target.pod_ip, port, check.service.as_deref().unwrap_or_default()).await;
+        return grpc::check(&target.pod_ip, port, check.service.as_deref().unwrap_or_default())
+            .await;
     }
     Err("the probe names no action".to_owned())
 }

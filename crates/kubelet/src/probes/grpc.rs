@@ -10,10 +10,12 @@ const SERVING: u8 = 1;
 pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), String> {
     let text = |e: &dyn std::fmt::Display| format!("gRPC health check of {host}:{port}: {e}");
     let stream = TcpStream::connect((host, port)).await.map_err(|e| text(&e))?;
-    let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-        .await
-        .map_err(|e| text(&e))?;
-    let authority = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .map_err(|e| text(&e))?;
+    let authority =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let request = http::Request::post(format!("http://{authority}/grpc.health.v1.Health/Check"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
@@ -24,7 +26,8 @@ pub(super) async fn check(host: &str, port: u16, service: &str) -> Result<(), St
         let response = sender.send_request(request).await.map_err(|e| text(&e))?;
         let head = response.headers().clone();
         let collected = response.into_body().collect().await.map_err(|e| text(&e))?;
-        let status = collected.trailers().and_then(|t| t.get("grpc-status")).or(head.get("grpc-status"));
+        let status =
+            collected.trailers().and_then(|t| t.get("grpc-status")).or(head.get("grpc-status"));
         let code = status.and_then(|s| s.to_str().ok()).unwrap_or("missing").to_owned();
         if code != "0" {
             return Err(text(&format!("the answer has status {code}")));

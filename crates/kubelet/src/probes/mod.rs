@@ -58,12 +58,18 @@ impl Prober {
     /// Probes the containers that run now, and no others.
     pub(crate) fn follow(&mut self, pod: &Arc<Pod>, observed: &Observed) {
         let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
-        let ip = if host_network { self.ctx.settings.node_ips.first() } else { observed.ready_sandbox().and_then(|s| s.ips.first()) };
+        let ip = if host_network {
+            self.ctx.settings.node_ips.first()
+        } else {
+            observed.ready_sandbox().and_then(|s| s.ips.first())
+        };
         let mut targets = Targets::new();
         for member in members(pod) {
             let Some(running) = observed.newest(&member.container.name) else { continue };
             let Run::Running { started } = running.run else { continue };
-            for kind in ProbeKind::ALL.into_iter().filter(|kind| kind.of(&member.container).is_some()) {
+            for kind in
+                ProbeKind::ALL.into_iter().filter(|kind| kind.of(&member.container).is_some())
+            {
                 let target = Target {
                     id: running.id.clone(),
                     kind,
@@ -89,7 +95,8 @@ impl Prober {
                 let (sender, receiver) = watch::channel(targets);
                 self.targets = Some(sender);
                 let name = format!("kubelet probes {}", pod_core::namespaced_name(pod));
-                let run = run(self.ctx.clone(), self.shared.clone(), self.verdicts.clone(), receiver);
+                let run =
+                    run(self.ctx.clone(), self.shared.clone(), self.verdicts.clone(), receiver);
                 self.ctx.tasks.spawn_until_shutdown(&name, run);
             }
         }
@@ -109,12 +116,15 @@ async fn run(
     mut targets: watch::Receiver<Targets>,
 ) {
     let mut tracks: BTreeMap<Key, Track> = BTreeMap::new();
-    let mut running: FuturesUnordered<BoxFuture<'static, (Key, Option<Result<(), String>>)>> = FuturesUnordered::new();
+    let mut running: FuturesUnordered<BoxFuture<'static, (Key, Option<Result<(), String>>)>> =
+        FuturesUnordered::new();
     loop {
         let wanted = targets.borrow_and_update().clone();
         tracks.retain(|key, _| wanted.contains_key(key));
         for (key, target) in wanted {
-            if !tracks.contains_key(&key) && let Some(probe) = target.kind.of(&target.container) {
+            if !tracks.contains_key(&key)
+                && let Some(probe) = target.kind.of(&target.container)
+            {
                 let track = Track::new(Timing::of(probe));
                 let first = first_wait(&ctx, &target, track.timing());
                 running.push(Box::pin(probe_after(ctx.clone(), target, verdicts.clone(), first)));
@@ -148,7 +158,11 @@ fn first_wait(ctx: &Context, target: &Target, timing: &Timing) -> Duration {
     let due = timing.first(target.started);
     let wait = Duration::try_from(due.duration_since(ctx.now())).unwrap_or_default();
     let age = Duration::try_from(ctx.now().duration_since(target.started)).unwrap_or_default();
-    if age > timing.initial_delay + timing.period { timing.period.mul_f64(rand::random::<f64>()) } else { wait }
+    if age > timing.initial_delay + timing.period {
+        timing.period.mul_f64(rand::random::<f64>())
+    } else {
+        wait
+    }
 }
 
 /// One probe after a wait; `None` if it was not its turn, before the startup probe has succeeded.

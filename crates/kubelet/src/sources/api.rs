@@ -8,7 +8,11 @@ use super::mirror;
 use crate::{context::Context, pods::Pods};
 
 /// Follows the API's Pods of this node; the informer is to be kept alive.
-pub(crate) fn start(client: &client::Client, ctx: &std::sync::Arc<Context>, pods: &Pods) -> Informer<Pod> {
+pub(crate) fn start(
+    client: &client::Client,
+    ctx: &std::sync::Arc<Context>,
+    pods: &Pods,
+) -> Informer<Pod> {
     let options = ListOptions::fields(&format!("spec.nodeName={}", ctx.settings.node_name));
     let (ctx, pods) = (ctx.clone(), pods.clone());
     let tasks = ctx.tasks.clone();
@@ -16,7 +20,9 @@ pub(crate) fn start(client: &client::Client, ctx: &std::sync::Arc<Context>, pods
         let mirror_of = |pod: &Pod| mirror::hash(pod).is_some();
         match (change.old, change.new) {
             (old, Some(pod)) if mirror_of(pod) => {
-                if let Some(old) = old.filter(|old| old.metadata.uid != pod.metadata.uid && !mirror_of(old)) {
+                if let Some(old) =
+                    old.filter(|old| old.metadata.uid != pod.metadata.uid && !mirror_of(old))
+                {
                     pods.gone(old.metadata.uid.as_deref().unwrap_or_default());
                 }
                 ctx.mirrors.set(pod);

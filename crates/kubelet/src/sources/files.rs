@@ -60,7 +60,8 @@ pub(crate) async fn run(
 fn look(ctx: &Context, dir: &Path, seen: &mut BTreeMap<PathBuf, Seen>, pods: &Pods) -> bool {
     let Some(files) = list(dir) else { return false };
     let mut changed = false;
-    let gone: Vec<PathBuf> = seen.keys().filter(|path| !files.contains_key(*path)).cloned().collect();
+    let gone: Vec<PathBuf> =
+        seen.keys().filter(|path| !files.contains_key(*path)).cloned().collect();
     for path in gone {
         let old = seen.remove(&path).and_then(|s| s.pod);
         if let Some(old) = old {
@@ -74,7 +75,10 @@ fn look(ctx: &Context, dir: &Path, seen: &mut BTreeMap<PathBuf, Seen>, pods: &Po
             continue;
         }
         let before = seen.get(&path).and_then(|s| s.pod.clone());
-        let pod = match std::fs::read_to_string(&path).map_err(FileError::from).and_then(|t| parse(&t, &ctx.settings.node_name)) {
+        let pod = match std::fs::read_to_string(&path)
+            .map_err(FileError::from)
+            .and_then(|t| parse(&t, &ctx.settings.node_name))
+        {
             Ok(pod) => Some(Arc::new(pod)),
             Err(error) => {
                 // A file may be half-written: what ran goes on until the file can be read.
@@ -116,7 +120,10 @@ fn list(dir: &Path) -> Option<BTreeMap<PathBuf, (SystemTime, u64)>> {
         if let Ok(meta) = std::fs::metadata(entry.path())
             && meta.is_file()
         {
-            files.insert(entry.path(), (meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), meta.len()));
+            files.insert(
+                entry.path(),
+                (meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), meta.len()),
+            );
         }
     }
     Some(files)
@@ -131,14 +138,19 @@ fn parse(text: &str, node: &str) -> Result<Pod, FileError> {
     }
     let mut pod: Pod = serde_json::from_value(value)?;
     let name = pod.metadata.name.clone().filter(|n| !n.is_empty()).ok_or(FileError::NoName)?;
-    let spec = pod.spec.as_mut().filter(|s| !s.containers.is_empty()).ok_or(FileError::NoContainers)?;
+    let spec =
+        pod.spec.as_mut().filter(|s| !s.containers.is_empty()).ok_or(FileError::NoContainers)?;
     let mut hash = Sha256::new();
     hash.update(node);
     hash.update(text);
     let hash: String = hash.finalize().iter().take(16).map(|b| format!("{b:02x}")).collect();
     spec.node_name = Some(node.to_owned());
     // Nothing but its file ends a static Pod.
-    let forever = Toleration { operator: Some("Exists".to_owned()), effect: Some("NoExecute".to_owned()), ..Toleration::default() };
+    let forever = Toleration {
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoExecute".to_owned()),
+        ..Toleration::default()
+    };
     let tolerations = spec.tolerations.get_or_insert_default();
     if !tolerations.contains(&forever) {
         tolerations.push(forever);

@@ -77,7 +77,11 @@ struct NodeMeta {
 }
 
 /// Keeps the mirrors as the static Pods are.
-pub(crate) async fn run(ctx: Arc<Context>, client: Client, mut current: watch::Receiver<Vec<Arc<Pod>>>) {
+pub(crate) async fn run(
+    ctx: Arc<Context>,
+    client: Client,
+    mut current: watch::Receiver<Vec<Arc<Pod>>>,
+) {
     loop {
         let wanted = current.borrow_and_update().clone();
         let complete = bring_about(&ctx, &client, &wanted).await;
@@ -100,7 +104,9 @@ async fn bring_about(ctx: &Context, client: &Client, wanted: &[Arc<Pod>]) -> boo
     let known = ctx.mirrors.lock().clone();
     let mut complete = true;
     for (name, mirror) in &known {
-        let fits = wanted.iter().any(|pod| namespaced_name(pod) == *name && ctx.mirrors.uid(pod).is_some());
+        let fits = wanted
+            .iter()
+            .any(|pod| namespaced_name(pod) == *name && ctx.mirrors.uid(pod).is_some());
         if !fits || mirror.deleting {
             complete &= delete(client, name, mirror).await;
         }
@@ -118,7 +124,10 @@ async fn delete(client: &Client, name: &str, mirror: &Mirror) -> bool {
     let (namespace, name) = name.split_once('/').unwrap_or_default();
     let options = DeleteOptions {
         grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions { uid: Some(mirror.uid.clone()), resource_version: None }),
+        preconditions: Some(Preconditions {
+            uid: Some(mirror.uid.clone()),
+            resource_version: None,
+        }),
         ..DeleteOptions::default()
     };
     match client.delete(&Resource::PODS, namespace, name, &options).await {
@@ -133,7 +142,8 @@ async fn delete(client: &Client, name: &str, mirror: &Mirror) -> bool {
 async fn create(ctx: &Context, client: &Client, pod: &Pod) -> Result<(), client::Error> {
     let node: NodeView = client.get(&Resource::NODES, "", &ctx.settings.node_name).await?;
     let mut mirror = pod.clone();
-    let hash = pod.metadata.annotations.as_ref().and_then(|a| a.get(HASH)).cloned().unwrap_or_default();
+    let hash =
+        pod.metadata.annotations.as_ref().and_then(|a| a.get(HASH)).cloned().unwrap_or_default();
     mirror.metadata.uid = None;
     mirror.metadata.annotations.get_or_insert_default().insert(MIRROR.to_owned(), hash);
     let mut object = serde_json::to_value(&mirror).unwrap_or_default();

@@ -1,6 +1,9 @@
 //! A container's description for the runtime.
 
-use std::{collections::BTreeMap, path::{Path, PathBuf}};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -38,14 +41,19 @@ pub(super) struct Request<'a> {
 
 const MESSAGE_PATH: &str = "/dev/termination-log";
 
-pub(super) async fn of_container(ctx: &Context, request: &Request<'_>) -> Result<v1::ContainerConfig, ConfigError> {
+pub(super) async fn of_container(
+    ctx: &Context,
+    request: &Request<'_>,
+) -> Result<v1::ContainerConfig, ConfigError> {
     let Request { pod, container, attempt, .. } = *request;
     let env = environment(ctx, request).await?;
     let lookup: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    let expand = |text: &String| env::expand(text, |name| lookup.get(name).map(|v| (*v).to_owned()));
+    let expand =
+        |text: &String| env::expand(text, |name| lookup.get(name).map(|v| (*v).to_owned()));
     let mounts = mounts(ctx, request, &expand)?;
     let target = target(request);
-    let context = security::of_container(pod, container, request.image_user, target).map_err(ConfigError::Security)?;
+    let context = security::of_container(pod, container, request.image_user, target)
+        .map_err(ConfigError::Security)?;
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
     let labels = [
         (label::POD_NAME, text(&pod.metadata.name)),
@@ -61,7 +69,9 @@ pub(super) async fn of_container(ctx: &Context, request: &Request<'_>) -> Result
         (label::MESSAGE_POLICY, policy.to_owned()),
         (label::POD_GRACE, pod_core::grace_period(pod).as_secs().to_string()),
     ];
-    let own = |pairs: &[(&str, String)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+    let own = |pairs: &[(&str, String)]| {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect()
+    };
     Ok(v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt }),
         image: Some(v1::ImageSpec {
@@ -72,7 +82,10 @@ pub(super) async fn of_container(ctx: &Context, request: &Request<'_>) -> Result
         command: container.command.iter().flatten().map(&expand).collect(),
         args: container.args.iter().flatten().map(&expand).collect(),
         working_dir: text(&container.working_dir),
-        envs: env.iter().map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone() }).collect(),
+        envs: env
+            .iter()
+            .map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone() })
+            .collect(),
         mounts,
         devices: Vec::new(),
         labels: own(&labels),
@@ -92,7 +105,10 @@ pub(super) async fn of_container(ctx: &Context, request: &Request<'_>) -> Result
 fn target(request: &Request<'_>) -> Option<String> {
     let listed = request.pod.spec.as_ref()?.ephemeral_containers.as_ref()?;
     let own = listed.iter().find(|e| e.name == request.container.name)?;
-    let name = own.target_container_name.as_ref().filter(|n| request.role == Role::Ephemeral && !n.is_empty())?;
+    let name = own
+        .target_container_name
+        .as_ref()
+        .filter(|n| request.role == Role::Ephemeral && !n.is_empty())?;
     request.observed.newest(name).map(|c| c.id.clone())
 }
 
@@ -100,7 +116,10 @@ fn message_path(container: &Container) -> String {
     container.termination_message_path.clone().unwrap_or_else(|| MESSAGE_PATH.to_owned())
 }
 
-async fn environment(ctx: &Context, request: &Request<'_>) -> Result<Vec<(String, String)>, ConfigError> {
+async fn environment(
+    ctx: &Context,
+    request: &Request<'_>,
+) -> Result<Vec<(String, String)>, ConfigError> {
     let Request { pod, container, .. } = *request;
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let (wanted_maps, wanted_secrets) = env::references(container);
@@ -119,7 +138,14 @@ async fn environment(ctx: &Context, request: &Request<'_>) -> Result<Vec<(String
     let services = ctx.objects.service_variables(&namespace, links, !pod_core::is_static(pod))?;
     let pod_ips = pod_ips(ctx, request);
     let node = node_facts(ctx, &pod_ips);
-    let sources = env::Sources { pod, container, config_maps: &config_maps, secrets: &secrets, services, node: &node };
+    let sources = env::Sources {
+        pod,
+        container,
+        config_maps: &config_maps,
+        secrets: &secrets,
+        services,
+        node: &node,
+    };
     Ok(env::environment(&sources)?)
 }
 
@@ -177,7 +203,11 @@ fn mounts(
             (_, Some(path)) => path.clone(),
             _ => String::new(),
         };
-        let host = if sub.is_empty() { volume.path.clone() } else { sub_path(&volume.path, &sub).map_err(refuse)? };
+        let host = if sub.is_empty() {
+            volume.path.clone()
+        } else {
+            sub_path(&volume.path, &sub).map_err(refuse)?
+        };
         mounts.push(v1::Mount {
             container_path: absolute(&mount.mount_path),
             host_path: host.display().to_string(),
@@ -220,7 +250,8 @@ fn sub_path(volume: &Path, sub: &str) -> Result<PathBuf, String> {
         match at.canonicalize() {
             Ok(real) if real.starts_with(&root) => at = real,
             Ok(_) => return Err(format!("subPath {sub:?} leads out of the volume")),
-            Err(_) => std::fs::create_dir(&at).map_err(|e| format!("make subPath {}: {e}", at.display()))?,
+            Err(_) => std::fs::create_dir(&at)
+                .map_err(|e| format!("make subPath {}: {e}", at.display()))?,
         }
     }
     Ok(at)
@@ -228,15 +259,24 @@ fn sub_path(volume: &Path, sub: &str) -> Result<PathBuf, String> {
 
 fn write(path: &Path, content: &str) -> Result<(), ConfigError> {
     if let Some(parent) = path.parent() {
-        let fail = |source| ConfigError::File { operation: "make directory", path: parent.to_owned(), source };
+        let fail = |source| ConfigError::File {
+            operation: "make directory",
+            path: parent.to_owned(),
+            source,
+        };
         std::fs::create_dir_all(parent).map_err(fail)?;
     }
-    std::fs::write(path, content).map_err(|source| ConfigError::File { operation: "write", path: path.to_owned(), source })
+    std::fs::write(path, content).map_err(|source| ConfigError::File {
+        operation: "write",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn hosts_file(ctx: &Context, request: &Request<'_>) -> Result<PathBuf, ConfigError> {
     let pod = request.pod;
-    let path = ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default()).join("etc-hosts");
+    let path =
+        ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default()).join("etc-hosts");
     let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
     let of_host = host_network.then(|| std::fs::read_to_string("/etc/hosts").unwrap_or_default());
     let ips = pod_ips(ctx, request);
@@ -245,7 +285,12 @@ fn hosts_file(ctx: &Context, request: &Request<'_>) -> Result<PathBuf, ConfigErr
 }
 
 /// The file in which a container leaves its last words; any user in it must be able to write there.
-fn message_file(ctx: &Context, pod: &Pod, container: &Container, attempt: u32) -> Result<PathBuf, ConfigError> {
+fn message_file(
+    ctx: &Context,
+    pod: &Pod,
+    container: &Container,
+    attempt: u32,
+) -> Result<PathBuf, ConfigError> {
     use std::os::unix::fs::PermissionsExt;
     let dir = ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
     let path = dir.join("containers").join(&container.name).join(attempt.to_string());

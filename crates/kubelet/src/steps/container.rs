@@ -22,11 +22,19 @@ pub(crate) async fn start(
     volumes: &Mounted,
 ) -> Result<(), StartError> {
     let container = member.container.as_ref();
-    let present = image::ensure(ctx, pod, container)
-        .await
-        .map_err(|e| StartError { reason: e.reason, message: e.message, of_image: true })?;
+    let present = image::ensure(ctx, pod, container).await.map_err(|e| StartError {
+        reason: e.reason,
+        message: e.message,
+        of_image: true,
+    })?;
     let failed = |reason, message: String| {
-        ctx.events.of_container(pod, &container.name, "Warning", "Failed", format!("Error: {message}"));
+        ctx.events.of_container(
+            pod,
+            &container.name,
+            "Warning",
+            "Failed",
+            format!("Error: {message}"),
+        );
         StartError { reason, message, of_image: false }
     };
     let request = config::Request {
@@ -52,12 +60,29 @@ pub(crate) async fn start(
     ctx.events.of_container(pod, name, "Normal", "Created", format!("Created container: {name}"));
     ctx.cri.start_container(&id).await.map_err(|e| failed("RunContainerError", e.message()))?;
     ctx.events.of_container(pod, name, "Normal", "Started", format!("Started container {name}"));
-    let Some(hook) = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else { return Ok(()) };
+    let Some(hook) = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else {
+        return Ok(());
+    };
     let ip = observed.ready_sandbox().and_then(|s| s.ips.first()).or(ctx.settings.node_ips.first());
     let ip = ip.cloned().unwrap_or_default();
     if let Err(message) = hooks::run(ctx, &ip, container, &id, hook).await {
-        ctx.events.of_container(pod, name, "Warning", "FailedPostStartHook", format!("PostStartHook failed: {message}"));
-        super::kill(ctx, pod, member, &id, "FailedPostStartHook", pod_core::grace_period(pod), false).await;
+        ctx.events.of_container(
+            pod,
+            name,
+            "Warning",
+            "FailedPostStartHook",
+            format!("PostStartHook failed: {message}"),
+        );
+        super::kill(
+            ctx,
+            pod,
+            member,
+            &id,
+            "FailedPostStartHook",
+            pod_core::grace_period(pod),
+            false,
+        )
+        .await;
         return Err(StartError { reason: "PostStartHookError", message, of_image: false });
     }
     Ok(())

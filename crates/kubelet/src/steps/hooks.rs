@@ -24,17 +24,29 @@ pub(super) async fn run(
     if let Some(exec) = &hook.exec {
         let cmd = exec.command.clone().unwrap_or_default();
         // The caller's bound is what ends a hook; the runtime's is only for when this process is gone.
-        let answer = ctx.cri.exec_sync(id, cmd.clone(), Duration::from_secs(3600)).await.map_err(|e| e.message())?;
+        let answer = ctx
+            .cri
+            .exec_sync(id, cmd.clone(), Duration::from_secs(3600))
+            .await
+            .map_err(|e| e.message())?;
         if answer.exit_code == 0 {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&answer.stderr).trim().to_owned();
-        return Err(format!("command '{}' exited with {}: {said}", cmd.join(" "), answer.exit_code));
+        return Err(format!(
+            "command '{}' exited with {}: {said}",
+            cmd.join(" "),
+            answer.exit_code
+        ));
     }
     if let Some(get) = &hook.http_get {
         let target = HttpTarget::new(get, container, pod_ip)?;
         let (status, body) = http_get(&target, "kube-lifecycle/1.36").await?;
-        return if (200..400).contains(&status) { Ok(()) } else { Err(format!("HTTP status {status}: {body}")) };
+        return if (200..400).contains(&status) {
+            Ok(())
+        } else {
+            Err(format!("HTTP status {status}: {body}"))
+        };
     }
     if let Some(sleep) = &hook.sleep {
         tokio::time::sleep(Duration::from_secs(sleep.seconds.max(0).unsigned_abs())).await;
@@ -68,10 +80,15 @@ pub(crate) struct HttpTarget {
 }
 
 impl HttpTarget {
-    pub(crate) fn new(get: &HTTPGetAction, container: &Container, pod_ip: &str) -> Result<Self, String> {
+    pub(crate) fn new(
+        get: &HTTPGetAction,
+        container: &Container,
+        pod_ip: &str,
+    ) -> Result<Self, String> {
         let host = get.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| pod_ip.to_owned());
         let path = get.path.clone().unwrap_or_default();
-        let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
+        let headers =
+            get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
         Ok(Self {
             host,
             port: port_of(&get.port, container)?,
@@ -84,10 +101,23 @@ impl HttpTarget {
 
 /// One GET on a connection of its own; returns the status and the beginning of the body.
 pub(crate) async fn http_get(target: &HttpTarget, agent: &str) -> Result<(u16, String), String> {
-    let text = |e: &dyn std::fmt::Display| format!("Get \"http{}://{}:{}{}\": {e}", if target.tls { "s" } else { "" }, target.host, target.port, target.path);
-    let stream = TcpStream::connect((target.host.as_str(), target.port)).await.map_err(|e| text(&e))?;
+    let text = |e: &dyn std::fmt::Display| {
+        format!(
+            "Get \"http{}://{}:{}{}\": {e}",
+            if target.tls { "s" } else { "" },
+            target.host,
+            target.port,
+            target.path
+        )
+    };
+    let stream =
+        TcpStream::connect((target.host.as_str(), target.port)).await.map_err(|e| text(&e))?;
     let port = target.port;
-    let authority = if target.host.contains(':') { format!("[{}]:{port}", target.host) } else { format!("{}:{port}", target.host) };
+    let authority = if target.host.contains(':') {
+        format!("[{}]:{port}", target.host)
+    } else {
+        format!("{}:{port}", target.host)
+    };
     let mut request = http::Request::get(&target.path)
         .header(http::header::HOST, authority)
         .header(http::header::USER_AGENT, agent)
@@ -95,14 +125,16 @@ pub(crate) async fn http_get(target: &HttpTarget, agent: &str) -> Result<(u16, S
         .header(http::header::CONNECTION, "close");
     for (name, value) in &target.headers {
         if let Some(headers) = request.headers_mut()
-            && let (Ok(name), Ok(value)) = (http::HeaderName::try_from(name), http::HeaderValue::try_from(value))
+            && let (Ok(name), Ok(value)) =
+                (http::HeaderName::try_from(name), http::HeaderValue::try_from(value))
         {
             headers.insert(name, value);
         }
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|e| text(&e))?;
     if target.tls {
-        let stream = crate::probes::tls::connect(&target.host, stream).await.map_err(|e| text(&e))?;
+        let stream =
+            crate::probes::tls::connect(&target.host, stream).await.map_err(|e| text(&e))?;
         exchange(stream, request).await.map_err(|e| text(&e))
     } else {
         exchange(stream, request).await.map_err(|e| text(&e))

@@ -20,19 +20,32 @@ pub(super) struct Present {
 }
 
 /// Makes sure that a container's image is here, by its pull policy.
-pub(super) async fn ensure(ctx: &Context, pod: &Pod, container: &Container) -> Result<Present, PullError> {
+pub(super) async fn ensure(
+    ctx: &Context,
+    pod: &Pod,
+    container: &Container,
+) -> Result<Present, PullError> {
     let image = container.image.as_deref().unwrap_or_default();
-    let failed = |error: cri::Error| PullError { reason: "ImageInspectError", message: error.message() };
+    let failed =
+        |error: cri::Error| PullError { reason: "ImageInspectError", message: error.message() };
     let present = ctx.cri.image_status(image).await.map_err(failed)?;
     let policy = container.image_pull_policy.as_deref().unwrap_or_else(|| default_policy(image));
     if let Some(present) = present.filter(|_| policy != "Always") {
-        let text = format!("Container image {image:?} already present on machine and can be accessed by the pod");
+        let text = format!(
+            "Container image {image:?} already present on machine and can be accessed by the pod"
+        );
         ctx.events.of_container(pod, &container.name, "Normal", "Pulled", text);
         return Ok(of_image(present));
     }
     if policy == "Never" {
         let message = format!("Container image {image:?} is not present with pull policy of Never");
-        ctx.events.of_container(pod, &container.name, "Warning", "ErrImageNeverPull", message.clone());
+        ctx.events.of_container(
+            pod,
+            &container.name,
+            "Warning",
+            "ErrImageNeverPull",
+            message.clone(),
+        );
         return Err(PullError { reason: "ErrImageNeverPull", message });
     }
     pull(ctx, pod, container, image).await?;
@@ -57,13 +70,25 @@ fn default_policy(image: &str) -> &'static str {
     if moves { "Always" } else { "IfNotPresent" }
 }
 
-async fn pull(ctx: &Context, pod: &Pod, container: &Container, image: &str) -> Result<(), PullError> {
+async fn pull(
+    ctx: &Context,
+    pod: &Pod,
+    container: &Container,
+    image: &str,
+) -> Result<(), PullError> {
     let _slot = ctx.pulls.acquire().await;
-    ctx.events.of_container(pod, &container.name, "Normal", "Pulling", format!("Pulling image {image:?}"));
+    ctx.events.of_container(
+        pod,
+        &container.name,
+        "Normal",
+        "Pulling",
+        format!("Pulling image {image:?}"),
+    );
     let started = ctx.now();
     let mut last = None;
     // Without a secret that fits, the image may still be public.
-    let mut credentials: Vec<Option<v1::AuthConfig>> = secrets(ctx, pod, image).await.into_iter().map(Some).collect();
+    let mut credentials: Vec<Option<v1::AuthConfig>> =
+        secrets(ctx, pod, image).await.into_iter().map(Some).collect();
     if credentials.is_empty() {
         credentials.push(None);
     }
@@ -80,8 +105,20 @@ async fn pull(ctx: &Context, pod: &Pod, container: &Container, image: &str) -> R
     }
     let cause = last.unwrap_or_default();
     let message = format!("failed to pull image {image:?}: {cause}");
-    ctx.events.of_container(pod, &container.name, "Warning", "Failed", format!("Failed to pull image {image:?}: {cause}"));
-    ctx.events.of_container(pod, &container.name, "Warning", "Failed", "Error: ErrImagePull".to_owned());
+    ctx.events.of_container(
+        pod,
+        &container.name,
+        "Warning",
+        "Failed",
+        format!("Failed to pull image {image:?}: {cause}"),
+    );
+    ctx.events.of_container(
+        pod,
+        &container.name,
+        "Warning",
+        "Failed",
+        "Error: ErrImagePull".to_owned(),
+    );
     Err(PullError { reason: "ErrImagePull", message })
 }
 
@@ -106,36 +143,42 @@ async fn secrets(ctx: &Context, pod: &Pod, image: &str) -> Vec<v1::AuthConfig> {
     let listed = pod.spec.iter().flat_map(|s| s.image_pull_secrets.iter().flatten());
     let mut found = Vec::new();
     for reference in listed {
-        let Ok(Some(secret)) = ctx.objects.secret(namespace, &reference.name).await else { continue };
+        let Ok(Some(secret)) = ctx.objects.secret(namespace, &reference.name).await else {
+            continue;
+        };
         let data = secret.data.unwrap_or_default();
         let auths = match (data.get(".dockerconfigjson"), data.get(".dockercfg")) {
-            (Some(new), _) => serde_json::from_slice::<DockerConfig>(&new.0).unwrap_or_default().auths,
+            (Some(new), _) => {
+                serde_json::from_slice::<DockerConfig>(&new.0).unwrap_or_default().auths
+            }
             (None, Some(old)) => serde_json::from_slice(&old.0).unwrap_or_default(),
             (None, None) => continue,
         };
-        found.extend(auths.into_iter().filter(|(registry, _)| is_for(registry, image)).map(|(registry, auth)| {
-            v1::AuthConfig {
+        found.extend(auths.into_iter().filter(|(registry, _)| is_for(registry, image)).map(
+            |(registry, auth)| v1::AuthConfig {
                 username: auth.username,
                 password: auth.password,
                 auth: auth.auth,
                 server_address: registry,
                 identity_token: auth.identitytoken,
                 registry_token: String::new(),
-            }
-        }));
+            },
+        ));
     }
     found
 }
 
 /// Whether credentials kept for `registry` (host, perhaps with a path, perhaps as a URL) fit an image.
 fn is_for(registry: &str, image: &str) -> bool {
-    let registry = registry.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
+    let registry =
+        registry.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
     let registry = registry.trim_end_matches("/v1").trim_end_matches("/v2");
     let registry = if registry == "index.docker.io" { "docker.io" } else { registry };
     let first = image.split('/').next().unwrap_or_default();
     let hub = !image.contains('/') || !(first.contains(['.', ':']) || first == "localhost");
     let full = if hub { format!("docker.io/{image}") } else { image.to_owned() };
-    full.strip_prefix(registry).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':', '@']))
+    full.strip_prefix(registry)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':', '@']))
 }
 
 #[cfg(test)]

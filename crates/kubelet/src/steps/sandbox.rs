@@ -36,11 +36,19 @@ const SAFE_SYSCTLS: &[&str] = &[
 ];
 
 /// Makes the Pod's control group and its sandbox, network included.
-pub(crate) async fn create_sandbox(ctx: &Context, pod: &Pod, attempt: u32) -> Result<String, SandboxError> {
+pub(crate) async fn create_sandbox(
+    ctx: &Context,
+    pod: &Pod,
+    attempt: u32,
+) -> Result<String, SandboxError> {
     check_sysctls(ctx, pod)?;
     let limits = pod_cgroup(pod);
     let quota = if ctx.settings.cpu_quota { limits.cpu_quota } else { 0 };
-    let limits = sys::cgroup::Limits { cpu_shares: limits.cpu_shares, cpu_quota: quota, memory: limits.memory };
+    let limits = sys::cgroup::Limits {
+        cpu_shares: limits.cpu_shares,
+        cpu_quota: quota,
+        memory: limits.memory,
+    };
     ctx.cgroups.ensure(&pod_group(ctx, pod), limits)?;
     let logs = log_directory(ctx, pod);
     std::fs::create_dir_all(&logs).map_err(|source| SandboxError::Logs { path: logs, source })?;
@@ -51,12 +59,14 @@ fn check_sysctls(ctx: &Context, pod: &Pod) -> Result<(), SandboxError> {
     let security = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
     for sysctl in security.and_then(|s| s.sysctls.as_ref()).into_iter().flatten() {
         let name = sysctl.name.replace('/', ".");
-        let listed = ctx.settings.unsafe_sysctls.iter().any(|allowed| match allowed.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => *allowed == name,
-        });
+        let listed =
+            ctx.settings.unsafe_sysctls.iter().any(|allowed| match allowed.strip_suffix('*') {
+                Some(prefix) => name.starts_with(prefix),
+                None => *allowed == name,
+            });
         if !listed && !SAFE_SYSCTLS.contains(&name.as_str()) {
-            let text = format!("forbidden sysctl: {name:?} not allowlisted; see allowedUnsafeSysctls");
+            let text =
+                format!("forbidden sysctl: {name:?} not allowlisted; see allowedUnsafeSysctls");
             return Err(SandboxError::Sysctl(text));
         }
     }
@@ -82,13 +92,15 @@ pub(super) fn config(ctx: &Context, pod: &Pod, attempt: u32) -> v1::PodSandboxCo
     let spec = pod.spec.clone().unwrap_or_default();
     let meta = &pod.metadata;
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
-    let mut labels: std::collections::HashMap<String, String> = meta.labels.clone().unwrap_or_default().into_iter().collect();
+    let mut labels: std::collections::HashMap<String, String> =
+        meta.labels.clone().unwrap_or_default().into_iter().collect();
     labels.insert(label::POD_NAME.to_owned(), text(&meta.name));
     labels.insert(label::POD_NAMESPACE.to_owned(), text(&meta.namespace));
     labels.insert(label::POD_UID.to_owned(), text(&meta.uid));
     let host_network = spec.host_network == Some(true);
     let host_resolver = crate::machine::host_resolver(ctx.settings.resolv_conf.as_deref());
-    let (resolver, missing) = dns::of_pod(pod, &host_resolver, &ctx.settings.cluster_dns, &ctx.settings.cluster_domain);
+    let (resolver, missing) =
+        dns::of_pod(pod, &host_resolver, &ctx.settings.cluster_dns, &ctx.settings.cluster_domain);
     if missing {
         let text = "pod: does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
         ctx.events.warn(pod, "MissingClusterDNS", text.to_owned());
@@ -101,7 +113,11 @@ pub(super) fn config(ctx: &Context, pod: &Pod, attempt: u32) -> v1::PodSandboxCo
             namespace: text(&meta.namespace),
             attempt,
         }),
-        hostname: if host_network { String::new() } else { hosts::sandbox_hostname(pod, &ctx.settings.cluster_domain) },
+        hostname: if host_network {
+            String::new()
+        } else {
+            hosts::sandbox_hostname(pod, &ctx.settings.cluster_domain)
+        },
         log_directory: log_directory(ctx, pod).display().to_string(),
         dns_config: Some(v1::DnsConfig {
             servers: resolver.servers,
@@ -171,7 +187,10 @@ fn group(ctx: &Context, class: QosClass, uid: &str) -> String {
         // systemd reads the tree off the dashes in a slice's name.
         (true, "") => format!("{root}/kubepods-pod{}.slice", uid.replace('-', "_")),
         (true, class) => {
-            format!("{root}/kubepods-{class}.slice/kubepods-{class}-pod{}.slice", uid.replace('-', "_"))
+            format!(
+                "{root}/kubepods-{class}.slice/kubepods-{class}-pod{}.slice",
+                uid.replace('-', "_")
+            )
         }
     }
 }

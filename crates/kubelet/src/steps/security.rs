@@ -18,7 +18,8 @@ const MASKED: &[&str] = &[
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-const READ_ONLY: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const READ_ONLY: &[&str] =
+    &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// Where `Localhost` seccomp profiles are looked for below the kubelet's root.
 const SECCOMP_ROOT: &str = "/var/lib/kubelet/seccomp";
@@ -37,7 +38,10 @@ pub(super) fn of_sandbox(pod: &Pod) -> v1::LinuxSandboxSecurityContext {
         // A sandbox without a profile of its own gets the runtime's, as upstream's kubelet gives it.
         seccomp: Some(match context.seccomp_profile.as_ref() {
             Some(profile) => seccomp(profile),
-            None => v1::SecurityProfile { profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(), ..Default::default() },
+            None => v1::SecurityProfile {
+                profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
+                ..Default::default()
+            },
         }),
         ..Default::default()
     }
@@ -48,7 +52,11 @@ fn namespaces(pod: &Pod) -> v1::NamespaceOption {
     let node_or = |host: Option<bool>, own: v1::NamespaceMode| {
         if host == Some(true) { v1::NamespaceMode::Node } else { own }
     };
-    let pid = if spec.share_process_namespace == Some(true) { v1::NamespaceMode::Pod } else { v1::NamespaceMode::Container };
+    let pid = if spec.share_process_namespace == Some(true) {
+        v1::NamespaceMode::Pod
+    } else {
+        v1::NamespaceMode::Container
+    };
     v1::NamespaceOption {
         network: node_or(spec.host_network, v1::NamespaceMode::Pod).into(),
         pid: node_or(spec.host_pid, pid).into(),
@@ -117,9 +125,15 @@ pub(super) fn of_container(
     let capabilities = own.capabilities.unwrap_or_default();
     let profile = own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref());
     let unmasked = privileged || own.proc_mount.as_deref() == Some("Unmasked");
-    let paths = |list: &[&str]| if unmasked { Vec::new() } else { list.iter().map(ToString::to_string).collect() };
+    let paths = |list: &[&str]| {
+        if unmasked { Vec::new() } else { list.iter().map(ToString::to_string).collect() }
+    };
     let strict = of_pod.supplemental_groups_policy.as_deref() == Some("Strict");
-    let policy = if strict { v1::SupplementalGroupsPolicy::Strict } else { v1::SupplementalGroupsPolicy::Merge };
+    let policy = if strict {
+        v1::SupplementalGroupsPolicy::Strict
+    } else {
+        v1::SupplementalGroupsPolicy::Merge
+    };
     Ok(v1::LinuxContainerSecurityContext {
         capabilities: Some(v1::Capability {
             add_capabilities: capabilities.add.unwrap_or_default(),
@@ -128,26 +142,43 @@ pub(super) fn of_container(
         }),
         privileged,
         namespace_options: Some(namespaces),
-        selinux_options: own.se_linux_options.as_ref().or(of_pod.se_linux_options.as_ref()).map(selinux),
-        run_as_user: user.or(image.uid.filter(|_| image.name.is_empty())).map(|value| v1::Int64Value { value }),
+        selinux_options: own
+            .se_linux_options
+            .as_ref()
+            .or(of_pod.se_linux_options.as_ref())
+            .map(selinux),
+        run_as_user: user
+            .or(image.uid.filter(|_| image.name.is_empty()))
+            .map(|value| v1::Int64Value { value }),
         run_as_username: if user.is_none() { image.name.clone() } else { String::new() },
-        run_as_group: own.run_as_group.or(of_pod.run_as_group).map(|value| v1::Int64Value { value }),
+        run_as_group: own
+            .run_as_group
+            .or(of_pod.run_as_group)
+            .map(|value| v1::Int64Value { value }),
         readonly_rootfs: own.read_only_root_filesystem == Some(true),
         supplemental_groups: supplemental_groups(pod),
         supplemental_groups_policy: policy.into(),
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
-        seccomp: Some(profile.filter(|_| !privileged).map(seccomp).unwrap_or(v1::SecurityProfile {
-            profile_type: v1::security_profile::ProfileType::Unconfined.into(),
-            localhost_ref: String::new(),
-        })),
+        seccomp: Some(profile.filter(|_| !privileged).map(seccomp).unwrap_or(
+            v1::SecurityProfile {
+                profile_type: v1::security_profile::ProfileType::Unconfined.into(),
+                localhost_ref: String::new(),
+            },
+        )),
         apparmor: None,
     })
 }
 
-fn check_not_root(pod: &Pod, container: &Container, user: Option<i64>, image: &ImageUser) -> Result<(), String> {
-    let of_pod = pod.spec.as_ref().and_then(|s| s.security_context.as_ref()).and_then(|s| s.run_as_non_root);
+fn check_not_root(
+    pod: &Pod,
+    container: &Container,
+    user: Option<i64>,
+    image: &ImageUser,
+) -> Result<(), String> {
+    let of_pod =
+        pod.spec.as_ref().and_then(|s| s.security_context.as_ref()).and_then(|s| s.run_as_non_root);
     let own = container.security_context.as_ref().and_then(|s| s.run_as_non_root);
     if own.or(of_pod) != Some(true) {
         return Ok(());
@@ -155,7 +186,9 @@ fn check_not_root(pod: &Pod, container: &Container, user: Option<i64>, image: &I
     match (user, image.uid, image.name.as_str()) {
         (Some(0), ..) => Err("container's runAsUser breaks non-root policy".to_owned()),
         (Some(_), ..) => Ok(()),
-        (None, Some(0), _) | (None, None, "") => Err("container has runAsNonRoot and image will run as root".to_owned()),
+        (None, Some(0), _) | (None, None, "") => {
+            Err("container has runAsNonRoot and image will run as root".to_owned())
+        }
         (None, _, name) if !name.is_empty() => Err(format!(
             "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
         )),

@@ -24,23 +24,37 @@ pub(crate) async fn kill(
 ) {
     let container = member.container.as_ref();
     let started = Instant::now();
-    let text = if message.is_empty() { format!("Stopping container {}", container.name) } else { message.to_owned() };
+    let text = if message.is_empty() {
+        format!("Stopping container {}", container.name)
+    } else {
+        message.to_owned()
+    };
     ctx.events.of_container(pod, &container.name, "Normal", "Killing", text);
-    let hook = container.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref()).filter(|_| with_hook && !grace.is_zero());
+    let hook = container
+        .lifecycle
+        .as_ref()
+        .and_then(|l| l.pre_stop.as_ref())
+        .filter(|_| with_hook && !grace.is_zero());
     if let Some(hook) = hook {
         let ip = pod.status.as_ref().and_then(|s| s.pod_ip.clone()).unwrap_or_default();
         let ran = tokio::time::timeout(grace, hooks::run(ctx, &ip, container, id, hook)).await;
         let failure = match ran {
             Ok(Ok(())) => None,
             Ok(Err(message)) => Some(message),
-            Err(_) => Some(format!("it did not end within the grace period of {}s", grace.as_secs())),
+            Err(_) => {
+                Some(format!("it did not end within the grace period of {}s", grace.as_secs()))
+            }
         };
         if let Some(failure) = failure {
             let text = format!("PreStopHook failed: {failure}");
             ctx.events.of_container(pod, &container.name, "Warning", "FailedPreStopHook", text);
         }
     }
-    let left = if grace.is_zero() { grace } else { grace.saturating_sub(started.elapsed()).max(LEAST_GRACE) };
+    let left = if grace.is_zero() {
+        grace
+    } else {
+        grace.saturating_sub(started.elapsed()).max(LEAST_GRACE)
+    };
     match ctx.cri.stop_container(id, left).await {
         Err(error) if !error.is_not_found() => {
             tracing::warn!(pod = %pod_core::namespaced_name(pod), container = %container.name, %error, "stop a container");

@@ -15,7 +15,12 @@ const DATA: &str = "..data";
 const NEXT: &str = "..data_tmp";
 
 /// Makes `dir` hold exactly `files`; nothing is written if it does already.
-pub(super) fn write(dir: &Path, files: &Files, group: Option<u32>, now: Timestamp) -> Result<(), Error> {
+pub(super) fn write(
+    dir: &Path,
+    files: &Files,
+    group: Option<u32>,
+    now: Timestamp,
+) -> Result<(), Error> {
     let data = dir.join(DATA);
     let current = fs::read_link(&data).ok();
     if current.is_some() && holds(&data, files) {
@@ -24,7 +29,8 @@ pub(super) fn write(dir: &Path, files: &Files, group: Option<u32>, now: Timestam
     let name = format!("..{}", now.strftime("%Y_%m_%d_%H_%M_%S.%N"));
     let fresh = dir.join(&name);
     fs::create_dir_all(&fresh).map_err(Error::file("make directory", &fresh))?;
-    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755)).map_err(Error::file("open up", &fresh))?;
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))
+        .map_err(Error::file("open up", &fresh))?;
     for (path, file) in files {
         let at = fresh.join(path);
         if let Some(parent) = at.parent() {
@@ -33,7 +39,8 @@ pub(super) fn write(dir: &Path, files: &Files, group: Option<u32>, now: Timestam
         fs::write(&at, &file.content).map_err(Error::file("write", &at))?;
         // What the Pod's group shall read, its owner's bits allow too.
         let mode = if group.is_some() { file.mode | ((file.mode & 0o400) >> 3) } else { file.mode };
-        fs::set_permissions(&at, fs::Permissions::from_mode(mode)).map_err(Error::file("set the mode of", &at))?;
+        fs::set_permissions(&at, fs::Permissions::from_mode(mode))
+            .map_err(Error::file("set the mode of", &at))?;
         if group.is_some() {
             chown(&at, None, group).map_err(Error::file("give away", &at))?;
         }
@@ -54,7 +61,9 @@ pub(super) fn write(dir: &Path, files: &Files, group: Option<u32>, now: Timestam
 
 fn remove(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::file("remove", path)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::file("remove", path)(error))
+        }
         _ => Ok(()),
     }
 }
@@ -84,7 +93,8 @@ fn holds(data: &Path, files: &Files) -> bool {
     list(data, Path::new(""), &mut found);
     found.len() == files.len()
         && files.iter().all(|(path, file)| {
-            found.contains(path) && fs::read(data.join(path)).is_ok_and(|content| content == file.content)
+            found.contains(path)
+                && fs::read(data.join(path)).is_ok_and(|content| content == file.content)
         })
 }
 
@@ -105,7 +115,8 @@ mod tests {
     use super::*;
 
     fn files(pairs: &[(&str, &str)]) -> Files {
-        let file = |text: &str| pod_core::files::File { content: text.as_bytes().to_vec(), mode: 0o640 };
+        let file =
+            |text: &str| pod_core::files::File { content: text.as_bytes().to_vec(), mode: 0o640 };
         pairs.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect()
     }
 

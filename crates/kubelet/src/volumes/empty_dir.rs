@@ -16,7 +16,8 @@ pub(super) fn set_up(request: &Request<'_>, source: &EmptyDirVolumeSource) -> Re
         }
         let size = source.size_limit.as_ref().map(pod_core::resources::whole).filter(|&s| s > 0);
         // No more than the Pod may use, or its own files would get it killed.
-        let limit = Some(pod_core::resources::pod_amounts(request.pod).memory_limit).filter(|&l| l > 0);
+        let limit =
+            Some(pod_core::resources::pod_amounts(request.pod).memory_limit).filter(|&l| l > 0);
         let size = size.into_iter().chain(limit).min();
         request.ctx.mounts.tmpfs(&dir, size.map(i64::unsigned_abs))?;
     } else if source.medium.as_deref().is_some_and(|m| m.starts_with("HugePages")) {
@@ -25,7 +26,8 @@ pub(super) fn set_up(request: &Request<'_>, source: &EmptyDirVolumeSource) -> Re
         return Ok(At { path: dir, read_only: false });
     }
     // The process's umask must not take from what every user in the Pod may do.
-    fs::set_permissions(&dir, fs::Permissions::from_mode(MODE)).map_err(Error::file("open up", &dir))?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(MODE))
+        .map_err(Error::file("open up", &dir))?;
     if let Some(group) = ownership::group(request.pod) {
         ownership::give_directory(&dir, group, MODE)?;
     }

@@ -14,11 +14,13 @@ pub(super) fn set_up(source: &HostPathVolumeSource) -> Result<At, Error> {
     match kind {
         "DirectoryOrCreate" if !path.exists() => {
             fs::create_dir_all(path).map_err(Error::file("make directory", path))?;
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(Error::file("open up", path))?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+                .map_err(Error::file("open up", path))?;
         }
         "FileOrCreate" if !path.exists() => {
             fs::write(path, "").map_err(Error::file("make file", path))?;
-            fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(Error::file("open up", path))?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+                .map_err(Error::file("open up", path))?;
         }
         _ => {}
     }
@@ -50,5 +52,8 @@ fn check(path: &Path, kind: &str) -> Result<(), Error> {
         "BlockDevice" => "block device",
         other => other,
     };
-    Err(Error::HostPath(format!("hostPath type check failed: {} is not a {wanted}", path.display())))
+    Err(Error::HostPath(format!(
+        "hostPath type check failed: {} is not a {wanted}",
+        path.display()
+    )))
 }

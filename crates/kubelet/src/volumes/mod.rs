@@ -90,7 +90,8 @@ impl Request<'_> {
     /// The volume's directory, made if need be.
     fn dir(&self, plugin: &str) -> Result<PathBuf, Error> {
         let uid = self.pod.metadata.uid.as_deref().unwrap_or_default();
-        let dir = self.ctx.settings.pod_dir(uid).join("volumes").join(plugin).join(&self.volume.name);
+        let dir =
+            self.ctx.settings.pod_dir(uid).join("volumes").join(plugin).join(&self.volume.name);
         std::fs::create_dir_all(&dir).map_err(Error::file("make directory", &dir))?;
         Ok(dir)
     }
@@ -152,7 +153,10 @@ pub(crate) async fn set_up(
 pub(crate) fn may_change(pod: &Pod) -> bool {
     let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     volumes.into_iter().any(|v| {
-        v.config_map.is_some() || v.secret.is_some() || v.projected.is_some() || v.downward_api.is_some()
+        v.config_map.is_some()
+            || v.secret.is_some()
+            || v.projected.is_some()
+            || v.downward_api.is_some()
     })
 }
 
@@ -166,7 +170,9 @@ pub(crate) fn tear_down(ctx: &Context, uid: &str) -> Result<(), Error> {
         return Err(Error::file("unmount everything below", &dir)(busy));
     }
     match std::fs::remove_dir_all(&dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::file("remove", &dir)(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::file("remove", &dir)(error))
+        }
         _ => Ok(()),
     }
 }

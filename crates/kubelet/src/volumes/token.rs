@@ -58,7 +58,13 @@ impl Tokens {
             },
         });
         let answer: TokenRequest = client
-            .create_subresource(&Resource::SERVICE_ACCOUNTS, request.namespace(), &name, "token", &body)
+            .create_subresource(
+                &Resource::SERVICE_ACCOUNTS,
+                request.namespace(),
+                &name,
+                "token",
+                &body,
+            )
             .await
             .map_err(ObjectsError::from)?;
         let status = answer.status.unwrap_or_default();

@@ -41,7 +41,10 @@ impl Node {
             .stderr(log)
             .spawn()
             .unwrap();
-        let cri = cri::Client::new(dir.join("containerd.sock").to_str().unwrap(), Duration::from_secs(30));
+        let cri = cri::Client::new(
+            dir.join("containerd.sock").to_str().unwrap(),
+            Duration::from_secs(30),
+        );
         let node = Self { dir, cgroup: format!("/{id}"), containerd, cri, kubelet: None };
         eventually("containerd answers", async || node.cri.version().await.is_ok()).await;
         node.import();
@@ -55,9 +58,17 @@ impl Node {
 
     fn import(&self) {
         let archive = self.dir.join("images.tar");
-        let pause = oci::Image::of_binary(PAUSE, Path::new(BUSYBOX), BUSYBOX, &[BUSYBOX, "sleep", "2147483647"]);
+        let pause = oci::Image::of_binary(
+            PAUSE,
+            Path::new(BUSYBOX),
+            BUSYBOX,
+            &[BUSYBOX, "sleep", "2147483647"],
+        );
         let mut app = oci::Image::of_binary(APP, Path::new(BUSYBOX), BUSYBOX, &[BUSYBOX]);
-        for applet in ["sh", "sleep", "cat", "echo", "tar", "nc", "true", "false", "touch", "wget", "httpd", "id", "env"] {
+        for applet in [
+            "sh", "sleep", "cat", "echo", "tar", "nc", "true", "false", "touch", "wget", "httpd",
+            "id", "env",
+        ] {
             let link = oci::Entry::Link { target: "busybox".to_owned() };
             app.entries.insert(format!("/bin/{applet}"), link);
         }
@@ -110,7 +121,8 @@ impl Node {
     /// The containers of a name, newest first.
     pub(crate) async fn containers(&self, name: &str) -> Vec<v1::Container> {
         let all = self.cri.list_containers(None).await.unwrap();
-        let mut found: Vec<_> = all.into_iter().filter(|c| c.metadata.as_ref().unwrap().name == name).collect();
+        let mut found: Vec<_> =
+            all.into_iter().filter(|c| c.metadata.as_ref().unwrap().name == name).collect();
         found.sort_by_key(|c| std::cmp::Reverse(c.created_at));
         found
     }
@@ -129,7 +141,9 @@ impl Node {
     /// Whether anything is left of the node's Pods besides the runtime's own files.
     pub(crate) async fn is_empty(&self) -> bool {
         let entries = |below: &str| fs::read_dir(self.dir.join(below)).map_or(0, |d| d.count());
-        self.cri.list_pod_sandboxes(None).await.unwrap().is_empty() && entries("kubelet/pods") == 0 && entries("logs") == 0
+        self.cri.list_pod_sandboxes(None).await.unwrap().is_empty()
+            && entries("kubelet/pods") == 0
+            && entries("logs") == 0
     }
 
     pub(crate) async fn close(mut self) {
@@ -158,7 +172,10 @@ impl Drop for Node {
         if std::thread::panicking() {
             let log = fs::read_to_string(self.dir.join("containerd.log")).unwrap_or_default();
             let end: Vec<&str> = log.lines().rev().take(15).collect();
-            eprintln!("containerd's last words:\n{}", end.into_iter().rev().collect::<Vec<_>>().join("\n"));
+            eprintln!(
+                "containerd's last words:\n{}",
+                end.into_iter().rev().collect::<Vec<_>>().join("\n")
+            );
         }
         let _ = fs::remove_dir_all(&self.dir);
     }
@@ -170,7 +187,10 @@ fn kill_group(group: &Path) {
     }
     let pids = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     for pid in pids.lines().filter_map(|pid| pid.parse().ok()) {
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(pid),
+            nix::sys::signal::Signal::SIGKILL,
+        );
     }
 }
 

@@ -24,9 +24,16 @@ async fn a_static_pod_follows_its_file_and_a_restarted_kubelet_adopts_it() {
 
     node.stop_kubelet().await;
     node.start_kubelet(None);
-    node.manifest("other", &pod("other", &format!("  containers:\n{}", container("second", command))));
+    node.manifest(
+        "other",
+        &pod("other", &format!("  containers:\n{}", container("second", command))),
+    );
     eventually("another Pod runs", async || node.running("second").await.is_some()).await;
-    assert_eq!(node.running("app").await.unwrap().id, first.id, "a restarted kubelet restarts nothing");
+    assert_eq!(
+        node.running("app").await.unwrap().id,
+        first.id,
+        "a restarted kubelet restarts nothing"
+    );
 
     let changed = "trap exit TERM; while true; do sleep 0.2; done";
     node.manifest("web", &pod("web", &format!("  containers:\n{}", container("app", changed))));
@@ -49,7 +56,10 @@ async fn containers_start_in_order_and_are_restarted() {
          {}    restartPolicy: Always\n    volumeMounts: [{{name: shared, mountPath: /shared}}]\n  containers:\n{}    volumeMounts: [{{name: shared, mountPath: /shared}}]\n",
         container("first", "touch /shared/first"),
         container("side", "test -e /shared/first && touch /shared/side && exec sleep 1000"),
-        container("app", "test -e /shared/first && echo $RANDOM; if test -e /shared/again; then exec sleep 1000; fi; touch /shared/again; exit 3"),
+        container(
+            "app",
+            "test -e /shared/first && echo $RANDOM; if test -e /shared/again; then exec sleep 1000; fi; touch /shared/again; exit 3"
+        ),
     );
     node.manifest("order", &pod("order", &spec));
     eventually("the container runs again after it failed", async || {
