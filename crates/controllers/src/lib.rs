@@ -22,6 +22,7 @@ mod views;
 
 mod deployment;
 mod endpointslice;
+mod garbage;
 mod namespace;
 mod node_ipam;
 mod replicaset;

@@ -1,6 +1,6 @@
 use crate::{
-    context::Context, deployment, endpointslice, namespace, node_ipam, replicaset, root_ca,
-    service_account,
+    context::Context, deployment, endpointslice, garbage, namespace, node_ipam, replicaset,
+    root_ca, service_account,
 };
 
 /// One controller.
@@ -35,6 +35,7 @@ pub fn registry() -> &'static [Controller] {
             on ["services" "endpointslices" "pods" "nodes"] = endpointslice::start;
         "endpoints-controller" as "endpoint-controller" on ["services" "endpoints" "pods"]
             = endpointslice::start_endpoints;
+        "garbage-collector-controller" as "generic-garbage-collector" on ["*"] = garbage::start;
         "node-ipam-controller" as "node-controller" on ["nodes"] = node_ipam::start;
     }
 }
