@@ -13,22 +13,13 @@ use std::fmt::Write as _;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use crate::fill::{Fill, is_zero};
+use crate::gowords::{go_type, syntax_message};
 use crate::scalar::{self, Scalar};
 use crate::{Field, Node, NodeId, Presence, Schema, Shape, Struct};
 
 /// Reports of unknown and duplicate members stop here, as upstream's do.
 const MAX_REPORTS: usize = 100;
-
-/// What to make of members that are absent or zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fill {
-    /// Nothing: the tree says what the text said. For patches and applied configurations.
-    Given,
-    /// What Go's encoder would write: zero values left out or filled in. For objects read back.
-    Zeroes,
-    /// Also the schema's defaults. For objects being written.
-    Defaults,
-}
 
 /// A decoded object and what was wrong with it without making it unreadable.
 #[derive(Clone, Debug, Default)]
@@ -97,48 +88,6 @@ pub fn prune(schema: &Schema, node: NodeId, value: &mut Value) -> Result<Vec<Str
     let decoded = decode_value(schema, node, value.take(), Fill::Given)?;
     *value = decoded.value;
     Ok(decoded.unknown)
-}
-
-/// Puts defaults where they are missing.
-pub fn apply_defaults(schema: &Schema, node: NodeId, value: &mut Value) {
-    match (&schema.node(node).shape, value) {
-        (Shape::Struct(body), Value::Object(members)) => {
-            for (name, member) in members.iter_mut() {
-                if let Some(field) = body.field(name) {
-                    apply_defaults(schema, field.node, member);
-                }
-            }
-            default_members(schema, body, members);
-        }
-        (Shape::Map { value: node, .. }, Value::Object(members)) => {
-            members.values_mut().for_each(|member| apply_defaults(schema, *node, member));
-        }
-        (Shape::List { item, .. }, Value::Array(items)) => {
-            items.iter_mut().for_each(|value| apply_defaults(schema, *item, value));
-        }
-        _ => {}
-    }
-}
-
-/// A `null` where the schema has a default and allows no `null` counts as absent.
-fn default_members(schema: &Schema, body: &Struct, members: &mut Map<String, Value>) {
-    for field in body.fields.iter() {
-        let Some(default) = default_of(schema, field) else { continue };
-        let absent = match members.get(&*field.name) {
-            None => true,
-            Some(Value::Null) => !schema.node(field.node).nullable,
-            Some(_) => false,
-        };
-        if absent {
-            let mut value = default.clone();
-            apply_defaults(schema, field.node, &mut value);
-            members.insert(field.name.as_ref().to_owned(), value);
-        }
-    }
-}
-
-fn default_of<'s>(schema: &'s Schema, field: &'s Field) -> Option<&'s Value> {
-    field.default.as_ref().or_else(|| schema.node(field.node).default.as_ref())
 }
 
 struct Cx<'s> {
@@ -472,104 +421,6 @@ impl<'s> Visitor<'_> for KeySeed<'s> {
 
     fn visit_str<E>(self, key: &str) -> Result<Key<'s>, E> {
         Ok(self.0.field(key).map_or_else(|| Key::Unknown(key.to_owned()), Key::Field))
-    }
-}
-
-pub(crate) fn is_zero(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(given) => !given,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(members) => members.is_empty(),
-    }
-}
-
-impl Schema {
-    /// Fills in what a struct lacks: defaults if they are asked for, and the zero values that Go writes out.
-    fn fill(&self, body: &Struct, members: &mut Map<String, Value>, fill: Fill, typed: bool) {
-        if fill == Fill::Defaults {
-            default_members(self, body, members);
-        }
-        let always = |f: &&Field| f.presence == Presence::Always;
-        for field in body.fields.iter().filter(|_| typed).filter(always) {
-            if !members.contains_key(&*field.name) {
-                let zero = self.zero(field.node, fill);
-                if !zero.is_null() {
-                    members.insert(field.name.as_ref().to_owned(), zero);
-                }
-            }
-        }
-    }
-
-    /// What Go writes for a type's zero value; `null` where that would be nothing.
-    fn zero(&self, node: NodeId, fill: Fill) -> Value {
-        match &self.node(node).shape {
-            Shape::Struct(body) => {
-                let mut members = Map::new();
-                if fill != Fill::Given {
-                    self.fill(body, &mut members, fill, true);
-                }
-                Value::Object(members)
-            }
-            Shape::Map { .. } => Value::Object(Map::new()),
-            Shape::List { .. } => Value::Array(Vec::new()),
-            Shape::String | Shape::Bytes => Value::from(""),
-            Shape::Integer { .. } | Shape::Number | Shape::IntOrString => Value::from(0),
-            Shape::Boolean => Value::from(false),
-            Shape::Quantity => Value::from("0"),
-            Shape::Time | Shape::MicroTime | Shape::Duration | Shape::Any => Value::Null,
-        }
-    }
-}
-
-/// A type as Go prints it in errors: `[]v1.Container`, `map[string]string`.
-fn go_type(schema: &Schema, node: &Node) -> String {
-    match (&node.shape, &node.name) {
-        (Shape::List { item, .. }, _) => format!("[]{}", go_type(schema, schema.node(*item))),
-        (Shape::Map { value, .. }, _) => {
-            format!("map[string]{}", go_type(schema, schema.node(*value)))
-        }
-        (_, Some(name)) => {
-            let start = name.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
-            name[start..].to_owned()
-        }
-        (Shape::Integer { bits, .. }, None) => format!("int{bits}"),
-        (Shape::Number, None) => "float64".to_owned(),
-        (Shape::Boolean, None) => "bool".to_owned(),
-        (Shape::Bytes, None) => "[]uint8".to_owned(),
-        _ => "string".to_owned(),
-    }
-}
-
-/// A syntax error in the words of Go's parser.
-fn syntax_message(error: &serde_json::Error, json: &[u8]) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let message = error.to_string();
-    let place = [
-        ("key must be a string", "looking for beginning of object key string"),
-        ("expected `:`", "after object key"),
-        ("expected `,` or `}`", "after object key:value pair"),
-        ("expected `,` or `]`", "after array element"),
-        ("trailing characters", "after top-level value"),
-        ("trailing comma", "looking for beginning of value"),
-        ("control character", "in string literal"),
-        ("invalid escape", "in string escape code"),
-        ("invalid number", "in numeric literal"),
-        ("expected ident", "in literal"),
-        ("expected value", "looking for beginning of value"),
-    ];
-    let Some((_, place)) = place.iter().find(|(ours, _)| message.starts_with(ours)) else {
-        return message;
-    };
-    let line = json.split(|b| *b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
-    match line.get(error.column().saturating_sub(1)) {
-        Some(b'\'') => format!("invalid character '\\'' {place}"),
-        Some(byte) => format!("invalid character '{}' {place}", byte.escape_ascii()),
-        None => format!("invalid character '\\n' {place}"),
     }
 }
 

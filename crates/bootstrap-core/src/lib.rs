@@ -5,12 +5,18 @@
 //! and messages are kubeadm's, as its users and their scripts know them.
 
 pub mod certs;
+pub mod config;
 pub mod constants;
+pub mod discovery;
 pub mod endpoint;
 mod error;
+pub mod images;
 pub mod kubeconfigs;
+pub mod kubelet;
 mod layout;
+pub mod manifests;
 pub mod net;
+pub mod tokens;
 
 pub use error::Error;
 pub use layout::Layout;

@@ -6,7 +6,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     net::{IpAddr, SocketAddr},
-    rc::Rc,
+    sync::Arc,
 };
 
 use crate::{
@@ -23,10 +23,10 @@ pub struct Flow {
 }
 
 /// Where each UDP Service may be sent.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct UdpServices {
-    addresses: HashMap<SocketAddr, Rc<BTreeSet<SocketAddr>>>,
-    node_ports: HashMap<(Family, u16), Rc<BTreeSet<SocketAddr>>>,
+    addresses: HashMap<SocketAddr, Arc<BTreeSet<SocketAddr>>>,
+    node_ports: HashMap<(Family, u16), Arc<BTreeSet<SocketAddr>>>,
     node_addresses: BTreeSet<IpAddr>,
 }
 
@@ -44,13 +44,15 @@ impl UdpServices {
                 for family in Family::ALL {
                     let endpoints = slices.endpoints(service, port, family, "");
                     let serving = endpoints.iter().filter(|endpoint| endpoint.serving());
-                    let targets = Rc::new(
+                    let targets = Arc::new(
                         serving
                             .map(|endpoint| SocketAddr::new(endpoint.ip, endpoint.port))
                             .collect(),
                     );
                     for ip in service_addresses(service).filter(|ip| Family::of(*ip) == family) {
-                        known.addresses.insert(SocketAddr::new(ip, port.port), Rc::clone(&targets));
+                        known
+                            .addresses
+                            .insert(SocketAddr::new(ip, port.port), Arc::clone(&targets));
                     }
                     if port.node_port != 0 {
                         known.node_ports.insert((family, port.node_port), targets);

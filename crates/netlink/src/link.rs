@@ -25,6 +25,7 @@ const NETNS_FD: u16 = 28;
 const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 const PORT_HAIRPIN: u16 = 4;
+const BRIDGE_SNOOPING: u16 = 23;
 
 /// `struct ifinfomsg`.
 fn fixed(family: u8, index: u32, flags: u32, changed: u32) -> [u8; FIXED] {
@@ -69,7 +70,12 @@ pub(crate) fn add(socket: &Socket, link: &NewLink<'_>) -> Result<(), Error> {
     message.text(NAME, link.name);
     common(&mut message, link.mtu, link.mac);
     message.nest(INFO, |info| match &link.kind {
-        NewKind::Bridge => _ = info.text(INFO_KIND, "bridge"),
+        NewKind::Bridge => {
+            // Snooping loses the first neighbour solicitations of a port that has just come, and Pods'
+            // multicast is too rare to be worth it.
+            info.text(INFO_KIND, "bridge")
+                .nest(INFO_DATA, |data| _ = data.attribute(BRIDGE_SNOOPING, &[0]));
+        }
         NewKind::Veth { peer, peer_mac, netns } => {
             info.text(INFO_KIND, "veth").nest(INFO_DATA, |data| {
                 data.nest(1, |message| {

@@ -1,1 +1,3 @@
-//! To be written.
+//! kube-proxy: Services and EndpointSlices → nftables rules.
+mod sync;
+pub use sync::{Report, SyncError, Syncer, clean_up};

@@ -71,6 +71,8 @@ pub struct Pod {
     /// Succeeded or failed: holds nothing on its node any more.
     pub finished: bool,
     pub gates: Vec<Box<str>>,
+    /// The message of the condition that says it has no node, as the API shows it.
+    pub refused: Option<Box<str>>,
     pub labels: Labels,
     pub requests: Resources,
     /// The names of the extended resources requested, in the order of `requests`.
@@ -131,6 +133,7 @@ impl Pod {
             started: view.status.start_time.clone().unwrap_or_default(),
             terminating: meta.deletion_timestamp.is_some(),
             finished: matches!(&*view.status.phase, "Succeeded" | "Failed"),
+            refused: refusal(view),
             gates: spec.scheduling_gates.iter().map(|g| g.name.clone()).collect(),
             extended_names: extended_names(spec, &requests),
             requests,
@@ -172,6 +175,12 @@ impl Pod {
     pub(crate) fn asks_for_nothing(&self) -> bool {
         self.requests.cpu == 0 && self.requests.memory == 0
     }
+}
+
+fn refusal(view: &PodView) -> Option<Box<str>> {
+    let mut conditions = view.status.conditions.iter();
+    let refusal = conditions.find(|c| &*c.r#type == "PodScheduled" && &*c.status == "False")?;
+    (&*refusal.reason == "Unschedulable").then(|| refusal.message.clone())
 }
 
 fn host_ports(spec: &PodSpecView) -> Vec<HostPort> {

@@ -1,0 +1,402 @@
+use std::{fs, net::IpAddr, os::fd::AsFd, path::Path};
+
+use net_core::{Cidr, Family, api::Protocol, ipam, nft};
+use netlink::{Link, LinkChange, Namespace, Net, NewKind, NewLink, Route};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    lease::{Lease, Leases},
+    rules,
+    spec::{Attachment, Config, Failure},
+};
+
+/// ADD: an address, the pair, the routes, the host ports; in an order in which a crash leaves nothing that DEL
+/// or a repeated ADD would not find.
+pub(crate) fn add(
+    net: &dyn Net,
+    config: &Config,
+    attachment: &Attachment,
+) -> Result<Value, Failure> {
+    let namespace =
+        Namespace::open(&attachment.netns).map_err(|error| Failure::new(3, error.to_string()))?;
+    let (lease, bridge) = {
+        let leases = Leases::lock(&config.data_dir, &config.name)?;
+        let ports = &config.runtime_config.port_mappings;
+        let lease = leases.acquire(&config.subnets, attachment, ports)?;
+        let bridge = ensure_bridge(net, config)?;
+        ensure_rules(net, config, &leases, !ports.is_empty())?;
+        (lease, bridge)
+    };
+    let host_name = host_name(attachment);
+    let mac = lease.addresses.first().map(|address| mac_of(*address));
+    let host = make_pair(net, config, attachment, &namespace, &host_name, mac, bridge.index)?;
+    configure(config, attachment, &namespace, &lease)?;
+    forget_flows(net, &lease)?;
+    Ok(result(config, attachment, &bridge, &host, &lease, mac))
+}
+
+fn ensure_bridge(net: &dyn Net, config: &Config) -> Result<Link, Failure> {
+    let found = net.link(&config.bridge).map_err(Failure::network)?;
+    let bridge = match found {
+        Some(bridge) if bridge.kind == "bridge" => bridge,
+        Some(other) => {
+            let message = format!(
+                "interface {} exists and is no bridge but {:?}; name another in \"bridge\"",
+                other.name, other.kind
+            );
+            return Err(Failure::config(message));
+        }
+        None => {
+            // An address of its own keeps Pods' neighbour entries valid while ports come and go.
+            let mac = config.subnets.first().and_then(|subnet| ipam::gateway(*subnet)).map(mac_of);
+            let new = NewLink { name: &config.bridge, mtu: config.mtu, mac, kind: NewKind::Bridge };
+            net.add_link(&new).map_err(Failure::network)?;
+            let made = net.link(&config.bridge).map_err(Failure::network)?;
+            made.ok_or_else(|| Failure::new(100, format!("bridge {} vanished", config.bridge)))?
+        }
+    };
+    let addresses = net.addresses().map_err(Failure::network)?;
+    for subnet in &config.subnets {
+        let gateway = gateway(*subnet)?;
+        let cidr = Cidr { address: gateway, prefix: subnet.prefix };
+        if !addresses.iter().any(|known| known.index == bridge.index && known.cidr == cidr) {
+            set_up_forwarding(&config.bridge, subnet.family())?;
+            net.add_address(bridge.index, cidr).map_err(Failure::network)?;
+        }
+    }
+    if !bridge.up {
+        let up = LinkChange { up: Some(true), ..LinkChange::default() };
+        net.change_link(bridge.index, &up).map_err(Failure::network)?;
+    }
+    Ok(bridge)
+}
+
+fn gateway(subnet: Cidr) -> Result<IpAddr, Failure> {
+    ipam::gateway(subnet)
+        .ok_or_else(|| Failure::config(format!("subnet {subnet} has no room for a gateway")))
+}
+
+fn set_up_forwarding(bridge: &str, family: Family) -> Result<(), Failure> {
+    match family {
+        Family::V4 => {
+            set("ipv4/ip_forward", "1")?;
+            // Pods of one bridge are told to talk through the gateway, not to each other.
+            set(&format!("ipv4/conf/{bridge}/send_redirects"), "0")?;
+            set(&format!("ipv4/conf/{bridge}/route_localnet"), "1")
+        }
+        Family::V6 => {
+            set("ipv6/conf/all/forwarding", "1")?;
+            set(&format!("ipv6/conf/{bridge}/accept_dad"), "0")
+        }
+    }
+}
+
+fn set(name: &str, value: &str) -> Result<(), Failure> {
+    let path = format!("/proc/sys/net/{name}");
+    // Written only when it differs: /proc/sys is read-only in some containers, where it is set from outside.
+    if fs::read_to_string(&path).is_ok_and(|current| current.trim() == value) {
+        return Ok(());
+    }
+    fs::write(&path, value)
+        .map_err(|error| Failure::io(&format!("setting {path} to {value}"), &error))
+}
+
+/// Writes the bridge's table where it is missing, or for a change of host ports.
+fn ensure_rules(
+    net: &dyn Net,
+    config: &Config,
+    leases: &Leases,
+    changed: bool,
+) -> Result<(), Failure> {
+    let name = rules::name(config);
+    let mut missing = false;
+    for subnet in &config.subnets {
+        missing |= !net.has_table(subnet.family(), &name).map_err(Failure::network)?;
+    }
+    if !missing && !changed {
+        return Ok(());
+    }
+    let all = leases.all()?;
+    let tables = config.subnets.iter().map(|subnet| rules::table(config, *subnet, &all));
+    let transaction: String = tables.map(|table| nft::create(&table).to_string()).collect();
+    net.nft(&transaction).map_err(Failure::network)
+}
+
+/// A repeated ADD after a crash finds the old pair in its way and replaces it.
+fn make_pair(
+    net: &dyn Net,
+    config: &Config,
+    attachment: &Attachment,
+    namespace: &Namespace,
+    host_name: &str,
+    peer_mac: Option<[u8; 6]>,
+    bridge: u32,
+) -> Result<Link, Failure> {
+    let kind = NewKind::Veth {
+        peer: &attachment.interface,
+        peer_mac,
+        netns: Some(namespace.file().as_fd()),
+    };
+    let new = NewLink { name: host_name, mtu: config.mtu, mac: None, kind };
+    match net.add_link(&new) {
+        Err(error) if error.is_exists() => {
+            remove_link(net, host_name)?;
+            net.add_link(&new).map_err(Failure::network)?;
+        }
+        other => other.map_err(Failure::network)?,
+    }
+    let host = net.link(host_name).map_err(Failure::network)?;
+    let host = host.ok_or_else(|| Failure::new(100, format!("interface {host_name} vanished")))?;
+    // The port is ready before the Pod's end comes up and announces itself.
+    let change = LinkChange {
+        up: Some(true),
+        master: Some(bridge),
+        hairpin: Some(true),
+        ..LinkChange::default()
+    };
+    net.change_link(host.index, &change).map_err(Failure::network)?;
+    Ok(host)
+}
+
+/// The Pod's side: loopback, the address, and everything else through the gateway.
+fn configure(
+    config: &Config,
+    attachment: &Attachment,
+    namespace: &Namespace,
+    lease: &Lease,
+) -> Result<(), Failure> {
+    let interface = attachment.interface.as_str();
+    let work = || {
+        for conf in ["all", interface] {
+            set(&format!("ipv4/conf/{conf}/accept_redirects"), "0")?;
+        }
+        if lease.addresses.iter().any(IpAddr::is_ipv6) {
+            set(&format!("ipv6/conf/{interface}/accept_redirects"), "0")?;
+            set(&format!("ipv6/conf/{interface}/accept_dad"), "0")?;
+        }
+        netlink::Kernel::open().map_err(Failure::network)
+    };
+    let inside = namespace.run(work).map_err(Failure::network)??;
+    let up = LinkChange { up: Some(true), ..LinkChange::default() };
+    for name in ["lo", interface] {
+        let link = inside.link(name).map_err(Failure::network)?;
+        let link = link
+            .ok_or_else(|| Failure::new(100, format!("interface {name} vanished from the Pod")))?;
+        inside.change_link(link.index, &up).map_err(Failure::network)?;
+        if name != interface {
+            continue;
+        }
+        for (address, subnet) in lease.addresses.iter().zip(&config.subnets) {
+            inside.add_address(link.index, Cidr::host(*address)).map_err(Failure::network)?;
+            let gateway = gateway(*subnet)?;
+            let device = Some(link.index);
+            let to_gateway =
+                Route { device, source: Some(*address), ..Route::new(Cidr::host(gateway)) };
+            inside.put_route(&to_gateway).map_err(Failure::network)?;
+            let route = Route {
+                gateway: Some(gateway),
+                device,
+                ..Route::new(default_route(subnet.family()))
+            };
+            inside.put_route(&route).map_err(Failure::network)?;
+        }
+    }
+    Ok(())
+}
+
+fn default_route(family: Family) -> Cidr {
+    let any = if family == Family::V4 { [0; 4].into() } else { [0; 16].into() };
+    Cidr { address: any, prefix: 0 }
+}
+
+/// UDP senders that kept sending to a host port before it was mapped, or to an earlier Pod, must be mapped anew.
+fn forget_flows(net: &dyn Net, lease: &Lease) -> Result<(), Failure> {
+    let ports = rules::udp_ports(lease);
+    if ports.is_empty() {
+        return Ok(());
+    }
+    let is_stale = |flow: &net_core::conntrack::Flow| {
+        ports.iter().any(|(address, port)| {
+            flow.destination.port() == *port
+                && address.is_none_or(|address| flow.destination.ip() == address)
+        })
+    };
+    net.delete_flows(Protocol::Udp.number(), &is_stale).map(drop).map_err(Failure::network)
+}
+
+fn result(
+    config: &Config,
+    attachment: &Attachment,
+    bridge: &Link,
+    host: &Link,
+    lease: &Lease,
+    mac: Option<[u8; 6]>,
+) -> Value {
+    let gateways = config.subnets.iter().map(|subnet| ipam::gateway(*subnet));
+    let ips = lease.addresses.iter().zip(gateways);
+    let ips: Vec<_> = ips
+        .map(|(address, gateway)| config.address_json(Cidr::host(*address), gateway, Some(2)))
+        .collect();
+    let routes: Vec<_> = config.subnets.iter().map(|subnet| {
+        json!({"dst": default_route(subnet.family()).to_string(), "gw": ipam::gateway(*subnet)})
+    }).collect();
+    json!({
+        "cniVersion": config.cni_version,
+        "interfaces": [
+            {"name": bridge.name, "mac": mac_text(&bridge.mac)},
+            {"name": host.name, "mac": mac_text(&host.mac)},
+            {"name": attachment.interface, "mac": mac_text(&mac.unwrap_or_default()), "sandbox": attachment.netns},
+        ],
+        "ips": ips,
+        "routes": routes,
+        "dns": {},
+    })
+}
+
+/// DEL: what is already gone is no error.
+pub(crate) fn delete(
+    net: &dyn Net,
+    config: &Config,
+    attachment: &Attachment,
+) -> Result<(), Failure> {
+    remove_link(net, &host_name(attachment))?;
+    let leases = Leases::lock(&config.data_dir, &config.name)?;
+    let Some(lease) = leases.find(attachment)? else { return leases.release(attachment) };
+    leases.release(attachment)?;
+    if !lease.ports.is_empty() {
+        ensure_rules(net, config, &leases, true)?;
+        forget_flows(net, &lease)?;
+    }
+    Ok(())
+}
+
+fn remove_link(net: &dyn Net, name: &str) -> Result<(), Failure> {
+    let Some(link) = net.link(name).map_err(Failure::network)? else { return Ok(()) };
+    match net.delete_link(link.index) {
+        Err(error) if !error.is_missing() => Err(Failure::network(error)),
+        _ => Ok(()),
+    }
+}
+
+/// CHECK: the Pod's interface has the leased addresses and is a port of the bridge.
+pub(crate) fn check(
+    net: &dyn Net,
+    config: &Config,
+    attachment: &Attachment,
+) -> Result<(), Failure> {
+    let lease = Leases::lock(&config.data_dir, &config.name)?.find(attachment)?;
+    let lease = lease.ok_or_else(|| {
+        Failure::new(3, format!("container {} has no address here", attachment.container))
+    })?;
+    check_result(config, &lease)?;
+    let name = host_name(attachment);
+    let bridge = net.link(&config.bridge).map_err(Failure::network)?;
+    let host = net.link(&name).map_err(Failure::network)?;
+    let attached = matches!((&bridge, &host), (Some(bridge), Some(host)) if host.master == Some(bridge.index) && host.up);
+    if !attached {
+        return Err(Failure::differs(format!(
+            "interface {name} is not up and a port of {}",
+            config.bridge
+        )));
+    }
+    let inside = Namespace::open(&attachment.netns).and_then(|namespace| namespace.kernel());
+    let inside = inside.map_err(|error| Failure::new(3, error.to_string()))?;
+    let interface = inside.link(&attachment.interface).map_err(Failure::network)?;
+    let addresses = inside.addresses().map_err(Failure::network)?;
+    for address in &lease.addresses {
+        let present = addresses.iter().any(|known| {
+            known.cidr.address == *address
+                && Some(known.index) == interface.as_ref().map(|link| link.index)
+        });
+        if !present {
+            return Err(Failure::differs(format!(
+                "interface {} lacks the address {address}",
+                attachment.interface
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_result(config: &Config, lease: &Lease) -> Result<(), Failure> {
+    let Some(previous) = &config.prev_result else {
+        return Err(Failure::config("CHECK without \"prevResult\""));
+    };
+    let told = previous["ips"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|ip| ip["address"].as_str()?.parse::<Cidr>().ok());
+    let told: Vec<_> = told.map(|cidr| cidr.address).collect();
+    match lease.addresses.iter().find(|address| !told.contains(address)) {
+        Some(address) => {
+            Err(Failure::differs(format!("the lease's address {address} is not in \"prevResult\"")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// GC: gives back what belongs to no attachment that the runtime still knows.
+pub(crate) fn collect(net: &dyn Net, config: &Config) -> Result<(), Failure> {
+    let all = Leases::lock(&config.data_dir, &config.name)?.all()?;
+    for lease in all {
+        let valid = config
+            .valid
+            .iter()
+            .any(|known| known.container == lease.container && known.interface == lease.interface);
+        if !valid {
+            let attachment = Attachment {
+                container: lease.container,
+                interface: lease.interface,
+                netns: Default::default(),
+            };
+            delete(net, config, &attachment)?;
+        }
+    }
+    Ok(())
+}
+
+/// STATUS: whether an ADD could work.
+pub(crate) fn status(config: &Config) -> Result<(), Failure> {
+    let leases = Leases::lock(&config.data_dir, &config.name)
+        .map_err(|failure| Failure::unavailable(failure.message))?;
+    let all = leases.all().map_err(|failure| Failure::unavailable(failure.message))?;
+    let taken = all.iter().flat_map(|lease| lease.addresses.iter().copied()).collect();
+    for subnet in &config.subnets {
+        if ipam::allocate(*subnet, &taken, None).is_none() {
+            return Err(Failure::unavailable(Failure::exhausted(*subnet).message));
+        }
+    }
+    let has_nft = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|dir| Path::new(&dir).join("nft").exists())
+    });
+    if has_nft {
+        Ok(())
+    } else {
+        Err(Failure::unavailable("nft is not in PATH; install the package nftables"))
+    }
+}
+
+/// The node's end of the pair, found again from the attachment alone.
+fn host_name(attachment: &Attachment) -> String {
+    let digest = Sha256::digest(format!("{}/{}", attachment.container, attachment.interface));
+    let hex: String = digest.iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+    format!("veth{hex}")
+}
+
+/// An address that follows from the IP address, so that a reused address needs no new neighbour entries.
+fn mac_of(address: IpAddr) -> [u8; 6] {
+    let tail = match address {
+        IpAddr::V4(v4) => v4.octets(),
+        IpAddr::V6(v6) => {
+            let octets = v6.octets();
+            [octets[12], octets[13], octets[14], octets[15]]
+        }
+    };
+    [0x0a, 0x58, tail[0], tail[1], tail[2], tail[3]]
+}
+
+fn mac_text(mac: &[u8]) -> String {
+    mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}

@@ -1,0 +1,149 @@
+//! What the node agent puts in place, so that the container runtime finds the plugin.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use net_core::Cidr;
+use serde_json::json;
+
+/// The plugin's name in a configuration, and of the link to our binary.
+pub const PLUGIN: &str = "windlass-cni";
+const FILE: &str = "10-windlass.conflist";
+
+/// One node's Pod network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Also the name of the directory of its leases.
+    pub name: String,
+    pub bridge: String,
+    /// The node's Pod ranges, at most one a family.
+    pub subnets: Vec<Cidr>,
+    /// The whole cluster's Pod ranges: between them addresses are kept.
+    pub cluster_cidrs: Vec<Cidr>,
+    /// The kernel's default where 0; an overlay needs less.
+    pub mtu: u32,
+    pub data_dir: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("putting the Pod network in place: {action} {}", path.display())]
+pub struct InstallError {
+    action: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Writes the configuration and the links to `binary`; what is already right is left alone. Returns whether the
+/// configuration changed.
+///
+/// The configuration comes last: a runtime that sees it can call the plugin. Another `loopback` plugin that is
+/// already there is as good as ours.
+pub fn install(
+    conf_dir: &Path,
+    bin_dir: &Path,
+    binary: &Path,
+    network: &Network,
+) -> Result<bool, InstallError> {
+    let failed = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| InstallError { action, path, source }
+    };
+    for directory in [conf_dir, bin_dir] {
+        fs::create_dir_all(directory).map_err(failed("creating", directory))?;
+    }
+    for name in [PLUGIN, "loopback"] {
+        let link = bin_dir.join(name);
+        let ours = fs::read_link(&link).is_ok_and(|target| target == binary);
+        // A dangling link is one of an installation that has moved.
+        if ours || (name == "loopback" && link.exists()) {
+            continue;
+        }
+        let beside = bin_dir.join(format!(".{name}.new"));
+        let _ = fs::remove_file(&beside);
+        std::os::unix::fs::symlink(binary, &beside).map_err(failed("linking", &beside))?;
+        fs::rename(&beside, &link).map_err(failed("linking", &link))?;
+    }
+    let path = conf_dir.join(FILE);
+    let text = conflist(network);
+    if fs::read_to_string(&path).is_ok_and(|current| current == text) {
+        return Ok(false);
+    }
+    // The name does not end in what runtimes load, and renaming makes it appear whole.
+    let beside = conf_dir.join(format!(".{FILE}.new"));
+    fs::write(&beside, text).map_err(failed("writing", &beside))?;
+    fs::rename(&beside, &path).map_err(failed("writing", &path))?;
+    Ok(true)
+}
+
+/// Takes the configuration and our links away again.
+pub fn uninstall(conf_dir: &Path, bin_dir: &Path, binary: &Path) -> Result<(), InstallError> {
+    let links = [PLUGIN, "loopback"].map(|name| bin_dir.join(name));
+    let ours =
+        links.into_iter().filter(|link| fs::read_link(link).is_ok_and(|target| target == binary));
+    for path in ours.chain([conf_dir.join(FILE)]) {
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(InstallError { action: "removing", path, source });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn conflist(network: &Network) -> String {
+    let config = json!({
+        "cniVersion": "1.0.0",
+        "name": network.name,
+        "plugins": [{
+            "type": PLUGIN,
+            "bridge": network.bridge,
+            "mtu": network.mtu,
+            "subnets": network.subnets,
+            "clusterCIDRs": network.cluster_cidrs,
+            "dataDir": network.data_dir,
+            "capabilities": {"portMappings": true},
+        }],
+    });
+    format!("{config:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn installing_twice_changes_nothing_and_uninstalling_leaves_nothing_of_ours() {
+        let root = tempfile::tempdir().unwrap();
+        let (conf, bin) = (root.path().join("conf"), root.path().join("bin"));
+        let binary = root.path().join("windlass");
+        fs::write(&binary, "").unwrap();
+        let network = Network {
+            name: "windlass".into(),
+            bridge: "wl0".into(),
+            subnets: vec!["10.244.0.0/24".parse().unwrap()],
+            cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
+            mtu: 0,
+            data_dir: "/var/lib/windlass/cni".into(),
+        };
+        assert!(install(&conf, &bin, &binary, &network).unwrap());
+        assert!(!install(&conf, &bin, &binary, &network).unwrap());
+        let moved = root.path().join("moved");
+        fs::rename(&binary, &moved).unwrap();
+        assert!(!install(&conf, &bin, &moved, &network).unwrap());
+        for name in [PLUGIN, "loopback"] {
+            assert_eq!(fs::read_link(bin.join(name)).unwrap(), moved);
+        }
+        fs::remove_file(bin.join("loopback")).unwrap();
+        fs::write(bin.join("loopback"), "another's").unwrap();
+        install(&conf, &bin, &moved, &network).unwrap();
+        uninstall(&conf, &bin, &moved).unwrap();
+        uninstall(&conf, &bin, &moved).unwrap();
+        assert_eq!(fs::read_dir(&conf).unwrap().count(), 0);
+        let left: Vec<_> =
+            fs::read_dir(&bin).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["loopback"]);
+    }
+}

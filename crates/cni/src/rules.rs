@@ -1,0 +1,115 @@
+//! The nftables table of one bridge: host ports, masquerading, and what guards the node's loopback.
+
+use std::net::IpAddr;
+
+use net_core::{Cidr, Family, api::Protocol, nft::Table};
+
+use crate::{lease::Lease, spec::Config};
+
+const ANY: &str = "host-ports";
+const BY_ADDRESS: &str = "host-address-ports";
+/// Packets of this node's own Pods on their way to a host port; kube-proxy's mark is another bit.
+const MARK: &str = "0x2000";
+
+/// Bridges of several nodes may share one network namespace.
+pub(crate) fn name(config: &Config) -> String {
+    format!("windlass-cni-{}", config.bridge)
+}
+
+/// The table for `subnet`'s family.
+pub(crate) fn table(config: &Config, subnet: Cidr, leases: &[Lease]) -> Table {
+    let family = subnet.family();
+    let mut table = Table::new(family, &name(config));
+    host_ports(&mut table, subnet, leases);
+    masquerade(&mut table, config, subnet);
+    if family == Family::V4 {
+        // Host ports answer on 127.0.0.1 too, so the bridge routes loopback addresses: Pods must not use that.
+        let rule = format!(
+            "iifname \"{}\" ip daddr 127.0.0.0/8 ct state != {{ established, related }} drop",
+            config.bridge
+        );
+        table.base_chain("input", "type filter hook input priority 0", &[&rule]);
+    }
+    table.seal();
+    table
+}
+
+fn host_ports(table: &mut Table, subnet: Cidr, leases: &[Lease]) {
+    let ip = table.family.nft();
+    let address = if table.family == Family::V4 { "ipv4_addr" } else { "ipv6_addr" };
+    let target = format!("{address} . inet_service;");
+    table.map(ANY, format!("type inet_proto . inet_service : {target}"));
+    table.map(BY_ADDRESS, format!("type {address} . inet_proto . inet_service : {target}"));
+    for lease in leases {
+        let Some(pod) = lease.addresses.iter().find(|address| subnet.contains(**address)) else {
+            continue;
+        };
+        for mapping in &lease.ports {
+            let (Some(protocol), Ok(host)) = (mapping.protocol(), mapping.address()) else {
+                continue;
+            };
+            let port = format!("{} . {}", protocol.lower(), mapping.host_port);
+            let value = format!("{pod} . {}", mapping.container_port);
+            match host {
+                None => table.element(ANY, port, value),
+                Some(host) if Family::of(host) == table.family => {
+                    table.element(BY_ADDRESS, format!("{host} . {port}"), value)
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    let dispatch = ["fib daddr type local jump host-ports-dispatch"];
+    table.chain(
+        "host-ports-dispatch",
+        vec![
+            format!("{ip} saddr {} meta mark set meta mark or {MARK}", subnet.network()),
+            format!("dnat {ip} to {ip} daddr . meta l4proto . th dport map @{BY_ADDRESS}"),
+            format!("dnat {ip} to meta l4proto . th dport map @{ANY}"),
+        ],
+    );
+    table.base_chain("prerouting", "type nat hook prerouting priority -100", &dispatch);
+    table.base_chain("output", "type nat hook output priority -100", &dispatch);
+}
+
+fn masquerade(table: &mut Table, config: &Config, subnet: Cidr) {
+    let ip = table.family.nft();
+    let bridge = &config.bridge;
+    let multicast = if table.family == Family::V4 { "224.0.0.0/4" } else { "ff00::/8" };
+    let family = table.family;
+    let mut kept: Vec<_> = config
+        .cluster_cidrs
+        .iter()
+        .filter(|cidr| cidr.family() == family)
+        .map(|cidr| cidr.network().to_string())
+        .collect();
+    if kept.is_empty() {
+        kept.push(subnet.network().to_string());
+    }
+    kept.push(multicast.to_owned());
+    let mut rules = Vec::new();
+    if family == Family::V4 {
+        rules.push(format!("ip saddr 127.0.0.0/8 oifname \"{bridge}\" masquerade"));
+    }
+    // A Pod that reaches itself by a host port must not see its own address as the peer's.
+    rules.push(format!(
+        "meta mark & {MARK} == {MARK} ct status dnat oifname \"{bridge}\" masquerade"
+    ));
+    let inside: Vec<_> = kept
+        .iter()
+        .map(|cidr| format!("{ip} saddr {} {ip} daddr {cidr} return", subnet.network()))
+        .collect();
+    rules.extend(inside);
+    rules.push(format!(
+        "{ip} saddr {} oifname != \"{bridge}\" masquerade fully-random",
+        subnet.network()
+    ));
+    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+    table.base_chain("postrouting", "type nat hook postrouting priority 100", &rules);
+}
+
+/// The addresses and ports at which a lease's UDP host ports answer, to forget flows that were sent elsewhere.
+pub(crate) fn udp_ports(lease: &Lease) -> Vec<(Option<IpAddr>, u16)> {
+    let udp = lease.ports.iter().filter(|mapping| mapping.protocol() == Some(Protocol::Udp));
+    udp.filter_map(|mapping| Some((mapping.address().ok()?, mapping.host_port))).collect()
+}

@@ -1,0 +1,270 @@
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
+use net_core::{
+    Family,
+    api::{EndpointSlice, Protocol, Service},
+    conntrack::UdpServices,
+    endpoints::Slices,
+    nft::{self, Table},
+    plan::{self, Config, NodePorts, TABLE},
+};
+use netlink::Net;
+
+/// Brings the kernel's rules to what the plan says, by the smallest transaction it can.
+///
+/// It remembers what it installed, so that a change costs only what differs. After a start, or when the kernel
+/// refused a transaction, it looks at what is there: an equal digest means that nothing is to be done, anything
+/// else is brought over in place, keeping client affinity; only when that is refused too is the table made anew.
+/// None of these touches established connections: the kernel tracks them apart from the rules.
+pub struct Syncer {
+    net: Arc<dyn Net>,
+    installed: [Option<Table>; 2],
+    udp: Option<UdpServices>,
+}
+
+/// What one synchronisation did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub transactions: usize,
+    pub operations: usize,
+    pub flows_deleted: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    #[error("bringing the {} rules of Services up to date", family.nft())]
+    Rules { family: Family, source: netlink::Error },
+    #[error("forgetting UDP flows to endpoints that are gone")]
+    Flows(#[source] netlink::Error),
+    #[error("listing this node's addresses for node ports")]
+    Addresses(#[source] netlink::Error),
+}
+
+impl Syncer {
+    pub fn new(net: Arc<dyn Net>) -> Self {
+        Self { net, installed: [None, None], udp: None }
+    }
+
+    /// One family's failure does not keep the other from being served; the first is reported.
+    pub fn sync(
+        &mut self,
+        config: &Config,
+        services: &[Arc<Service>],
+        slices: &[Arc<EndpointSlice>],
+    ) -> Result<Report, SyncError> {
+        let services = || services.iter().map(AsRef::as_ref);
+        let slices = Slices::index(slices.iter().map(AsRef::as_ref));
+        let mut report = Report::default();
+        let mut failure = None;
+        for (slot, family) in Family::ALL.into_iter().enumerate() {
+            let table = plan::plan(family, config, services(), &slices);
+            let result = self.sync_family(
+                slot,
+                table,
+                services().any(|service| has_family(service, family)),
+                &mut report,
+            );
+            if let Err(source) = result {
+                failure.get_or_insert(SyncError::Rules { family, source });
+            }
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        self.clean_flows(
+            UdpServices::of(services(), &slices, self.node_addresses(config)?),
+            &mut report,
+        )?;
+        Ok(report)
+    }
+
+    fn sync_family(
+        &mut self,
+        slot: usize,
+        new: Table,
+        wanted: bool,
+        report: &mut Report,
+    ) -> Result<(), netlink::Error> {
+        if let Some(old) = &self.installed[slot] {
+            let transaction = nft::diff(old, &new);
+            if transaction.is_empty() {
+                return Ok(());
+            }
+            match self.commit(&transaction, report) {
+                Ok(()) => {
+                    self.installed[slot] = Some(new);
+                    return Ok(());
+                }
+                Err(error) => {
+                    tracing::warn!(%error, family = new.family.nft(), "the rules are not as they were left; looking at them");
+                    self.installed[slot] = None;
+                }
+            }
+        }
+        let found = self.net.table(new.family, TABLE)?;
+        match found {
+            // Without a Service of this family there is nothing to write, and perhaps no kernel support either.
+            None if !wanted => return Ok(()),
+            Some(found) if found.digest.as_deref() == new.digest() => {}
+            Some(found) => {
+                if let Err(error) = self.commit(&nft::resync(&found, &new), report) {
+                    tracing::warn!(%error, family = new.family.nft(), "making the table of rules anew");
+                    self.commit(&nft::create(&new), report)?;
+                }
+            }
+            None => self.commit(&nft::create(&new), report)?,
+        }
+        self.installed[slot] = Some(new);
+        Ok(())
+    }
+
+    fn commit(
+        &self,
+        transaction: &nft::Transaction<'_>,
+        report: &mut Report,
+    ) -> Result<(), netlink::Error> {
+        self.net.nft(&transaction.to_string())?;
+        report.transactions += 1;
+        report.operations += transaction.ops.len();
+        Ok(())
+    }
+
+    /// The targets of UDP Services change rarely, and only then is it worth reading all tracked flows.
+    fn clean_flows(&mut self, udp: UdpServices, report: &mut Report) -> Result<(), SyncError> {
+        if self.udp.as_ref() == Some(&udp) {
+            return Ok(());
+        }
+        if !udp.is_empty() {
+            let number = Protocol::Udp.number();
+            let deleted = self.net.delete_flows(number, &|flow| udp.is_stale(flow));
+            report.flows_deleted = deleted.map_err(SyncError::Flows)?;
+        }
+        self.udp = Some(udp);
+        Ok(())
+    }
+
+    fn node_addresses(&self, config: &Config) -> Result<BTreeSet<IpAddr>, SyncError> {
+        match &config.node_ports {
+            NodePorts::Addresses(addresses) => Ok(addresses.iter().copied().collect()),
+            NodePorts::All => {
+                let addresses = self.net.addresses().map_err(SyncError::Addresses)?;
+                Ok(addresses.into_iter().map(|address| address.cidr.address).collect())
+            }
+        }
+    }
+
+    /// Notices that someone else removed our tables (a firewall's reload flushes everything), so that the next
+    /// synchronisation writes them again.
+    pub fn check(&mut self) -> Result<bool, netlink::Error> {
+        let mut intact = true;
+        for (slot, family) in Family::ALL.into_iter().enumerate() {
+            if self.installed[slot].is_some() && !self.net.has_table(family, TABLE)? {
+                tracing::warn!(
+                    family = family.nft(),
+                    "someone removed the rules of Services; writing them again"
+                );
+                self.installed[slot] = None;
+                intact = false;
+            }
+        }
+        Ok(intact)
+    }
+}
+
+/// Removes the rules altogether, for `--cleanup`.
+pub fn clean_up(net: &dyn Net) -> Result<(), netlink::Error> {
+    for family in Family::ALL {
+        if net.has_table(family, TABLE)? {
+            net.nft(&format!("delete table {} {TABLE}\n", family.nft()))?;
+        }
+    }
+    Ok(())
+}
+
+fn has_family(service: &Service, family: Family) -> bool {
+    let ips = std::iter::once(&service.spec.cluster_ip).chain(&service.spec.cluster_ips);
+    ips.filter_map(|ip| ip.parse().ok()).any(|ip| Family::of(ip) == family)
+}
+
+#[cfg(test)]
+mod tests {
+    use net_core::nft::Installed;
+    use netlink::Fake;
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(protocol: &str) -> Vec<Arc<Service>> {
+        let service = json!({"metadata": {"name": "s", "namespace": "ns"}, "spec": {"clusterIP": "10.96.0.5",
+            "clusterIPs": ["10.96.0.5"], "ports": [{"name": "p", "port": 80, "protocol": protocol}]}});
+        vec![Arc::new(serde_json::from_value(service).unwrap())]
+    }
+
+    fn slices(protocol: &str, ips: &[&str]) -> Vec<Arc<EndpointSlice>> {
+        let endpoints: Vec<_> = ips.iter().map(|ip| json!({"addresses": [ip]})).collect();
+        let slice = json!({"metadata": {"name": "s-1", "namespace": "ns", "labels": {"kubernetes.io/service-name": "s"}},
+            "addressType": "IPv4", "ports": [{"name": "p", "port": 80, "protocol": protocol}], "endpoints": endpoints});
+        vec![Arc::new(serde_json::from_value(slice).unwrap())]
+    }
+
+    fn digest(transaction: &str) -> String {
+        transaction.split('"').find(|part| part.starts_with("sha256-")).unwrap().to_owned()
+    }
+
+    #[test]
+    fn only_changes_are_written_and_a_restart_recognises_its_rules() {
+        let fake = Arc::new(Fake::new());
+        let mut syncer = Syncer::new(fake.clone());
+        let config = Config::default();
+        syncer.sync(&config, &service("TCP"), &slices("TCP", &["10.1.0.2"])).unwrap();
+        let first = fake.take_log();
+        assert_eq!(first.len(), 1, "one transaction, no IPv6: {first:?}");
+        syncer.sync(&config, &service("TCP"), &slices("TCP", &["10.1.0.2"])).unwrap();
+        assert_eq!(fake.take_log(), [""; 0]);
+        syncer.sync(&config, &service("TCP"), &slices("TCP", &["10.1.0.2", "10.1.0.3"])).unwrap();
+        let change = fake.take_log().pop().unwrap();
+        assert!(change.contains("10.1.0.3/80") && !change.contains("masquerading"), "{change}");
+
+        let installed = Installed { digest: Some(digest(&change)), ..Installed::default() };
+        fake.put_table(Family::V4, TABLE, Some(installed));
+        let mut restarted = Syncer::new(fake.clone());
+        let report = restarted
+            .sync(&config, &service("TCP"), &slices("TCP", &["10.1.0.2", "10.1.0.3"]))
+            .unwrap();
+        assert_eq!((report, fake.take_log().len()), (Report::default(), 0));
+    }
+
+    #[test]
+    fn a_refused_transaction_is_followed_by_a_look_and_then_by_a_new_table() {
+        let fake = Arc::new(Fake::new());
+        let mut syncer = Syncer::new(fake.clone());
+        let config = Config::default();
+        syncer.sync(&config, &service("TCP"), &slices("TCP", &["10.1.0.2"])).unwrap();
+        fake.put_table(Family::V4, TABLE, Some(Installed::default()));
+        fake.take_log();
+        fake.fail_nft(2);
+        syncer.sync(&config, &service("TCP"), &[]).unwrap();
+        assert!(fake.take_log()[0].contains("delete table ip kube-proxy"));
+        fake.put_table(Family::V4, TABLE, None);
+        assert!(!syncer.check().unwrap());
+        syncer.sync(&config, &service("TCP"), &[]).unwrap();
+        assert!(fake.take_log()[0].starts_with("add table"));
+    }
+
+    #[test]
+    fn udp_flows_are_looked_at_only_when_targets_change() {
+        let fake = Arc::new(Fake::new());
+        let mut syncer = Syncer::new(fake.clone());
+        let config = Config::default();
+        let stale = net_core::conntrack::Flow {
+            destination: "10.96.0.5:80".parse().unwrap(),
+            answered_by: "10.1.0.9:80".parse().unwrap(),
+        };
+        let targets = slices("UDP", &["10.1.0.2"]);
+        syncer.sync(&config, &service("UDP"), &targets).unwrap();
+        fake.add_flow(17, stale);
+        assert_eq!(syncer.sync(&config, &service("UDP"), &targets).unwrap().flows_deleted, 0);
+        let targets = slices("UDP", &["10.1.0.3"]);
+        assert_eq!(syncer.sync(&config, &service("UDP"), &targets).unwrap().flows_deleted, 1);
+    }
+}

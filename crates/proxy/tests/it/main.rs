@@ -1,0 +1,5 @@
+//! Real packets between network namespaces through real rules. Needs root and nft.
+#![allow(clippy::unwrap_used)]
+
+mod services;
+mod world;

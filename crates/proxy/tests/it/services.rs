@@ -1,0 +1,161 @@
+use std::{
+    collections::BTreeSet,
+    net::UdpSocket,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use crate::world::{Connection, NODE, OUTSIDE, World, ask, pod_ip, service, slice};
+
+const VIP: &str = "10.96.0.5:80";
+
+#[test]
+fn a_cluster_ip_spreads_connections_and_serves_pods_the_node_and_the_server_itself() {
+    let mut world = World::new(3);
+    world.serve_tcp(0, "10.1.0.2");
+    world.serve_tcp(1, "10.1.0.3");
+    world.sync(&[service("s", json!({}))], &[slice("s", "TCP", &[0, 1])]);
+    let answers: Vec<_> = (0..24).map(|_| ask(&world.pods[2], VIP).unwrap()).collect();
+    let servers: BTreeSet<_> = answers.iter().map(|(pod, _)| *pod).collect();
+    assert_eq!(servers, [0, 1].into(), "both endpoints are used");
+    assert!(
+        answers.iter().all(|(_, peer)| *peer == pod_ip(2).to_string()),
+        "a Pod's address is kept"
+    );
+    ask(&world.node, VIP).unwrap();
+
+    // Alone, a Pod reaches itself; it sees the node as the peer.
+    world.sync(&[service("s", json!({}))], &[slice("s", "TCP", &[0])]);
+    assert_eq!(ask(&world.pods[0], VIP).unwrap(), (0, "10.1.0.1".to_owned()));
+}
+
+#[test]
+fn a_service_without_endpoints_and_an_unknown_port_are_refused_at_once() {
+    let mut world = World::new(1);
+    world.sync(&[service("s", json!({}))], &[]);
+    for (from, to) in [(&world.pods[0], VIP), (&world.node, VIP), (&world.pods[0], "10.96.0.5:81")]
+    {
+        let start = Instant::now();
+        let error = ask(from, to).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "{to}");
+        assert!(start.elapsed() < Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn changes_and_restarts_keep_open_connections_and_write_only_what_differs() {
+    let mut world = World::new(3);
+    for (pod, ip) in [(0, "10.1.0.2"), (1, "10.1.0.3")] {
+        world.serve_tcp(pod, ip);
+    }
+    let (a, b) = (service("s", json!({})), service("t", json!({"clusterIP": "10.96.0.6"})));
+    let slices = [slice("s", "TCP", &[0]), slice("t", "TCP", &[1])];
+    let first = world.sync(&[a.clone(), b.clone()], &slices);
+    assert_eq!(first.transactions, 1);
+    let mut connection = Connection::open(&world.pods[2], VIP).unwrap();
+    assert_eq!(connection.ask().0, 0);
+
+    let moved =
+        world.sync(&[a.clone(), b.clone()], &[slice("s", "TCP", &[1]), slice("t", "TCP", &[1])]);
+    assert!(moved.transactions == 1 && moved.operations < 12, "{moved:?}");
+    assert_eq!(connection.ask().0, 0, "an open connection stays where it is");
+    assert_eq!(ask(&world.pods[2], VIP).unwrap().0, 1, "a new one goes where the rules say");
+
+    world.restart();
+    let again =
+        world.sync(&[a.clone(), b.clone()], &[slice("s", "TCP", &[1]), slice("t", "TCP", &[1])]);
+    assert_eq!(again.transactions, 0, "a restart finds its rules unchanged");
+    world.restart();
+    world.sync(&[b], &slices);
+    assert_eq!(connection.ask().0, 0);
+    assert!(ask(&world.pods[2], VIP).is_err(), "the Service is gone");
+    assert_eq!(ask(&world.pods[2], "10.96.0.6:80").unwrap().0, 1);
+}
+
+#[test]
+fn node_ports_serve_the_outside_masqueraded_or_with_its_own_address() {
+    let mut world = World::new(2);
+    world.serve_tcp(0, "10.1.0.2");
+    let spec = |policy: &str| {
+        json!({"type": "NodePort", "externalTrafficPolicy": policy, "externalIPs": ["198.51.100.7"],
+        "ports": [{"name": "p", "port": 80, "nodePort": 30080}]})
+    };
+    let target = format!("{NODE}:30080");
+    world.sync(&[service("s", spec("Cluster"))], &[slice("s", "TCP", &[0])]);
+    assert_eq!(ask(&world.outside, &target).unwrap(), (0, "10.1.0.1".to_owned()));
+    assert_eq!(ask(&world.outside, "198.51.100.7:80").unwrap().0, 0);
+    ask(&world.pods[1], &target).unwrap();
+    ask(&world.node, &target).unwrap();
+
+    world.sync(&[service("s", spec("Local"))], &[slice("s", "TCP", &[0])]);
+    assert_eq!(ask(&world.outside, &target).unwrap(), (0, OUTSIDE.to_owned()));
+
+    let mut elsewhere = slice("s", "TCP", &[0]);
+    elsewhere["endpoints"][0]["nodeName"] = json!("n2");
+    world.sync(&[service("s", spec("Local"))], &[elsewhere]);
+    let error = ask(&world.outside, &target).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "dropped: another node serves it");
+    ask(&world.pods[1], &target).expect("from inside any endpoint will do");
+}
+
+#[test]
+fn a_client_with_affinity_stays_with_its_endpoint() {
+    let mut world = World::new(4);
+    for (pod, ip) in [(0, "10.1.0.2"), (1, "10.1.0.3"), (2, "10.1.0.4")] {
+        world.serve_tcp(pod, ip);
+    }
+    let sticky = service("s", json!({"sessionAffinity": "ClientIP"}));
+    let endpoints = |pods: &[usize]| [slice("s", "TCP", pods)];
+    world.sync(&[sticky.clone()], &endpoints(&[0, 1, 2]));
+    let first = ask(&world.pods[3], VIP).unwrap().0;
+    for _ in 0..12 {
+        assert_eq!(ask(&world.pods[3], VIP).unwrap().0, first);
+    }
+    // A restart that brings the table over by name keeps the memory, which lives in the kernel.
+    world.restart();
+    let other = service("t", json!({"clusterIP": "10.96.0.6"}));
+    world.sync(&[sticky.clone(), other.clone()], &endpoints(&[0, 1, 2]));
+    assert_eq!(ask(&world.pods[3], VIP).unwrap().0, first);
+    let rest: Vec<_> = (0..3).filter(|pod| *pod != first).collect();
+    world.sync(&[sticky, other], &endpoints(&rest));
+    assert_ne!(ask(&world.pods[3], VIP).unwrap().0, first, "its endpoint is gone");
+}
+
+#[test]
+fn udp_flows_move_when_their_endpoint_goes() {
+    let mut world = World::new(3);
+    world.serve_udp(0);
+    world.serve_udp(1);
+    let spec = json!({"ports": [{"name": "p", "port": 53, "protocol": "UDP"}]});
+    world.sync(&[service("s", spec.clone())], &[slice("s", "UDP", &[0])]);
+    let client = world.pods[2].run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    client.connect("10.96.0.5:53").unwrap();
+    let ask = || {
+        let mut answer = [0; 8];
+        client.send(b"x").unwrap();
+        client
+            .recv(&mut answer)
+            .map(|length| String::from_utf8_lossy(&answer[..length]).into_owned())
+            .unwrap()
+    };
+    assert_eq!(ask(), "0");
+    let report = world.sync(&[service("s", spec)], &[slice("s", "UDP", &[1])]);
+    assert_eq!(report.flows_deleted, 1);
+    assert_eq!(ask(), "1", "the same socket, and so the same flow");
+}
+
+#[test]
+fn ipv6_services_work_beside_ipv4_ones() {
+    let mut world = World::new(2);
+    world.serve_tcp(0, "[fd01::2]");
+    let spec = json!({"clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5", "fd96::5"]});
+    let mut six = slice("s", "TCP", &[0]);
+    six["addressType"] = json!("IPv6");
+    six["endpoints"][0]["addresses"] = json!(["fd01::2"]);
+    let report = world.sync(&[service("s", spec)], &[six]);
+    assert_eq!(report.transactions, 2);
+    assert_eq!(ask(&world.pods[1], "[fd96::5]:80").unwrap(), (0, "fd01::3".to_owned()));
+    assert_eq!(ask(&world.pods[1], VIP).unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+}

@@ -1,0 +1,11 @@
+//! Compiles the protocol without protoc, which a plain machine does not have.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let descriptors = protox::compile(["etcd.proto"], ["proto"])?;
+    tonic_prost_build::configure()
+        .build_server(false)
+        .build_transport(false)
+        .compile_fds(descriptors)?;
+    Ok(())
+}
