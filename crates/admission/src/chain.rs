@@ -83,6 +83,7 @@ pub static PLUGINS: &[PluginInfo] = &[
     other("MutatingAdmissionWebhook", true, Presence::Pipeline),
     other("ValidatingAdmissionPolicy", true, Presence::Pipeline),
     other("ValidatingAdmissionWebhook", true, Presence::Pipeline),
+    here("ResourceQuota", true, || Box::new(p::resource_quota::ResourceQuota)),
     other("AlwaysDeny", false, Presence::Absent),
 ];
 

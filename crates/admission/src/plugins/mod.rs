@@ -15,6 +15,7 @@ pub(crate) mod persistent_volume_claim_resize;
 pub(crate) mod pod_security;
 pub(crate) mod pod_topology_labels;
 pub(crate) mod priority;
+pub(crate) mod resource_quota;
 pub(crate) mod runtime_class;
 pub(crate) mod service_account;
 pub(crate) mod signers;
