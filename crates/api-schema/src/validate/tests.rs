@@ -254,3 +254,31 @@ fn schemas_that_are_not_structural_are_refused_in_upstreams_words() {
         assert_eq!(refused(schema.clone()), [expected], "{schema}");
     }
 }
+
+#[test]
+fn a_failed_choice_says_what_the_closest_branch_lacks() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}, "c": {"type": "string"}},
+        "anyOf": [{"required": ["a", "b"]}, {"required": ["c"]}]});
+    assert_eq!(
+        findings(schema, json!({})),
+        [
+            "spec: Invalid value: {}: \"spec\" must validate at least one schema (anyOf)",
+            "spec.c: Required value"
+        ]
+    );
+}
+
+#[test]
+fn an_update_may_leave_what_was_wrong_before() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "n": {"type": "integer", "maximum": 5}, "m": {"type": "integer", "maximum": 5},
+        "items": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object",
+            "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer", "maximum": 5}}}}}}));
+    let node = schema.kinds[0].node;
+    let old = json!({"spec": {"n": 9, "m": 1, "items": [{"k": "a", "v": 9}]}});
+    let new = json!({"spec": {"n": 9, "m": 7, "items": [{"k": "b", "v": 8}, {"k": "a", "v": 9}]}});
+    let errors: Vec<String> =
+        validate_update(&schema, node, &new, &old).iter().map(|e| e.field.to_string()).collect();
+    assert_eq!(errors, ["spec.items[0].v", "spec.m"]);
+    assert_eq!(validate(&schema, node, &new).len(), 4);
+}
