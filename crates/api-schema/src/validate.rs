@@ -231,35 +231,38 @@ impl Check<'_> {
     }
 
     fn branches(&mut self, rules: &Rules, value: &Value, path: &Path) {
-        let findings = |branch: &NodeId| validate_at(self.schema, *branch, value, path);
-        let passes = |branch: &NodeId| findings(branch).is_empty();
+        // Each branch is judged once: branches nest, and judging one twice would double at every level.
+        let judge = |branch: &NodeId| validate_at(self.schema, *branch, value, path);
+        let judge_all =
+            |branches: &[NodeId]| branches.iter().map(judge).collect::<Vec<ErrorList>>();
+        // What is told besides: the complaints of the branch that fits best, having the fewest.
+        let closest =
+            |judged: Vec<ErrorList>| judged.into_iter().min_by_key(Vec::len).unwrap_or_default();
         let quoted = api_meta::go_quote(path.as_str());
-        // What is told besides, of the branch that fits best: the one with the fewest complaints.
-        let closest = |branches: &[NodeId]| {
-            branches.iter().map(findings).min_by_key(Vec::len).unwrap_or_default()
-        };
         let (mut found, mut besides) = (Vec::new(), Vec::new());
-        if !rules.any_of.is_empty() && !rules.any_of.iter().any(passes) {
+        let any_of = judge_all(&rules.any_of);
+        if !any_of.is_empty() && any_of.iter().all(|errors| !errors.is_empty()) {
             found.push(format!("{quoted} must validate at least one schema (anyOf)"));
-            besides.extend(closest(&rules.any_of));
+            besides.extend(closest(any_of));
         }
-        if !rules.one_of.is_empty() {
-            let valid = rules.one_of.iter().filter(|branch| passes(branch)).count();
+        let one_of = judge_all(&rules.one_of);
+        if !one_of.is_empty() {
             let rule = "must validate one and only one schema (oneOf)";
-            match valid {
+            match one_of.iter().filter(|errors| errors.is_empty()).count() {
                 1 => {}
                 0 => {
                     found.push(format!("{quoted} {rule}. Found none valid"));
-                    besides.extend(closest(&rules.one_of));
+                    besides.extend(closest(one_of));
                 }
                 n => found.push(format!("{quoted} {rule}. Found {n} valid alternatives")),
             }
         }
-        if !rules.all_of.iter().all(passes) {
+        let all_of = judge_all(&rules.all_of);
+        if all_of.iter().any(|errors| !errors.is_empty()) {
             found.push(format!("{quoted} must validate all the schemas (allOf)"));
-            besides.extend(rules.all_of.iter().flat_map(findings));
+            besides.extend(all_of.into_iter().flatten());
         }
-        if rules.not.as_ref().is_some_and(passes) {
+        if rules.not.as_ref().is_some_and(|branch| judge(branch).is_empty()) {
             found.push(format!("{quoted} must not validate the schema (not)"));
         }
         let found =
