@@ -175,7 +175,7 @@ fn custom_objects_are_pruned_and_defaulted() {
             "spec": {"n": 3, "free": {"x": {"y": 1}, "known": {}}, "template": {"kind": "K", "metadata": {"name": "t"}, "spec": {"a": 1}}}})
     );
     assert_eq!(
-        decoded.unknown,
+        decoded.unknown().collect::<Vec<_>>(),
         [
             "bogus",
             "metadata.bogus",
@@ -281,4 +281,25 @@ fn an_update_may_leave_what_was_wrong_before() {
         validate_update(&schema, node, &new, &old).iter().map(|e| e.field.to_string()).collect();
     assert_eq!(errors, ["spec.items[0].v", "spec.m"]);
     assert_eq!(validate(&schema, node, &new).len(), 4);
+}
+
+#[test]
+fn findings_about_custom_objects_come_in_upstreams_order() {
+    let schema = schema(json!({"type": "object", "properties": {"a": {"type": "integer"},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}));
+    let text =
+        br#"{"spec":{"z":1,"b":1,"b":2,"a":1,"a":2,"free":{"x":{"y":1,"y":[{"q":1,"q":2}]}}}}"#;
+    let decoded = crate::decode(&schema, schema.kinds[0].node, text, Fill::Given).unwrap();
+    assert_eq!(
+        decoded.findings(),
+        [
+            "duplicate field \"spec.b\"",
+            "duplicate field \"spec.a\"",
+            "duplicate field \"spec.free.x.y[0].q\"",
+            "duplicate field \"spec.free.x.y\"",
+            "unknown field \"spec.b\"",
+            "unknown field \"spec.z\"",
+        ]
+    );
+    assert_eq!(decoded.value, json!({"spec": {"a": 2, "free": {"x": {"y": [{"q": 2}]}}}}));
 }
