@@ -55,7 +55,7 @@ pub(crate) static POD: Strategy = Strategy {
         },
     ],
     selectable: &SELECTABLE,
-    graceful_delete: true,
+    grace_period: status::grace_period,
     ..Strategy::PLAIN
 };
 

@@ -40,8 +40,10 @@ pub struct Strategy {
     pub subresources: &'static [Subresource],
     /// Field selectors beyond `metadata.name` and `metadata.namespace`.
     pub selectable: &'static [Selectable],
-    /// Whether a delete gives the object time (Pods).
-    pub graceful_delete: bool,
+    /// How many seconds a delete gives an object, which the caller may have asked for; 0 deletes it at once.
+    pub grace_period: fn(&Value, Option<i64>) -> i64,
+    /// Whether a delete that does not say leaves dependents behind instead of collecting them.
+    pub orphans_by_default: bool,
     /// Whether an update of an object that is not there creates it.
     pub create_on_update: bool,
     /// Whether an update without a resource version is let through.
@@ -65,7 +67,8 @@ impl Strategy {
         check_status: |_, _, _| {},
         subresources: &[],
         selectable: &[],
-        graceful_delete: false,
+        grace_period: |_, _| 0,
+        orphans_by_default: false,
         create_on_update: false,
         unconditional_update: true,
     };
