@@ -55,7 +55,7 @@ pub(crate) static POD: Strategy = Strategy {
         },
     ],
     selectable: &SELECTABLE,
-    grace_period: status::grace_period,
+    graceful_delete: true,
     ..Strategy::PLAIN
 };
 

@@ -40,10 +40,8 @@ pub struct Strategy {
     pub subresources: &'static [Subresource],
     /// Field selectors beyond `metadata.name` and `metadata.namespace`.
     pub selectable: &'static [Selectable],
-    /// How many seconds a delete gives an object, which the caller may have asked for; 0 deletes it at once.
-    pub grace_period: fn(&Value, Option<i64>) -> i64,
-    /// Whether a delete that does not say leaves dependents behind instead of collecting them.
-    pub orphans_by_default: bool,
+    /// Whether a delete gives the object time to end (Pods).
+    pub graceful_delete: bool,
     /// Whether an update of an object that is not there creates it.
     pub create_on_update: bool,
     /// Whether an update without a resource version is let through.
@@ -67,8 +65,7 @@ impl Strategy {
         check_status: |_, _, _| {},
         subresources: &[],
         selectable: &[],
-        grace_period: |_, _| 0,
-        orphans_by_default: false,
+        graceful_delete: false,
         create_on_update: false,
         unconditional_update: true,
     };

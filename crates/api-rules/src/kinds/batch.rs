@@ -54,7 +54,6 @@ pub(crate) static JOB: Strategy = Strategy {
     },
     check_update: check_job_update,
     selectable: &[("status.successful", |job| job.int("status.succeeded").to_string())],
-    orphans_by_default: true,
     ..Strategy::PLAIN
 };
 

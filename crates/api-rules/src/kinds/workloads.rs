@@ -94,7 +94,6 @@ pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
     },
     check_status: |new, _, errors| check_replica_status(new, errors),
     selectable: &[REPLICAS],
-    orphans_by_default: true,
     ..Strategy::PLAIN
 };
 

@@ -30,18 +30,6 @@ pub(super) fn on_status_update(new: &mut Value, old: &Value) {
     keep(new, old, "status.qosClass");
 }
 
-/// What runs nowhere, or has ended, needs no time to end.
-pub(super) fn grace_period(pod: &Value, asked: Option<i64>) -> i64 {
-    let ended = matches!(pod.text("status.phase"), "Failed" | "Succeeded");
-    if ended || pod.blank("spec.nodeName") {
-        return 0;
-    }
-    match asked.unwrap_or(pod.int("spec.terminationGracePeriodSeconds")) {
-        negative if negative < 0 => 1,
-        seconds => seconds,
-    }
-}
-
 /// The class that decides who is evicted first: `Guaranteed` if every container's limits for CPU and memory are
 /// set and equal its requests, `BestEffort` if nobody asks for anything, else `Burstable`.
 fn qos(spec: &Value) -> &'static str {

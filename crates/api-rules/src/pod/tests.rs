@@ -235,15 +235,3 @@ fn subresources_write_their_part_only() {
             .contains("Pod QOS Class may not change")
     );
 }
-
-#[test]
-fn what_does_not_run_ends_at_once() {
-    let pod = |node: &str, phase: &str| json!({"spec": {"nodeName": node, "terminationGracePeriodSeconds": 30}, "status": {"phase": phase}});
-    let grace = POD.grace_period;
-    assert_eq!(grace(&pod("n", "Running"), None), 30);
-    assert_eq!(grace(&pod("n", "Running"), Some(5)), 5);
-    assert_eq!(grace(&pod("n", "Running"), Some(0)), 0);
-    assert_eq!(grace(&pod("n", "Running"), Some(-5)), 1);
-    assert_eq!(grace(&pod("", "Pending"), Some(5)), 0);
-    assert_eq!(grace(&pod("n", "Failed"), None), 0);
-}
