@@ -2,6 +2,7 @@
 
 mod containers;
 mod defaults;
+mod label_keys;
 mod placement;
 mod probes;
 mod resources;
@@ -32,7 +33,10 @@ pub(crate) static POD: Strategy = Strategy {
     status: Some(status::initial),
     generation: true,
     own_defaults: defaults::pod,
-    own_create: |pod, _| status::on_create(pod),
+    own_create: |pod, _| {
+        status::on_create(pod);
+        label_keys::merge(pod);
+    },
     own_status: |new, old, _| status::on_status_update(new, old),
     check: check_pod,
     check_create: |pod, errors| {

@@ -235,3 +235,20 @@ fn subresources_write_their_part_only() {
             .contains("Pod QOS Class may not change")
     );
 }
+
+#[test]
+fn terms_get_the_pods_own_labels() {
+    let mut pod = pod(json!({
+        "topologySpreadConstraints": [{"matchLabelKeys": ["hash", "none"], "labelSelector": {"matchLabels": {"a": "b"}}}],
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"mismatchLabelKeys": ["hash"], "labelSelector": {}}, {"matchLabelKeys": ["hash"]}]}}}));
+    pod["metadata"]["labels"] = json!({"hash": "1"});
+    POD.prepare_create(&mut pod, "");
+    let term = |operator: &str| json!([{"key": "hash", "operator": operator, "values": ["1"]}]);
+    let spread = &pod["spec"]["topologySpreadConstraints"][0]["labelSelector"];
+    assert_eq!(*spread, json!({"matchLabels": {"a": "b"}, "matchExpressions": term("In")}));
+    let anti =
+        pod.items("spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution");
+    assert_eq!(anti[0]["labelSelector"]["matchExpressions"], term("NotIn"));
+    assert_eq!(anti[1].get("labelSelector"), None);
+}
