@@ -20,11 +20,14 @@ mod registry;
 mod shared;
 mod views;
 
+mod cluster_role;
 mod deployment;
 mod endpointslice;
 mod garbage;
 mod namespace;
 mod node_ipam;
+mod node_lifecycle;
+mod pod_gc;
 mod replicaset;
 mod root_ca;
 mod service_account;
