@@ -9,6 +9,7 @@ use crate::{
     context::Context,
     events::Events,
     machine::{self, Machine},
+    node::{self, Heartbeats},
     objects::Objects,
     pleg,
     pods::Pods,
@@ -23,14 +24,18 @@ pub enum Error {
     NoAddress,
     #[error("make the kubelet's directory {}: {source}", path.display())]
     Root { path: std::path::PathBuf, source: std::io::Error },
+    #[error("start the thread of heartbeats: {0}")]
+    Thread(std::io::Error),
     #[error("the container runtime does not answer: {0}")]
     Runtime(#[from] cri::Error),
 }
 
 /// What a kubelet is started with.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     pub settings: Settings,
+    /// The client for heartbeats, if they are to have a connection of their own; else the common one is used.
+    pub heartbeats: Option<client::Client>,
 }
 
 impl Config {
@@ -54,7 +59,7 @@ impl Config {
         };
         let place =
             Place { node_name, node_ips, root: args.root_dir.clone(), labels: args.labels() };
-        Ok(Self { settings: Settings::new(&file, place)? })
+        Ok(Self { settings: Settings::new(&file, place)?, heartbeats: None })
     }
 }
 
@@ -100,6 +105,11 @@ pub async fn run(
         settings,
     });
     let pods = Pods::new(ctx.clone());
+    if let Some(client) = config.heartbeats.or_else(|| client.clone()) {
+        let (node, duration) = (ctx.settings.node_name.clone(), ctx.settings.lease_duration);
+        let heartbeats = Heartbeats { client, node, duration, clock: ctx.clock.clone() };
+        heartbeats.start(tasks.shutdown().clone()).map_err(Error::Thread)?;
+    }
     start(&ctx, &pods, client, tasks);
     tasks.shutdown().stopping().await;
     Ok(())
@@ -124,15 +134,17 @@ fn start(ctx: &Arc<Context>, pods: &Pods, client: Option<client::Client>, tasks:
     let (statics, current) = watch::channel(Vec::new());
     let (files_read, files_ready) = watch::channel(ctx.settings.static_pods.is_none());
     let (sources_read, sources_ready) = watch::channel(false);
-    let (healthy, _health) = watch::channel(None);
+    let (healthy, health) = watch::channel(None);
     if let Some(dir) = ctx.settings.static_pods.clone() {
         let follow = files::run(ctx.clone(), dir, pods.clone(), statics, files_read);
         tasks.spawn_until_shutdown("kubelet static pods", follow);
     }
     let informer = client.as_ref().map(|client| api::start(client, ctx, pods));
     if let Some(client) = client {
-        tasks
-            .spawn_until_shutdown("kubelet mirror pods", mirror::run(ctx.clone(), client, current));
+        let status = node::run(ctx.clone(), client.clone(), health);
+        tasks.spawn_until_shutdown("kubelet node status", status);
+        let mirrors = mirror::run(ctx.clone(), client, current);
+        tasks.spawn_until_shutdown("kubelet mirror pods", mirrors);
     }
     tasks.spawn_until_shutdown("kubelet sources", async move {
         let mut files_ready = files_ready;
