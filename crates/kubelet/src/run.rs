@@ -13,6 +13,7 @@ use crate::{
     objects::Objects,
     pleg,
     pods::Pods,
+    server::{self, ServerError},
     sources::{api, files, mirror},
 };
 
@@ -24,6 +25,8 @@ pub enum Error {
     NoAddress,
     #[error("make the kubelet's directory {}: {source}", path.display())]
     Root { path: std::path::PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Server(#[from] ServerError),
     #[error("start the thread of heartbeats: {0}")]
     Thread(std::io::Error),
     #[error("the container runtime does not answer: {0}")]
@@ -58,7 +61,7 @@ impl Config {
             args.node_ip.clone()
         };
         let place =
-            Place { node_name, node_ips, root: args.root_dir.clone(), labels: args.labels() };
+            Place { node_name, node_ips, root: args.root_dir.clone(), cert_dir: args.cert_dir.clone(), labels: args.labels() };
         Ok(Self { settings: Settings::new(&file, place)?, heartbeats: None })
     }
 }
@@ -110,7 +113,9 @@ pub async fn run(
         let heartbeats = Heartbeats { client, node, duration, clock: ctx.clock.clone() };
         heartbeats.start(tasks.shutdown().clone()).map_err(Error::Thread)?;
     }
-    start(&ctx, &pods, client, tasks);
+    let (healthy, health) = watch::channel(None);
+    server::start(&ctx, &pods, health.clone()).await?;
+    start(&ctx, &pods, client, (healthy, health));
     tasks.shutdown().stopping().await;
     Ok(())
 }
@@ -130,11 +135,16 @@ async fn await_runtime(cri: &cri::Client) -> Result<cri::v1::VersionResponse, cr
 }
 
 /// Starts the tasks that follow the sources and the runtime.
-fn start(ctx: &Arc<Context>, pods: &Pods, client: Option<client::Client>, tasks: &Tasks) {
+fn start(
+    ctx: &Arc<Context>,
+    pods: &Pods,
+    client: Option<client::Client>,
+    (healthy, health): (watch::Sender<Option<String>>, watch::Receiver<Option<String>>),
+) {
+    let tasks = &ctx.tasks;
     let (statics, current) = watch::channel(Vec::new());
     let (files_read, files_ready) = watch::channel(ctx.settings.static_pods.is_none());
     let (sources_read, sources_ready) = watch::channel(false);
-    let (healthy, health) = watch::channel(None);
     if let Some(dir) = ctx.settings.static_pods.clone() {
         let follow = files::run(ctx.clone(), dir, pods.clone(), statics, files_read);
         tasks.spawn_until_shutdown("kubelet static pods", follow);

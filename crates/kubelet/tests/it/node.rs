@@ -87,6 +87,7 @@ impl Node {
             node_name: "node".into(),
             node_ips: vec!["127.0.0.1".into()],
             root: self.dir.join("kubelet"),
+            cert_dir: self.dir.join("pki"),
             labels: Default::default(),
         };
         Settings::new(&kubelet::parse(&text).unwrap(), place).unwrap()
