@@ -2,5 +2,6 @@
 //!
 //! They need root, containerd, runc, and busybox as a static binary.
 
+mod api;
 mod node;
 mod statics;

@@ -87,6 +87,7 @@ impl Node {
             node_name: "node".into(),
             node_ips: vec!["127.0.0.1".into()],
             root: self.dir.join("kubelet"),
+            cert_dir: self.dir.join("pki"),
             labels: Default::default(),
         };
         Settings::new(&kubelet::parse(&text).unwrap(), place).unwrap()
@@ -95,7 +96,8 @@ impl Node {
     /// Runs the kubelet in the background, as a second call after [`Node::stop_kubelet`] does again.
     pub(crate) fn start_kubelet(&mut self, client: Option<client::Client>) {
         let tasks = Tasks::new(Shutdown::new());
-        let (config, inner) = (Config { settings: self.settings() }, tasks.clone());
+        let (config, inner) =
+            (Config { settings: self.settings(), heartbeats: None }, tasks.clone());
         tasks.spawn("kubelet", async move { kubelet::run(config, client, &inner).await.unwrap() });
         self.kubelet = Some(tasks);
     }
