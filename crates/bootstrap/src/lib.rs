@@ -5,7 +5,12 @@
 
 pub mod certs;
 mod error;
+pub mod host;
 pub mod kubeconfigs;
+pub mod kubelet;
+pub mod manifests;
+pub mod patches;
+pub mod phase;
 
 pub use error::Error;
 
