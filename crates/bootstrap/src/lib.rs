@@ -4,11 +4,14 @@
 //! names the file or object, the cause and the cure.
 
 pub mod certs;
+pub mod cluster;
+pub mod containers;
 mod error;
 pub mod host;
 pub mod kubeconfigs;
 pub mod kubelet;
 pub mod manifests;
+pub mod node;
 pub mod patches;
 pub mod phase;
 
