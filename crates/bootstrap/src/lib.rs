@@ -8,12 +8,15 @@ pub mod cluster;
 pub mod containers;
 mod error;
 pub mod host;
+pub mod init;
 pub mod kubeconfigs;
 pub mod kubelet;
 pub mod manifests;
 pub mod node;
 pub mod patches;
 pub mod phase;
+pub mod preflight;
+mod service;
 
 pub use error::Error;
 

@@ -129,6 +129,21 @@ impl Node {
         Ok(client)
     }
 
+    /// Brings objects into the cluster; a dry run only tells of them.
+    pub async fn apply_all(&mut self, objects: Vec<serde_json::Value>) -> Result<(), Error> {
+        if self.dry_run {
+            for object in objects {
+                println!(
+                    "[dryrun] Would create or update:\n{}",
+                    api_config::yaml::to_string(&object)?
+                );
+            }
+            return Ok(());
+        }
+        let client = self.client().await?;
+        cluster::apply_all(&client, objects).await
+    }
+
     /// Uses a client that is at hand, as `up` does in its own process.
     pub fn use_client(&mut self, client: Client) {
         self.client = Some(client);
