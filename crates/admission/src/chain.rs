@@ -37,22 +37,53 @@ pub static PLUGINS: &[PluginInfo] = &[
     other("NamespaceAutoProvision", false, Presence::Absent),
     here("NamespaceLifecycle", true, || Box::new(p::namespace_lifecycle::NamespaceLifecycle)),
     here("NamespaceExists", false, || Box::new(p::namespace_exists::NamespaceExists)),
+    here("LimitPodHardAntiAffinityTopology", false, || {
+        Box::new(p::limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology)
+    }),
     here("LimitRanger", true, || Box::new(p::limit_ranger::LimitRanger)),
     here("ServiceAccount", true, || Box::new(p::service_account::ServiceAccount)),
     here("NodeRestriction", false, || Box::new(p::node_restriction::NodeRestriction)),
     here("TaintNodesByCondition", true, || {
         Box::new(p::taint_nodes_by_condition::TaintNodesByCondition)
     }),
+    here("AlwaysPullImages", false, || Box::new(p::always_pull_images::AlwaysPullImages)),
     other("ImagePolicyWebhook", false, Presence::Absent),
+    here("PodSecurity", true, || Box::new(p::pod_security::PodSecurity)),
+    other("PodNodeSelector", false, Presence::Absent),
     here("Priority", true, || Box::new(p::priority::Priority)),
     here("DefaultTolerationSeconds", true, || {
         Box::new(p::default_toleration_seconds::DefaultTolerationSeconds)
     }),
+    other("PodTolerationRestriction", false, Presence::Absent),
     other("EventRateLimit", false, Presence::Absent),
+    here("ExtendedResourceToleration", false, || {
+        Box::new(p::extended_resource_toleration::ExtendedResourceToleration)
+    }),
+    here("DefaultStorageClass", true, || Box::new(p::default_storage_class::DefaultStorageClass)),
+    here("StorageObjectInUseProtection", true, || {
+        Box::new(p::storage_object_in_use_protection::StorageObjectInUseProtection)
+    }),
+    other("OwnerReferencesPermissionEnforcement", false, Presence::Absent),
+    here("PersistentVolumeClaimResize", true, || {
+        Box::new(p::persistent_volume_claim_resize::PersistentVolumeClaimResize)
+    }),
+    here("RuntimeClass", true, || Box::new(p::runtime_class::RuntimeClass)),
+    here("CertificateApproval", true, || Box::new(p::signers::CertificateApproval)),
+    here("CertificateSigning", true, || Box::new(p::signers::CertificateSigning)),
+    here("ClusterTrustBundleAttest", true, || Box::new(p::signers::ClusterTrustBundleAttest)),
+    here("CertificateSubjectRestriction", true, || {
+        Box::new(p::signers::CertificateSubjectRestriction)
+    }),
+    here("DefaultIngressClass", true, || Box::new(p::default_ingress_class::DefaultIngressClass)),
+    here("DenyServiceExternalIPs", false, || {
+        Box::new(p::deny_service_external_ips::DenyServiceExternalIPs)
+    }),
+    here("PodTopologyLabels", true, || Box::new(p::pod_topology_labels::PodTopologyLabels)),
     other("MutatingAdmissionPolicy", true, Presence::Pipeline),
     other("MutatingAdmissionWebhook", true, Presence::Pipeline),
     other("ValidatingAdmissionPolicy", true, Presence::Pipeline),
     other("ValidatingAdmissionWebhook", true, Presence::Pipeline),
+    here("ResourceQuota", true, || Box::new(p::resource_quota::ResourceQuota)),
     other("AlwaysDeny", false, Presence::Absent),
 ];
 

@@ -12,7 +12,7 @@ use crate::{Operation, Outcome, Plugin, Request};
 
 #[derive(Default)]
 pub(crate) struct Cluster {
-    objects: BTreeMap<(GroupResource, String, String), Arc<Value>>,
+    pub(crate) objects: BTreeMap<(GroupResource, String, String), Arc<Value>>,
     /// What users may do, as `verb resource name`.
     pub(crate) allowed: Vec<&'static str>,
 }

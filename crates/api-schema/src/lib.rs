@@ -28,7 +28,7 @@ mod validate;
 
 pub use decode::{DecodeError, Decoded, decode, decode_value, prune};
 pub use fill::{Fill, apply_defaults};
-pub use resources::{ApiResource, Subresource, resource, resources};
+pub use resources::{ApiResource, Subresource, resource, resources, returns_deleted};
 pub use validate::validate;
 
 /// An index into [`Schema`]'s arena. Recursive types (JSONSchemaProps) are cycles of ids.

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use http::header;
 use serde_json::Value;
 
-use crate::{call::Call, definition::{Definition, Served}, write::Part};
+use crate::{
+    call::Call,
+    definition::{Definition, Served},
+};
 
 /// The type that a body must have.
 #[derive(Clone, Copy)]
@@ -33,9 +36,10 @@ impl<'a> Expected<'a> {
     }
 
     /// A built-in kind by its name.
-    pub(crate) fn builtin(group: &str, version: &'a str, api_version: &'a str, kind: &'a str) -> Option<Self> {
+    pub(crate) fn builtin(group: &str, version: &'a str, api_version: &'a str, kind: &'a str) -> Result<Self, Box<Status>> {
         let schema = Schema::builtin();
-        Some(Self { schema, node: schema.kind(group, version, kind)?, api_version, version, kind, custom: false })
+        let node = schema.kind(group, version, kind).ok_or_else(|| Box::new(Status::internal(format!("the schema has no {kind}"))))?;
+        Ok(Self { schema, node, api_version, version, kind, custom: false })
     }
 
     fn unrecognized(&self, cause: impl std::fmt::Display) -> Box<Status> {
@@ -116,9 +120,7 @@ pub(crate) fn decode_patched(call: &Call, tree: &Value) -> Result<Value, Box<Sta
 /// `DeleteOptions`, which every group takes as its own.
 pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Status>> {
     let body = Bytes::copy_from_slice(body);
-    let Some(expected) = Expected::builtin("", "v1", "v1", "DeleteOptions") else {
-        return Err(Box::new(Status::internal("the schema has no DeleteOptions")));
-    };
+    let expected = Expected::builtin("", "v1", "v1", "DeleteOptions")?;
     let json = as_json(call, &body, expected)?;
     let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given).map_err(|error| expected.unreadable(error))?;
     report(call, &decoded, expected)?;
@@ -133,7 +135,15 @@ fn as_json(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Bytes, B
             let tree = api_codec::from_yaml(body).map_err(|e| expected.unrecognized(e))?;
             serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
         }
-        _ => Err(Box::new(Status::unsupported_media_type(&["application/json", "application/yaml"]))),
+        "application/vnd.kubernetes.protobuf" if !expected.custom => {
+            let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body).map_err(|e| expected.unrecognized(e))?;
+            serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
+        }
+        _ => Err(Box::new(Status::unsupported_media_type(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ]))),
     }
 }
 
@@ -177,26 +187,27 @@ pub(crate) fn defaults(served: &Served, definition: &Definition, tree: &mut Valu
     api_schema::apply_defaults(&served.schema, served.node, tree);
     // The kind's rules speak of the stored version.
     if served.conversion.is_none() {
-        (definition.strategy.defaults)(tree);
+        definition.strategy.defaults(tree);
     }
 }
 
 /// What the schema itself demands: custom kinds' keywords, built-in kinds' enumerations.
 pub(crate) fn validate(definition: &Definition, served: &Served, tree: &Value, errors: &mut ErrorList) {
     if definition.custom.is_some() {
-        for error in api_schema::validate(&served.schema, served.node, tree) {
-            errors.push(error);
-        }
+        errors.append(&mut api_schema::validate(&served.schema, served.node, tree));
     }
 }
 
 /// Fields that a write to an endpoint cannot change, and so cannot own.
-pub(crate) fn reset_fields(definition: &Definition, part: Part) -> Option<FieldSet> {
-    let fields: &[&str] = match part {
-        Part::Main if definition.strategy.has_status => &["f:status"],
-        Part::Status => &["f:spec"],
-        _ => return None,
-    };
-    let set: serde_json::Map<String, Value> = fields.iter().map(|f| ((*f).to_owned(), serde_json::json!({}))).collect();
-    FieldSet::from_json(&Value::Object(set)).ok()
+pub(crate) fn reset_fields(call: &Call) -> Option<FieldSet> {
+    let fields = call.resource.definition.strategy.reset_fields(&call.path.subresource);
+    let paths: Vec<String> = fields.iter().map(|f| format!(".{f}")).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    (!paths.is_empty()).then(|| FieldSet::of(&paths))
+}
+
+/// A tree as protobuf, if its kind has a protobuf form.
+pub(crate) fn protobuf(tree: &Value) -> Option<Vec<u8>> {
+    let (version, kind) = (tree["apiVersion"].as_str()?, tree["kind"].as_str()?);
+    api_codec::protobuf::to_protobuf(Schema::builtin(), version, kind, tree).ok()
 }

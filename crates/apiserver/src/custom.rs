@@ -339,9 +339,25 @@ pub(crate) fn openapi(kinds: &Kinds, path: &str) -> Option<Value> {
         for served in definition.served.iter().filter(|s| &*s.group == group && &*s.version == version) {
             any = true;
             if definition.custom.is_some() {
-                custom.push(custom_kind(definition, served));
+                custom.push(openapi::CustomKind {
+                    group,
+                    version,
+                    plural: &definition.plural,
+                    kind: &served.kind,
+                    list_kind: &served.list_kind,
+                    namespaced: definition.namespaced,
+                    open_api_v3: given_schema(definition, served),
+                    status: served.subresource("status").is_some(),
+                    scale: served.subresource("scale").is_some(),
+                });
             }
         }
     }
     any.then(|| openapi::document(group, version, &custom, KUBERNETES_VERSION))
+}
+
+fn given_schema<'a>(definition: &'a Definition, served: &Served) -> &'a Value {
+    let versions = definition.custom.as_ref().and_then(|crd| crd["spec"]["versions"].as_array());
+    let version = versions.into_iter().flatten().find(|v| v["name"] == *served.version);
+    version.map_or(&Value::Null, |v| &v["schema"]["openAPIV3Schema"])
 }

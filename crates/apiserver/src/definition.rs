@@ -13,7 +13,6 @@ use serde_json::Value;
 use crate::{cache::Cache, object::Selectable};
 
 /// A resource as it is stored, with all the groups and versions that serve it.
-#[derive(Debug)]
 pub(crate) struct Definition {
     pub(crate) group: Arc<str>,
     pub(crate) plural: Arc<str>,
@@ -51,6 +50,8 @@ pub(crate) struct Served {
     pub(crate) warning: Option<Arc<str>>,
     /// For custom kinds: `additionalPrinterColumns`.
     pub(crate) columns: Option<Arc<Value>>,
+    /// A custom kind's storage version need not be served.
+    pub(crate) enabled: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -133,7 +134,7 @@ impl Kinds {
     pub(crate) fn insert(&mut self, resource: Resource) {
         let definition = resource.definition.clone();
         self.remove(&definition.group, &definition.plural);
-        for (index, served) in definition.served.iter().enumerate() {
+        for (index, served) in definition.served.iter().enumerate().filter(|(_, s)| s.enabled) {
             let path = (served.group.clone(), served.version.clone(), definition.plural.clone());
             self.by_path.insert(path, (resource.clone(), index));
         }
@@ -257,6 +258,7 @@ fn served(resource: &'static ApiResource) -> Served {
         conversion: crate::conversion::between(resource.group, resource.version, resource.name),
         warning: warning(resource.group, resource.name).map(Arc::from),
         columns: None,
+        enabled: true,
     }
 }
 

@@ -1,9 +1,10 @@
 //! delete and deletecollection: graceful deletion, finalizers and propagation.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use admission::Operation;
-use api_meta::{Status, Timestamp};
+use api_meta::Status;
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -170,12 +171,11 @@ impl Server {
             if let Some(conversion) = &call.served().conversion {
                 (conversion.to_storage)(&mut stored);
             }
-            let bytes = api_codec::encode_stored(&stored);
+            let bytes = Bytes::from(api_codec::encode_stored(&stored));
             let op = if at_once { Op::Delete } else { Op::Put { value: bytes.clone(), ttl_seconds: None } };
             let write = Write { key: key.clone(), expected: Expected::ModRevision(object.revision), op };
             match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
                 Outcome::Done { revision, .. } if at_once => {
-                    self.release(definition, &tree);
                     tree["metadata"]["resourceVersion"] = json!(revision.to_string());
                     return Ok(Deleted::Gone(tree));
                 }
@@ -193,7 +193,7 @@ impl Server {
 /// Marks the object for deletion. Returns whether it can go at once.
 fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> bool {
     set_finalizers(definition, tree, options);
-    let grace = (definition.strategy.grace_period)(tree, options.grace_period_seconds).max(0);
+    let grace = grace_period(definition, tree, options.grace_period_seconds);
     let already = !tree["metadata"]["deletionTimestamp"].is_null();
     let before = tree["metadata"]["deletionGracePeriodSeconds"].as_i64();
     // A later deletion may shorten the grace that an earlier one gave, never lengthen it.
@@ -207,7 +207,7 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
         return true;
     }
     if !already || before != Some(grace) {
-        let at = Timestamp::now().plus_seconds(grace);
+        let at = crate::now().plus(Duration::from_secs(grace.unsigned_abs()));
         let generation = tree["metadata"]["generation"].as_i64();
         if let Some(meta) = tree["metadata"].as_object_mut() {
             meta.insert("deletionTimestamp".to_owned(), json!(at.to_string()));
@@ -223,23 +223,54 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
     false
 }
 
+/// How long the object is given: for Pods what was asked or what their spec says, unless nothing runs that could
+/// use it; nothing for other kinds.
+fn grace_period(definition: &Definition, tree: &Value, asked: Option<i64>) -> i64 {
+    if !definition.strategy.graceful_delete {
+        return 0;
+    }
+    let over = matches!(tree["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if tree["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() || over {
+        return 0;
+    }
+    let own = tree["spec"]["terminationGracePeriodSeconds"].as_i64();
+    // A negative period asks for the shortest that still lets the kubelet see the deletion.
+    match asked.or(own).unwrap_or(30) {
+        grace if grace < 0 => 1,
+        grace => grace,
+    }
+}
+
+/// What a deletion that says nothing does with dependents: these kinds, of old, leave them.
+fn default_propagation(definition: &Definition) -> Option<&'static str> {
+    match (&*definition.group, &*definition.plural) {
+        ("", "replicationcontrollers") | ("batch", "jobs") => Some("Orphan"),
+        _ => None,
+    }
+}
+
 /// Foreground and orphaning deletion wait for the garbage collector, by finalizers.
 fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOptions) {
     let Some(meta) = tree["metadata"].as_object_mut() else { return };
+    let new = !meta.contains_key("deletionTimestamp");
     let mut finalizers: Vec<String> = match meta.get("finalizers").and_then(Value::as_array) {
         Some(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         None => Vec::new(),
     };
-    let default = definition.strategy.default_propagation;
+    let default = default_propagation(definition);
     let wanted = match options.propagation_policy.as_deref().or(default) {
         Some("Foreground") => Some(FOREGROUND),
         Some("Orphan") => Some(ORPHAN),
         Some(_) => None,
         // Nothing was said: what an earlier deletion said stands.
-        None => return,
+        None => finalizers.iter().any(|f| f == FOREGROUND).then_some(FOREGROUND).or_else(|| finalizers.iter().any(|f| f == ORPHAN).then_some(ORPHAN)),
     };
     finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
     finalizers.extend(wanted.map(str::to_owned));
+    // A definition stays until the objects of its kind are gone.
+    if new && definition.is("apiextensions.k8s.io", "customresourcedefinitions") && !finalizers.iter().any(|f| f == crate::custom::CLEANUP) {
+        finalizers.push(crate::custom::CLEANUP.to_owned());
+    }
     if finalizers.is_empty() {
         meta.remove("finalizers");
     } else {

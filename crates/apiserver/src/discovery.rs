@@ -72,7 +72,7 @@ fn versions(kinds: &Kinds) -> GroupVersions<'_> {
 }
 
 fn served(kinds: &Kinds) -> impl Iterator<Item = (&Arc<Definition>, &Served)> {
-    kinds.all.values().flat_map(|r| r.definition.served.iter().map(move |s| (&r.definition, s)))
+    kinds.all.values().flat_map(|r| r.definition.served.iter().filter(|s| s.enabled).map(move |s| (&r.definition, s)))
 }
 
 /// Kubernetes' version priority: GA before beta before alpha, each by number; others last.

@@ -1,11 +1,11 @@
 //! The four kinds of patch, and what each makes of an object.
 
-use api_meta::{Status, StatusCause, StatusDetails, StatusReason, Timestamp};
+use api_meta::{Status, StatusCause, StatusDetails, StatusReason};
 use bytes::Bytes;
 use http::header;
 use serde_json::{Value, json};
 
-use crate::{call::Call, write::Part};
+use crate::call::Call;
 
 pub(crate) enum Patch {
     Json(Bytes),
@@ -54,30 +54,37 @@ impl Patch {
         matches!(self, Self::Apply { .. })
     }
 
+    /// The patched tree, of whatever type it is; a strategic merge without a schema is a merge.
+    pub(crate) fn apply_untyped(&self, call: &Call, current: &Value) -> Result<Value, Box<Status>> {
+        let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
+        match self {
+            Self::Json(patch) => api_patch::json_patch(current, patch).map_err(refuse),
+            Self::Merge(patch) | Self::Strategic(patch) | Self::Apply { configuration: patch, .. } => {
+                let mut object = current.clone();
+                api_patch::merge_patch(&mut object, patch).map_err(refuse)?;
+                Ok(object)
+            }
+        }
+    }
+
     /// The patched object, decoded again through the schema so that a patch cannot bring in what a body could
     /// not.
-    pub(crate) fn apply(&self, call: &Call, part: Part, current: Option<&Value>) -> Result<Value, Box<Status>> {
+    pub(crate) fn apply(&self, call: &Call, current: Option<&Value>) -> Result<Value, Box<Status>> {
         let served = call.served();
         let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
         if let Self::Apply { configuration, manager, force } = self {
-            return apply(call, part, current, configuration, manager, *force);
+            return apply(call, current, configuration, manager, *force);
         }
         let Some(current) = current else {
             return Err(Box::new(Status::not_found(&call.resource.definition.group_resource(), &call.path.name)));
         };
         let patched = match self {
-            Self::Json(patch) => api_patch::json_patch(current, patch).map_err(refuse)?,
-            Self::Merge(patch) => {
-                let mut object = current.clone();
-                api_patch::merge_patch(&mut object, patch).map_err(refuse)?;
-                object
-            }
             Self::Strategic(patch) => {
                 let mut object = current.clone();
-                api_patch::strategic(&served.schema, served.node, &mut object, patch).map_err(refuse)?;
+                api_patch::strategic(&served.schema, Some(served.node), &mut object, patch).map_err(refuse)?;
                 object
             }
-            Self::Apply { .. } => current.clone(),
+            _ => self.apply_untyped(call, current)?,
         };
         for (field, what) in [("kind", "kind"), ("apiVersion", "apiVersion")] {
             if patched[field] != current[field] && !patched[field].is_null() {
@@ -96,15 +103,15 @@ impl Patch {
     }
 }
 
-fn apply(call: &Call, part: Part, current: Option<&Value>, configuration: &Value, manager: &str, force: bool) -> Result<Value, Box<Status>> {
+fn apply(call: &Call, current: Option<&Value>, configuration: &Value, manager: &str, force: bool) -> Result<Value, Box<Status>> {
     let served = call.served();
     let name = configuration["metadata"]["name"].as_str().unwrap_or_default();
     if !name.is_empty() && name != call.path.name {
         let message = format!("the name of the object ({name}) does not match the name on the URL ({})", call.path.name);
         return Err(Box::new(Status::bad_request(message)));
     }
-    let now = Timestamp::now().to_string();
-    let reset = crate::codec::reset_fields(part);
+    let now = crate::now().to_string();
+    let reset = crate::codec::reset_fields(call);
     let context = api_patch::Context {
         schema: &served.schema,
         node: Some(served.node),

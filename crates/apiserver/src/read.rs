@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::{FieldSelector, Selector, SelectorError, Status};
+use api_meta::{FieldSelector, FieldSelectorError, Selector, SelectorError, Status};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -57,9 +57,9 @@ impl Filter {
 }
 
 fn field_terms(text: &str, selectable: &[Selectable]) -> Result<Vec<(usize, bool, String)>, Box<Status>> {
-    let selector = FieldSelector::parse(text).map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
-    let terms = selector.terms().iter().map(|term| {
-        let index = selectable.iter().position(|s| s.name == term.field).ok_or_else(|| {
+    let selector: FieldSelector = text.parse().map_err(|e: FieldSelectorError| Box::new(Status::bad_request(e.to_string())))?;
+    let terms = selector.terms.iter().map(|term| {
+        let index = selectable.iter().position(|s| *s.name == *term.field).ok_or_else(|| {
             let message = format!("field label not supported: {}", term.field);
             Box::new(Status::bad_request(message))
         })?;
@@ -204,6 +204,14 @@ impl Server {
         let timeout = query.get("timeoutSeconds").and_then(|t| t.parse().ok()).filter(|t| *t > 0);
         // As upstream: between 30 and 60 minutes where the client does not say.
         let timeout = timeout.map_or_else(|| Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()), Duration::from_secs);
+        let mut accepted = call.accepted;
+        if cache.definition.custom.is_some() || accepted.encoding == Encoding::Yaml {
+            accepted.encoding = Encoding::Json;
+        }
+        let content_type = match accepted.encoding {
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            _ => "application/json",
+        };
         let initial_end = initial == Some(true) && query.flag("allowWatchBookmarks");
         let stream = Stream {
             hub: self.hub.clone(),
@@ -213,7 +221,7 @@ impl Server {
             filter,
             prefix,
             floor,
-            shape: call.accepted.shape,
+            accepted,
             bookmarks: query.flag("allowWatchBookmarks"),
             ends: Instant::now() + timeout,
             next_bookmark: Instant::now() + BOOKMARK_EVERY,
@@ -221,15 +229,12 @@ impl Server {
             sent_columns: false,
             watcher,
         };
-        if call.accepted.encoding == Encoding::Protobuf {
-            return Ok(crate::codec::protobuf_watch(stream.into_frames()));
-        }
         let frames = futures_util::stream::unfold(stream, |mut stream| async move {
             let bytes = stream.next().await?;
             Some((Ok(Frame::data(bytes)), stream))
         });
         let body = http_body_util::StreamBody::new(frames).boxed_unsync();
-        let mut response = answer::bytes(StatusCode::OK, "application/json", Bytes::new());
+        let mut response = answer::bytes(StatusCode::OK, content_type, Bytes::new());
         *response.body_mut() = body;
         Ok(response)
     }
@@ -248,7 +253,7 @@ pub(crate) struct Stream {
     prefix: String,
     /// Changes up to here are not for this watcher.
     floor: Revision,
-    pub(crate) shape: answer::Shape,
+    accepted: answer::Accepted,
     bookmarks: bool,
     ends: Instant,
     next_bookmark: Instant,
@@ -268,7 +273,7 @@ impl Stream {
                 continue;
             }
             if let Some(revision) = self.initial_end.take() {
-                return Some(answer::bookmark(self.served(), self.shape, revision, true));
+                return Some(answer::bookmark(self.served(), self.accepted, revision, true));
             }
             tokio::select! {
                 biased;
@@ -284,7 +289,7 @@ impl Stream {
                     // What the caches have applied was queued before: an empty queue means all of it was sent.
                     let revision = self.hub.applied().max(self.floor);
                     if self.watcher.queue.is_empty() {
-                        return Some(answer::bookmark(self.served(), self.shape, revision, false));
+                        return Some(answer::bookmark(self.served(), self.accepted, revision, false));
                     }
                 }
             }
@@ -317,13 +322,13 @@ impl Stream {
     fn encode(&mut self, kind: EventKind, delivery: &Delivery) -> Bytes {
         let first = !std::mem::replace(&mut self.sent_columns, true);
         let (definition, served) = (&self.resource.definition, self.served());
-        match self.shape {
+        match self.accepted.shape {
             // Whole objects are what nearly every watcher asks for; these frames are shared.
             answer::Shape::Whole => {
-                let key = FrameKey { kind, version: served.api_version.clone(), encoding: 0 };
-                delivery.frame(key, || answer::frame(definition, served, self.shape, kind, &delivery.event, first))
+                let key = FrameKey { kind, version: served.api_version.clone(), encoding: self.accepted.encoding as u8 };
+                delivery.frame(key, || answer::frame(definition, served, self.accepted, kind, &delivery.event, first))
             }
-            shape => answer::frame(definition, served, shape, kind, &delivery.event, first),
+            _ => answer::frame(definition, served, self.accepted, kind, &delivery.event, first),
         }
     }
 }

@@ -5,8 +5,7 @@ use std::{
     time::Instant,
 };
 
-use api_meta::Status;
-use auth::UserInfo;
+use api_meta::{Status, UserInfo};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -33,6 +32,7 @@ pub struct Server {
     pub(crate) config: Config,
     pub(crate) hub: Arc<Hub>,
     pub(crate) security: Security,
+    pub(crate) chain: admission::Chain,
     pub(crate) allocators: Allocators,
     pub(crate) metrics: Metrics,
     pub(crate) readiness: crate::health::Readiness,
@@ -76,22 +76,20 @@ impl Server {
     }
 
     async fn proceed(&self, request: Request<Body>, info: RequestInfo, accepted: Accepted) -> Result<Response<Body>, Box<Status>> {
-        let user = self.authenticate(&request).await?;
+        let user = self.authenticate(&request, &info.path)?;
         let user = self.security.impersonate(user, request.headers())?;
-        self.security.authorize(&user, &info).map_err(Box::new)?;
+        self.security.authorize(&user, &info)?;
         match info.resource.clone() {
             Some(path) => self.resource_request(request, info, path, user, accepted).await,
             None => self.plain_request(request, &info, &user, accepted).await,
         }
     }
 
-    async fn authenticate(&self, request: &Request<Body>) -> Result<Arc<UserInfo>, Box<Status>> {
+    fn authenticate(&self, request: &Request<Body>, path: &str) -> Result<Arc<UserInfo>, Box<Status>> {
         if let Some(InProcess(user)) = request.extensions().get() {
             return Ok(user.clone());
         }
-        let connection = request.extensions().get::<Arc<Connection>>();
-        let chain = connection.map(|c| c.client_certificates.as_slice()).unwrap_or_default();
-        self.security.authenticate(chain, request.headers()).map_err(Box::new)
+        self.security.authenticate(request.extensions().get::<Arc<Connection>>(), request.headers(), path)
     }
 
     async fn resource_request(

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use admission::Operation;
-use api_meta::{ErrorList, FieldError, Path, Status, Timestamp};
+use api_meta::{ErrorList, FieldError, Path, Status};
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -30,8 +30,12 @@ pub(crate) type Change<'a> = dyn Fn(Option<&Value>) -> Result<Value, Box<Status>
 pub(crate) enum Part {
     Main,
     Status,
-    /// Another subresource, whose change has been narrowed already.
+    /// Another subresource, which the kind's strategy narrows.
+    Sub,
+    /// A change that the server itself has narrowed.
     Narrow,
+    /// The same, of a quota on behalf of another request: no admission, which would ask quotas again.
+    Charge,
 }
 
 pub(crate) struct Update<'a> {
@@ -60,7 +64,7 @@ impl Server {
         let generated = generate_name(definition, call, &mut tree)?;
         begin_life(&mut tree);
         crate::codec::defaults(call.served(), definition, &mut tree);
-        (definition.strategy.prepare_create)(&mut tree);
+        definition.strategy.prepare_create(&mut tree, &crate::now().to_string());
         self.admit(call, Operation::Create, &mut tree, None).await?;
         crate::codec::defaults(call.served(), definition, &mut tree);
         let held = self.allocate(call, &mut tree, None).await?;
@@ -71,11 +75,9 @@ impl Server {
 
     async fn insert_prepared(&self, call: &Call, mut tree: Value, generated: bool) -> Result<(Arc<Object>, bool), Box<Status>> {
         let definition = &call.resource.definition;
-        self.track(call, None, &mut tree)?;
-        let mut errors = ErrorList::default();
-        crate::meta::validate_create(definition, &tree, &mut errors);
-        crate::codec::validate(call.served(), &tree, &mut errors);
-        (definition.strategy.validate_create)(&tree, &mut errors);
+        self.track(call, None, &mut tree);
+        let mut errors = definition.strategy.create_errors(&tree, definition.namespaced);
+        crate::codec::validate(definition, call.served(), &tree, &mut errors);
         invalid(call.served(), &tree, errors)?;
         self.validate_admission(call, Operation::Create, &tree, None).await?;
         let name = tree["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -119,7 +121,7 @@ impl Server {
             return Err(Box::new(Status::bad_request(message)));
         }
         let change = |_: Option<&Value>| Ok(wanted.clone());
-        let create_if_absent = part == Part::Main && call.resource.definition.strategy.allow_create_on_update;
+        let create_if_absent = part == Part::Main && call.resource.definition.strategy.create_on_update;
         self.change(call, Update { part, change: &change, create_if_absent, track: true }).await
     }
 
@@ -176,7 +178,9 @@ impl Server {
             return Err(Box::new(Status::modified(&definition.group_resource(), &call.path.name)));
         }
         self.prepare(call, update.part, &old, &mut new)?;
-        self.admit(call, Operation::Update, &mut new, Some(&old)).await?;
+        if update.part != Part::Charge {
+            self.admit(call, Operation::Update, &mut new, Some(&old)).await?;
+        }
         crate::codec::defaults(served, definition, &mut new);
         let held = self.allocate(call, &mut new, Some(&old)).await?;
         let result = self.store_changed(call, update, key, old_object, &old, new, named.is_empty()).await;
@@ -189,12 +193,15 @@ impl Server {
         let definition = &call.resource.definition;
         crate::meta::keep(definition, old, new)?;
         crate::codec::defaults(call.served(), definition, new);
+        let now = crate::now().to_string();
         match part {
-            Part::Main => (definition.strategy.prepare_update)(new, old),
-            Part::Status => {
-                (definition.strategy.prepare_status)(new, old);
+            Part::Main => definition.strategy.prepare_update(new, old, &now),
+            Part::Status => definition.strategy.prepare_status(new, old, &now),
+            Part::Sub => {
+                let found = definition.strategy.prepare_subresource(&call.path.subresource, new, old, &now);
+                found.ok_or_else(|| Box::new(Status::no_such_resource()))?;
             }
-            Part::Narrow => {}
+            Part::Narrow | Part::Charge => {}
         }
         Ok(())
     }
@@ -213,18 +220,20 @@ impl Server {
         let definition = &call.resource.definition;
         let served = call.served();
         if update.track {
-            self.track(call, Some(old), &mut new)?;
+            self.track(call, Some(old), &mut new);
         }
-        let mut errors = ErrorList::default();
-        crate::meta::validate_update(definition, &new, old, &mut errors);
-        crate::codec::validate(served, &new, &mut errors);
-        match update.part {
-            Part::Main => (definition.strategy.validate_update)(&new, old, &mut errors),
-            Part::Status => (definition.strategy.validate_status)(&new, old, &mut errors),
-            Part::Narrow => {}
-        }
+        let (strategy, namespaced) = (definition.strategy, definition.namespaced);
+        let mut errors = match update.part {
+            Part::Main => strategy.update_errors(&new, old, namespaced),
+            Part::Status => strategy.status_errors(&new, old, namespaced),
+            Part::Sub => strategy.subresource_errors(&call.path.subresource, &new, old, namespaced),
+            Part::Narrow | Part::Charge => ErrorList::new(),
+        };
+        crate::codec::validate(definition, served, &new, &mut errors);
         invalid(served, &new, errors)?;
-        self.validate_admission(call, Operation::Update, &new, Some(old)).await?;
+        if update.part != Part::Charge {
+            self.validate_admission(call, Operation::Update, &new, Some(old)).await?;
+        }
         if same(&new, old) {
             return Ok(Attempt::Done(old_object.clone()));
         }
@@ -252,20 +261,21 @@ impl Server {
     }
 
     /// Records who owns which field.
-    fn track(&self, call: &Call, old: Option<&Value>, new: &mut Value) -> Result<(), Box<Status>> {
+    fn track(&self, call: &Call, old: Option<&Value>, new: &mut Value) {
         let served = call.served();
-        let manager = call.manager();
+        let (manager, now) = (call.manager(), crate::now().to_string());
+        let reset = crate::codec::reset_fields(call);
         let context = api_patch::Context {
             schema: &served.schema,
-            node: served.node,
+            node: Some(served.node),
             manager: &manager,
             api_version: &served.api_version,
             subresource: &call.path.subresource,
+            now: &now,
+            reset: reset.as_ref(),
             force: false,
-            now: Timestamp::now(),
-            reset: &[],
         };
-        api_patch::track_update(&context, old, new).map_err(|e| Box::new(e.status()))
+        api_patch::update(&context, old, new);
     }
 
     fn ttl(&self, definition: &Definition) -> Option<u64> {
@@ -276,7 +286,7 @@ impl Server {
         let body = self.read_body(call).await?;
         let patch = crate::patch::Patch::parse(call, &body)?;
         let apply = patch.is_apply();
-        let change = |current: Option<&Value>| patch.apply(call, part, current);
+        let change = |current: Option<&Value>| patch.apply(call, current);
         self.change(call, Update { part, change: &change, create_if_absent: apply && part == Part::Main, track: !apply }).await
     }
 }
@@ -291,11 +301,10 @@ fn stored_bytes(served: &Served, mut tree: Value) -> Bytes {
     if let Some(conversion) = &served.conversion {
         (conversion.to_storage)(&mut tree);
     }
-    api_codec::encode_stored(&tree)
+    api_codec::encode_stored(&tree).into()
 }
 
 fn invalid(served: &Served, tree: &Value, errors: ErrorList) -> Result<(), Box<Status>> {
-    let errors: Vec<FieldError> = errors.into();
     if errors.is_empty() {
         return Ok(());
     }
@@ -364,13 +373,13 @@ fn generate_name(definition: &Definition, call: &Call, tree: &mut Value) -> Resu
         return Err(Box::new(Status::invalid(&call.served().group_kind(), "", &[error])));
     }
     let _ = definition;
-    tree["metadata"]["name"] = json!(api_meta::names::generate(&prefix, &mut || rand::random()));
+    tree["metadata"]["name"] = json!(api_meta::names::generate(&prefix, |below| rand::random_range(0..below)));
     Ok(true)
 }
 
 /// The fields that only the server decides.
 fn begin_life(tree: &mut Value) {
-    let now = Timestamp::now().to_string();
+    let now = crate::now().to_string();
     if let Some(meta) = tree["metadata"].as_object_mut() {
         for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
             meta.remove(field);
