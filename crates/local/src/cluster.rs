@@ -4,8 +4,8 @@ use std::{
 };
 
 use bootstrap_core::{
+    Layout,
     config::{Facts, Init},
-    layout::Layout,
 };
 use serde::{Deserialize, Serialize};
 

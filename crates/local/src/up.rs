@@ -260,7 +260,7 @@ fn not_up(cluster: &Cluster, up: bool, what: &'static str, role: Role) -> Result
 /// Cluster DNS and what kubeadm keeps in the cluster, applied so that a second `up` changes nothing.
 async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     let init = cluster.init();
-    let mut objects = bootstrap_core::addons::coredns::objects(&init.cluster, 1)?;
+    let mut objects = bootstrap_core::addons::coredns(&init.cluster, 1)?;
     objects.push(bootstrap_core::objects::cluster_admins());
     objects.push(bootstrap_core::objects::api_server_kubelet_client());
     for object in &objects {
