@@ -60,8 +60,13 @@ impl Config {
         } else {
             args.node_ip.clone()
         };
-        let place =
-            Place { node_name, node_ips, root: args.root_dir.clone(), cert_dir: args.cert_dir.clone(), labels: args.labels() };
+        let place = Place {
+            node_name,
+            node_ips,
+            root: args.root_dir.clone(),
+            cert_dir: args.cert_dir.clone(),
+            labels: args.labels(),
+        };
         Ok(Self { settings: Settings::new(&file, place)?, heartbeats: None })
     }
 }

@@ -78,11 +78,17 @@ impl Auth {
                     roots.add(certificate).map_err(|e| bad(e.to_string()))?;
                 }
                 let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
                 Some(verifier.build().map_err(|e| bad(e.to_string()))?)
             }
         };
-        Ok(Self { ctx: ctx.clone(), client_ca, tokens: Remembered::new(), decisions: Remembered::new() })
+        Ok(Self {
+            ctx: ctx.clone(),
+            client_ca,
+            tokens: Remembered::new(),
+            decisions: Remembered::new(),
+        })
     }
 
     pub(super) async fn check(&self, request: &Parts) -> Result<(), Refused> {
@@ -108,7 +114,10 @@ impl Auth {
                 }
             }
         }
-        let message = format!("Forbidden (user={}, verb={verb}, resource=nodes, subresource={last})", user.name);
+        let message = format!(
+            "Forbidden (user={}, verb={verb}, resource=nodes, subresource={last})",
+            user.name
+        );
         Err(Box::new(text(StatusCode::FORBIDDEN, message)))
     }
 
@@ -120,7 +129,9 @@ impl Auth {
             return Ok(user);
         }
         let header = request.headers.get(header::AUTHORIZATION).and_then(|h| h.to_str().ok());
-        let token = header.and_then(|h| h.split_once(' ')).filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer"));
+        let token = header
+            .and_then(|h| h.split_once(' '))
+            .filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer"));
         if let Some((_, token)) = token {
             return self.by_token(token.trim()).await?.ok_or_else(unauthorized);
         }
@@ -132,15 +143,20 @@ impl Auth {
     }
 
     fn by_certificate(&self, connection: &Connection) -> Result<Option<User>, Refused> {
-        let (Some(verifier), Some((leaf, rest))) = (&self.client_ca, connection.client_certificates.split_first()) else {
+        let (Some(verifier), Some((leaf, rest))) =
+            (&self.client_ca, connection.client_certificates.split_first())
+        else {
             return Ok(None);
         };
         let now = self.ctx.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        if let Err(error) = verifier.verify_client_cert(leaf, rest, UnixTime::since_unix_epoch(now)) {
+        if let Err(error) = verifier.verify_client_cert(leaf, rest, UnixTime::since_unix_epoch(now))
+        {
             tracing::debug!(%error, "a client certificate is not accepted");
             return Err(unauthorized());
         }
-        let subject = pki::Cert::from_der(leaf.to_vec()).and_then(|cert| cert.identity()).map_err(|_| unauthorized())?;
+        let subject = pki::Cert::from_der(leaf.to_vec())
+            .and_then(|cert| cert.identity())
+            .map_err(|_| unauthorized())?;
         let mut groups = subject.organizations.clone();
         groups.push("system:authenticated".to_owned());
         Ok(Some(User { name: subject.common_name.clone(), uid: String::new(), groups }))
@@ -148,7 +164,9 @@ impl Auth {
 
     /// Asks the API server whose token this is.
     async fn by_token(&self, token: &str) -> Result<Option<User>, Refused> {
-        let Some(client) = self.ctx.client.as_ref().filter(|_| self.ctx.settings.server.webhook_authentication) else {
+        let Some(client) =
+            self.ctx.client.as_ref().filter(|_| self.ctx.settings.server.webhook_authentication)
+        else {
             return Ok(None);
         };
         let key: [u8; 32] = Sha256::digest(token).into();
@@ -172,7 +190,12 @@ impl Auth {
     }
 
     /// Asks the API server whether a user may do something with this node.
-    async fn authorize(&self, user: &User, verb: &'static str, subresource: &'static str) -> Result<bool, String> {
+    async fn authorize(
+        &self,
+        user: &User,
+        verb: &'static str,
+        subresource: &'static str,
+    ) -> Result<bool, String> {
         let key = (user.clone(), verb, subresource);
         if let Some(known) = self.decisions.get(&key) {
             return known;
@@ -187,15 +210,22 @@ impl Auth {
                 "verb": verb, "version": "v1", "resource": "nodes", "subresource": subresource, "name": settings.node_name,
             },
         } });
-        let answer = review_of(client, &Resource::SUBJECT_ACCESS_REVIEWS, &review).await.map_err(|e| e.to_string())?;
+        let answer = review_of(client, &Resource::SUBJECT_ACCESS_REVIEWS, &review)
+            .await
+            .map_err(|e| e.to_string())?;
         let allowed = answer["status"]["allowed"] == true;
-        let ttl = if allowed { settings.server.authorized_ttl } else { settings.server.unauthorized_ttl };
+        let ttl =
+            if allowed { settings.server.authorized_ttl } else { settings.server.unauthorized_ttl };
         self.decisions.put(key, Ok(allowed), ttl);
         Ok(allowed)
     }
 }
 
-async fn review_of(client: &Client, resource: &Resource, review: &Value) -> Result<Value, client::Error> {
+async fn review_of(
+    client: &Client,
+    resource: &Resource,
+    review: &Value,
+) -> Result<Value, client::Error> {
     client.create(resource, "", review).await
 }
 

@@ -10,7 +10,10 @@ use crate::{context::Context, pods::Pods, runtime};
 pub(super) fn healthz(health: &watch::Receiver<Option<String>>) -> Response<Body> {
     match &*health.borrow() {
         None => text(StatusCode::OK, "ok"),
-        Some(cause) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("the container runtime is not healthy: {cause}")),
+        Some(cause) => text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the container runtime is not healthy: {cause}"),
+        ),
     }
 }
 

@@ -41,7 +41,10 @@ impl Wanted {
     fn of(query: &Query, now: Timestamp) -> Result<Self, String> {
         let number = |name: &str| match query.get(name) {
             None => Ok(None),
-            Some(text) => text.parse::<u64>().map(Some).map_err(|_| format!("{name} must be a number: {text:?}")),
+            Some(text) => text
+                .parse::<u64>()
+                .map(Some)
+                .map_err(|_| format!("{name} must be a number: {text:?}")),
         };
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let since = match (query.get("sinceTime"), number("sinceSeconds")?) {
@@ -64,7 +67,13 @@ impl Wanted {
     }
 }
 
-pub(super) async fn serve(server: &Server, namespace: &str, pod: &str, container: &str, query: &Query) -> Response<Body> {
+pub(super) async fn serve(
+    server: &Server,
+    namespace: &str,
+    pod: &str,
+    container: &str,
+    query: &Query,
+) -> Response<Body> {
     let wanted = match Wanted::of(query, server.ctx.now()) {
         Ok(wanted) => wanted,
         Err(message) => return text(StatusCode::UNPROCESSABLE_ENTITY, message),
@@ -80,13 +89,24 @@ pub(super) async fn serve(server: &Server, namespace: &str, pod: &str, container
             return text(StatusCode::INTERNAL_SERVER_ERROR, message);
         }
     };
-    let log = Log { ctx: server.ctx.clone(), id, path, reader: start, wanted, line: Vec::new(), fresh: true, sent: 0 };
+    let log = Log {
+        ctx: server.ctx.clone(),
+        id,
+        path,
+        reader: start,
+        wanted,
+        line: Vec::new(),
+        fresh: true,
+        sent: 0,
+    };
     let frames = stream::try_unfold(log, |mut log| async move {
         let piece = log.next().await?;
         Ok::<_, BoxError>(piece.map(|bytes| (Frame::data(bytes), log)))
     });
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
     response
 }
 
@@ -99,26 +119,36 @@ async fn find(
     previous: bool,
 ) -> Result<(String, PathBuf), (StatusCode, String)> {
     let bad = |message: String| (StatusCode::BAD_REQUEST, message);
-    let (pod, observed) = server
-        .pods
-        .find(namespace, name, None)
-        .ok_or_else(|| (StatusCode::NOT_FOUND, format!("pod {name:?} not found in namespace {namespace:?}")))?;
+    let (pod, observed) = server.pods.find(namespace, name, None).ok_or_else(|| {
+        (StatusCode::NOT_FOUND, format!("pod {name:?} not found in namespace {namespace:?}"))
+    })?;
     if !pod_core::members(&pod).iter().any(|m| m.container.name == container) {
-        return Err((StatusCode::NOT_FOUND, format!("container {container:?} not found in pod {name:?}")));
+        return Err((
+            StatusCode::NOT_FOUND,
+            format!("container {container:?} not found in pod {name:?}"),
+        ));
     }
     let mut instances = observed.containers.iter().filter(|c| c.name == container);
-    let instance = if previous { instances.nth(1) } else { instances.find(|c| c.run != Run::Created) };
+    let instance =
+        if previous { instances.nth(1) } else { instances.find(|c| c.run != Run::Created) };
     let Some(instance) = instance else {
         if previous {
-            return Err(bad(format!("previous terminated container {container:?} in pod {name:?} not found")));
+            return Err(bad(format!(
+                "previous terminated container {container:?} in pod {name:?} not found"
+            )));
         }
         let status = pod.status.unwrap_or_default();
         let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
-        let waiting = all.into_iter().find(|s| s.name == container).and_then(|s| s.state.clone()?.waiting);
-        let reason = waiting.and_then(|w| w.reason).unwrap_or_else(|| "ContainerCreating".to_owned());
-        return Err(bad(format!("container {container:?} in pod {name:?} is waiting to start: {reason}")));
+        let waiting =
+            all.into_iter().find(|s| s.name == container).and_then(|s| s.state.clone()?.waiting);
+        let reason =
+            waiting.and_then(|w| w.reason).unwrap_or_else(|| "ContainerCreating".to_owned());
+        return Err(bad(format!(
+            "container {container:?} in pod {name:?} is waiting to start: {reason}"
+        )));
     };
-    let status = server.ctx.cri.container_status(&instance.id).await.map_err(|e| bad(e.to_string()))?;
+    let status =
+        server.ctx.cri.container_status(&instance.id).await.map_err(|e| bad(e.to_string()))?;
     Ok((instance.id.clone(), PathBuf::from(status.log_path)))
 }
 
@@ -174,7 +204,9 @@ impl Log {
             if self.wanted.limit.is_some_and(|limit| self.sent + piece.len() >= limit) {
                 break;
             }
-            if self.reader.read_until(b'\n', &mut self.line).await? > 0 && self.line.ends_with(b"\n") {
+            if self.reader.read_until(b'\n', &mut self.line).await? > 0
+                && self.line.ends_with(b"\n")
+            {
                 self.take_line(&mut piece);
                 continue;
             }
@@ -192,7 +224,8 @@ impl Log {
     fn take_line(&mut self, piece: &mut Vec<u8>) {
         let line = std::mem::take(&mut self.line);
         let Some(parsed) = parse(line.strip_suffix(b"\n").unwrap_or(&line)) else { return };
-        let early = |since: Timestamp| parsed.time.parse::<Timestamp>().is_ok_and(|time| time < since);
+        let early =
+            |since: Timestamp| parsed.time.parse::<Timestamp>().is_ok_and(|time| time < since);
         let other = |stream: &str| (stream == "stderr") != parsed.stderr;
         if self.wanted.since.is_some_and(early) || self.wanted.stream.is_some_and(other) {
             return;
@@ -219,7 +252,8 @@ impl Log {
             // Asked before the file is looked at, so that what came before the end is read.
             if looks.is_multiple_of(10) {
                 let status = self.ctx.cri.container_status(&self.id).await;
-                ended = !status.is_ok_and(|s| s.state() == cri::v1::ContainerState::ContainerRunning);
+                ended =
+                    !status.is_ok_and(|s| s.state() == cri::v1::ContainerState::ContainerRunning);
             }
             looks = looks.wrapping_add(1);
             let position = self.reader.stream_position().await?;

@@ -49,16 +49,23 @@ pub(crate) async fn start(
 ) -> Result<(), ServerError> {
     let settings = &ctx.settings;
     let address = (settings.address, settings.port).into();
-    let listener = TcpListener::bind(address).await.map_err(|source| ServerError::Listen { address, source })?;
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| ServerError::Listen { address, source })?;
     let tls = tls::identity(settings, ctx.clock.now())?;
     let auth = auth::Auth::new(ctx)?;
-    let server = Arc::new(Server { ctx: ctx.clone(), pods: pods.clone(), auth, health: health.clone() });
-    let serving = serve::serve(listener, Some(tls), serve::Limits::default(), server, ctx.tasks.clone());
+    let server =
+        Arc::new(Server { ctx: ctx.clone(), pods: pods.clone(), auth, health: health.clone() });
+    let serving =
+        serve::serve(listener, Some(tls), serve::Limits::default(), server, ctx.tasks.clone());
     ctx.tasks.spawn("kubelet server", serving);
     if let Some(address) = settings.healthz {
-        let listener = TcpListener::bind(address).await.map_err(|source| ServerError::Listen { address, source })?;
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| ServerError::Listen { address, source })?;
         let probe = Arc::new(Healthz { health });
-        let serving = serve::serve(listener, None, serve::Limits::default(), probe, ctx.tasks.clone());
+        let serving =
+            serve::serve(listener, None, serve::Limits::default(), probe, ctx.tasks.clone());
         ctx.tasks.spawn("kubelet healthz", serving);
     }
     Ok(())
@@ -114,7 +121,8 @@ impl Server {
                 stream::of_container(self, request, (namespace, pod, None, container), &query).await
             }
             ["exec" | "attach", namespace, pod, uid, container] if debugging => {
-                stream::of_container(self, request, (namespace, pod, Some(uid), container), &query).await
+                stream::of_container(self, request, (namespace, pod, Some(uid), container), &query)
+                    .await
             }
             ["portForward", namespace, pod] if debugging => {
                 stream::port_forward(self, request, namespace, pod, None).await
@@ -159,7 +167,9 @@ fn unescape(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|h| u8::from_str_radix(std::str::from_utf8(h).ok()?, 16).ok());
+        let hex = bytes
+            .get(at + 1..at + 3)
+            .and_then(|h| u8::from_str_radix(std::str::from_utf8(h).ok()?, 16).ok());
         match (bytes[at], hex) {
             (b'%', Some(byte)) => {
                 out.push(byte);

@@ -20,10 +20,18 @@ const LARGEST: usize = (1 << 24) - 1;
 /// What a server may say that matters here.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    Data { stream: u32, last: bool, content: Vec<u8> },
+    Data {
+        stream: u32,
+        last: bool,
+        content: Vec<u8>,
+    },
     /// The stream has failed.
-    Reset { stream: u32 },
-    Ping { id: u32 },
+    Reset {
+        stream: u32,
+    },
+    Ping {
+        id: u32,
+    },
     GoAway,
     Other,
 }
@@ -56,6 +64,8 @@ impl Encoder {
         body.extend_from_slice(&length.to_le_bytes());
         body.extend_from_slice(&(!length).to_le_bytes());
         body.extend_from_slice(&block);
+        // An empty block makes the other end hand out what it has: without it, it would read on for the next block.
+        body.extend_from_slice(&[0, 0, 0, 0xff, 0xff]);
         control(SYN_STREAM, 0, &body)
     }
 
@@ -105,7 +115,9 @@ pub(super) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Opti
     let first = content.first_chunk::<4>().map(|bytes| u32::from_be_bytes(*bytes) & 0x7fff_ffff);
     Ok(Some(match ((word & 0xffff) as u16, first) {
         (RST_STREAM, Some(stream)) => Frame::Reset { stream },
-        (PING, Some(_)) => Frame::Ping { id: content.first_chunk::<4>().map_or(0, |b| u32::from_be_bytes(*b)) },
+        (PING, Some(_)) => {
+            Frame::Ping { id: content.first_chunk::<4>().map_or(0, |b| u32::from_be_bytes(*b)) }
+        }
         (GOAWAY, _) => Frame::GoAway,
         _ => Frame::Other,
     }))
@@ -123,7 +135,10 @@ mod tests {
         bytes.extend(encoder.pong(9));
         let mut from = bytes.as_slice();
         let mut next = async || read(&mut from).await.unwrap();
-        assert_eq!(next().await, Some(Frame::Data { stream: 5, last: true, content: b"hello".to_vec() }));
+        assert_eq!(
+            next().await,
+            Some(Frame::Data { stream: 5, last: true, content: b"hello".to_vec() })
+        );
         assert_eq!(next().await, Some(Frame::Reset { stream: 7 }));
         assert_eq!(next().await, Some(Frame::Ping { id: 9 }));
         assert_eq!(next().await, None);
@@ -138,6 +153,10 @@ mod tests {
         let mut out = Vec::with_capacity(1024);
         inflate.decompress_vec(&compressed, &mut out, flate2::FlushDecompress::Sync).unwrap();
         let text = String::from_utf8_lossy(&out);
-        assert!(text.contains("streamtype\0\0\0\x05error") && text.contains("streamtype\0\0\0\x05stdin"), "{text:?}");
+        assert!(
+            text.contains("streamtype\0\0\0\x05error")
+                && text.contains("streamtype\0\0\0\x05stdin"),
+            "{text:?}"
+        );
     }
 }

@@ -7,7 +7,11 @@ use serde_json::{Map, Value, json};
 use serve::Body;
 
 use super::{answer, text};
-use crate::{context::{Context, of_nanos}, pods::Pods, runtime::label};
+use crate::{
+    context::{Context, of_nanos},
+    pods::Pods,
+    runtime::label,
+};
 
 const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -57,15 +61,16 @@ pub(super) async fn summary(ctx: &Context) -> Response<Body> {
         let Some(attributes) = &one.attributes else { continue };
         let of = |name: &str| attributes.labels.get(name).cloned().unwrap_or_default();
         let uid = of(label::POD_UID);
-        let reference =
-            json!({ "name": of(label::POD_NAME), "namespace": of(label::POD_NAMESPACE), "uid": uid.clone() });
+        let reference = json!({ "name": of(label::POD_NAME), "namespace": of(label::POD_NAMESPACE), "uid": uid.clone() });
         let mut container = Map::from_iter([("name".to_owned(), json!(of(label::CONTAINER)))]);
         container.extend(cpu(one).map(|cpu| ("cpu".to_owned(), cpu)));
         container.extend(memory(one).map(|memory| ("memory".to_owned(), memory)));
         pods.entry(uid).or_insert_with(|| (reference, Vec::new())).1.push(Value::Object(container));
     }
-    let pods: Vec<Value> =
-        pods.into_values().map(|(reference, containers)| json!({ "podRef": reference, "containers": containers })).collect();
+    let pods: Vec<Value> = pods
+        .into_values()
+        .map(|(reference, containers)| json!({ "podRef": reference, "containers": containers }))
+        .collect();
     let disk = sys::disk_use(&ctx.settings.root).unwrap_or_default();
     let now = time(ctx.now());
     let usage = ctx.cgroups.usage("/").unwrap_or_default();
@@ -111,7 +116,11 @@ pub(super) async fn resource_metrics(ctx: &Context) -> Response<Body> {
             of(label::POD_NAME)
         );
         if let Some(used) = one.cpu.as_ref().and_then(|c| c.usage_core_nano_seconds.as_ref()) {
-            let _ = writeln!(cpu, "container_cpu_usage_seconds_total{labels} {}", used.value as f64 / 1e9);
+            let _ = writeln!(
+                cpu,
+                "container_cpu_usage_seconds_total{labels} {}",
+                used.value as f64 / 1e9
+            );
         }
         if let Some(used) = one.memory.as_ref().and_then(|m| m.working_set_bytes.as_ref()) {
             let _ = writeln!(memory, "container_memory_working_set_bytes{labels} {}", used.value);
@@ -131,7 +140,16 @@ pub(super) async fn resource_metrics(ctx: &Context) -> Response<Body> {
 /// The kubelet's own metrics.
 pub(super) fn metrics(ctx: &Context, pods: &Pods) -> Response<Body> {
     let pods = pods.list();
-    let containers: usize = pods.iter().map(|p| p.status.iter().flat_map(|s| s.container_statuses.iter().flatten()).filter(|c| c.started == Some(true)).count()).sum();
+    let containers: usize = pods
+        .iter()
+        .map(|p| {
+            p.status
+                .iter()
+                .flat_map(|s| s.container_statuses.iter().flatten())
+                .filter(|c| c.started == Some(true))
+                .count()
+        })
+        .sum();
     let out = format!(
         "# TYPE kubelet_node_name gauge\nkubelet_node_name{{node={:?}}} 1\n\
          # TYPE kubelet_desired_pods gauge\nkubelet_desired_pods {}\n\

@@ -10,7 +10,10 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use serve::Body;
 use tokio::net::TcpStream;
-use tokio_tungstenite::{WebSocketStream, tungstenite::{handshake::derive_accept_key, protocol::Role}};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{handshake::derive_accept_key, protocol::Role},
+};
 
 use super::{Query, Server, full, text, websocket};
 use crate::context::Context;
@@ -52,7 +55,10 @@ pub(super) async fn of_container(
 ) -> Response<Body> {
     let options = Options::of(query);
     if !(options.stdin || options.stdout || options.stderr) {
-        return text(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr");
+        return text(
+            StatusCode::BAD_REQUEST,
+            "you must specify at least 1 of stdin, stdout, stderr",
+        );
     }
     let Some((_, observed)) = server.pods.find(namespace, name, uid) else {
         return text(StatusCode::NOT_FOUND, format!("pod does not exist: {namespace}/{name}"));
@@ -66,9 +72,17 @@ pub(super) async fn of_container(
     let exec = request.uri().path().starts_with("/exec/");
     let url = if exec {
         let cmd = query.all("command");
-        server.ctx.cri.exec(cri::v1::ExecRequest { container_id: id, cmd, tty, stdin, stdout, stderr }).await
+        server
+            .ctx
+            .cri
+            .exec(cri::v1::ExecRequest { container_id: id, cmd, tty, stdin, stdout, stderr })
+            .await
     } else {
-        server.ctx.cri.attach(cri::v1::AttachRequest { container_id: id, tty, stdin, stdout, stderr }).await
+        server
+            .ctx
+            .cri
+            .attach(cri::v1::AttachRequest { container_id: id, tty, stdin, stdout, stderr })
+            .await
     };
     match url {
         Ok(url) => join(&server.ctx, request, &url, Kind::Channels(options)).await,
@@ -87,7 +101,10 @@ pub(super) async fn port_forward(
         return text(StatusCode::NOT_FOUND, format!("pod does not exist: {namespace}/{name}"));
     };
     let Some(sandbox) = observed.ready_sandbox() else {
-        return text(StatusCode::NOT_FOUND, format!("the sandbox of pod {namespace}/{name} does not run"));
+        return text(
+            StatusCode::NOT_FOUND,
+            format!("the sandbox of pod {namespace}/{name} does not run"),
+        );
     };
     match server.ctx.cri.port_forward(&sandbox.id, Vec::new()).await {
         Ok(url) => join(&server.ctx, request, &url, Kind::Tunnel).await,
@@ -117,10 +134,16 @@ enum JoinError {
 }
 
 /// Upgrades both ends and joins them in a task.
-async fn join(ctx: &Arc<Context>, mut request: Request<Body>, url: &str, kind: Kind) -> Response<Body> {
+async fn join(
+    ctx: &Arc<Context>,
+    mut request: Request<Body>,
+    url: &str,
+    kind: Kind,
+) -> Response<Body> {
     let upgraded = hyper::upgrade::on(&mut request);
     let asked = request.into_parts().0.headers;
-    let upgrade = asked.get(header::UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or_default().to_lowercase();
+    let upgrade =
+        asked.get(header::UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or_default().to_lowercase();
     let (protocols, answer) = match upgrade.as_str() {
         "websocket" => match accept(&asked, kind) {
             Ok((protocol, headers)) => (vec![protocols_of(kind)], Some((protocol, headers))),
@@ -136,9 +159,11 @@ async fn join(ctx: &Arc<Context>, mut request: Request<Body>, url: &str, kind: K
         }
         Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     };
-    let (protocol, headers) = answer.map_or((None, headers), |(protocol, headers)| (Some(protocol), headers));
+    let (protocol, headers) =
+        answer.map_or((None, headers), |(protocol, headers)| (Some(protocol), headers));
     ctx.tasks.spawn_until_shutdown("kubelet stream", async move {
-        let (Ok(client), Ok(runtime)) = (upgraded.await, hyper::upgrade::on(&mut backend).await) else {
+        let (Ok(client), Ok(runtime)) = (upgraded.await, hyper::upgrade::on(&mut backend).await)
+        else {
             tracing::debug!("a stream's client left before it began");
             return;
         };
@@ -149,7 +174,9 @@ async fn join(ctx: &Arc<Context>, mut request: Request<Body>, url: &str, kind: K
         };
         let socket = WebSocketStream::from_raw_socket(client, Role::Server, None).await;
         let ended = match kind {
-            Kind::Channels(options) => websocket::channels(socket, runtime, options, protocol == CHANNELS[0]).await,
+            Kind::Channels(options) => {
+                websocket::channels(socket, runtime, options, protocol == CHANNELS[0]).await
+            }
             Kind::Tunnel => websocket::tunnel(socket, runtime).await,
         };
         if let Err(error) = ended {
@@ -185,10 +212,15 @@ fn accept(headers: &HeaderMap, kind: Kind) -> Result<Accepted, Box<Response<Body
     };
     let refuse = |message: String| Box::new(text(StatusCode::BAD_REQUEST, message));
     let chosen = known.iter().find(|k| offered.contains(k)).ok_or_else(|| {
-        refuse(format!("none of the WebSocket protocols {offered:?} is known here; known are {known:?}"))
+        refuse(format!(
+            "none of the WebSocket protocols {offered:?} is known here; known are {known:?}"
+        ))
     })?;
-    let key = headers.get(header::SEC_WEBSOCKET_KEY).ok_or_else(|| refuse("Sec-WebSocket-Key is missing".to_owned()))?;
-    let accepted = HeaderValue::try_from(derive_accept_key(key.as_bytes())).map_err(|e| refuse(e.to_string()))?;
+    let key = headers
+        .get(header::SEC_WEBSOCKET_KEY)
+        .ok_or_else(|| refuse("Sec-WebSocket-Key is missing".to_owned()))?;
+    let accepted = HeaderValue::try_from(derive_accept_key(key.as_bytes()))
+        .map_err(|e| refuse(e.to_string()))?;
     let mut answer = HeaderMap::new();
     answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -206,9 +238,12 @@ async fn dial(
     let bad = || JoinError::Address(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| bad())?;
     let authority = uri.authority().ok_or_else(bad)?.clone();
-    let stream = TcpStream::connect(authority.as_str()).await.map_err(|e| JoinError::Connect(authority.to_string(), e))?;
+    let stream = TcpStream::connect(authority.as_str())
+        .await
+        .map_err(|e| JoinError::Connect(authority.to_string(), e))?;
     let _ = stream.set_nodelay(true);
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     ctx.tasks.spawn_until_shutdown("kubelet stream connection", async move {
         drop(connection.with_upgrades().await);
     });

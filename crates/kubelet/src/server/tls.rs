@@ -1,4 +1,7 @@
-use std::{path::Path, time::{Duration, SystemTime}};
+use std::{
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serve::ServerTls;
@@ -24,7 +27,8 @@ pub(super) fn identity(settings: &Settings, now: SystemTime) -> Result<ServerTls
 }
 
 fn self_signed(settings: &Settings, now: SystemTime) -> Result<(Vec<u8>, Vec<u8>), ServerError> {
-    let (certificate, key) = (settings.cert_dir.join("kubelet.crt"), settings.cert_dir.join("kubelet.key"));
+    let (certificate, key) =
+        (settings.cert_dir.join("kubelet.crt"), settings.cert_dir.join("kubelet.key"));
     if let (Ok(text), Ok(key)) = (std::fs::read_to_string(&certificate), std::fs::read(&key))
         && pki::Cert::from_pem(&text).is_ok_and(|cert| cert.check_valid_at(now).is_ok())
     {
@@ -35,11 +39,8 @@ fn self_signed(settings: &Settings, now: SystemTime) -> Result<(Vec<u8>, Vec<u8>
     let authority = Authority::create(&name, KeyAlgorithm::EcdsaP256, validity)?;
     let ips = settings.node_ips.iter().filter_map(|ip| ip.parse().ok()).map(AltName::Ip);
     let alt_names = std::iter::once(AltName::dns(&settings.node_name)).chain(ips).collect();
-    let spec = LeafSpec {
-        subject: Subject::new(&settings.node_name),
-        alt_names,
-        usage: Usage::Server,
-    };
+    let spec =
+        LeafSpec { subject: Subject::new(&settings.node_name), alt_names, usage: Usage::Server };
     let (cert, own) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
     let chain = format!("{}{}", cert.to_pem(), authority.cert().to_pem());
     pki::write_file(&certificate, chain.as_bytes(), pki::PUBLIC_MODE)?;

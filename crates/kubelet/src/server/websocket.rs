@@ -47,7 +47,10 @@ fn channels_of(options: Options) -> Vec<Channel> {
         (4, "resize", false, options.tty),
     ];
     let wanted = all.into_iter().filter(|(.., wanted)| *wanted);
-    wanted.zip((1..).step_by(2)).map(|((number, name, output, _), stream)| Channel { number, stream, name, output }).collect()
+    wanted
+        .zip((1..).step_by(2))
+        .map(|((number, name, output, _), stream)| Channel { number, stream, name, output })
+        .collect()
 }
 
 /// Translates between a WebSocket's channels and a runtime's SPDY streams until either ends.
@@ -133,7 +136,9 @@ async fn input<W: AsyncWrite + Unpin>(
             [number, content @ ..] => (*number, content, false),
             [] => continue,
         };
-        let Some(channel) = channels.iter().find(|c| c.number == number && !c.output) else { continue };
+        let Some(channel) = channels.iter().find(|c| c.number == number && !c.output) else {
+            continue;
+        };
         if content.is_empty() && !last {
             continue;
         }

@@ -4,4 +4,5 @@
 
 mod api;
 mod node;
+mod server;
 mod statics;
