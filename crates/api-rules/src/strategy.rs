@@ -37,6 +37,8 @@ pub struct Strategy {
     pub check_create: fn(&Value, &mut ErrorList),
     pub check_update: fn(&Value, &Value, &mut ErrorList),
     pub check_status: fn(&Value, &Value, &mut ErrorList),
+    /// What is allowed, but deserves a `Warning` header.
+    pub warnings: fn(&Value) -> Vec<String>,
     pub subresources: &'static [Subresource],
     /// Field selectors beyond `metadata.name` and `metadata.namespace`.
     pub selectable: &'static [Selectable],
@@ -63,6 +65,7 @@ impl Strategy {
         check_create: |_, _| {},
         check_update: |_, _, _| {},
         check_status: |_, _, _| {},
+        warnings: |_| Vec::new(),
         subresources: &[],
         selectable: &[],
         graceful_delete: false,
