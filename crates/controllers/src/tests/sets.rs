@@ -54,7 +54,8 @@ async fn a_daemon_runs_on_every_node_that_may_have_it() {
             .filter(|p| p["status"]["phase"] == "Running")
             .count();
         assert!(running >= 2, "{running} run");
-        status(api, "updatedNumberScheduled") == Some(3)
+        status(api, "observedGeneration") == Some(2)
+            && status(api, "updatedNumberScheduled") == Some(3)
             && status(api, "numberAvailable") == Some(3)
     })
     .await;
