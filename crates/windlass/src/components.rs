@@ -34,7 +34,7 @@ pub(crate) async fn kube_proxy(args: proxy::Args, tasks: rt::Tasks) -> Result<()
 }
 
 pub(crate) async fn kube_scheduler(args: scheduler::Args, tasks: rt::Tasks) -> Result<(), Failure> {
-    let config = scheduler::Config::from_args(&args)?;
+    let config = args.config()?;
     let kubeconfig = config.kubeconfig.clone().ok_or("--kubeconfig, or clientConnection.kubeconfig in --config, is required")?;
     let client = client(&kubeconfig, "kube-scheduler/v1.36.2 (windlass)")?;
     scheduler::run(config, client, &tasks).await;
