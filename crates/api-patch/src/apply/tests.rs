@@ -228,6 +228,13 @@ fn force_takes_fields_over_and_agreement_shares_them() {
 }
 
 #[test]
+fn an_unchanged_apply_keeps_every_time() {
+    let a = || Apply("a", config(json!({"replicas": 1})));
+    let b = || Apply("b", config(json!({"nodeName": "n"})));
+    assert_eq!(run(&[a(), b()]).unwrap(), run(&[a(), b(), a()]).unwrap());
+}
+
+#[test]
 fn an_untracked_object_belongs_to_before_first_apply() {
     let strip = |o: &mut Value| o["metadata"]["managedFields"] = json!([{}]);
     let ops = [
@@ -340,6 +347,14 @@ proptest! {
         let ops = |n| [Apply("a", config(one.clone())), Force("b", config(two.clone())), Force("b", config(two.clone()))]
             .into_iter().take(n).collect::<Vec<_>>();
         prop_assert_eq!(run(&ops(2)).unwrap(), run(&ops(3)).unwrap());
+    }
+
+    #[test]
+    fn applying_again_after_another_changes_nothing(one in specs(), two in specs()) {
+        let first = [Force("a", config(one.clone())), Force("b", config(two)), Force("a", config(one.clone()))];
+        let again = Force("a", config(one));
+        let before = run(&first).unwrap();
+        prop_assert_eq!(before, run(&first.into_iter().chain([again]).collect::<Vec<_>>()).unwrap());
     }
 
     #[test]
