@@ -176,7 +176,9 @@ fn order_of_merged_lists() {
         let list: Vec<Value> = list.iter().map(|n| json!({"name": n})).collect();
         json!({ "containers": list })
     };
-    let cases: [(&[&str], &[&str], &[&str]); 5] = [
+    let cases: [(&[&str], &[&str], &[&str]); 7] = [
+        (&["a", "b", "b"], &["b", "c"], &["a", "b", "c"]),
+        (&["a", "b", "c", "d", "e"], &["x", "d", "y", "b"], &["a", "c", "x", "d", "e", "y", "b"]),
         (&["a", "b"], &["c"], &["a", "b", "c"]),
         (&["a", "b", "c"], &["c", "a"], &["b", "c", "a"]),
         (&["a", "b", "c"], &["b", "d"], &["a", "b", "c", "d"]),
