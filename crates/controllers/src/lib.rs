@@ -33,6 +33,7 @@ mod pod_gc;
 mod replicaset;
 mod root_ca;
 mod service_account;
+mod statefulset;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 use crate::{
     cluster_role, context::Context, daemonset, deployment, endpointslice, garbage, namespace,
-    node_ipam, node_lifecycle, pod_gc, replicaset, root_ca, service_account,
+    node_ipam, node_lifecycle, pod_gc, replicaset, root_ca, service_account, statefulset,
 };
 
 /// One controller.
@@ -33,6 +33,8 @@ pub fn registry() -> &'static [Controller] {
             = replicaset::start_replication;
         "daemonset-controller" as "daemon-set-controller"
             on ["daemonsets" "pods" "nodes" "controllerrevisions"] = daemonset::start;
+        "statefulset-controller" as "statefulset-controller"
+            on ["statefulsets" "pods" "persistentvolumeclaims" "controllerrevisions"] = statefulset::start;
         "deployment-controller" as "deployment-controller" on ["deployments" "replicasets" "pods"]
             = deployment::start;
         "endpointslice-controller" as "endpointslice-controller"
