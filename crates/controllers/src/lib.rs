@@ -22,10 +22,12 @@ mod shared;
 mod views;
 
 mod cluster_role;
+mod cronjob;
 mod daemonset;
 mod deployment;
 mod endpointslice;
 mod garbage;
+mod job;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
@@ -34,6 +36,7 @@ mod replicaset;
 mod root_ca;
 mod service_account;
 mod statefulset;
+mod ttl;
 
 use std::sync::Arc;
 
