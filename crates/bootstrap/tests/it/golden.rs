@@ -122,7 +122,9 @@ struct Described {
 
 fn described(lines: &[&str]) -> Described {
     let mut d = Described::default();
-    for pair in lines.windows(2).chain(std::iter::once(&[*lines.last().unwrap(), ""][..])) {
+    for pair in
+        lines.windows(2).chain([[*lines.last().unwrap_or(&""), ""]].iter().map(|pair| &pair[..]))
+    {
         let (line, next) = (pair[0].trim(), pair[1].trim());
         if let Some(subject) = line.strip_prefix("subject=") {
             d.subject = subject.replace(" = ", "=").replace(", ", ",");
