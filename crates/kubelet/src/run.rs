@@ -8,6 +8,7 @@ use crate::{
     config::{self, ConfigError, KubeletConfiguration, Place, Settings},
     context::Context,
     events::Events,
+    housekeeping,
     machine::{self, Machine},
     node::{self, Heartbeats},
     objects::Objects,
@@ -171,6 +172,8 @@ fn start(
         // The informer lives as long as this task.
         std::future::pending::<()>().await;
     });
+    let keep = housekeeping::run(ctx.clone(), pods.clone(), sources_ready.clone());
+    tasks.spawn_until_shutdown("kubelet housekeeping", keep);
     tasks.spawn_until_shutdown(
         "kubelet runtime events",
         pleg::run(ctx.clone(), pods.clone(), sources_ready, healthy),

@@ -200,3 +200,20 @@ pub(crate) fn remove_group(ctx: &Context, uid: &str) -> Result<(), sys::Error> {
     let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
     classes.into_iter().try_for_each(|class| ctx.cgroups.remove(&group(ctx, class, uid)))
 }
+
+/// The uids of the Pods that have a group on this node.
+pub(crate) fn group_uids(ctx: &Context) -> Vec<String> {
+    let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+    let parents = classes.into_iter().filter_map(|class| {
+        group(ctx, class, "").rsplit_once('/').map(|(parent, _)| parent.to_owned())
+    });
+    let names = parents.flat_map(|parent| ctx.cgroups.children(&parent).unwrap_or_default());
+    names
+        .filter_map(|name| {
+            let name = name.strip_suffix(".slice").unwrap_or(&name);
+            let uid = name.rsplit_once("pod").map(|(_, uid)| uid)?;
+            Some(if ctx.settings.systemd_slices { uid.replace('_', "-") } else { uid.to_owned() })
+        })
+        .filter(|uid| uid.len() >= 32)
+        .collect()
+}
