@@ -6,6 +6,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure()
         .build_server(false)
         .build_transport(false)
+        // A value to write is shared with the caller. Values that are read are not slices of the message
+        // they came in: one small object would keep a whole list alive.
+        .bytes(".etcdserverpb.PutRequest.value")
         .compile_fds(descriptors)?;
     Ok(())
 }

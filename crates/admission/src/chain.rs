@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use api_meta::Status;
 use serde_json::Value;
 
@@ -7,6 +9,8 @@ use crate::{Outcome, Plugin, Request, plugins as p};
 #[derive(Clone, Copy)]
 pub enum Presence {
     Here(fn() -> Box<dyn Plugin>),
+    /// Made from its part of `--admission-control-config-file`, null without one.
+    Configured(fn(&Value) -> Result<Box<dyn Plugin>, String>),
     /// It calls out or evaluates expressions, and so is part of the API server's pipeline and not of this chain.
     Pipeline,
     /// It cannot be enabled.
@@ -37,22 +41,63 @@ pub static PLUGINS: &[PluginInfo] = &[
     other("NamespaceAutoProvision", false, Presence::Absent),
     here("NamespaceLifecycle", true, || Box::new(p::namespace_lifecycle::NamespaceLifecycle)),
     here("NamespaceExists", false, || Box::new(p::namespace_exists::NamespaceExists)),
+    here("LimitPodHardAntiAffinityTopology", false, || {
+        Box::new(p::limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology)
+    }),
     here("LimitRanger", true, || Box::new(p::limit_ranger::LimitRanger)),
     here("ServiceAccount", true, || Box::new(p::service_account::ServiceAccount)),
     here("NodeRestriction", false, || Box::new(p::node_restriction::NodeRestriction)),
     here("TaintNodesByCondition", true, || {
         Box::new(p::taint_nodes_by_condition::TaintNodesByCondition)
     }),
+    here("AlwaysPullImages", false, || Box::new(p::always_pull_images::AlwaysPullImages)),
     other("ImagePolicyWebhook", false, Presence::Absent),
+    other(
+        "PodSecurity",
+        true,
+        Presence::Configured(|configuration| {
+            Ok(Box::new(p::pod_security::PodSecurity::configured(configuration)?))
+        }),
+    ),
+    here("PodNodeSelector", false, || Box::new(p::pod_node_selector::PodNodeSelector)),
     here("Priority", true, || Box::new(p::priority::Priority)),
     here("DefaultTolerationSeconds", true, || {
         Box::new(p::default_toleration_seconds::DefaultTolerationSeconds)
     }),
+    here("PodTolerationRestriction", false, || {
+        Box::new(p::pod_toleration_restriction::PodTolerationRestriction)
+    }),
     other("EventRateLimit", false, Presence::Absent),
+    here("ExtendedResourceToleration", false, || {
+        Box::new(p::extended_resource_toleration::ExtendedResourceToleration)
+    }),
+    here("DefaultStorageClass", true, || Box::new(p::default_storage_class::DefaultStorageClass)),
+    here("StorageObjectInUseProtection", true, || {
+        Box::new(p::storage_object_in_use_protection::StorageObjectInUseProtection)
+    }),
+    here("OwnerReferencesPermissionEnforcement", false, || {
+        Box::new(p::owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement)
+    }),
+    here("PersistentVolumeClaimResize", true, || {
+        Box::new(p::persistent_volume_claim_resize::PersistentVolumeClaimResize)
+    }),
+    here("RuntimeClass", true, || Box::new(p::runtime_class::RuntimeClass)),
+    here("CertificateApproval", true, || Box::new(p::signers::CertificateApproval)),
+    here("CertificateSigning", true, || Box::new(p::signers::CertificateSigning)),
+    here("ClusterTrustBundleAttest", true, || Box::new(p::signers::ClusterTrustBundleAttest)),
+    here("CertificateSubjectRestriction", true, || {
+        Box::new(p::signers::CertificateSubjectRestriction)
+    }),
+    here("DefaultIngressClass", true, || Box::new(p::default_ingress_class::DefaultIngressClass)),
+    here("DenyServiceExternalIPs", false, || {
+        Box::new(p::deny_service_external_ips::DenyServiceExternalIPs)
+    }),
+    here("PodTopologyLabels", true, || Box::new(p::pod_topology_labels::PodTopologyLabels)),
     other("MutatingAdmissionPolicy", true, Presence::Pipeline),
     other("MutatingAdmissionWebhook", true, Presence::Pipeline),
     other("ValidatingAdmissionPolicy", true, Presence::Pipeline),
     other("ValidatingAdmissionWebhook", true, Presence::Pipeline),
+    here("ResourceQuota", true, || Box::new(p::resource_quota::ResourceQuota)),
     other("AlwaysDeny", false, Presence::Absent),
 ];
 
@@ -68,6 +113,8 @@ pub enum UnknownPlugin {
         "{0} is in both --enable-admission-plugins and --disable-admission-plugins; take it from one"
     )]
     Both(String),
+    #[error("cannot use the configuration of admission plugin {name}: {cause}")]
+    Configuration { name: String, cause: String },
 }
 
 /// The plugins that are on, in their order.
@@ -79,6 +126,16 @@ pub struct Chain {
 impl Chain {
     /// What is on by default, more what is enabled, less what is disabled.
     pub fn new<S: AsRef<str>>(enable: &[S], disable: &[S]) -> Result<Self, UnknownPlugin> {
+        Self::configured(enable, disable, &BTreeMap::new())
+    }
+
+    /// The same, with what an `AdmissionConfiguration` says: by plugin, the object under `configuration` (or in the
+    /// file that `path` names).
+    pub fn configured<S: AsRef<str>>(
+        enable: &[S],
+        disable: &[S],
+        configuration: &BTreeMap<String, Value>,
+    ) -> Result<Self, UnknownPlugin> {
         let names = |list: &[S]| -> Vec<String> {
             list.iter().map(|s| s.as_ref().trim().to_owned()).collect()
         };
@@ -103,8 +160,16 @@ impl Chain {
         let (mut plugins, mut names) = (Vec::new(), Vec::new());
         for plugin in PLUGINS.iter().filter(on) {
             names.push(plugin.name);
-            if let Presence::Here(make) = plugin.presence {
-                plugins.push(make());
+            match plugin.presence {
+                Presence::Here(make) => plugins.push(make()),
+                Presence::Configured(make) => {
+                    let made = make(configuration.get(plugin.name).unwrap_or(&Value::Null));
+                    plugins.push(made.map_err(|cause| UnknownPlugin::Configuration {
+                        name: plugin.name.into(),
+                        cause,
+                    })?);
+                }
+                Presence::Pipeline | Presence::Absent => {}
             }
         }
         Ok(Self { plugins, names })
@@ -141,7 +206,24 @@ impl Chain {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use api_meta::GroupResource;
+    use serde_json::json;
+
     use super::*;
+    use crate::testing::{Cluster, Try};
+
+    impl Plugin for Chain {
+        fn mutate(
+            &self,
+            request: &Request<'_>,
+            object: &mut Value,
+            outcome: &mut Outcome,
+        ) -> Result<(), Status> {
+            Chain::mutate(self, request, object, outcome)
+        }
+    }
 
     #[test]
     fn flags_choose_the_plugins() {
@@ -162,5 +244,62 @@ mod tests {
             Err(UnknownPlugin::Absent("EventRateLimit".into()))
         );
         assert!(chain(&["Priority"], &["Priority"]).is_err());
+    }
+
+    /// What an upstream server made of Pods, where the reference is at hand: taken apart, the chain makes them again.
+    #[test]
+    fn pods_come_out_as_recorded() {
+        let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
+        let root = std::env::var_os("WINDLASS_REFERENCE").map_or(beside, PathBuf::from);
+        let Ok(text) = std::fs::read_to_string(root.join("golden/defaulting/defaulted.yaml"))
+        else {
+            eprintln!("skipped: no reference at hand; set WINDLASS_REFERENCE");
+            return;
+        };
+        let objects =
+            text.split("\n---\n").filter_map(|doc| serde_saphyr::from_str::<Value>(doc).ok());
+        let pods: Vec<Value> = objects.filter(|o| o["kind"] == "Pod").collect();
+        assert!(!pods.is_empty());
+        for recorded in pods {
+            let mut pod = recorded.clone();
+            for field in [
+                "tolerations",
+                "priority",
+                "preemptionPolicy",
+                "serviceAccount",
+                "serviceAccountName",
+            ] {
+                pod["spec"].as_object_mut().unwrap().remove(field);
+            }
+            let ours = |entry: &Value| {
+                entry["name"].as_str().is_some_and(|n| n.starts_with("kube-api-access-"))
+            };
+            let drop_ours = |holder: &mut Value, field: &str| {
+                let Some(list) = holder[field].as_array_mut() else { return };
+                list.retain(|entry| !ours(entry));
+                if list.is_empty() {
+                    holder.as_object_mut().unwrap().remove(field);
+                }
+            };
+            drop_ours(&mut pod["spec"], "volumes");
+            for list in ["/spec/containers", "/spec/initContainers"] {
+                crate::tree::items_mut(&mut pod, list).for_each(|c| drop_ours(c, "volumeMounts"));
+            }
+            let namespace = recorded["metadata"]["namespace"].as_str().unwrap();
+            let account = json!({"metadata": {"name": "default", "namespace": namespace}});
+            let cluster = Cluster::default()
+                .with(&GroupResource::NAMESPACES, json!({"metadata": {"name": namespace}}))
+                .with(&GroupResource::SERVICE_ACCOUNTS, account);
+            let made = Try::create(&cluster, &GroupResource::PODS)
+                .admitted(&Chain::new::<&str>(&[], &[]).unwrap(), pod);
+            // The suffix of the volume's name is drawn.
+            let plain = |pod: &Value| {
+                let text = pod["spec"].to_string();
+                let mut parts = text.split("kube-api-access-");
+                let first = parts.next().unwrap().to_owned();
+                parts.fold(first, |text, part| text + "kube-api-access-" + &part[5..])
+            };
+            assert_eq!(plain(&made), plain(&recorded));
+        }
     }
 }

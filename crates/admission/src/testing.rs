@@ -12,7 +12,7 @@ use crate::{Operation, Outcome, Plugin, Request};
 
 #[derive(Default)]
 pub(crate) struct Cluster {
-    objects: BTreeMap<(GroupResource, String, String), Arc<Value>>,
+    pub(crate) objects: BTreeMap<(GroupResource, String, String), Arc<Value>>,
     /// What users may do, as `verb resource name`.
     pub(crate) allowed: Vec<&'static str>,
 }
@@ -37,6 +37,14 @@ impl Objects for Cluster {
             .filter(|((r, ns, _), _)| r == resource && here(ns))
             .map(|(_, o)| o.clone())
             .collect()
+    }
+
+    fn resource_of(&self, group: &str, kind: &str) -> Option<(GroupResource, bool)> {
+        match (group, kind) {
+            ("", "Pod") => Some((GroupResource::PODS, true)),
+            ("", "Node") => Some((GroupResource::NODES, false)),
+            _ => None,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{ApiResource, Schema};
 
 mod components;
 mod custom;
+mod parameters;
 mod paths;
 
 pub use custom::CustomKind;
@@ -41,7 +42,7 @@ pub fn document(
             components.insert(name, component);
         }
     }
-    components::collect(wanted, &mut components);
+    components::collect(group, version, wanted, &mut components);
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": server_version},
@@ -89,6 +90,7 @@ fn type_name(schema: &Schema, group: &str, version: &str, kind: &str) -> Option<
 fn builtin_operations(schema: &Schema, resource: &ApiResource) -> Operations {
     let name_of = |group: &str, version: &str, kind: &str| type_name(schema, group, version, kind);
     Operations {
+        returns_deleted: crate::returns_deleted(resource.group, resource.name),
         plural: resource.name.to_owned(),
         kind: resource.kind.to_owned(),
         namespaced: resource.namespaced,

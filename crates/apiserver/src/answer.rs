@@ -170,7 +170,7 @@ fn partial(mut tree: Value) -> Value {
 fn row(definition: &Definition, served: &Served, tree: Value, include: Include, now: Timestamp) -> Value {
     let cells = match &served.columns {
         Some(columns) => crate::custom::cells(columns, &tree, now),
-        None => api_rules::table::cells(&definition.group, &definition.plural, &tree, now),
+        None => vec![tree["metadata"]["name"].clone(), tree["metadata"]["creationTimestamp"].clone()],
     };
     match include {
         Include::Nothing => json!({"cells": cells, "object": null}),
@@ -182,7 +182,7 @@ fn row(definition: &Definition, served: &Served, tree: Value, include: Include, 
 fn columns(definition: &Definition, served: &Served) -> Value {
     match &served.columns {
         Some(columns) => crate::custom::columns(columns),
-        None => json!(api_rules::table::columns(&definition.group, &definition.plural)),
+        None => json!([{"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}, {"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0}]),
     }
 }
 
@@ -257,7 +257,20 @@ pub(crate) fn list(definition: &Definition, served: &Served, accepted: Accepted,
 }
 
 /// One event of a watch, with its line feed. `first`: only the first table of a watch names its columns.
-pub(crate) fn frame(definition: &Definition, served: &Served, shape: Shape, kind: EventKind, event: &Event, first: bool) -> Bytes {
+pub(crate) fn frame(definition: &Definition, served: &Served, accepted: Accepted, kind: EventKind, event: &Event, first: bool) -> Bytes {
+    let shape = accepted.shape;
+    if accepted.encoding == Encoding::Protobuf {
+        let object = match shape {
+            Shape::Whole => tree(served, &event.object),
+            Shape::Partial => partial(tree(served, &event.object)),
+            Shape::Table(include) => {
+                let rows = vec![row(definition, served, tree(served, &event.object), include, crate::now())];
+                let meta = ListMeta { revision: event.object.revision, ..ListMeta::default() };
+                table(definition, served, &meta, rows, first)
+            }
+        };
+        return protobuf_frame(kind.text(), &object);
+    }
     let mut out = Vec::with_capacity(event.object.bytes.len() + 160);
     let _ = write!(out, "{{\"type\":\"{}\",\"object\":", kind.text());
     match shape {
@@ -274,12 +287,12 @@ pub(crate) fn frame(definition: &Definition, served: &Served, shape: Shape, kind
 }
 
 /// A bookmark: an empty object at a revision. `initial_end` closes the initial events of a streaming list.
-pub(crate) fn bookmark(served: &Served, shape: Shape, revision: Revision, initial_end: bool) -> Bytes {
+pub(crate) fn bookmark(served: &Served, accepted: Accepted, revision: Revision, initial_end: bool) -> Bytes {
     let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
     if initial_end {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
-    let object = match shape {
+    let object = match accepted.shape {
         Shape::Whole => json!({"kind": *served.kind, "apiVersion": *served.api_version, "metadata": metadata}),
         Shape::Partial => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}),
         Shape::Table(_) => {
@@ -288,7 +301,19 @@ pub(crate) fn bookmark(served: &Served, shape: Shape, revision: Revision, initia
             json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "columnDefinitions": [], "rows": [row]})
         }
     };
+    if accepted.encoding == Encoding::Protobuf {
+        return protobuf_frame("BOOKMARK", &object);
+    }
     line(&json!({"type": "BOOKMARK", "object": object}))
+}
+
+/// One event of a protobuf watch: its length in four bytes, then a WatchEvent around the enveloped object.
+fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
+    let frame = api_codec::protobuf::watch_frame(kind, &crate::codec::protobuf(object).unwrap_or_default());
+    let mut out = Vec::with_capacity(frame.len() + 4);
+    out.extend_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend_from_slice(&frame);
+    out.into()
 }
 
 pub(crate) fn error_frame(status: &Status) -> Bytes {
@@ -304,8 +329,8 @@ fn line(value: &Value) -> Bytes {
 /// Any tree as an answer.
 pub(crate) fn value(accepted: Accepted, code: StatusCode, tree: &Value) -> Response<Body> {
     match accepted.encoding {
-        Encoding::Yaml => bytes(code, "application/yaml", serde_saphyr::to_string(tree).unwrap_or_default().into_bytes()),
-        Encoding::Protobuf => match crate::codec::to_protobuf(tree) {
+        Encoding::Yaml => bytes(code, "application/yaml", api_codec::to_yaml(tree).unwrap_or_default().into_bytes()),
+        Encoding::Protobuf => match crate::codec::protobuf(tree) {
             Some(encoded) => bytes(code, "application/vnd.kubernetes.protobuf", encoded),
             None => bytes(code, "application/json", tree.to_string().into_bytes()),
         },

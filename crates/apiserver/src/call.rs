@@ -5,8 +5,7 @@ use std::sync::{
     atomic::AtomicBool,
 };
 
-use api_meta::Status;
-use auth::UserInfo;
+use api_meta::{Status, UserInfo};
 use http::{HeaderMap, Method};
 use serve::Body;
 

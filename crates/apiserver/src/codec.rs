@@ -135,7 +135,15 @@ fn as_json(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Bytes, B
             let tree = api_codec::from_yaml(body).map_err(|e| expected.unrecognized(e))?;
             serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
         }
-        _ => Err(Box::new(Status::unsupported_media_type(&["application/json", "application/yaml"]))),
+        "application/vnd.kubernetes.protobuf" if !expected.custom => {
+            let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body).map_err(|e| expected.unrecognized(e))?;
+            serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
+        }
+        _ => Err(Box::new(Status::unsupported_media_type(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ]))),
     }
 }
 
@@ -196,4 +204,10 @@ pub(crate) fn reset_fields(call: &Call) -> Option<FieldSet> {
     let paths: Vec<String> = fields.iter().map(|f| format!(".{f}")).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     (!paths.is_empty()).then(|| FieldSet::of(&paths))
+}
+
+/// A tree as protobuf, if its kind has a protobuf form.
+pub(crate) fn protobuf(tree: &Value) -> Option<Vec<u8>> {
+    let (version, kind) = (tree["apiVersion"].as_str()?, tree["kind"].as_str()?);
+    api_codec::protobuf::to_protobuf(Schema::builtin(), version, kind, tree).ok()
 }

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use admission::Operation;
 use api_meta::Status;
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -170,7 +171,7 @@ impl Server {
             if let Some(conversion) = &call.served().conversion {
                 (conversion.to_storage)(&mut stored);
             }
-            let bytes = api_codec::encode_stored(&stored);
+            let bytes = Bytes::from(api_codec::encode_stored(&stored));
             let op = if at_once { Op::Delete } else { Op::Put { value: bytes.clone(), ttl_seconds: None } };
             let write = Write { key: key.clone(), expected: Expected::ModRevision(object.revision), op };
             match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {

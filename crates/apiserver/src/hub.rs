@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Bound,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -218,7 +219,7 @@ impl Follower {
 
     fn apply(&mut self, changes: &[Change]) {
         for change in changes {
-            let candidate = self.caches.range::<str, _>(..=&*change.kv.key).next_back();
+            let candidate = self.caches.range::<str, _>((Bound::Unbounded, Bound::Included(&*change.kv.key))).next_back();
             if let Some((_, cache)) = candidate.filter(|(prefix, _)| change.kv.key.starts_with(&***prefix)) {
                 let event = cache.apply(change);
                 for observe in &self.observers {

@@ -81,7 +81,7 @@ impl Patch {
         let patched = match self {
             Self::Strategic(patch) => {
                 let mut object = current.clone();
-                api_patch::strategic(&served.schema, served.node, &mut object, patch).map_err(refuse)?;
+                api_patch::strategic(&served.schema, Some(served.node), &mut object, patch).map_err(refuse)?;
                 object
             }
             _ => self.apply_untyped(call, current)?,

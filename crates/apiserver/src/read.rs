@@ -14,7 +14,7 @@ use store::{KeyRange, Revision};
 use tokio::time::Instant;
 
 use crate::{
-    answer::{self, ListMeta},
+    answer::{self, Encoding, ListMeta},
     cache::{Cache, Delivery, Event, EventKind, FrameKey, Watcher},
     call::Call,
     object::{Object, Selectable},
@@ -204,6 +204,14 @@ impl Server {
         let timeout = query.get("timeoutSeconds").and_then(|t| t.parse().ok()).filter(|t| *t > 0);
         // As upstream: between 30 and 60 minutes where the client does not say.
         let timeout = timeout.map_or_else(|| Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()), Duration::from_secs);
+        let mut accepted = call.accepted;
+        if cache.definition.custom.is_some() || accepted.encoding == Encoding::Yaml {
+            accepted.encoding = Encoding::Json;
+        }
+        let content_type = match accepted.encoding {
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            _ => "application/json",
+        };
         let initial_end = initial == Some(true) && query.flag("allowWatchBookmarks");
         let stream = Stream {
             hub: self.hub.clone(),
@@ -213,7 +221,7 @@ impl Server {
             filter,
             prefix,
             floor,
-            shape: call.accepted.shape,
+            accepted,
             bookmarks: query.flag("allowWatchBookmarks"),
             ends: Instant::now() + timeout,
             next_bookmark: Instant::now() + BOOKMARK_EVERY,
@@ -226,7 +234,7 @@ impl Server {
             Some((Ok(Frame::data(bytes)), stream))
         });
         let body = http_body_util::StreamBody::new(frames).boxed_unsync();
-        let mut response = answer::bytes(StatusCode::OK, "application/json", Bytes::new());
+        let mut response = answer::bytes(StatusCode::OK, content_type, Bytes::new());
         *response.body_mut() = body;
         Ok(response)
     }
@@ -245,7 +253,7 @@ pub(crate) struct Stream {
     prefix: String,
     /// Changes up to here are not for this watcher.
     floor: Revision,
-    pub(crate) shape: answer::Shape,
+    accepted: answer::Accepted,
     bookmarks: bool,
     ends: Instant,
     next_bookmark: Instant,
@@ -265,7 +273,7 @@ impl Stream {
                 continue;
             }
             if let Some(revision) = self.initial_end.take() {
-                return Some(answer::bookmark(self.served(), self.shape, revision, true));
+                return Some(answer::bookmark(self.served(), self.accepted, revision, true));
             }
             tokio::select! {
                 biased;
@@ -281,7 +289,7 @@ impl Stream {
                     // What the caches have applied was queued before: an empty queue means all of it was sent.
                     let revision = self.hub.applied().max(self.floor);
                     if self.watcher.queue.is_empty() {
-                        return Some(answer::bookmark(self.served(), self.shape, revision, false));
+                        return Some(answer::bookmark(self.served(), self.accepted, revision, false));
                     }
                 }
             }
@@ -314,13 +322,13 @@ impl Stream {
     fn encode(&mut self, kind: EventKind, delivery: &Delivery) -> Bytes {
         let first = !std::mem::replace(&mut self.sent_columns, true);
         let (definition, served) = (&self.resource.definition, self.served());
-        match self.shape {
+        match self.accepted.shape {
             // Whole objects are what nearly every watcher asks for; these frames are shared.
             answer::Shape::Whole => {
-                let key = FrameKey { kind, version: served.api_version.clone(), encoding: 0 };
-                delivery.frame(key, || answer::frame(definition, served, self.shape, kind, &delivery.event, first))
+                let key = FrameKey { kind, version: served.api_version.clone(), encoding: self.accepted.encoding as u8 };
+                delivery.frame(key, || answer::frame(definition, served, self.accepted, kind, &delivery.event, first))
             }
-            shape => answer::frame(definition, served, shape, kind, &delivery.event, first),
+            _ => answer::frame(definition, served, self.accepted, kind, &delivery.event, first),
         }
     }
 }

@@ -5,8 +5,7 @@ use std::{
     time::Instant,
 };
 
-use api_meta::Status;
-use auth::UserInfo;
+use api_meta::{Status, UserInfo};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};

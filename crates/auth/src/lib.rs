@@ -11,4 +11,5 @@ pub mod rbac;
 #[cfg(test)]
 mod testing;
 
+pub use api_meta::UserInfo;
 pub use forbidden::forbidden;

@@ -42,8 +42,8 @@ impl Init {
             proxy_given: documents.proxy.is_some(),
             init: documents.init.unwrap_or_default(),
             cluster: documents.cluster.unwrap_or_default(),
-            kubelet: documents.kubelet.unwrap_or(KubeletConfiguration::new()),
-            proxy: documents.proxy.unwrap_or(KubeProxyConfiguration::new()),
+            kubelet: documents.kubelet.unwrap_or_default(),
+            proxy: documents.proxy.unwrap_or_default(),
         };
         all.fill(facts);
         all

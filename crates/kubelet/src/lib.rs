@@ -31,5 +31,6 @@ mod worker;
 
 pub use args::Args;
 pub use config::{ConfigError, KubeletConfiguration, Place, Settings, load, parse};
+pub use machine::default_address;
 pub use run::{Config, Error, run};
 pub use server::ServerError;

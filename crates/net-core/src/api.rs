@@ -11,6 +11,8 @@ pub struct Meta {
     pub name: Arc<str>,
     pub namespace: Arc<str>,
     pub labels: BTreeMap<String, String>,
+    #[serde(rename = "deletionTimestamp")]
+    pub deletion_timestamp: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -263,6 +265,13 @@ pub struct NodeSpec {
     pub pod_cidr: String,
     #[serde(rename = "podCIDRs")]
     pub pod_cidrs: Vec<String>,
+    pub taints: Vec<Taint>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct Taint {
+    pub key: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -280,6 +289,13 @@ pub struct NodeAddress {
 }
 
 impl Node {
+    /// Whether the node is about to be removed, so that balancers should send new traffic elsewhere.
+    pub fn is_leaving(&self) -> bool {
+        // Cluster Autoscaler's mark.
+        let marked = |taint: &Taint| taint.key == "ToBeDeletedByClusterAutoscaler";
+        self.metadata.deletion_timestamp.is_some() || self.spec.taints.iter().any(marked)
+    }
+
     pub fn zone(&self) -> Option<&str> {
         self.metadata.labels.get("topology.kubernetes.io/zone").map(String::as_str)
     }

@@ -1,3 +1,20 @@
-//! kube-proxy: Services and EndpointSlices → nftables rules.
+//! kube-proxy: Services and EndpointSlices of the API become nftables rules of the node.
+//!
+//! Invariants:
+//! - The plan is pure ([`net_core::plan`]); this crate watches, waits a little so that changes come together,
+//!   and writes the difference in one transaction ([`Syncer`]).
+//! - A restart drops no connection and, where nothing changed meanwhile, writes nothing. Stopping leaves the
+//!   rules: the node goes on serving with what was last known.
+//! - Flags and configuration are upstream's. What would change security stops the start if it is not acted on;
+//!   the rest is accepted with a warning that says why ([`flags`]).
+
+mod config;
+pub mod flags;
+mod health;
+mod run;
 mod sync;
+
+pub use config::{ConfigError, Settings};
+pub use flags::Args;
+pub use run::{RunError, run};
 pub use sync::{Report, SyncError, Syncer, clean_up};

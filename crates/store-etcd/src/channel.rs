@@ -17,8 +17,8 @@ use tonic::{
 use crate::{Options, TlsFiles, status};
 
 const CONNECT: Duration = Duration::from_secs(2);
-/// One attempt of a request; upstream's dead connections are noticed as late.
-const ATTEMPT: Duration = Duration::from_secs(5);
+/// One attempt of a request, a page of large objects over a slow network included.
+const ATTEMPT: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -40,6 +40,9 @@ use watch::Watches;
 /// etcd's default limit of a request.
 pub const REQUEST_LIMIT: usize = 1536 * 1024;
 
+/// How many leases a write tries before it gives up on expiry.
+const LEASES_TRIED: usize = 3;
+
 /// Where etcd is and how to reach it.
 #[derive(Clone)]
 pub struct Options {
@@ -49,6 +52,8 @@ pub struct Options {
     pub tls: Option<TlsFiles>,
     /// For how long members are tried before an operation fails.
     pub patience: Duration,
+    /// Longer lists are read in pages of so many keys, so that none takes a member too long.
+    pub page: usize,
     pub clock: Arc<dyn rt::Clock>,
 }
 
@@ -63,7 +68,7 @@ pub struct TlsFiles {
 impl Options {
     pub fn new(endpoints: Vec<String>, tls: Option<TlsFiles>) -> Self {
         let patience = Duration::from_secs(10);
-        Self { endpoints, tls, patience, clock: Arc::new(rt::SystemClock) }
+        Self { endpoints, tls, patience, page: 5000, clock: Arc::new(rt::SystemClock) }
     }
 }
 
@@ -72,6 +77,7 @@ pub struct Etcd {
     channels: Channels,
     leases: Leases,
     watches: Watches,
+    page: usize,
 }
 
 impl Etcd {
@@ -87,7 +93,12 @@ impl Etcd {
                  3.4.25, 3.5.8 and later ones are"
             );
         }
-        Ok(Self { channels, leases: Leases::new(options.clock), watches: Watches::new(ordered) })
+        Ok(Self {
+            channels,
+            leases: Leases::new(options.clock),
+            watches: Watches::new(ordered),
+            page: options.page.max(1),
+        })
     }
 
     async fn range_request(
@@ -144,7 +155,8 @@ impl Etcd {
         self.range_request("watch", request).await.map(drop)
     }
 
-    async fn put_or_delete(&self, write: &Write) -> Result<Outcome> {
+    /// `None`: nothing was written, for the lease ran out between its grant and this write.
+    async fn put_or_delete(&self, write: &Write) -> Result<Option<Outcome>> {
         let key = write.key.as_bytes().to_vec();
         let (change, lease) = match &write.op {
             Op::Delete => {
@@ -158,20 +170,18 @@ impl Etcd {
                 };
                 let request = PutRequest {
                     key,
-                    value: value.to_vec(),
+                    value: value.clone(),
                     lease: lease.unwrap_or(0),
                     prev_kv: true,
                 };
                 (Request::RequestPut(request), lease)
             }
         };
-        let sent = self.transact(transaction(write, change)).await;
-        match (sent, lease) {
-            (Ok(response), _) => outcome(response),
+        match (self.transact(transaction(write, change)).await, lease) {
+            (Ok(response), _) => outcome(response).map(Some),
             (Err(failed), Some(lease)) if status::is_lease_gone(&failed.status) => {
-                // It ran out between its grant and this write. Nothing was written.
                 self.leases.forget(lease);
-                Box::pin(self.put_or_delete(write)).await
+                Ok(None)
             }
             (Err(failed), _) => Err(status::write_error(write, &failed)),
         }
@@ -258,22 +268,35 @@ impl Store for Etcd {
         revision: Revision,
     ) -> BoxFuture<'a, Result<RangeResult>> {
         Box::pin(async move {
-            let (key, range_end) = convert::bounds(&range);
-            let request = RangeRequest {
-                key,
-                range_end,
-                limit: limit as i64,
-                revision: revision as i64,
-                ..Default::default()
-            };
-            let response = self.range_request("range", request).await?;
-            let newest = convert::revision(response.header.as_ref());
-            Ok(RangeResult {
-                items: response.kvs.into_iter().map(convert::key_value).collect::<Result<_>>()?,
-                count: u64::try_from(response.count).unwrap_or(0),
-                more: response.more,
-                revision: if revision == 0 { newest } else { revision },
-            })
+            let (mut key, range_end) = convert::bounds(&range);
+            let mut result = RangeResult { revision, ..RangeResult::default() };
+            loop {
+                let wanted = if limit == 0 { self.page } else { limit - result.items.len() };
+                let request = RangeRequest {
+                    key: key.clone(),
+                    range_end: range_end.clone(),
+                    limit: wanted.min(self.page) as i64,
+                    revision: result.revision as i64,
+                    ..Default::default()
+                };
+                let page = self.range_request("range", request).await?;
+                if result.items.is_empty() {
+                    result.count = u64::try_from(page.count).unwrap_or(0);
+                }
+                // Further pages are of the same revision.
+                if result.revision == 0 {
+                    result.revision = convert::revision(page.header.as_ref());
+                }
+                for kv in page.kvs {
+                    key.clone_from(&kv.key);
+                    result.items.push(convert::key_value(kv)?);
+                }
+                result.more = page.more;
+                if !page.more || result.items.len() == limit {
+                    return Ok(result);
+                }
+                key.push(0);
+            }
         })
     }
 
@@ -283,7 +306,13 @@ impl Store for Etcd {
             if size > REQUEST_LIMIT {
                 return Err(Error::TooLarge { key: write.key, size, limit: REQUEST_LIMIT });
             }
-            self.put_or_delete(&write).await
+            for _ in 0..LEASES_TRIED {
+                if let Some(outcome) = self.put_or_delete(&write).await? {
+                    return Ok(outcome);
+                }
+            }
+            let detail = format!("leases for {} end before it is written", write.key);
+            Err(Error::Unavailable { operation: "write", detail })
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 
 use super::reference;
-use crate::builtin::{attribute, defaults, type_lines};
+use crate::builtin::{attribute, type_lines};
 
 /// A type's header and the lines of its members.
 struct Lines {
@@ -36,20 +36,25 @@ fn types() -> &'static HashMap<&'static str, Lines> {
     &TYPES
 }
 
-/// Adds the wanted types and all they refer to.
-pub(super) fn collect(mut wanted: BTreeSet<String>, components: &mut Map<String, Value>) {
+/// Adds the wanted types and all they refer to, for the document of a group and version.
+pub(super) fn collect(
+    group: &str,
+    version: &str,
+    mut wanted: BTreeSet<String>,
+    components: &mut Map<String, Value>,
+) {
     while let Some(name) = wanted.pop_first() {
         if components.contains_key(&name) {
             continue;
         }
-        let Some(component) = component(&name) else { continue };
+        let Some(component) = component(group, version, &name) else { continue };
         wanted.extend(super::references(&component));
         components.insert(name, component);
     }
 }
 
 /// A built-in type as an OpenAPI schema.
-fn component(name: &str) -> Option<Value> {
+fn component(group: &str, version: &str, name: &str) -> Option<Value> {
     let (name, lines) = types().get_key_value(name)?;
     if let Some(special) = special(name) {
         return Some(special);
@@ -68,8 +73,7 @@ fn component(name: &str) -> Option<Value> {
         if attribute(attributes, "req").is_some() {
             required.push(Value::from(json));
         }
-        let default = defaults().get(&(*name, json)).copied();
-        properties.insert(json.to_owned(), property(package, text, attributes, default));
+        properties.insert(json.to_owned(), property(package, text, attributes));
     }
     if !properties.is_empty() {
         out.insert("properties".to_owned(), properties.into());
@@ -78,10 +82,16 @@ fn component(name: &str) -> Option<Value> {
         out.insert("required".to_owned(), required.into());
     }
     if !kinds.is_empty() {
-        out.insert(
-            "x-kubernetes-group-version-kind".to_owned(),
-            kinds.split(' ').map(kind).collect(),
-        );
+        // Options belong to every group; a document names its own and the first one.
+        let own = |kind: &&str| {
+            let here =
+                kind.strip_prefix(group).and_then(|k| k.strip_prefix('/')?.strip_prefix(version));
+            !kinds.contains(' ')
+                || kind.starts_with("/v1/")
+                || here.is_some_and(|k| k.starts_with('/'))
+        };
+        let kinds = kinds.split(' ').filter(own).map(kind).collect();
+        out.insert("x-kubernetes-group-version-kind".to_owned(), kinds);
     }
     if let Some(map) = attribute(attributes, "map") {
         out.insert("x-kubernetes-map-type".to_owned(), map.into());
@@ -101,21 +111,15 @@ fn kind(text: &str) -> Value {
     json!({"group": group, "version": version, "kind": kind})
 }
 
-fn property(
-    package: &str,
-    text: &str,
-    attributes: &'static str,
-    default: Option<&'static str>,
-) -> Value {
+fn property(package: &str, text: &str, attributes: &'static str) -> Value {
     let zero_items = attribute(attributes, "item0").is_some();
     let mut out = schema_of(package, text, zero_items);
     if attribute(attributes, "zero").is_some() {
         let zero = zero_of(&out);
         with_default(&mut out, zero);
     }
-    // The published schemas leave most defaults to code; ours says them, for `explain` to show.
-    let default = attribute(attributes, "default").or(default);
-    if let Some(default) = default.and_then(|text| serde_json::from_str(text).ok()) {
+    let default = attribute(attributes, "default").and_then(|text| serde_json::from_str(text).ok());
+    if let Some(default) = default {
         with_default(&mut out, default);
     }
     for (attribute_name, key) in [

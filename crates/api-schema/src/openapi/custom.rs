@@ -75,6 +75,7 @@ impl CustomKind<'_> {
             type_name: Some(self.component_name(self.kind)),
             list_name: Some(self.component_name(self.list_kind)),
             custom: true,
+            returns_deleted: false,
             subresources,
         }
     }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::parameters::{self, DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE};
 use super::reference;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -14,7 +15,10 @@ pub(super) struct Operations {
     pub(super) verbs: Vec<String>,
     pub(super) type_name: Option<String>,
     pub(super) list_name: Option<String>,
+    /// Knows neither protobuf nor strategic merge.
     pub(super) custom: bool,
+    /// A deletion answers with the object.
+    pub(super) returns_deleted: bool,
     pub(super) subresources: Vec<Sub>,
 }
 
@@ -27,116 +31,134 @@ pub(super) struct Sub {
     pub(super) type_name: Option<String>,
 }
 
-/// Query parameters, by name.
-const LIST: &[&str] = &[
-    "allowWatchBookmarks",
-    "continue",
-    "fieldSelector",
-    "labelSelector",
-    "limit",
-    "resourceVersion",
-    "resourceVersionMatch",
-    "sendInitialEvents",
-    "timeoutSeconds",
-    "watch",
-];
-const DELETE_COLLECTION: &[&str] = &[
-    "continue",
-    "dryRun",
-    "fieldSelector",
-    "gracePeriodSeconds",
-    "ignoreStoreReadErrorWithClusterBreakingPotential",
-    "labelSelector",
-    "limit",
-    "orphanDependents",
-    "propagationPolicy",
-    "resourceVersion",
-    "resourceVersionMatch",
-    "sendInitialEvents",
-    "timeoutSeconds",
-];
-const DELETE: &[&str] = &[
-    "dryRun",
-    "gracePeriodSeconds",
-    "ignoreStoreReadErrorWithClusterBreakingPotential",
-    "orphanDependents",
-    "propagationPolicy",
-];
-const WRITE: &[&str] = &["dryRun", "fieldManager", "fieldValidation"];
-const PATCH: &[&str] = &["dryRun", "fieldManager", "fieldValidation", "force"];
+/// What a verb is in HTTP and in the documents.
+struct Action {
+    verb: &'static str,
+    method: &'static str,
+    /// The operation's name begins so.
+    name: &'static str,
+    action: &'static str,
+    parameters: &'static [&'static str],
+    codes: &'static [&'static str],
+}
 
-fn parameter(name: &str) -> Value {
-    let kind = match name {
-        "gracePeriodSeconds" | "limit" | "timeoutSeconds" => "integer",
-        "allowWatchBookmarks"
-        | "force"
-        | "ignoreStoreReadErrorWithClusterBreakingPotential"
-        | "orphanDependents"
-        | "sendInitialEvents"
-        | "watch" => "boolean",
-        _ => "string",
-    };
-    let schema = json!({"type": kind, "uniqueItems": true});
-    match name {
-        "name" | "namespace" | "path" => {
-            json!({"name": name, "in": "path", "required": true, "schema": schema})
-        }
-        _ => json!({"name": name, "in": "query", "schema": schema}),
+impl Action {
+    const fn new(
+        verb: &'static str,
+        method: &'static str,
+        name: &'static str,
+        action: &'static str,
+        parameters: &'static [&'static str],
+        codes: &'static [&'static str],
+    ) -> Self {
+        Action { verb, method, name, action, parameters, codes }
     }
+}
+
+const ON_COLLECTION: [Action; 3] = [
+    Action::new("list", "get", "list", "list", LIST, &["200"]),
+    Action::new("create", "post", "create", "post", WRITE, &["200", "201", "202"]),
+    Action::new(
+        "deletecollection",
+        "delete",
+        "delete",
+        "deletecollection",
+        DELETE_COLLECTION,
+        &["200"],
+    ),
+];
+const ON_OBJECT: [Action; 4] = [
+    Action::new("get", "get", "read", "get", &[], &["200"]),
+    Action::new("update", "put", "replace", "put", WRITE, &["200", "201"]),
+    Action::new("patch", "patch", "patch", "patch", PATCH, &["200", "201"]),
+    Action::new("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
+];
+const CREATE: &Action = &ON_COLLECTION[1];
+/// Verbs of a subresource that is a connection, and HTTP's words for them.
+const CONNECT: [(&str, &str); 7] = [
+    ("get", "get"),
+    ("get", "head"),
+    ("get", "options"),
+    ("create", "post"),
+    ("update", "put"),
+    ("patch", "patch"),
+    ("delete", "delete"),
+];
+
+const TYPES: [&str; 3] =
+    ["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
+const WATCH_TYPES: [&str; 2] =
+    ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const PATCH_TYPES: [&str; 4] = [
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+];
+
+fn content(schema: &Value, types: &[&str]) -> Value {
+    types.iter().map(|t| ((*t).to_owned(), json!({"schema": schema}))).collect::<Map<_, _>>().into()
+}
+
+fn responses(schema: &Value, types: &[&str], codes: &[&str]) -> Value {
+    let describe = |code: &str| match code {
+        "201" => "Created",
+        "202" => "Accepted",
+        _ => "OK",
+    };
+    let mut out: Map<String, Value> = codes
+        .iter()
+        .map(|code| {
+            let response =
+                json!({"description": describe(code), "content": content(schema, types)});
+            ((*code).to_owned(), response)
+        })
+        .collect();
+    out.insert("401".to_owned(), json!({"description": "Unauthorized"}));
+    out.into()
+}
+
+fn capital(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().map(|c| c.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
 }
 
 /// One path and its operations, before what they share is lifted out of them.
-struct Item<'a> {
-    tag: &'a str,
-    path_parameters: Vec<&'static str>,
-    operations: Vec<(&'static str, Vec<&'static str>, Map<String, Value>)>,
+struct Item {
+    path: String,
+    /// Parameters that all operations have.
+    common: Vec<&'static str>,
+    operations: Vec<(&'static str, &'static [&'static str], Value)>,
 }
 
-impl Item<'_> {
-    fn add(
-        &mut self,
-        method: &'static str,
-        action: &str,
-        parameters: &[&'static str],
-        kind: &Value,
-        mut body: Map<String, Value>,
-    ) {
-        body.insert("tags".to_owned(), json!([self.tag]));
-        body.insert("x-kubernetes-action".to_owned(), action.into());
-        body.insert("x-kubernetes-group-version-kind".to_owned(), kind.clone());
-        self.operations.push((method, parameters.to_vec(), body));
-    }
-
+impl Item {
     /// Parameters that all operations take are the path's.
-    fn finish(self) -> Value {
-        let shared = |name: &&'static str| {
-            self.operations.iter().all(|(_, parameters, _)| parameters.contains(name))
-        };
-        let mut common: Vec<&str> = self.path_parameters.clone();
-        common.push("pretty");
-        if let Some((_, parameters, _)) = self.operations.first() {
-            common.extend(parameters.iter().filter(|name| shared(name)));
-        }
-        common.sort_unstable();
+    fn finish(mut self, paths: &mut Map<String, Value>) {
+        let Some((_, first, _)) = self.operations.first() else { return };
+        let everywhere =
+            |name: &&&'static str| self.operations.iter().all(|(_, taken, _)| taken.contains(name));
+        self.common.extend(first.iter().filter(everywhere));
+        self.common.sort_unstable_by_key(|name| name.trim_start_matches('?'));
         let mut out = Map::new();
-        for (method, parameters, body) in &self.operations {
-            let own: Vec<Value> =
-                parameters.iter().filter(|n| !common.contains(n)).map(|n| parameter(n)).collect();
-            let mut body = body.clone();
+        for (method, taken, mut body) in self.operations {
+            let own = taken.iter().filter(|name| !self.common.contains(name));
+            let own: Vec<Value> = own.map(|name| parameters::parameter(name)).collect();
             if !own.is_empty() {
-                body.insert("parameters".to_owned(), own.into());
+                body["parameters"] = own.into();
             }
-            out.insert((*method).to_owned(), body.into());
+            out.insert(method.to_owned(), body);
         }
-        out.insert("parameters".to_owned(), common.into_iter().map(parameter).collect());
-        out.into()
+        let common = self.common.into_iter().map(parameters::parameter).collect();
+        out.insert("parameters".to_owned(), common);
+        paths.insert(self.path, out.into());
     }
 }
 
-struct Writer<'a> {
-    group: &'a str,
-    version: &'a str,
+struct Writer {
+    gvk: [String; 2],
+    /// `/apis/apps/v1/`
     base: String,
+    /// `apps_v1`
     tag: String,
     /// `AppsV1`, as operations are named.
     title: String,
@@ -150,10 +172,9 @@ pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map
         if short.is_empty() { vec!["core"] } else { short.split(['.', '-']).collect() };
     let title: String = words.iter().map(|word| capital(word)).collect();
     let mut writer = Writer {
-        group,
-        version,
+        gvk: [group.to_owned(), version.to_owned()],
         base: format!("/{}/", super::document_path(group, version)),
-        tag: format!("{}_{version}", words[0].to_owned() + &title[words[0].len()..]),
+        tag: format!("{}{}_{version}", words[0], &title[words[0].len()..]),
         title: title + &capital(version),
         paths: Map::new(),
     };
@@ -164,278 +185,111 @@ pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map
     writer.paths
 }
 
-fn capital(word: &str) -> String {
-    let mut chars = word.chars();
-    chars.next().map(|c| c.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
-}
-
-fn content(schema: &Value, types: &[&str]) -> Value {
-    Value::Object(types.iter().map(|t| ((*t).to_owned(), json!({"schema": schema}))).collect())
-}
-
-fn responses(schema: &Value, types: &[&str], codes: &[&str]) -> Value {
-    let describe = |code: &str| match code {
-        "201" => "Created",
-        "202" => "Accepted",
-        _ => "OK",
-    };
-    let mut out: Map<String, Value> = codes
-        .iter()
-        .map(|code| {
-            (
-                (*code).to_owned(),
-                json!({"description": describe(code), "content": content(schema, types)}),
-            )
-        })
-        .collect();
-    out.insert("401".to_owned(), json!({"description": "Unauthorized"}));
-    out.into()
-}
-
-const TYPES: &[&str] =
-    &["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
-const LIST_TYPES: &[&str] = &[
-    "application/json",
-    "application/json;stream=watch",
-    "application/vnd.kubernetes.protobuf",
-    "application/vnd.kubernetes.protobuf;stream=watch",
-    "application/yaml",
-];
-const CUSTOM_TYPES: &[&str] = &["application/json", "application/yaml"];
-const PATCHES: &[&str] = &[
-    "application/apply-patch+yaml",
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-];
-
-impl Writer<'_> {
-    fn kind(&self, group: &str, version: &str, kind: &str) -> Value {
-        json!({"group": group, "version": version, "kind": kind})
-    }
-
-    fn item(&self, path_parameters: &[&'static str]) -> Item<'_> {
-        Item { tag: &self.tag, path_parameters: path_parameters.to_vec(), operations: Vec::new() }
-    }
-
-    fn put(&mut self, path: String, item: Value) {
-        self.paths.insert(path, item);
-    }
-
+impl Writer {
     fn discovery(&mut self) {
         let list = reference(&format!("{META}.APIResourceList"));
         let get = json!({
             "operationId": format!("get{}APIResources", self.title),
             "description": "get available resources",
-            "responses": responses(&list, TYPES, &["200"]),
+            "responses": responses(&list, &TYPES, &["200"]),
             "tags": [self.tag],
         });
-        let path = self.base.clone();
-        self.put(path, json!({"get": get}));
+        self.paths.insert(self.base.clone(), json!({"get": get}));
     }
 
     fn resource(&mut self, resource: &Operations) {
-        let plural = &resource.plural;
-        let scope = if resource.namespaced { "namespaces/{namespace}/" } else { "" };
-        let space: &[&'static str] = if resource.namespaced { &["namespace"] } else { &[] };
-        let one: Vec<&'static str> = [&["name"], space].concat();
-        let (base, has) =
-            (self.base.clone(), |verb: &str| resource.verbs.iter().any(|v| v == verb));
-        self.collection(resource, format!("{base}{scope}{plural}"), space);
-        self.object(resource, format!("{base}{scope}{plural}/{{name}}"), &one);
-        if resource.namespaced && has("list") {
-            self.list_all(resource, format!("{base}{plural}"));
+        let (space, scope, noun) = match resource.namespaced {
+            true => (&["namespace", "pretty"][..], "namespaces/{namespace}/", "Namespaced"),
+            false => (&["pretty"][..], "", ""),
+        };
+        let noun = format!("{noun}{}", resource.kind);
+        let collection = format!("{}{scope}{}", self.base, resource.plural);
+        let one = [&["name"], space].concat();
+        self.actions(resource, &ON_COLLECTION, collection.clone(), space.to_vec(), &noun);
+        self.actions(resource, &ON_OBJECT, format!("{collection}/{{name}}"), one.clone(), &noun);
+        if resource.namespaced {
+            let everywhere = format!("{}{}", self.base, resource.plural);
+            let noun = format!("{}ForAllNamespaces", resource.kind);
+            self.actions(resource, &ON_COLLECTION[..1], everywhere, vec!["pretty"], &noun);
         }
         for sub in &resource.subresources {
-            self.subresource(
-                resource,
-                sub,
-                format!("{base}{scope}{plural}/{{name}}/{}", sub.name),
-                &one,
-            );
-        }
-    }
-
-    fn operation(&self, verb: &str, resource: &Operations, tail: &str) -> Map<String, Value> {
-        let scope = if resource.namespaced { "Namespaced" } else { "" };
-        let name = format!("{verb}{}{scope}{}{tail}", self.title, resource.kind);
-        Map::from_iter([("operationId".to_owned(), name.into())])
-    }
-
-    fn reading(
-        mut operation: Map<String, Value>,
-        schema: &Value,
-        types: &[&str],
-        codes: &[&str],
-    ) -> Map<String, Value> {
-        operation.insert("responses".to_owned(), responses(schema, types, codes));
-        operation
-    }
-
-    fn writing(
-        operation: Map<String, Value>,
-        schema: &Value,
-        types: &[&str],
-        codes: &[&str],
-    ) -> Map<String, Value> {
-        let mut operation = Self::reading(operation, schema, types, codes);
-        operation.insert(
-            "requestBody".to_owned(),
-            json!({"content": content(schema, &["*/*"]), "required": true}),
-        );
-        operation
-    }
-
-    fn patching(
-        &self,
-        operation: Map<String, Value>,
-        schema: &Value,
-        custom: bool,
-    ) -> Map<String, Value> {
-        let types = if custom { CUSTOM_TYPES } else { TYPES };
-        let mut operation = Self::reading(operation, schema, types, &["200", "201"]);
-        let patches = if custom { &PATCHES[..3] } else { PATCHES };
-        let patch = reference(&format!("{META}.Patch"));
-        operation.insert(
-            "requestBody".to_owned(),
-            json!({"content": content(&patch, patches), "required": true}),
-        );
-        operation
-    }
-
-    fn deleting(
-        &self,
-        operation: Map<String, Value>,
-        custom: bool,
-        codes: &[&str],
-    ) -> Map<String, Value> {
-        let types = if custom { CUSTOM_TYPES } else { TYPES };
-        let mut operation =
-            Self::reading(operation, &reference(&format!("{META}.Status")), types, codes);
-        let options = reference(&format!("{META}.DeleteOptions"));
-        operation.insert("requestBody".to_owned(), json!({"content": content(&options, &["*/*"])}));
-        operation
-    }
-
-    fn schemas(resource: &Operations) -> (Value, Value) {
-        let schema = |name: &Option<String>| name.as_deref().map_or(json!({}), reference);
-        (schema(&resource.type_name), schema(&resource.list_name))
-    }
-
-    fn types(resource: &Operations) -> (&'static [&'static str], &'static [&'static str]) {
-        if resource.custom { (CUSTOM_TYPES, CUSTOM_TYPES) } else { (TYPES, LIST_TYPES) }
-    }
-
-    fn collection(&mut self, resource: &Operations, path: String, parameters: &[&'static str]) {
-        let kind = self.kind(self.group, self.version, &resource.kind);
-        let (object, list) = Self::schemas(resource);
-        let (types, list_types) = Self::types(resource);
-        let mut item = self.item(parameters);
-        for verb in &resource.verbs {
-            match verb.as_str() {
-                "list" => {
-                    let body = Self::reading(
-                        self.operation("list", resource, ""),
-                        &list,
-                        list_types,
-                        &["200"],
-                    );
-                    item.add("get", "list", LIST, &kind, body);
-                }
-                "create" => {
-                    let body = Self::writing(
-                        self.operation("create", resource, ""),
-                        &object,
-                        types,
-                        &["200", "201", "202"],
-                    );
-                    item.add("post", "post", WRITE, &kind, body);
-                }
-                "deletecollection" => {
-                    let mut body = self.operation("delete", resource, "");
-                    let name = body["operationId"].as_str().unwrap_or_default().replacen(
-                        &self.title,
-                        &format!("{}Collection", self.title),
-                        1,
-                    );
-                    body.insert("operationId".to_owned(), name.into());
-                    let body = self.deleting(body, resource.custom, &["200"]);
-                    item.add("delete", "deletecollection", DELETE_COLLECTION, &kind, body);
-                }
-                _ => {}
+            let path = format!("{collection}/{{name}}/{}", sub.name);
+            let noun = format!("{noun}{}", capital(&sub.name));
+            if matches!(sub.name.as_str(), "attach" | "exec" | "portforward" | "proxy") {
+                self.connection(sub, &sub.name, path.clone(), &one, &noun);
+            } else {
+                self.subresource(resource, sub, path.clone(), one.clone(), &noun);
+            }
+            if sub.name == "proxy" {
+                let (path, noun) = (format!("{path}/{{path}}"), format!("{noun}WithPath"));
+                self.connection(sub, "proxy/{path}", path, &one, &noun);
             }
         }
-        if !item.operations.is_empty() {
-            let item = item.finish();
-            self.put(path, item);
+    }
+
+    fn actions(
+        &mut self,
+        resource: &Operations,
+        actions: &[Action],
+        path: String,
+        common: Vec<&'static str>,
+        noun: &str,
+    ) {
+        let kind = json!({"group": self.gvk[0], "version": self.gvk[1], "kind": resource.kind});
+        let mut item = Item { path, common, operations: Vec::new() };
+        for action in actions.iter().filter(|a| resource.verbs.iter().any(|v| v == a.verb)) {
+            let answer = match action.verb {
+                "list" => resource.list_name.as_deref(),
+                "delete" if resource.returns_deleted => resource.type_name.as_deref(),
+                "delete" | "deletecollection" => None,
+                _ => resource.type_name.as_deref(),
+            };
+            let body = self.operation(resource, action, answer, &kind, noun);
+            item.operations.push((action.method, action.parameters, body));
         }
+        item.finish(&mut self.paths);
     }
 
-    fn list_all(&mut self, resource: &Operations, path: String) {
-        let kind = self.kind(self.group, self.version, &resource.kind);
-        let (_, list) = Self::schemas(resource);
-        let name = format!("list{}{}ForAllNamespaces", self.title, resource.kind);
-        let body = Map::from_iter([("operationId".to_owned(), name.into())]);
-        let mut item = self.item(&[]);
-        item.add(
-            "get",
-            "list",
-            LIST,
-            &kind,
-            Self::reading(body, &list, Self::types(resource).1, &["200"]),
-        );
-        let item = item.finish();
-        self.put(path, item);
-    }
-
-    fn object(&mut self, resource: &Operations, path: String, parameters: &[&'static str]) {
-        let kind = self.kind(self.group, self.version, &resource.kind);
-        let (object, _) = Self::schemas(resource);
-        let (types, _) = Self::types(resource);
-        let mut item = self.item(parameters);
-        for verb in &resource.verbs {
-            match verb.as_str() {
-                "get" => {
-                    let body = Self::reading(
-                        self.operation("read", resource, ""),
-                        &object,
-                        types,
-                        &["200"],
-                    );
-                    item.add("get", "get", &[], &kind, body);
-                }
-                "update" => {
-                    let body = Self::writing(
-                        self.operation("replace", resource, ""),
-                        &object,
-                        types,
-                        &["200", "201"],
-                    );
-                    item.add("put", "put", WRITE, &kind, body);
-                }
-                "patch" => {
-                    let body = self.patching(
-                        self.operation("patch", resource, ""),
-                        &object,
-                        resource.custom,
-                    );
-                    item.add("patch", "patch", PATCH, &kind, body);
-                }
-                "delete" => {
-                    let body = self.deleting(
-                        self.operation("delete", resource, ""),
-                        resource.custom,
-                        &["200", "202"],
-                    );
-                    item.add("delete", "delete", DELETE, &kind, body);
-                }
-                _ => {}
+    /// `answer` is the type of what comes back and, for a write, of what goes in; without it that is a Status.
+    fn operation(
+        &self,
+        resource: &Operations,
+        action: &Action,
+        answer: Option<&str>,
+        kind: &Value,
+        noun: &str,
+    ) -> Value {
+        let schema = answer.map_or_else(|| reference(&format!("{META}.Status")), reference);
+        let mut types = TYPES.to_vec();
+        if action.verb == "list" {
+            types.extend(WATCH_TYPES);
+        }
+        types.retain(|t| !resource.custom || !t.contains("protobuf"));
+        let collection = if action.verb == "deletecollection" { "Collection" } else { "" };
+        let mut body = json!({
+            "operationId": format!("{}{}{collection}{noun}", action.name, self.title),
+            "responses": responses(&schema, &types, action.codes),
+            "tags": [self.tag],
+            "x-kubernetes-action": action.action,
+            "x-kubernetes-group-version-kind": kind,
+        });
+        match action.method {
+            "post" | "put" => {
+                body["requestBody"] =
+                    json!({"content": content(&schema, &["*/*"]), "required": true})
             }
+            "patch" => {
+                let types = if resource.custom { &PATCH_TYPES[..3] } else { &PATCH_TYPES };
+                let patch = content(&reference(&format!("{META}.Patch")), types);
+                body["requestBody"] = json!({"content": patch, "required": true});
+            }
+            "delete" => {
+                let options = reference(&format!("{META}.DeleteOptions"));
+                body["requestBody"] = json!({"content": content(&options, &["*/*"])});
+            }
+            _ => {}
         }
-        if !item.operations.is_empty() {
-            let item = item.finish();
-            self.put(path, item);
-        }
+        body
     }
 
     fn subresource(
@@ -443,82 +297,53 @@ impl Writer<'_> {
         resource: &Operations,
         sub: &Sub,
         path: String,
-        parameters: &[&'static str],
+        common: Vec<&'static str>,
+        noun: &str,
     ) {
-        let kind = self.kind(&sub.group, &sub.version, &sub.kind);
-        let connects = matches!(sub.name.as_str(), "attach" | "exec" | "portforward" | "proxy");
-        let (types, _) = Self::types(resource);
-        let object = match (&sub.type_name, sub.name.as_str()) {
-            (Some(name), name_of_sub) if name_of_sub != "log" => reference(name),
-            _ => json!({"type": "string"}),
-        };
-        let tail = capital(&sub.name);
-        let mut item = self.item(parameters);
-        for verb in &sub.verbs {
-            match verb.as_str() {
-                "get" | "create" | "update" | "patch" | "delete" if connects => {
-                    let method = method_of(verb);
-                    let body =
-                        self.operation(&format!("connect{}", capital(method)), resource, &tail);
-                    item.add(
-                        method,
-                        "connect",
-                        &[],
-                        &kind,
-                        Self::reading(body, &object, &["*/*"], &["200"]),
-                    );
-                }
-                "get" => {
-                    let body = Self::reading(
-                        self.operation("read", resource, &tail),
-                        &object,
-                        types,
-                        &["200"],
-                    );
-                    item.add("get", "get", &[], &kind, body);
-                }
-                "create" => {
-                    let body = Self::writing(
-                        self.operation("create", resource, &tail),
-                        &object,
-                        types,
-                        &["200", "201", "202"],
-                    );
-                    item.add("post", "post", WRITE, &kind, body);
-                }
-                "update" => {
-                    let body = Self::writing(
-                        self.operation("replace", resource, &tail),
-                        &object,
-                        types,
-                        &["200", "201"],
-                    );
-                    item.add("put", "put", WRITE, &kind, body);
-                }
-                "patch" => {
-                    let body = self.patching(
-                        self.operation("patch", resource, &tail),
-                        &object,
-                        resource.custom,
-                    );
-                    item.add("patch", "patch", PATCH, &kind, body);
-                }
-                _ => {}
+        let kind = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
+        let mut item = Item { path, common, operations: Vec::new() };
+        item.common.extend(parameters::of_subresource(&sub.name));
+        for action in
+            ON_OBJECT.iter().chain([CREATE]).filter(|a| sub.verbs.iter().any(|v| v == a.verb))
+        {
+            let mut body = self.operation(resource, action, sub.type_name.as_deref(), &kind, noun);
+            if sub.name == "log" {
+                let types = [&TYPES[..], &["text/plain"]].concat();
+                body["responses"] = responses(&json!({"type": "string"}), &types, action.codes);
             }
+            item.operations.push((action.method, action.parameters, body));
         }
-        if !item.operations.is_empty() {
-            let item = item.finish();
-            self.put(path, item);
-        }
+        item.finish(&mut self.paths);
     }
-}
 
-fn method_of(verb: &str) -> &'static str {
-    match verb {
-        "create" => "post",
-        "update" => "put",
-        "patch" => "patch",
-        "delete" => "delete",
-        _ => "get",
+    fn connection(
+        &mut self,
+        sub: &Sub,
+        name: &str,
+        path: String,
+        one: &[&'static str],
+        noun: &str,
+    ) {
+        let kind = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
+        let common = one.iter().copied().filter(|name| *name != "pretty");
+        let common = common.chain(parameters::of_subresource(name).iter().copied()).collect();
+        let mut item = Item { path, common, operations: Vec::new() };
+        for (verb, method) in CONNECT {
+            // Only a proxy passes on every method.
+            if !sub.verbs.iter().any(|v| v == verb)
+                || verb != method && matches!(method, "head" | "options") && sub.name != "proxy"
+            {
+                continue;
+            }
+            let body = json!({
+                "operationId": format!("connect{}{}{noun}", self.title, capital(method)),
+                "responses": responses(&json!({"type": "string"}), &["*/*"], &["200"]),
+                "tags": [self.tag],
+                "x-kubernetes-action": "connect",
+                "x-kubernetes-group-version-kind": kind,
+            });
+            item.operations.push((method, &[], body));
+        }
+        item.finish(&mut self.paths);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api_meta::{
-    GroupResource, LabelSelector, Objects, Selector, Status, StatusCause, StatusDetails,
+    GroupResource, LabelSelector, Objects, Status, StatusCause, StatusDetails,
 };
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ async fn check_budgets(server: &Server, call: &Call, pod: &Value) -> Result<(), 
 fn covers(budget: &Value, pod: &Value) -> bool {
     let selector: Option<LabelSelector> =
         serde_json::from_value(budget["spec"]["selector"].clone()).ok();
-    let Some(selector) = selector.and_then(|s| Selector::try_from(&s).ok()) else { return false };
+    let Some(selector) = selector.and_then(|s| s.to_selector().ok()) else { return false };
     selector.matches_with(|key| pod["metadata"]["labels"][key].as_str())
 }
 

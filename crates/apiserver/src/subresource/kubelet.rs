@@ -12,7 +12,6 @@ use client::{HttpTransport, TlsMaterial, Transport};
 use http::{Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use serve::Body;
 
 use super::Answer;
 use crate::{answer, call::Call, config::Config, server::Server};

@@ -1,6 +1,6 @@
 //! Scale: the number of replicas of a workload, whatever its kind.
 
-use api_meta::{LabelSelector, Selector, Status};
+use api_meta::{LabelSelector, Status};
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ fn selector_text(selector: &Value) -> Option<String> {
         selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some();
     let selector = if structured { selector.clone() } else { json!({"matchLabels": selector}) };
     let selector: LabelSelector = serde_json::from_value(selector).ok()?;
-    Selector::try_from(&selector).ok().map(|s| s.to_string())
+    selector.to_selector().ok().map(|s| s.to_string())
 }
 
 fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<Status>> {

@@ -171,6 +171,8 @@ pub fn default_kubelet(
     cluster: &ClusterConfiguration,
     facts: &Facts,
 ) {
+    text(&mut kubelet.api_version, api_config::kubelet::API_VERSION);
+    text(&mut kubelet.kind, api_config::kubelet::KIND);
     text(&mut kubelet.static_pod_path, "/etc/kubernetes/manifests");
     if kubelet.cluster_dns.is_empty() {
         let dns = net::nth_address(&cluster.networking.service_subnet, 10);
@@ -200,6 +202,8 @@ pub fn default_proxy(
     endpoint: &ApiEndpoint,
 ) {
     let any = if endpoint.advertise_address.contains(':') { "::" } else { "0.0.0.0" };
+    text(&mut proxy.api_version, api_config::proxy::API_VERSION);
+    text(&mut proxy.kind, api_config::proxy::KIND);
     text(&mut proxy.bind_address, any);
     text(&mut proxy.cluster_cidr, &cluster.networking.pod_subnet);
     text(&mut proxy.client_connection.kubeconfig, "/var/lib/kube-proxy/kubeconfig.conf");

@@ -1,5 +1,7 @@
 //! Real packets between network namespaces through real rules. Needs root and nft.
 #![allow(clippy::unwrap_used)]
 
+mod api;
+mod run;
 mod services;
 mod world;

@@ -107,7 +107,7 @@ fn a_client_with_affinity_stays_with_its_endpoint() {
     }
     let sticky = service("s", json!({"sessionAffinity": "ClientIP"}));
     let endpoints = |pods: &[usize]| [slice("s", "TCP", pods)];
-    world.sync(&[sticky.clone()], &endpoints(&[0, 1, 2]));
+    world.sync(std::slice::from_ref(&sticky), &endpoints(&[0, 1, 2]));
     let first = ask(&world.pods[3], VIP).unwrap().0;
     for _ in 0..12 {
         assert_eq!(ask(&world.pods[3], VIP).unwrap().0, first);

@@ -29,6 +29,8 @@ fn done(outcome: Outcome) -> Revision {
 }
 
 async fn connect(endpoints: Vec<String>) -> Etcd {
-    let options = Options { patience: Duration::from_secs(30), ..Options::new(endpoints, None) };
+    // Pages are small, so that lists take several.
+    let options =
+        Options { patience: Duration::from_secs(30), page: 2, ..Options::new(endpoints, None) };
     Etcd::connect(options).await.unwrap()
 }

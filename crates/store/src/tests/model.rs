@@ -29,6 +29,7 @@ pub struct Model {
     floor: Revision,
     writes: u64,
     watches: Vec<Watching>,
+    resumed: u64,
 }
 
 struct Watching {
@@ -38,13 +39,15 @@ struct Watching {
     seen: Revision,
 }
 
-/// Runs a whole script against a store, under keys that begin with `prefix`.
-pub async fn check(store: &dyn Store, prefix: &str, script: &[u64]) -> Verdict {
+/// Runs a whole script against a store, under keys that begin with `prefix`. Gives how many watches ended
+/// before their time and were resumed.
+pub async fn check(store: &dyn Store, prefix: &str, script: &[u64]) -> Verdict<u64> {
     let mut model = Model::begin(store, prefix).await?;
     for number in script {
         model.step(store, *number).await.map_err(|error| format!("step {number}: {error}"))?;
     }
-    model.settle(store).await
+    model.settle(store).await?;
+    Ok(model.resumed)
 }
 
 impl Model {
@@ -59,6 +62,7 @@ impl Model {
             floor: revision,
             writes: 0,
             watches: Vec::new(),
+            resumed: 0,
         })
     }
 
@@ -273,10 +277,18 @@ impl Model {
                 .filter(|change| watching.range.contains(&change.kv.key))
                 .cloned()
                 .collect();
-            let mut changes = Vec::new();
+            let (mut changes, mut resumed) = (Vec::new(), false);
             while changes.len() < wanted.len() {
                 match watching.stream.next().await {
-                    None => return Err(format!("a watch ended after {changes:?}")),
+                    None if resumed => return Err(format!("a watch ended after {changes:?}")),
+                    None => {
+                        // Compaction may overtake a watch that has nothing to deliver.
+                        resumed = true;
+                        self.resumed += 1;
+                        changes.clear();
+                        let again = store.watch(watching.range.clone(), watching.seen).await;
+                        watching.stream = again.map_err(words)?;
+                    }
                     Some(WatchMessage::Changes(more)) => changes.extend(more),
                     Some(WatchMessage::Progress(revision)) => {
                         let missing = &wanted[changes.len()].kv;

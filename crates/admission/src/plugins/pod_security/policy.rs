@@ -1,0 +1,157 @@
+//! The levels of the Pod Security Standards, and what a namespace's labels say of them.
+
+use api_meta::{FieldError, Path};
+use serde_json::Value;
+
+use super::checks::{BASELINE, Check, RESTRICTED, Violation};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    Privileged,
+    Baseline,
+    Restricted,
+}
+
+impl Level {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "privileged" => Some(Self::Privileged),
+            "baseline" => Some(Self::Baseline),
+            "restricted" => Some(Self::Restricted),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Privileged => "privileged",
+            Self::Baseline => "baseline",
+            Self::Restricted => "restricted",
+        }
+    }
+}
+
+/// A level as it was in one minor version of Kubernetes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LevelVersion {
+    pub(super) level: Level,
+    /// The minor version; `None` for the latest.
+    pub(super) minor: Option<u32>,
+}
+
+const PRIVILEGED: LevelVersion = LevelVersion { level: Level::Privileged, minor: None };
+
+impl std::fmt::Display for LevelVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.minor {
+            None => write!(f, "{}:latest", self.level.name()),
+            Some(minor) => write!(f, "{}:v1.{minor}", self.level.name()),
+        }
+    }
+}
+
+fn version(text: &str) -> Option<Option<u32>> {
+    if text == "latest" {
+        return Some(None);
+    }
+    let minor = text.strip_prefix("v1.")?;
+    let plain =
+        minor == "0" || !minor.starts_with('0') && minor.bytes().all(|b| b.is_ascii_digit());
+    plain.then(|| minor.parse().ok()).flatten().map(Some)
+}
+
+/// What a namespace asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Policy {
+    pub(super) enforce: LevelVersion,
+    pub(super) audit: LevelVersion,
+    pub(super) warn: LevelVersion,
+}
+
+const PREFIX: &str = "pod-security.kubernetes.io/";
+
+/// The modes, and for each what counts where a label cannot be read: the strictest, where it would be enforced.
+const MODES: [(&str, Level); 3] =
+    [("enforce", Level::Restricted), ("audit", Level::Privileged), ("warn", Level::Privileged)];
+
+impl Policy {
+    /// Nothing is asked for.
+    pub(super) const NONE: Self = Self { enforce: PRIVILEGED, audit: PRIVILEGED, warn: PRIVILEGED };
+
+    fn mode(&mut self, mode: &str) -> &mut LevelVersion {
+        match mode {
+            "enforce" => &mut self.enforce,
+            "audit" => &mut self.audit,
+            _ => &mut self.warn,
+        }
+    }
+
+    /// Takes levels and versions from where `read` finds them by name (`enforce`, `enforce-version`); what cannot be
+    /// read goes to `wrong`, with what it must be.
+    fn take<'v>(
+        mut self,
+        read: impl Fn(&str) -> Option<&'v str>,
+        mut wrong: impl FnMut(&str, &str, &str),
+    ) -> Self {
+        for (mode, otherwise) in MODES {
+            let found = self.mode(mode);
+            if let Some(text) = read(mode) {
+                found.level = Level::parse(text).unwrap_or_else(|| {
+                    wrong(mode, text, "must be one of privileged, baseline, restricted");
+                    otherwise
+                });
+            }
+            let key = format!("{mode}-version");
+            if let Some(text) = read(&key) {
+                found.minor = version(text).unwrap_or_else(|| {
+                    wrong(&key, text, "must be \"latest\" or \"v1.x\"");
+                    None
+                });
+            }
+        }
+        self
+    }
+
+    /// The defaults of a configuration file.
+    pub(super) fn of_configuration(defaults: &Value) -> Result<Self, String> {
+        let mut errors = Vec::new();
+        let policy = Self::NONE.take(
+            |key| defaults[key].as_str(),
+            |key, text, must| errors.push(format!("defaults.{key}: {text:?} {must}")),
+        );
+        if errors.is_empty() { Ok(policy) } else { Err(errors.join("; ")) }
+    }
+
+    /// These defaults, with what a namespace's labels say.
+    pub(super) fn with_labels(self, namespace: &Value) -> (Self, Vec<FieldError>) {
+        let labels = &namespace["metadata"]["labels"];
+        let mut errors = Vec::new();
+        let policy = self.take(
+            |key| labels[format!("{PREFIX}{key}")].as_str(),
+            |key, text, must| {
+                let at = Path::new("metadata").child("labels").key(&format!("{PREFIX}{key}"));
+                errors.push(FieldError::invalid(&at, text, must));
+            },
+        );
+        (policy, errors)
+    }
+}
+
+/// What a Pod does against a level, in upstream's order: the baseline's checks first, each set by its name.
+pub(super) fn violations(level: LevelVersion, pod: &Value) -> Vec<Violation> {
+    if level.level == Level::Privileged {
+        return Vec::new();
+    }
+    let minor = level.minor.unwrap_or(u32::MAX);
+    let restricted: &[Check] = if level.level == Level::Restricted { RESTRICTED } else { &[] };
+    let replaced = |check: &&Check| {
+        !restricted.iter().any(|r| minor >= r.since && r.replaces == Some(check.name))
+    };
+    BASELINE
+        .iter()
+        .filter(replaced)
+        .chain(restricted)
+        .filter(|check| minor >= check.since)
+        .filter_map(|check| (check.find)(pod, minor))
+        .collect()
+}

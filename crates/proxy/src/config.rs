@@ -1,0 +1,322 @@
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use api_config::{GoDuration, KubeProxyConfiguration};
+use net_core::{
+    Cidr,
+    api::Node,
+    plan::{self, LocalTraffic, NodePorts},
+};
+use netlink::Address;
+
+use crate::flags::listen_address;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("reading the configuration {}: {reason}", path.display())]
+    File { path: PathBuf, reason: String },
+    #[error("{field}: {value:?} is not valid; it has to be {wanted}")]
+    Value { field: &'static str, value: String, wanted: &'static str },
+}
+
+/// What a proxy runs by, checked once.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub node: String,
+    pub healthz: SocketAddr,
+    pub metrics: SocketAddr,
+    /// Changes come together for at most this long.
+    pub min_sync_period: Duration,
+    /// How often it is checked that nobody removed the rules.
+    pub sync_period: Duration,
+    masquerade_all: bool,
+    masquerade_bit: u8,
+    detect: Detect,
+    node_ports: NodePortSource,
+}
+
+#[derive(Clone, Debug)]
+enum Detect {
+    Ranges(Vec<Cidr>),
+    NodeRanges,
+    Bridge(String),
+    Prefix(String),
+}
+
+#[derive(Clone, Debug)]
+enum NodePortSource {
+    /// The node's own addresses in the API.
+    Primary,
+    All,
+    /// Whatever of the interfaces' addresses lies in these.
+    Within(Vec<Cidr>),
+}
+
+impl Settings {
+    /// `machine` is the node's name unless the configuration overrides it. Returns warnings beside.
+    pub fn new(
+        config: &KubeProxyConfiguration,
+        machine: &str,
+    ) -> Result<(Self, Vec<String>), ConfigError> {
+        let mut warnings = Vec::new();
+        let (all, bit, sync, min_sync) = match config.mode.as_str() {
+            "nftables" => {
+                let section = &config.nftables;
+                (
+                    section.masquerade_all,
+                    section.masquerade_bit,
+                    section.sync_period,
+                    section.min_sync_period,
+                )
+            }
+            "" | "iptables" | "ipvs" => {
+                if !config.mode.is_empty() {
+                    warnings.push(format!(
+                        "mode {:?}: rules are written for nftables, with the same effect",
+                        config.mode
+                    ));
+                }
+                let section = &config.iptables;
+                (
+                    section.masquerade_all,
+                    section.masquerade_bit,
+                    section.sync_period,
+                    section.min_sync_period,
+                )
+            }
+            other => return Err(value("mode", other, "iptables, ipvs or nftables")),
+        };
+        let bit = bit.unwrap_or(14);
+        let masquerade_bit = u8::try_from(bit).ok().filter(|bit| *bit < 32);
+        let node =
+            if config.hostname_override.is_empty() { machine } else { &config.hostname_override };
+        let settings = Self {
+            node: node.trim().to_lowercase(),
+            healthz: listen_address(&config.healthz_bind_address, ([0, 0, 0, 0], 10256).into())?,
+            metrics: listen_address(&config.metrics_bind_address, ([127, 0, 0, 1], 10249).into())?,
+            min_sync_period: period(min_sync, Duration::from_secs(1)),
+            sync_period: period(sync, Duration::from_secs(30)),
+            masquerade_all: all,
+            masquerade_bit: masquerade_bit
+                .ok_or_else(|| value("masqueradeBit", &bit.to_string(), "from 0 to 31"))?,
+            detect: Detect::new(config)?,
+            node_ports: NodePortSource::new(
+                config.node_port_addresses.as_deref().unwrap_or_default(),
+            )?,
+        };
+        Ok((settings, warnings))
+    }
+
+    /// The plan's configuration for what is known of the node now.
+    pub(crate) fn plan(
+        &self,
+        node: Option<&Node>,
+        addresses: &[Address],
+        service_cidrs: Vec<Cidr>,
+    ) -> plan::Config {
+        plan::Config {
+            node: self.node.clone(),
+            zone: node.and_then(Node::zone).map(str::to_owned),
+            masquerade_all: self.masquerade_all,
+            masquerade_bit: self.masquerade_bit,
+            local: self.detect.local_traffic(node),
+            node_ports: self.node_ports.resolve(node, addresses),
+            service_cidrs,
+        }
+    }
+
+    /// Whether [`Settings::plan`] needs the interfaces' addresses.
+    pub(crate) fn needs_addresses(&self) -> bool {
+        matches!(self.node_ports, NodePortSource::Within(_))
+    }
+}
+
+fn value(field: &'static str, value: &str, wanted: &'static str) -> ConfigError {
+    ConfigError::Value { field, value: value.to_owned(), wanted }
+}
+
+fn period(configured: GoDuration, default: Duration) -> Duration {
+    if configured.is_zero() { default } else { configured.to_std() }
+}
+
+fn cidrs(
+    field: &'static str,
+    texts: impl IntoIterator<Item: AsRef<str>>,
+) -> Result<Vec<Cidr>, ConfigError> {
+    let texts = texts.into_iter();
+    texts
+        .map(|text| text.as_ref().trim().parse().map_err(|_| value(field, text.as_ref(), "a CIDR")))
+        .collect()
+}
+
+impl Detect {
+    fn new(config: &KubeProxyConfiguration) -> Result<Self, ConfigError> {
+        let text = |field, text: &str, wanted| match text {
+            "" => Err(value(field, text, wanted)),
+            text => Ok(text.to_owned()),
+        };
+        let detect = &config.detect_local;
+        Ok(match config.detect_local_mode.as_str() {
+            "" | "ClusterCIDR" => {
+                let ranges = config.cluster_cidr.split(',').filter(|part| !part.is_empty());
+                Self::Ranges(cidrs("clusterCIDR", ranges)?)
+            }
+            "NodeCIDR" => Self::NodeRanges,
+            "BridgeInterface" => Self::Bridge(text(
+                "detectLocal.bridgeInterface",
+                &detect.bridge_interface,
+                "an interface's name",
+            )?),
+            "InterfaceNamePrefix" => Self::Prefix(text(
+                "detectLocal.interfaceNamePrefix",
+                &detect.interface_name_prefix,
+                "the beginning of interfaces' names",
+            )?),
+            other => {
+                let wanted = "ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix";
+                return Err(value("detectLocalMode", other, wanted));
+            }
+        })
+    }
+
+    fn local_traffic(&self, node: Option<&Node>) -> LocalTraffic {
+        match self {
+            Self::Ranges(ranges) if ranges.is_empty() => LocalTraffic::Unknown,
+            Self::Ranges(ranges) => LocalTraffic::From(ranges.clone()),
+            Self::Bridge(name) => LocalTraffic::Bridge(name.clone()),
+            Self::Prefix(prefix) => LocalTraffic::InterfacePrefix(prefix.clone()),
+            Self::NodeRanges => {
+                let texts = node.into_iter().flat_map(|node| {
+                    std::iter::once(&node.spec.pod_cidr).chain(&node.spec.pod_cidrs)
+                });
+                let ranges: Vec<_> = texts.filter_map(|text| text.parse().ok()).collect();
+                if ranges.is_empty() { LocalTraffic::Unknown } else { LocalTraffic::From(ranges) }
+            }
+        }
+    }
+}
+
+impl NodePortSource {
+    fn new(texts: &[String]) -> Result<Self, ConfigError> {
+        if texts.is_empty() || texts == ["primary"] {
+            return Ok(Self::Primary);
+        }
+        let ranges = cidrs("nodePortAddresses", texts)?;
+        let all = ranges.iter().any(|range| range.prefix == 0);
+        Ok(if all { Self::All } else { Self::Within(ranges) })
+    }
+
+    fn resolve(&self, node: Option<&Node>, addresses: &[Address]) -> NodePorts {
+        let mut found: Vec<IpAddr> = match self {
+            Self::All => return NodePorts::All,
+            Self::Primary => node.map(Node::addresses).unwrap_or_default(),
+            Self::Within(ranges) => {
+                let all = addresses.iter().map(|address| address.cidr.address);
+                all.filter(|ip| !ip.is_loopback() && ranges.iter().any(|range| range.contains(*ip)))
+                    .collect()
+            }
+        };
+        found.sort();
+        found.dedup();
+        NodePorts::Addresses(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node() -> Node {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}},
+            "spec": {"podCIDR": "10.1.2.0/24", "podCIDRs": ["10.1.2.0/24", "fd01:2::/64"]},
+            "status": {"addresses": [{"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "192.0.2.1"}]},
+        }))
+        .unwrap()
+    }
+
+    fn settings(
+        change: impl FnOnce(&mut KubeProxyConfiguration),
+    ) -> Result<(Settings, Vec<String>), ConfigError> {
+        let mut config = KubeProxyConfiguration::new();
+        change(&mut config);
+        Settings::new(&config, "Machine")
+    }
+
+    #[test]
+    fn an_empty_configuration_has_upstreams_defaults() {
+        let (settings, warnings) = settings(|_| {}).unwrap();
+        assert_eq!((settings.node.as_str(), warnings.len()), ("machine", 0));
+        assert_eq!(
+            (settings.healthz.to_string(), settings.metrics.to_string()),
+            ("0.0.0.0:10256".into(), "127.0.0.1:10249".into())
+        );
+        let plan = settings.plan(Some(&node()), &[], vec![]);
+        assert_eq!((plan.zone.as_deref(), plan.masquerade_bit), (Some("z1"), 14));
+        assert_eq!(plan.node_ports, NodePorts::Addresses(vec!["192.0.2.1".parse().unwrap()]));
+        assert_eq!(plan.local, LocalTraffic::Unknown);
+    }
+
+    #[test]
+    fn local_traffic_is_told_as_configured() {
+        type Change = fn(&mut KubeProxyConfiguration);
+        let cases: [(Change, LocalTraffic); 4] = [
+            (
+                |config| config.cluster_cidr = "10.1.0.0/16,fd01::/48".into(),
+                LocalTraffic::From(vec![
+                    "10.1.0.0/16".parse().unwrap(),
+                    "fd01::/48".parse().unwrap(),
+                ]),
+            ),
+            (
+                |config| config.detect_local_mode = "NodeCIDR".into(),
+                LocalTraffic::From(vec![
+                    "10.1.2.0/24".parse().unwrap(),
+                    "10.1.2.0/24".parse().unwrap(),
+                    "fd01:2::/64".parse().unwrap(),
+                ]),
+            ),
+            (
+                |config| {
+                    config.detect_local_mode = "BridgeInterface".into();
+                    config.detect_local.bridge_interface = "wl0".into();
+                },
+                LocalTraffic::Bridge("wl0".into()),
+            ),
+            (
+                |config| {
+                    config.detect_local_mode = "InterfaceNamePrefix".into();
+                    config.detect_local.interface_name_prefix = "veth".into();
+                },
+                LocalTraffic::InterfacePrefix("veth".into()),
+            ),
+        ];
+        for (change, expected) in cases {
+            assert_eq!(
+                settings(change).unwrap().0.plan(Some(&node()), &[], vec![]).local,
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn bad_values_are_refused_by_field() {
+        type Change = fn(&mut KubeProxyConfiguration);
+        let cases: [(Change, &str); 6] = [
+            (|config| config.mode = "userspace".into(), "mode"),
+            (|config| config.cluster_cidr = "10.1.0.0".into(), "clusterCIDR"),
+            (|config| config.detect_local_mode = "Guess".into(), "detectLocalMode"),
+            (|config| config.detect_local_mode = "BridgeInterface".into(), "bridgeInterface"),
+            (|config| config.healthz_bind_address = "nowhere".into(), "bind address"),
+            (|config| config.iptables.masquerade_bit = Some(32), "masqueradeBit"),
+        ];
+        for (change, field) in cases {
+            let error = settings(change).unwrap_err().to_string();
+            assert!(error.contains(field), "{error}");
+        }
+        assert_eq!(settings(|config| config.mode = "ipvs".into()).unwrap().1.len(), 1);
+    }
+}

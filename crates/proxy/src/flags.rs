@@ -1,0 +1,249 @@
+//! The command line: upstream's flags, those we act on and those we only accept.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use api_config::{GoDuration, KubeProxyConfiguration};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::ConfigError;
+
+/// Runs kube-proxy: programs the node's Service rules.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Args {
+    /// A KubeProxyConfiguration file; other flags but --hostname-override are then ignored, as upstream does
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// The kubeconfig to reach the API server with
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// This node's name, where it is not the machine's
+    #[arg(long, default_value = "")]
+    pub hostname_override: String,
+    /// Remove the rules and exit
+    #[arg(long)]
+    pub cleanup: bool,
+    /// The Pods' address ranges, by which local traffic is told
+    #[arg(long, default_value = "")]
+    pub cluster_cidr: String,
+    /// Where /healthz listens
+    #[arg(long, default_value = "0.0.0.0:10256")]
+    pub healthz_bind_address: String,
+    /// Where /metrics listens
+    #[arg(long, default_value = "127.0.0.1:10249")]
+    pub metrics_bind_address: String,
+    #[arg(long, default_value = "nftables")]
+    pub proxy_mode: String,
+    /// Masquerade everything that is sent to a Service
+    #[arg(long)]
+    pub masquerade_all: bool,
+    #[arg(long)]
+    pub iptables_masquerade_bit: Option<i32>,
+    #[arg(long)]
+    pub iptables_sync_period: Option<GoDuration>,
+    #[arg(long)]
+    pub iptables_min_sync_period: Option<GoDuration>,
+    /// ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
+    #[arg(long, default_value = "")]
+    pub detect_local_mode: String,
+    #[arg(long, default_value = "")]
+    pub pod_bridge_interface: String,
+    #[arg(long, default_value = "")]
+    pub pod_interface_name_prefix: String,
+    /// Ranges whose addresses accept node ports, or "primary"
+    #[arg(long, value_delimiter = ',')]
+    pub nodeport_addresses: Vec<String>,
+    #[command(flatten)]
+    pub ignored: Ignored,
+}
+
+impl Args {
+    /// The configuration file, or one made of the flags, and the warnings to show.
+    pub fn configuration(&self) -> Result<(KubeProxyConfiguration, Vec<String>), ConfigError> {
+        let mut warnings = self.ignored.warnings();
+        let mut config = match &self.config {
+            None => self.as_configuration(),
+            Some(path) => {
+                let failed = |reason: String| ConfigError::File { path: path.clone(), reason };
+                let text =
+                    std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+                let value =
+                    api_config::yaml::parse(&text).map_err(|error| failed(error.to_string()))?;
+                let decoded = KubeProxyConfiguration::from_value(value)
+                    .map_err(|error| failed(error.to_string()))?;
+                warnings.extend(decoded.warning());
+                decoded.value
+            }
+        };
+        if !self.hostname_override.is_empty() {
+            config.hostname_override = self.hostname_override.clone();
+        }
+        if let Some(kubeconfig) = &self.kubeconfig {
+            config.client_connection.kubeconfig = kubeconfig.display().to_string();
+        }
+        Ok((config, warnings))
+    }
+
+    fn as_configuration(&self) -> KubeProxyConfiguration {
+        let mut config = KubeProxyConfiguration::new();
+        config.cluster_cidr = self.cluster_cidr.clone();
+        config.healthz_bind_address = self.healthz_bind_address.clone();
+        config.metrics_bind_address = self.metrics_bind_address.clone();
+        config.mode = self.proxy_mode.clone();
+        config.nftables.masquerade_all = self.masquerade_all;
+        config.nftables.masquerade_bit = self.iptables_masquerade_bit;
+        config.nftables.sync_period = self.iptables_sync_period.unwrap_or_default();
+        config.nftables.min_sync_period = self.iptables_min_sync_period.unwrap_or_default();
+        config.detect_local_mode = self.detect_local_mode.clone();
+        config.detect_local.bridge_interface = self.pod_bridge_interface.clone();
+        config.detect_local.interface_name_prefix = self.pod_interface_name_prefix.clone();
+        config.node_port_addresses =
+            Some(self.nodeport_addresses.clone()).filter(|list| !list.is_empty());
+        config
+    }
+}
+
+/// Upstream's flags that are accepted without effect: name, whether it takes a value, and why that is harmless.
+const IGNORED: &[(&str, bool, &str)] = &[
+    ("bind-address", true, "node ports listen nowhere: rules answer at --nodeport-addresses"),
+    ("bind-address-hard-fail", false, "an address that cannot be bound is always an error"),
+    ("config-sync-period", true, "informers are not resynchronised"),
+    ("conntrack-max-per-core", true, "the machine's connection tracking limits are left to sysctl"),
+    ("conntrack-min", true, "the machine's connection tracking limits are left to sysctl"),
+    (
+        "conntrack-tcp-be-liberal",
+        false,
+        "the machine's connection tracking limits are left to sysctl",
+    ),
+    (
+        "conntrack-tcp-timeout-close-wait",
+        true,
+        "the machine's connection tracking limits are left to sysctl",
+    ),
+    (
+        "conntrack-tcp-timeout-established",
+        true,
+        "the machine's connection tracking limits are left to sysctl",
+    ),
+    ("conntrack-udp-timeout", true, "the machine's connection tracking limits are left to sysctl"),
+    (
+        "conntrack-udp-timeout-stream",
+        true,
+        "the machine's connection tracking limits are left to sysctl",
+    ),
+    ("feature-gates", true, "there are no gated features here"),
+    ("healthz-port", true, "upstream ignores it too; use --healthz-bind-address"),
+    ("init-only", false, "there is no initialisation that needs more privileges than running"),
+    ("iptables-localhost-nodeports", false, "node ports are not served on loopback with nftables"),
+    ("ipvs-exclude-cidrs", true, "rules are nftables only"),
+    ("ipvs-min-sync-period", true, "rules are nftables only"),
+    ("ipvs-scheduler", true, "rules are nftables only"),
+    ("ipvs-strict-arp", false, "rules are nftables only"),
+    ("ipvs-sync-period", true, "rules are nftables only"),
+    ("ipvs-tcp-timeout", true, "rules are nftables only"),
+    ("ipvs-tcpfin-timeout", true, "rules are nftables only"),
+    ("ipvs-udp-timeout", true, "rules are nftables only"),
+    ("kube-api-burst", true, "a proxy only watches, which needs no rate limit"),
+    ("kube-api-content-type", true, "JSON is what the informers decode"),
+    ("kube-api-qps", true, "a proxy only watches, which needs no rate limit"),
+    ("log-flush-frequency", true, "logs are not buffered"),
+    ("log-json-info-buffer-size", true, "logs are not buffered"),
+    ("log-json-split-stream", false, "logs go to standard error"),
+    ("log-text-info-buffer-size", true, "logs are not buffered"),
+    ("log-text-split-stream", false, "logs go to standard error"),
+    ("logging-format", true, "logs are text"),
+    ("master", true, "the API server is the kubeconfig's"),
+    ("metrics-port", true, "upstream ignores it too; use --metrics-bind-address"),
+    ("oom-score-adj", true, "the service manager sets it"),
+    ("profiling", false, "there is no Go profiler here"),
+    ("proxy-port-range", true, "upstream ignores it too"),
+    ("show-hidden-metrics-for-version", true, "there are no hidden metrics"),
+    ("vmodule", true, "set RUST_LOG for levels by module"),
+];
+
+/// The flags of [`IGNORED`] that were given.
+#[derive(Clone, Debug, Default)]
+pub struct Ignored(Vec<&'static str>);
+
+impl Ignored {
+    pub fn warnings(&self) -> Vec<String> {
+        let known = IGNORED.iter().filter(|(name, ..)| self.0.contains(name));
+        known.map(|(name, _, reason)| format!("--{name} has no effect: {reason}")).collect()
+    }
+}
+
+impl clap::Args for Ignored {
+    fn augment_args(command: Command) -> Command {
+        IGNORED.iter().fold(command, |command, (name, takes_value, reason)| {
+            let arg =
+                Arg::new(*name).long(*name).help(*reason).hide(true).action(ArgAction::Append);
+            // Go's boolean flags may be written bare or with =true.
+            command.arg(if *takes_value { arg } else { arg.num_args(0..=1).require_equals(true) })
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Ignored {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = IGNORED.iter().map(|(name, ..)| *name).filter(|name| matches.contains_id(name));
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// An address to listen on; upstream takes a bare IP for the default port, and nothing for "do not listen"
+/// only where its configuration defaulted it.
+pub(crate) fn listen_address(text: &str, default: SocketAddr) -> Result<SocketAddr, ConfigError> {
+    if text.is_empty() {
+        return Ok(default);
+    }
+    let whole = text.parse().ok();
+    let bare = || text.parse().ok().map(|ip| SocketAddr::new(ip, default.port()));
+    whole.or_else(bare).ok_or_else(|| ConfigError::Value {
+        field: "bind address",
+        value: text.to_owned(),
+        wanted: "IP:PORT",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn flags_are_acted_on_warned_about_or_refused() {
+        let cli = Cli::try_parse_from([
+            "kube-proxy",
+            "--cluster-cidr=10.1.0.0/16",
+            "--masquerade-all",
+            "--ipvs-scheduler=rr",
+            "--profiling=true",
+            "--bind-address-hard-fail",
+        ])
+        .unwrap();
+        let (config, warnings) = cli.args.configuration().unwrap();
+        assert_eq!(
+            (config.cluster_cidr.as_str(), config.nftables.masquerade_all),
+            ("10.1.0.0/16", true)
+        );
+        let named: Vec<_> =
+            warnings.iter().filter_map(|warning| warning.split(' ').next()).collect();
+        assert_eq!(named, ["--bind-address-hard-fail", "--ipvs-scheduler", "--profiling"]);
+        assert!(Cli::try_parse_from(["kube-proxy", "--no-such-flag"]).is_err());
+    }
+}

@@ -1,0 +1,270 @@
+//! What others may ask the proxy: is it alive, has a Service local endpoints, how does it fare.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use futures_util::{FutureExt, future::BoxFuture};
+use http::{Request, Response, header};
+use serde_json::json;
+use serve::{Body, Handler};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tokio::net::TcpListener;
+
+/// An answer: status, content type, text, and how many endpoints a balancer may count.
+type Answer = (u16, &'static str, String, Option<usize>);
+
+struct Routes<F>(F);
+
+impl<F: Fn(&str) -> Answer + Send + Sync + 'static> Handler for Routes<F> {
+    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
+        let (status, kind, text, weight) = (self.0)(request.uri().path());
+        let mut response = Response::new(client::full(text));
+        *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+        if let Some(weight) = weight {
+            headers.insert("x-load-balancing-endpoint-weight", weight.into());
+        }
+        std::future::ready(response).boxed()
+    }
+}
+
+/// Serves `answer` at `address` until `tasks` shuts down.
+pub(crate) async fn listen(
+    name: &str,
+    address: SocketAddr,
+    tasks: &rt::Tasks,
+    answer: impl Fn(&str) -> Answer + Send + Sync + 'static,
+) -> std::io::Result<()> {
+    let listener = TcpListener::bind(address).await?;
+    // A probe or a scraper at a time: this many connections are an attack or a leak.
+    let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
+    tasks
+        .spawn(name, serve::serve(listener, None, limits, Arc::new(Routes(answer)), tasks.clone()));
+    Ok(())
+}
+
+/// What is known of the proxy's own state.
+pub(crate) struct Health {
+    state: Mutex<State>,
+    /// An update that waits for longer means that the proxy is stuck.
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    queued: Option<Instant>,
+    queued_at: Option<SystemTime>,
+    updated_at: Option<SystemTime>,
+    node_leaves: bool,
+    syncs: u64,
+    sync_seconds: f64,
+    failures: u64,
+    transactions: u64,
+    flows_deleted: u64,
+}
+
+impl Health {
+    pub(crate) fn new(sync_period: Duration) -> Self {
+        Self { state: Mutex::default(), patience: sync_period * 2 }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn queued(&self) {
+        let mut state = self.state();
+        state.queued.get_or_insert_with(Instant::now);
+        state.queued_at = Some(SystemTime::now());
+    }
+
+    /// Changes queued from here on belong to the next synchronisation.
+    pub(crate) fn begin(&self) -> Option<Instant> {
+        self.state().queued.take()
+    }
+
+    pub(crate) fn synced(&self, took: Duration, report: crate::Report) {
+        let mut state = self.state();
+        state.updated_at = Some(SystemTime::now());
+        state.syncs += 1;
+        state.sync_seconds += took.as_secs_f64();
+        state.transactions += report.transactions as u64;
+        state.flows_deleted += report.flows_deleted as u64;
+    }
+
+    /// The changes are still waiting, since when they were.
+    pub(crate) fn failed(&self, queued: Option<Instant>) {
+        let mut state = self.state();
+        state.failures += 1;
+        state.queued = queued.or(Some(Instant::now()));
+    }
+
+    pub(crate) fn node_leaves(&self, leaves: bool) {
+        self.state().node_leaves = leaves;
+    }
+
+    fn is_alive(&self) -> bool {
+        let state = self.state();
+        state.updated_at.is_some()
+            && state.queued.is_none_or(|since| since.elapsed() < self.patience)
+    }
+
+    pub(crate) fn healthz(&self, path: &str) -> Answer {
+        let eligible = !self.state().node_leaves;
+        let good = match path {
+            "/healthz" => self.is_alive() && eligible,
+            "/livez" => self.is_alive(),
+            _ => return not_found(),
+        };
+        let updated = self.state().updated_at.unwrap_or(SystemTime::UNIX_EPOCH);
+        let body = json!({"lastUpdated": rfc3339(updated), "currentTime": rfc3339(SystemTime::now()), "nodeEligible": eligible});
+        (if good { 200 } else { 503 }, "application/json", body.to_string(), None)
+    }
+
+    pub(crate) fn metrics(&self, path: &str) -> Answer {
+        let text = "text/plain; version=0.0.4; charset=utf-8";
+        match path {
+            "/metrics" => (200, text, self.exposition(), None),
+            "/healthz" => (200, "text/plain; charset=utf-8", "ok".to_owned(), None),
+            "/proxyMode" => (200, "text/plain; charset=utf-8", "nftables".to_owned(), None),
+            _ => not_found(),
+        }
+    }
+
+    fn exposition(&self) -> String {
+        let state = self.state();
+        let seconds = |time: Option<SystemTime>| {
+            let since = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+            since.unwrap_or_default().as_secs_f64()
+        };
+        let mut text = String::new();
+        let mut metric = |name: &str, kind: &str, value: f64| {
+            let _ = writeln!(text, "# TYPE kubeproxy_{name} {kind}\nkubeproxy_{name} {value}");
+        };
+        metric("sync_proxy_rules_last_timestamp_seconds", "gauge", seconds(state.updated_at));
+        metric("sync_proxy_rules_last_queued_timestamp_seconds", "gauge", seconds(state.queued_at));
+        metric("sync_proxy_rules_nftables_sync_failures_total", "counter", state.failures as f64);
+        metric(
+            "sync_proxy_rules_nftables_transactions_total",
+            "counter",
+            state.transactions as f64,
+        );
+        metric("conntrack_reconciler_deleted_entries_total", "counter", state.flows_deleted as f64);
+        let name = "kubeproxy_sync_proxy_rules_duration_seconds";
+        let _ = writeln!(
+            text,
+            "# TYPE {name} summary\n{name}_sum {}\n{name}_count {}",
+            state.sync_seconds, state.syncs
+        );
+        text
+    }
+}
+
+fn not_found() -> Answer {
+    (404, "text/plain; charset=utf-8", "404 page not found\n".to_owned(), None)
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    OffsetDateTime::from(time).format(&Rfc3339).unwrap_or_default()
+}
+
+/// The listeners of `healthCheckNodePort`s: a balancer asks them which nodes have endpoints of a Service.
+pub(crate) struct NodePortChecks {
+    health: Arc<Health>,
+    tasks: rt::Tasks,
+    open: HashMap<u16, Open>,
+}
+
+struct Open {
+    tasks: rt::Tasks,
+    state: Arc<Mutex<Check>>,
+}
+
+/// The Service behind one port, and its local endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Check {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) local: usize,
+}
+
+impl NodePortChecks {
+    pub(crate) fn new(health: Arc<Health>, tasks: rt::Tasks) -> Self {
+        Self { health, tasks, open: HashMap::new() }
+    }
+
+    /// Opens and closes listeners so that they are those of `wanted`.
+    pub(crate) async fn set(&mut self, wanted: BTreeMap<u16, Check>) {
+        self.open.retain(|port, open| {
+            let stays = wanted.contains_key(port);
+            if !stays {
+                open.tasks.shutdown().stop();
+            }
+            stays
+        });
+        for (port, check) in wanted {
+            if let Some(open) = self.open.get(&port) {
+                *open.state.lock().unwrap_or_else(PoisonError::into_inner) = check;
+                continue;
+            }
+            let tasks = rt::Tasks::new(self.tasks.shutdown().child());
+            let state = Arc::new(Mutex::new(check));
+            let (health, shared) = (self.health.clone(), state.clone());
+            let answer = move |_: &str| {
+                let check = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                check.answer(health.is_alive())
+            };
+            let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+            match listen("healthCheckNodePort", address, &tasks, answer).await {
+                Ok(()) => drop(self.open.insert(port, Open { tasks, state })),
+                Err(error) => {
+                    tracing::warn!(port, %error, "listening for a Service's healthCheckNodePort; is the port taken?")
+                }
+            }
+        }
+    }
+}
+
+impl Check {
+    fn answer(&self, alive: bool) -> Answer {
+        let status = if self.local > 0 && alive { 200 } else { 503 };
+        let body = json!({
+            "service": {"namespace": self.namespace, "name": self.name},
+            "localEndpoints": self.local,
+            "serviceProxyHealthy": alive,
+        });
+        (status, "application/json", body.to_string(), Some(self.local))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn health_follows_updates_and_the_node() {
+        let health = Health::new(Duration::ZERO);
+        assert_eq!(health.healthz("/healthz").0, 503, "not yet synchronised");
+        health.queued();
+        let queued = health.begin();
+        health.synced(Duration::from_millis(3), crate::Report::default());
+        assert_eq!(health.healthz("/healthz").0, 200);
+        health.failed(queued);
+        assert_eq!(
+            (health.healthz("/healthz").0, health.healthz("/livez").0),
+            (503, 503),
+            "waits too long"
+        );
+        health.begin();
+        health.node_leaves(true);
+        assert_eq!((health.healthz("/healthz").0, health.healthz("/livez").0), (503, 200));
+        assert!(health.metrics("/metrics").2.contains("nftables_sync_failures_total 1\n"));
+    }
+}
