@@ -15,12 +15,14 @@ mod config;
 mod context;
 mod discovery;
 mod expectations;
+mod history;
 mod pods;
 mod registry;
 mod shared;
 mod views;
 
 mod cluster_role;
+mod daemonset;
 mod deployment;
 mod endpointslice;
 mod garbage;

@@ -1,6 +1,6 @@
 use crate::{
-    cluster_role, context::Context, deployment, endpointslice, garbage, namespace, node_ipam,
-    node_lifecycle, pod_gc, replicaset, root_ca, service_account,
+    cluster_role, context::Context, daemonset, deployment, endpointslice, garbage, namespace,
+    node_ipam, node_lifecycle, pod_gc, replicaset, root_ca, service_account,
 };
 
 /// One controller.
@@ -29,6 +29,10 @@ pub fn registry() -> &'static [Controller] {
         "root-ca-certificate-publisher-controller" as "root-ca-cert-publisher" on ["namespaces" "configmaps"]
             = root_ca::start;
         "replicaset-controller" as "replicaset-controller" on ["replicasets" "pods"] = replicaset::start;
+        "replicationcontroller-controller" as "replication-controller" on ["replicationcontrollers" "pods"]
+            = replicaset::start_replication;
+        "daemonset-controller" as "daemon-set-controller"
+            on ["daemonsets" "pods" "nodes" "controllerrevisions"] = daemonset::start;
         "deployment-controller" as "deployment-controller" on ["deployments" "replicasets" "pods"]
             = deployment::start;
         "endpointslice-controller" as "endpointslice-controller"
