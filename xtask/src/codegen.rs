@@ -61,7 +61,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
 }
 
 fn workspace_root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_owned()
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -70,4 +70,21 @@ fn read(path: &Path) -> Result<String, String> {
 
 fn read_json(path: &Path) -> Result<serde_json::Value, String> {
     serde_json::from_str(&read(path)?).map_err(|e| format!("parsing {}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The committed facts are what upstream publishes, where that is at hand beside the workspace.
+    #[test]
+    fn the_facts_are_up_to_date() {
+        let root = workspace_root();
+        let Some(import) =
+            root.ancestors().map(|dir| dir.join("shared/reference")).find(|dir| dir.is_dir())
+        else {
+            return;
+        };
+        run(&["--import".into(), import.to_string_lossy().into_owned(), "--check".into()]).unwrap();
+    }
 }

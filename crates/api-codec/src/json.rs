@@ -89,13 +89,39 @@ pub fn splice(out: &mut Vec<u8>, stored: &[u8], resource_version: u64, form: For
     out.extend_from_slice(rest);
 }
 
-/// An object's kind and apiVersion, read without reading the rest.
+/// An object's kind and apiVersion, read without reading the rest; empty where they are not given.
 #[derive(Debug, Default, Deserialize)]
 pub struct TypeMeta<'a> {
-    #[serde(default, borrow, rename = "apiVersion")]
-    pub api_version: Option<Cow<'a, str>>,
-    #[serde(default, borrow)]
-    pub kind: Option<Cow<'a, str>>,
+    #[serde(default, borrow, rename = "apiVersion", deserialize_with = "text_or_null")]
+    pub api_version: Cow<'a, str>,
+    #[serde(default, borrow, deserialize_with = "text_or_null")]
+    pub kind: Cow<'a, str>,
+}
+
+fn text_or_null<'de: 'a, 'a, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Cow<'a, str>, D::Error> {
+    struct Text;
+    impl<'de> serde::de::Visitor<'de> for Text {
+        type Value = Cow<'de, str>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+            Ok(Cow::Borrowed(text))
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(Cow::Owned(text.to_owned()))
+        }
+
+        fn visit_unit<E>(self) -> Result<Self::Value, E> {
+            Ok(Cow::Borrowed(""))
+        }
+    }
+    deserializer.deserialize_any(Text)
 }
 
 /// Reads kind and apiVersion from JSON. The error is the parser's.
@@ -156,7 +182,8 @@ mod tests {
     #[test]
     fn kind_and_version_are_read_alone() {
         let meta = type_meta(br#"{"spec":{"kind":"X"},"kind":"Pod","apiVersion":"v1"}"#).unwrap();
-        assert_eq!((meta.api_version.as_deref(), meta.kind.as_deref()), (Some("v1"), Some("Pod")));
+        assert_eq!((&*meta.api_version, &*meta.kind), ("v1", "Pod"));
+        assert_eq!(type_meta(br#"{"kind":null}"#).unwrap().kind, "");
         assert!(type_meta(br#"{"kind":1}"#).is_err());
     }
 }

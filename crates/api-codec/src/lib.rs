@@ -1,10 +1,9 @@
-//! Objects as bytes: JSON as it is stored and sent, YAML, protobuf, and which of them a client asked for.
+//! Objects as bytes: JSON as it is stored and sent, YAML and protobuf.
 //!
 //! Everything is driven by the schema table; there is no code for any one kind. Inputs come from anyone, so every
 //! decoder bounds its depth and answers with an error, never with a panic.
 
 mod json;
-pub mod negotiate;
 pub mod protobuf;
 mod yaml;
 

@@ -136,10 +136,10 @@ impl KubeProxyConfiguration {
     pub fn to_value(&self) -> Result<Value, Error> {
         let mut value = serde_json::to_value(self).map_err(|e| Error::Emit(e.to_string()))?;
         // Go writes a whole float without its point.
-        if let Some(qps) = value.pointer_mut("/clientConnection/qps") {
-            if let Some(whole) = qps.as_f64().filter(|q| q.fract() == 0.0 && q.abs() < 1e15) {
-                *qps = (whole as i64).into();
-            }
+        if let Some(qps) = value.pointer_mut("/clientConnection/qps")
+            && let Some(whole) = qps.as_f64().filter(|q| q.fract() == 0.0 && q.abs() < 1e15)
+        {
+            *qps = (whole as i64).into();
         }
         Ok(value)
     }

@@ -1,1 +1,19 @@
-//! To be written.
+//! What a kind does beyond its schema: conditional defaults, what a write may touch, validation, field selectors
+//! and table cells.
+//!
+//! Every kind has a [`Strategy`], most of it data; the few that need code have a small file under `kinds`, all
+//! listed in one [`registry`](strategy). Invariants:
+//! - Everything is pure: a strategy sees objects, and the time of the request as an argument.
+//! - Objects come decoded by the schema, with its constant defaults and Go's zero values filled in.
+//! - Messages are upstream's, since people and programs match on them.
+
+mod kinds;
+mod look;
+mod meta;
+mod pod;
+mod strategy;
+pub mod table;
+
+pub use kinds::{service, strategy};
+pub use meta::NameRule;
+pub use strategy::{Selectable, Strategy, Subresource};

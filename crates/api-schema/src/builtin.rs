@@ -74,7 +74,6 @@ struct Reader {
     nameless: HashMap<(&'static str, &'static str, &'static str, &'static str), NodeId>,
     names: HashMap<&'static str, Arc<str>>,
     presence: HashMap<&'static str, Flags>,
-    defaults: HashMap<(&'static str, &'static str), &'static str>,
 }
 
 impl Reader {
@@ -83,11 +82,6 @@ impl Reader {
             let mut cells = line.split('\t');
             let mut cell = || cells.next().unwrap_or_default();
             self.presence.insert(cell(), (cell(), cell()));
-        }
-        for line in lines(DEFAULTS) {
-            let mut cells = line.splitn(3, '\t');
-            let mut cell = || cells.next().unwrap_or_default();
-            self.defaults.insert((cell(), cell()), cell());
         }
         for header in type_lines().filter_map(|l| l.strip_prefix("@ ")) {
             self.header(header);
@@ -154,7 +148,7 @@ impl Reader {
         let package = owner.rsplit_once('.').map_or("", |(package, _)| package);
         let node = self.type_node(package, text, attributes);
         let default =
-            attribute(attributes, "default").or_else(|| self.defaults.get(&(owner, json)).copied());
+            attribute(attributes, "default").or_else(|| defaults().get(&(owner, json)).copied());
         let strategy = attribute(attributes, "patch").unwrap_or_default();
         Field {
             name: self.intern(json),
@@ -285,15 +279,19 @@ fn regrain(schema: &mut Schema) {
     }
 }
 
-/// Reads one JSON default of the facts, for the test that reads them all.
-#[cfg(test)]
-pub(crate) fn defaults()
--> impl Iterator<Item = (&'static str, &'static str, Option<serde_json::Value>)> {
-    lines(DEFAULTS).map(|line| {
-        let mut cells = line.splitn(3, '\t');
-        let mut cell = || cells.next().unwrap_or_default();
-        (cell(), cell(), serde_json::from_str(cell()).ok())
-    })
+/// The constant defaults kept by hand, as JSON text, by type and member.
+pub(crate) fn defaults() -> &'static HashMap<(&'static str, &'static str), &'static str> {
+    static DEFAULTS_BY_MEMBER: LazyLock<HashMap<(&'static str, &'static str), &'static str>> =
+        LazyLock::new(|| {
+            lines(DEFAULTS)
+                .map(|line| {
+                    let mut cells = line.splitn(3, '\t');
+                    let mut cell = || cells.next().unwrap_or_default();
+                    ((cell(), cell()), cell())
+                })
+                .collect()
+        });
+    &DEFAULTS_BY_MEMBER
 }
 
 #[cfg(test)]
@@ -360,9 +358,10 @@ mod tests {
             .filter(|n| n.name.is_none() && matches!(n.shape, Shape::Any))
             .count();
         assert_eq!(nameless_any, 0, "a member names a type that the facts do not have");
-        for (name, json, value) in defaults() {
-            assert!(value.is_some(), "{name}.{json}: the default is no JSON");
-            let node = schema.nodes.iter().find(|n| n.name.as_deref() == Some(name));
+        for ((name, json), text) in defaults() {
+            let value: Result<serde_json::Value, _> = serde_json::from_str(text);
+            assert!(value.is_ok(), "{name}.{json}: the default is no JSON");
+            let node = schema.nodes.iter().find(|n| n.name.as_deref() == Some(*name));
             let Some(Node { shape: Shape::Struct(body), .. }) = node else {
                 panic!("no type {name}")
             };

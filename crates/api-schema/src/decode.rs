@@ -8,50 +8,66 @@
 //!
 //! Depth is bounded by the JSON parser's limit (128); a caller bounds the size.
 
-use std::fmt::Write as _;
+use std::cmp::Ordering;
+use std::fmt::{self, Write as _};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use crate::fill::{Fill, is_zero};
+use crate::gowords::{go_type, syntax_message};
 use crate::scalar::{self, Scalar};
 use crate::{Field, Node, NodeId, Presence, Schema, Shape, Struct};
 
-/// Reports of unknown and duplicate members stop here, as upstream's do.
-const MAX_REPORTS: usize = 100;
+/// Findings stop here, as upstream's do.
+const MAX_FINDINGS: usize = 100;
 
-/// What to make of members that are absent or zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fill {
-    /// Nothing: the tree says what the text said. For patches and applied configurations.
-    Given,
-    /// What Go's encoder would write: zero values left out or filled in. For objects read back.
-    Zeroes,
-    /// Also the schema's defaults. For objects being written.
-    Defaults,
-}
+/// What nobody described.
+static ANY: Node =
+    Node { shape: Shape::Any, name: None, nullable: true, default: None, rules: None };
 
 /// A decoded object and what was wrong with it without making it unreadable.
 #[derive(Clone, Debug, Default)]
 pub struct Decoded {
     pub value: Value,
-    /// Paths of members that the schema does not know; they are not in `value`.
-    pub unknown: Vec<String>,
-    /// Paths of members given more than once; the last one counted.
-    pub duplicates: Vec<String>,
+    pub findings: Vec<Finding>,
+}
+
+/// A member that the schema does not know, and that is not in the value, or one given more than once, of which the
+/// last one counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    Unknown(String),
+    Duplicate(String),
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::Unknown(path) => write!(f, "unknown field \"{path}\""),
+            Finding::Duplicate(path) => write!(f, "duplicate field \"{path}\""),
+        }
+    }
 }
 
 impl Decoded {
     /// The findings in upstream's words, for strict field validation or warnings.
     pub fn findings(&self) -> Vec<String> {
-        let unknown = self.unknown.iter().map(|path| format!("unknown field \"{path}\""));
-        let duplicates = self.duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
-        duplicates.chain(unknown).collect()
+        self.findings.iter().map(ToString::to_string).collect()
     }
 
     /// The error of strict field validation, if there is anything to say.
     pub fn strict_error(&self) -> Option<String> {
         let findings = self.findings();
         (!findings.is_empty()).then(|| format!("strict decoding error: {}", findings.join(", ")))
+    }
+
+    /// The paths of members that the schema does not know.
+    pub fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.findings.iter().filter_map(|finding| match finding {
+            Finding::Unknown(path) => Some(path.as_str()),
+            Finding::Duplicate(_) => None,
+        })
     }
 }
 
@@ -95,57 +111,15 @@ pub fn decode_value(
 /// Drops what the schema does not know, and says what that was.
 pub fn prune(schema: &Schema, node: NodeId, value: &mut Value) -> Result<Vec<String>, DecodeError> {
     let decoded = decode_value(schema, node, value.take(), Fill::Given)?;
+    let unknown = decoded.unknown().map(str::to_owned).collect();
     *value = decoded.value;
-    Ok(decoded.unknown)
-}
-
-/// Puts defaults where they are missing.
-pub fn apply_defaults(schema: &Schema, node: NodeId, value: &mut Value) {
-    match (&schema.node(node).shape, value) {
-        (Shape::Struct(body), Value::Object(members)) => {
-            for (name, member) in members.iter_mut() {
-                if let Some(field) = body.field(name) {
-                    apply_defaults(schema, field.node, member);
-                }
-            }
-            default_members(schema, body, members);
-        }
-        (Shape::Map { value: node, .. }, Value::Object(members)) => {
-            members.values_mut().for_each(|member| apply_defaults(schema, *node, member));
-        }
-        (Shape::List { item, .. }, Value::Array(items)) => {
-            items.iter_mut().for_each(|value| apply_defaults(schema, *item, value));
-        }
-        _ => {}
-    }
-}
-
-/// A `null` where the schema has a default and allows no `null` counts as absent.
-fn default_members(schema: &Schema, body: &Struct, members: &mut Map<String, Value>) {
-    for field in body.fields.iter() {
-        let Some(default) = default_of(schema, field) else { continue };
-        let absent = match members.get(&*field.name) {
-            None => true,
-            Some(Value::Null) => !schema.node(field.node).nullable,
-            Some(_) => false,
-        };
-        if absent {
-            let mut value = default.clone();
-            apply_defaults(schema, field.node, &mut value);
-            members.insert(field.name.as_ref().to_owned(), value);
-        }
-    }
-}
-
-fn default_of<'s>(schema: &'s Schema, field: &'s Field) -> Option<&'s Value> {
-    field.default.as_ref().or_else(|| schema.node(field.node).default.as_ref())
+    Ok(unknown)
 }
 
 struct Cx<'s> {
     schema: &'s Schema,
     fill: Fill,
-    unknown: Vec<String>,
-    duplicates: Vec<String>,
+    findings: Vec<Finding>,
     fault: Option<Fault>,
 }
 
@@ -168,13 +142,25 @@ struct Seed<'c, 's> {
 
 impl<'s> Cx<'s> {
     fn new(schema: &'s Schema, fill: Fill) -> Self {
-        Cx { schema, fill, unknown: Vec::new(), duplicates: Vec::new(), fault: None }
+        Cx { schema, fill, findings: Vec::new(), fault: None }
     }
 
     fn seed(&mut self, node: NodeId, typed: bool) -> Seed<'_, 's> {
         let node = self.schema.node(node);
-        let typed = typed || matches!(&node.shape, Shape::Struct(body) if body.message.is_some());
+        let typed = typed || is_go_struct(node);
         Seed { cx: self, node, typed }
+    }
+
+    /// The seed of a list's items or a map's values; without a node anything goes.
+    fn below(&mut self, node: Option<NodeId>, typed: bool) -> Seed<'_, 's> {
+        match node {
+            Some(node) => self.seed(node, typed),
+            None => Seed { cx: self, node: &ANY, typed: false },
+        }
+    }
+
+    fn zero(&self, node: Option<NodeId>) -> Value {
+        node.map_or(Value::Null, |node| self.schema.zero(node, self.fill))
     }
 
     fn finish(
@@ -186,25 +172,35 @@ impl<'s> Cx<'s> {
         match (value, self.fault) {
             (Ok(value), _) => {
                 let empty = || self.schema.zero(node, self.fill);
-                let value = value.unwrap_or_else(empty);
-                Ok(Decoded { value, unknown: self.unknown, duplicates: self.duplicates })
+                let mut findings = self.findings;
+                if !is_go_struct(self.schema.node(node)) {
+                    // Upstream reads a custom object, and then drops what is unknown, in the order of names.
+                    findings.sort_by(|a, b| match (a, b) {
+                        (Finding::Unknown(a), Finding::Unknown(b)) => a.cmp(b),
+                        (Finding::Duplicate(_), Finding::Duplicate(_)) => Ordering::Equal,
+                        (Finding::Duplicate(_), Finding::Unknown(_)) => Ordering::Less,
+                        (Finding::Unknown(_), Finding::Duplicate(_)) => Ordering::Greater,
+                    });
+                }
+                Ok(Decoded { value: value.unwrap_or_else(empty), findings })
             }
             (Err(_), Some(fault)) => Err(DecodeError::Type(fault.text())),
             (Err(error), None) => Err(syntax(&error)),
         }
     }
 
-    /// Puts a step in front of what was reported below it.
-    fn prefix(&mut self, marks: (usize, usize), step: impl Fn() -> String) {
-        for path in self.unknown[marks.0..].iter_mut().chain(self.duplicates[marks.1..].iter_mut())
-        {
-            let dot = if path.starts_with('[') { "" } else { "." };
-            *path = format!("{}{dot}{path}", step());
+    fn report(&mut self, finding: Finding) {
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(finding);
         }
     }
 
-    fn marks(&self) -> (usize, usize) {
-        (self.unknown.len(), self.duplicates.len())
+    /// Puts a step in front of what was found since `mark`.
+    fn prefix(&mut self, mark: usize, step: impl Fn() -> String) {
+        for Finding::Unknown(path) | Finding::Duplicate(path) in &mut self.findings[mark..] {
+            let dot = if path.starts_with('[') { "" } else { "." };
+            *path = format!("{}{dot}{path}", step());
+        }
     }
 
     /// Names the member and, at the first one, the struct that a type error is in.
@@ -219,10 +215,8 @@ impl<'s> Cx<'s> {
     }
 }
 
-fn report(list: &mut Vec<String>, path: &str) {
-    if list.len() < MAX_REPORTS {
-        list.push(path.to_owned());
-    }
+fn is_go_struct(node: &Node) -> bool {
+    matches!(&node.shape, Shape::Struct(body) if body.message.is_some())
 }
 
 impl Fault {
@@ -289,20 +283,30 @@ impl<'s> Seed<'_, 's> {
         let Seed { cx, node, typed } = self;
         let zeroes = typed && cx.fill != Fill::Given;
         let mut out = Map::new();
+        let mut unknown: Vec<String> = Vec::new();
         while let Some(key) = access.next_key_seed(KeySeed(body))? {
+            let mark = cx.findings.len();
             let field = match key {
                 Key::Field(field) => field,
                 Key::Unknown(name) if body.preserve_unknown => {
-                    out.insert(name, access.next_value()?);
+                    let value = access.next_value_seed(cx.below(None, false))?;
+                    cx.prefix(mark, || name.clone());
+                    if out.insert(name.clone(), value.unwrap_or_default()).is_some() {
+                        cx.report(Finding::Duplicate(name));
+                    }
                     continue;
                 }
                 Key::Unknown(name) => {
                     access.next_value::<IgnoredAny>()?;
-                    report(&mut cx.unknown, &name);
+                    if !unknown.contains(&name) {
+                        cx.report(Finding::Unknown(name.clone()));
+                        unknown.push(name);
+                    } else if !typed {
+                        cx.report(Finding::Duplicate(name));
+                    }
                     continue;
                 }
             };
-            let marks = cx.marks();
             let value = match access.next_value_seed(cx.seed(field.node, typed)) {
                 Ok(value) => value,
                 Err(error) => {
@@ -310,9 +314,7 @@ impl<'s> Seed<'_, 's> {
                     return Err(error);
                 }
             };
-            if cx.marks() != marks {
-                cx.prefix(marks, || field.name.as_ref().to_owned());
-            }
+            cx.prefix(mark, || field.name.as_ref().to_owned());
             let Some(value) = value else { continue };
             let dropped = zeroes && field.presence != Presence::Distinct && is_zero(&value);
             let previous = if dropped {
@@ -321,7 +323,7 @@ impl<'s> Seed<'_, 's> {
                 out.insert(field.name.as_ref().to_owned(), value)
             };
             if previous.is_some() {
-                report(&mut cx.duplicates, &field.name);
+                cx.report(Finding::Duplicate(field.name.as_ref().to_owned()));
             }
         }
         if cx.fill != Fill::Given {
@@ -332,20 +334,18 @@ impl<'s> Seed<'_, 's> {
 
     fn entries<'de, A: MapAccess<'de>>(
         self,
-        values: NodeId,
+        values: Option<NodeId>,
         mut access: A,
     ) -> Result<Map<String, Value>, A::Error> {
         let Seed { cx, typed, .. } = self;
         let mut out = Map::new();
         while let Some(key) = access.next_key::<String>()? {
-            let marks = cx.marks();
-            let value = access.next_value_seed(cx.seed(values, typed))?;
-            if cx.marks() != marks {
-                cx.prefix(marks, || key.clone());
-            }
-            let value = value.unwrap_or_else(|| cx.schema.zero(values, cx.fill));
+            let mark = cx.findings.len();
+            let value = access.next_value_seed(cx.below(values, typed))?;
+            cx.prefix(mark, || key.clone());
+            let value = value.unwrap_or_else(|| cx.zero(values));
             if out.contains_key(&key) {
-                report(&mut cx.duplicates, &key);
+                cx.report(Finding::Duplicate(key.clone()));
             }
             out.insert(key, value);
         }
@@ -403,45 +403,28 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             _ => None,
         };
         let mut out = Vec::with_capacity(access.size_hint().unwrap_or(0).min(64));
-        let Some(item) = item else {
-            while let Some(value) = access.next_element()? {
-                out.push(value);
-            }
-            return Ok(Some(Value::Array(out)));
-        };
         let Seed { cx, typed, .. } = self;
         loop {
-            let marks = cx.marks();
-            let Some(value) = access.next_element_seed(cx.seed(item, typed))? else { break };
-            if cx.marks() != marks {
-                let at = out.len();
-                cx.prefix(marks, || format!("[{at}]"));
-            }
-            out.push(value.unwrap_or_else(|| cx.schema.zero(item, cx.fill)));
+            let mark = cx.findings.len();
+            let Some(value) = access.next_element_seed(cx.below(item, typed))? else { break };
+            let at = out.len();
+            cx.prefix(mark, || format!("[{at}]"));
+            out.push(value.unwrap_or_else(|| cx.zero(item)));
         }
         Ok(Some(Value::Array(out)))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Self::Value, A::Error> {
         let members = match &self.node.shape {
             Shape::Struct(body) => self.members(body, access)?,
-            Shape::Map { value, .. } => {
-                let value = *value;
-                self.entries(value, access)?
+            Shape::Map { value, .. } => self.entries(Some(*value), access)?,
+            shape if self.typed && !matches!(shape, Shape::Any) => {
+                return match scalar::read(shape, Scalar::Object) {
+                    Err(scalar::Refusal::Message(message)) => self.fail(message, None),
+                    _ => self.mismatch("object"),
+                };
             }
-            shape => {
-                if self.typed && !matches!(shape, Shape::Any) {
-                    return match scalar::read(shape, Scalar::Object) {
-                        Err(scalar::Refusal::Message(message)) => self.fail(message, None),
-                        _ => self.mismatch("object"),
-                    };
-                }
-                let mut out = Map::new();
-                while let Some((key, value)) = access.next_entry::<String, Value>()? {
-                    out.insert(key, value);
-                }
-                out
-            }
+            _ => self.entries(None, access)?,
         };
         Ok(Some(Value::Object(members)))
     }
@@ -472,104 +455,6 @@ impl<'s> Visitor<'_> for KeySeed<'s> {
 
     fn visit_str<E>(self, key: &str) -> Result<Key<'s>, E> {
         Ok(self.0.field(key).map_or_else(|| Key::Unknown(key.to_owned()), Key::Field))
-    }
-}
-
-pub(crate) fn is_zero(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(given) => !given,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(members) => members.is_empty(),
-    }
-}
-
-impl Schema {
-    /// Fills in what a struct lacks: defaults if they are asked for, and the zero values that Go writes out.
-    fn fill(&self, body: &Struct, members: &mut Map<String, Value>, fill: Fill, typed: bool) {
-        if fill == Fill::Defaults {
-            default_members(self, body, members);
-        }
-        let always = |f: &&Field| f.presence == Presence::Always;
-        for field in body.fields.iter().filter(|_| typed).filter(always) {
-            if !members.contains_key(&*field.name) {
-                let zero = self.zero(field.node, fill);
-                if !zero.is_null() {
-                    members.insert(field.name.as_ref().to_owned(), zero);
-                }
-            }
-        }
-    }
-
-    /// What Go writes for a type's zero value; `null` where that would be nothing.
-    fn zero(&self, node: NodeId, fill: Fill) -> Value {
-        match &self.node(node).shape {
-            Shape::Struct(body) => {
-                let mut members = Map::new();
-                if fill != Fill::Given {
-                    self.fill(body, &mut members, fill, true);
-                }
-                Value::Object(members)
-            }
-            Shape::Map { .. } => Value::Object(Map::new()),
-            Shape::List { .. } => Value::Array(Vec::new()),
-            Shape::String | Shape::Bytes => Value::from(""),
-            Shape::Integer { .. } | Shape::Number | Shape::IntOrString => Value::from(0),
-            Shape::Boolean => Value::from(false),
-            Shape::Quantity => Value::from("0"),
-            Shape::Time | Shape::MicroTime | Shape::Duration | Shape::Any => Value::Null,
-        }
-    }
-}
-
-/// A type as Go prints it in errors: `[]v1.Container`, `map[string]string`.
-fn go_type(schema: &Schema, node: &Node) -> String {
-    match (&node.shape, &node.name) {
-        (Shape::List { item, .. }, _) => format!("[]{}", go_type(schema, schema.node(*item))),
-        (Shape::Map { value, .. }, _) => {
-            format!("map[string]{}", go_type(schema, schema.node(*value)))
-        }
-        (_, Some(name)) => {
-            let start = name.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
-            name[start..].to_owned()
-        }
-        (Shape::Integer { bits, .. }, None) => format!("int{bits}"),
-        (Shape::Number, None) => "float64".to_owned(),
-        (Shape::Boolean, None) => "bool".to_owned(),
-        (Shape::Bytes, None) => "[]uint8".to_owned(),
-        _ => "string".to_owned(),
-    }
-}
-
-/// A syntax error in the words of Go's parser.
-fn syntax_message(error: &serde_json::Error, json: &[u8]) -> String {
-    if error.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    let message = error.to_string();
-    let place = [
-        ("key must be a string", "looking for beginning of object key string"),
-        ("expected `:`", "after object key"),
-        ("expected `,` or `}`", "after object key:value pair"),
-        ("expected `,` or `]`", "after array element"),
-        ("trailing characters", "after top-level value"),
-        ("trailing comma", "looking for beginning of value"),
-        ("control character", "in string literal"),
-        ("invalid escape", "in string escape code"),
-        ("invalid number", "in numeric literal"),
-        ("expected ident", "in literal"),
-        ("expected value", "looking for beginning of value"),
-    ];
-    let Some((_, place)) = place.iter().find(|(ours, _)| message.starts_with(ours)) else {
-        return message;
-    };
-    let line = json.split(|b| *b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
-    match line.get(error.column().saturating_sub(1)) {
-        Some(b'\'') => format!("invalid character '\\'' {place}"),
-        Some(byte) => format!("invalid character '{}' {place}", byte.escape_ascii()),
-        None => format!("invalid character '\\n' {place}"),
     }
 }
 

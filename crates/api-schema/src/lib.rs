@@ -14,12 +14,22 @@ use std::sync::Arc;
 use serde_json::Value;
 
 mod builtin;
+mod crd;
 mod decode;
-pub mod resources;
+mod fill;
+mod formats;
+mod goregex;
+mod gowords;
+pub mod openapi;
+mod resources;
 mod scalar;
+mod structural;
+mod validate;
 
-pub use decode::{DecodeError, Decoded, Fill, apply_defaults, decode, decode_value, prune};
-pub use resources::{ApiResource, Subresource, resources};
+pub use decode::{DecodeError, Decoded, Finding, decode, decode_value, prune};
+pub use fill::{Fill, apply_defaults};
+pub use resources::{ApiResource, Subresource, resource, resources, returns_deleted};
+pub use validate::{validate, validate_update};
 
 /// An index into [`Schema`]'s arena. Recursive types (JSONSchemaProps) are cycles of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -166,6 +176,14 @@ pub struct Rules {
     pub any_of: Vec<NodeId>,
     pub one_of: Vec<NodeId>,
     pub not: Option<NodeId>,
+    /// Names of members that must be there. (`Field::required` tells the same of the declared ones.)
+    pub required: Vec<Box<str>>,
+    /// `pattern`, translated from Go's dialect.
+    pub regex: Option<regex::Regex>,
+    /// The type keyword was absent: the shape says which rules are below, and a value of another type is no error.
+    pub untyped: bool,
+    /// `x-kubernetes-embedded-resource`: apiVersion and kind must be given.
+    pub embedded: bool,
 }
 
 impl Schema {

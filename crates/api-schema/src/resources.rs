@@ -48,6 +48,25 @@ pub fn resource(group: &str, version: &str, name: &str) -> Option<&'static ApiRe
     resources().iter().find(|r| r.group == group && r.version == version && r.name == name)
 }
 
+/// Whether deleting an object answers with the object as it last was, rather than with a Status.
+pub fn returns_deleted(group: &str, name: &str) -> bool {
+    match group {
+        "" => matches!(
+            name,
+            "persistentvolumeclaims"
+                | "persistentvolumes"
+                | "pods"
+                | "podtemplates"
+                | "resourcequotas"
+                | "serviceaccounts"
+                | "services"
+        ),
+        "resource.k8s.io" => true,
+        "storage.k8s.io" => name != "csistoragecapacities",
+        _ => false,
+    }
+}
+
 fn read() -> Vec<ApiResource> {
     let mut out: Vec<ApiResource> = Vec::new();
     for line in lines(RESOURCES) {

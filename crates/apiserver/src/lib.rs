@@ -1,1 +1,177 @@
-//! To be written.
+//! The API server: one pipeline for every request (authentication, authorisation, admission, registry), one
+//! registry for every kind, and a watch cache between it and the store.
+//!
+//! Invariants:
+//! - Nothing but this crate opens the store, and nothing gets to the registry but through the pipeline; a
+//!   client in this process skips the socket and TLS only ([`ApiServer::client`]).
+//! - A kind is data ([`definition`]): a custom one goes the way of a built-in one.
+//! - An object's bytes are made when it is written; gets, lists and watches share them.
+//! - A watcher sees every change once and in order, or its stream ends ([`cache`]).
+
+mod admit;
+mod alloc;
+mod answer;
+mod cache;
+mod call;
+mod codec;
+mod config;
+mod conversion;
+mod custom;
+mod definition;
+mod delete;
+mod discovery;
+mod health;
+mod hub;
+mod jsonpath;
+mod meta;
+mod metrics;
+mod object;
+mod openapi;
+mod patch;
+mod path;
+mod read;
+mod security;
+mod server;
+mod startup;
+mod subresource;
+mod write;
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, SystemTime},
+};
+
+use api_meta::{Timestamp, UserInfo};
+use client::{Client, Transport};
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use serve::{Body, Handler};
+use store::Store;
+use tokio::net::TcpListener;
+
+pub use config::{Cidr, Config, FrontProxy};
+pub use health::KUBERNETES_VERSION;
+pub use security::SecurityError;
+
+use crate::{
+    alloc::Allocators, hub::Hub, security::Security, server::{InProcess, Server},
+};
+
+/// Why the API server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+    #[error(transparent)]
+    Hub(#[from] hub::HubError),
+    #[error(transparent)]
+    Admission(#[from] admission::UnknownPlugin),
+    #[error("reading {what}: {source}")]
+    Read { what: String, source: std::io::Error },
+    #[error("listening on {address}: {source}; is another API server running?")]
+    Listen { address: std::net::SocketAddr, source: std::io::Error },
+    #[error("using the serving certificate: {0}")]
+    Tls(#[from] serve::TlsError),
+    #[error("writing the initial objects: {0}")]
+    Initial(#[source] client::Error),
+}
+
+/// A running API server.
+#[derive(Clone)]
+pub struct ApiServer {
+    server: Arc<Server>,
+}
+
+/// The moment of a request, to the second, as the API's times have it.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::from(SystemTime::now()).to_seconds()
+}
+
+/// Loads the store, listens, and writes the initial objects; the server answers from then on.
+pub async fn start(config: Config, store: Arc<dyn Store>, tasks: &rt::Tasks) -> Result<ApiServer, StartError> {
+    let mut observers = Vec::new();
+    let security = Security::new(&config, &mut observers)?;
+    let chain = admission::Chain::new(&config.enable_admission, &config.disable_admission)?;
+    let allocators = Allocators::new(&config);
+    observers.push(allocators.observer());
+    let (custom, changes) = custom::observer();
+    observers.push(custom);
+    let hub = Hub::start(store, definition::builtin(), observers, tasks).await?;
+    security.objects.attach(&hub);
+    let read = |path: &std::path::Path| {
+        std::fs::read(path).map_err(|source| StartError::Read { what: path.display().to_string(), source })
+    };
+    let (certificate, key) = (read(&config.tls_certificate)?, read(&config.tls_key)?);
+    let tls = serve::ServerTls::new(&certificate, &key, security.client_authorities.clone())?;
+    let kubelets = subresource::kubelet::Kubelets::new(&config, tasks)
+        .map_err(|source| StartError::Read { what: "the kubelet client certificate".to_owned(), source })?;
+    let address = config.bind;
+    let listener = TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
+    let server = Arc::new(Server {
+        config,
+        hub,
+        security,
+        chain,
+        allocators,
+        metrics: metrics::Metrics::default(),
+        readiness: health::Readiness::default(),
+        kubelets,
+        openapi: openapi::Documents::default(),
+    });
+    let api = ApiServer { server: server.clone() };
+    tasks.essential("custom kinds", custom::follow(server.clone(), api.client(system(), "custom kinds"), changes, tasks.shutdown().clone()));
+    let limits = serve::Limits::default();
+    tasks.essential("listener", serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone()));
+    startup::run(&server, &api.client(system(), "kube-apiserver")).await.map_err(StartError::Initial)?;
+    tasks.spawn_until_shutdown("compaction", compact(server.clone()));
+    Ok(api)
+}
+
+/// The identity under which the server itself writes.
+fn system() -> UserInfo {
+    UserInfo::new("system:apiserver", &["system:masters", "system:authenticated"])
+}
+
+/// Every interval forgets what was superseded before the previous one, as upstream does.
+async fn compact(server: Arc<Server>) {
+    let mut previous = None;
+    let mut every = tokio::time::interval(server.config.compaction_interval.max(Duration::from_secs(1)));
+    loop {
+        every.tick().await;
+        if let Ok(size) = server.hub.store.size_bytes().await {
+            server.hub.size.store(size, Ordering::Relaxed);
+        }
+        let revision = server.hub.applied();
+        if let Some(before) = previous.replace(revision)
+            && let Err(error) = server.hub.compact(before).await
+        {
+            tracing::warn!(%error, "compacting the store");
+        }
+    }
+}
+
+impl ApiServer {
+    /// A client in this process, with an identity that it need not prove.
+    pub fn client(&self, user: UserInfo, user_agent: &str) -> Client {
+        let transport = Local { server: self.server.clone(), user: Arc::new(user) };
+        Client::new(Arc::new(transport), user_agent)
+    }
+
+    /// Makes `/readyz` fail, so that load balancers turn away before the server stops.
+    pub fn stopping(&self) {
+        self.server.readiness.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The pipeline without a socket.
+struct Local {
+    server: Arc<Server>,
+    user: Arc<UserInfo>,
+}
+
+impl Transport for Local {
+    fn send(&self, mut request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
+        request.extensions_mut().insert(InProcess(self.user.clone()));
+        Box::pin(async move { Ok(self.server.handle(request).await) })
+    }
+}

@@ -4,6 +4,12 @@
 //! and indexes (RBAC, the node graph) follow changes through `api_meta::Observer`, so that a decision never walks the
 //! cluster. A credential that is wrong is an error of its own (401); a missing one leaves the user anonymous.
 
+pub mod authn;
+pub mod authz;
+mod forbidden;
 pub mod rbac;
 #[cfg(test)]
 mod testing;
+
+pub use api_meta::UserInfo;
+pub use forbidden::forbidden;

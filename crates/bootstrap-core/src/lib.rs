@@ -4,13 +4,22 @@
 //! Invariants: nothing here reads a clock, a file or a socket; the same input gives the same plan. Names, defaults
 //! and messages are kubeadm's, as its users and their scripts know them.
 
+pub mod addons;
 pub mod certs;
+pub mod config;
 pub mod constants;
+pub mod discovery;
 pub mod endpoint;
 mod error;
+pub mod hash;
+pub mod images;
 pub mod kubeconfigs;
+pub mod kubelet;
 mod layout;
+pub mod manifests;
 pub mod net;
+pub mod objects;
+pub mod tokens;
 
 pub use error::Error;
 pub use layout::Layout;

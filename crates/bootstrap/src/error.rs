@@ -31,6 +31,39 @@ pub enum Error {
 
     #[error("{} is there but cannot be used: {reason}. It is never overwritten: remove it to have it made anew", path.display())]
     Kubeconfig { path: PathBuf, reason: String },
+
+    #[error("error execution phase {name}: {source}")]
+    Phase { name: &'static str, source: Box<Error> },
+
+    #[error("invalid phase name: {name}; the phases are {known}")]
+    NoSuchPhase { name: String, known: String },
+
+    #[error("patch {file}: {reason}")]
+    Patch { file: String, reason: String },
+
+    /// Something the user asked for that cannot be.
+    #[error("{0}")]
+    Usage(String),
+
+    #[error(
+        "[preflight] Some fatal errors occurred:\n{0}[preflight] If you know what you are doing, you can make a check non-fatal with `--ignore-preflight-errors=...`"
+    )]
+    Preflight(String),
+
+    #[error("cannot {operation} {subject}: {source}")]
+    Api { operation: &'static str, subject: String, source: client::Error },
+
+    #[error("cannot reach the cluster by {}: {reason}", path.display())]
+    Client { path: PathBuf, reason: String },
+
+    #[error("{what} did not come up within {waited}: {cause}")]
+    NotUp { what: String, waited: String, cause: String },
+
+    #[error("cannot {operation} the kubelet's service: {cause}")]
+    Service { operation: &'static str, cause: String },
+
+    #[error("cannot {operation} {subject} in the container runtime: {cause}")]
+    Runtime { operation: &'static str, subject: String, cause: String },
 }
 
 /// Names the operation and the path of an I/O error.

@@ -4,8 +4,19 @@
 //! names the file or object, the cause and the cure.
 
 pub mod certs;
+pub mod cluster;
+pub mod containers;
 mod error;
+pub mod host;
+pub mod init;
 pub mod kubeconfigs;
+pub mod kubelet;
+pub mod manifests;
+pub mod node;
+pub mod patches;
+pub mod phase;
+pub mod preflight;
+mod service;
 
 pub use error::Error;
 

@@ -91,7 +91,7 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
             .qos_class
             .clone()
             .or_else(|| Some(qos_class(inputs.pod).as_str().to_owned())),
-        start_time: previous.start_time.clone().or(Some(Time(inputs.now))),
+        start_time: previous.start_time.clone().or(Some(seconds(inputs.now))),
         reason: inputs.ending.and_then(|e| e.reason.clone()).or_else(|| previous.reason.clone()),
         message: inputs.ending.and_then(|e| e.message.clone()).or_else(|| previous.message.clone()),
         observed_generation: inputs.pod.metadata.generation,
@@ -100,6 +100,11 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
         resource_claim_statuses: previous.resource_claim_statuses.clone(),
         ..PodStatus::default()
     }
+}
+
+/// The API's times have whole seconds; a finer one would differ from what is read back.
+fn seconds(at: Timestamp) -> Time {
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
 
 fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
@@ -145,7 +150,7 @@ fn container_status(
     let (mut state, mut ready) = (ContainerState::default(), running && health.ready);
     match &newest.run {
         Run::Running { started } => {
-            state.running = Some(ContainerStateRunning { started_at: Some(Time(*started)) });
+            state.running = Some(ContainerStateRunning { started_at: Some(seconds(*started)) });
         }
         Run::Exited { finished, code, .. } => {
             let ended = terminated(inputs, newest);
@@ -280,8 +285,8 @@ fn terminated(inputs: &StatusInputs<'_>, container: &Container) -> Option<Contai
         exit_code: *code,
         reason: Some(reason.to_owned()),
         message: Some(container.message.clone()).filter(|m| !m.is_empty()),
-        started_at: Some(Time(started.unwrap_or(Timestamp::UNIX_EPOCH))),
-        finished_at: Some(Time(*finished)),
+        started_at: Some(seconds(started.unwrap_or(Timestamp::UNIX_EPOCH))),
+        finished_at: Some(seconds(*finished)),
         container_id: Some(format!("{}://{}", inputs.runtime, container.id)),
         ..ContainerStateTerminated::default()
     };
@@ -470,7 +475,7 @@ impl Said {
             status: status.to_owned(),
             reason: self.reason.map(str::to_owned),
             message: self.message.clone(),
-            last_transition_time: Some(since.unwrap_or(Time(inputs.now))),
+            last_transition_time: Some(since.unwrap_or(seconds(inputs.now))),
             observed_generation: inputs.pod.metadata.generation,
             last_probe_time: None,
         }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{
     labels::{Labels, Selector},
-    nodeaffinity::{NodeSelector, NodeTerm, Toleration},
+    node::Node,
+    nodeaffinity::{Effect, NodeSelector, NodeTerm, Toleration, untolerated},
     resources::{Resources, pod_requests},
     sym::Sym,
     terms::PodTerm,
@@ -71,6 +72,8 @@ pub struct Pod {
     /// Succeeded or failed: holds nothing on its node any more.
     pub finished: bool,
     pub gates: Vec<Box<str>>,
+    /// The message of the condition that says it has no node, as the API shows it.
+    pub refused: Option<Box<str>>,
     pub labels: Labels,
     pub requests: Resources,
     /// The names of the extended resources requested, in the order of `requests`.
@@ -131,6 +134,7 @@ impl Pod {
             started: view.status.start_time.clone().unwrap_or_default(),
             terminating: meta.deletion_timestamp.is_some(),
             finished: matches!(&*view.status.phase, "Succeeded" | "Failed"),
+            refused: refusal(view),
             gates: spec.scheduling_gates.iter().map(|g| g.name.clone()).collect(),
             extended_names: extended_names(spec, &requests),
             requests,
@@ -160,6 +164,24 @@ impl Pod {
         }
     }
 
+    /// Whether the Pod's node selector, node affinity and node name allow the node.
+    pub fn selects(&self, node: &Node) -> bool {
+        self.node_selector.as_ref().is_none_or(|selector| selector.matches(node))
+            && self.node_name.as_ref().is_none_or(|name| *name == node.name)
+    }
+
+    /// Whether a taint of the node that the Pod does not tolerate keeps it from starting there.
+    pub fn is_kept_off(&self, node: &Node) -> bool {
+        untolerated(&node.taints, &self.tolerations).is_some()
+    }
+
+    /// Whether such a taint also ends it where it runs.
+    pub fn is_driven_off(&self, node: &Node) -> bool {
+        let taints: Vec<_> =
+            node.taints.iter().filter(|taint| taint.effect == Effect::NoExecute).cloned().collect();
+        untolerated(&taints, &self.tolerations).is_some()
+    }
+
     /// Whether an update could make a difference to a Pod that waits; most updates only change its status.
     pub(crate) fn schedules_like(&self, other: &Pod) -> bool {
         self.labels == other.labels
@@ -172,6 +194,12 @@ impl Pod {
     pub(crate) fn asks_for_nothing(&self) -> bool {
         self.requests.cpu == 0 && self.requests.memory == 0
     }
+}
+
+fn refusal(view: &PodView) -> Option<Box<str>> {
+    let mut conditions = view.status.conditions.iter();
+    let refusal = conditions.find(|c| &*c.r#type == "PodScheduled" && &*c.status == "False")?;
+    (&*refusal.reason == "Unschedulable").then(|| refusal.message.clone())
 }
 
 fn host_ports(spec: &PodSpecView) -> Vec<HostPort> {

@@ -80,6 +80,17 @@ pub struct PodStatusView {
     pub phase: Text,
     pub nominated_node_name: Option<Arc<str>>,
     pub start_time: Option<Text>,
+    #[serde(deserialize_with = "nullable")]
+    pub conditions: Vec<ConditionView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConditionView {
+    pub r#type: Text,
+    pub status: Text,
+    pub reason: Text,
+    pub message: Text,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

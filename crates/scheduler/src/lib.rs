@@ -1,1 +1,93 @@
-//! To be written.
+//! kube-scheduler: feeds `sched-core` with what the API shows and carries its decisions out.
+//!
+//! Invariants: all deciding happens in the core, under one lock that is never held across an await; a
+//! decision's writes (binding, condition, Event, deleted victims) run beside the next decisions, in bounded
+//! number, and a refused binding is given back to the core.
+
+mod config;
+mod feed;
+mod work;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use client::{Client, LeaderElection, LeaderElectionConfig};
+use events::EventRecorder;
+use sched_core::Core;
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::Instant,
+};
+
+pub use config::{Args, Config, ConfigError};
+
+/// The core and what its users share.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    /// The core may have a decision.
+    changed: Notify,
+    start: Instant,
+}
+
+impl Shared {
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Milliseconds on the clock that the core is given.
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+
+    /// Tells the core something, then the loop.
+    fn tell(&self, change: impl FnOnce(&mut Core, u64)) {
+        change(&mut self.core(), self.now());
+        self.changed.notify_one();
+    }
+}
+
+/// Runs the scheduler until shutdown. `identity` of the configuration must be unique to this process when
+/// leaders are elected.
+pub async fn run(config: Config, client: Client, tasks: &rt::Tasks) {
+    let core_config = sched_core::Config {
+        scheduler_names: config.scheduler_names.iter().map(|name| name.as_str().into()).collect(),
+        first_backoff_ms: config.first_backoff.as_millis() as u64,
+        max_backoff_ms: config.max_backoff.as_millis() as u64,
+        seed: config.seed,
+    };
+    let shared = Arc::new(Shared {
+        core: Mutex::new(Core::new(core_config)),
+        changed: Notify::new(),
+        start: Instant::now(),
+    });
+    let name = config.scheduler_names.first().map_or("default-scheduler", String::as_str);
+    let events = EventRecorder::start(client.clone(), name, &config.host, tasks);
+    let feed = feed::Feed::start(&client, &shared, tasks);
+    if tasks.shutdown().unless_stopping(feed.synced()).await.is_none() {
+        return;
+    }
+    tracing::info!("the scheduler knows the cluster");
+    let worker = work::Worker {
+        client: client.clone(),
+        events,
+        shared,
+        permits: Arc::new(Semaphore::new(config.parallel_writes)),
+        tasks: tasks.clone(),
+    };
+    let leading = async {
+        match config.leader_election {
+            false => worker.run().await,
+            true => lead(client, &config, &worker, tasks).await,
+        }
+    };
+    tasks.shutdown().unless_stopping(leading).await;
+}
+
+/// Works while it leads. A scheduler that loses the lease stops, as upstream's does: another one decides now.
+async fn lead(client: Client, config: &Config, worker: &work::Worker, tasks: &rt::Tasks) {
+    let identity = format!("{}_{}", config.host, config.identity);
+    let lease = LeaderElectionConfig::new("kube-system", "kube-scheduler", identity);
+    if let Err(error) = LeaderElection::new(client, lease).run(|| worker.run()).await {
+        tracing::error!(%error, "lost the lease kube-system/kube-scheduler; stopping");
+        tasks.shutdown().stop();
+    }
+}

@@ -6,7 +6,12 @@
 
 mod tls;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -40,6 +45,8 @@ pub struct Connection {
     /// The chain that the client presented. It proved that it holds the leaf's key, and nothing else has
     /// been checked.
     pub client_certificates: Vec<CertificateDer<'static>>,
+    /// What authentication made of the certificates: they are judged once for the whole connection.
+    pub judged: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 /// Answers requests. It must not fail: whatever goes wrong is an answer.
@@ -126,14 +133,9 @@ async fn accept(
         .peer_certificates()
         .map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect())
         .unwrap_or_default();
-    converse(
-        stream,
-        Connection { peer: Some(peer), client_certificates },
-        handler,
-        &limits,
-        shutdown,
-    )
-    .await
+    let connection =
+        Connection { peer: Some(peer), client_certificates, ..Connection::default() };
+    converse(stream, connection, handler, &limits, shutdown).await
 }
 
 /// Speaks HTTP on one stream until the peer leaves or shutdown ends it.

@@ -56,9 +56,10 @@ fn main() {
     println!("puts of {VALUE} bytes, one at a time: {alone:.0}/s");
     let together = runtime.block_on(puts(&store, 5_000, 95_000, 64));
     println!("puts of {VALUE} bytes, 64 in flight: {together:.0}/s");
+    println!("resident with 100,000 objects: {} MB", resident_kb() / 1024);
     let many = runtime.block_on(puts(&store, 0, 100_000, 1000));
     println!("puts of {VALUE} bytes, 1000 in flight: {many:.0}/s");
-    println!("resident with 100,000 objects and history: {} MB", resident_kb() / 1024);
+    println!("resident with as many superseded, history bounded: {} MB", resident_kb() / 1024);
     drop(store);
     let started = Instant::now();
     let store = start(directory.path());

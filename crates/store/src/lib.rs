@@ -9,11 +9,13 @@ use std::{ops::Bound, sync::Arc};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
+mod compactor;
 pub mod disk;
 pub mod embedded;
 mod snapshot;
 pub mod tests;
 
+pub use compactor::{COMPACTION_KEY, Compactor};
 pub use snapshot::Snapshot;
 
 /// A store-wide revision. 0 means "no revision": a key that does not exist has mod revision 0.
@@ -130,7 +132,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A running watch. The channel is bounded by bytes; a consumer that falls behind finds it closed and
 /// resumes from the last revision it saw.
 pub trait WatchStream: Send {
-    /// The next message; `None` when the watch ended (fallen behind, compacted or shut down).
+    /// The next message; `None` when the watch ended (fallen behind, compacted or shut down). A future
+    /// that is dropped before it is ready takes no message with it.
     fn next(&mut self) -> BoxFuture<'_, Option<WatchMessage>>;
 }
 

@@ -3,6 +3,8 @@
 pub mod model;
 
 #[cfg(test)]
+mod compactor;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod embedded;

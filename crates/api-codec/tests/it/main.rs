@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 mod defaulting;
+mod roundtrip;
 mod testdata;
 
 /// The reference directory, if this machine has it.

@@ -63,12 +63,18 @@ fn reconcile(found: &Arc<Value>, wanted: &Value) -> Option<Ensure> {
         }
     }
     if let Some(selectors) = wanted.pointer("/aggregationRule/clusterRoleSelectors") {
-        add_missing(&mut merged["aggregationRule"]["clusterRoleSelectors"], selectors);
-    } else if wanted.get("rules").is_some() {
-        add_missing_rules(&mut merged["rules"], &wanted["rules"]);
+        if let Some(all) =
+            with_missing(&found["aggregationRule"]["clusterRoleSelectors"], selectors)
+        {
+            merged["aggregationRule"] = json!({"clusterRoleSelectors": all});
+        }
+    } else if let Some(rules) = wanted.get("rules")
+        && let Some(all) = with_missing_rules(&found["rules"], rules)
+    {
+        merged["rules"] = all;
     }
-    if wanted.get("subjects").is_some() {
-        add_missing(&mut merged["subjects"], &wanted["subjects"]);
+    if let Some(all) = with_missing(&found["subjects"], &wanted["subjects"]) {
+        merged["subjects"] = all;
     }
     (merged != **found).then_some(Ensure::Update(merged))
 }
@@ -77,30 +83,27 @@ fn same_role(a: &Value, b: &Value) -> bool {
     a["kind"] == b["kind"] && a["name"] == b["name"]
 }
 
-/// Appends the entries of `wanted` that the list lacks.
-fn add_missing(list: &mut Value, wanted: &Value) {
+/// The list with the entries of `wanted` that it lacks; `None` when it lacks none.
+fn with_missing(list: &Value, wanted: &Value) -> Option<Value> {
     let mut all = list.as_array().cloned().unwrap_or_default();
+    let before = all.len();
     for entry in wanted.as_array().into_iter().flatten() {
         if !all.contains(entry) {
             all.push(entry.clone());
         }
     }
-    if !all.is_empty() {
-        *list = Value::Array(all);
-    }
+    (all.len() > before).then_some(Value::Array(all))
 }
 
-/// Appends the permissions that the rules lack, so that an administrator's additions stay as they are.
-fn add_missing_rules(rules: &mut Value, wanted: &Value) {
+/// The rules with the permissions that they lack, so that an administrator's additions stay as they are.
+fn with_missing_rules(rules: &Value, wanted: &Value) -> Option<Value> {
     let read = |value: &Value| -> Vec<PolicyRule> {
         serde_json::from_value(value.clone()).unwrap_or_default()
     };
     let missing = super::uncovered(&read(rules), &read(wanted));
-    if !missing.is_empty() {
-        let mut all = rules.as_array().cloned().unwrap_or_default();
-        all.extend(missing.iter().map(|rule| json!(rule)));
-        *rules = Value::Array(all);
-    }
+    let mut all = rules.as_array().cloned().unwrap_or_default();
+    all.extend(missing.iter().map(|rule| json!(rule)));
+    (!missing.is_empty()).then_some(Value::Array(all))
 }
 
 /// Reads the table; its form is told at its head. Since it is ours, a line that cannot be read is a defect, which the
@@ -117,8 +120,9 @@ fn parse(facts: &str) -> Vec<(GroupResource, Value)> {
             } else {
                 ("rules", rule(&words))
             };
-            if let Some(list) = object[field].as_array_mut() {
-                list.push(entry);
+            match &mut object[field] {
+                Value::Array(list) => list.push(entry),
+                none => *none = json!([entry]),
             }
         }
     }
@@ -154,7 +158,6 @@ fn head(words: &[&str]) -> Option<(GroupResource, Value)> {
         [role_kind, role, tail @ ..] if kind.ends_with("Binding") => {
             object["roleRef"] =
                 json!({"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role});
-            object["subjects"] = json!([]);
             tail
         }
         tail => {

@@ -36,10 +36,6 @@ fn bootstrap_policy_is_upstreams() {
             if object.get("aggregationRule").is_some() {
                 object["rules"] = json!([]);
             }
-            if object.get("roleRef").is_some() && object.get("subjects").is_none_or(Value::is_null)
-            {
-                object["subjects"] = json!([]);
-            }
             let key = format!(
                 "{} {} {}",
                 object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]

@@ -1,7 +1,6 @@
 //! A disk in memory that loses what was not synced, in every way a real one may.
 //!
-//! Bytes written but not synced survive a crash sector by sector, each by chance; names that were not
-//! synced survive as a prefix of what was done. After a failed sync the unsynced bytes look written, yet no
+//! Bytes written but not synced survive a crash sector by sector, each by chance; so do names. After a failed sync the unsynced bytes look written, yet no
 //! later sync saves them.
 
 use std::{
@@ -108,9 +107,13 @@ impl SimDisk {
         let mut rng = StdRng::seed_from_u64(seed);
         let state = self.state();
         let mut names = state.durable_names.clone();
-        let kept = rng.random_range(0..=state.name_steps.len());
-        for step in &state.name_steps[..kept] {
-            step.apply(&mut names);
+        // A journal keeps the order of names; POSIX promises nothing of the kind.
+        let (journal, kept) = (rng.random(), rng.random_range(0..=state.name_steps.len()));
+        for (at, step) in state.name_steps.iter().enumerate() {
+            let survives = if journal { at < kept } else { rng.random() };
+            if survives {
+                step.apply(&mut names);
+            }
         }
         let files = names
             .values()

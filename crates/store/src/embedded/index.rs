@@ -205,6 +205,11 @@ impl Index {
                 if old.value.is_some() {
                     self.superseded += old.cost(key);
                 }
+                if entry.older.is_empty() {
+                    // Most keys have few superseded versions at a time: a vector's usual first four
+                    // places would be mostly empty.
+                    entry.older.reserve_exact(1);
+                }
                 entry.older.push(old);
                 occupied.key().clone()
             }

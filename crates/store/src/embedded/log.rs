@@ -25,9 +25,11 @@ pub(super) fn segment_sequence(name: &str) -> Option<u64> {
 }
 
 /// A write that did not happen, or may not have.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Failure {
+    #[error("{0}")]
     NoSpace(String),
+    #[error("{0}")]
     Unavailable(String),
 }
 

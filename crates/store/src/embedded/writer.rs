@@ -52,6 +52,7 @@ pub(super) struct Writer {
     expiries: BTreeSet<(u64, Revision, Arc<str>)>,
     buffer: Vec<u8>,
     told: Instant,
+    failing: bool,
 }
 
 struct SnapshotJob {
@@ -79,6 +80,7 @@ impl Writer {
             expiries,
             buffer: Vec::new(),
             told: Instant::now(),
+            failing: false,
         };
         writer.publish_size();
         writer
@@ -132,12 +134,25 @@ impl Writer {
         if frame.capacity() <= KEEP_BUFFER {
             self.buffer = frame;
         }
-        if let Err(failure) = &result {
-            tracing::error!(?failure, writes = staged.len(), "the store could not write its log");
-        } else if !staged.is_empty() {
+        self.note_health(writes, &result);
+        if result.is_ok() && !staged.is_empty() {
             self.publish(staged);
         }
         result
+    }
+
+    /// Reports the first failure and the recovery, not every refused write between.
+    fn note_health(&mut self, writes: bool, result: &Result<(), Failure>) {
+        match result {
+            Err(failure) if !self.failing => {
+                tracing::error!(%failure, "the store cannot write its log; writes are refused");
+            }
+            Ok(()) if self.failing && writes => {
+                tracing::info!("the store can write its log again");
+            }
+            _ => {}
+        }
+        self.failing = result.is_err() || (self.failing && !writes);
     }
 
     fn publish(&mut self, staged: Vec<Staged>) {
@@ -221,7 +236,7 @@ impl Writer {
         self.snapshot_at = self.log.bytes() + options.snapshot_log_bytes;
         let revision = self.shared.index().revision();
         if let Err(failure) = self.log.rotate(revision + 1) {
-            tracing::warn!(?failure, "could not begin a new log segment; tried again later");
+            tracing::warn!(%failure, "could not begin a new log segment; tried again later");
             return;
         }
         let dump = self.shared.index().dump();

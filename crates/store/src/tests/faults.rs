@@ -117,6 +117,23 @@ fn after_a_failed_sync_nothing_is_built_on_what_it_lost() {
 }
 
 #[test]
+fn what_a_restarted_process_reads_survives_power_loss() {
+    let disk = SimDisk::default();
+    let store = open(&disk, without_snapshots());
+    disk.fail_syncs(1);
+    assert!(block_on(store.write(put("/unknown", vec![1; 1000]))).is_err());
+    drop(store);
+    // The kernel still has the bytes, though the medium does not: once read they must stay.
+    let store = open(&disk, brisk());
+    let read = block_on(value(&store, "/unknown"));
+    assert_eq!(read, Some(vec![1; 1000]));
+    for seed in 0..20 {
+        let store = open(&disk.after_power_loss(seed), brisk());
+        assert_eq!(block_on(value(&store, "/unknown")), read);
+    }
+}
+
+#[test]
 fn while_syncs_fail_writes_are_refused_and_reads_go_on() {
     let disk = SimDisk::default();
     let store = open(&disk, without_snapshots());

@@ -144,3 +144,30 @@ async fn a_watch_ends_with_its_store() {
     drop(store);
     assert!(watch.next().await.is_none());
 }
+
+#[tokio::test]
+async fn a_dropped_wait_takes_no_message_with_it() {
+    let store = open(&SimDisk::default(), brisk());
+    let mut wanted = Vec::new();
+    for n in 0..6000 {
+        let key = if n % 1500 == 0 { "/rare" } else { "/common" };
+        let revision = done(store.write(put(key, "v")).await.unwrap());
+        wanted.extend((key == "/rare").then_some(revision));
+    }
+    // The watch goes through history in steps, most of them without a change for it; each wait is given
+    // up at its first pause.
+    let mut watch = store.watch(KeyRange::prefix("/rare"), 1).await.unwrap();
+    let mut seen = Vec::new();
+    let mut pauses = 0;
+    while seen.len() < wanted.len() {
+        match futures_util::poll!(watch.next()) {
+            std::task::Poll::Pending => pauses += 1,
+            std::task::Poll::Ready(Some(WatchMessage::Changes(changes))) => {
+                seen.extend(changes.iter().map(|change| change.kv.mod_revision));
+            }
+            std::task::Poll::Ready(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(seen, wanted);
+    assert!(pauses > 0);
+}

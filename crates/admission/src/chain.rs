@@ -1,0 +1,273 @@
+use api_meta::Status;
+use serde_json::Value;
+
+use crate::{Outcome, Plugin, Request, plugins as p};
+
+/// Whether a plugin of upstream's is here.
+#[derive(Clone, Copy)]
+pub enum Presence {
+    Here(fn() -> Box<dyn Plugin>),
+    /// It calls out or evaluates expressions, and so is part of the API server's pipeline and not of this chain.
+    Pipeline,
+    /// It cannot be enabled.
+    Absent,
+}
+
+pub struct PluginInfo {
+    pub name: &'static str,
+    pub on_by_default: bool,
+    pub presence: Presence,
+}
+
+const fn here(
+    name: &'static str,
+    on_by_default: bool,
+    make: fn() -> Box<dyn Plugin>,
+) -> PluginInfo {
+    PluginInfo { name, on_by_default, presence: Presence::Here(make) }
+}
+
+const fn other(name: &'static str, on_by_default: bool, presence: Presence) -> PluginInfo {
+    PluginInfo { name, on_by_default, presence }
+}
+
+/// Every plugin of upstream's, in the order in which they run.
+pub static PLUGINS: &[PluginInfo] = &[
+    other("AlwaysAdmit", false, Presence::Absent),
+    other("NamespaceAutoProvision", false, Presence::Absent),
+    here("NamespaceLifecycle", true, || Box::new(p::namespace_lifecycle::NamespaceLifecycle)),
+    here("NamespaceExists", false, || Box::new(p::namespace_exists::NamespaceExists)),
+    here("LimitPodHardAntiAffinityTopology", false, || {
+        Box::new(p::limit_pod_hard_anti_affinity_topology::LimitPodHardAntiAffinityTopology)
+    }),
+    here("LimitRanger", true, || Box::new(p::limit_ranger::LimitRanger)),
+    here("ServiceAccount", true, || Box::new(p::service_account::ServiceAccount)),
+    here("NodeRestriction", false, || Box::new(p::node_restriction::NodeRestriction)),
+    here("TaintNodesByCondition", true, || {
+        Box::new(p::taint_nodes_by_condition::TaintNodesByCondition)
+    }),
+    here("AlwaysPullImages", false, || Box::new(p::always_pull_images::AlwaysPullImages)),
+    other("ImagePolicyWebhook", false, Presence::Absent),
+    here("PodSecurity", true, || Box::new(p::pod_security::PodSecurity)),
+    here("PodNodeSelector", false, || Box::new(p::pod_node_selector::PodNodeSelector)),
+    here("Priority", true, || Box::new(p::priority::Priority)),
+    here("DefaultTolerationSeconds", true, || {
+        Box::new(p::default_toleration_seconds::DefaultTolerationSeconds)
+    }),
+    here("PodTolerationRestriction", false, || {
+        Box::new(p::pod_toleration_restriction::PodTolerationRestriction)
+    }),
+    other("EventRateLimit", false, Presence::Absent),
+    here("ExtendedResourceToleration", false, || {
+        Box::new(p::extended_resource_toleration::ExtendedResourceToleration)
+    }),
+    here("DefaultStorageClass", true, || Box::new(p::default_storage_class::DefaultStorageClass)),
+    here("StorageObjectInUseProtection", true, || {
+        Box::new(p::storage_object_in_use_protection::StorageObjectInUseProtection)
+    }),
+    other("OwnerReferencesPermissionEnforcement", false, Presence::Absent),
+    here("PersistentVolumeClaimResize", true, || {
+        Box::new(p::persistent_volume_claim_resize::PersistentVolumeClaimResize)
+    }),
+    here("RuntimeClass", true, || Box::new(p::runtime_class::RuntimeClass)),
+    here("CertificateApproval", true, || Box::new(p::signers::CertificateApproval)),
+    here("CertificateSigning", true, || Box::new(p::signers::CertificateSigning)),
+    here("ClusterTrustBundleAttest", true, || Box::new(p::signers::ClusterTrustBundleAttest)),
+    here("CertificateSubjectRestriction", true, || {
+        Box::new(p::signers::CertificateSubjectRestriction)
+    }),
+    here("DefaultIngressClass", true, || Box::new(p::default_ingress_class::DefaultIngressClass)),
+    here("DenyServiceExternalIPs", false, || {
+        Box::new(p::deny_service_external_ips::DenyServiceExternalIPs)
+    }),
+    here("PodTopologyLabels", true, || Box::new(p::pod_topology_labels::PodTopologyLabels)),
+    other("MutatingAdmissionPolicy", true, Presence::Pipeline),
+    other("MutatingAdmissionWebhook", true, Presence::Pipeline),
+    other("ValidatingAdmissionPolicy", true, Presence::Pipeline),
+    other("ValidatingAdmissionWebhook", true, Presence::Pipeline),
+    here("ResourceQuota", true, || Box::new(p::resource_quota::ResourceQuota)),
+    other("AlwaysDeny", false, Presence::Absent),
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownPlugin {
+    #[error("--{flag}-admission-plugins names {name}, which is no admission plugin")]
+    Unknown { flag: &'static str, name: String },
+    #[error(
+        "--enable-admission-plugins names {0}, which this server does not have; take it from the list"
+    )]
+    Absent(String),
+    #[error(
+        "{0} is in both --enable-admission-plugins and --disable-admission-plugins; take it from one"
+    )]
+    Both(String),
+}
+
+/// The plugins that are on, in their order.
+pub struct Chain {
+    plugins: Vec<Box<dyn Plugin>>,
+    names: Vec<&'static str>,
+}
+
+impl Chain {
+    /// What is on by default, more what is enabled, less what is disabled.
+    pub fn new<S: AsRef<str>>(enable: &[S], disable: &[S]) -> Result<Self, UnknownPlugin> {
+        let names = |list: &[S]| -> Vec<String> {
+            list.iter().map(|s| s.as_ref().trim().to_owned()).collect()
+        };
+        let (enable, disable) = (names(enable), names(disable));
+        for (flag, list) in [("enable", &enable), ("disable", &disable)] {
+            for name in list {
+                let Some(plugin) = PLUGINS.iter().find(|p| p.name == name) else {
+                    return Err(UnknownPlugin::Unknown { flag, name: name.clone() });
+                };
+                if flag == "enable" && matches!(plugin.presence, Presence::Absent) {
+                    return Err(UnknownPlugin::Absent(name.clone()));
+                }
+            }
+        }
+        if let Some(both) = enable.iter().find(|name| disable.contains(name)) {
+            return Err(UnknownPlugin::Both(both.clone()));
+        }
+        let listed = |list: &[String], name: &str| list.iter().any(|n| n == name);
+        let on = |p: &&PluginInfo| {
+            (p.on_by_default || listed(&enable, p.name)) && !listed(&disable, p.name)
+        };
+        let (mut plugins, mut names) = (Vec::new(), Vec::new());
+        for plugin in PLUGINS.iter().filter(on) {
+            names.push(plugin.name);
+            if let Presence::Here(make) = plugin.presence {
+                plugins.push(make());
+            }
+        }
+        Ok(Self { plugins, names })
+    }
+
+    /// Whether a plugin is on; also for those that the pipeline runs itself.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.names.contains(&name)
+    }
+
+    pub fn names(&self) -> &[&'static str] {
+        &self.names
+    }
+
+    /// Lets each plugin change the object. Mutating webhooks come after this, validation after them.
+    pub fn mutate(
+        &self,
+        request: &Request<'_>,
+        object: &mut Value,
+        outcome: &mut Outcome,
+    ) -> Result<(), Status> {
+        self.plugins.iter().try_for_each(|plugin| plugin.mutate(request, object, outcome))
+    }
+
+    pub fn validate(
+        &self,
+        request: &Request<'_>,
+        object: &Value,
+        outcome: &mut Outcome,
+    ) -> Result<(), Status> {
+        self.plugins.iter().try_for_each(|plugin| plugin.validate(request, object, outcome))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use api_meta::GroupResource;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Cluster, Try};
+
+    impl Plugin for Chain {
+        fn mutate(
+            &self,
+            request: &Request<'_>,
+            object: &mut Value,
+            outcome: &mut Outcome,
+        ) -> Result<(), Status> {
+            Chain::mutate(self, request, object, outcome)
+        }
+    }
+
+    #[test]
+    fn flags_choose_the_plugins() {
+        let chain =
+            |enable: &[&str], disable: &[&str]| Chain::new(enable, disable).map(|c| c.names);
+        let usual = chain(&[], &[]).unwrap();
+        assert!(usual.contains(&"Priority") && !usual.contains(&"NodeRestriction"));
+        let ours = chain(&["NodeRestriction"], &["Priority"]).unwrap();
+        assert!(!ours.contains(&"Priority") && ours.contains(&"NodeRestriction"));
+        let at = |name| ours.iter().position(|n| *n == name);
+        assert!(at("ServiceAccount") < at("NodeRestriction"), "the order is the table's");
+        assert_eq!(
+            chain(&["Nonsense"], &[]),
+            Err(UnknownPlugin::Unknown { flag: "enable", name: "Nonsense".into() })
+        );
+        assert_eq!(
+            chain(&["EventRateLimit"], &[]),
+            Err(UnknownPlugin::Absent("EventRateLimit".into()))
+        );
+        assert!(chain(&["Priority"], &["Priority"]).is_err());
+    }
+
+    /// What an upstream server made of Pods, where the reference is at hand: taken apart, the chain makes them again.
+    #[test]
+    fn pods_come_out_as_recorded() {
+        let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
+        let root = std::env::var_os("WINDLASS_REFERENCE").map_or(beside, PathBuf::from);
+        let Ok(text) = std::fs::read_to_string(root.join("golden/defaulting/defaulted.yaml"))
+        else {
+            eprintln!("skipped: no reference at hand; set WINDLASS_REFERENCE");
+            return;
+        };
+        let objects =
+            text.split("\n---\n").filter_map(|doc| serde_saphyr::from_str::<Value>(doc).ok());
+        let pods: Vec<Value> = objects.filter(|o| o["kind"] == "Pod").collect();
+        assert!(!pods.is_empty());
+        for recorded in pods {
+            let mut pod = recorded.clone();
+            for field in [
+                "tolerations",
+                "priority",
+                "preemptionPolicy",
+                "serviceAccount",
+                "serviceAccountName",
+            ] {
+                pod["spec"].as_object_mut().unwrap().remove(field);
+            }
+            let ours = |entry: &Value| {
+                entry["name"].as_str().is_some_and(|n| n.starts_with("kube-api-access-"))
+            };
+            let drop_ours = |holder: &mut Value, field: &str| {
+                let Some(list) = holder[field].as_array_mut() else { return };
+                list.retain(|entry| !ours(entry));
+                if list.is_empty() {
+                    holder.as_object_mut().unwrap().remove(field);
+                }
+            };
+            drop_ours(&mut pod["spec"], "volumes");
+            for list in ["/spec/containers", "/spec/initContainers"] {
+                crate::tree::items_mut(&mut pod, list).for_each(|c| drop_ours(c, "volumeMounts"));
+            }
+            let namespace = recorded["metadata"]["namespace"].as_str().unwrap();
+            let account = json!({"metadata": {"name": "default", "namespace": namespace}});
+            let cluster = Cluster::default()
+                .with(&GroupResource::NAMESPACES, json!({"metadata": {"name": namespace}}))
+                .with(&GroupResource::SERVICE_ACCOUNTS, account);
+            let made = Try::create(&cluster, &GroupResource::PODS)
+                .admitted(&Chain::new::<&str>(&[], &[]).unwrap(), pod);
+            // The suffix of the volume's name is drawn.
+            let plain = |pod: &Value| {
+                let text = pod["spec"].to_string();
+                let mut parts = text.split("kube-api-access-");
+                let first = parts.next().unwrap().to_owned();
+                parts.fold(first, |text, part| text + "kube-api-access-" + &part[5..])
+            };
+            assert_eq!(plain(&made), plain(&recorded));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+use std::sync::Arc;
+
+use api_meta::{GroupResource, Status, Timestamp};
+use serde_json::Value;
+
+use crate::{
+    Outcome, Plugin, Request,
+    tree::{annotation, at, is_set, text},
+};
+
+/// Gives a claim that names no storage class the default one.
+pub(crate) struct DefaultStorageClass;
+
+const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+const IS_DEFAULT: [&str; 2] = [
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+];
+
+impl Plugin for DefaultStorageClass {
+    fn mutate(
+        &self,
+        request: &Request<'_>,
+        claim: &mut Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        let relevant = request.is(&GroupResource::PERSISTENT_VOLUME_CLAIMS) && request.creates();
+        if !relevant
+            || is_set(claim, "/spec/storageClassName")
+            || annotation(claim, CLASS).is_some()
+        {
+            return Ok(());
+        }
+        if let Some(class) = newest_default(request, &GroupResource::STORAGE_CLASSES, &IS_DEFAULT) {
+            *at(claim, &["spec", "storageClassName"]) = text(&class, "/metadata/name").into();
+        }
+        Ok(())
+    }
+}
+
+/// Of several objects that are marked as the default, the one made last; of those, the first by name.
+pub(super) fn newest_default(
+    request: &Request<'_>,
+    resource: &GroupResource,
+    marks: &[&str],
+) -> Option<Arc<Value>> {
+    let all = request.objects.list(resource, "");
+    let marked =
+        all.into_iter().filter(|o| marks.iter().any(|mark| annotation(o, mark) == Some("true")));
+    marked.min_by_key(|object| {
+        let made: Timestamp =
+            text(object, "/metadata/creationTimestamp").parse().unwrap_or_default();
+        (std::cmp::Reverse(made), text(object, "/metadata/name").to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Cluster, Try};
+
+    #[test]
+    fn the_newest_default_counts() {
+        let class = |name: &str, year: u32, default: &str| json!({"metadata": {"name": name, "creationTimestamp": format!("{year}-01-01T00:00:00Z"), "annotations": {IS_DEFAULT[0]: default}}});
+        let cluster = Cluster::default()
+            .with(&GroupResource::STORAGE_CLASSES, class("a", 2021, "true"))
+            .with(&GroupResource::STORAGE_CLASSES, class("c", 2022, "true"))
+            .with(&GroupResource::STORAGE_CLASSES, class("b", 2022, "true"))
+            .with(&GroupResource::STORAGE_CLASSES, class("d", 2023, "false"));
+        let made = |spec: Value| {
+            let claim = json!({"metadata": {"name": "c", "namespace": "ns"}, "spec": spec});
+            Try::create(&cluster, &GroupResource::PERSISTENT_VOLUME_CLAIMS)
+                .admitted(&DefaultStorageClass, claim)["spec"]["storageClassName"]
+                .clone()
+        };
+        assert_eq!(made(json!({})), "b");
+        assert_eq!(made(json!({"storageClassName": ""})), "");
+    }
+}

@@ -1,0 +1,71 @@
+use api_meta::{GroupResource, Status};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome, Plugin, Request,
+    tree::{items, list_at, text},
+};
+
+/// Lets a Pod stay five minutes on a node that is not ready or cannot be reached, unless it says otherwise.
+pub(crate) struct DefaultTolerationSeconds;
+
+const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+const SECONDS: i64 = 300;
+
+impl Plugin for DefaultTolerationSeconds {
+    fn mutate(
+        &self,
+        request: &Request<'_>,
+        pod: &mut Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
+            return Ok(());
+        }
+        for taint in TAINTS {
+            let tolerated = items(pod, "/spec/tolerations").any(|toleration| {
+                ["", taint].contains(&text(toleration, "/key"))
+                    && ["", "NoExecute"].contains(&text(toleration, "/effect"))
+            });
+            if !tolerated {
+                list_at(pod, &["spec", "tolerations"]).push(json!({
+                    "key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS
+                }));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Cluster, Try, pod};
+
+    #[test]
+    fn adds_what_the_pod_does_not_say() {
+        let cluster = Cluster::default();
+        let admitted = |tolerations: Value| {
+            let made = Try::create(&cluster, &GroupResource::PODS)
+                .admitted(&DefaultTolerationSeconds, pod(json!({"tolerations": tolerations})));
+            items(&made, "/spec/tolerations")
+                .map(|t| format!("{}:{}", text(t, "/key"), t["tolerationSeconds"]))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            admitted(Value::Null),
+            ["node.kubernetes.io/not-ready:300", "node.kubernetes.io/unreachable:300"]
+        );
+        assert_eq!(admitted(json!([{"operator": "Exists"}])), [":null"]);
+        assert_eq!(
+            admitted(
+                json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", "tolerationSeconds": 1}, {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}])
+            ),
+            [
+                "node.kubernetes.io/not-ready:1",
+                "node.kubernetes.io/unreachable:null",
+                "node.kubernetes.io/unreachable:300"
+            ]
+        );
+    }
+}

@@ -1,0 +1,55 @@
+use api_meta::{GroupResource, Status};
+use serde_json::Value;
+
+use crate::{Outcome, Plugin, Request, tree::items};
+
+/// Refuses new external addresses of Services, by which a user could take traffic that is meant for others.
+pub(crate) struct DenyServiceExternalIPs;
+
+impl Plugin for DenyServiceExternalIPs {
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        service: &Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        if !request.is(&GroupResource::SERVICES) || !(request.creates() || request.updates()) {
+            return Ok(());
+        }
+        let had = |address: &Value| {
+            request.old.is_some_and(|old| items(old, "/spec/externalIPs").any(|a| a == address))
+        };
+        if items(service, "/spec/externalIPs").all(had) {
+            return Ok(());
+        }
+        Err(request.forbidden(service, "Use of external IPs is denied by admission control"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Cluster, Try};
+
+    #[test]
+    fn old_addresses_stay() {
+        let cluster = Cluster::default();
+        let service =
+            |ips: &[&str]| json!({"metadata": {"name": "s"}, "spec": {"externalIPs": ips}});
+        let create = Try::create(&cluster, &GroupResource::SERVICES);
+        assert!(create.refusal(&DenyServiceExternalIPs, service(&[])).starts_with("admitted"));
+        assert!(
+            create
+                .refusal(&DenyServiceExternalIPs, service(&["1.2.3.4"]))
+                .contains("Use of external IPs is denied")
+        );
+        let update =
+            Try::update(&cluster, &GroupResource::SERVICES, service(&["1.2.3.4", "1.2.3.5"]));
+        assert!(
+            update.refusal(&DenyServiceExternalIPs, service(&["1.2.3.4"])).starts_with("admitted")
+        );
+        assert!(update.refusal(&DenyServiceExternalIPs, service(&["1.2.3.6"])).contains("denied"));
+    }
+}

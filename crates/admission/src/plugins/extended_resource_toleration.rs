@@ -1,0 +1,63 @@
+use std::collections::BTreeSet;
+
+use api_meta::{GroupResource, Status};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome, Plugin, Request,
+    tree::{entries, items, list_at},
+};
+
+/// Lets a Pod that asks for an extended resource onto the nodes that are kept for those.
+pub(crate) struct ExtendedResourceToleration;
+
+fn is_extended(resource: &str) -> bool {
+    let native =
+        resource.split_once('/').is_none_or(|(domain, _)| domain.contains("kubernetes.io"));
+    !native && !resource.starts_with("requests.")
+}
+
+impl Plugin for ExtendedResourceToleration {
+    fn mutate(
+        &self,
+        request: &Request<'_>,
+        pod: &mut Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
+            return Ok(());
+        }
+        let containers = ["/spec/containers", "/spec/initContainers"];
+        let resources: BTreeSet<String> = containers
+            .iter()
+            .flat_map(|list| items(pod, list))
+            .flat_map(|container| entries(container, "/resources/requests"))
+            .filter(|(resource, _)| is_extended(resource))
+            .map(|(resource, _)| resource.to_owned())
+            .collect();
+        for resource in resources {
+            let toleration = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
+            if items(pod, "/spec/tolerations").all(|have| *have != toleration) {
+                list_at(pod, &["spec", "tolerations"]).push(toleration);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Cluster, Try, pod};
+
+    #[test]
+    fn tolerates_what_it_asks_for() {
+        let spec = json!({"containers": [{"resources": {"requests": {"cpu": "1", "example.com/gpu": "1"}}}]});
+        let made = Try::create(&Cluster::default(), &GroupResource::PODS)
+            .admitted(&ExtendedResourceToleration, pod(spec));
+        assert_eq!(
+            made["spec"]["tolerations"],
+            json!([{"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"}])
+        );
+    }
+}

@@ -1,0 +1,95 @@
+use std::collections::BTreeSet;
+
+use api_meta::go_quote;
+use serde_json::Value;
+
+use super::Refusal;
+use crate::{
+    Request,
+    tree::{entries, is_set, items},
+};
+
+/// Labels of Kubernetes' own that a kubelet says of its node.
+const KUBELET_LABELS: [&str; 11] = [
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type",
+    "beta.kubernetes.io/os",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "kubernetes.io/arch",
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+const KUBELET_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+
+pub(super) fn check(request: &Request<'_>, node: &str, object: &Value) -> Result<(), Refusal> {
+    let named = if request.name.is_empty() { request.object_name(object) } else { request.name };
+    let me = go_quote(node);
+    if named != node {
+        return Err(format!("node {me} is not allowed to modify node {}", go_quote(named)).into());
+    }
+    if request.creates() {
+        // What a node is told to run is not its own to say.
+        if is_set(object, "/spec/configSource") {
+            return Err(format!(
+                "node {me} is not allowed to create pods with a non-nil configSource"
+            )
+            .into());
+        }
+        let forbidden = forbidden_labels(&Value::Null, object);
+        if !forbidden.is_empty() {
+            return Err(format!(
+                "node {me} is not allowed to set the following labels: {forbidden}"
+            )
+            .into());
+        }
+    }
+    let (true, Some(old)) = (request.updates(), request.old) else { return Ok(()) };
+    let config = |object: &Value| object.pointer("/spec/configSource").cloned().unwrap_or_default();
+    if !config(object).is_null() && config(object) != config(old) {
+        return Err(format!(
+            "node {me} is not allowed to update configSource to a new non-nil configSource"
+        )
+        .into());
+    }
+    if items(old, "/spec/taints").ne(items(object, "/spec/taints")) {
+        return Err(format!("node {me} is not allowed to modify taints").into());
+    }
+    let forbidden = forbidden_labels(old, object);
+    if !forbidden.is_empty() {
+        return Err(format!("is not allowed to modify labels: {forbidden}").into());
+    }
+    if items(old, "/metadata/ownerReferences").ne(items(object, "/metadata/ownerReferences")) {
+        return Err(format!("node {me} is not allowed to modify ownerReferences").into());
+    }
+    Ok(())
+}
+
+/// The labels that differ and that a kubelet may not touch.
+fn forbidden_labels(old: &Value, new: &Value) -> String {
+    let labels = |object| -> BTreeSet<(String, String)> {
+        entries(object, "/metadata/labels")
+            .map(|(k, v)| (k.into(), v.as_str().unwrap_or("").into()))
+            .collect()
+    };
+    let (old, new) = (labels(old), labels(new));
+    let changed: BTreeSet<&str> =
+        old.symmetric_difference(&new).map(|(key, _)| key.as_str()).collect();
+    changed.into_iter().filter(|key| is_forbidden(key)).collect::<Vec<_>>().join(", ")
+}
+
+fn is_forbidden(key: &str) -> bool {
+    let Some((domain, _)) = key.split_once('/') else { return false };
+    let within = |parent: &str| {
+        domain.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    if within("node-restriction.kubernetes.io") {
+        return true;
+    }
+    (within("kubernetes.io") || within("k8s.io"))
+        && !KUBELET_LABELS.contains(&key)
+        && !KUBELET_DOMAINS.into_iter().any(within)
+}

@@ -1,0 +1,176 @@
+use api_meta::{Attributes, GroupResource, Status, go_quote};
+use serde_json::Value;
+
+use super::Refusal;
+use crate::{
+    Operation, Request,
+    tree::{is_set, items, text},
+};
+
+const CSI_DRIVERS: GroupResource = GroupResource {
+    group: std::borrow::Cow::Borrowed("storage.k8s.io"),
+    resource: std::borrow::Cow::Borrowed("csidrivers"),
+};
+
+/// A token for a Pod, which must be bound to the node, and for an audience that the Pod's volumes name.
+pub(super) fn check_token(
+    request: &Request<'_>,
+    node: &str,
+    review: &Value,
+) -> Result<(), Refusal> {
+    let bound = &review["spec"]["boundObjectRef"];
+    let (kind, name, uid) = (text(bound, "/kind"), text(bound, "/name"), text(bound, "/uid"));
+    if kind != "Pod" || text(bound, "/apiVersion") != "v1" || name.is_empty() {
+        return Err("node requested token not bound to a pod".into());
+    }
+    if uid.is_empty() {
+        return Err("node requested token with a pod binding without a uid".into());
+    }
+    let Some(pod) = request.objects.get(&GroupResource::PODS, request.namespace, name) else {
+        return Err(Refusal::Status(Box::new(Status::not_found(&GroupResource::PODS, name))));
+    };
+    if text(&pod, "/metadata/uid") != uid {
+        return Err(format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated").into());
+    }
+    if text(&pod, "/spec/nodeName") != node {
+        return Err("node requested token bound to a pod scheduled on a different node".into());
+    }
+    let asked: Vec<&str> = items(review, "/spec/audiences").filter_map(Value::as_str).collect();
+    let [audience] = asked.as_slice() else {
+        // No audience is the API server's own; a kubelet never asks for several.
+        return if asked.is_empty() {
+            check_audience(request, &pod, "")
+        } else {
+            Err("node may only request 0 or 1 audiences".into())
+        };
+    };
+    check_audience(request, &pod, audience)
+}
+
+fn check_audience(request: &Request<'_>, pod: &Value, audience: &str) -> Result<(), Refusal> {
+    let in_token = |sources: &Value| {
+        items(sources, "/sources")
+            .filter(|source| is_set(source, "/serviceAccountToken"))
+            .any(|source| text(source, "/serviceAccountToken/audience") == audience)
+    };
+    let in_driver = |name: &str| {
+        let driver =
+            if name.is_empty() { None } else { request.objects.get(&CSI_DRIVERS, "", name) };
+        driver.is_some_and(|driver| {
+            items(&driver, "/spec/tokenRequests").any(|t| text(t, "/audience") == audience)
+        })
+    };
+    let of_claim = |claim: &str| -> Option<String> {
+        let claim = request.objects.get(
+            &GroupResource::PERSISTENT_VOLUME_CLAIMS,
+            request.namespace,
+            claim,
+        )?;
+        let volume = request.objects.get(
+            &GroupResource::PERSISTENT_VOLUMES,
+            "",
+            text(&claim, "/spec/volumeName"),
+        )?;
+        Some(text(&volume, "/spec/csi/driver").to_owned())
+    };
+    let named = items(pod, "/spec/volumes").any(|volume| {
+        let claim = text(volume, "/persistentVolumeClaim/claimName");
+        in_token(&volume["projected"])
+            || in_driver(text(volume, "/csi/driver"))
+            || (!claim.is_empty() && of_claim(claim).is_some_and(|driver| in_driver(&driver)))
+    });
+    if named {
+        return Ok(());
+    }
+    let verb = "request-serviceaccounts-token-audience";
+    let may = Attributes::resource(
+        request.user,
+        verb,
+        "",
+        if audience.is_empty() { "*" } else { audience },
+    );
+    if request
+        .authorizer
+        .authorize(&may.in_namespace(request.namespace).named(request.name))
+        .is_allowed()
+    {
+        return Ok(());
+    }
+    Err(format!("audience {} not found in pod spec volume", go_quote(audience)).into())
+}
+
+/// A kubelet that has grown a file system says so in the claim's status; nothing else of a claim is its to change.
+pub(super) fn check_claim(request: &Request<'_>, node: &str, claim: &Value) -> Result<(), Refusal> {
+    let me = go_quote(node);
+    if request.subresource != "status" || request.operation != Operation::Update {
+        return Err(format!(
+            "unexpected pvc subresource {}, only 'status' is allowed",
+            go_quote(request.subresource)
+        )
+        .into());
+    }
+    let Some(old) = request.old else { return Ok(()) };
+    let rest = |claim: &Value| {
+        let mut claim = claim.clone();
+        if let Some(status) = claim.get_mut("status").and_then(Value::as_object_mut) {
+            for field in
+                ["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"]
+            {
+                status.remove(field);
+            }
+        }
+        if let Some(meta) = claim.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.remove("managedFields");
+        }
+        if claim["status"].as_object().is_some_and(serde_json::Map::is_empty) {
+            claim["status"] = Value::Null;
+        }
+        claim
+    };
+    if rest(old) == rest(claim) {
+        return Ok(());
+    }
+    Err(format!(
+        "node {me} is not allowed to update fields other than status.capacity and status.conditions"
+    )
+    .into())
+}
+
+pub(super) fn check_lease(request: &Request<'_>, node: &str, lease: &Value) -> Result<(), Refusal> {
+    if request.namespace != "kube-node-lease" {
+        return Err("can only access leases in the \"kube-node-lease\" system namespace".into());
+    }
+    check_own_name(request, node, lease, "node lease")
+}
+
+pub(super) fn check_own_name(
+    request: &Request<'_>,
+    node: &str,
+    object: &Value,
+    kind: &str,
+) -> Result<(), Refusal> {
+    let name = if request.creates() { text(object, "/metadata/name") } else { request.name };
+    if name == node {
+        Ok(())
+    } else {
+        Err(format!("can only access {kind} with the same name as the requesting node").into())
+    }
+}
+
+pub(super) fn check_resource_slice(
+    request: &Request<'_>,
+    node: &str,
+    slice: &Value,
+) -> Result<(), Refusal> {
+    let (checked, verb) = match request.operation {
+        Operation::Create => (slice, "create"),
+        Operation::Update => (request.old.unwrap_or(slice), "update"),
+        Operation::Delete => (request.old.unwrap_or(slice), "delete"),
+        Operation::Connect => return Ok(()),
+    };
+    if text(checked, "/spec/nodeName") == node {
+        return Ok(());
+    }
+    Err(format!("can only {verb} ResourceSlice with the same NodeName as the requesting node")
+        .into())
+}

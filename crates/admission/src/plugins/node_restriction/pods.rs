@@ -1,0 +1,177 @@
+use api_meta::{GroupResource, Status, go_quote};
+use serde_json::Value;
+
+use super::Refusal;
+use crate::{
+    Operation, Request,
+    plugins::service_account::{MIRROR, secret_references},
+    tree::{annotation, flag, is_set, items, text},
+};
+
+pub(super) fn check(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Refusal> {
+    let me = go_quote(node);
+    match (request.subresource, request.operation) {
+        ("", Operation::Create) => check_mirror(request, node, pod),
+        ("", Operation::Delete) => bound_here(
+            request,
+            node,
+            &format!("node {me} can only delete pods with spec.nodeName set to itself"),
+        ),
+        ("", operation) => Err(format!(
+            "unexpected operation {}, node {me} can only create and delete mirror pods",
+            go_quote(&operation.to_string())
+        )
+        .into()),
+        ("status", Operation::Update) => {
+            bound_here(
+                request,
+                node,
+                &format!(
+                    "node {me} can only update pod status for pods with spec.nodeName set to itself"
+                ),
+            )?;
+            let Some(old) = request.old else { return Ok(()) };
+            if old["metadata"]["labels"] != pod["metadata"]["labels"] {
+                return Err(format!("node {me} cannot update labels through pod status").into());
+            }
+            if old["status"]["resourceClaimStatuses"] != pod["status"]["resourceClaimStatuses"] {
+                return Err(format!("node {me} cannot update resource claim statuses").into());
+            }
+            Ok(())
+        }
+        ("status", operation) => {
+            Err(format!("unexpected operation {}", go_quote(&operation.to_string())).into())
+        }
+        ("eviction", Operation::Create) => bound_here(
+            request,
+            node,
+            &format!("node {me} can only evict pods with spec.nodeName set to itself"),
+        ),
+        ("eviction", operation) => {
+            Err(format!("unexpected operation {}", go_quote(&operation.to_string())).into())
+        }
+        (other, _) => Err(format!(
+            "unexpected pod subresource {}, only 'status' and 'eviction' are allowed",
+            go_quote(other)
+        )
+        .into()),
+    }
+}
+
+/// The Pod as it stands must be bound to the node. One that is gone already is somebody else's answer.
+fn bound_here(request: &Request<'_>, node: &str, otherwise: &str) -> Result<(), Refusal> {
+    let Some(pod) = request.objects.get(&GroupResource::PODS, request.namespace, request.name)
+    else {
+        return Err(Refusal::Status(Box::new(Status::not_found(
+            &GroupResource::PODS,
+            request.name,
+        ))));
+    };
+    if text(&pod, "/spec/nodeName") == node { Ok(()) } else { Err(otherwise.into()) }
+}
+
+/// A kubelet shows its static Pods; these may not open anything to it.
+fn check_mirror(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Refusal> {
+    let me = go_quote(node);
+    if annotation(pod, MIRROR).is_none() {
+        return Err(format!(
+            "pod does not have {} annotation, node {me} can only create mirror pods",
+            go_quote(MIRROR)
+        )
+        .into());
+    }
+    if text(pod, "/spec/nodeName") != node {
+        return Err(
+            format!("node {me} can only create pods with spec.nodeName set to itself").into()
+        );
+    }
+    check_owner(request, node, pod)?;
+    if !text(pod, "/spec/serviceAccountName").is_empty() {
+        return Err(
+            format!("node {me} can not create pods that reference a service account").into()
+        );
+    }
+    if secret_references(pod).next().is_some() {
+        return Err(format!("node {me} can not create pods that reference secrets").into());
+    }
+    if names_config_map(pod) {
+        return Err(format!("node {me} can not create pods that reference configmaps").into());
+    }
+    for volume in items(pod, "/spec/volumes") {
+        if is_set(volume, "/persistentVolumeClaim") || is_set(volume, "/ephemeral") {
+            return Err(format!(
+                "node {me} can not create pods that reference persistentvolumeclaims"
+            )
+            .into());
+        }
+        if items(volume, "/projected/sources")
+            .any(|s| is_set(s, "/serviceAccountToken") || is_set(s, "/clusterTrustBundle"))
+        {
+            return Err(format!("node {me} can not create pods that reference service account tokens or cluster trust bundles").into());
+        }
+    }
+    if items(pod, "/spec/resourceClaims").next().is_some() {
+        return Err(format!("node {me} can not create pods that reference resourceclaims").into());
+    }
+    Ok(())
+}
+
+/// The one owner of a mirror Pod is the node, so that it goes when the node goes.
+fn check_owner(request: &Request<'_>, node: &str, pod: &Value) -> Result<(), Refusal> {
+    let me = go_quote(node);
+    let owners: Vec<&Value> = items(pod, "/metadata/ownerReferences").collect();
+    let owner = match owners.as_slice() {
+        [] => {
+            return Err(format!(
+                "node {me} can only create pods with an owner reference set to itself"
+            )
+            .into());
+        }
+        [owner] => owner,
+        _ => {
+            return Err(format!(
+                "node {me} can only create pods with a single owner reference set to itself"
+            )
+            .into());
+        }
+    };
+    let identity = [("/apiVersion", "v1"), ("/kind", "Node"), ("/name", node)];
+    if identity.iter().any(|(pointer, wanted)| text(owner, pointer) != *wanted) {
+        return Err(format!(
+            "node {me} can only create pods with an owner reference set to itself"
+        )
+        .into());
+    }
+    if flag(owner, "/controller") != Some(true) {
+        return Err(format!(
+            "node {me} can only create pods with a controller owner reference set to itself"
+        )
+        .into());
+    }
+    if flag(owner, "/blockOwnerDeletion") == Some(true) {
+        return Err(
+            format!("node {me} must not set blockOwnerDeletion on an owner reference").into()
+        );
+    }
+    let Some(own) = request.objects.get(&GroupResource::NODES, "", node) else {
+        return Err(Refusal::Status(Box::new(Status::not_found(&GroupResource::NODES, node))));
+    };
+    let (given, uid) = (text(owner, "/uid"), text(&own, "/metadata/uid"));
+    if given == uid {
+        return Ok(());
+    }
+    Err(format!("node {me} UID mismatch: expected {uid} got {given}").into())
+}
+
+fn names_config_map(pod: &Value) -> bool {
+    let containers = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"];
+    let in_containers = containers.iter().flat_map(|list| items(pod, list)).any(|container| {
+        items(container, "/env").any(|e| is_set(e, "/valueFrom/configMapKeyRef"))
+            || items(container, "/envFrom").any(|e| is_set(e, "/configMapRef"))
+    });
+    in_containers
+        || items(pod, "/spec/volumes").any(|volume| {
+            is_set(volume, "/configMap")
+                || items(volume, "/projected/sources").any(|s| is_set(s, "/configMap"))
+        })
+}

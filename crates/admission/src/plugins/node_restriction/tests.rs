@@ -1,0 +1,222 @@
+use api_meta::UserInfo;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    Operation,
+    plugins::service_account::MIRROR,
+    testing::{Cluster, Try},
+};
+
+fn kubelet(node: &str) -> UserInfo {
+    UserInfo::new(format!("system:node:{node}"), &["system:nodes"])
+}
+
+fn pod(node: &str) -> Value {
+    json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"},
+        "spec": {
+            "nodeName": node,
+            "volumes": [{"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}, {"serviceAccountToken": {"audience": "vault"}}]}}]
+        }
+    })
+}
+
+fn cluster() -> Cluster {
+    Cluster::default()
+        .with(&GroupResource::NODES, json!({"metadata": {"name": "n1", "uid": "node-uid"}}))
+        .with(&GroupResource::PODS, pod("n1"))
+}
+
+fn mirror(change: impl FnOnce(&mut Value)) -> Value {
+    let mut pod = json!({
+        "metadata": {
+            "name": "m", "namespace": "ns", "annotations": {MIRROR: "hash"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "node-uid", "controller": true}]
+        },
+        "spec": {"nodeName": "n1", "containers": [{"name": "a"}]}
+    });
+    change(&mut pod);
+    pod
+}
+
+#[test]
+fn mirror_pods_open_nothing() {
+    let cluster = cluster();
+    let create = |pod: Value| {
+        Try::create(&cluster, &GroupResource::PODS).by(kubelet("n1")).refusal(&NodeRestriction, pod)
+    };
+    let cases: [(Value, &str); 8] = [
+        (mirror(|_| {}), "admitted"),
+        (
+            mirror(|p| p["metadata"]["annotations"] = Value::Null),
+            "pod does not have \"kubernetes.io/config.mirror\" annotation, node \"n1\" can only create mirror pods",
+        ),
+        (
+            mirror(|p| p["spec"]["nodeName"] = "n2".into()),
+            "node \"n1\" can only create pods with spec.nodeName set to itself",
+        ),
+        (
+            mirror(|p| p["metadata"]["ownerReferences"] = Value::Null),
+            "node \"n1\" can only create pods with an owner reference set to itself",
+        ),
+        (
+            mirror(|p| p["metadata"]["ownerReferences"][0]["uid"] = "x".into()),
+            "node \"n1\" UID mismatch: expected node-uid got x",
+        ),
+        (
+            mirror(|p| p["spec"]["serviceAccountName"] = "x".into()),
+            "node \"n1\" can not create pods that reference a service account",
+        ),
+        (
+            mirror(|p| p["spec"]["volumes"] = json!([{"secret": {"secretName": "s"}}])),
+            "node \"n1\" can not create pods that reference secrets",
+        ),
+        (
+            mirror(|p| {
+                p["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "c"}}])
+            }),
+            "node \"n1\" can not create pods that reference configmaps",
+        ),
+    ];
+    for (pod, want) in cases {
+        let got = create(pod);
+        assert!(got.contains(want), "{got}");
+    }
+    let other = Try::create(&cluster, &GroupResource::PODS).refusal(&NodeRestriction, pod(""));
+    assert!(other.starts_with("admitted"), "only nodes are restricted");
+}
+
+#[test]
+fn pods_of_other_nodes_are_out_of_reach() {
+    let cluster = cluster();
+    let delete = |node: &str| {
+        Try::delete(&cluster, &GroupResource::PODS, pod("n1"))
+            .by(kubelet(node))
+            .refusal(&NodeRestriction, Value::Null)
+    };
+    assert!(delete("n1").starts_with("admitted"));
+    assert!(
+        delete("n2").ends_with("node \"n2\" can only delete pods with spec.nodeName set to itself")
+    );
+    let status = |node: &str, new: Value| {
+        Try::update(&cluster, &GroupResource::PODS, pod("n1"))
+            .by(kubelet(node))
+            .sub("status")
+            .refusal(&NodeRestriction, new)
+    };
+    assert!(status("n1", pod("n1")).starts_with("admitted"));
+    assert!(status("n2", pod("n1")).contains("can only update pod status"));
+    let mut labelled = pod("n1");
+    labelled["metadata"]["labels"] = json!({"a": "b"});
+    assert!(
+        status("n1", labelled).ends_with("node \"n1\" cannot update labels through pod status")
+    );
+    let update = Try::update(&cluster, &GroupResource::PODS, pod("n1")).by(kubelet("n1"));
+    assert!(
+        update.refusal(&NodeRestriction, pod("n1")).contains("unexpected operation \"UPDATE\"")
+    );
+}
+
+#[test]
+fn nodes_keep_to_their_own_labels() {
+    let cluster = cluster();
+    let node = |name: &str, labels: Value| json!({"metadata": {"name": name, "labels": labels}});
+    let create = |object: Value| {
+        Try::create(&cluster, &GroupResource::NODES)
+            .by(kubelet("n1"))
+            .refusal(&NodeRestriction, object)
+    };
+    let good = json!({"kubernetes.io/hostname": "n1", "mine": "x", "example.com/a": "b", "node.kubernetes.io/x": "y", "a.kubelet.kubernetes.io/z": ""});
+    assert!(create(node("n1", good)).starts_with("admitted"));
+    assert!(
+        create(node("n2", json!({}))).ends_with("node \"n1\" is not allowed to modify node \"n2\"")
+    );
+    let bad = json!({"node-restriction.kubernetes.io/a": "b", "node-role.kubernetes.io/control-plane": "", "x.k8s.io/y": ""});
+    assert!(create(node("n1", bad)).ends_with("is not allowed to set the following labels: node-restriction.kubernetes.io/a, node-role.kubernetes.io/control-plane, x.k8s.io/y"));
+
+    let role = json!({"node-role.kubernetes.io/control-plane": ""});
+    let update = |old: Value, new: Value| {
+        Try::update(&cluster, &GroupResource::NODES, old)
+            .by(kubelet("n1"))
+            .refusal(&NodeRestriction, new)
+    };
+    assert!(
+        update(node("n1", role.clone()), node("n1", role.clone())).starts_with("admitted"),
+        "what others set may stay"
+    );
+    assert!(
+        update(node("n1", role), node("n1", json!({})))
+            .ends_with("is not allowed to modify labels: node-role.kubernetes.io/control-plane")
+    );
+    let mut tainted = node("n1", json!({}));
+    tainted["spec"] = json!({"taints": [{"key": "a"}]});
+    assert!(
+        update(tainted, node("n1", json!({})))
+            .ends_with("node \"n1\" is not allowed to modify taints")
+    );
+}
+
+#[test]
+fn tokens_are_for_pods_of_the_node() {
+    let cluster = cluster();
+    let ask = |node: &str, bound: Value, audiences: Value| {
+        let review = json!({"metadata": {"namespace": "ns", "name": "app"}, "spec": {"boundObjectRef": bound, "audiences": audiences}});
+        Try::create(&cluster, &GroupResource::SERVICE_ACCOUNTS)
+            .by(kubelet(node))
+            .sub("token")
+            .refusal(&NodeRestriction, review)
+    };
+    let bound = json!({"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "pod-uid"});
+    assert!(ask("n1", bound.clone(), Value::Null).starts_with("admitted"));
+    assert!(ask("n1", bound.clone(), json!(["vault"])).starts_with("admitted"));
+    assert!(
+        ask("n1", bound.clone(), json!(["other"]))
+            .ends_with("audience \"other\" not found in pod spec volume")
+    );
+    assert!(
+        ask("n2", bound, Value::Null)
+            .ends_with("node requested token bound to a pod scheduled on a different node")
+    );
+    assert!(
+        ask("n1", Value::Null, Value::Null).ends_with("node requested token not bound to a pod")
+    );
+    assert!(
+        ask(
+            "n1",
+            json!({"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "old"}),
+            Value::Null
+        )
+        .contains("does not match the UID in record")
+    );
+}
+
+#[test]
+fn leases_and_csi_nodes_carry_the_nodes_name() {
+    let cluster = cluster();
+    let lease = |namespace: &str, name: &str| {
+        let lease = json!({"metadata": {"name": name, "namespace": namespace}});
+        Try::create(&cluster, &GroupResource::LEASES)
+            .by(kubelet("n1"))
+            .refusal(&NodeRestriction, lease)
+    };
+    assert!(lease("kube-node-lease", "n1").starts_with("admitted"));
+    assert!(
+        lease("kube-node-lease", "n2")
+            .ends_with("can only access node lease with the same name as the requesting node")
+    );
+    assert!(
+        lease("kube-system", "n1")
+            .ends_with("can only access leases in the \"kube-node-lease\" system namespace")
+    );
+    let unnamed = Try {
+        user: UserInfo::new("system:node:", &["system:nodes"]),
+        operation: Operation::Create,
+        ..Try::create(&cluster, &GroupResource::LEASES)
+    };
+    assert!(
+        unnamed
+            .refusal(&NodeRestriction, json!({"metadata": {"name": "x"}}))
+            .contains("could not determine node from user")
+    );
+}

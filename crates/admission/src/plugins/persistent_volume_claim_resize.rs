@@ -1,0 +1,88 @@
+use api_meta::{GroupResource, Status};
+use serde_json::Value;
+
+use crate::{
+    Outcome, Plugin, Request,
+    tree::{annotation, flag, quantity, text},
+};
+
+/// Lets a claim grow only where its storage class can.
+pub(crate) struct PersistentVolumeClaimResize;
+
+fn class_of(claim: &Value) -> &str {
+    annotation(claim, "volume.beta.kubernetes.io/storage-class")
+        .unwrap_or_else(|| text(claim, "/spec/storageClassName"))
+}
+
+impl Plugin for PersistentVolumeClaimResize {
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        claim: &Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        let (true, true, Some(old)) =
+            (request.is(&GroupResource::PERSISTENT_VOLUME_CLAIMS), request.updates(), request.old)
+        else {
+            return Ok(());
+        };
+        let size =
+            |claim: &Value| claim.pointer("/spec/resources/requests/storage").and_then(quantity);
+        if size(claim) <= size(old) {
+            return Ok(());
+        }
+        if text(old, "/status/phase") != "Bound" {
+            return Err(
+                request.forbidden(claim, "Only bound persistent volume claims can be expanded")
+            );
+        }
+        let class = class_of(claim);
+        let grows = !class.is_empty()
+            && class == class_of(old)
+            && request
+                .objects
+                .get(&GroupResource::STORAGE_CLASSES, "", class)
+                .is_some_and(|class| flag(&class, "/allowVolumeExpansion") == Some(true));
+        if grows {
+            return Ok(());
+        }
+        Err(request.forbidden(claim, "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Cluster, Try};
+
+    #[test]
+    fn grows_where_the_class_allows() {
+        let class = |name: &str, grows: bool| json!({"metadata": {"name": name}, "allowVolumeExpansion": grows});
+        let cluster = Cluster::default()
+            .with(&GroupResource::STORAGE_CLASSES, class("elastic", true))
+            .with(&GroupResource::STORAGE_CLASSES, class("rigid", false));
+        let claim = |class: &str, size: &str, phase: &str| json!({"metadata": {"name": "c", "namespace": "ns"}, "spec": {"storageClassName": class, "resources": {"requests": {"storage": size}}}, "status": {"phase": phase}});
+        let ask = |old: Value, new: Value| {
+            Try::update(&cluster, &GroupResource::PERSISTENT_VOLUME_CLAIMS, old)
+                .refusal(&PersistentVolumeClaimResize, new)
+        };
+        assert!(
+            ask(claim("elastic", "1Gi", "Bound"), claim("elastic", "2Gi", "Bound"))
+                .starts_with("admitted")
+        );
+        assert!(
+            ask(claim("rigid", "1Gi", "Bound"), claim("rigid", "1Gi", "Bound"))
+                .starts_with("admitted")
+        );
+        assert!(
+            ask(claim("rigid", "1Gi", "Bound"), claim("rigid", "2Gi", "Bound"))
+                .contains("must support resize")
+        );
+        assert!(
+            ask(claim("elastic", "1Gi", "Pending"), claim("elastic", "2Gi", "Pending"))
+                .contains("Only bound")
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! PodSecurity: what the labels of a namespace say that its Pods may not do.
+
+mod checks;
+mod policy;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use api_meta::{GroupKind, GroupResource, Status, go_quote};
+use checks::Violation;
+use policy::{Level, LevelVersion, policy_of, violations};
+use serde_json::Value;
+
+use crate::{
+    Outcome, Plugin, Request,
+    tree::{items, text},
+};
+
+pub(crate) struct PodSecurity;
+
+const AUDIT_PREFIX: &str = "pod-security.kubernetes.io/";
+
+impl Plugin for PodSecurity {
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        object: &Value,
+        outcome: &mut Outcome,
+    ) -> Result<(), Status> {
+        if !(request.creates() || request.updates()) {
+            return Ok(());
+        }
+        if request.is(&GroupResource::NAMESPACES) {
+            return check_namespace(request, object, outcome);
+        }
+        if request.is(&GroupResource::PODS)
+            || request.is_sub(&GroupResource::PODS, "ephemeralcontainers")
+        {
+            if request.old.is_some_and(|old| !is_significant(old, object)) {
+                return Ok(());
+            }
+            return check_pod(request, object, outcome);
+        }
+        if let (Some(template), "") = (template_of(request, object), request.subresource) {
+            advise(request, template, outcome);
+        }
+        Ok(())
+    }
+}
+
+/// The Pod template of the kinds that make Pods.
+fn template_of<'o>(request: &Request<'_>, object: &'o Value) -> Option<&'o Value> {
+    let pointer = match (request.resource.group.as_ref(), request.resource.resource.as_ref()) {
+        ("", "podtemplates") => "/template",
+        ("batch", "cronjobs") => "/spec/jobTemplate/spec/template",
+        ("", "replicationcontrollers")
+        | ("apps", "replicasets" | "deployments" | "statefulsets" | "daemonsets")
+        | ("batch", "jobs") => "/spec/template",
+        _ => return None,
+    };
+    object.pointer(pointer)
+}
+
+/// Whether an update changes what the checks look at: images and ephemeral containers, the rest cannot change.
+fn is_significant(old: &Value, new: &Value) -> bool {
+    let images = |pod: &Value| -> Vec<String> {
+        ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"]
+            .iter()
+            .flat_map(|list| items(pod, list))
+            .map(|c| text(c, "/image").to_owned())
+            .collect()
+    };
+    images(old) != images(new)
+}
+
+fn told(level: LevelVersion, found: &[Violation]) -> String {
+    let list: Vec<String> = found
+        .iter()
+        .map(|v| {
+            if v.detail.is_empty() {
+                v.reason.clone()
+            } else {
+                format!("{} ({})", v.reason, v.detail)
+            }
+        })
+        .collect();
+    format!("violate PodSecurity {}: {}", go_quote(&level.to_string()), list.join(", "))
+}
+
+fn namespace_of(request: &Request<'_>) -> std::sync::Arc<Value> {
+    let found = request.objects.get(&GroupResource::NAMESPACES, "", request.namespace);
+    found.unwrap_or_else(|| Value::Null.into())
+}
+
+fn check_pod(request: &Request<'_>, pod: &Value, outcome: &mut Outcome) -> Result<(), Status> {
+    let (policy, _) = policy_of(&namespace_of(request));
+    outcome.audit.insert(format!("{AUDIT_PREFIX}enforce-policy"), policy.enforce.to_string());
+    let found = violations(policy.enforce, pod);
+    if !found.is_empty() {
+        let cause = told(policy.enforce, &found).replacen("violate", "violates", 1);
+        return Err(request.forbidden(pod, cause));
+    }
+    advise(request, pod, outcome);
+    Ok(())
+}
+
+/// Warnings and audit annotations, which refuse nothing.
+fn advise(request: &Request<'_>, pod: &Value, outcome: &mut Outcome) {
+    let (policy, _) = policy_of(&namespace_of(request));
+    let audited = violations(policy.audit, pod);
+    if !audited.is_empty() {
+        let text = format!("would {}", told(policy.audit, &audited));
+        outcome.audit.insert(format!("{AUDIT_PREFIX}audit-violations"), text);
+    }
+    let warned = violations(policy.warn, pod);
+    if !warned.is_empty() {
+        outcome.warnings.push(format!("would {}", told(policy.warn, &warned)));
+    }
+}
+
+fn check_namespace(
+    request: &Request<'_>,
+    namespace: &Value,
+    outcome: &mut Outcome,
+) -> Result<(), Status> {
+    let (policy, errors) = policy_of(namespace);
+    let (before, errors_before) = request.old.map_or((None, Vec::new()), |old| {
+        let (policy, errors) = policy_of(old);
+        (Some(policy), errors)
+    });
+    if !errors.is_empty() && errors != errors_before {
+        return Err(Status::invalid(
+            &GroupKind::new("", "Namespace"),
+            request.object_name(namespace),
+            &errors,
+        ));
+    }
+    let stricter = before.is_some_and(|before| before.enforce != policy.enforce)
+        && policy.enforce.level > Level::Privileged;
+    if stricter {
+        outcome.warnings.extend(existing_pods(
+            request,
+            request.object_name(namespace),
+            policy.enforce,
+        ));
+    }
+    Ok(())
+}
+
+/// Which Pods that run already would no longer be let in.
+fn existing_pods(request: &Request<'_>, namespace: &str, level: LevelVersion) -> Vec<String> {
+    let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for pod in request.objects.list(&GroupResource::PODS, namespace) {
+        let found = violations(level, &pod);
+        if !found.is_empty() {
+            let reasons: Vec<String> = found.into_iter().map(|v| v.reason).collect();
+            by_reason
+                .entry(reasons.join(", "))
+                .or_default()
+                .push(text(&pod, "/metadata/name").to_owned());
+        }
+    }
+    if by_reason.is_empty() {
+        return Vec::new();
+    }
+    let mut lines: Vec<String> = by_reason
+        .into_iter()
+        .map(|(reasons, mut names)| {
+            names.sort();
+            match names.as_slice() {
+                [one] => format!("{one}: {reasons}"),
+                [first, rest @ ..] => {
+                    let pods = if rest.len() == 1 { "pod" } else { "pods" };
+                    format!("{first} (and {} other {pods}): {reasons}", rest.len())
+                }
+                [] => reasons,
+            }
+        })
+        .collect();
+    lines.sort();
+    let head = format!(
+        "existing pods in namespace {} violate the new PodSecurity enforce level {}",
+        go_quote(namespace),
+        go_quote(&level.to_string())
+    );
+    lines.insert(0, head);
+    lines
+}

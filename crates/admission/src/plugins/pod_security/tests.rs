@@ -1,0 +1,197 @@
+use serde_json::json;
+
+use super::*;
+use crate::testing::{Cluster, Try, pod};
+
+fn labelled(labels: Value) -> Value {
+    json!({"metadata": {"name": "ns", "labels": labels}})
+}
+
+fn enforce(level: &str) -> Cluster {
+    let namespace = labelled(json!({"pod-security.kubernetes.io/enforce": level}));
+    Cluster::default().with(&GroupResource::NAMESPACES, namespace)
+}
+
+/// What a level says about a Pod with this spec: the part after the level's name.
+fn judge(level: &str, spec: Value) -> String {
+    let cluster = enforce(level);
+    let refusal = Try::create(&cluster, &GroupResource::PODS).refusal(&PodSecurity, pod(spec));
+    let prefix = format!("pods \"p\" is forbidden: violates PodSecurity \"{level}:latest\": ");
+    match refusal.strip_prefix(&prefix) {
+        Some(found) => found.to_owned(),
+        None if refusal.starts_with("admitted") => String::new(),
+        None => refusal,
+    }
+}
+
+fn one(container: Value) -> Value {
+    let mut container = container;
+    container["name"] = "a".into();
+    json!({"containers": [container]})
+}
+
+fn secured() -> Value {
+    json!({"securityContext": {
+        "allowPrivilegeEscalation": false, "runAsNonRoot": true,
+        "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}
+    }})
+}
+
+#[test]
+fn baseline_controls() {
+    let context = |field: &str, value: Value| one(json!({"securityContext": {field: value}}));
+    let cases = [
+        (one(json!({})), ""),
+        (
+            json!({"hostNetwork": true, "hostPID": true, "containers": []}),
+            "host namespaces (hostNetwork=true, hostPID=true)",
+        ),
+        (
+            context("privileged", json!(true)),
+            "privileged (container \"a\" must not set securityContext.privileged=true)",
+        ),
+        (
+            context("capabilities", json!({"add": ["NET_ADMIN", "CHOWN"]})),
+            "non-default capabilities (container \"a\" must not include \"NET_ADMIN\" in securityContext.capabilities.add)",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}),
+            "hostPath volumes (volume \"v\")",
+        ),
+        (
+            one(json!({"ports": [{"hostPort": 80}, {"hostPort": 443}]})),
+            "hostPorts (container \"a\" uses hostPorts 443, 80)",
+        ),
+        (
+            one(json!({"livenessProbe": {"httpGet": {"host": "10.0.0.1"}}})),
+            "probe or lifecycle host (container \"a\" uses probe or lifecycle host \"10.0.0.1\")",
+        ),
+        (
+            context("procMount", json!("Unmasked")),
+            "procMount (container \"a\" must not set securityContext.procMount to \"Unmasked\")",
+        ),
+        (
+            context("seLinuxOptions", json!({"type": "spc_t", "user": "u"})),
+            "seLinuxOptions (container \"a\" set forbidden securityContext.seLinuxOptions: type \"spc_t\"; user may not be set)",
+        ),
+        (
+            json!({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
+            "seccompProfile (pod must not set securityContext.seccompProfile.type to \"Unconfined\")",
+        ),
+        (
+            json!({"securityContext": {"sysctls": [{"name": "net.ipv4.tcp_rmem"}, {"name": "kernel.msgmax"}]}}),
+            "forbidden sysctls (kernel.msgmax)",
+        ),
+        (
+            json!({"securityContext": {"windowsOptions": {"hostProcess": true}}}),
+            "hostProcess (pod must not set securityContext.windowsOptions.hostProcess=true)",
+        ),
+        (
+            context("appArmorProfile", json!({"type": "Unconfined"})),
+            "forbidden AppArmor profile (container \"a\" must not set AppArmor profile type to \"Unconfined\")",
+        ),
+    ];
+    for (spec, want) in cases {
+        assert_eq!(judge("baseline", spec.clone()), want, "{spec}");
+        assert_eq!(judge("privileged", spec), "");
+    }
+}
+
+#[test]
+fn restricted_controls() {
+    assert_eq!(judge("restricted", one(secured())), "");
+    assert_eq!(
+        judge("restricted", one(json!({}))),
+        "allowPrivilegeEscalation != false (container \"a\" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container \"a\" must set securityContext.capabilities.drop=[\"ALL\"]), runAsNonRoot != true (pod or container \"a\" must set securityContext.runAsNonRoot=true), seccompProfile (pod or container \"a\" must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\")"
+    );
+    let with = |pointer: &str, value: Value| {
+        let mut spec = one(secured());
+        *crate::tree::at(&mut spec, &pointer.split('/').collect::<Vec<_>>()) = value;
+        judge("restricted", spec)
+    };
+    assert_eq!(with("hostNetwork", json!(true)), "host namespaces (hostNetwork=true)");
+    assert_eq!(
+        with(
+            "volumes",
+            json!([{"name": "v", "hostPath": {"path": "/"}}, {"name": "w", "nfs": {}}, {"name": "ok", "emptyDir": {}}])
+        ),
+        "restricted volume types (volumes \"v\", \"w\" use restricted volume types \"hostPath\", \"nfs\")"
+    );
+    assert_eq!(
+        with("securityContext", json!({"runAsUser": 0})),
+        "runAsUser=0 (pod must not set runAsUser=0)"
+    );
+    assert_eq!(
+        with("securityContext", json!({"runAsNonRoot": false})),
+        "",
+        "no container relies on the Pod"
+    );
+    // A stricter check stands in for the one that it replaces.
+    let mut spec = one(secured());
+    spec["containers"][0]["securityContext"]["capabilities"]["add"] = json!(["SYS_ADMIN"]);
+    assert_eq!(
+        judge("restricted", spec),
+        "unrestricted capabilities (container \"a\" must not include \"SYS_ADMIN\" in securityContext.capabilities.add)"
+    );
+}
+
+#[test]
+fn warns_and_audits_without_refusing() {
+    let labels = json!({"pod-security.kubernetes.io/warn": "baseline", "pod-security.kubernetes.io/audit": "baseline", "pod-security.kubernetes.io/warn-version": "v1.30"});
+    let cluster = Cluster::default().with(&GroupResource::NAMESPACES, labelled(labels));
+    let bad = json!({"hostPID": true, "containers": []});
+    let outcome = Try::create(&cluster, &GroupResource::PODS)
+        .admit(&PodSecurity, &mut pod(bad.clone()))
+        .unwrap();
+    assert_eq!(
+        outcome.warnings,
+        ["would violate PodSecurity \"baseline:v1.30\": host namespaces (hostPID=true)"]
+    );
+    assert_eq!(
+        outcome.audit["pod-security.kubernetes.io/audit-violations"],
+        "would violate PodSecurity \"baseline:latest\": host namespaces (hostPID=true)"
+    );
+    assert_eq!(outcome.audit["pod-security.kubernetes.io/enforce-policy"], "privileged:latest");
+
+    let mut deployment =
+        json!({"metadata": {"name": "d", "namespace": "ns"}, "spec": {"template": {"spec": bad}}});
+    let deployments = GroupResource::new("apps", "deployments");
+    let outcome = Try::create(&cluster, &deployments).admit(&PodSecurity, &mut deployment).unwrap();
+    assert_eq!(outcome.warnings.len(), 1);
+}
+
+#[test]
+fn namespaces_say_valid_levels() {
+    let cluster =
+        Cluster::default().with(&GroupResource::PODS, pod(json!({"hostPID": true}))).with(
+            &GroupResource::PODS,
+            json!({"metadata": {"name": "q", "namespace": "ns"}, "spec": {"hostIPC": true}}),
+        );
+    let create = |labels: Value| {
+        Try::create(&cluster, &GroupResource::NAMESPACES).refusal(&PodSecurity, labelled(labels))
+    };
+    assert_eq!(
+        create(json!({"pod-security.kubernetes.io/enforce": "strict"})),
+        "Namespace \"ns\" is invalid: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"strict\": must be one of privileged, baseline, restricted"
+    );
+    assert!(
+        create(json!({"pod-security.kubernetes.io/warn-version": "1.2"}))
+            .contains("must be \"latest\" or \"v1.x\"")
+    );
+    let update = Try::update(&cluster, &GroupResource::NAMESPACES, labelled(json!({})));
+    let outcome = update
+        .admit(
+            &PodSecurity,
+            &mut labelled(json!({"pod-security.kubernetes.io/enforce": "baseline"})),
+        )
+        .unwrap();
+    assert_eq!(
+        outcome.warnings,
+        [
+            "existing pods in namespace \"ns\" violate the new PodSecurity enforce level \"baseline:latest\"",
+            "p (and 1 other pod): host namespaces"
+        ]
+    );
+    // What cannot be read is enforced as the strictest.
+    assert!(judge("strict", one(json!({}))).contains("violates PodSecurity \"restricted:latest\""));
+}

@@ -1,0 +1,63 @@
+use api_meta::{GroupResource, Status};
+use serde_json::Value;
+
+use crate::{
+    Outcome, Plugin, Request,
+    tree::{at, text},
+};
+
+/// Tells a Pod where it runs: a binding takes over the labels of the node's zone and region, and so the Pod does.
+pub(crate) struct PodTopologyLabels;
+
+const LABELS: [&str; 2] = ["topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
+
+impl Plugin for PodTopologyLabels {
+    fn mutate(
+        &self,
+        request: &Request<'_>,
+        object: &mut Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        if !request.creates() {
+            return Ok(());
+        }
+        let node = if request.is_sub(&GroupResource::PODS, "binding") {
+            if text(object, "/target/kind") == "Node" { text(object, "/target/name") } else { "" }
+        } else if request.is(&GroupResource::PODS) {
+            text(object, "/spec/nodeName")
+        } else {
+            ""
+        };
+        if node.is_empty() {
+            return Ok(());
+        }
+        let Some(node) = request.objects.get(&GroupResource::NODES, "", node) else {
+            return Ok(());
+        };
+        for label in LABELS {
+            if let Some(value) = node["metadata"]["labels"].get(label) {
+                *at(object, &["metadata", "labels", label]) = value.clone();
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Cluster, Try};
+
+    #[test]
+    fn a_binding_carries_the_zone() {
+        let node = json!({"metadata": {"name": "n", "labels": {LABELS[1]: "z1", "other": "x"}}});
+        let cluster = Cluster::default().with(&GroupResource::NODES, node);
+        let binding = json!({"metadata": {"name": "p", "namespace": "ns"}, "target": {"kind": "Node", "name": "n"}});
+        let made = Try::create(&cluster, &GroupResource::PODS)
+            .sub("binding")
+            .admitted(&PodTopologyLabels, binding);
+        assert_eq!(made["metadata"]["labels"], json!({LABELS[1]: "z1"}));
+    }
+}

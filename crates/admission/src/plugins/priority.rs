@@ -1,0 +1,175 @@
+use std::sync::Arc;
+
+use api_meta::{GroupResource, Status};
+use serde_json::Value;
+
+use crate::{
+    Outcome, Plugin, Request,
+    tree::{at, flag, integer, text},
+};
+
+/// Resolves a Pod's priority class to its number, and keeps one class at most the default.
+pub(crate) struct Priority;
+
+const DEFAULT_POLICY: &str = "PreemptLowerPriority";
+
+impl Plugin for Priority {
+    fn mutate(
+        &self,
+        request: &Request<'_>,
+        pod: &mut Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        if !request.is(&GroupResource::PODS) {
+            return Ok(());
+        }
+        if request.creates() {
+            return resolve(request, pod);
+        }
+        // A client that does not know the field may leave it out of an update.
+        if let (true, Some(old)) = (request.updates(), request.old) {
+            for field in ["priority", "preemptionPolicy"] {
+                let kept = &old["spec"][field];
+                if pod["spec"][field].is_null() && !kept.is_null() {
+                    *at(pod, &["spec", field]) = kept.clone();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        class: &Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        let relevant = request.is(&GroupResource::PRIORITY_CLASSES)
+            && (request.creates() || request.updates());
+        if !relevant || flag(class, "/globalDefault") != Some(true) {
+            return Ok(());
+        }
+        match default_class(request) {
+            Some(other) if text(&other, "/metadata/name") != request.object_name(class) => {
+                let name = text(&other, "/metadata/name");
+                let cause = format!(
+                    "PriorityClass {name} is already marked as default. Only one default can exist"
+                );
+                Err(request.forbidden(class, cause))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Of several defaults (made at the same moment) the one with the lowest value counts.
+fn default_class(request: &Request<'_>) -> Option<Arc<Value>> {
+    let classes = request.objects.list(&GroupResource::PRIORITY_CLASSES, "");
+    let defaults = classes.into_iter().filter(|class| flag(class, "/globalDefault") == Some(true));
+    defaults.min_by_key(|class| integer(class, "/value"))
+}
+
+fn resolve(request: &Request<'_>, pod: &mut Value) -> Result<(), Status> {
+    let name = text(pod, "/spec/priorityClassName");
+    let class = if name.is_empty() {
+        default_class(request)
+    } else {
+        let found = request.objects.get(&GroupResource::PRIORITY_CLASSES, "", name);
+        Some(found.ok_or_else(|| {
+            request.forbidden(pod, format!("no PriorityClass with name {name} was found"))
+        })?)
+    };
+    let class = class.as_deref().unwrap_or(&Value::Null);
+    let value = integer(class, "/value").unwrap_or(0);
+    let policy =
+        Some(text(class, "/preemptionPolicy")).filter(|p| !p.is_empty()).unwrap_or(DEFAULT_POLICY);
+    if let Some(given) = integer(pod, "/spec/priority").filter(|given| *given != value) {
+        let cause = format!(
+            "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
+        );
+        return Err(request.forbidden(pod, cause));
+    }
+    let given = text(pod, "/spec/preemptionPolicy");
+    if !given.is_empty() && given != policy {
+        let cause = format!(
+            "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
+        );
+        return Err(request.forbidden(pod, cause));
+    }
+    let class_name = text(class, "/metadata/name");
+    if !class_name.is_empty() {
+        *at(pod, &["spec", "priorityClassName"]) = class_name.into();
+    }
+    *at(pod, &["spec", "priority"]) = value.into();
+    *at(pod, &["spec", "preemptionPolicy"]) = policy.into();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Cluster, Try, pod};
+
+    fn class(name: &str, value: i64, default: bool) -> Value {
+        json!({"metadata": {"name": name}, "value": value, "globalDefault": default, "preemptionPolicy": "Never"})
+    }
+
+    #[test]
+    fn resolves_classes() {
+        let none = Cluster::default();
+        let some = Cluster::default()
+            .with(&GroupResource::PRIORITY_CLASSES, class("high", 1000, false))
+            .with(&GroupResource::PRIORITY_CLASSES, class("usual", 7, true));
+        let made = |cluster: &Cluster, spec: Value| {
+            let pod = Try::create(cluster, &GroupResource::PODS).admitted(&Priority, pod(spec));
+            let spec = &pod["spec"];
+            format!(
+                "{} {} {}",
+                text(spec, "/priorityClassName"),
+                spec["priority"],
+                text(spec, "/preemptionPolicy")
+            )
+        };
+        assert_eq!(made(&none, json!({})), " 0 PreemptLowerPriority");
+        assert_eq!(made(&some, json!({})), "usual 7 Never");
+        assert_eq!(
+            made(&some, json!({"priorityClassName": "high", "priority": 1000})),
+            "high 1000 Never"
+        );
+        let refused =
+            |spec: Value| Try::create(&some, &GroupResource::PODS).refusal(&Priority, pod(spec));
+        assert_eq!(
+            refused(json!({"priorityClassName": "none"})),
+            "pods \"p\" is forbidden: no PriorityClass with name none was found"
+        );
+        assert_eq!(
+            refused(json!({"priority": 5})),
+            "pods \"p\" is forbidden: the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 7 from the given PriorityClass name"
+        );
+    }
+
+    #[test]
+    fn allows_one_default() {
+        let cluster =
+            Cluster::default().with(&GroupResource::PRIORITY_CLASSES, class("usual", 7, true));
+        let create = Try::create(&cluster, &GroupResource::PRIORITY_CLASSES);
+        assert!(create.refusal(&Priority, class("other", 1, true)).ends_with(
+            "PriorityClass usual is already marked as default. Only one default can exist"
+        ));
+        assert!(create.refusal(&Priority, class("other", 1, false)).starts_with("admitted"));
+        let update =
+            Try::update(&cluster, &GroupResource::PRIORITY_CLASSES, class("usual", 7, true));
+        assert!(update.refusal(&Priority, class("usual", 7, true)).starts_with("admitted"));
+    }
+
+    #[test]
+    fn keeps_the_priority_on_update() {
+        let cluster = Cluster::default();
+        let old = pod(json!({"priority": 3, "preemptionPolicy": "Never"}));
+        let new = Try::update(&cluster, &GroupResource::PODS, old.clone())
+            .admitted(&Priority, pod(json!({})));
+        assert_eq!(new["spec"], old["spec"]);
+    }
+}

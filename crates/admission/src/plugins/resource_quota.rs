@@ -1,0 +1,148 @@
+//! ResourceQuota: what a namespace may use together.
+//!
+//! The plugin judges by the usage that the quotas record and returns them with the usage that the request adds; the
+//! server writes these, each on its resource version, so that two requests cannot spend the same room.
+
+mod scopes;
+#[cfg(test)]
+mod tests;
+mod usage;
+
+use std::collections::BTreeMap;
+
+use api_meta::{GroupResource, Quantity, Status};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome, Plugin, Request,
+    tree::{Amounts, amounts, items, text},
+};
+
+pub(crate) struct ResourceQuota;
+
+impl Plugin for ResourceQuota {
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        object: &Value,
+        outcome: &mut Outcome,
+    ) -> Result<(), Status> {
+        // A quota must not keep its own usage from being written.
+        let counted = request.creates() || request.updates() && usage::changes_by_update(request);
+        if request.namespace.is_empty()
+            || !counted
+            || request.on(&GroupResource::RESOURCE_QUOTAS) && request.updates()
+        {
+            return Ok(());
+        }
+        if !request.subresource.is_empty() && !request.is_sub(&GroupResource::PODS, "resize") {
+            return Ok(());
+        }
+        let quotas = request.objects.list(&GroupResource::RESOURCE_QUOTAS, request.namespace);
+        if quotas.is_empty() {
+            return Ok(());
+        }
+        let now = usage::of(request, object);
+        let before = request
+            .old
+            .filter(|_| request.updates())
+            .map(|old| usage::of(request, old))
+            .unwrap_or_default();
+        let added = difference(&now, &before);
+        let mut charged = Vec::new();
+        for quota in quotas {
+            if scopes::all_match(&quota, request, object) {
+                let updated = charge(request, &quota, object, &added);
+                charged.extend(updated.map_err(|cause| request.forbidden(object, cause))?);
+            }
+        }
+        outcome.quotas = charged;
+        Ok(())
+    }
+}
+
+/// What is used now and was not before, and the other way round below zero; zeros are left out.
+fn difference(now: &Amounts, before: &Amounts) -> Amounts {
+    let mut difference = now.clone();
+    for (resource, amount) in before {
+        let left = *difference.get(resource).unwrap_or(&Quantity::ZERO) - *amount;
+        difference.insert(resource.clone(), left);
+    }
+    difference.retain(|_, amount| !amount.is_zero());
+    difference
+}
+
+/// The quota with what is added, or why that is too much. `None` when it does not count any of this.
+fn charge(
+    request: &Request<'_>,
+    quota: &Value,
+    object: &Value,
+    added: &Amounts,
+) -> Result<Option<Value>, String> {
+    let name = text(quota, "/metadata/name");
+    let hard = amounts(quota, "/status/hard");
+    let wanted = amounts(quota, "/spec/hard");
+    usage::check_stated(request, object, &wanted)
+        .map_err(|missing| format!("failed quota: {name}: must specify {missing}"))?;
+    let added: Amounts = added
+        .iter()
+        .filter(|(r, _)| wanted.contains_key(*r))
+        .map(|(r, a)| (r.clone(), *a))
+        .collect();
+    if added.is_empty() {
+        return Ok(None);
+    }
+    let used = amounts(quota, "/status/used");
+    let unknown: Vec<&str> = added
+        .keys()
+        .filter(|r| !hard.contains_key(*r) || !used.contains_key(*r))
+        .map(String::as_str)
+        .collect();
+    if !unknown.is_empty() {
+        return Err(format!("status unknown for quota: {name}, resources: {}", unknown.join(",")));
+    }
+    let exceeded: Vec<&String> = added
+        .iter()
+        .filter(|(resource, amount)| {
+            **amount > Quantity::ZERO && used[*resource] + **amount > hard[*resource]
+        })
+        .map(|(resource, _)| resource)
+        .collect();
+    if !exceeded.is_empty() {
+        let told = |amounts: &Amounts| {
+            exceeded.iter().map(|r| format!("{r}={}", amounts[*r])).collect::<Vec<_>>().join(",")
+        };
+        return Err(format!(
+            "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+            told(&added),
+            told(&used),
+            told(&hard)
+        ));
+    }
+    let mut updated = quota.clone();
+    for (resource, amount) in &added {
+        updated["status"]["used"][resource] = json!((used[resource] + *amount).to_string());
+    }
+    Ok(Some(updated))
+}
+
+/// What each container leaves unsaid, as `cpu for: a,b; memory for: a`.
+fn told_missing(missing: &BTreeMap<&str, Vec<String>>) -> String {
+    missing
+        .iter()
+        .map(|(r, names)| format!("{r} for: {}", names.join(",")))
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// The scopes of a quota in their one form: name, operator and values.
+fn scope_terms(quota: &Value) -> Vec<(&str, &str, Vec<&str>)> {
+    let plain = items(quota, "/spec/scopes")
+        .filter_map(Value::as_str)
+        .map(|scope| (scope, "Exists", Vec::new()));
+    let selected = items(quota, "/spec/scopeSelector/matchExpressions").map(|term| {
+        let values = items(term, "/values").filter_map(Value::as_str).collect();
+        (text(term, "/scopeName"), text(term, "/operator"), values)
+    });
+    plain.chain(selected).collect()
+}

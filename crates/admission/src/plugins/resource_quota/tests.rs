@@ -1,0 +1,206 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{Cluster, Try, pod};
+
+fn quota(spec: Value, used: Value) -> Value {
+    json!({
+        "metadata": {"name": "q", "namespace": "ns", "resourceVersion": "7"},
+        "spec": spec,
+        "status": {"hard": spec["hard"], "used": used}
+    })
+}
+
+fn cluster(spec: Value, used: Value) -> Cluster {
+    Cluster::default().with(&GroupResource::RESOURCE_QUOTAS, quota(spec, used))
+}
+
+fn asks(cpu: &str) -> Value {
+    json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": cpu}}}]})
+}
+
+/// The usage that is to be written, or the refusal.
+fn create(cluster: &Cluster, resource: &GroupResource, mut object: Value) -> Result<Value, String> {
+    match Try::create(cluster, resource).admit(&ResourceQuota, &mut object) {
+        Ok(outcome) => {
+            Ok(outcome.quotas.first().map_or(Value::Null, |q| q["status"]["used"].clone()))
+        }
+        Err(status) => Err(status.message),
+    }
+}
+
+#[test]
+fn counts_pods_and_what_they_request() {
+    let cluster = cluster(
+        json!({"hard": {"pods": "2", "requests.cpu": "2"}}),
+        json!({"pods": "1", "requests.cpu": "1500m"}),
+    );
+    assert_eq!(
+        create(&cluster, &GroupResource::PODS, pod(asks("500m"))),
+        Ok(json!({"pods": "2", "requests.cpu": "2"}))
+    );
+    assert_eq!(
+        create(&cluster, &GroupResource::PODS, pod(asks("600m"))),
+        Err("pods \"p\" is forbidden: exceeded quota: q, requested: requests.cpu=600m, used: requests.cpu=1500m, limited: requests.cpu=2".into())
+    );
+    assert_eq!(
+        create(
+            &cluster,
+            &GroupResource::PODS,
+            pod(json!({"containers": [{"name": "a"}, {"name": "b"}]}))
+        ),
+        Err("pods \"p\" is forbidden: failed quota: q: must specify requests.cpu for: a,b".into())
+    );
+    assert_eq!(
+        create(
+            &cluster,
+            &GroupResource::SECRETS,
+            json!({"metadata": {"name": "s", "namespace": "ns"}})
+        ),
+        Ok(Value::Null)
+    );
+}
+
+#[test]
+fn waits_for_the_usage_to_be_known() {
+    let cluster = cluster(json!({"hard": {"pods": "2"}}), Value::Null);
+    assert_eq!(
+        create(&cluster, &GroupResource::PODS, pod(json!({}))),
+        Err("pods \"p\" is forbidden: status unknown for quota: q, resources: pods".into())
+    );
+}
+
+#[test]
+fn scopes_choose_pods() {
+    let with = |scopes: Value| {
+        cluster(json!({"hard": {"pods": "0"}, "scopes": scopes}), json!({"pods": "0"}))
+    };
+    let selected = |values: Value| {
+        let selector = json!({"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": values}]});
+        cluster(json!({"hard": {"pods": "0"}, "scopeSelector": selector}), json!({"pods": "0"}))
+    };
+    let best_effort = json!({"containers": [{"name": "a"}]});
+    let counted = |cluster: &Cluster, spec: &Value| {
+        create(cluster, &GroupResource::PODS, pod(spec.clone())).is_err()
+    };
+    let cases = [
+        (with(json!(["BestEffort"])), best_effort.clone(), true),
+        (with(json!(["BestEffort"])), asks("1"), false),
+        (with(json!(["NotBestEffort"])), asks("1"), true),
+        (with(json!(["Terminating"])), json!({"activeDeadlineSeconds": 5}), true),
+        (with(json!(["Terminating", "BestEffort"])), best_effort.clone(), false),
+        (with(json!(["NotTerminating"])), best_effort, true),
+        (selected(json!(["high"])), json!({"priorityClassName": "high"}), true),
+        (selected(json!(["high"])), json!({"priorityClassName": "low"}), false),
+    ];
+    for (cluster, spec, want) in cases {
+        assert_eq!(counted(&cluster, &spec), want, "{spec}");
+    }
+    let scoped = cluster(
+        json!({"hard": {"count/secrets": "0"}, "scopes": ["BestEffort"]}),
+        json!({"count/secrets": "0"}),
+    );
+    assert!(
+        create(
+            &scoped,
+            &GroupResource::SECRETS,
+            json!({"metadata": {"name": "s", "namespace": "ns"}})
+        )
+        .is_ok()
+    );
+}
+
+#[test]
+fn counts_other_things() {
+    let deployments = GroupResource::new("apps", "deployments");
+    let meta = json!({"name": "x", "namespace": "ns"});
+    let cases = [
+        ("count/deployments.apps", "1", deployments, json!({})),
+        ("configmaps", "1", GroupResource::CONFIG_MAPS, json!({})),
+        (
+            "services.nodeports",
+            "2",
+            GroupResource::SERVICES,
+            json!({"type": "NodePort", "ports": [{}, {}]}),
+        ),
+        (
+            "services.loadbalancers",
+            "1",
+            GroupResource::SERVICES,
+            json!({"type": "LoadBalancer", "ports": [{}]}),
+        ),
+        (
+            "requests.storage",
+            "1Gi",
+            GroupResource::PERSISTENT_VOLUME_CLAIMS,
+            json!({"resources": {"requests": {"storage": "1Gi"}}}),
+        ),
+        (
+            "fast.storageclass.storage.k8s.io/requests.storage",
+            "1Gi",
+            GroupResource::PERSISTENT_VOLUME_CLAIMS,
+            json!({"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}}),
+        ),
+    ];
+    for (name, want, resource, spec) in cases {
+        let object = json!({"metadata": meta, "spec": spec});
+        let hard = |limit: &str| cluster(json!({"hard": {name: limit}}), json!({name: "0"}));
+        assert_eq!(
+            create(&hard("1Ti"), &resource, object.clone()),
+            Ok(json!({name: want})),
+            "{name}"
+        );
+        assert!(
+            create(&hard("0"), &resource, object).unwrap_err().contains("exceeded quota"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn an_update_is_charged_for_what_it_adds() {
+    let claim = |size: &str| json!({"metadata": {"name": "c", "namespace": "ns"}, "spec": {"resources": {"requests": {"storage": size}}}});
+    let cluster = cluster(
+        json!({"hard": {"requests.storage": "3Gi", "persistentvolumeclaims": "1"}}),
+        json!({"requests.storage": "1Gi", "persistentvolumeclaims": "1"}),
+    );
+    let update = |new: &str| {
+        let outcome = Try::update(&cluster, &GroupResource::PERSISTENT_VOLUME_CLAIMS, claim("1Gi"))
+            .admit(&ResourceQuota, &mut claim(new));
+        outcome
+            .map(|o| {
+                o.quotas
+                    .first()
+                    .map_or(Value::Null, |q| q["status"]["used"]["requests.storage"].clone())
+            })
+            .map_err(|s| s.message)
+    };
+    assert_eq!(update("2Gi"), Ok(json!("2Gi")));
+    assert_eq!(update("1Gi"), Ok(Value::Null));
+    assert!(
+        update("4Gi").unwrap_err().contains("exceeded quota: q, requested: requests.storage=3Gi")
+    );
+}
+
+proptest! {
+    /// However requests come, what is recorded as used stays within the quota and is what was admitted.
+    #[test]
+    fn usage_never_passes_the_quota(requests in prop::collection::vec(1_i64..800, 1..30)) {
+        let mut quota = quota(json!({"hard": {"requests.cpu": "2"}}), json!({"requests.cpu": "0"}));
+        let mut admitted = 0;
+        for milli in requests {
+            let cluster = Cluster::default().with(&GroupResource::RESOURCE_QUOTAS, quota.clone());
+            let mut wanted = pod(asks(&format!("{milli}m")));
+            match Try::create(&cluster, &GroupResource::PODS).admit(&ResourceQuota, &mut wanted) {
+                Ok(outcome) => {
+                    quota = outcome.quotas[0].clone();
+                    admitted += milli;
+                }
+                Err(_) => prop_assert!(admitted + milli > 2000),
+            }
+            let used: Quantity = quota["status"]["used"]["requests.cpu"].as_str().unwrap().parse().unwrap();
+            prop_assert_eq!(used.milli_value(), admitted);
+            prop_assert!(admitted <= 2000);
+        }
+    }
+}

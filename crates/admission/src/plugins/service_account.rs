@@ -1,0 +1,267 @@
+use api_meta::{GroupResource, Status, go_quote, names};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome, Plugin, Request,
+    tree::{annotation, at, flag, is_set, items, items_mut, list_at, text},
+};
+
+/// Gives every Pod a service account, its pull secrets, and a token where the containers expect one.
+pub(crate) struct ServiceAccount;
+
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const VOLUME_PREFIX: &str = "kube-api-access-";
+/// An hour and a bit: by this number the server knows a token that was asked for automatically.
+const TOKEN_SECONDS: i64 = 3607;
+pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
+const ENFORCE_MOUNTABLE: &str = "kubernetes.io/enforce-mountable-secrets";
+
+impl Plugin for ServiceAccount {
+    fn mutate(
+        &self,
+        request: &Request<'_>,
+        pod: &mut Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        if !request.is(&GroupResource::PODS)
+            || !request.creates()
+            || annotation(pod, MIRROR).is_some()
+        {
+            return Ok(());
+        }
+        if text(pod, "/spec/serviceAccountName").is_empty() {
+            *at(pod, &["spec", "serviceAccountName"]) = "default".into();
+        }
+        // The older name of the same field says the same.
+        *at(pod, &["spec", "serviceAccount"]) = pod["spec"]["serviceAccountName"].clone();
+        let account = account_of(request, pod)?;
+        let mounts = flag(pod, "/spec/automountServiceAccountToken")
+            .or_else(|| flag(&account, "/automountServiceAccountToken"))
+            .unwrap_or(true);
+        if mounts {
+            mount_token(request, pod);
+        }
+        if items(pod, "/spec/imagePullSecrets").next().is_none()
+            && items(&account, "/imagePullSecrets").next().is_some()
+        {
+            *at(pod, &["spec", "imagePullSecrets"]) = account["imagePullSecrets"].clone();
+        }
+        Ok(())
+    }
+
+    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
+        if !request.is(&GroupResource::PODS) || !request.creates() {
+            return Ok(());
+        }
+        if annotation(pod, MIRROR).is_some() {
+            return check_mirror(pod).map_err(|cause| request.forbidden(pod, cause));
+        }
+        let account = account_of(request, pod)?;
+        if annotation(&account, ENFORCE_MOUNTABLE) == Some("true") {
+            check_secrets(pod, &account).map_err(|cause| request.forbidden(pod, cause))?;
+        }
+        Ok(())
+    }
+}
+
+fn account_of(request: &Request<'_>, pod: &Value) -> Result<std::sync::Arc<Value>, Status> {
+    let (namespace, name) = (request.namespace, text(pod, "/spec/serviceAccountName"));
+    request.objects.get(&GroupResource::SERVICE_ACCOUNTS, namespace, name).ok_or_else(|| {
+        let quoted = go_quote(name);
+        let cause = format!(
+            "error looking up service account {namespace}/{name}: serviceaccount {quoted} not found"
+        );
+        request.forbidden(pod, cause)
+    })
+}
+
+fn mount_token(request: &Request<'_>, pod: &mut Value) {
+    let existing = items(pod, "/spec/volumes")
+        .map(|v| text(v, "/name"))
+        .find(|name| name.starts_with(VOLUME_PREFIX));
+    let (name, has_volume) = match existing {
+        Some(name) => (name.to_owned(), true),
+        None => (names::generate(VOLUME_PREFIX, request.random), false),
+    };
+    let mut needed = false;
+    for list in ["/spec/initContainers", "/spec/containers"] {
+        for container in items_mut(pod, list) {
+            if items(container, "/volumeMounts")
+                .all(|mount| text(mount, "/mountPath") != TOKEN_PATH)
+            {
+                let mount = json!({"mountPath": TOKEN_PATH, "name": name, "readOnly": true});
+                list_at(container, &["volumeMounts"]).push(mount);
+                needed = true;
+            }
+        }
+    }
+    if needed && !has_volume {
+        list_at(pod, &["spec", "volumes"]).push(token_volume(&name));
+    }
+}
+
+/// What a client in a container reads: the token, the CA and the namespace.
+fn token_volume(name: &str) -> Value {
+    json!({
+        "name": name,
+        "projected": {
+            "defaultMode": 0o644,
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},
+                {"configMap": {"items": [{"key": "ca.crt", "path": "ca.crt"}], "name": "kube-root-ca.crt"}},
+                {"downwardAPI": {"items": [
+                    {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}, "path": "namespace"}
+                ]}}
+            ]
+        }
+    })
+}
+
+/// A mirror Pod shows what runs already; it may not be a way to credentials.
+fn check_mirror(pod: &Value) -> Result<(), &'static str> {
+    if !text(pod, "/spec/serviceAccountName").is_empty() {
+        return Err("a mirror pod may not reference service accounts");
+    }
+    if secret_references(pod).next().is_some() {
+        return Err("a mirror pod may not reference secrets");
+    }
+    let projects_token = items(pod, "/spec/volumes")
+        .flat_map(|volume| items(volume, "/projected/sources"))
+        .any(|source| is_set(source, "/serviceAccountToken"));
+    if projects_token {
+        Err("a mirror pod may not use ServiceAccountToken volume projections")
+    } else {
+        Ok(())
+    }
+}
+
+/// The Secrets that a Pod names, each with where.
+pub(super) fn secret_references(pod: &Value) -> impl Iterator<Item = (String, &str)> {
+    let lists = ["initContainers", "containers", "ephemeralContainers"];
+    let from_containers = lists.into_iter().flat_map(move |list| {
+        items(pod, &format!("/spec/{list}")).flat_map(|container| {
+            let name = text(container, "/name");
+            let env = items(container, "/env").map(move |env| {
+                (
+                    format!("{name} with envVar {}", text(env, "/name")),
+                    text(env, "/valueFrom/secretKeyRef/name"),
+                )
+            });
+            let from = items(container, "/envFrom")
+                .map(move |f| (format!("{name} with envFrom"), text(f, "/secretRef/name")));
+            env.chain(from)
+        })
+    });
+    let from_volumes = items(pod, "/spec/volumes").flat_map(|volume| {
+        let own = ["/secret/secretName", "/csi/nodePublishSecretRef/name"]
+            .map(|pointer| text(volume, pointer));
+        let projected =
+            items(volume, "/projected/sources").map(|source| text(source, "/secret/name"));
+        own.into_iter()
+            .chain(projected)
+            .map(|secret| (format!("volume with secret.secretName={}", go_quote(secret)), secret))
+    });
+    let pulls = items(pod, "/spec/imagePullSecrets")
+        .map(|r| ("imagePullSecrets".to_owned(), text(r, "/name")));
+    from_containers.chain(from_volumes).chain(pulls).filter(|(_, secret)| !secret.is_empty())
+}
+
+fn check_secrets(pod: &Value, account: &Value) -> Result<(), String> {
+    let name = text(account, "/metadata/name");
+    let listed =
+        |field: &str, secret: &str| items(account, field).any(|s| text(s, "/name") == secret);
+    for (place, secret) in secret_references(pod) {
+        let quoted = go_quote(secret);
+        if place == "imagePullSecrets" {
+            if !listed("/imagePullSecrets", secret) {
+                return Err(format!(
+                    "imagePullSecrets references a secret {quoted} that service account {name} does not"
+                ));
+            }
+        } else if !listed("/secrets", secret) {
+            return Err(match place.strip_prefix("volume") {
+                Some(_) => format!(
+                    "{place} is not allowed because service account {name} does not reference that secret"
+                ),
+                None => format!(
+                    "container {place} referencing secret.secretName={quoted} is not allowed because service account {name} does not reference that secret"
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Cluster, Try, pod};
+
+    fn cluster(account: Value) -> Cluster {
+        let mut account = account;
+        account["metadata"]["name"] = "default".into();
+        account["metadata"]["namespace"] = "ns".into();
+        Cluster::default().with(&GroupResource::SERVICE_ACCOUNTS, account)
+    }
+
+    #[test]
+    fn mounts_a_token_where_containers_expect_it() {
+        let cluster = cluster(json!({"imagePullSecrets": [{"name": "pull"}]}));
+        let create = Try::create(&cluster, &GroupResource::PODS);
+        let made = create.admitted(&ServiceAccount, pod(json!({"containers": [{"name": "a"}, {"name": "b", "volumeMounts": [{"mountPath": TOKEN_PATH, "name": "own"}]}]})));
+        let spec = &made["spec"];
+        assert_eq!(
+            (&spec["serviceAccountName"], &spec["serviceAccount"]),
+            (&json!("default"), &json!("default"))
+        );
+        assert_eq!(spec["imagePullSecrets"], json!([{"name": "pull"}]));
+        assert_eq!(spec["volumes"], json!([token_volume("kube-api-access-bbbbb")]));
+        assert_eq!(
+            spec["containers"][0]["volumeMounts"],
+            json!([{"mountPath": TOKEN_PATH, "name": "kube-api-access-bbbbb", "readOnly": true}])
+        );
+        assert_eq!(spec["containers"][1]["volumeMounts"].as_array().unwrap().len(), 1);
+        assert!(spec.get("initContainers").is_none(), "nothing is made that was not asked for");
+        // Admitting what was admitted changes nothing.
+        assert_eq!(create.admitted(&ServiceAccount, made.clone()), made);
+    }
+
+    #[test]
+    fn mounts_none_where_that_is_said() {
+        let containers = json!([{"name": "a"}]);
+        for (account, spec) in [
+            (json!({"automountServiceAccountToken": false}), json!({"containers": containers})),
+            (json!({}), json!({"containers": containers, "automountServiceAccountToken": false})),
+        ] {
+            let cluster = cluster(account);
+            let made =
+                Try::create(&cluster, &GroupResource::PODS).admitted(&ServiceAccount, pod(spec));
+            assert!(made["spec"]["volumes"].is_null());
+        }
+    }
+
+    #[test]
+    fn refuses() {
+        let none = Cluster::default();
+        assert_eq!(
+            Try::create(&none, &GroupResource::PODS).refusal(&ServiceAccount, pod(json!({}))),
+            "pods \"p\" is forbidden: error looking up service account ns/default: serviceaccount \"default\" not found"
+        );
+        let mut mirror = pod(json!({"serviceAccountName": "x"}));
+        mirror["metadata"]["annotations"] = json!({MIRROR: "h"});
+        assert!(
+            Try::create(&none, &GroupResource::PODS)
+                .refusal(&ServiceAccount, mirror)
+                .ends_with("a mirror pod may not reference service accounts")
+        );
+        let strict = cluster(
+            json!({"metadata": {"annotations": {ENFORCE_MOUNTABLE: "true"}}, "secrets": [{"name": "known"}]}),
+        );
+        let uses = |secret: &str| {
+            let spec = json!({"containers": [], "volumes": [{"name": "v", "secret": {"secretName": secret}}]});
+            Try::create(&strict, &GroupResource::PODS).refusal(&ServiceAccount, pod(spec))
+        };
+        assert!(uses("known").starts_with("admitted"));
+        assert!(uses("other").ends_with("volume with secret.secretName=\"other\" is not allowed because service account default does not reference that secret"));
+    }
+}

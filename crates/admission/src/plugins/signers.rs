@@ -1,0 +1,182 @@
+//! The plugins about certificates: who may approve, sign and attest for a signer, and what no request may ask.
+
+use api_meta::{Attributes, GroupResource, Status, go_quote};
+use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
+use serde_json::Value;
+use x509_parser::{
+    certification_request::X509CertificationRequest, pem::parse_x509_pem, prelude::FromDer,
+};
+
+use crate::{Outcome, Plugin, Request, tree::text};
+
+pub(crate) struct CertificateApproval;
+pub(crate) struct CertificateSigning;
+pub(crate) struct ClusterTrustBundleAttest;
+pub(crate) struct CertificateSubjectRestriction;
+
+/// Whether the user may act for the signer, by its name or for its whole domain.
+fn may(request: &Request<'_>, verb: &str, signer: &str) -> bool {
+    let ask = |name: &str| {
+        let attributes =
+            Attributes::resource(request.user, verb, "certificates.k8s.io", "signers").named(name);
+        request.authorizer.authorize(&attributes).is_allowed()
+    };
+    ask(signer) || signer.split_once('/').is_some_and(|(domain, _)| ask(&format!("{domain}/*")))
+}
+
+impl Plugin for CertificateApproval {
+    fn validate(&self, request: &Request<'_>, csr: &Value, _: &mut Outcome) -> Result<(), Status> {
+        if !request.is_sub(&GroupResource::CERTIFICATE_SIGNING_REQUESTS, "approval")
+            || !request.updates()
+        {
+            return Ok(());
+        }
+        let signer = text(csr, "/spec/signerName");
+        if may(request, "approve", signer) {
+            return Ok(());
+        }
+        let cause =
+            format!("user not permitted to approve requests with signerName {}", go_quote(signer));
+        Err(request.forbidden(csr, cause))
+    }
+}
+
+impl Plugin for CertificateSigning {
+    fn validate(&self, request: &Request<'_>, csr: &Value, _: &mut Outcome) -> Result<(), Status> {
+        let relevant = request.is_sub(&GroupResource::CERTIFICATE_SIGNING_REQUESTS, "status")
+            && request.updates();
+        let (true, Some(old)) = (relevant, request.old) else { return Ok(()) };
+        let same = |field: &str| old["status"][field] == csr["status"][field];
+        let signer = text(old, "/spec/signerName");
+        if same("certificate") && same("conditions") || may(request, "sign", signer) {
+            return Ok(());
+        }
+        let cause =
+            format!("user not permitted to sign requests with signerName {}", go_quote(signer));
+        Err(request.forbidden(csr, cause))
+    }
+}
+
+impl Plugin for ClusterTrustBundleAttest {
+    fn validate(
+        &self,
+        request: &Request<'_>,
+        bundle: &Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        if !request.is(&GroupResource::CLUSTER_TRUST_BUNDLES)
+            || !(request.creates() || request.updates())
+        {
+            return Ok(());
+        }
+        let signer = text(bundle, "/spec/signerName");
+        let unchanged = request.old.is_some_and(|old| old["spec"] == bundle["spec"]);
+        if signer.is_empty() || unchanged || may(request, "attest", signer) {
+            return Ok(());
+        }
+        let cause = format!("user not permitted to attest for signerName {}", go_quote(signer));
+        Err(request.forbidden(bundle, cause))
+    }
+}
+
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+impl Plugin for CertificateSubjectRestriction {
+    fn validate(&self, request: &Request<'_>, csr: &Value, _: &mut Outcome) -> Result<(), Status> {
+        let relevant =
+            request.is(&GroupResource::CERTIFICATE_SIGNING_REQUESTS) && request.creates();
+        if !relevant || text(csr, "/spec/signerName") != CLIENT_SIGNER {
+            return Ok(());
+        }
+        let organizations = organizations(text(csr, "/spec/request"))
+            .map_err(|cause| request.forbidden(csr, format!("failed to parse CSR: {cause}")))?;
+        if organizations.iter().any(|o| o == "system:masters") {
+            let cause =
+                format!("use of {CLIENT_SIGNER} signer with system:masters group is not allowed");
+            return Err(request.forbidden(csr, cause));
+        }
+        Ok(())
+    }
+}
+
+/// The organisations, and so the groups, that a request in base64 of PEM asks for.
+fn organizations(request: &str) -> Result<Vec<String>, String> {
+    let pem = BASE64.decode(request).map_err(|e| e.to_string())?;
+    let (_, pem) = parse_x509_pem(&pem).map_err(|e| e.to_string())?;
+    let (_, csr) = X509CertificationRequest::from_der(&pem.contents).map_err(|e| e.to_string())?;
+    let subject = &csr.certification_request_info.subject;
+    subject
+        .iter_organization()
+        .map(|o| o.as_str().map(str::to_owned).map_err(|e| e.to_string()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Cluster, Try};
+
+    fn csr(signer: &str, organization: &str) -> Value {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, organization);
+        let pem =
+            params.serialize_request(&rcgen::KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+        json!({"metadata": {"name": "c"}, "spec": {"signerName": signer, "request": BASE64.encode(pem)}})
+    }
+
+    #[test]
+    fn nobody_becomes_a_master_by_request() {
+        let cluster = Cluster::default();
+        let create = Try::create(&cluster, &GroupResource::CERTIFICATE_SIGNING_REQUESTS);
+        let ask = |signer: &str, organization: &str| {
+            create.refusal(&CertificateSubjectRestriction, csr(signer, organization))
+        };
+        assert!(ask(CLIENT_SIGNER, "dev").starts_with("admitted"));
+        assert!(ask("example.com/x", "system:masters").starts_with("admitted"));
+        assert!(
+            ask(CLIENT_SIGNER, "system:masters")
+                .ends_with("signer with system:masters group is not allowed")
+        );
+        assert!(
+            create
+                .refusal(
+                    &CertificateSubjectRestriction,
+                    json!({"spec": {"signerName": CLIENT_SIGNER, "request": "x"}})
+                )
+                .contains("failed to parse CSR")
+        );
+    }
+
+    #[test]
+    fn signers_need_permission() {
+        let request = json!({"metadata": {"name": "c"}, "spec": {"signerName": "example.com/x"}});
+        let mut signed = request.clone();
+        signed["status"] = json!({"certificate": "abc"});
+        let ask = |allowed: &[&'static str], plugin: &dyn Plugin, sub, new: &Value| {
+            let cluster = Cluster { allowed: allowed.to_vec(), ..Cluster::default() };
+            Try::update(&cluster, &GroupResource::CERTIFICATE_SIGNING_REQUESTS, request.clone())
+                .sub(sub)
+                .refusal(plugin, new.clone())
+        };
+        assert!(
+            ask(&["approve signers example.com/x"], &CertificateApproval, "approval", &request)
+                .starts_with("admitted")
+        );
+        assert!(
+            ask(&["approve signers example.com/*"], &CertificateApproval, "approval", &request)
+                .starts_with("admitted")
+        );
+        assert!(
+            ask(&[], &CertificateApproval, "approval", &request).ends_with(
+                "user not permitted to approve requests with signerName \"example.com/x\""
+            )
+        );
+        assert!(ask(&[], &CertificateSigning, "status", &request).starts_with("admitted"));
+        assert!(
+            ask(&[], &CertificateSigning, "status", &signed)
+                .ends_with("user not permitted to sign requests with signerName \"example.com/x\"")
+        );
+    }
+}

@@ -1,0 +1,60 @@
+use api_meta::{GroupResource, Status};
+use serde_json::Value;
+
+use crate::{
+    Outcome, Plugin, Request,
+    tree::{items, list_at},
+};
+
+/// Keeps volumes, claims and volume attribute classes from vanishing while something uses them, by a finalizer.
+pub(crate) struct StorageObjectInUseProtection;
+
+const FINALIZERS: [(GroupResource, &str); 3] = [
+    (GroupResource::PERSISTENT_VOLUMES, "kubernetes.io/pv-protection"),
+    (GroupResource::PERSISTENT_VOLUME_CLAIMS, "kubernetes.io/pvc-protection"),
+    (
+        GroupResource {
+            group: std::borrow::Cow::Borrowed("storage.k8s.io"),
+            resource: std::borrow::Cow::Borrowed("volumeattributesclasses"),
+        },
+        "kubernetes.io/vac-protection",
+    ),
+];
+
+impl Plugin for StorageObjectInUseProtection {
+    fn mutate(
+        &self,
+        request: &Request<'_>,
+        object: &mut Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        if !request.creates() {
+            return Ok(());
+        }
+        for (resource, finalizer) in &FINALIZERS {
+            if request.is(resource) && items(object, "/metadata/finalizers").all(|f| f != finalizer)
+            {
+                list_at(object, &["metadata", "finalizers"]).push((*finalizer).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::{Cluster, Try};
+
+    #[test]
+    fn adds_the_finalizer_once() {
+        let cluster = Cluster::default();
+        let create = Try::create(&cluster, &GroupResource::PERSISTENT_VOLUME_CLAIMS);
+        let once =
+            create.admitted(&StorageObjectInUseProtection, json!({"metadata": {"name": "c"}}));
+        assert_eq!(once["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+        assert_eq!(create.admitted(&StorageObjectInUseProtection, once.clone()), once);
+    }
+}

@@ -1,0 +1,48 @@
+use api_meta::{GroupResource, Status};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome, Plugin, Request,
+    tree::{items, list_at, text},
+};
+
+/// Taints a new node as not ready, so that no Pod is put there before the node says that it is.
+pub(crate) struct TaintNodesByCondition;
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+impl Plugin for TaintNodesByCondition {
+    fn mutate(
+        &self,
+        request: &Request<'_>,
+        node: &mut Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        if !request.is(&GroupResource::NODES) || !request.creates() {
+            return Ok(());
+        }
+        let tainted = items(node, "/spec/taints").any(|taint| {
+            text(taint, "/key") == NOT_READY && text(taint, "/effect") == "NoSchedule"
+        });
+        if !tainted {
+            list_at(node, &["spec", "taints"])
+                .push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Cluster, Try};
+
+    #[test]
+    fn taints_once() {
+        let cluster = Cluster::default();
+        let create = Try::create(&cluster, &GroupResource::NODES);
+        let once = create.admitted(&TaintNodesByCondition, json!({"metadata": {"name": "n"}}));
+        assert_eq!(once["spec"]["taints"], json!([{"key": NOT_READY, "effect": "NoSchedule"}]));
+        assert_eq!(create.admitted(&TaintNodesByCondition, once.clone()), once);
+    }
+}

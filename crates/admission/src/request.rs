@@ -1,0 +1,126 @@
+use std::{collections::BTreeMap, fmt};
+
+use api_meta::{
+    Authorizer, GroupResource, GroupVersionKind, GroupVersionResource, Objects, Status, Timestamp,
+    UserInfo,
+};
+use serde_json::Value;
+
+use crate::tree::text;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        })
+    }
+}
+
+/// A request that was authorised, and the cluster around it. The object itself goes beside it, since it changes.
+///
+/// For a deletion the object is null and `old` is what is to be deleted; for a connection the object is its options.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    pub operation: Operation,
+    pub kind: &'a GroupVersionKind,
+    pub resource: &'a GroupVersionResource,
+    pub subresource: &'a str,
+    /// Empty for cluster-scoped resources.
+    pub namespace: &'a str,
+    /// Empty for a create without a name in its URL.
+    pub name: &'a str,
+    pub user: &'a UserInfo,
+    pub old: Option<&'a Value>,
+    /// CreateOptions, UpdateOptions or DeleteOptions.
+    pub options: &'a Value,
+    pub dry_run: bool,
+    pub objects: &'a dyn Objects,
+    pub authorizer: &'a dyn Authorizer,
+    pub now: Timestamp,
+    /// Draws a number below the given one.
+    pub random: &'a (dyn Fn(usize) -> usize + Sync),
+}
+
+/// What a chain leaves beside its verdict.
+#[derive(Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// `Warning` headers.
+    pub warnings: Vec<String>,
+    pub audit: BTreeMap<String, String>,
+    /// ResourceQuotas with the usage that this request adds. Write their status, each on its resource version, before
+    /// the object; when one has moved on, ask the chain's validation again.
+    pub quotas: Vec<Value>,
+}
+
+impl Request<'_> {
+    /// Whether this is about the resource itself.
+    pub fn is(&self, resource: &GroupResource) -> bool {
+        self.is_sub(resource, "")
+    }
+
+    pub fn is_sub(&self, resource: &GroupResource, subresource: &str) -> bool {
+        self.subresource == subresource && self.on(resource)
+    }
+
+    /// Whether this is about the resource or one of its subresources.
+    pub fn on(&self, resource: &GroupResource) -> bool {
+        self.resource.resource == resource.resource && self.resource.group == resource.group
+    }
+
+    pub fn creates(&self) -> bool {
+        self.operation == Operation::Create
+    }
+
+    pub fn updates(&self) -> bool {
+        self.operation == Operation::Update
+    }
+
+    pub fn deletes(&self) -> bool {
+        self.operation == Operation::Delete
+    }
+
+    /// The object's name, or what it will be made from.
+    pub fn object_name<'o>(&'o self, object: &'o Value) -> &'o str {
+        [self.name, text(object, "/metadata/name"), text(object, "/metadata/generateName")]
+            .into_iter()
+            .find(|name| !name.is_empty())
+            .unwrap_or("Unknown")
+    }
+
+    /// The refusal of this request.
+    pub fn forbidden(&self, object: &Value, cause: impl fmt::Display) -> Status {
+        Status::forbidden(&self.resource.group_resource(), self.object_name(object), cause)
+    }
+}
+
+/// One admission rule.
+pub trait Plugin: Send + Sync {
+    fn mutate(
+        &self,
+        _request: &Request<'_>,
+        _object: &mut Value,
+        _outcome: &mut Outcome,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    fn validate(
+        &self,
+        _request: &Request<'_>,
+        _object: &Value,
+        _outcome: &mut Outcome,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+}

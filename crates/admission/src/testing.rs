@@ -1,0 +1,138 @@
+//! A cluster in a map, and requests to it, for tests.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api_meta::{
+    Attributes, Authorizer, Decision, GroupResource, GroupVersionKind, GroupVersionResource,
+    Objects, Status, Timestamp, UserInfo,
+};
+use serde_json::{Value, json};
+
+use crate::{Operation, Outcome, Plugin, Request};
+
+#[derive(Default)]
+pub(crate) struct Cluster {
+    pub(crate) objects: BTreeMap<(GroupResource, String, String), Arc<Value>>,
+    /// What users may do, as `verb resource name`.
+    pub(crate) allowed: Vec<&'static str>,
+}
+
+impl Cluster {
+    pub(crate) fn with(mut self, resource: &GroupResource, object: Value) -> Self {
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
+        self.objects.insert((resource.clone(), text("namespace"), text("name")), Arc::new(object));
+        self
+    }
+}
+
+impl Objects for Cluster {
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.objects.get(&(resource.clone(), namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
+        let here = |ns: &str| namespace.is_empty() || ns == namespace;
+        self.objects
+            .iter()
+            .filter(|((r, ns, _), _)| r == resource && here(ns))
+            .map(|(_, o)| o.clone())
+            .collect()
+    }
+}
+
+impl Authorizer for Cluster {
+    fn authorize(&self, a: &Attributes<'_>) -> Decision {
+        let asked = format!("{} {} {}", a.verb, a.resource, a.name);
+        if self.allowed.contains(&asked.as_str()) {
+            Decision::Allow(None)
+        } else {
+            Decision::NoOpinion(None)
+        }
+    }
+}
+
+/// A request in the making.
+pub(crate) struct Try<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) operation: Operation,
+    pub(crate) resource: GroupResource,
+    pub(crate) subresource: &'a str,
+    pub(crate) user: UserInfo,
+    pub(crate) old: Option<Value>,
+}
+
+impl<'a> Try<'a> {
+    pub(crate) fn create(cluster: &'a Cluster, resource: &GroupResource) -> Self {
+        Self {
+            cluster,
+            operation: Operation::Create,
+            resource: resource.clone(),
+            subresource: "",
+            user: UserInfo::new("alice", &[]),
+            old: None,
+        }
+    }
+
+    pub(crate) fn update(cluster: &'a Cluster, resource: &GroupResource, old: Value) -> Self {
+        Self { operation: Operation::Update, old: Some(old), ..Self::create(cluster, resource) }
+    }
+
+    pub(crate) fn delete(cluster: &'a Cluster, resource: &GroupResource, old: Value) -> Self {
+        Self { operation: Operation::Delete, old: Some(old), ..Self::create(cluster, resource) }
+    }
+
+    pub(crate) fn by(self, user: UserInfo) -> Self {
+        Self { user, ..self }
+    }
+
+    pub(crate) fn sub(self, subresource: &'a str) -> Self {
+        Self { subresource, ..self }
+    }
+
+    /// Mutates, then validates.
+    pub(crate) fn admit(&self, plugin: &dyn Plugin, object: &mut Value) -> Result<Outcome, Status> {
+        let (kind, version) = (GroupVersionKind::default(), self.resource.clone());
+        let resource = GroupVersionResource::new(version.group, "v1", version.resource);
+        let named =
+            if object.is_null() { self.old.clone().unwrap_or(Value::Null) } else { object.clone() };
+        let text = |field: &str| named["metadata"][field].as_str().unwrap_or("").to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let request = Request {
+            operation: self.operation,
+            kind: &kind,
+            resource: &resource,
+            subresource: self.subresource,
+            namespace: &namespace,
+            name: &name,
+            user: &self.user,
+            old: self.old.as_ref(),
+            options: &Value::Null,
+            dry_run: false,
+            objects: self.cluster,
+            authorizer: self.cluster,
+            now: Timestamp::from_unix(1_700_000_000, 0),
+            random: &|_| 0,
+        };
+        let mut outcome = Outcome::default();
+        plugin.mutate(&request, object, &mut outcome)?;
+        plugin.validate(&request, object, &mut outcome)?;
+        Ok(outcome)
+    }
+
+    /// The message of the refusal.
+    pub(crate) fn refusal(&self, plugin: &dyn Plugin, mut object: Value) -> String {
+        self.admit(plugin, &mut object)
+            .map_or_else(|status| status.message, |_| format!("admitted {object}"))
+    }
+
+    /// The object as it was admitted.
+    pub(crate) fn admitted(&self, plugin: &dyn Plugin, mut object: Value) -> Value {
+        self.admit(plugin, &mut object).unwrap_or_else(|status| panic!("{}", status.message));
+        object
+    }
+}
+
+/// A Pod named `p` of namespace `ns` with this spec.
+pub(crate) fn pod(spec: Value) -> Value {
+    json!({"metadata": {"name": "p", "namespace": "ns"}, "spec": spec})
+}

@@ -1,0 +1,98 @@
+//! Upstream's descriptions of built-in types and their members, for OpenAPI documents and so for `kubectl explain`.
+//!
+//! They are compressed into the binary when it is built and unpacked when first wanted.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.z"));
+
+/// What a type (`io.k8s.api.core.v1.PodSpec`), or one of its members, is for. `member` is empty for the type.
+pub fn description(type_name: &str, member: &str) -> Option<String> {
+    let escaped = table().get(type_name)?.get(member).copied();
+    // What all objects have, lists too, is described with any of them.
+    let shared = || match member {
+        "apiVersion" | "kind" => table().get("io.k8s.api.core.v1.Pod")?.get(member).copied(),
+        _ => None,
+    };
+    let escaped = escaped.or_else(shared)?;
+    serde_json::from_str(&format!("\"{escaped}\"")).ok()
+}
+
+/// Puts descriptions into an OpenAPI v3 document, where it has none.
+pub fn describe(document: &mut Value) {
+    let Some(Value::Object(schemas)) = document.pointer_mut("/components/schemas") else { return };
+    for (name, schema) in schemas {
+        insert(schema, description(name, ""));
+        let Some(Value::Object(members)) = schema.get_mut("properties") else { continue };
+        for (member, schema) in members {
+            insert(schema, description(name, member));
+        }
+    }
+}
+
+fn insert(schema: &mut Value, text: Option<String>) {
+    let Some(text) = text.filter(|_| schema.get("description").is_none()) else { return };
+    // A reference has no room for anything beside it.
+    if schema.get("$ref").is_some() {
+        *schema = json!({"allOf": [schema.take()]});
+    }
+    if let Value::Object(schema) = schema {
+        schema.insert("description".to_owned(), text.into());
+    }
+}
+
+type Table = HashMap<&'static str, HashMap<&'static str, &'static str>>;
+
+fn table() -> &'static Table {
+    static TABLE: LazyLock<Table> = LazyLock::new(|| {
+        let mut text = String::new();
+        // What was packed by our own build cannot fail to unpack; without descriptions all else still works.
+        let unpacked = flate2::read::ZlibDecoder::new(PACKED).read_to_string(&mut text);
+        debug_assert!(unpacked.is_ok());
+        let mut table = Table::new();
+        for line in Box::leak(text.into_boxed_str()).lines() {
+            if let [name, member, description] = line.splitn(3, '\t').collect::<Vec<_>>()[..] {
+                table.entry(name).or_default().insert(member, description);
+            }
+        }
+        table
+    });
+    &TABLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_and_members_are_described() {
+        let port = description("io.k8s.api.core.v1.ContainerPort", "containerPort").unwrap();
+        assert!(port.starts_with("Number of port to expose"), "{port}");
+        let protocol = description("io.k8s.api.core.v1.ContainerPort", "protocol").unwrap();
+        assert!(protocol.ends_with("Defaults to \"TCP\"."), "{protocol}");
+        assert!(
+            description("io.k8s.api.core.v1.Pod", "").unwrap().contains("collection of containers")
+        );
+        assert_eq!(description("io.k8s.api.core.v1.Pod", "bogus"), None);
+    }
+
+    #[test]
+    fn documents_are_described_where_they_are_silent() {
+        let mut document = json!({"components": {"schemas": {"io.k8s.api.core.v1.Pod": {"properties": {
+            "spec": {"$ref": "#/components/schemas/io.k8s.api.core.v1.PodSpec"},
+            "kind": {"type": "string", "description": "mine"}}}}}});
+        describe(&mut document);
+        let pod = &document["components"]["schemas"]["io.k8s.api.core.v1.Pod"];
+        assert!(pod["description"].is_string());
+        assert!(pod["properties"]["spec"]["description"].is_string());
+        assert_eq!(
+            pod["properties"]["spec"]["allOf"][0]["$ref"],
+            "#/components/schemas/io.k8s.api.core.v1.PodSpec"
+        );
+        assert_eq!(pod["properties"]["kind"]["description"], "mine");
+    }
+}

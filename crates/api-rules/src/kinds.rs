@@ -1,0 +1,89 @@
+//! The registry: which kind has which strategy. Each kind or family has a file.
+
+mod admission;
+mod authorization;
+mod autoscaling;
+mod batch;
+mod certificates;
+mod config;
+mod core;
+mod crd;
+mod flowcontrol;
+mod networking;
+mod node;
+mod policy;
+mod resource;
+mod scheduling;
+pub mod service;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod workloads;
+
+use crate::{pod, strategy::Strategy};
+
+/// The strategy of a built-in resource, by its plural name; custom kinds have [`Strategy::custom`].
+pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
+    static PLAIN: Strategy = Strategy::PLAIN;
+    match (group, resource) {
+        ("", "configmaps") => &config::CONFIG_MAP,
+        ("", "endpoints") => &networking::ENDPOINTS,
+        ("" | "events.k8s.io", "events") => &core::EVENT,
+        ("", "limitranges") => &policy::LIMIT_RANGE,
+        ("", "namespaces") => &core::NAMESPACE,
+        ("", "nodes") => &node::NODE,
+        ("", "persistentvolumeclaims") => &storage::CLAIM,
+        ("", "persistentvolumes") => &storage::VOLUME,
+        ("", "pods") => &pod::POD,
+        ("", "podtemplates") => &workloads::POD_TEMPLATE,
+        ("", "replicationcontrollers") => &workloads::REPLICATION_CONTROLLER,
+        ("", "resourcequotas") => &policy::RESOURCE_QUOTA,
+        ("", "secrets") => &config::SECRET,
+        ("", "serviceaccounts") => &core::SERVICE_ACCOUNT,
+        ("", "services") => &service::SERVICE,
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations") => &admission::MUTATING,
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations") => {
+            &admission::VALIDATING
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => &admission::POLICY,
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies") => {
+            &admission::MUTATING_POLICY
+        }
+        ("admissionregistration.k8s.io", _) => &admission::BINDING,
+        ("apiextensions.k8s.io", "customresourcedefinitions") => &crd::CUSTOM_RESOURCE_DEFINITION,
+        ("apiregistration.k8s.io", "apiservices") => &crd::API_SERVICE,
+        ("apps", "controllerrevisions") => &workloads::CONTROLLER_REVISION,
+        ("apps", "daemonsets") => &workloads::DAEMON_SET,
+        ("apps", "deployments") => &workloads::DEPLOYMENT,
+        ("apps", "replicasets") => &workloads::REPLICA_SET,
+        ("apps", "statefulsets") => &workloads::STATEFUL_SET,
+        ("autoscaling", "horizontalpodautoscalers") => &autoscaling::AUTOSCALER,
+        ("batch", "cronjobs") => &batch::CRON_JOB,
+        ("batch", "jobs") => &batch::JOB,
+        ("certificates.k8s.io", "certificatesigningrequests") => &certificates::REQUEST,
+        ("coordination.k8s.io", "leases") => &core::LEASE,
+        ("discovery.k8s.io", "endpointslices") => &networking::ENDPOINT_SLICE,
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => &flowcontrol::FLOW_SCHEMA,
+        ("flowcontrol.apiserver.k8s.io", _) => &flowcontrol::PRIORITY_LEVEL,
+        ("networking.k8s.io", "ingressclasses") => &networking::INGRESS_CLASS,
+        ("networking.k8s.io", "ingresses") => &networking::INGRESS,
+        ("networking.k8s.io", "ipaddresses") => &networking::IP_ADDRESS,
+        ("networking.k8s.io", "networkpolicies") => &networking::NETWORK_POLICY,
+        ("networking.k8s.io", "servicecidrs") => &networking::SERVICE_CIDR,
+        ("node.k8s.io", "runtimeclasses") => &node::RUNTIME_CLASS,
+        ("policy", "poddisruptionbudgets") => &policy::DISRUPTION_BUDGET,
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => &authorization::ROLE,
+        ("rbac.authorization.k8s.io", _) => &authorization::BINDING,
+        ("resource.k8s.io", "deviceclasses") => &resource::DEVICE_CLASS,
+        ("resource.k8s.io", "resourceclaims") => &resource::CLAIM,
+        ("resource.k8s.io", "resourceslices") => &resource::SLICE,
+        ("resource.k8s.io", _) => &resource::CLAIM_TEMPLATE,
+        ("scheduling.k8s.io", "priorityclasses") => &scheduling::PRIORITY_CLASS,
+        ("storage.k8s.io", "csidrivers") => &storage::CSI_DRIVER,
+        ("storage.k8s.io", "csinodes") => &storage::CSI_NODE,
+        ("storage.k8s.io", "storageclasses") => &storage::STORAGE_CLASS,
+        ("storage.k8s.io", "volumeattachments") => &storage::ATTACHMENT,
+        ("storage.k8s.io", "volumeattributesclasses") => &storage::ATTRIBUTES_CLASS,
+        _ => &PLAIN,
+    }
+}

@@ -1,0 +1,127 @@
+//! Webhook configurations and admission policies: what is stored of them.
+
+use api_meta::{ErrorList, FieldError, Path, validation};
+use serde_json::{Value, json};
+
+use crate::{look::Look, pod::one_of, strategy::Strategy};
+
+pub(crate) static MUTATING: Strategy = WEBHOOKS;
+pub(crate) static VALIDATING: Strategy = WEBHOOKS;
+
+const WEBHOOKS: Strategy = Strategy {
+    generation: true,
+    check: check_webhooks,
+    unconditional_update: false,
+    ..Strategy::PLAIN
+};
+
+pub(crate) static POLICY: Strategy = Strategy {
+    status: Some(|| json!({})),
+    generation: true,
+    check: |policy, errors| {
+        let (spec, path) = (policy.at("spec"), Path::new("spec"));
+        if spec.blank("validations") && spec.blank("auditAnnotations") {
+            let detail = "validations or auditAnnotations must be specified";
+            errors.push(FieldError::required(&path.child("validations"), detail));
+        }
+        check_constraints(spec, &path, errors);
+        for (i, validation) in spec.items("validations").iter().enumerate() {
+            if validation.text("expression").trim().is_empty() {
+                let path = path.child("validations").index(i).child("expression");
+                errors.push(FieldError::required(&path, "expression is not specified"));
+            }
+        }
+    },
+    unconditional_update: false,
+    ..Strategy::PLAIN
+};
+
+pub(crate) static MUTATING_POLICY: Strategy = Strategy {
+    generation: true,
+    check: |policy, errors| {
+        let (spec, path) = (policy.at("spec"), Path::new("spec"));
+        if spec.blank("mutations") {
+            let detail = "mutations must contain at least one item";
+            errors.push(FieldError::required(&path.child("mutations"), detail));
+        }
+        check_constraints(spec, &path, errors);
+    },
+    unconditional_update: false,
+    ..Strategy::PLAIN
+};
+
+pub(crate) static BINDING: Strategy = Strategy {
+    generation: true,
+    check: |binding, errors| {
+        if binding.blank("spec.policyName") {
+            let path = Path::new("spec").child("policyName");
+            errors.push(FieldError::required(&path, ""));
+        }
+    },
+    unconditional_update: false,
+    ..Strategy::PLAIN
+};
+
+fn check_constraints(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let path = path.child("matchConstraints");
+    if !spec.has("matchConstraints") {
+        errors.push(FieldError::required(&path, ""));
+    } else if spec.blank("matchConstraints.resourceRules") {
+        errors.push(FieldError::required(&path.child("resourceRules"), ""));
+    }
+}
+
+fn check_webhooks(configuration: &Value, errors: &mut ErrorList) {
+    let mut names = std::collections::HashSet::new();
+    for (i, webhook) in configuration.items("webhooks").iter().enumerate() {
+        let path = Path::new("webhooks").index(i);
+        let name = webhook.text("name");
+        for message in validation::dns1123_subdomain(name) {
+            errors.push(FieldError::invalid(&path.child("name"), name, message));
+        }
+        if name.split('.').count() < 3 {
+            let detail = "should be a domain with at least three segments separated by dots";
+            errors.push(FieldError::invalid(&path.child("name"), name, detail));
+        }
+        if !names.insert(name) {
+            errors.push(FieldError::duplicate(&path.child("name"), name));
+        }
+        check_webhook(webhook, &path, errors);
+    }
+}
+
+fn check_webhook(webhook: &Value, path: &Path, errors: &mut ErrorList) {
+    let versions = webhook.items("admissionReviewVersions");
+    let versions_path = path.child("admissionReviewVersions");
+    if versions.is_empty() {
+        let detail = "must specify one of v1, v1beta1";
+        errors.push(FieldError::required(&versions_path, detail));
+    } else if !versions.iter().any(|v| matches!(v.as_str(), Some("v1" | "v1beta1"))) {
+        errors.push(FieldError::invalid(
+            &versions_path,
+            webhook.at("admissionReviewVersions").clone(),
+            "must include at least one of v1, v1beta1",
+        ));
+    }
+    one_of(webhook, "failurePolicy", &["Fail", "Ignore"], path, errors);
+    one_of(webhook, "matchPolicy", &["Equivalent", "Exact"], path, errors);
+    one_of(webhook, "sideEffects", &["None", "NoneOnDryRun"], path, errors);
+    let seconds = webhook.int("timeoutSeconds");
+    if !(1..=30).contains(&seconds) {
+        let detail = "the timeout value must be between 1 and 30 seconds";
+        errors.push(FieldError::invalid(&path.child("timeoutSeconds"), seconds, detail));
+    }
+    let client = path.child("clientConfig");
+    if webhook.has("clientConfig.url") == webhook.has("clientConfig.service") {
+        let detail = "exactly one of url or service is required";
+        errors.push(FieldError::required(&client, detail));
+    }
+    for (i, rule) in webhook.items("rules").iter().enumerate() {
+        let path = path.child("rules").index(i);
+        for field in ["operations", "apiGroups", "apiVersions", "resources"] {
+            if rule.blank(field) {
+                errors.push(FieldError::required(&path.child(field), ""));
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! CertificateSigningRequests. Who asks (`spec.username` and its like) is for the API server to fill in.
+
+use api_meta::{ErrorList, FieldError, Path};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+use crate::{
+    look::{Look, items_mut, keep, put},
+    meta::NameRule,
+    strategy::{Strategy, Subresource},
+};
+
+pub(crate) static REQUEST: Strategy = Strategy {
+    name: NameRule::PathSegment,
+    status: Some(|| json!({})),
+    own_update: |new, old, _| keep(new, old, "spec"),
+    own_status: |new, old, now| {
+        // Approval and denial have an endpoint of their own.
+        let decided = |c: &Value| matches!(c.text("type"), "Approved" | "Denied");
+        let mut list: Vec<Value> =
+            old.items("status.conditions").iter().filter(|c| decided(c)).cloned().collect();
+        list.extend(new.items("status.conditions").iter().filter(|c| !decided(c)).cloned());
+        if !list.is_empty() {
+            put(new, "status.conditions", list);
+        }
+        stamp(new, old, now);
+    },
+    check,
+    check_status: check_certificate,
+    subresources: &[Subresource {
+        name: "approval",
+        prepare: |new, old, now| {
+            let conditions = new.at("status.conditions").clone();
+            let version = new.at("metadata.resourceVersion").clone();
+            *new = old.clone();
+            put(new, "metadata.resourceVersion", version);
+            put(new, "status.conditions", conditions);
+            stamp(new, old, now);
+        },
+        validate: check_decisions,
+    }],
+    selectable: &[("spec.signerName", |csr| csr.text("spec.signerName").to_owned())],
+    ..Strategy::PLAIN
+};
+
+/// Dates conditions that are new or have turned.
+fn stamp(new: &mut Value, old: &Value, now: &str) {
+    for condition in items_mut(new, "status.conditions") {
+        let before =
+            old.items("status.conditions").iter().find(|c| c.at("type") == condition.at("type"));
+        if condition.blank("status") {
+            put(condition, "status", "True");
+        }
+        if before.is_none_or(|b| b.at("status") != condition.at("status"))
+            && condition.blank("lastTransitionTime")
+        {
+            put(condition, "lastTransitionTime", now);
+        }
+        if before != Some(condition) && condition.blank("lastUpdateTime") {
+            put(condition, "lastUpdateTime", now);
+        }
+    }
+}
+
+fn check(csr: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (csr.at("spec"), Path::new("spec"));
+    let pem = STANDARD.decode(spec.text("request")).unwrap_or_default();
+    if !String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE REQUEST-----") {
+        let detail = "PEM block type must be CERTIFICATE REQUEST";
+        errors.push(FieldError::invalid(
+            &path.child("request"),
+            spec.at("request").clone(),
+            detail,
+        ));
+    }
+    if spec.blank("usages") {
+        errors.push(FieldError::required(&path.child("usages"), ""));
+    }
+    let signer = spec.text("signerName");
+    if signer.is_empty() {
+        errors.push(FieldError::required(&path.child("signerName"), ""));
+    } else if !signer.contains('/') {
+        let detail =
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        errors.push(FieldError::invalid(&path.child("signerName"), signer, detail));
+    }
+    if let Some(seconds) = spec.opt_int("expirationSeconds")
+        && seconds < 600
+    {
+        let detail = "may not specify a duration less than 600 seconds (10 minutes)";
+        errors.push(FieldError::invalid(&path.child("expirationSeconds"), seconds, detail));
+    }
+}
+
+fn check_certificate(new: &Value, old: &Value, errors: &mut ErrorList) {
+    if !old.blank("status.certificate")
+        && new.at("status.certificate") != old.at("status.certificate")
+    {
+        let path = Path::new("status").child("certificate");
+        let detail = "updates may not set certificate content";
+        errors.push(FieldError::forbidden(&path, detail));
+    }
+}
+
+fn check_decisions(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let path = Path::new("status").child("conditions");
+    let has = |csr: &Value, kind: &str| {
+        csr.items("status.conditions").iter().any(|c| c.text("type") == kind)
+    };
+    for kind in ["Approved", "Denied"] {
+        if has(old, kind) && !has(new, kind) {
+            let detail = format!("updates may not remove a condition of type {kind:?}");
+            errors.push(FieldError::forbidden(&path, detail));
+        }
+    }
+    if has(new, "Approved") && has(new, "Denied") {
+        errors.push(FieldError::invalid(
+            &path,
+            new.at("status.conditions").clone(),
+            "Approved and Denied conditions are mutually exclusive",
+        ));
+    }
+}

@@ -1,0 +1,140 @@
+//! ConfigMaps and Secrets.
+
+use api_meta::{ErrorList, FieldError, Path, validation};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::Value;
+
+use crate::{
+    look::{Look, map_mut, put, slot},
+    strategy::Strategy,
+};
+
+const MAX_BYTES: usize = 1024 * 1024;
+const IMMUTABLE: &str = "field is immutable when `immutable` is set";
+
+pub(crate) static CONFIG_MAP: Strategy = Strategy {
+    check: |map, errors| {
+        let size = check_keys(map, &["data", "binaryData"], errors);
+        for key in map.pairs("binaryData").map(|(key, _)| key) {
+            if map.at("data").get(key).is_some() {
+                let path = Path::new("data").key(key);
+                errors.push(FieldError::invalid(
+                    &path,
+                    key.as_str(),
+                    "duplicate of key present in binaryData",
+                ));
+            }
+        }
+        if size > MAX_BYTES {
+            errors.push(FieldError::too_long(&Path::new(""), MAX_BYTES));
+        }
+    },
+    check_update: |new, old, errors| check_immutable(new, old, &["data", "binaryData"], errors),
+    ..Strategy::PLAIN
+};
+
+pub(crate) static SECRET: Strategy = Strategy {
+    own_defaults: encode_strings,
+    check: check_secret,
+    check_update: |new, old, errors| {
+        crate::meta::check_immutable(new, old, "type", errors);
+        check_immutable(new, old, &["data"], errors);
+    },
+    selectable: &[("type", |secret| secret.text("type").to_owned())],
+    ..Strategy::PLAIN
+};
+
+/// `stringData` is a way of writing `data`; it is never stored.
+fn encode_strings(secret: &mut Value) {
+    let strings = slot(secret, "stringData").map(Value::take).unwrap_or_default();
+    put(secret, "stringData", Value::Null);
+    let Value::Object(strings) = strings else { return };
+    if strings.is_empty() {
+        return;
+    }
+    let Some(data) = map_mut(secret, "data") else { return };
+    for (key, text) in strings {
+        let text = text.as_str().unwrap_or_default();
+        data.insert(key, STANDARD.encode(text).into());
+    }
+}
+
+/// Checks the keys of some maps, and gives the size of all values.
+fn check_keys(object: &Value, fields: &[&str], errors: &mut ErrorList) -> usize {
+    let mut size = 0;
+    for field in fields {
+        for (key, value) in object.pairs(field) {
+            for message in validation::config_map_key(key) {
+                errors.push(FieldError::invalid(&Path::new(field).key(key), key.as_str(), message));
+            }
+            let text = value.as_str().unwrap_or_default();
+            size += if *field == "data" && object.has("type") || *field == "binaryData" {
+                text.len() / 4 * 3
+            } else {
+                text.len()
+            };
+        }
+    }
+    size
+}
+
+fn check_immutable(new: &Value, old: &Value, fields: &[&str], errors: &mut ErrorList) {
+    if !old.flag("immutable") {
+        return;
+    }
+    if !new.flag("immutable") {
+        errors.push(FieldError::forbidden(&Path::new("immutable"), IMMUTABLE));
+    }
+    for field in fields {
+        if new.at(field) != old.at(field) {
+            errors.push(FieldError::forbidden(&Path::new(field), IMMUTABLE));
+        }
+    }
+}
+
+fn check_secret(secret: &Value, errors: &mut ErrorList) {
+    if check_keys(secret, &["data"], errors) > MAX_BYTES {
+        errors.push(FieldError::too_long(&Path::new("data"), MAX_BYTES));
+    }
+    let data = Path::new("data");
+    let key = |name: &str| secret.at("data").get(name).and_then(Value::as_str);
+    let mut require = |name: &str, path: Path| {
+        if key(name).is_none() {
+            errors.push(FieldError::required(&path, ""));
+        }
+    };
+    match secret.text("type") {
+        "kubernetes.io/service-account-token" => {
+            let annotation = "kubernetes.io/service-account.name";
+            let account = secret.at("metadata.annotations").get(annotation);
+            if account.and_then(Value::as_str).unwrap_or_default().is_empty() {
+                let path = Path::new("metadata").child("annotations").key(annotation);
+                errors.push(FieldError::required(&path, ""));
+            }
+        }
+        "kubernetes.io/dockercfg" => require(".dockercfg", data.key(".dockercfg")),
+        "kubernetes.io/dockerconfigjson" => {
+            require(".dockerconfigjson", data.key(".dockerconfigjson"));
+        }
+        "kubernetes.io/basic-auth" if key("username").is_none() && key("password").is_none() => {
+            errors.push(FieldError::required(&data.key("username"), ""));
+            errors.push(FieldError::required(&data.key("password"), ""));
+        }
+        "kubernetes.io/ssh-auth" => require("ssh-privatekey", data.key("ssh-privatekey")),
+        "kubernetes.io/tls" => {
+            require("tls.crt", data.key("tls.crt"));
+            require("tls.key", data.key("tls.key"));
+        }
+        _ => {}
+    }
+    if let Some(config) = key(".dockerconfigjson")
+        && let Ok(bytes) = STANDARD.decode(config)
+        && serde_json::from_slice::<Value>(&bytes).is_err()
+    {
+        errors.push(FieldError::invalid(
+            &data.key(".dockerconfigjson"),
+            "<secret contents redacted>",
+            "invalid character",
+        ));
+    }
+}

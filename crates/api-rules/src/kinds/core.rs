@@ -1,0 +1,146 @@
+//! Namespaces, ServiceAccounts, Events and Leases.
+
+use api_meta::{ErrorList, FieldError, Path};
+use serde_json::{Value, json};
+
+use crate::{
+    look::{Look, keep, put},
+    meta::{NameRule, check_not_negative},
+    strategy::{Strategy, Subresource},
+};
+
+pub(crate) static NAMESPACE: Strategy = Strategy {
+    name: NameRule::Label,
+    status: Some(|| json!({"phase": "Active"})),
+    own_defaults: name_label,
+    own_create: |namespace, _| {
+        name_label(namespace);
+        let list = namespace.items("spec.finalizers");
+        if !list.iter().any(|f| f == "kubernetes") {
+            let mut list = list.to_vec();
+            list.push("kubernetes".into());
+            put(namespace, "spec.finalizers", list);
+        }
+    },
+    own_update: |new, old, _| {
+        name_label(new);
+        keep(new, old, "spec.finalizers");
+    },
+    check_status: |new, _, errors| {
+        let terminating = new.text("status.phase") == "Terminating";
+        if terminating != new.has("metadata.deletionTimestamp") {
+            let (phase, detail) = match terminating {
+                true => ("Terminating", "may only be 'Active' if `deletionTimestamp` is empty"),
+                false => (
+                    new.text("status.phase"),
+                    "may only be 'Terminating' if `deletionTimestamp` is not empty",
+                ),
+            };
+            errors.push(FieldError::invalid(&Path::new("status.Phase"), phase, detail));
+        }
+    },
+    subresources: &[Subresource {
+        name: "finalize",
+        prepare: |new, old, _| {
+            let finalizers = new.at("spec.finalizers").clone();
+            let version = new.at("metadata.resourceVersion").clone();
+            *new = old.clone();
+            put(new, "spec.finalizers", finalizers);
+            put(new, "metadata.resourceVersion", version);
+        },
+        validate: |_, _, _| {},
+    }],
+    selectable: &[
+        ("name", |namespace| namespace.text("metadata.name").to_owned()),
+        ("status.phase", |namespace| namespace.text("status.phase").to_owned()),
+    ],
+    ..Strategy::PLAIN
+};
+
+/// Selectors can pick a Namespace by its name only because it is a label too.
+fn name_label(namespace: &mut Value) {
+    let name = namespace.at("metadata.name").clone();
+    if !namespace.blank("metadata.name")
+        && let Some(labels) = crate::look::map_mut(namespace, "metadata.labels")
+    {
+        labels.insert("kubernetes.io/metadata.name".to_owned(), name);
+    }
+}
+
+pub(crate) static SERVICE_ACCOUNT: Strategy = Strategy { ..Strategy::PLAIN };
+
+pub(crate) static LEASE: Strategy = Strategy {
+    check: |lease, errors| {
+        let (spec, path) = (lease.at("spec"), Path::new("spec"));
+        if let Some(seconds) = spec.opt_int("leaseDurationSeconds")
+            && seconds <= 0
+        {
+            let path = path.child("leaseDurationSeconds");
+            errors.push(FieldError::invalid(&path, seconds, "must be greater than 0"));
+        }
+        check_not_negative(spec, "leaseTransitions", &path, errors);
+    },
+    create_on_update: true,
+    unconditional_update: false,
+    ..Strategy::PLAIN
+};
+
+pub(crate) static EVENT: Strategy = Strategy {
+    check: check_event,
+    selectable: &[
+        ("involvedObject.kind", |e| about(e, "kind")),
+        ("involvedObject.namespace", |e| about(e, "namespace")),
+        ("involvedObject.name", |e| about(e, "name")),
+        ("involvedObject.uid", |e| about(e, "uid")),
+        ("involvedObject.apiVersion", |e| about(e, "apiVersion")),
+        ("involvedObject.resourceVersion", |e| about(e, "resourceVersion")),
+        ("involvedObject.fieldPath", |e| about(e, "fieldPath")),
+        ("regarding.kind", |e| about(e, "kind")),
+        ("regarding.namespace", |e| about(e, "namespace")),
+        ("regarding.name", |e| about(e, "name")),
+        ("regarding.uid", |e| about(e, "uid")),
+        ("regarding.apiVersion", |e| about(e, "apiVersion")),
+        ("regarding.resourceVersion", |e| about(e, "resourceVersion")),
+        ("regarding.fieldPath", |e| about(e, "fieldPath")),
+        ("reason", |e| e.text("reason").to_owned()),
+        ("reportingComponent", reporter),
+        ("reportingController", reporter),
+        ("source", |e| {
+            let source = [e.text("source.component"), e.text("deprecatedSource.component")];
+            let source = source.into_iter().find(|s| !s.is_empty());
+            source.map_or_else(|| reporter(e), str::to_owned)
+        }),
+        ("type", |e| e.text("type").to_owned()),
+    ],
+    create_on_update: true,
+    ..Strategy::PLAIN
+};
+
+/// A field of the object that an Event is about, in either group's spelling.
+fn about(event: &Value, field: &str) -> String {
+    let holder = if event.has("regarding") { "regarding" } else { "involvedObject" };
+    event.at(holder).text(field).to_owned()
+}
+
+fn reporter(event: &Value) -> String {
+    let controller = event.text("reportingController");
+    if controller.is_empty() { event.text("reportingComponent") } else { controller }.to_owned()
+}
+
+/// Upstream lets an Event about a cluster-scoped object live in `default`, else in the object's namespace.
+fn check_event(event: &Value, errors: &mut ErrorList) {
+    let namespace = about(event, "namespace");
+    let own = event.text("metadata.namespace");
+    let fits = match namespace.as_str() {
+        "" => matches!(own, "default" | "kube-system" | ""),
+        other => other == own,
+    };
+    if !fits {
+        let holder = if event.has("regarding") { "regarding" } else { "involvedObject" };
+        errors.push(FieldError::invalid(
+            &Path::new(holder).child("namespace"),
+            namespace,
+            "does not match event.namespace",
+        ));
+    }
+}

@@ -1,0 +1,354 @@
+//! Endpoints, EndpointSlices, Ingresses, NetworkPolicies and what stands beside them.
+
+use api_meta::{ErrorList, FieldError, Path, validation};
+use serde_json::{Value, json};
+
+use super::node::is_cidr;
+use crate::{
+    look::{Look, default, items_mut, put},
+    meta::{NameRule, check_immutable},
+    pod::{check_port, invalid_ip, label_selector, none_or_one_of, one_of},
+    strategy::Strategy,
+};
+
+const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+
+pub(crate) static ENDPOINTS: Strategy = Strategy {
+    check: |endpoints, errors| {
+        for (i, subset) in endpoints.items("subsets").iter().enumerate() {
+            let path = Path::new("subsets").index(i);
+            if subset.blank("addresses") && subset.blank("notReadyAddresses") {
+                let detail = "must specify `addresses` or `notReadyAddresses`";
+                errors.push(FieldError::required(&path, detail));
+            }
+            for list in ["addresses", "notReadyAddresses"] {
+                for (j, address) in subset.items(list).iter().enumerate() {
+                    let path = path.child(list).index(j).child("ip");
+                    check_endpoint_ip(address.text("ip"), &path, errors);
+                }
+            }
+            for (j, port) in subset.items("ports").iter().enumerate() {
+                let path = path.child("ports").index(j);
+                if port.text("name").is_empty() && subset.items("ports").len() > 1 {
+                    errors.push(FieldError::required(&path.child("name"), ""));
+                }
+                for message in validation::port_number(port.int("port")) {
+                    errors.push(FieldError::invalid(
+                        &path.child("port"),
+                        port.int("port"),
+                        message,
+                    ));
+                }
+                one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
+            }
+        }
+    },
+    create_on_update: true,
+    ..Strategy::PLAIN
+};
+
+pub(crate) static ENDPOINT_SLICE: Strategy = Strategy {
+    generation: true,
+    check: |slice, errors| {
+        let types = ["FQDN", "IPv4", "IPv6"];
+        one_of(slice, "addressType", &types, &Path::new(""), errors);
+        let path = Path::new("endpoints");
+        if slice.items("endpoints").len() > 1000 {
+            errors.push(FieldError::too_many(&path, slice.items("endpoints").len(), 1000));
+        }
+        for (i, endpoint) in slice.items("endpoints").iter().enumerate() {
+            let path = path.index(i).child("addresses");
+            let addresses = endpoint.items("addresses");
+            if addresses.is_empty() {
+                let detail = "must contain at least 1 address";
+                errors.push(FieldError::required(&path, detail));
+            }
+            for (j, address) in addresses.iter().enumerate() {
+                let text = address.as_str().unwrap_or_default();
+                match slice.text("addressType") {
+                    "FQDN" => {}
+                    _ => check_endpoint_ip(text, &path.index(j), errors),
+                }
+            }
+        }
+        let mut names = std::collections::HashSet::new();
+        for (i, port) in slice.items("ports").iter().enumerate() {
+            if !names.insert(port.text("name")) {
+                let path = Path::new("ports").index(i).child("name");
+                errors.push(FieldError::duplicate(&path, port.text("name")));
+            }
+        }
+    },
+    check_update: |new, old, errors| check_immutable(new, old, "addressType", errors),
+    ..Strategy::PLAIN
+};
+
+/// An address of an endpoint is a Pod's, never one that only makes sense on a node itself.
+fn check_endpoint_ip(text: &str, path: &Path, errors: &mut ErrorList) {
+    let Ok(ip) = text.parse::<std::net::IpAddr>() else {
+        errors.push(invalid_ip(path, text));
+        return;
+    };
+    let link_local = match ip {
+        std::net::IpAddr::V4(v4) => v4.is_link_local(),
+        std::net::IpAddr::V6(v6) => (v6.segments()[0] & 0xffc0) == 0xfe80,
+    };
+    let detail = if ip.is_unspecified() {
+        format!("may not be unspecified ({text})")
+    } else if ip.is_loopback() {
+        "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned()
+    } else if link_local {
+        "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()
+    } else {
+        return;
+    };
+    errors.push(FieldError::invalid(path, text, detail));
+}
+
+pub(crate) static INGRESS: Strategy = Strategy {
+    status: Some(|| json!({"loadBalancer": {}})),
+    generation: true,
+    check: check_ingress,
+    warnings: |ingress| {
+        let old = ingress.at("metadata.annotations").get("kubernetes.io/ingress.class");
+        old.map(|_| "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead".to_owned()).into_iter().collect()
+    },
+    ..Strategy::PLAIN
+};
+
+fn check_ingress(ingress: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (ingress.at("spec"), Path::new("spec"));
+    if spec.blank("rules") && !spec.has("defaultBackend") {
+        let detail = "either `defaultBackend` or `rules` must be specified";
+        errors.push(FieldError::invalid(&path, spec.clone(), detail));
+    }
+    if spec.has("defaultBackend") {
+        check_backend(spec.at("defaultBackend"), &path.child("defaultBackend"), errors);
+    }
+    let class = spec.text("ingressClassName");
+    if !class.is_empty() {
+        for message in validation::dns1123_subdomain(class) {
+            errors.push(FieldError::invalid(&path.child("ingressClassName"), class, message));
+        }
+    }
+    for (i, rule) in spec.items("rules").iter().enumerate() {
+        let path = path.child("rules").index(i);
+        let host = rule.text("host");
+        if !host.is_empty() {
+            let wrong = match host.contains('*') {
+                true => validation::wildcard_dns1123_subdomain(host),
+                false if host.parse::<std::net::IpAddr>().is_ok() => {
+                    vec!["must be a DNS name, not an IP address".to_owned()]
+                }
+                false => validation::dns1123_subdomain(host),
+            };
+            for message in wrong {
+                errors.push(FieldError::invalid(&path.child("host"), host, message));
+            }
+        }
+        if rule.has("http") && rule.blank("http.paths") {
+            errors.push(FieldError::required(&path.child("http").child("paths"), ""));
+        }
+        for (j, entry) in rule.items("http.paths").iter().enumerate() {
+            let path = path.child("http").child("paths").index(j);
+            let types = ["Exact", "ImplementationSpecific", "Prefix"];
+            if entry.blank("pathType") {
+                let detail = "pathType must be specified";
+                errors.push(FieldError::required(&path.child("pathType"), detail));
+            } else {
+                one_of(entry, "pathType", &types, &path, errors);
+            }
+            let text = entry.text("path");
+            let strict = matches!(entry.text("pathType"), "Exact" | "Prefix");
+            if (strict || !text.is_empty()) && !text.starts_with('/') {
+                let detail = "must be an absolute path";
+                errors.push(FieldError::invalid(&path.child("path"), text, detail));
+            }
+            check_backend(entry.at("backend"), &path.child("backend"), errors);
+        }
+    }
+}
+
+fn check_backend(backend: &Value, path: &Path, errors: &mut ErrorList) {
+    match (backend.has("resource"), backend.has("service")) {
+        (true, true) => errors.push(FieldError::invalid(
+            path,
+            "",
+            "cannot set both resource and service backends",
+        )),
+        (false, false) => {
+            let detail = "resource or service backend is required";
+            errors.push(FieldError::required(path, detail));
+        }
+        (true, false) => {}
+        (false, true) => {
+            let (service, path) = (backend.at("service"), path.child("service"));
+            if service.blank("name") {
+                errors.push(FieldError::required(&path.child("name"), ""));
+            } else {
+                for message in validation::dns1035_label(service.text("name")) {
+                    let path = path.child("name");
+                    errors.push(FieldError::invalid(&path, service.text("name"), message));
+                }
+            }
+            let (name, number) = (service.text("port.name"), service.int("port.number"));
+            let path = path.child("port");
+            if name.is_empty() == (number == 0) {
+                let detail = match name.is_empty() {
+                    true => "port name or number is required",
+                    false => "cannot set both port name & port number",
+                };
+                errors.push(if name.is_empty() {
+                    FieldError::required(&path, detail)
+                } else {
+                    FieldError::invalid(&path, "", detail)
+                });
+            } else if number != 0 {
+                for message in validation::port_number(number) {
+                    errors.push(FieldError::invalid(&path.child("number"), number, message));
+                }
+            }
+        }
+    }
+}
+
+pub(crate) static INGRESS_CLASS: Strategy = Strategy {
+    generation: true,
+    check_update: |new, old, errors| check_immutable(new, old, "spec.controller", errors),
+    ..Strategy::PLAIN
+};
+
+pub(crate) static NETWORK_POLICY: Strategy = Strategy {
+    generation: true,
+    own_defaults: |policy| {
+        for direction in ["ingress", "egress"] {
+            for rule in items_mut(policy, &format!("spec.{direction}")) {
+                for port in items_mut(rule, "ports") {
+                    default(port, "protocol", "TCP");
+                }
+            }
+        }
+        if policy.blank("spec.policyTypes") {
+            let types = match policy.blank("spec.egress") {
+                true => json!(["Ingress"]),
+                false => json!(["Ingress", "Egress"]),
+            };
+            put(policy, "spec.policyTypes", types);
+        }
+    },
+    check: |policy, errors| {
+        let (spec, path) = (policy.at("spec"), Path::new("spec"));
+        label_selector(spec.at("podSelector"), &path.child("podSelector"), errors);
+        for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+            for (i, rule) in spec.items(direction).iter().enumerate() {
+                let path = path.child(direction).index(i);
+                for (j, port) in rule.items("ports").iter().enumerate() {
+                    check_policy_port(port, &path.child("ports").index(j), errors);
+                }
+                for (j, peer) in rule.items(peers).iter().enumerate() {
+                    check_peer(peer, &path.child(peers).index(j), errors);
+                }
+            }
+        }
+        for (i, kind) in spec.items("policyTypes").iter().enumerate() {
+            if !matches!(kind.as_str(), Some("Ingress" | "Egress")) {
+                let path = path.child("policyTypes").index(i);
+                errors.push(FieldError::not_supported(&path, kind.clone(), &["Egress", "Ingress"]));
+            }
+        }
+    },
+    ..Strategy::PLAIN
+};
+
+fn check_policy_port(port: &Value, path: &Path, errors: &mut ErrorList) {
+    none_or_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], path, errors);
+    if port.has("port") {
+        check_port(port.at("port"), &path.child("port"), errors);
+    }
+    let Some(end) = port.opt_int("endPort") else { return };
+    let path = path.child("endPort");
+    match port.at("port") {
+        Value::Null => {
+            errors.push(FieldError::invalid(
+                &path,
+                end,
+                "may not be specified when `port` is not specified",
+            ));
+        }
+        Value::String(_) => {
+            errors.push(FieldError::invalid(
+                &path,
+                end,
+                "may not be specified when `port` is non-numeric",
+            ));
+        }
+        first if first.as_i64().is_some_and(|first| end < first) => {
+            errors.push(FieldError::invalid(&path, end, "must be greater than or equal to `port`"));
+        }
+        _ => {}
+    }
+}
+
+fn check_peer(peer: &Value, path: &Path, errors: &mut ErrorList) {
+    label_selector(peer.at("podSelector"), &path.child("podSelector"), errors);
+    label_selector(peer.at("namespaceSelector"), &path.child("namespaceSelector"), errors);
+    let selects = peer.has("podSelector") || peer.has("namespaceSelector");
+    if !peer.has("ipBlock") {
+        if !selects {
+            errors.push(FieldError::required(path, "must specify a peer"));
+        }
+        return;
+    }
+    if selects {
+        errors.push(FieldError::forbidden(path, "may not specify both ipBlock and another peer"));
+    }
+    let path = path.child("ipBlock");
+    let cidr = peer.text("ipBlock.cidr");
+    if cidr.is_empty() {
+        errors.push(FieldError::required(&path.child("cidr"), ""));
+    } else if !is_cidr(cidr) {
+        errors.push(FieldError::invalid(&path.child("cidr"), cidr, BAD_CIDR));
+    }
+    for (i, except) in peer.items("ipBlock.except").iter().enumerate() {
+        let text = except.as_str().unwrap_or_default();
+        if !is_cidr(text) {
+            errors.push(FieldError::invalid(&path.child("except").index(i), text, BAD_CIDR));
+        }
+    }
+}
+
+pub(crate) static IP_ADDRESS: Strategy = Strategy {
+    name: NameRule::Any,
+    check: |address, errors| {
+        let name = address.text("metadata.name");
+        if name.parse::<std::net::IpAddr>().is_err() {
+            errors.push(invalid_ip(&Path::new("metadata").child("name"), name));
+        }
+        if !address.has("spec.parentRef") {
+            let path = Path::new("spec").child("parentRef");
+            errors.push(FieldError::required(&path, ""));
+        }
+    },
+    check_update: |new, old, errors| check_immutable(new, old, "spec.parentRef", errors),
+    selectable: &[("spec.parentRef.name", |a| a.text("spec.parentRef.name").to_owned())],
+    ..Strategy::PLAIN
+};
+
+pub(crate) static SERVICE_CIDR: Strategy = Strategy {
+    status: Some(|| json!({})),
+    check: |cidr, errors| {
+        let path = Path::new("spec").child("cidrs");
+        if cidr.blank("spec.cidrs") {
+            let detail = "at least one CIDR required";
+            errors.push(FieldError::required(&path, detail));
+        }
+        for (i, entry) in cidr.items("spec.cidrs").iter().enumerate() {
+            let text = entry.as_str().unwrap_or_default();
+            if !is_cidr(text) {
+                errors.push(FieldError::invalid(&path.index(i), text, BAD_CIDR));
+            }
+        }
+    },
+    check_update: |new, old, errors| check_immutable(new, old, "spec.cidrs", errors),
+    ..Strategy::PLAIN
+};

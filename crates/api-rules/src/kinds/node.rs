@@ -1,0 +1,76 @@
+//! Nodes and RuntimeClasses.
+
+use api_meta::{ErrorList, FieldError, Path, validation};
+use serde_json::Value;
+
+use crate::{look::Look, meta::check_immutable, pod::check_effect, strategy::Strategy};
+
+pub(crate) static NODE: Strategy = Strategy {
+    own_defaults: |node| {
+        if node.blank("status.allocatable") && !node.blank("status.capacity") {
+            let capacity = node.at("status.capacity").clone();
+            crate::look::put(node, "status.allocatable", capacity);
+        }
+    },
+    status: Some(|| Value::Null),
+    status_at_create: true,
+    check,
+    check_update,
+    selectable: &[("spec.unschedulable", |node| node.flag("spec.unschedulable").to_string())],
+    ..Strategy::PLAIN
+};
+
+fn check(node: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec");
+    let mut seen = std::collections::HashSet::new();
+    for (i, taint) in node.items("spec.taints").iter().enumerate() {
+        let path = path.child("taints").index(i);
+        errors.extend(validation::label_key(taint.text("key"), &path.child("key")));
+        for message in validation::label_value(taint.text("value")) {
+            errors.push(FieldError::invalid(&path.child("value"), taint.text("value"), message));
+        }
+        check_effect(taint.text("effect"), false, &path.child("effect"), errors);
+        if !seen.insert((taint.text("key"), taint.text("effect"))) {
+            let mut error = FieldError::duplicate(&path, taint.clone());
+            error.detail = "taints must be unique by key and effect pair".to_owned();
+            errors.push(error);
+        }
+    }
+    for (i, cidr) in node.items("spec.podCIDRs").iter().enumerate() {
+        let text = cidr.as_str().unwrap_or_default();
+        if !is_cidr(text) {
+            let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+            errors.push(FieldError::invalid(&path.child("podCIDRs").index(i), text, detail));
+        }
+    }
+}
+
+pub(super) fn is_cidr(text: &str) -> bool {
+    let Some((address, length)) = text.split_once('/') else { return false };
+    let Ok(address) = address.parse::<std::net::IpAddr>() else { return false };
+    length.parse::<u8>().is_ok_and(|l| l <= if address.is_ipv4() { 32 } else { 128 })
+}
+
+fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec");
+    for (field, name) in [("spec.podCIDRs", "podCIDRs"), ("spec.providerID", "providerID")] {
+        if !old.blank(field) && new.at(field) != old.at(field) {
+            let detail = match name {
+                "podCIDRs" => "node updates may not change podCIDR except from \"\" to valid",
+                _ => "node updates may not change providerID except from \"\" to valid",
+            };
+            errors.push(FieldError::forbidden(&path.child(name), detail));
+        }
+    }
+}
+
+pub(crate) static RUNTIME_CLASS: Strategy = Strategy {
+    check: |class, errors| {
+        for message in validation::dns1123_label(class.text("handler")) {
+            errors.push(FieldError::invalid(&Path::new("handler"), class.text("handler"), message));
+        }
+    },
+    check_update: |new, old, errors| check_immutable(new, old, "handler", errors),
+    unconditional_update: false,
+    ..Strategy::PLAIN
+};

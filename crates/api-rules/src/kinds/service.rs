@@ -1,0 +1,369 @@
+//! Services. Addresses and node ports are allocated by the API server, which has the state; what is pure about
+//! them is here.
+
+use std::collections::HashSet;
+
+use api_meta::{ErrorList, FieldError, Path, validation};
+use serde_json::{Value, json};
+
+use crate::{
+    look::{Look, default, items_mut, keep, put, slot},
+    meta::NameRule,
+    pod::{check_port, invalid_ip, none_or_one_of, one_of},
+    strategy::Strategy,
+};
+
+pub(crate) static SERVICE: Strategy = Strategy {
+    name: NameRule::Label1035,
+    status: Some(|| json!({"loadBalancer": {}})),
+    own_defaults: defaults,
+    own_create: |service, _| {
+        if service.blank("spec.clusterIPs") && !service.blank("spec.clusterIP") {
+            let address = service.at("spec.clusterIP").clone();
+            put(service, "spec.clusterIPs", json!([address]));
+        }
+    },
+    own_update: |new, old, _| {
+        sync_addresses(new, old);
+        keep_allocations(new, old);
+        drop_foreign_fields(new, old);
+    },
+    check,
+    check_update,
+    warnings: |service| {
+        let mut found = Vec::new();
+        if is_headless(service) && service.text("spec.sessionAffinity") == "ClientIP" {
+            found.push("spec.SessionAffinity is ignored for headless services".to_owned());
+        }
+        if !needs_cluster_ip(service) && !service.blank("spec.externalIPs") {
+            let text = "spec.externalIPs is ignored when spec.type is \"ExternalName\"";
+            found.push(text.to_owned());
+        }
+        found
+    },
+    selectable: &[
+        ("spec.clusterIP", |s| s.text("spec.clusterIP").to_owned()),
+        ("spec.type", |s| s.text("spec.type").to_owned()),
+    ],
+    create_on_update: true,
+    ..Strategy::PLAIN
+};
+
+/// Whether a Service of this kind has addresses inside the cluster.
+pub fn needs_cluster_ip(service: &Value) -> bool {
+    service.text("spec.type") != "ExternalName"
+}
+
+pub fn is_headless(service: &Value) -> bool {
+    service.text("spec.clusterIP") == "None"
+}
+
+/// Whether the Service's ports need node ports.
+pub fn needs_node_ports(service: &Value) -> bool {
+    match service.text("spec.type") {
+        "NodePort" => true,
+        "LoadBalancer" => service.at("spec.allocateLoadBalancerNodePorts") != &Value::Bool(false),
+        _ => false,
+    }
+}
+
+/// Whether the Service needs a node port for health checks.
+pub fn needs_health_check_port(service: &Value) -> bool {
+    service.text("spec.type") == "LoadBalancer"
+        && service.text("spec.externalTrafficPolicy") == "Local"
+}
+
+/// Fills in address families where the cluster has the given ones, the first being its own (`IPv4`, `IPv6`).
+pub fn default_families(service: &mut Value, cluster: &[&str]) {
+    if !needs_cluster_ip(service) {
+        return;
+    }
+    let selectorless = is_headless(service) && service.blank("spec.selector");
+    let asked = service.items("spec.ipFamilies").len().max(service.items("spec.clusterIPs").len());
+    let policy = match (selectorless, asked) {
+        (true, _) if asked < 2 => "RequireDualStack",
+        (_, 2..) => "RequireDualStack",
+        _ => "SingleStack",
+    };
+    default(service, "spec.ipFamilyPolicy", policy);
+    if service.blank("spec.ipFamilies") {
+        let families: Vec<&str> = match service.text("spec.ipFamilyPolicy") {
+            "SingleStack" => cluster.iter().take(1).copied().collect(),
+            _ if selectorless && cluster.len() == 1 => {
+                let other = if cluster[0] == "IPv4" { "IPv6" } else { "IPv4" };
+                vec![cluster[0], other]
+            }
+            _ => cluster.to_vec(),
+        };
+        put(service, "spec.ipFamilies", json!(families));
+    }
+}
+
+fn defaults(service: &mut Value) {
+    let Some(spec) = slot(service, "spec") else { return };
+    for port in items_mut(spec, "ports") {
+        default(port, "protocol", "TCP");
+        if matches!(port.at("targetPort"), Value::Null)
+            || *port.at("targetPort") == 0
+            || port.at("targetPort") == ""
+        {
+            let number = port.at("port").clone();
+            put(port, "targetPort", number);
+        }
+    }
+    match spec.text("sessionAffinity") {
+        "ClientIP" => default(spec, "sessionAffinityConfig.clientIP.timeoutSeconds", 10800),
+        "None" => put(spec, "sessionAffinityConfig", Value::Null),
+        _ => {}
+    }
+    let kind = spec.text("type").to_owned();
+    let external = matches!(kind.as_str(), "NodePort" | "LoadBalancer")
+        || (kind == "ClusterIP" && !spec.blank("externalIPs"));
+    if external && spec.blank("externalTrafficPolicy") {
+        put(spec, "externalTrafficPolicy", "Cluster");
+    }
+    if matches!(kind.as_str(), "ClusterIP" | "NodePort" | "LoadBalancer") {
+        default(spec, "internalTrafficPolicy", "Cluster");
+    }
+    if kind == "LoadBalancer" {
+        default(spec, "allocateLoadBalancerNodePorts", true);
+    }
+}
+
+/// Old clients know only `clusterIP`; what they change there is meant for `clusterIPs` too.
+fn sync_addresses(new: &mut Value, old: &Value) {
+    let same_list = new.at("spec.clusterIPs") == old.at("spec.clusterIPs");
+    if new.at("spec.clusterIP") == old.at("spec.clusterIP") || !same_list {
+        return;
+    }
+    if new.blank("spec.clusterIP") {
+        put(new, "spec.clusterIPs", Value::Null);
+    } else {
+        let address = new.at("spec.clusterIP").clone();
+        put(new, "spec.clusterIPs", json!([address]));
+    }
+}
+
+/// A client that replaces a Service without naming its allocations keeps them.
+fn keep_allocations(new: &mut Value, old: &Value) {
+    if needs_cluster_ip(old) && needs_cluster_ip(new) {
+        if new.blank("spec.clusterIP") {
+            keep(new, old, "spec.clusterIP");
+        }
+        let same = new.at("spec.clusterIP") == old.at("spec.clusterIP");
+        if new.blank("spec.clusterIPs") && same {
+            keep(new, old, "spec.clusterIPs");
+        }
+        for field in ["spec.ipFamilies", "spec.ipFamilyPolicy"] {
+            if new.blank(field) && same {
+                keep(new, old, field);
+            }
+        }
+    }
+    if needs_node_ports(old) && needs_node_ports(new) {
+        let mut used: HashSet<i64> =
+            new.items("spec.ports").iter().map(|p| p.int("nodePort")).collect();
+        for port in items_mut(new, "spec.ports") {
+            let before = old.items("spec.ports").iter().find(|p| {
+                p.at("port") == port.at("port") && p.at("protocol") == port.at("protocol")
+            });
+            let number = before.map_or(0, |p| p.int("nodePort"));
+            if port.int("nodePort") == 0 && number != 0 && used.insert(number) {
+                put(port, "nodePort", number);
+            }
+        }
+    }
+    if needs_health_check_port(old)
+        && needs_health_check_port(new)
+        && new.int("spec.healthCheckNodePort") == 0
+    {
+        keep(new, old, "spec.healthCheckNodePort");
+    }
+}
+
+/// When the type changes, fields that only the old type had go, unless the client set them anew.
+fn drop_foreign_fields(new: &mut Value, old: &Value) {
+    let same = |new: &Value, field: &str| new.at(field) == old.at(field);
+    if needs_cluster_ip(old) && !needs_cluster_ip(new) && same(new, "spec.clusterIPs") {
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            put(new, &format!("spec.{field}"), Value::Null);
+        }
+    }
+    let ports = |service: &Value| -> Vec<i64> {
+        service.items("spec.ports").iter().map(|p| p.int("nodePort")).collect()
+    };
+    if needs_node_ports(old) && !needs_node_ports(new) && ports(new) == ports(old) {
+        for port in items_mut(new, "spec.ports") {
+            put(port, "nodePort", Value::Null);
+        }
+    }
+    if needs_health_check_port(old) && !needs_health_check_port(new) {
+        put(new, "spec.healthCheckNodePort", Value::Null);
+    }
+    let balancer = |service: &Value| service.text("spec.type") == "LoadBalancer";
+    if balancer(old) && !balancer(new) {
+        for field in ["spec.allocateLoadBalancerNodePorts", "spec.loadBalancerClass"] {
+            if same(new, field) {
+                put(new, field, Value::Null);
+            }
+        }
+        put(new, "status.loadBalancer", json!({}));
+    }
+    let external =
+        |service: &Value| matches!(service.text("spec.type"), "NodePort" | "LoadBalancer");
+    if external(old) && !external(new) && same(new, "spec.externalTrafficPolicy") {
+        put(new, "spec.externalTrafficPolicy", Value::Null);
+    }
+    if needs_cluster_ip(old) && !needs_cluster_ip(new) && same(new, "spec.internalTrafficPolicy") {
+        put(new, "spec.internalTrafficPolicy", Value::Null);
+    }
+}
+
+fn check(service: &Value, errors: &mut ErrorList) {
+    const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+    let (spec, path) = (service.at("spec"), Path::new("spec"));
+    one_of(spec, "type", &TYPES, &path, errors);
+    one_of(spec, "sessionAffinity", &["ClientIP", "None"], &path, errors);
+    let kind = spec.text("type");
+    if spec.items("ports").is_empty() && !is_headless(service) && kind != "ExternalName" {
+        errors.push(FieldError::required(&path.child("ports"), ""));
+    }
+    check_type(service, kind, &path, errors);
+    check_ports(spec, kind, &path.child("ports"), errors);
+    let labels = crate::meta::strings(spec.at("selector"));
+    errors.extend(validation::labels(&labels, &path.child("selector")));
+    for field in ["clusterIPs", "externalIPs"] {
+        for (i, address) in spec.items(field).iter().enumerate() {
+            let text = address.as_str().unwrap_or_default();
+            if text != "None" && text.parse::<std::net::IpAddr>().is_err() {
+                errors.push(invalid_ip(&path.child(field).index(i), text));
+            }
+        }
+    }
+    none_or_one_of(spec, "externalTrafficPolicy", &["Cluster", "Local"], &path, errors);
+    none_or_one_of(spec, "internalTrafficPolicy", &["Cluster", "Local"], &path, errors);
+    let policies = ["PreferDualStack", "RequireDualStack", "SingleStack"];
+    none_or_one_of(spec, "ipFamilyPolicy", &policies, &path, errors);
+    let timeout = "sessionAffinityConfig.clientIP.timeoutSeconds";
+    if let Some(seconds) = spec.opt_int(timeout)
+        && !(1..=86400).contains(&seconds)
+    {
+        let detail = "must be greater than 0 and less than 86400";
+        errors.push(FieldError::invalid(&path.child(timeout), seconds, detail));
+    }
+}
+
+fn check_type(service: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
+    let spec = service.at("spec");
+    let addresses = path.child("clusterIPs");
+    match kind {
+        "LoadBalancer" | "NodePort" if is_headless(service) => errors.push(FieldError::invalid(
+            &addresses.index(0),
+            "None",
+            format!("may not be set to 'None' for {kind} services"),
+        )),
+        "ExternalName" => {
+            if !spec.blank("clusterIPs") || !spec.blank("clusterIP") {
+                let detail = "may not be set for ExternalName services";
+                errors.push(FieldError::forbidden(&addresses, detail));
+            }
+            let name = spec.text("externalName").trim_end_matches('.');
+            let path = path.child("externalName");
+            if name.is_empty() {
+                errors.push(FieldError::required(&path, ""));
+            } else {
+                for message in validation::dns1123_subdomain(name) {
+                    errors.push(FieldError::invalid(&path, name, message));
+                }
+            }
+        }
+        _ => {}
+    }
+    if kind != "LoadBalancer" {
+        if spec.has("allocateLoadBalancerNodePorts") {
+            let detail = "may only be used when `type` is 'LoadBalancer'";
+            let path = path.child("allocateLoadBalancerNodePorts");
+            errors.push(FieldError::forbidden(&path, detail));
+        }
+        if spec.has("loadBalancerClass") {
+            let detail = "may only be used when `type` is 'LoadBalancer'";
+            errors.push(FieldError::forbidden(&path.child("loadBalancerClass"), detail));
+        }
+    }
+    if spec.int("healthCheckNodePort") != 0 && !needs_health_check_port(service) {
+        errors.push(FieldError::invalid(
+            &path.child("healthCheckNodePort"),
+            spec.int("healthCheckNodePort"),
+            "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'",
+        ));
+    }
+    let first = spec.items("clusterIPs").first().cloned().unwrap_or_default();
+    if !spec.blank("clusterIPs") && spec.at("clusterIP") != &first {
+        let detail = "first value must match `clusterIP`";
+        errors.push(FieldError::invalid(&addresses, spec.at("clusterIPs").clone(), detail));
+    }
+}
+
+fn check_ports(spec: &Value, kind: &str, path: &Path, errors: &mut ErrorList) {
+    let ports = spec.items("ports");
+    let (mut names, mut numbers, mut node_ports) = (HashSet::new(), HashSet::new(), HashSet::new());
+    for (i, port) in ports.iter().enumerate() {
+        let path = path.index(i);
+        let (name, name_path) = (port.text("name"), path.child("name"));
+        if name.is_empty() {
+            if ports.len() > 1 {
+                errors.push(FieldError::required(&name_path, ""));
+            }
+        } else {
+            for message in validation::dns1123_label(name) {
+                errors.push(FieldError::invalid(&name_path, name, message));
+            }
+            if !names.insert(name) {
+                errors.push(FieldError::duplicate(&name_path, name));
+            }
+        }
+        for message in validation::port_number(port.int("port")) {
+            errors.push(FieldError::invalid(&path.child("port"), port.int("port"), message));
+        }
+        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, errors);
+        check_port(port.at("targetPort"), &path.child("targetPort"), errors);
+        if !numbers.insert((port.int("port"), port.text("protocol"))) {
+            let value = json!({"protocol": port.at("protocol"), "port": port.at("port")});
+            errors.push(FieldError::duplicate(&path, value));
+        }
+        let node_port = port.int("nodePort");
+        if node_port == 0 {
+            continue;
+        }
+        if kind == "ClusterIP" {
+            let detail = "may not be used when `type` is 'ClusterIP'";
+            errors.push(FieldError::forbidden(&path.child("nodePort"), detail));
+        }
+        if !node_ports.insert((node_port, port.text("protocol"))) {
+            errors.push(FieldError::duplicate(&path.child("nodePort"), node_port));
+        }
+    }
+}
+
+fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let stays = needs_cluster_ip(new) && needs_cluster_ip(old);
+    let (now, before) = (new.items("spec.clusterIPs"), old.items("spec.clusterIPs"));
+    if stays && !before.is_empty() && now.first() != before.first() {
+        errors.push(FieldError::invalid(
+            &Path::new("spec").child("clusterIPs").index(0),
+            new.at("spec.clusterIPs").clone(),
+            "may not change once set",
+        ));
+    }
+    let balancer = |s: &Value| s.text("spec.type") == "LoadBalancer";
+    if balancer(new)
+        && balancer(old)
+        && new.at("spec.loadBalancerClass") != old.at("spec.loadBalancerClass")
+    {
+        errors.push(FieldError::invalid(
+            &Path::new("spec").child("loadBalancerClass"),
+            new.at("spec.loadBalancerClass").clone(),
+            "may not change once set",
+        ));
+    }
+}

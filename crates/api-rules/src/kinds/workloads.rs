@@ -1,0 +1,439 @@
+//! What keeps Pods running: Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers; and the
+//! objects that only hold a template or a revision.
+
+use api_meta::{ErrorList, FieldError, LabelSelector, Path, Selector};
+use serde_json::{Value, json};
+
+use crate::{
+    look::{Look, default, items_mut, keep, put, slot},
+    meta::{at_least_zero, check_immutable, check_not_negative},
+    pod::{
+        check_template, check_template_restart, check_volume_claim_spec, none_or_one_of, one_of,
+        template_defaults, template_warnings,
+    },
+    strategy::Strategy,
+};
+
+const REPLICAS: (&str, fn(&Value) -> String) =
+    ("status.replicas", |o| o.int("status.replicas").to_string());
+
+pub(crate) static DEPLOYMENT: Strategy = Strategy {
+    status: Some(|| json!({})),
+    generation: true,
+    own_defaults: |object| {
+        let Some(spec) = slot(object, "spec") else { return };
+        template_defaults(spec);
+        if spec.text("strategy.type") == "RollingUpdate" {
+            default(spec, "strategy.rollingUpdate.maxSurge", "25%");
+            default(spec, "strategy.rollingUpdate.maxUnavailable", "25%");
+        }
+    },
+    check: |object, errors| {
+        check_workload(object, "deployment", errors);
+        check_rollout(object.at("spec"), &Path::new("spec"), errors);
+    },
+    check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
+    check_status: |new, _, errors| {
+        let fields = [
+            "replicas",
+            "updatedReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "unavailableReplicas",
+        ];
+        check_counts(new, &fields, errors);
+    },
+    warnings: |object| template_warnings(object, "spec.template"),
+    ..Strategy::PLAIN
+};
+
+pub(crate) static REPLICA_SET: Strategy = Strategy {
+    status: Some(|| json!({"replicas": 0})),
+    generation: true,
+    own_defaults: |object| {
+        if let Some(spec) = slot(object, "spec") {
+            template_defaults(spec);
+        }
+    },
+    check: |object, errors| check_workload(object, "replica set", errors),
+    check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
+    check_status: |new, _, errors| check_replica_status(new, errors),
+    selectable: &[REPLICAS],
+    warnings: |object| template_warnings(object, "spec.template"),
+    ..Strategy::PLAIN
+};
+
+pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
+    status: Some(|| json!({"replicas": 0})),
+    generation: true,
+    own_defaults: |object| {
+        let labels = object.at("spec.template.metadata.labels").clone();
+        if labels.as_object().is_some_and(|l| !l.is_empty()) {
+            for path in ["spec.selector", "metadata.labels"] {
+                if object.blank(path) {
+                    put(object, path, labels.clone());
+                }
+            }
+        }
+        default(object, "spec.replicas", 1);
+        if let Some(spec) = slot(object, "spec") {
+            template_defaults(spec);
+        }
+    },
+    check: |object, errors| {
+        let (spec, path) = (object.at("spec"), Path::new("spec"));
+        check_not_negative(spec, "replicas", &path, errors);
+        check_not_negative(spec, "minReadySeconds", &path, errors);
+        let selector = path.child("selector");
+        if spec.blank("selector") {
+            errors.push(FieldError::required(&selector, ""));
+        }
+        let labels = LabelSelector {
+            match_labels: crate::meta::strings(spec.at("selector")),
+            ..LabelSelector::default()
+        };
+        check_pod_template(spec, labels.to_selector().ok().as_ref(), &path, errors);
+    },
+    check_status: |new, _, errors| check_replica_status(new, errors),
+    selectable: &[REPLICAS],
+    warnings: |object| template_warnings(object, "spec.template"),
+    ..Strategy::PLAIN
+};
+
+pub(crate) static STATEFUL_SET: Strategy = Strategy {
+    status: Some(|| json!({"replicas": 0, "availableReplicas": 0})),
+    generation: true,
+    own_defaults: |object| {
+        let Some(spec) = slot(object, "spec") else { return };
+        template_defaults(spec);
+        if spec.text("updateStrategy.type") == "RollingUpdate" {
+            default(spec, "updateStrategy.rollingUpdate.partition", 0);
+        }
+        for claim in items_mut(spec, "volumeClaimTemplates") {
+            put(claim, "apiVersion", "v1");
+            put(claim, "kind", "PersistentVolumeClaim");
+            default(claim, "status.phase", "Pending");
+        }
+    },
+    check: check_stateful_set,
+    check_update: check_stateful_set_update,
+    check_status: |new, _, errors| {
+        let fields = [
+            "replicas",
+            "readyReplicas",
+            "availableReplicas",
+            "currentReplicas",
+            "updatedReplicas",
+        ];
+        check_counts(new, &fields, errors);
+    },
+    warnings: |object| template_warnings(object, "spec.template"),
+    ..Strategy::PLAIN
+};
+
+pub(crate) static DAEMON_SET: Strategy = Strategy {
+    status: Some(
+        || json!({"currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0}),
+    ),
+    generation: true,
+    own_defaults: |object| {
+        let Some(spec) = slot(object, "spec") else { return };
+        template_defaults(spec);
+        if spec.text("updateStrategy.type") == "RollingUpdate" {
+            default(spec, "updateStrategy.rollingUpdate.maxUnavailable", 1);
+            default(spec, "updateStrategy.rollingUpdate.maxSurge", 0);
+        }
+    },
+    own_create: |object, _| set_template_generation(object, 1),
+    own_update: |new, old, _| {
+        let changed = new.at("spec.template") != old.at("spec.template");
+        set_template_generation(new, template_generation(old) + i64::from(changed));
+    },
+    check: check_daemon_set,
+    check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
+    check_status: |new, _, errors| {
+        let fields = [
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+        ];
+        check_counts(new, &fields, errors);
+    },
+    warnings: |object| template_warnings(object, "spec.template"),
+    ..Strategy::PLAIN
+};
+
+pub(crate) static POD_TEMPLATE: Strategy = Strategy {
+    generation: true,
+    own_defaults: template_defaults,
+    check: |object, errors| {
+        check_template(object.at("template"), None, &Path::new("template"), errors);
+    },
+    warnings: |object| template_warnings(object, "template"),
+    ..Strategy::PLAIN
+};
+
+pub(crate) static CONTROLLER_REVISION: Strategy = Strategy {
+    check: |object, errors| {
+        if object.int("revision") < 0 {
+            errors.push(at_least_zero(&Path::new("revision"), object.int("revision")));
+        }
+    },
+    check_update: |new, old, errors| check_immutable(new, old, "data", errors),
+    ..Strategy::PLAIN
+};
+
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn template_generation(object: &Value) -> i64 {
+    let annotation = object.at("metadata.annotations").get(TEMPLATE_GENERATION);
+    annotation.and_then(Value::as_str).and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+fn set_template_generation(object: &mut Value, generation: i64) {
+    if let Some(annotations) = crate::look::map_mut(object, "metadata.annotations") {
+        annotations.insert(TEMPLATE_GENERATION.to_owned(), generation.to_string().into());
+    }
+}
+
+/// What all workloads with a label selector have in common; `kind` is upstream's word for the workload.
+fn check_workload(object: &Value, kind: &str, errors: &mut ErrorList) {
+    let (spec, path) = (object.at("spec"), Path::new("spec"));
+    for field in ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"]
+    {
+        check_not_negative(spec, field, &path, errors);
+    }
+    let selector =
+        check_selector(spec, &format!("empty selector is invalid for {kind}"), &path, errors);
+    check_pod_template(spec, selector.as_ref(), &path, errors);
+}
+
+fn check_selector(
+    spec: &Value,
+    empty: &str,
+    path: &Path,
+    errors: &mut ErrorList,
+) -> Option<Selector> {
+    let path = path.child("selector");
+    if !spec.has("selector") {
+        errors.push(FieldError::required(&path, ""));
+        return None;
+    }
+    let selector: LabelSelector = serde_json::from_value(spec.at("selector").clone()).ok()?;
+    if selector.is_empty() {
+        errors.push(FieldError::invalid(&path, spec.at("selector").clone(), empty));
+    }
+    let mut found = selector.validate(&path);
+    let usable = found.is_empty();
+    errors.append(&mut found);
+    if usable { selector.to_selector().ok() } else { None }
+}
+
+fn check_pod_template(
+    spec: &Value,
+    selector: Option<&Selector>,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let (template, path) = (spec.at("template"), path.child("template"));
+    if template.is_null() {
+        errors.push(FieldError::required(&path, ""));
+        return;
+    }
+    check_template(template, selector, &path, errors);
+    check_template_restart(template, &["Always"], &path, errors);
+    if template.has("spec.activeDeadlineSeconds") {
+        errors.push(FieldError::forbidden(
+            &path.child("spec").child("activeDeadlineSeconds"),
+            "activeDeadlineSeconds in ReplicaSet is not Supported",
+        ));
+    }
+}
+
+fn check_rollout(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let (strategy, strategy_path) = (spec.at("strategy"), path.child("strategy"));
+    one_of(strategy, "type", &["Recreate", "RollingUpdate"], &strategy_path, errors);
+    let rolling = strategy_path.child("rollingUpdate");
+    match strategy.text("type") {
+        "Recreate" if strategy.has("rollingUpdate") => errors.push(FieldError::forbidden(
+            &rolling,
+            "may not be specified when strategy `type` is 'Recreate'",
+        )),
+        "RollingUpdate" => {
+            let update = strategy.at("rollingUpdate");
+            check_int_or_percent(update, "maxUnavailable", &rolling, errors);
+            check_int_or_percent(update, "maxSurge", &rolling, errors);
+            if is_zero(update.at("maxUnavailable")) && is_zero(update.at("maxSurge")) {
+                errors.push(FieldError::invalid(
+                    &rolling.child("maxUnavailable"),
+                    update.at("maxUnavailable").clone(),
+                    "may not be 0 when `maxSurge` is 0",
+                ));
+            }
+            check_at_most_all(update, "maxUnavailable", &rolling, errors);
+        }
+        _ => {}
+    }
+    if let Some(deadline) = spec.opt_int("progressDeadlineSeconds")
+        && deadline <= spec.int("minReadySeconds")
+    {
+        errors.push(FieldError::invalid(
+            &path.child("progressDeadlineSeconds"),
+            deadline,
+            "must be greater than minReadySeconds",
+        ));
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.trim_end_matches('%').parse() == Ok(0),
+        other => other.as_i64() == Some(0),
+    }
+}
+
+fn percent(value: &Value) -> Option<i64> {
+    value.as_str()?.strip_suffix('%')?.parse().ok()
+}
+
+/// A count, or a share in percent.
+pub(super) fn check_int_or_percent(
+    object: &Value,
+    field: &str,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let (value, path) = (object.at(field), path.child(field));
+    match value {
+        Value::String(_) if percent(value).is_none_or(|p| p < 0) => {
+            errors.push(FieldError::invalid(
+                &path,
+                value.clone(),
+                "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+            ));
+        }
+        Value::Number(_) if value.as_i64().is_some_and(|n| n < 0) => {
+            errors.push(at_least_zero(&path, value.as_i64().unwrap_or_default()));
+        }
+        _ => {}
+    }
+}
+
+fn check_at_most_all(object: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+    let value = object.at(field);
+    if percent(value).is_some_and(|p| p > 100) {
+        let detail = "must not be greater than 100%";
+        errors.push(FieldError::invalid(&path.child(field), value.clone(), detail));
+    }
+}
+
+fn check_stateful_set(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (object.at("spec"), Path::new("spec"));
+    check_workload(object, "statefulset", errors);
+    one_of(spec, "podManagementPolicy", &["OrderedReady", "Parallel"], &path, errors);
+    let strategy = path.child("updateStrategy");
+    one_of(spec.at("updateStrategy"), "type", &["RollingUpdate", "OnDelete"], &strategy, errors);
+    let rolling = spec.at("updateStrategy.rollingUpdate");
+    let rolling_path = strategy.child("rollingUpdate");
+    if spec.text("updateStrategy.type") == "OnDelete" && !rolling.is_null() {
+        errors.push(FieldError::invalid(
+            &rolling_path,
+            rolling.clone(),
+            "only allowed for updateStrategy 'RollingUpdate'",
+        ));
+    }
+    check_not_negative(rolling, "partition", &rolling_path, errors);
+    if rolling.has("maxUnavailable") {
+        check_int_or_percent(rolling, "maxUnavailable", &rolling_path, errors);
+        if is_zero(rolling.at("maxUnavailable")) {
+            errors.push(FieldError::invalid(
+                &rolling_path.child("maxUnavailable"),
+                rolling.at("maxUnavailable").clone(),
+                "cannot be 0",
+            ));
+        }
+    }
+    let retention = spec.at("persistentVolumeClaimRetentionPolicy");
+    for field in ["whenDeleted", "whenScaled"] {
+        let path = path.child("persistentVolumeClaimRetentionPolicy");
+        none_or_one_of(retention, field, &["Retain", "Delete"], &path, errors);
+    }
+    for (i, claim) in spec.items("volumeClaimTemplates").iter().enumerate() {
+        let path = path.child("volumeClaimTemplates").index(i).child("spec");
+        check_volume_claim_spec(claim.at("spec"), &path, errors);
+    }
+}
+
+fn check_stateful_set_update(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let mut allowed = new.clone();
+    for field in [
+        "replicas",
+        "template",
+        "updateStrategy",
+        "minReadySeconds",
+        "ordinals",
+        "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy",
+    ] {
+        keep(&mut allowed, old, &format!("spec.{field}"));
+    }
+    if allowed.at("spec") != old.at("spec") {
+        errors.push(FieldError::forbidden(
+            &Path::new("spec"),
+            "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
+        ));
+    }
+}
+
+fn check_daemon_set(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (object.at("spec"), Path::new("spec"));
+    check_workload(object, "daemonset", errors);
+    let (strategy, path) = (spec.at("updateStrategy"), path.child("updateStrategy"));
+    one_of(strategy, "type", &["RollingUpdate", "OnDelete"], &path, errors);
+    if strategy.text("type") != "RollingUpdate" {
+        return;
+    }
+    let (rolling, path) = (strategy.at("rollingUpdate"), path.child("rollingUpdate"));
+    for field in ["maxUnavailable", "maxSurge"] {
+        check_int_or_percent(rolling, field, &path, errors);
+        check_at_most_all(rolling, field, &path, errors);
+    }
+    let (unavailable, surge) = (rolling.at("maxUnavailable"), rolling.at("maxSurge"));
+    if is_zero(unavailable) == is_zero(surge) {
+        let (field, value, detail) = match is_zero(surge) {
+            true => ("maxUnavailable", unavailable, "cannot be 0 when maxSurge is 0"),
+            false => ("maxSurge", surge, "may not be set when maxUnavailable is non-zero"),
+        };
+        errors.push(FieldError::invalid(&path.child(field), value.clone(), detail));
+    }
+}
+
+/// Counts in a status are never negative.
+fn check_counts(object: &Value, fields: &[&str], errors: &mut ErrorList) {
+    let path = Path::new("status");
+    check_not_negative(object.at("status"), "observedGeneration", &path, errors);
+    for field in fields {
+        check_not_negative(object.at("status"), field, &path, errors);
+    }
+}
+
+fn check_replica_status(object: &Value, errors: &mut ErrorList) {
+    let fields = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+    check_counts(object, &["replicas"], errors);
+    check_counts(object, &fields, errors);
+    let (status, path) = (object.at("status"), Path::new("status"));
+    for field in fields {
+        if status.int(field) > status.int("replicas") {
+            let detail = "cannot be greater than status.replicas";
+            errors.push(FieldError::invalid(&path.child(field), status.int(field), detail));
+        }
+    }
+    if status.int("availableReplicas") > status.int("readyReplicas") {
+        errors.push(FieldError::invalid(
+            &path.child("availableReplicas"),
+            status.int("availableReplicas"),
+            "cannot be greater than readyReplicas",
+        ));
+    }
+}

@@ -1,0 +1,209 @@
+//! Validation of metadata, the same for every kind.
+
+use std::collections::BTreeMap;
+
+use api_meta::{ErrorList, FieldError, Path, validation};
+use serde_json::Value;
+
+use crate::look::Look;
+
+/// What a kind's names may look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// A lowercase RFC 1123 subdomain: most kinds.
+    Subdomain,
+    /// A lowercase RFC 1123 label.
+    Label,
+    /// An RFC 1035 label, as Services have.
+    Label1035,
+    /// Anything that fits in a path (RBAC, CSRs' subjects).
+    PathSegment,
+    /// No rule, or one that the kind checks itself.
+    Any,
+}
+
+impl NameRule {
+    /// What is wrong with a name, in upstream's words.
+    pub fn errors(self, name: &str) -> Vec<String> {
+        match self {
+            Self::Subdomain => validation::dns1123_subdomain(name),
+            Self::Label => validation::dns1123_label(name),
+            Self::Label1035 => validation::dns1035_label(name),
+            Self::PathSegment => validation::path_segment_name(name),
+            Self::Any => Vec::new(),
+        }
+    }
+}
+
+/// What is wrong with an object's metadata.
+pub(crate) fn check(object: &Value, rule: NameRule, namespaced: bool) -> ErrorList {
+    let path = Path::new("metadata");
+    let meta = object.at("metadata");
+    let mut errors = ErrorList::new();
+    let prefix = meta.text("generateName");
+    if !prefix.is_empty() {
+        let masked = validation::mask_trailing_dash(prefix);
+        for message in rule.errors(&masked) {
+            errors.push(FieldError::invalid(&path.child("generateName"), prefix, message));
+        }
+    }
+    let name = meta.text("name");
+    if name.is_empty() {
+        errors.push(FieldError::required(&path.child("name"), "name or generateName is required"));
+    } else {
+        for message in rule.errors(name) {
+            errors.push(FieldError::invalid(&path.child("name"), name, message));
+        }
+    }
+    check_namespace(meta, namespaced, &path, &mut errors);
+    if meta.opt_int("generation").is_some_and(|g| g < 0) {
+        errors.push(at_least_zero(&path.child("generation"), meta.int("generation")));
+    }
+    errors.extend(validation::labels(&strings(meta.at("labels")), &path.child("labels")));
+    errors.extend(validation::annotations(
+        &strings(meta.at("annotations")),
+        &path.child("annotations"),
+    ));
+    check_owners(meta, &path.child("ownerReferences"), &mut errors);
+    check_finalizers(meta, &path.child("finalizers"), &mut errors);
+    errors
+}
+
+fn check_namespace(meta: &Value, namespaced: bool, path: &Path, errors: &mut ErrorList) {
+    let (path, namespace) = (path.child("namespace"), meta.text("namespace"));
+    if namespaced {
+        if namespace.is_empty() {
+            errors.push(FieldError::required(&path, ""));
+        }
+        for message in validation::dns1123_label(namespace) {
+            if !namespace.is_empty() {
+                errors.push(FieldError::invalid(&path, namespace, message));
+            }
+        }
+    } else if !namespace.is_empty() {
+        errors.push(FieldError::forbidden(&path, "not allowed on this type"));
+    }
+}
+
+fn check_owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
+    let mut controller: Option<String> = None;
+    for (i, owner) in meta.items("ownerReferences").iter().enumerate() {
+        let here = path.index(i);
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if owner.text(field).is_empty() {
+                let detail = match field {
+                    "apiVersion" => "version must not be empty",
+                    _ => "must not be empty",
+                };
+                errors.push(FieldError::invalid(&here.child(field), "", detail));
+            }
+        }
+        if owner.text("kind") == "Event" && owner.text("apiVersion") == "v1" {
+            errors.push(FieldError::invalid(
+                &here,
+                "",
+                "v1, Kind=Event is disallowed from being an owner",
+            ));
+        }
+        if owner.flag("controller") {
+            let name = format!("{}/{}", owner.text("kind"), owner.text("name"));
+            if let Some(first) = &controller {
+                errors.push(FieldError::invalid(
+                    path,
+                    meta.at("ownerReferences").clone(),
+                    format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {name}"),
+                ));
+            }
+            controller.get_or_insert(name);
+        }
+    }
+}
+
+fn check_finalizers(meta: &Value, path: &Path, errors: &mut ErrorList) {
+    let finalizers: Vec<&str> = meta.items("finalizers").iter().filter_map(Value::as_str).collect();
+    for (i, finalizer) in finalizers.iter().enumerate() {
+        for message in validation::qualified_name(finalizer) {
+            errors.push(FieldError::invalid(&path.index(i), *finalizer, message));
+        }
+    }
+    let both = ["foregroundDeletion", "orphan"].iter().all(|f| finalizers.contains(f));
+    if both {
+        errors.push(FieldError::invalid(
+            path,
+            meta.at("finalizers").clone(),
+            "finalizer orphan and foregroundDeletion cannot be both set",
+        ));
+    }
+}
+
+/// What is wrong with the change of an object's metadata.
+///
+/// The name is not checked again: it cannot change, and may be older than its rule.
+pub(crate) fn check_update(new: &Value, old: &Value, namespaced: bool) -> ErrorList {
+    let path = Path::new("metadata");
+    let mut errors = check(new, NameRule::Any, namespaced);
+    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"] {
+        let full = format!("metadata.{field}");
+        if new.at(&full) != old.at(&full) {
+            errors.push(immutable(&path.child(field), new.at(&full)));
+        }
+    }
+    if old.has("metadata.deletionTimestamp") {
+        let added: Vec<&str> = new
+            .items("metadata.finalizers")
+            .iter()
+            .filter(|f| !old.items("metadata.finalizers").contains(f))
+            .filter_map(Value::as_str)
+            .collect();
+        if !added.is_empty() {
+            let list: Vec<String> = added.iter().map(|f| api_meta::go_quote(f)).collect();
+            errors.push(FieldError::forbidden(
+                &path.child("finalizers"),
+                format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    list.join(", ")
+                ),
+            ));
+        }
+    }
+    if new.int("metadata.generation") < old.int("metadata.generation") {
+        errors.push(FieldError::invalid(
+            &path.child("generation"),
+            new.int("metadata.generation"),
+            "must not be decremented",
+        ));
+    }
+    errors
+}
+
+pub(crate) fn immutable(path: &Path, value: &Value) -> FieldError {
+    FieldError::invalid(path, value.clone(), "field is immutable")
+}
+
+/// Reports a field that must stay what it was.
+pub(crate) fn check_immutable(new: &Value, old: &Value, path: &str, errors: &mut ErrorList) {
+    if new.at(path) != old.at(path) {
+        errors.push(immutable(&Path::new(path), new.at(path)));
+    }
+}
+
+pub(crate) fn at_least_zero(path: &Path, value: i64) -> FieldError {
+    FieldError::invalid(path, value, "must be greater than or equal to 0")
+}
+
+/// Reports a number that may not be negative.
+pub(crate) fn check_not_negative(object: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+    if let Some(value) = object.opt_int(field)
+        && value < 0
+    {
+        errors.push(at_least_zero(&path.child(field), value));
+    }
+}
+
+pub(crate) fn strings(map: &Value) -> BTreeMap<String, String> {
+    map.as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
+}

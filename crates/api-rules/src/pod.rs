@@ -1,0 +1,149 @@
+//! Pods, and the Pod templates that workloads share with them.
+
+mod containers;
+mod defaults;
+mod label_keys;
+mod placement;
+mod probes;
+mod resources;
+mod security;
+mod spec;
+mod status;
+#[cfg(test)]
+mod tests;
+mod update;
+mod volumes;
+mod warnings;
+
+use api_meta::{ErrorList, FieldError, Path, Selector};
+use serde_json::Value;
+
+pub(crate) use defaults::template as template_defaults;
+pub(crate) use placement::{check_effect, label_selector, node_selector};
+pub(crate) use probes::check_port;
+pub(crate) use resources::{amount, check_claim_resources};
+pub(crate) use spec::{check_volume_claim_spec, invalid_ip, none_or_one_of, one_of};
+pub(crate) use volumes::check_fields as check_volume_source;
+
+use crate::{
+    look::{Look, put},
+    strategy::{Selectable, Strategy, Subresource},
+};
+
+pub(crate) static POD: Strategy = Strategy {
+    status: Some(status::initial),
+    generation: true,
+    own_defaults: defaults::pod,
+    own_create: |pod, _| {
+        status::on_create(pod);
+        label_keys::merge(pod);
+    },
+    own_status: |new, old, _| status::on_status_update(new, old),
+    check: check_pod,
+    check_create: |pod, errors| {
+        if !pod.blank("spec.ephemeralContainers") {
+            let path = Path::new("spec").child("ephemeralContainers");
+            errors.push(FieldError::forbidden(&path, "cannot be set on create"));
+        }
+    },
+    check_update: update::check,
+    warnings: |pod| {
+        let mut found = warnings::of_host_name(pod);
+        found.extend(warnings::of(pod.at("spec"), &Path::new("spec")));
+        found
+    },
+    subresources: &[
+        Subresource {
+            name: "ephemeralcontainers",
+            prepare: |new, old, _| update::only(new, old, &["ephemeralContainers"]),
+            validate: update::check_ephemeral,
+        },
+        Subresource {
+            name: "resize",
+            prepare: |new, old, _| update::only_resources(new, old),
+            validate: update::check_resize,
+        },
+    ],
+    selectable: &SELECTABLE,
+    graceful_delete: true,
+    ..Strategy::PLAIN
+};
+
+const SELECTABLE: [Selectable; 9] = [
+    ("spec.nodeName", |pod| pod.text("spec.nodeName").to_owned()),
+    ("spec.restartPolicy", |pod| pod.text("spec.restartPolicy").to_owned()),
+    ("spec.schedulerName", |pod| pod.text("spec.schedulerName").to_owned()),
+    ("spec.serviceAccountName", |pod| pod.text("spec.serviceAccountName").to_owned()),
+    ("spec.hostNetwork", |pod| pod.flag("spec.hostNetwork").to_string()),
+    ("status.phase", |pod| pod.text("status.phase").to_owned()),
+    ("status.podIP", |pod| pod.text("status.podIP").to_owned()),
+    ("status.podIPs", |pod| pod.text("status.podIP").to_owned()),
+    ("status.nominatedNodeName", |pod| pod.text("status.nominatedNodeName").to_owned()),
+];
+
+fn check_pod(pod: &Value, errors: &mut ErrorList) {
+    spec::check(pod.at("spec"), &Path::new("spec"), errors);
+}
+
+/// A workload's Pod template: its labels must match the workload's selector.
+pub(crate) fn check_template(
+    template: &Value,
+    selector: Option<&Selector>,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let labels = crate::meta::strings(template.at("metadata.labels"));
+    let metadata = path.child("metadata");
+    if let Some(selector) = selector
+        && !selector.matches(&labels)
+    {
+        errors.push(FieldError::invalid(
+            &metadata.child("labels"),
+            template.at("metadata.labels").clone(),
+            "`selector` does not match template `labels`",
+        ));
+    }
+    errors.extend(api_meta::validation::labels(&labels, &metadata.child("labels")));
+    errors.extend(api_meta::validation::annotations(
+        &crate::meta::strings(template.at("metadata.annotations")),
+        &metadata.child("annotations"),
+    ));
+    let spec_path = path.child("spec");
+    if !template.blank("spec.ephemeralContainers") {
+        errors.push(FieldError::forbidden(
+            &spec_path.child("ephemeralContainers"),
+            "ephemeral containers not allowed in pod template",
+        ));
+    }
+    spec::check(template.at("spec"), &spec_path, errors);
+}
+
+/// The warnings for a template at `path`.
+pub(crate) fn template_warnings(object: &Value, path: &str) -> Vec<String> {
+    warnings::of(object.at(path).at("spec"), &Path::new(path).child("spec"))
+}
+
+/// Reports a restart policy that a workload does not allow in its template.
+pub(crate) fn check_template_restart(
+    template: &Value,
+    allowed: &[&str],
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let policy = template.text("spec.restartPolicy");
+    if !allowed.contains(&policy) {
+        let path = path.child("spec").child("restartPolicy");
+        errors.push(FieldError::not_supported(&path, policy, allowed));
+    }
+}
+
+/// `serviceAccount` is the old name of `serviceAccountName`; whatever upstream writes has both.
+pub(crate) fn mirror_service_account(spec: &mut Value) {
+    let (name, old) =
+        (spec.text("serviceAccountName").to_owned(), spec.text("serviceAccount").to_owned());
+    if !name.is_empty() {
+        put(spec, "serviceAccount", name);
+    } else if !old.is_empty() {
+        put(spec, "serviceAccountName", old);
+    }
+}

@@ -1,0 +1,353 @@
+//! Validation of containers of all three sorts.
+
+use std::collections::{HashMap, HashSet};
+
+use api_meta::{ErrorList, FieldError, Path, validation};
+use serde_json::Value;
+
+use super::{probes, resources, security, spec::one_of, volumes::is_local_path};
+use crate::look::Look;
+
+/// What a container of this sort may not have.
+#[derive(Clone, Copy, PartialEq)]
+enum Sort {
+    Main,
+    Init,
+    Ephemeral,
+}
+
+/// Checks all containers of a Pod; `volumes` are the names they may mount.
+pub(super) fn check(spec: &Value, volumes: &HashSet<&str>, path: &Path, errors: &mut ErrorList) {
+    if spec.items("containers").is_empty() {
+        errors.push(FieldError::required(&path.child("containers"), ""));
+    }
+    let claims: HashSet<&str> =
+        spec.items("resourceClaims").iter().map(|c| c.text("name")).collect();
+    let mut walk =
+        Walk { volumes, claims, names: HashSet::new(), host: spec.flag("hostNetwork"), errors };
+    for (list, sort) in [
+        ("containers", Sort::Main),
+        ("initContainers", Sort::Init),
+        ("ephemeralContainers", Sort::Ephemeral),
+    ] {
+        for (i, container) in spec.items(list).iter().enumerate() {
+            walk.container(container, sort, &path.child(list).index(i));
+        }
+    }
+    resources::check(spec.at("resources"), &path.child("resources"), errors);
+}
+
+/// Checks one ephemeral container beside a Pod's other containers.
+pub(super) fn check_ephemeral(spec: &Value, index: usize, path: &Path, errors: &mut ErrorList) {
+    let volumes = spec.items("volumes").iter().map(|v| v.text("name")).collect();
+    let others = ["containers", "initContainers"];
+    let mut names: HashSet<&str> =
+        others.iter().flat_map(|list| spec.items(list)).map(|c| c.text("name")).collect();
+    let ephemeral = spec.items("ephemeralContainers");
+    names.extend(ephemeral.iter().take(index).map(|c| c.text("name")));
+    let mut walk = Walk { volumes: &volumes, claims: HashSet::new(), names, host: false, errors };
+    walk.container(&ephemeral[index], Sort::Ephemeral, path);
+    let target = ephemeral[index].text("targetContainerName");
+    let known = others.iter().flat_map(|list| spec.items(list)).any(|c| c.text("name") == target);
+    if !target.is_empty() && !known {
+        walk.errors.push(FieldError::not_found(&path.child("targetContainerName"), target));
+    }
+}
+
+struct Walk<'a> {
+    volumes: &'a HashSet<&'a str>,
+    claims: HashSet<&'a str>,
+    names: HashSet<&'a str>,
+    host: bool,
+    errors: &'a mut ErrorList,
+}
+
+impl<'a> Walk<'a> {
+    fn container(&mut self, container: &'a Value, sort: Sort, path: &Path) {
+        let name = container.text("name");
+        let name_path = path.child("name");
+        if name.is_empty() {
+            self.errors.push(FieldError::required(&name_path, ""));
+        } else {
+            for message in validation::dns1123_label(name) {
+                self.errors.push(FieldError::invalid(&name_path, name, message));
+            }
+            if !self.names.insert(name) {
+                self.errors.push(FieldError::duplicate(&name_path, name));
+            }
+        }
+        self.image(container, path);
+        one_of(
+            container,
+            "imagePullPolicy",
+            &["Always", "IfNotPresent", "Never"],
+            path,
+            self.errors,
+        );
+        one_of(
+            container,
+            "terminationMessagePolicy",
+            &["FallbackToLogsOnError", "File"],
+            path,
+            self.errors,
+        );
+        self.ports(container, path);
+        environment(container, path, self.errors);
+        self.mounts(container, path);
+        resources::check(container.at("resources"), &path.child("resources"), self.errors);
+        self.resource_claims(container, path);
+        security::check_container(container, path, self.errors);
+        self.restarts_and_probes(container, sort, path);
+    }
+
+    fn image(&mut self, container: &Value, path: &Path) {
+        let (image, path) = (container.text("image"), path.child("image"));
+        if image.is_empty() {
+            self.errors.push(FieldError::required(&path, ""));
+        } else if image.trim() != image {
+            let detail = "must not have leading or trailing whitespace";
+            self.errors.push(FieldError::invalid(&path, image, detail));
+        }
+    }
+
+    fn restarts_and_probes(&mut self, container: &Value, sort: Sort, path: &Path) {
+        let policy = container.text("restartPolicy");
+        if sort == Sort::Ephemeral {
+            for field in [
+                "lifecycle",
+                "livenessProbe",
+                "readinessProbe",
+                "startupProbe",
+                "ports",
+                "resources",
+                "restartPolicy",
+            ] {
+                if !container.blank(field) {
+                    let detail = "cannot be set for an Ephemeral Container";
+                    self.errors.push(FieldError::forbidden(&path.child(field), detail));
+                }
+            }
+            return;
+        }
+        if !policy.is_empty() {
+            let allowed = ["Always", "Never", "OnFailure"];
+            one_of(container, "restartPolicy", &allowed, path, self.errors);
+        }
+        if sort == Sort::Init && policy != "Always" {
+            for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+                if container.has(field) {
+                    let detail = "may not be set for init containers without restartPolicy=Always";
+                    self.errors.push(FieldError::forbidden(&path.child(field), detail));
+                }
+            }
+            return;
+        }
+        probes::check(container, path, self.errors);
+    }
+
+    fn ports(&mut self, container: &Value, path: &Path) {
+        let mut names = HashSet::new();
+        for (i, port) in container.items("ports").iter().enumerate() {
+            let path = path.child("ports").index(i);
+            let name = port.text("name");
+            if !name.is_empty() {
+                for message in validation::port_name(name) {
+                    self.errors.push(FieldError::invalid(&path.child("name"), name, message));
+                }
+                if !names.insert(name) {
+                    self.errors.push(FieldError::duplicate(&path.child("name"), name));
+                }
+            }
+            let number = port.int("containerPort");
+            if number == 0 {
+                self.errors.push(FieldError::required(&path.child("containerPort"), ""));
+            } else {
+                for message in validation::port_number(number) {
+                    self.errors.push(FieldError::invalid(
+                        &path.child("containerPort"),
+                        number,
+                        message,
+                    ));
+                }
+            }
+            let host = port.int("hostPort");
+            if host != 0 {
+                for message in validation::port_number(host) {
+                    self.errors.push(FieldError::invalid(&path.child("hostPort"), host, message));
+                }
+                if self.host && host != number {
+                    let detail = "must match `hostPort` when `hostNetwork` is true";
+                    self.errors.push(FieldError::invalid(
+                        &path.child("containerPort"),
+                        number,
+                        detail,
+                    ));
+                }
+            }
+            one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, self.errors);
+        }
+    }
+
+    fn mounts(&mut self, container: &'a Value, path: &Path) {
+        let mut points = HashMap::new();
+        for (i, mount) in container.items("volumeMounts").iter().enumerate() {
+            let path = path.child("volumeMounts").index(i);
+            self.volume_name(mount, &path);
+            let point = mount.text("mountPath");
+            if point.is_empty() {
+                self.errors.push(FieldError::required(&path.child("mountPath"), ""));
+            } else if points.insert(point, ()).is_some() {
+                let detail = "must be unique";
+                self.errors.push(FieldError::invalid(&path.child("mountPath"), point, detail));
+            }
+            for field in ["subPath", "subPathExpr"] {
+                is_local_path(mount.text(field), &path.child(field), self.errors);
+            }
+            if !mount.blank("subPath") && !mount.blank("subPathExpr") {
+                let detail = "subPathExpr and subPath are mutually exclusive";
+                let value = mount.at("subPathExpr").clone();
+                self.errors.push(FieldError::invalid(&path.child("subPathExpr"), value, detail));
+            }
+        }
+        for (i, device) in container.items("volumeDevices").iter().enumerate() {
+            let path = path.child("volumeDevices").index(i);
+            self.volume_name(device, &path);
+            if device.blank("devicePath") {
+                self.errors.push(FieldError::required(&path.child("devicePath"), ""));
+            }
+        }
+    }
+
+    fn volume_name(&mut self, mount: &Value, path: &Path) {
+        let (name, path) = (mount.text("name"), path.child("name"));
+        if name.is_empty() {
+            self.errors.push(FieldError::required(&path, ""));
+        } else if !self.volumes.contains(name) {
+            self.errors.push(FieldError::not_found(&path, name));
+        }
+    }
+
+    fn resource_claims(&mut self, container: &Value, path: &Path) {
+        for (i, claim) in container.items("resources.claims").iter().enumerate() {
+            let path = path.child("resources").child("claims").index(i).child("name");
+            let name = claim.text("name");
+            if name.is_empty() {
+                self.errors.push(FieldError::required(&path, ""));
+            } else if !self.claims.contains(name) {
+                let detail = "must be one of the names in pod.spec.resourceClaims";
+                self.errors.push(FieldError::invalid(&path, name, detail));
+            }
+        }
+    }
+}
+
+fn environment(container: &Value, path: &Path, errors: &mut ErrorList) {
+    for (i, variable) in container.items("env").iter().enumerate() {
+        let path = path.child("env").index(i);
+        let name = variable.text("name");
+        if name.is_empty() {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        } else {
+            for message in validation::env_var_name(name) {
+                errors.push(FieldError::invalid(&path.child("name"), name, message));
+            }
+        }
+        if variable.has("valueFrom") {
+            value_from(variable, &path.child("valueFrom"), errors);
+        }
+    }
+    for (i, source) in container.items("envFrom").iter().enumerate() {
+        let path = path.child("envFrom").index(i);
+        let kinds = ["configMapRef", "secretRef"];
+        let found: Vec<&str> = kinds.into_iter().filter(|kind| source.has(kind)).collect();
+        match found[..] {
+            [] => errors.push(FieldError::invalid(
+                &path,
+                "",
+                "must specify one of: `configMapRef` or `secretRef`",
+            )),
+            [kind] => named(source.at(kind), "name", &path.child(kind), errors),
+            _ => errors.push(FieldError::invalid(
+                &path,
+                "",
+                "may not have more than one field specified at a time",
+            )),
+        }
+    }
+}
+
+fn value_from(variable: &Value, path: &Path, errors: &mut ErrorList) {
+    const SOURCES: [&str; 5] =
+        ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
+    let source = variable.at("valueFrom");
+    let found: Vec<&str> = SOURCES.into_iter().filter(|kind| source.has(kind)).collect();
+    match found[..] {
+        [] => errors.push(FieldError::invalid(
+            path,
+            "",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+        )),
+        [_] if !variable.blank("value") => errors.push(FieldError::invalid(
+            path,
+            "",
+            "may not be specified when `value` is not empty",
+        )),
+        [kind] => {
+            let (source, path) = (source.at(kind), path.child(kind));
+            match kind {
+                "fieldRef" => field_ref(source, &path, errors),
+                "resourceFieldRef" => named(source, "resource", &path, errors),
+                "fileKeyRef" => named(source, "key", &path, errors),
+                _ => {
+                    named(source, "name", &path, errors);
+                    config_key(source, &path, errors);
+                }
+            }
+        }
+        _ => errors.push(FieldError::invalid(
+            path,
+            "",
+            "may not have more than one field specified at a time",
+        )),
+    }
+}
+
+fn config_key(source: &Value, path: &Path, errors: &mut ErrorList) {
+    let (key, path) = (source.text("key"), path.child("key"));
+    if key.is_empty() {
+        errors.push(FieldError::required(&path, ""));
+        return;
+    }
+    for message in validation::config_map_key(key) {
+        errors.push(FieldError::invalid(&path, key, message));
+    }
+}
+
+/// Reports a required text that is missing.
+pub(super) fn named(object: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+    if object.blank(field) {
+        errors.push(FieldError::required(&path.child(field), ""));
+    }
+}
+
+fn field_ref(source: &Value, path: &Path, errors: &mut ErrorList) {
+    const FIELDS: [&str; 9] = [
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.uid",
+        "spec.nodeName",
+        "spec.serviceAccountName",
+        "status.hostIP",
+        "status.hostIPs",
+        "status.podIP",
+        "status.podIPs",
+    ];
+    let (field, path) = (source.text("fieldPath"), path.child("fieldPath"));
+    let subscript =
+        field.starts_with("metadata.annotations['") || field.starts_with("metadata.labels['");
+    if field.is_empty() {
+        errors.push(FieldError::required(&path, ""));
+    } else if !FIELDS.contains(&field) && !subscript {
+        errors.push(FieldError::not_supported(&path, field, &FIELDS));
+    }
+}

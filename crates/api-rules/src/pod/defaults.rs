@@ -1,0 +1,104 @@
+//! Defaults of Pods that depend on other fields.
+
+use serde_json::{Value, json};
+
+use super::mirror_service_account;
+use crate::look::{Look, default, items_mut, put, slot};
+
+const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+
+/// Defaults of a Pod itself.
+pub(crate) fn pod(pod: &mut Value) {
+    let Some(spec) = slot(pod, "spec") else { return };
+    pod_spec(spec);
+    default(spec, "enableServiceLinks", true);
+    let host_network = spec.flag("hostNetwork");
+    for list in ["containers", "initContainers"] {
+        for container in items_mut(spec, list) {
+            requests_from_limits(container);
+            if host_network {
+                host_ports(container);
+            }
+        }
+    }
+    pod_level_requests(spec);
+}
+
+/// Defaults of a workload's template; `object` has it at `template`.
+pub(crate) fn template(object: &mut Value) {
+    if let Some(spec) = slot(object, "template.spec") {
+        pod_spec(spec);
+    }
+}
+
+fn pod_spec(spec: &mut Value) {
+    mirror_service_account(spec);
+    for list in CONTAINERS {
+        for container in items_mut(spec, list) {
+            if container.blank("imagePullPolicy") {
+                let policy = pull_policy(container.text("image"));
+                put(container, "imagePullPolicy", policy);
+            }
+        }
+    }
+    for volume in items_mut(spec, "volumes") {
+        let sources = volume.as_object().map_or(0, |v| v.keys().filter(|k| *k != "name").count());
+        if sources == 0 {
+            put(volume, "emptyDir", json!({}));
+        }
+    }
+}
+
+/// `Always` for an image without a fixed version, as `latest` is.
+fn pull_policy(image: &str) -> &'static str {
+    if image.contains('@') {
+        return "IfNotPresent";
+    }
+    let last = image.rsplit('/').next().unwrap_or_default();
+    match last.split_once(':') {
+        None | Some((_, "latest")) => "Always",
+        Some(_) => "IfNotPresent",
+    }
+}
+
+/// A limit without a request is the request too.
+fn requests_from_limits(container: &mut Value) {
+    let limits: Vec<(String, Value)> =
+        container.pairs("resources.limits").map(|(k, v)| (k.clone(), v.clone())).collect();
+    if limits.is_empty() {
+        return;
+    }
+    let Some(requests) = crate::look::map_mut(container, "resources.requests") else { return };
+    for (name, limit) in limits {
+        requests.entry(name).or_insert(limit);
+    }
+}
+
+/// Where the Pod itself has limits, its requests default to what its containers ask, else to the limits.
+fn pod_level_requests(spec: &mut Value) {
+    let limits: Vec<(String, Value)> =
+        spec.pairs("resources.limits").map(|(k, v)| (k.clone(), v.clone())).collect();
+    let asked = |name: &str| {
+        CONTAINERS[..2].iter().any(|list| {
+            spec.items(list).iter().any(|c| c.at("resources.requests").get(name).is_some())
+        })
+    };
+    let missing: Vec<(String, Value)> =
+        limits.into_iter().filter(|(name, _)| !asked(name)).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let Some(requests) = crate::look::map_mut(spec, "resources.requests") else { return };
+    for (name, limit) in missing {
+        requests.entry(name).or_insert(limit);
+    }
+}
+
+fn host_ports(container: &mut Value) {
+    for port in items_mut(container, "ports") {
+        if port.int("hostPort") == 0 {
+            let number = port.at("containerPort").clone();
+            put(port, "hostPort", number);
+        }
+    }
+}

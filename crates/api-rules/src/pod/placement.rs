@@ -1,0 +1,198 @@
+//! Validation of what says where a Pod may run: selectors, affinity, tolerations, spread.
+
+use api_meta::{ErrorList, FieldError, LabelSelector, Path, validation};
+use serde_json::Value;
+
+use super::spec::one_of;
+use crate::look::Look;
+
+pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let selector = crate::meta::strings(spec.at("nodeSelector"));
+    errors.extend(validation::labels(&selector, &path.child("nodeSelector")));
+    for (i, toleration) in spec.items("tolerations").iter().enumerate() {
+        check_toleration(toleration, &path.child("tolerations").index(i), errors);
+    }
+    for (i, constraint) in spec.items("topologySpreadConstraints").iter().enumerate() {
+        spread(constraint, &path.child("topologySpreadConstraints").index(i), errors);
+    }
+    affinity(spec.at("affinity"), &path.child("affinity"), errors);
+}
+
+fn check_toleration(toleration: &Value, path: &Path, errors: &mut ErrorList) {
+    let (key, operator) = (toleration.text("key"), toleration.text("operator"));
+    if !key.is_empty() {
+        errors.extend(validation::label_key(key, &path.child("key")));
+    } else if operator != "Exists" {
+        errors.push(FieldError::invalid(
+            &path.child("operator"),
+            operator,
+            "operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
+        ));
+    }
+    let value = toleration.text("value");
+    match operator {
+        "" | "Equal" => {
+            for message in validation::label_value(value) {
+                errors.push(FieldError::invalid(&path.child("operator"), value, message));
+            }
+        }
+        "Exists" if !value.is_empty() => errors.push(FieldError::invalid(
+            &path.child("operator"),
+            toleration.clone(),
+            "value must be empty when `operator` is 'Exists'",
+        )),
+        "Exists" => {}
+        _ => errors.push(FieldError::not_supported(
+            &path.child("operator"),
+            operator,
+            &["Equal", "Exists"],
+        )),
+    }
+    let effect = toleration.text("effect");
+    if toleration.has("tolerationSeconds") && effect != "NoExecute" {
+        errors.push(FieldError::invalid(
+            &path.child("effect"),
+            effect,
+            "effect must be 'NoExecute' when `tolerationSeconds` is set",
+        ));
+    }
+    check_effect(effect, true, &path.child("effect"), errors);
+}
+
+/// The effect of a taint, or (where it may be empty) of a toleration.
+pub(crate) fn check_effect(effect: &str, optional: bool, path: &Path, errors: &mut ErrorList) {
+    const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+    if effect.is_empty() {
+        if !optional {
+            errors.push(FieldError::required(path, ""));
+        }
+    } else if !EFFECTS.contains(&effect) {
+        errors.push(FieldError::not_supported(path, effect, &EFFECTS));
+    }
+}
+
+fn spread(constraint: &Value, path: &Path, errors: &mut ErrorList) {
+    let skew = constraint.int("maxSkew");
+    if skew <= 0 {
+        errors.push(FieldError::invalid(&path.child("maxSkew"), skew, "must be greater than zero"));
+    }
+    topology_key(constraint, path, "can not be empty", errors);
+    one_of(constraint, "whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"], path, errors);
+    label_selector(constraint.at("labelSelector"), &path.child("labelSelector"), errors);
+}
+
+fn topology_key(object: &Value, path: &Path, empty: &str, errors: &mut ErrorList) {
+    let (key, path) = (object.text("topologyKey"), path.child("topologyKey"));
+    if key.is_empty() {
+        errors.push(FieldError::required(&path, empty));
+    } else {
+        errors.extend(validation::label_key(key, &path));
+    }
+}
+
+/// A label selector in its JSON form; null selects as its kind says.
+pub(crate) fn label_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
+    if let Ok(selector) = serde_json::from_value::<LabelSelector>(selector.clone()) {
+        errors.extend(selector.validate(path));
+    }
+}
+
+fn affinity(affinity: &Value, path: &Path, errors: &mut ErrorList) {
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+    let (node, node_path) = (affinity.at("nodeAffinity"), path.child("nodeAffinity"));
+    if node.has(required) {
+        node_selector(node.at(required), &node_path.child(required), errors);
+    }
+    for (i, term) in node.items(preferred).iter().enumerate() {
+        let path = node_path.child(preferred).index(i);
+        weight(term, &path, errors);
+        node_term(term.at("preference"), &path.child("preference"), errors);
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let (pods, path) = (affinity.at(kind), path.child(kind));
+        for (i, term) in pods.items(required).iter().enumerate() {
+            pod_term(term, &path.child(required).index(i), errors);
+        }
+        for (i, term) in pods.items(preferred).iter().enumerate() {
+            let path = path.child(preferred).index(i);
+            weight(term, &path, errors);
+            pod_term(term.at("podAffinityTerm"), &path.child("podAffinityTerm"), errors);
+        }
+    }
+}
+
+fn weight(term: &Value, path: &Path, errors: &mut ErrorList) {
+    let weight = term.int("weight");
+    if !(1..=100).contains(&weight) {
+        let detail = "must be in the range 1-100";
+        errors.push(FieldError::invalid(&path.child("weight"), weight, detail));
+    }
+}
+
+fn pod_term(term: &Value, path: &Path, errors: &mut ErrorList) {
+    label_selector(term.at("labelSelector"), &path.child("labelSelector"), errors);
+    label_selector(term.at("namespaceSelector"), &path.child("namespaceSelector"), errors);
+    for (i, namespace) in term.items("namespaces").iter().enumerate() {
+        let name = namespace.as_str().unwrap_or_default();
+        for message in validation::dns1123_label(name) {
+            errors.push(FieldError::invalid(&path.child("namespaces").index(i), name, message));
+        }
+    }
+    topology_key(term, path, "can not be empty", errors);
+}
+
+/// A node selector: of node affinity, and of volumes.
+pub(crate) fn node_selector(selector: &Value, path: &Path, errors: &mut ErrorList) {
+    let (terms, path) = (selector.items("nodeSelectorTerms"), path.child("nodeSelectorTerms"));
+    if terms.is_empty() {
+        errors.push(FieldError::required(&path, "must have at least one node selector term"));
+    }
+    for (i, term) in terms.iter().enumerate() {
+        node_term(term, &path.index(i), errors);
+    }
+}
+
+fn node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
+    for (i, requirement) in term.items("matchExpressions").iter().enumerate() {
+        let path = path.child("matchExpressions").index(i);
+        let values = requirement.items("values");
+        match requirement.text("operator") {
+            "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
+                &path.child("values"),
+                "must be specified when `operator` is 'In' or 'NotIn'",
+            )),
+            "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::forbidden(
+                &path.child("values"),
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            )),
+            "Gt" | "Lt" if values.len() != 1 => errors.push(FieldError::required(
+                &path.child("values"),
+                "must be specified single value when `operator` is 'Lt' or 'Gt'",
+            )),
+            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+            other => errors.push(FieldError::invalid(
+                &path.child("operator"),
+                other,
+                "not a valid selector operator",
+            )),
+        }
+        errors.extend(validation::label_key(requirement.text("key"), &path.child("key")));
+    }
+    for (i, requirement) in term.items("matchFields").iter().enumerate() {
+        let path = path.child("matchFields").index(i);
+        if requirement.text("key") != "metadata.name" {
+            errors.push(FieldError::invalid(
+                &path.child("key"),
+                requirement.text("key"),
+                "not a valid field selector key",
+            ));
+        }
+        if requirement.items("values").len() != 1 {
+            errors.push(FieldError::required(
+                &path.child("values"),
+                "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
+            ));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Validation of probes and life-cycle hooks.
+
+use api_meta::{ErrorList, FieldError, Path, validation};
+use serde_json::Value;
+
+use crate::{look::Look, meta::check_not_negative};
+
+/// Handlers of a probe; a hook has `sleep` instead of `grpc`.
+const PROBE_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
+const HOOK_HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "sleep"];
+
+pub(super) fn check(container: &Value, path: &Path, errors: &mut ErrorList) {
+    for (field, once) in
+        [("livenessProbe", true), ("readinessProbe", false), ("startupProbe", true)]
+    {
+        let (probe, path) = (container.at(field), path.child(field));
+        if probe.is_null() {
+            continue;
+        }
+        handler(probe, &PROBE_HANDLERS, &path, errors);
+        for number in [
+            "initialDelaySeconds",
+            "timeoutSeconds",
+            "periodSeconds",
+            "successThreshold",
+            "failureThreshold",
+        ] {
+            check_not_negative(probe, number, &path, errors);
+        }
+        if once && probe.int("successThreshold") != 1 {
+            let path = path.child("successThreshold");
+            errors.push(FieldError::invalid(&path, probe.int("successThreshold"), "must be 1"));
+        }
+        if let Some(grace) = probe.opt_int("terminationGracePeriodSeconds") {
+            let path = path.child("terminationGracePeriodSeconds");
+            if field == "readinessProbe" {
+                errors.push(FieldError::invalid(
+                    &path,
+                    grace,
+                    "must not be set for readinessProbes",
+                ));
+            } else if grace < 1 {
+                errors.push(FieldError::invalid(&path, grace, "must be greater than 0"));
+            }
+        }
+    }
+    for hook in ["postStart", "preStop"] {
+        let found = container.at("lifecycle").at(hook);
+        if !found.is_null() {
+            handler(found, &HOOK_HANDLERS, &path.child("lifecycle").child(hook), errors);
+        }
+    }
+}
+
+fn handler(object: &Value, kinds: &[&str], path: &Path, errors: &mut ErrorList) {
+    let mut found = 0;
+    for kind in kinds.iter().filter(|kind| object.has(kind)) {
+        let path = path.child(kind);
+        found += 1;
+        if found > 1 {
+            errors.push(FieldError::forbidden(&path, "may not specify more than 1 handler type"));
+            continue;
+        }
+        let action = object.at(kind);
+        match *kind {
+            "exec" if action.items("command").is_empty() => {
+                errors.push(FieldError::required(&path.child("command"), ""));
+            }
+            "httpGet" => http(action, &path, errors),
+            "tcpSocket" => port(action, &path, errors),
+            "grpc" => port(action, &path, errors),
+            _ => {}
+        }
+    }
+    if found == 0 {
+        errors.push(FieldError::required(path, "must specify a handler type"));
+    }
+}
+
+fn http(action: &Value, path: &Path, errors: &mut ErrorList) {
+    if action.text("path").is_empty() {
+        errors.push(FieldError::required(&path.child("path"), ""));
+    }
+    port(action, path, errors);
+    super::spec::one_of(action, "scheme", &["HTTP", "HTTPS"], path, errors);
+    for (i, header) in action.items("httpHeaders").iter().enumerate() {
+        let name = header.text("name");
+        for message in validation::http_header_name(name) {
+            errors.push(FieldError::invalid(
+                &path.child("httpHeaders").index(i).child("name"),
+                name,
+                message,
+            ));
+        }
+    }
+}
+
+fn port(action: &Value, path: &Path, errors: &mut ErrorList) {
+    check_port(action.at("port"), &path.child("port"), errors);
+}
+
+/// A port by number or by name.
+pub(crate) fn check_port(port: &Value, path: &Path, errors: &mut ErrorList) {
+    let messages = match port {
+        Value::String(name) => validation::port_name(name),
+        other => validation::port_number(other.as_i64().unwrap_or_default()),
+    };
+    for message in messages {
+        errors.push(FieldError::invalid(path, port.clone(), message));
+    }
+}

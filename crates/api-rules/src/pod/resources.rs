@@ -1,0 +1,101 @@
+//! Validation of resource amounts.
+
+use api_meta::{ErrorList, FieldError, Path, Quantity, validation};
+use serde_json::Value;
+
+use crate::look::Look;
+
+const STANDARD: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "storage"];
+
+/// Requests and limits of a container, or of a Pod.
+pub(super) fn check(resources: &Value, path: &Path, errors: &mut ErrorList) {
+    let limits_path = path.child("limits");
+    for (name, limit) in resources.pairs("limits") {
+        let path = limits_path.key(name);
+        container_resource_name(name, &path, errors);
+        amount(limit, name, &path, errors);
+    }
+    let requests_path = path.child("requests");
+    for (name, request) in resources.pairs("requests") {
+        let path = requests_path.key(name);
+        container_resource_name(name, &path, errors);
+        let Some(request) = amount(request, name, &path, errors) else { continue };
+        let limit = resources.at("limits").get(name);
+        match limit.and_then(Value::as_str).and_then(|text| Quantity::parse(text).ok()) {
+            Some(limit) if request > limit => errors.push(FieldError::invalid(
+                &requests_path,
+                request.to_string(),
+                format!("must be less than or equal to {name} limit of {limit}"),
+            )),
+            Some(limit) if !overcommits(name) && request != limit => {
+                errors.push(FieldError::invalid(
+                    &requests_path,
+                    request.to_string(),
+                    format!("must be equal to {name} limit of {limit}"),
+                ));
+            }
+            None if !overcommits(name) => errors.push(FieldError::required(
+                &limits_path,
+                "Limit must be set for non overcommitable resources",
+            )),
+            _ => {}
+        }
+    }
+}
+
+/// Whether the request for a resource may be lower than its limit: not for huge pages and devices.
+fn overcommits(name: &str) -> bool {
+    let (prefix, _) = name.split_once('/').unwrap_or(("", name));
+    let native = prefix.is_empty() || prefix.contains("kubernetes.io");
+    native && !name.starts_with("hugepages-")
+}
+
+fn container_resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
+    for message in validation::qualified_name(name) {
+        errors.push(FieldError::invalid(path, name, message));
+    }
+    if !name.contains('/') && !STANDARD[..3].contains(&name) && !name.starts_with("hugepages-") {
+        errors.push(FieldError::invalid(path, name, "must be a standard resource for containers"));
+    }
+}
+
+/// Reports an amount that cannot be; gives it where it can.
+pub(crate) fn amount(
+    value: &Value,
+    name: &str,
+    path: &Path,
+    errors: &mut ErrorList,
+) -> Option<Quantity> {
+    let quantity = Quantity::parse(value.as_str()?).ok()?;
+    if quantity.is_negative() {
+        errors.push(FieldError::invalid(
+            path,
+            quantity.to_string(),
+            "must be greater than or equal to 0",
+        ));
+        return None;
+    }
+    if !overcommits(name) && !quantity.is_integer() {
+        errors.push(FieldError::invalid(path, quantity.to_string(), "must be an integer"));
+    }
+    Some(quantity)
+}
+
+/// What a PersistentVolumeClaim asks for.
+pub(crate) fn check_claim_resources(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let path = path.child("resources").child("requests");
+    match spec.at("resources.requests").get("storage").and_then(Value::as_str) {
+        None => errors.push(FieldError::required(&path.key("storage"), "")),
+        Some(text) => {
+            if let Ok(quantity) = Quantity::parse(text)
+                && (quantity.is_negative() || quantity.is_zero())
+            {
+                errors.push(FieldError::invalid(
+                    &path.key("storage"),
+                    text,
+                    "must be greater than zero",
+                ));
+            }
+        }
+    }
+}

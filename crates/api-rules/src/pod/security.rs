@@ -1,0 +1,115 @@
+//! Validation of security contexts.
+
+use api_meta::{ErrorList, FieldError, Path};
+use serde_json::Value;
+
+use super::spec::none_or_one_of;
+use crate::look::Look;
+
+pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let context = spec.at("securityContext");
+    let context_path = path.child("securityContext");
+    if spec.flag("hostPID") && spec.flag("shareProcessNamespace") {
+        errors.push(FieldError::invalid(
+            &path.child("shareProcessNamespace"),
+            true,
+            "ShareProcessNamespace and HostPID cannot both be enabled",
+        ));
+    }
+    ids(context, &["runAsUser", "runAsGroup", "fsGroup"], &context_path, errors);
+    for (i, group) in context.items("supplementalGroups").iter().enumerate() {
+        check_id(group, &context_path.child("supplementalGroups").index(i), errors);
+    }
+    none_or_one_of(
+        context,
+        "fsGroupChangePolicy",
+        &["OnRootMismatch", "Always"],
+        &context_path,
+        errors,
+    );
+    profile(context, &context_path, errors);
+    if spec.at("hostUsers") == &Value::Bool(false) {
+        for field in ["hostPID", "hostIPC", "hostNetwork"] {
+            if spec.flag(field) {
+                errors.push(FieldError::forbidden(
+                    &path.child(field),
+                    "when `pod.Spec.HostUsers` is false",
+                ));
+            }
+        }
+    }
+}
+
+pub(super) fn check_container(container: &Value, path: &Path, errors: &mut ErrorList) {
+    let context = container.at("securityContext");
+    if context.is_null() {
+        return;
+    }
+    let path = path.child("securityContext");
+    ids(context, &["runAsUser", "runAsGroup"], &path, errors);
+    none_or_one_of(context, "procMount", &["Default", "Unmasked"], &path, errors);
+    profile(context, &path, errors);
+    if context.at("allowPrivilegeEscalation") == &Value::Bool(false) {
+        if context.flag("privileged") {
+            errors.push(FieldError::invalid(
+                &path,
+                context.clone(),
+                "cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+            ));
+        }
+        let added = context.items("capabilities.add");
+        if added.iter().any(|c| matches!(c.as_str(), Some("CAP_SYS_ADMIN"))) {
+            errors.push(FieldError::invalid(
+                &path,
+                context.clone(),
+                "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
+            ));
+        }
+    }
+}
+
+fn ids(context: &Value, fields: &[&str], path: &Path, errors: &mut ErrorList) {
+    for field in fields {
+        if context.has(field) {
+            check_id(context.at(field), &path.child(field), errors);
+        }
+    }
+}
+
+fn check_id(id: &Value, path: &Path, errors: &mut ErrorList) {
+    let id = id.as_i64().unwrap_or_default();
+    if !(0..=i64::from(i32::MAX)).contains(&id) {
+        errors.push(FieldError::invalid(path, id, "must be between 0 and 2147483647, inclusive"));
+    }
+}
+
+fn profile(context: &Value, path: &Path, errors: &mut ErrorList) {
+    for field in ["seccompProfile", "appArmorProfile"] {
+        let (profile, path) = (context.at(field), path.child(field));
+        if profile.is_null() {
+            continue;
+        }
+        let types = ["Localhost", "RuntimeDefault", "Unconfined"];
+        super::spec::one_of(profile, "type", &types, &path, errors);
+        let local = profile.text("type") == "Localhost";
+        let path = path.child("localhostProfile");
+        if local && profile.blank("localhostProfile") {
+            errors.push(FieldError::required(
+                &path,
+                match field {
+                    "seccompProfile" => "must be set when seccomp type is Localhost",
+                    _ => "must be set when AppArmor type is Localhost",
+                },
+            ));
+        } else if !local && profile.has("localhostProfile") {
+            errors.push(FieldError::invalid(
+                &path,
+                profile.at("localhostProfile").clone(),
+                match field {
+                    "seccompProfile" => "can only be set when seccomp type is Localhost",
+                    _ => "can only be set when AppArmor type is Localhost",
+                },
+            ));
+        }
+    }
+}

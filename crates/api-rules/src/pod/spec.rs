@@ -1,0 +1,203 @@
+//! Validation of a Pod's specification.
+
+use std::collections::HashSet;
+
+use api_meta::{ErrorList, FieldError, Path, validation};
+use serde_json::Value;
+
+use super::{containers, placement, security, volumes};
+use crate::{look::Look, meta::check_not_negative};
+
+pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let names = volumes::check(spec.items("volumes"), &path.child("volumes"), errors);
+    containers::check(spec, &names, path, errors);
+    enums(spec, path, errors);
+    numbers(spec, path, errors);
+    texts(spec, path, errors);
+    security::check_pod(spec, path, errors);
+    placement::check(spec, path, errors);
+    for (i, alias) in spec.items("hostAliases").iter().enumerate() {
+        let ip = alias.text("ip");
+        if ip.parse::<std::net::IpAddr>().is_err() {
+            let path = path.child("hostAliases").index(i).child("ip");
+            errors.push(invalid_ip(&path, ip));
+        }
+    }
+    check_dns(spec, path, errors);
+}
+
+pub(crate) fn invalid_ip(path: &Path, ip: &str) -> FieldError {
+    FieldError::invalid(path, ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+}
+
+/// Reports a value that is not one of a few; an empty one is missing.
+pub(crate) fn one_of(
+    object: &Value,
+    field: &str,
+    allowed: &[&str],
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    let (value, path) = (object.text(field), path.child(field));
+    if value.is_empty() {
+        errors.push(FieldError::required(&path, ""));
+    } else if !allowed.contains(&value) {
+        errors.push(FieldError::not_supported(&path, value, allowed));
+    }
+}
+
+/// As [`one_of`], for a field that may be left out.
+pub(crate) fn none_or_one_of(
+    object: &Value,
+    field: &str,
+    allowed: &[&str],
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    if !object.blank(field) {
+        one_of(object, field, allowed, path, errors);
+    }
+}
+
+fn enums(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
+    one_of(
+        spec,
+        "dnsPolicy",
+        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
+        path,
+        errors,
+    );
+    none_or_one_of(spec, "preemptionPolicy", &["PreemptLowerPriority", "Never"], path, errors);
+    if spec.has("os") {
+        one_of(spec.at("os"), "name", &["linux", "windows"], &path.child("os"), errors);
+    }
+}
+
+fn numbers(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    if let Some(seconds) = spec.opt_int("activeDeadlineSeconds")
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        errors.push(FieldError::invalid(
+            &path.child("activeDeadlineSeconds"),
+            seconds,
+            "must be between 1 and 2147483647, inclusive",
+        ));
+    }
+    check_not_negative(spec, "terminationGracePeriodSeconds", path, errors);
+}
+
+fn texts(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    type Rule = fn(&str) -> Vec<String>;
+    let rules: [(&str, Rule); 6] = [
+        ("serviceAccountName", validation::dns1123_subdomain),
+        ("nodeName", validation::dns1123_subdomain),
+        ("hostname", validation::dns1123_label),
+        ("subdomain", validation::dns1123_label),
+        ("priorityClassName", validation::dns1123_subdomain),
+        ("runtimeClassName", validation::dns1123_subdomain),
+    ];
+    for (field, rule) in rules {
+        let text = spec.text(field);
+        if !text.is_empty() {
+            for message in rule(text) {
+                errors.push(FieldError::invalid(&path.child(field), text, message));
+            }
+        }
+    }
+    for (i, secret) in spec.items("imagePullSecrets").iter().enumerate() {
+        if secret.text("name").is_empty() {
+            let path = path.child("imagePullSecrets").index(i).child("name");
+            errors.push(FieldError::required(&path, ""));
+        }
+    }
+    let mut seen = HashSet::new();
+    for (i, gate) in spec.items("schedulingGates").iter().enumerate() {
+        let (path, name) = (path.child("schedulingGates").index(i), gate.text("name"));
+        for message in validation::qualified_name(name) {
+            errors.push(FieldError::invalid(&path, name, message));
+        }
+        if !seen.insert(name) {
+            errors.push(FieldError::duplicate(&path, name));
+        }
+    }
+    for (i, gate) in spec.items("readinessGates").iter().enumerate() {
+        let path = path.child("readinessGates").index(i).child("conditionType");
+        for message in validation::qualified_name(gate.text("conditionType")) {
+            errors.push(FieldError::invalid(&path, gate.text("conditionType"), message));
+        }
+    }
+}
+
+fn check_dns(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let (config, path) = (spec.at("dnsConfig"), path.child("dnsConfig"));
+    let servers = config.items("nameservers");
+    if spec.text("dnsPolicy") == "None" {
+        if config.is_null() {
+            let detail = "must provide `dnsConfig` when `dnsPolicy` is None";
+            errors.push(FieldError::required(&path, detail));
+            return;
+        }
+        if servers.is_empty() {
+            let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+            errors.push(FieldError::required(&path.child("nameservers"), detail));
+        }
+    }
+    if servers.len() > 3 {
+        let detail = "must not have more than 3 nameservers";
+        let list = config.at("nameservers").clone();
+        errors.push(FieldError::invalid(&path.child("nameservers"), list, detail));
+    }
+    for (i, server) in servers.iter().enumerate() {
+        let text = server.as_str().unwrap_or_default();
+        if text.parse::<std::net::IpAddr>().is_err() {
+            errors.push(invalid_ip(&path.child("nameservers").index(i), text));
+        }
+    }
+    if config.items("searches").len() > 32 {
+        let detail = "must not have more than 32 search paths";
+        let list = config.at("searches").clone();
+        errors.push(FieldError::invalid(&path.child("searches"), list, detail));
+    }
+    for (i, option) in config.items("options").iter().enumerate() {
+        if option.text("name").is_empty() {
+            let path = path.child("options").index(i);
+            errors.push(FieldError::required(&path, "must not be empty"));
+        }
+    }
+}
+
+/// The specification of a PersistentVolumeClaim, also inside ephemeral volumes and StatefulSets.
+pub(crate) fn check_volume_claim_spec(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    let modes = spec.items("accessModes");
+    let modes_path = path.child("accessModes");
+    if modes.is_empty() {
+        errors.push(FieldError::required(&modes_path, "at least 1 access mode is required"));
+    }
+    for mode in modes.iter().filter_map(Value::as_str) {
+        if !MODES.contains(&mode) {
+            errors.push(FieldError::not_supported(&modes_path, mode, &MODES));
+        }
+    }
+    if modes.len() > 1 && modes.iter().any(|m| m == "ReadWriteOncePod") {
+        errors.push(FieldError::forbidden(
+            &modes_path,
+            "may not use ReadWriteOncePod with other access modes",
+        ));
+    }
+    super::check_claim_resources(spec, path, errors);
+    let class = spec.text("storageClassName");
+    if !class.is_empty() {
+        for message in validation::dns1123_subdomain(class) {
+            errors.push(FieldError::invalid(&path.child("storageClassName"), class, message));
+        }
+    }
+    none_or_one_of(spec, "volumeMode", &["Block", "Filesystem"], path, errors);
+    if spec.has("selector")
+        && let Ok(selector) =
+            serde_json::from_value::<api_meta::LabelSelector>(spec.at("selector").clone())
+    {
+        errors.extend(selector.validate(&path.child("selector")));
+    }
+}

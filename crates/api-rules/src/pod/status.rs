@@ -1,0 +1,63 @@
+//! A Pod's status at its birth, and what the status endpoint may change.
+
+use api_meta::Quantity;
+use serde_json::{Value, json};
+
+use crate::look::{Look, keep, put};
+
+pub(super) fn initial() -> Value {
+    json!({"phase": "Pending"})
+}
+
+pub(super) fn on_create(pod: &mut Value) {
+    put(pod, "status.qosClass", qos(pod.at("spec")));
+    if !pod.blank("spec.schedulingGates") {
+        put(
+            pod,
+            "status.conditions",
+            json!([{
+                "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastProbeTime": null, "lastTransitionTime": null
+            }]),
+        );
+    }
+}
+
+pub(super) fn on_status_update(new: &mut Value, old: &Value) {
+    keep(new, old, "metadata.ownerReferences");
+    keep(new, old, "metadata.deletionTimestamp");
+    keep(new, old, "status.qosClass");
+}
+
+/// The class that decides who is evicted first: `Guaranteed` if every container's limits for CPU and memory are
+/// set and equal its requests, `BestEffort` if nobody asks for anything, else `Burstable`.
+fn qos(spec: &Value) -> &'static str {
+    const COUNTED: [&str; 2] = ["cpu", "memory"];
+    let amount = |holder: &Value, of: &str, name: &str| {
+        let text = holder.at("resources").at(of).get(name)?.as_str()?;
+        Quantity::parse(text).ok().filter(|q| !q.is_zero())
+    };
+    let pod_level = COUNTED.iter().any(|name| {
+        amount(spec, "requests", name).is_some() || amount(spec, "limits", name).is_some()
+    });
+    let holders: Vec<&Value> = if pod_level {
+        vec![spec]
+    } else {
+        spec.items("containers").iter().chain(spec.items("initContainers")).collect()
+    };
+    let (mut asked, mut guaranteed) = (false, true);
+    for holder in holders {
+        for name in COUNTED {
+            let (request, limit) =
+                (amount(holder, "requests", name), amount(holder, "limits", name));
+            asked |= request.is_some() || limit.is_some();
+            guaranteed &= limit.is_some() && request.is_none_or(|r| Some(r) == limit);
+        }
+    }
+    match (asked, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}

@@ -1,0 +1,276 @@
+use api_meta::{ErrorList, field::aggregate};
+use serde_json::{Value, json};
+
+use super::POD;
+use crate::look::{Look, put};
+
+/// A Pod as the schema's constant defaults leave it.
+fn pod(spec: Value) -> Value {
+    let mut pod = json!({
+        "metadata": {"name": "p", "namespace": "d", "uid": "u"},
+        "spec": {
+            "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "securityContext": {}, "terminationGracePeriodSeconds": 30,
+            "containers": [{"name": "c", "image": "nginx", "terminationMessagePolicy": "File", "resources": {}}]},
+        "status": {}});
+    for (name, value) in spec.as_object().unwrap() {
+        pod["spec"][name] = value.clone();
+    }
+    pod
+}
+
+fn container(fields: Value) -> Value {
+    let mut container =
+        json!({"name": "c", "image": "i", "terminationMessagePolicy": "File", "resources": {}});
+    for (name, value) in fields.as_object().unwrap() {
+        container[name] = value.clone();
+    }
+    json!({ "containers": [container] })
+}
+
+fn made(spec: Value) -> Value {
+    let mut pod = pod(spec);
+    POD.defaults(&mut pod);
+    POD.prepare_create(&mut pod, "2026-01-01T00:00:00Z");
+    pod
+}
+
+fn words(errors: ErrorList) -> String {
+    aggregate(&errors)
+}
+
+#[test]
+fn defaults_depend_on_other_fields() {
+    let policy = |image: &str| {
+        made(container(json!({ "image": image })))["spec"]["containers"][0]["imagePullPolicy"]
+            .clone()
+    };
+    assert_eq!(policy("nginx"), "Always");
+    assert_eq!(policy("r:5000/nginx"), "Always");
+    assert_eq!(policy("r:5000/nginx:latest"), "Always");
+    assert_eq!(policy("nginx:1"), "IfNotPresent");
+    assert_eq!(policy("nginx@sha256:00"), "IfNotPresent");
+
+    let asks = made(container(
+        json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}}),
+    ));
+    assert_eq!(
+        asks["spec"]["containers"][0]["resources"]["requests"],
+        json!({"cpu": "500m", "memory": "1Gi"})
+    );
+    let mut host = container(json!({"ports": [{"containerPort": 80, "protocol": "TCP"}]}));
+    host["hostNetwork"] = json!(true);
+    assert_eq!(made(host)["spec"]["containers"][0]["ports"][0]["hostPort"], 80);
+    let account = made(json!({"serviceAccountName": "a", "volumes": [{"name": "v"}]}));
+    assert_eq!(account["spec"]["serviceAccount"], "a");
+    assert_eq!(account["spec"]["volumes"][0]["emptyDir"], json!({}));
+    assert_eq!(account["spec"]["enableServiceLinks"], true);
+}
+
+#[test]
+fn a_new_pod_is_pending_with_its_class() {
+    let class =
+        |resources: Value| made(container(json!({ "resources": resources })))["status"].clone();
+    let cases = [
+        (json!({}), "BestEffort"),
+        (json!({"limits": {"nvidia.com/gpu": "1"}}), "BestEffort"),
+        (json!({"requests": {"cpu": "1"}}), "Burstable"),
+        (json!({"limits": {"cpu": "1"}}), "Burstable"),
+        (json!({"limits": {"cpu": "1", "memory": "1Gi"}}), "Guaranteed"),
+        (
+            json!({"limits": {"cpu": "1000m", "memory": "1Gi"}, "requests": {"cpu": "1"}}),
+            "Guaranteed",
+        ),
+    ];
+    for (resources, want) in cases {
+        assert_eq!(class(resources), json!({"phase": "Pending", "qosClass": want}));
+    }
+    let mut sent = pod(json!({}));
+    sent["status"] = json!({"phase": "Running"});
+    sent["metadata"]["generation"] = json!(7);
+    POD.prepare_create(&mut sent, "");
+    assert_eq!(
+        (&sent["status"]["phase"], &sent["metadata"]["generation"]),
+        (&json!("Pending"), &json!(1))
+    );
+    let gated = made(json!({"schedulingGates": [{"name": "a/b"}]}));
+    assert_eq!(gated["status"]["conditions"][0]["reason"], "SchedulingGated");
+}
+
+#[test]
+fn mistakes_in_upstreams_words() {
+    let cases = [
+        (json!({}), "[]"),
+        (json!({"containers": []}), "spec.containers: Required value"),
+        (container(json!({"image": ""})), "spec.containers[0].image: Required value"),
+        (
+            container(json!({"name": "A"})),
+            "spec.containers[0].name: Invalid value: \"A\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
+        ),
+        (
+            container(json!({"imagePullPolicy": "No"})),
+            "spec.containers[0].imagePullPolicy: Unsupported value: \"No\": supported values: \"Always\", \"IfNotPresent\", \"Never\"",
+        ),
+        (
+            container(json!({"volumeMounts": [{"name": "x", "mountPath": "/x"}]})),
+            "spec.containers[0].volumeMounts[0].name: Not found: \"x\"",
+        ),
+        (
+            container(json!({"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}})),
+            "spec.containers[0].resources.requests: Invalid value: \"2\": must be less than or equal to cpu limit of 1",
+        ),
+        (
+            container(json!({"resources": {"limits": {"foo": "1"}}})),
+            "[spec.containers[0].resources.limits[foo]: Invalid value: \"foo\": must be a standard resource for containers, spec.containers[0].resources.requests[foo]: Invalid value: \"foo\": must be a standard resource for containers]",
+        ),
+        (
+            container(json!({"ports": [{"containerPort": 70000, "protocol": "TCP"}]})),
+            "spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+        ),
+        (
+            container(json!({"livenessProbe": {"successThreshold": 1}})),
+            "spec.containers[0].livenessProbe: Required value: must specify a handler type",
+        ),
+        (
+            container(json!({"env": [{"name": "A", "valueFrom": {}}]})),
+            "spec.containers[0].env[0].valueFrom: Invalid value: \"\": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+        ),
+        (
+            json!({"restartPolicy": "Maybe"}),
+            "spec.restartPolicy: Unsupported value: \"Maybe\": supported values: \"Always\", \"OnFailure\", \"Never\"",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x", "type": ""}}, {"name": "v", "configMap": {}}]}),
+            "[spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type, spec.volumes[1].name: Duplicate value: \"v\", spec.volumes[1].configMap.name: Required value]",
+        ),
+        (
+            json!({"initContainers": [{"name": "c", "image": "i", "terminationMessagePolicy": "File", "readinessProbe": {}}]}),
+            "[spec.initContainers[0].name: Duplicate value: \"c\", spec.initContainers[0].readinessProbe: Forbidden: may not be set for init containers without restartPolicy=Always]",
+        ),
+        (
+            json!({"tolerations": [{"operator": "Equal", "value": "x"}]}),
+            "spec.tolerations[0].operator: Invalid value: \"Equal\": operator must be Exists when `key` is empty, which means \"match all values and all keys\"",
+        ),
+        (
+            json!({"ephemeralContainers": [{}]}),
+            "spec.ephemeralContainers: Forbidden: cannot be set on create",
+        ),
+        (
+            json!({"activeDeadlineSeconds": 0}),
+            "spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive",
+        ),
+    ];
+    for (spec, want) in cases {
+        let got = words(POD.create_errors(&made(spec), true));
+        assert!(
+            got == want || (want.contains("cannot be set on create") && got.contains(want)),
+            "{got}"
+        );
+    }
+}
+
+#[test]
+fn only_some_fields_change() {
+    let old = made(json!({"tolerations": [{"key": "a", "operator": "Exists"}]}));
+    let update = |change: fn(&mut Value)| {
+        let mut new = old.clone();
+        change(&mut new);
+        POD.prepare_update(&mut new, &old, "");
+        (words(POD.update_errors(&new, &old, true)), new.int("metadata.generation"))
+    };
+    let ok = |generation| ("[]".to_owned(), generation);
+    assert_eq!(update(|_| {}), ok(1));
+    assert_eq!(update(|p| p["spec"]["containers"][0]["image"] = json!("x")), ok(2));
+    assert_eq!(update(|p| p["spec"]["activeDeadlineSeconds"] = json!(5)), ok(2));
+    assert_eq!(update(|p| p["metadata"]["labels"] = json!({"a": "b"})), ok(1));
+    assert_eq!(update(|p| p["status"]["phase"] = json!("Failed")), ok(1));
+    let added = |p: &mut Value| {
+        p["spec"]["tolerations"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"key": "b", "operator": "Exists"}));
+    };
+    assert_eq!(update(added), ok(2));
+    let refused = update(|p| p["spec"]["containers"][0]["command"] = json!(["x"])).0;
+    assert!(refused.starts_with("spec: Forbidden: pod updates may not change fields other than"));
+    let fewer = update(|p| p["spec"]["containers"] = json!([])).0;
+    assert!(
+        fewer.contains("spec.containers: Forbidden: pod updates may not add or remove containers")
+    );
+    let toleration = update(|p| p["spec"]["tolerations"] = json!([])).0;
+    assert!(
+        toleration.contains("existing toleration can not be modified except its tolerationSeconds")
+    );
+    let renamed = update(|p| p["metadata"]["name"] = json!("q")).0;
+    assert_eq!(renamed, "metadata.name: Invalid value: \"q\": field is immutable");
+}
+
+#[test]
+fn subresources_write_their_part_only() {
+    let old = made(json!({}));
+    let mut new = old.clone();
+    put(&mut new, "status.phase", "Running");
+    put(&mut new, "status.qosClass", "Guaranteed");
+    put(&mut new, "spec.nodeName", "n");
+    POD.prepare_status(&mut new, &old, "");
+    assert_eq!(new["status"], json!({"phase": "Running", "qosClass": "BestEffort"}));
+    assert_eq!(new["spec"], old["spec"]);
+
+    let mut new = old.clone();
+    new["spec"]["containers"][0]["image"] = json!("x");
+    new["spec"]["ephemeralContainers"] = json!([{"name": "c", "image": "d", "imagePullPolicy": "Always", "terminationMessagePolicy": "File"}]);
+    POD.prepare_subresource("ephemeralcontainers", &mut new, &old, "").unwrap();
+    assert_eq!(new["spec"]["containers"], old["spec"]["containers"]);
+    assert_eq!(
+        words(POD.subresource_errors("ephemeralcontainers", &new, &old, true)),
+        "spec.ephemeralContainers[0].name: Duplicate value: \"c\""
+    );
+
+    let mut new = old.clone();
+    new["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1"}});
+    new["spec"]["containers"][0]["image"] = json!("x");
+    POD.prepare_subresource("resize", &mut new, &old, "").unwrap();
+    assert_eq!(new["spec"]["containers"][0]["image"], "nginx");
+    assert!(
+        words(POD.subresource_errors("resize", &new, &old, true))
+            .contains("Pod QOS Class may not change")
+    );
+}
+
+#[test]
+fn terms_get_the_pods_own_labels() {
+    let mut pod = pod(json!({
+        "topologySpreadConstraints": [{"matchLabelKeys": ["hash", "none"], "labelSelector": {"matchLabels": {"a": "b"}}}],
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"mismatchLabelKeys": ["hash"], "labelSelector": {}}, {"matchLabelKeys": ["hash"]}]}}}));
+    pod["metadata"]["labels"] = json!({"hash": "1"});
+    POD.prepare_create(&mut pod, "");
+    let term = |operator: &str| json!([{"key": "hash", "operator": operator, "values": ["1"]}]);
+    let spread = &pod["spec"]["topologySpreadConstraints"][0]["labelSelector"];
+    assert_eq!(*spread, json!({"matchLabels": {"a": "b"}, "matchExpressions": term("In")}));
+    let anti =
+        pod.items("spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution");
+    assert_eq!(anti[0]["labelSelector"]["matchExpressions"], term("NotIn"));
+    assert_eq!(anti[1].get("labelSelector"), None);
+}
+
+#[test]
+fn warnings_in_upstreams_words() {
+    let mut pod = pod(container(json!({
+        "env": [{"name": "A"}, {"name": "A"}],
+        "ports": [{"containerPort": 1}, {"containerPort": 1}],
+        "resources": {"limits": {"memory": "500m"}}})));
+    pod["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/os": "linux"});
+    assert_eq!(
+        (POD.warnings)(&pod),
+        [
+            "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",
+            "spec.containers[0].resources.limits[memory]: fractional byte value \"500m\" is invalid, must be an integer",
+            "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply",
+            "spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]",
+        ]
+    );
+    pod["metadata"]["name"] = json!("a.b");
+    assert!(
+        (POD.warnings)(&pod)[0].starts_with("metadata.name: this is used in the Pod's hostname")
+    );
+}

@@ -1,0 +1,198 @@
+//! What may change in a Pod that exists.
+
+use api_meta::{ErrorList, FieldError, Path};
+use serde_json::Value;
+
+use super::containers;
+use crate::{
+    look::{Look, items_mut, keep, put},
+    meta::immutable,
+};
+
+const MUTABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+pub(super) fn check(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec");
+    for list in ["containers", "initContainers"] {
+        if new.items(&format!("spec.{list}")).len() != old.items(&format!("spec.{list}")).len() {
+            let detail = "pod updates may not add or remove containers";
+            errors.push(FieldError::forbidden(&path.child(list), detail));
+            return;
+        }
+    }
+    deadline(new, old, &path, errors);
+    tolerations(new, old, &path, errors);
+    gates(new, old, &path, errors);
+    let mut allowed = new.clone();
+    for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
+        keep(&mut allowed, old, &format!("spec.{field}"));
+    }
+    let grace = "spec.terminationGracePeriodSeconds";
+    if old.int(grace) < 0 && new.int(grace) == 1 {
+        keep(&mut allowed, old, grace);
+    }
+    for list in ["spec.containers", "spec.initContainers"] {
+        for (new, old) in items_mut(&mut allowed, list).zip(old.items(list)) {
+            keep(new, old, "image");
+        }
+    }
+    if !old.blank("spec.schedulingGates") {
+        gated_placement(&mut allowed, old);
+    }
+    if allowed.at("spec") != old.at("spec") {
+        errors.push(FieldError::forbidden(&path, MUTABLE));
+    }
+}
+
+/// A Pod that the scheduler may not look at yet may still be told, more narrowly, where to run.
+fn gated_placement(allowed: &mut Value, old: &Value) {
+    let kept = old
+        .pairs("spec.nodeSelector")
+        .all(|(name, value)| allowed.at("spec.nodeSelector").get(name) == Some(value));
+    if kept {
+        keep(allowed, old, "spec.nodeSelector");
+    }
+    if !old.has("spec.affinity.nodeAffinity") {
+        keep(allowed, old, "spec.affinity");
+    }
+}
+
+fn deadline(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
+    let field = "spec.activeDeadlineSeconds";
+    let path = path.child("activeDeadlineSeconds");
+    match (new.opt_int(field), old.opt_int(field)) {
+        (None, Some(_)) => errors.push(FieldError::invalid(
+            &path,
+            Value::Null,
+            "must not update from a positive integer to nil value",
+        )),
+        (Some(new), Some(old)) if new > old => errors.push(FieldError::invalid(
+            &path,
+            new,
+            "must be less than or equal to previous value",
+        )),
+        _ => {}
+    }
+}
+
+fn tolerations(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
+    let without_time = |toleration: &Value| {
+        let mut toleration = toleration.clone();
+        if toleration.text("effect") == "NoExecute" {
+            put(&mut toleration, "tolerationSeconds", Value::Null);
+        }
+        toleration
+    };
+    let new: Vec<Value> = new.items("spec.tolerations").iter().map(without_time).collect();
+    let kept = old.items("spec.tolerations").iter().all(|t| new.contains(&without_time(t)));
+    if !kept {
+        errors.push(FieldError::forbidden(
+            &path.child("tolerations"),
+            "existing toleration can not be modified except its tolerationSeconds",
+        ));
+    }
+}
+
+fn gates(new: &Value, old: &Value, path: &Path, errors: &mut ErrorList) {
+    let old = old.items("spec.schedulingGates");
+    for gate in new.items("spec.schedulingGates") {
+        if !old.contains(gate) {
+            errors.push(FieldError::forbidden(
+                &path.child("schedulingGates").child("[]"),
+                "only deletion is allowed, but found new scheduling gate",
+            ));
+            return;
+        }
+    }
+}
+
+/// Lets a subresource write some fields of the specification and nothing else.
+pub(super) fn only(new: &mut Value, old: &Value, fields: &[&str]) {
+    let sent = new.take();
+    *new = old.clone();
+    put(new, "metadata.resourceVersion", sent.at("metadata.resourceVersion").clone());
+    keep(new, &sent, "metadata.managedFields");
+    for field in fields {
+        keep(new, &sent, &format!("spec.{field}"));
+    }
+}
+
+/// Lets `resize` write the containers' resources and resize policies.
+pub(super) fn only_resources(new: &mut Value, old: &Value) {
+    let sent = new.clone();
+    only(new, old, &[]);
+    for list in ["spec.containers", "spec.initContainers"] {
+        for container in items_mut(new, list) {
+            let name = container.text("name").to_owned();
+            if let Some(sent) = sent.items(list).iter().find(|c| c.text("name") == name) {
+                keep(container, sent, "resources");
+                keep(container, sent, "resizePolicy");
+            }
+        }
+    }
+}
+
+pub(super) fn check_ephemeral(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec").child("ephemeralContainers");
+    let list = new.items("spec.ephemeralContainers");
+    for i in 0..list.len() {
+        containers::check_ephemeral(new.at("spec"), i, &path.index(i), errors);
+    }
+    for before in old.items("spec.ephemeralContainers") {
+        match list.iter().find(|c| c.text("name") == before.text("name")) {
+            None => errors.push(FieldError::forbidden(
+                &path,
+                format!(
+                    "existing ephemeral containers {:?} may not be removed\n",
+                    before.text("name")
+                ),
+            )),
+            Some(now) if now != before => errors.push(FieldError::forbidden(
+                &path,
+                format!(
+                    "existing ephemeral containers {:?} may not be changed\n",
+                    before.text("name")
+                ),
+            )),
+            Some(_) => {}
+        }
+    }
+}
+
+pub(super) fn check_resize(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec");
+    super::check_pod(new, errors);
+    let mut fresh = new.clone();
+    super::status::on_create(&mut fresh);
+    if fresh.text("status.qosClass") != old.text("status.qosClass") {
+        errors.push(FieldError::invalid(
+            &Path::new("metadata"),
+            old.text("status.qosClass"),
+            "Pod QOS Class may not change as a result of resizing",
+        ));
+    }
+    for list in ["containers", "initContainers"] {
+        let full = format!("spec.{list}");
+        for (i, (new, old)) in new.items(&full).iter().zip(old.items(&full)).enumerate() {
+            let path = path.child(list).index(i).child("resources");
+            for amounts in ["requests", "limits"] {
+                let field = format!("resources.{amounts}");
+                let fixed = |c: &Value| {
+                    let mut rest = c.at(&field).clone();
+                    put(&mut rest, "cpu", Value::Null);
+                    put(&mut rest, "memory", Value::Null);
+                    rest
+                };
+                if fixed(new) != fixed(old) {
+                    errors.push(FieldError::forbidden(
+                        &path.child(amounts),
+                        "only cpu and memory resources are mutable",
+                    ));
+                }
+            }
+            if new.at("resources.claims") != old.at("resources.claims") {
+                errors.push(immutable(&path.child("claims"), new.at("resources.claims")));
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The frame that every kind fits in, and what all kinds share.
+
+use api_meta::ErrorList;
+use serde_json::Value;
+
+use crate::{
+    look::{Look, keep, put},
+    meta::{self, NameRule},
+};
+
+/// A field selector and how to read its field.
+pub type Selectable = (&'static str, fn(&Value) -> String);
+
+/// A subresource that writes a part of the object (`status` has fields of its own in [`Strategy`]).
+pub struct Subresource {
+    pub name: &'static str,
+    /// Keeps of `new` what this subresource may write, and all else of `old`.
+    pub prepare: fn(&mut Value, &Value, &str),
+    pub validate: fn(&Value, &Value, &mut ErrorList),
+}
+
+/// What a kind does. The functions are the kind's own part; call the methods, which add what all kinds do.
+pub struct Strategy {
+    pub name: NameRule,
+    /// The status that an object starts with, for kinds whose status clients cannot set by the main endpoint.
+    pub status: Option<fn() -> Value>,
+    /// Whether the creator may set the status all the same (Nodes register with it).
+    pub status_at_create: bool,
+    /// Whether `metadata.generation` counts the changes outside metadata and status.
+    pub generation: bool,
+    pub own_defaults: fn(&mut Value),
+    pub own_create: fn(&mut Value, &str),
+    pub own_update: fn(&mut Value, &Value, &str),
+    pub own_status: fn(&mut Value, &Value, &str),
+    /// What holds for every object, new or changed.
+    pub check: fn(&Value, &mut ErrorList),
+    pub check_create: fn(&Value, &mut ErrorList),
+    pub check_update: fn(&Value, &Value, &mut ErrorList),
+    pub check_status: fn(&Value, &Value, &mut ErrorList),
+    /// What is allowed, but deserves a `Warning` header.
+    pub warnings: fn(&Value) -> Vec<String>,
+    pub subresources: &'static [Subresource],
+    /// Field selectors beyond `metadata.name` and `metadata.namespace`.
+    pub selectable: &'static [Selectable],
+    /// Whether a delete gives the object time to end (Pods).
+    pub graceful_delete: bool,
+    /// Whether an update of an object that is not there creates it.
+    pub create_on_update: bool,
+    /// Whether an update without a resource version is let through.
+    pub unconditional_update: bool,
+}
+
+impl Strategy {
+    /// A kind without peculiarities: no status, no generation.
+    pub const PLAIN: Strategy = Strategy {
+        name: NameRule::Subdomain,
+        status: None,
+        status_at_create: false,
+        generation: false,
+        own_defaults: |_| {},
+        own_create: |_, _| {},
+        own_update: |_, _, _| {},
+        own_status: |_, _, _| {},
+        check: |_, _| {},
+        check_create: |_, _| {},
+        check_update: |_, _, _| {},
+        check_status: |_, _, _| {},
+        warnings: |_| Vec::new(),
+        subresources: &[],
+        selectable: &[],
+        graceful_delete: false,
+        create_on_update: false,
+        unconditional_update: true,
+    };
+
+    /// A custom kind, with or without the status subresource.
+    pub fn custom(status: bool) -> &'static Strategy {
+        const CUSTOM: Strategy =
+            Strategy { generation: true, unconditional_update: false, ..Strategy::PLAIN };
+        static WITHOUT: Strategy = CUSTOM;
+        static WITH: Strategy = Strategy { status: Some(|| Value::Null), ..CUSTOM };
+        if status { &WITH } else { &WITHOUT }
+    }
+
+    /// Fills in the defaults that depend on other fields; the schema's constant ones are in already.
+    pub fn defaults(&self, object: &mut Value) {
+        (self.own_defaults)(object);
+    }
+
+    /// Drops what a client may not set when creating. Name, uid and creation time are set by then.
+    pub fn prepare_create(&self, object: &mut Value, now: &str) {
+        if let Some(initial) = self.status
+            && !self.status_at_create
+        {
+            put(object, "status", initial());
+        }
+        if self.generation {
+            put(object, "metadata.generation", 1);
+        } else {
+            put(object, "metadata.generation", Value::Null);
+        }
+        (self.own_create)(object, now);
+    }
+
+    /// Restores what the main endpoint may not change, and counts the generation.
+    pub fn prepare_update(&self, new: &mut Value, old: &Value, now: &str) {
+        self.prepare_metadata(new, old);
+        if self.status.is_some() {
+            keep(new, old, "status");
+        }
+        (self.own_update)(new, old, now);
+        self.count_generation(new, old);
+    }
+
+    /// Restores all that the status endpoint may not change: everything but status and some metadata.
+    pub fn prepare_status(&self, new: &mut Value, old: &Value, now: &str) {
+        self.prepare_metadata(new, old);
+        restore_content(new, old);
+        (self.own_status)(new, old, now);
+    }
+
+    /// Restores all that another subresource may not change; `None` if the kind has no such subresource of its
+    /// own (`scale` is nobody's: it changes `spec.replicas` by the main rules).
+    pub fn prepare_subresource(
+        &self,
+        name: &str,
+        new: &mut Value,
+        old: &Value,
+        now: &str,
+    ) -> Option<()> {
+        let subresource = self.subresource(name)?;
+        self.prepare_metadata(new, old);
+        (subresource.prepare)(new, old, now);
+        self.count_generation(new, old);
+        Some(())
+    }
+
+    /// What is wrong with an object to create.
+    pub fn create_errors(&self, object: &Value, namespaced: bool) -> ErrorList {
+        let mut errors = meta::check(object, self.name, namespaced);
+        (self.check)(object, &mut errors);
+        (self.check_create)(object, &mut errors);
+        errors
+    }
+
+    /// What is wrong with an update by the main endpoint.
+    pub fn update_errors(&self, new: &Value, old: &Value, namespaced: bool) -> ErrorList {
+        let mut errors = meta::check_update(new, old, namespaced);
+        // What was let in once may stay: a rule that came later must not hinder other changes.
+        let mut found = ErrorList::new();
+        (self.check)(new, &mut found);
+        if !found.is_empty() && content_unchanged(new, old) {
+            found.clear();
+        }
+        errors.append(&mut found);
+        (self.check_update)(new, old, &mut errors);
+        errors
+    }
+
+    pub fn status_errors(&self, new: &Value, old: &Value, namespaced: bool) -> ErrorList {
+        let mut errors = meta::check_update(new, old, namespaced);
+        (self.check_status)(new, old, &mut errors);
+        errors
+    }
+
+    pub fn subresource_errors(
+        &self,
+        name: &str,
+        new: &Value,
+        old: &Value,
+        namespaced: bool,
+    ) -> ErrorList {
+        let mut errors = meta::check_update(new, old, namespaced);
+        if let Some(subresource) = self.subresource(name) {
+            (subresource.validate)(new, old, &mut errors);
+        }
+        errors
+    }
+
+    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+        self.subresources.iter().find(|s| s.name == name)
+    }
+
+    /// The value of a selectable field; `None` if the kind has no such selector.
+    pub fn field(&self, object: &Value, field: &str) -> Option<String> {
+        match field {
+            "metadata.name" | "metadata.namespace" => Some(object.text(field).to_owned()),
+            _ => {
+                self.selectable.iter().find(|(name, _)| *name == field).map(|(_, get)| get(object))
+            }
+        }
+    }
+
+    /// The fields that a write by this endpoint cannot change, and so nobody comes to own (server-side apply).
+    pub fn reset_fields(&self, subresource: &str) -> &'static [&'static str] {
+        match (subresource, self.status.is_some()) {
+            ("", true) => &["status"],
+            ("status", true) => &["spec", "metadata.ownerReferences", "metadata.deletionTimestamp"],
+            _ => &[],
+        }
+    }
+
+    /// The server's own metadata is what it was, whatever the client sent.
+    fn prepare_metadata(&self, new: &mut Value, old: &Value) {
+        for path in [
+            "metadata.generation",
+            "metadata.selfLink",
+            "metadata.deletionTimestamp",
+            "metadata.deletionGracePeriodSeconds",
+        ] {
+            keep(new, old, path);
+        }
+        for path in ["metadata.uid", "metadata.creationTimestamp"] {
+            if new.blank(path) {
+                keep(new, old, path);
+            }
+        }
+    }
+
+    fn count_generation(&self, new: &mut Value, old: &Value) {
+        if self.generation && !content_unchanged(new, old) {
+            put(new, "metadata.generation", old.int("metadata.generation") + 1);
+        }
+    }
+}
+
+/// Undoes every change outside metadata and status.
+fn restore_content(new: &mut Value, old: &Value) {
+    let (Value::Object(new), Value::Object(old)) = (new, old) else { return };
+    new.retain(|name, _| apart(name) || old.contains_key(name));
+    for (name, value) in old.iter().filter(|(name, _)| !apart(name)) {
+        if new.get(name) != Some(value) {
+            new.insert(name.clone(), value.clone());
+        }
+    }
+}
+
+/// What is not content: the generation does not count it, and the status endpoint may change it.
+fn apart(name: &str) -> bool {
+    matches!(name, "metadata" | "status" | "apiVersion" | "kind")
+}
+
+/// Whether two objects are equal but for metadata and status.
+fn content_unchanged(new: &Value, old: &Value) -> bool {
+    let (Value::Object(new), Value::Object(old)) = (new, old) else { return new == old };
+    let of = |map: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
+        map.iter().all(|(name, value)| apart(name) || other.get(name) == Some(value))
+    };
+    of(new, old) && of(old, new)
+}

@@ -1,0 +1,320 @@
+//! A custom kind's schema as an arena: its `openAPIV3Schema`, with the built-in types for metadata.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use api_meta::{ErrorList, FieldError, Path};
+use serde_json::{Map, Value};
+
+use crate::{
+    Field, Kind, ListType, Node, NodeId, Patch, Presence, Rules, Schema, Shape, Struct, structural,
+};
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+impl Schema {
+    /// Makes the schema of one version of a custom kind, or says why it is none. `path` is the schema's place in
+    /// its definition.
+    pub fn from_crd(
+        open_api_v3: &Value,
+        group: &str,
+        version: &str,
+        kind: &str,
+        path: &Path,
+    ) -> Result<Schema, ErrorList> {
+        let errors = structural::errors(open_api_v3, path);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let mut builder = Builder::default();
+        let node = builder.structural(open_api_v3, true);
+        let mut schema = Schema { nodes: builder.nodes, kinds: Vec::new() };
+        let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
+        schema.kinds.push(kind);
+        let mut errors = Vec::new();
+        default_errors(&schema, node, open_api_v3, path, &mut errors);
+        if errors.is_empty() { Ok(schema) } else { Err(errors) }
+    }
+
+    /// The schema of a custom kind that keeps everything it is given (`preserveUnknownFields`, or no schema).
+    pub fn free_form(group: &str, version: &str, kind: &str) -> Schema {
+        let mut builder = Builder::default();
+        let open_api_v3 =
+            serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let node = builder.structural(&open_api_v3, true);
+        let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
+        Schema { nodes: builder.nodes, kinds: vec![kind] }
+    }
+}
+
+/// Defaults must fit: nothing unknown in them, nothing invalid.
+fn default_errors(
+    schema: &Schema,
+    node: NodeId,
+    given: &Value,
+    path: &Path,
+    errors: &mut ErrorList,
+) {
+    if let Some(default) = given.get("default").filter(|d| !d.is_null()) {
+        let at = path.child("default");
+        match crate::decode_value(schema, node, default.clone(), crate::Fill::Defaults) {
+            Ok(decoded) if decoded.unknown().next().is_some() => {
+                errors.push(FieldError::invalid(
+                    &at,
+                    default.clone(),
+                    "must not have unknown fields",
+                ));
+            }
+            Ok(decoded) => {
+                errors.extend(crate::validate::validate_at(schema, node, &decoded.value, &at))
+            }
+            Err(error) => errors.push(FieldError::invalid(&at, default.clone(), error.to_string())),
+        }
+    }
+    match &schema.node(node).shape {
+        Shape::Struct(body) => {
+            for (name, property) in given["properties"].as_object().into_iter().flatten() {
+                if let Some(field) = body.field(name).filter(|_| name != "metadata") {
+                    default_errors(
+                        schema,
+                        field.node,
+                        property,
+                        &path.child("properties").key(name),
+                        errors,
+                    );
+                }
+            }
+        }
+        Shape::Map { value, .. } => {
+            let below = &given["additionalProperties"];
+            default_errors(schema, *value, below, &path.child("additionalProperties"), errors);
+        }
+        Shape::List { item, .. } => {
+            default_errors(schema, *item, &given["items"], &path.child("items"), errors)
+        }
+        _ => {}
+    }
+}
+
+#[derive(Default)]
+struct Builder {
+    nodes: Vec<Node>,
+    /// Built-in nodes that are here already.
+    grafted: HashMap<NodeId, NodeId>,
+}
+
+impl Builder {
+    fn push(&mut self, shape: Shape, given: &Value) -> NodeId {
+        let rules = self.rules(given);
+        let default = given.get("default").filter(|d| !d.is_null()).cloned();
+        let nullable = given["nullable"] == true;
+        self.nodes.push(Node { shape, name: None, nullable, default, rules });
+        NodeId((self.nodes.len() - 1) as u32)
+    }
+
+    fn structural(&mut self, given: &Value, root: bool) -> NodeId {
+        let shape = self.shape(given, root);
+        self.push(shape, given)
+    }
+
+    fn shape(&mut self, given: &Value, root: bool) -> Shape {
+        let set = |key: &str| given[key] == true;
+        let preserve = set("x-kubernetes-preserve-unknown-fields");
+        if set("x-kubernetes-int-or-string") {
+            return Shape::IntOrString;
+        }
+        match given["type"].as_str().unwrap_or_default() {
+            "string" => Shape::String,
+            "integer" => Shape::Integer { bits: 64, unsigned: false },
+            "number" => Shape::Number,
+            "boolean" => Shape::Boolean,
+            "array" => {
+                let item = self.structural(&given["items"], false);
+                Shape::List { item, list: list_type(given) }
+            }
+            _ => {
+                let atomic = given["x-kubernetes-map-type"] == "atomic";
+                let values = &given["additionalProperties"];
+                if values.is_object() {
+                    let value = self.structural(values, false);
+                    return Shape::Map { value, atomic };
+                }
+                if *values == true && given["properties"].is_null() && !root {
+                    let value = self.push(Shape::Any, &Value::Null);
+                    return Shape::Map { value, atomic };
+                }
+                let untyped = given["type"].as_str().unwrap_or_default().is_empty();
+                if untyped && given["properties"].is_null() {
+                    return Shape::Any;
+                }
+                let resource = root || set("x-kubernetes-embedded-resource");
+                Shape::Struct(Struct {
+                    fields: self.fields(given, resource),
+                    atomic,
+                    preserve_unknown: preserve,
+                    embedded_resource: resource && !root,
+                    message: None,
+                })
+            }
+        }
+    }
+
+    fn fields(&mut self, given: &Value, resource: bool) -> Vec<Field> {
+        let none = Map::new();
+        let properties = given["properties"].as_object().unwrap_or(&none);
+        let mut fields = Vec::with_capacity(properties.len() + 3);
+        for (name, property) in properties {
+            if resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
+                continue;
+            }
+            let node = self.structural(property, false);
+            fields.push(field(name, node, is_required(given, name)));
+        }
+        if resource {
+            for name in ["apiVersion", "kind"] {
+                let node =
+                    self.push(Shape::String, &properties.get(name).cloned().unwrap_or_default());
+                fields.push(field(name, node, false));
+            }
+            let node = self.metadata(properties.get("metadata").unwrap_or(&Value::Null));
+            fields.push(field("metadata", node, false));
+        }
+        fields.sort_by(|a, b| a.name.cmp(&b.name));
+        fields
+    }
+
+    /// ObjectMeta, with what the schema says of the name.
+    fn metadata(&mut self, given: &Value) -> NodeId {
+        let builtin = Schema::builtin();
+        let Some(object_meta) = builtin.type_named(OBJECT_META) else {
+            return self.push(Shape::Any, given);
+        };
+        self.grafted.clear();
+        let node = self.graft(builtin, object_meta);
+        for name in ["name", "generateName"] {
+            if given["properties"][name].is_object() {
+                let restricted = self.push(Shape::String, &given["properties"][name]);
+                if let Shape::Struct(body) = &mut self.nodes[node.0 as usize].shape
+                    && let Some(field) = body.fields.iter_mut().find(|f| *f.name == *name)
+                {
+                    field.node = restricted;
+                }
+            }
+        }
+        node
+    }
+
+    /// Copies a built-in node and all below it.
+    fn graft(&mut self, from: &Schema, id: NodeId) -> NodeId {
+        if let Some(known) = self.grafted.get(&id) {
+            return *known;
+        }
+        let copy = NodeId(self.nodes.len() as u32);
+        self.grafted.insert(id, copy);
+        self.nodes.push(from.node(id).clone());
+        let mut shape = from.node(id).shape.clone();
+        match &mut shape {
+            Shape::Struct(body) => {
+                body.fields.iter_mut().for_each(|field| field.node = self.graft(from, field.node));
+            }
+            Shape::List { item: below, .. } | Shape::Map { value: below, .. } => {
+                *below = self.graft(from, *below)
+            }
+            _ => {}
+        }
+        self.nodes[copy.0 as usize].shape = shape;
+        copy
+    }
+
+    /// A branch of `allOf` and its like: conditions, without types of their own.
+    fn condition(&mut self, given: &Value) -> NodeId {
+        let shape = match given["type"].as_str() {
+            Some("integer") => Shape::Integer { bits: 64, unsigned: false },
+            Some("string") => Shape::String,
+            _ if given["properties"].is_object() => {
+                let mut fields = Vec::new();
+                for (name, property) in given["properties"].as_object().into_iter().flatten() {
+                    let node = self.condition(property);
+                    fields.push(field(name, node, is_required(given, name)));
+                }
+                Shape::Struct(Struct { fields, preserve_unknown: true, ..Struct::default() })
+            }
+            _ if given["items"].is_object() => {
+                let item = self.condition(&given["items"]);
+                Shape::List { item, list: ListType::Atomic }
+            }
+            _ => Shape::Any,
+        };
+        self.push(shape, given)
+    }
+
+    fn rules(&mut self, given: &Value) -> Option<Box<Rules>> {
+        let text = |key: &str| given[key].as_str().filter(|t| !t.is_empty()).map(Box::from);
+        let float = |key: &str| given[key].as_f64();
+        let count = |key: &str| given[key].as_u64();
+        let list = |key: &str| given[key].as_array().cloned().unwrap_or_default();
+        let branches = |this: &mut Self, key: &str| -> Vec<NodeId> {
+            list(key).iter().map(|branch| this.condition(branch)).collect()
+        };
+        let object = given.as_object()?;
+        let ignored = |key: &str| {
+            matches!(key, "type" | "properties" | "items" | "description" | "default" | "nullable")
+        };
+        let untyped = given["type"].as_str().unwrap_or_default().is_empty();
+        if !untyped && object.keys().all(|key| ignored(key)) {
+            return None;
+        }
+        Some(Box::new(Rules {
+            format: text("format"),
+            enumeration: list("enum"),
+            pattern: text("pattern"),
+            regex: given["pattern"].as_str().and_then(|p| crate::goregex::compile(p).ok()),
+            minimum: float("minimum"),
+            exclusive_minimum: given["exclusiveMinimum"] == true,
+            maximum: float("maximum"),
+            exclusive_maximum: given["exclusiveMaximum"] == true,
+            multiple_of: float("multipleOf"),
+            min_length: count("minLength"),
+            max_length: count("maxLength"),
+            min_items: count("minItems"),
+            max_items: count("maxItems"),
+            unique_items: given["uniqueItems"] == true,
+            min_properties: count("minProperties"),
+            max_properties: count("maxProperties"),
+            all_of: branches(self, "allOf"),
+            any_of: branches(self, "anyOf"),
+            one_of: branches(self, "oneOf"),
+            not: given["not"].is_object().then(|| self.condition(&given["not"])),
+            required: list("required").iter().filter_map(Value::as_str).map(Box::from).collect(),
+            untyped,
+            embedded: given["x-kubernetes-embedded-resource"] == true,
+        }))
+    }
+}
+
+fn is_required(given: &Value, name: &str) -> bool {
+    given["required"].as_array().is_some_and(|names| names.iter().any(|n| n == name))
+}
+
+fn field(name: &str, node: NodeId, required: bool) -> Field {
+    Field {
+        name: Arc::from(name),
+        node,
+        required,
+        default: None,
+        presence: Presence::Distinct,
+        patch: Patch::default(),
+        proto: Box::default(),
+    }
+}
+
+fn list_type(given: &Value) -> ListType {
+    match given["x-kubernetes-list-type"].as_str() {
+        Some("set") => ListType::Set,
+        Some("map") => {
+            let keys = given["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
+            ListType::Map(keys.filter_map(Value::as_str).map(Arc::from).collect())
+        }
+        _ => ListType::Atomic,
+    }
+}

@@ -1,0 +1,113 @@
+//! Defaults and zero values: what is written out though nobody gave it.
+
+use serde_json::{Map, Value};
+
+use crate::{Field, NodeId, Presence, Schema, Shape, Struct};
+
+/// What to make of members that are absent or zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Nothing: the tree says what the text said. For patches and applied configurations.
+    Given,
+    /// What Go's encoder would write: zero values left out or filled in. For objects read back.
+    Zeroes,
+    /// Also the schema's defaults. For objects being written.
+    Defaults,
+}
+
+/// Puts defaults where they are missing.
+pub fn apply_defaults(schema: &Schema, node: NodeId, value: &mut Value) {
+    match (&schema.node(node).shape, value) {
+        (Shape::Struct(body), Value::Object(members)) => {
+            for (name, member) in members.iter_mut() {
+                if let Some(field) = body.field(name) {
+                    apply_defaults(schema, field.node, member);
+                }
+            }
+            default_members(schema, body, members);
+        }
+        (Shape::Map { value: node, .. }, Value::Object(members)) => {
+            members.values_mut().for_each(|member| apply_defaults(schema, *node, member));
+        }
+        (Shape::List { item, .. }, Value::Array(items)) => {
+            items.iter_mut().for_each(|value| apply_defaults(schema, *item, value));
+        }
+        _ => {}
+    }
+}
+
+/// A `null` where the schema has a default and allows no `null` counts as absent.
+fn default_members(schema: &Schema, body: &Struct, members: &mut Map<String, Value>) {
+    for field in body.fields.iter() {
+        let Some(default) = default_of(schema, field) else { continue };
+        let absent = match members.get(&*field.name) {
+            None => true,
+            Some(Value::Null) => !schema.node(field.node).nullable,
+            Some(_) => false,
+        };
+        if absent {
+            let mut value = default.clone();
+            apply_defaults(schema, field.node, &mut value);
+            members.insert(field.name.as_ref().to_owned(), value);
+        }
+    }
+}
+
+fn default_of<'s>(schema: &'s Schema, field: &'s Field) -> Option<&'s Value> {
+    field.default.as_ref().or_else(|| schema.node(field.node).default.as_ref())
+}
+
+pub(crate) fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(given) => !given,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+    }
+}
+
+impl Schema {
+    /// Fills in what a struct lacks: defaults if they are asked for, and the zero values that Go writes out.
+    pub(crate) fn fill(
+        &self,
+        body: &Struct,
+        members: &mut Map<String, Value>,
+        fill: Fill,
+        typed: bool,
+    ) {
+        if fill == Fill::Defaults {
+            default_members(self, body, members);
+        }
+        let always = |f: &&Field| f.presence == Presence::Always;
+        for field in body.fields.iter().filter(|_| typed).filter(always) {
+            if !members.contains_key(&*field.name) {
+                let zero = self.zero(field.node, fill);
+                if !zero.is_null() {
+                    members.insert(field.name.as_ref().to_owned(), zero);
+                }
+            }
+        }
+    }
+
+    /// What Go writes for a type's zero value; `null` where that would be nothing.
+    pub(crate) fn zero(&self, node: NodeId, fill: Fill) -> Value {
+        match &self.node(node).shape {
+            Shape::Struct(body) => {
+                let mut members = Map::new();
+                if fill != Fill::Given {
+                    self.fill(body, &mut members, fill, true);
+                }
+                Value::Object(members)
+            }
+            Shape::Map { .. } => Value::Object(Map::new()),
+            Shape::List { .. } => Value::Array(Vec::new()),
+            Shape::String | Shape::Bytes => Value::from(""),
+            Shape::Integer { .. } | Shape::Number | Shape::IntOrString => Value::from(0),
+            Shape::Boolean => Value::from(false),
+            Shape::Quantity => Value::from("0"),
+            Shape::Time | Shape::MicroTime | Shape::Duration | Shape::Any => Value::Null,
+        }
+    }
+}

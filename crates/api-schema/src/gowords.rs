@@ -1,0 +1,52 @@
+//! The words of Go's JSON decoder.
+
+use crate::{Node, Schema, Shape};
+
+/// A type as Go prints it in errors: `[]v1.Container`, `map[string]string`.
+pub(crate) fn go_type(schema: &Schema, node: &Node) -> String {
+    match (&node.shape, &node.name) {
+        (Shape::List { item, .. }, _) => format!("[]{}", go_type(schema, schema.node(*item))),
+        (Shape::Map { value, .. }, _) => {
+            format!("map[string]{}", go_type(schema, schema.node(*value)))
+        }
+        (_, Some(name)) => {
+            let start = name.rmatch_indices('.').nth(1).map_or(0, |(at, _)| at + 1);
+            name[start..].to_owned()
+        }
+        (Shape::Integer { bits, .. }, None) => format!("int{bits}"),
+        (Shape::Number, None) => "float64".to_owned(),
+        (Shape::Boolean, None) => "bool".to_owned(),
+        (Shape::Bytes, None) => "[]uint8".to_owned(),
+        _ => "string".to_owned(),
+    }
+}
+
+/// A syntax error in the words of Go's parser.
+pub(crate) fn syntax_message(error: &serde_json::Error, json: &[u8]) -> String {
+    if error.is_eof() {
+        return "unexpected end of JSON input".to_owned();
+    }
+    let message = error.to_string();
+    let place = [
+        ("key must be a string", "looking for beginning of object key string"),
+        ("expected `:`", "after object key"),
+        ("expected `,` or `}`", "after object key:value pair"),
+        ("expected `,` or `]`", "after array element"),
+        ("trailing characters", "after top-level value"),
+        ("trailing comma", "looking for beginning of value"),
+        ("control character", "in string literal"),
+        ("invalid escape", "in string escape code"),
+        ("invalid number", "in numeric literal"),
+        ("expected ident", "in literal"),
+        ("expected value", "looking for beginning of value"),
+    ];
+    let Some((_, place)) = place.iter().find(|(ours, _)| message.starts_with(ours)) else {
+        return message;
+    };
+    let line = json.split(|b| *b == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
+    match line.get(error.column().saturating_sub(1)) {
+        Some(b'\'') => format!("invalid character '\\'' {place}"),
+        Some(byte) => format!("invalid character '{}' {place}", byte.escape_ascii()),
+        None => format!("invalid character '\\n' {place}"),
+    }
+}

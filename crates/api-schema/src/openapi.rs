@@ -1,0 +1,117 @@
+//! OpenAPI v3 documents, one for each group and version, from the same facts that everything else reads.
+//!
+//! kubectl reads them to explain kinds, to learn which patches and query parameters a kind takes, and to check
+//! objects before it sends them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::{ApiResource, Schema};
+
+mod components;
+mod custom;
+mod parameters;
+mod paths;
+
+pub use custom::CustomKind;
+use paths::{Operations, Sub};
+
+/// Where a document is, below `/openapi/v3/`: `api/v1`, `apis/apps/v1`.
+pub fn document_path(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// The document of a group and version: what is built in, and the custom kinds given.
+pub fn document(
+    group: &str,
+    version: &str,
+    custom: &[CustomKind<'_>],
+    server_version: &str,
+) -> Value {
+    let schema = Schema::builtin();
+    let builtin = crate::resources().iter().filter(|r| r.group == group && r.version == version);
+    let mut operations: Vec<Operations> = builtin.map(|r| builtin_operations(schema, r)).collect();
+    operations.extend(custom.iter().map(CustomKind::operations));
+    let paths = paths::paths(group, version, &operations);
+    let mut wanted: BTreeSet<String> = references(&Value::Object(paths.clone()));
+    let mut components = Map::new();
+    for kind in custom {
+        for (name, component) in kind.components() {
+            wanted.extend(references(&component));
+            components.insert(name, component);
+        }
+    }
+    components::collect(group, version, wanted, &mut components);
+    json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": server_version},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"BearerToken": {
+                "type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication",
+            }},
+        },
+    })
+}
+
+/// The names of all components that a value refers to.
+fn references(value: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut rest = vec![value];
+    while let Some(value) = rest.pop() {
+        match value {
+            Value::Object(members) => {
+                if let Some(name) =
+                    members.get("$ref").and_then(Value::as_str).and_then(|r| r.rsplit('/').next())
+                {
+                    found.insert(name.to_owned());
+                }
+                rest.extend(members.values());
+            }
+            Value::Array(items) => rest.extend(items),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+/// The OpenAPI name of a built-in kind's type.
+fn type_name(schema: &Schema, group: &str, version: &str, kind: &str) -> Option<String> {
+    let node = schema.kind(group, version, kind)?;
+    schema.node(node).name.as_deref().map(str::to_owned)
+}
+
+fn builtin_operations(schema: &Schema, resource: &ApiResource) -> Operations {
+    let name_of = |group: &str, version: &str, kind: &str| type_name(schema, group, version, kind);
+    Operations {
+        returns_deleted: crate::returns_deleted(resource.group, resource.name),
+        plural: resource.name.to_owned(),
+        kind: resource.kind.to_owned(),
+        namespaced: resource.namespaced,
+        verbs: resource.verbs.iter().map(|v| (*v).to_owned()).collect(),
+        type_name: name_of(resource.group, resource.version, resource.kind),
+        list_name: name_of(resource.group, resource.version, &format!("{}List", resource.kind)),
+        custom: false,
+        subresources: resource
+            .subresources
+            .iter()
+            .map(|sub| Sub {
+                name: sub.name.to_owned(),
+                group: sub.group.to_owned(),
+                version: sub.version.to_owned(),
+                kind: sub.kind.to_owned(),
+                verbs: sub.verbs.iter().map(|v| (*v).to_owned()).collect(),
+                type_name: name_of(sub.group, sub.version, sub.kind),
+            })
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

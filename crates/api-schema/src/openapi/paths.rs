@@ -1,0 +1,349 @@
+//! The paths of a group and version, and what each takes and gives.
+
+use serde_json::{Map, Value, json};
+
+use super::parameters::{self, DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE};
+use super::reference;
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+
+/// What can be done with a resource.
+pub(super) struct Operations {
+    pub(super) plural: String,
+    pub(super) kind: String,
+    pub(super) namespaced: bool,
+    pub(super) verbs: Vec<String>,
+    pub(super) type_name: Option<String>,
+    pub(super) list_name: Option<String>,
+    /// Knows neither protobuf nor strategic merge.
+    pub(super) custom: bool,
+    /// A deletion answers with the object.
+    pub(super) returns_deleted: bool,
+    pub(super) subresources: Vec<Sub>,
+}
+
+pub(super) struct Sub {
+    pub(super) name: String,
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) kind: String,
+    pub(super) verbs: Vec<String>,
+    pub(super) type_name: Option<String>,
+}
+
+/// What a verb is in HTTP and in the documents.
+struct Action {
+    verb: &'static str,
+    method: &'static str,
+    /// The operation's name begins so.
+    name: &'static str,
+    action: &'static str,
+    parameters: &'static [&'static str],
+    codes: &'static [&'static str],
+}
+
+impl Action {
+    const fn new(
+        verb: &'static str,
+        method: &'static str,
+        name: &'static str,
+        action: &'static str,
+        parameters: &'static [&'static str],
+        codes: &'static [&'static str],
+    ) -> Self {
+        Action { verb, method, name, action, parameters, codes }
+    }
+}
+
+const ON_COLLECTION: [Action; 3] = [
+    Action::new("list", "get", "list", "list", LIST, &["200"]),
+    Action::new("create", "post", "create", "post", WRITE, &["200", "201", "202"]),
+    Action::new(
+        "deletecollection",
+        "delete",
+        "delete",
+        "deletecollection",
+        DELETE_COLLECTION,
+        &["200"],
+    ),
+];
+const ON_OBJECT: [Action; 4] = [
+    Action::new("get", "get", "read", "get", &[], &["200"]),
+    Action::new("update", "put", "replace", "put", WRITE, &["200", "201"]),
+    Action::new("patch", "patch", "patch", "patch", PATCH, &["200", "201"]),
+    Action::new("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
+];
+const CREATE: &Action = &ON_COLLECTION[1];
+/// Verbs of a subresource that is a connection, and HTTP's words for them.
+const CONNECT: [(&str, &str); 7] = [
+    ("get", "get"),
+    ("get", "head"),
+    ("get", "options"),
+    ("create", "post"),
+    ("update", "put"),
+    ("patch", "patch"),
+    ("delete", "delete"),
+];
+
+const TYPES: [&str; 3] =
+    ["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
+const WATCH_TYPES: [&str; 2] =
+    ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const PATCH_TYPES: [&str; 4] = [
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+];
+
+fn content(schema: &Value, types: &[&str]) -> Value {
+    types.iter().map(|t| ((*t).to_owned(), json!({"schema": schema}))).collect::<Map<_, _>>().into()
+}
+
+fn responses(schema: &Value, types: &[&str], codes: &[&str]) -> Value {
+    let describe = |code: &str| match code {
+        "201" => "Created",
+        "202" => "Accepted",
+        _ => "OK",
+    };
+    let mut out: Map<String, Value> = codes
+        .iter()
+        .map(|code| {
+            let response =
+                json!({"description": describe(code), "content": content(schema, types)});
+            ((*code).to_owned(), response)
+        })
+        .collect();
+    out.insert("401".to_owned(), json!({"description": "Unauthorized"}));
+    out.into()
+}
+
+fn capital(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().map(|c| c.to_ascii_uppercase().to_string() + chars.as_str()).unwrap_or_default()
+}
+
+/// One path and its operations, before what they share is lifted out of them.
+struct Item {
+    path: String,
+    /// Parameters that all operations have.
+    common: Vec<&'static str>,
+    operations: Vec<(&'static str, &'static [&'static str], Value)>,
+}
+
+impl Item {
+    /// Parameters that all operations take are the path's.
+    fn finish(mut self, paths: &mut Map<String, Value>) {
+        let Some((_, first, _)) = self.operations.first() else { return };
+        let everywhere =
+            |name: &&&'static str| self.operations.iter().all(|(_, taken, _)| taken.contains(name));
+        self.common.extend(first.iter().filter(everywhere));
+        self.common.sort_unstable_by_key(|name| name.trim_start_matches('?'));
+        let mut out = Map::new();
+        for (method, taken, mut body) in self.operations {
+            let own = taken.iter().filter(|name| !self.common.contains(name));
+            let own: Vec<Value> = own.map(|name| parameters::parameter(name)).collect();
+            if !own.is_empty() {
+                body["parameters"] = own.into();
+            }
+            out.insert(method.to_owned(), body);
+        }
+        let common = self.common.into_iter().map(parameters::parameter).collect();
+        out.insert("parameters".to_owned(), common);
+        paths.insert(self.path, out.into());
+    }
+}
+
+struct Writer {
+    gvk: [String; 2],
+    /// `/apis/apps/v1/`
+    base: String,
+    /// `apps_v1`
+    tag: String,
+    /// `AppsV1`, as operations are named.
+    title: String,
+    paths: Map<String, Value>,
+}
+
+/// All paths of a group and version.
+pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map<String, Value> {
+    let short = group.strip_suffix(".k8s.io").unwrap_or(group);
+    let words: Vec<&str> =
+        if short.is_empty() { vec!["core"] } else { short.split(['.', '-']).collect() };
+    let title: String = words.iter().map(|word| capital(word)).collect();
+    let mut writer = Writer {
+        gvk: [group.to_owned(), version.to_owned()],
+        base: format!("/{}/", super::document_path(group, version)),
+        tag: format!("{}{}_{version}", words[0], &title[words[0].len()..]),
+        title: title + &capital(version),
+        paths: Map::new(),
+    };
+    writer.discovery();
+    for resource in resources {
+        writer.resource(resource);
+    }
+    writer.paths
+}
+
+impl Writer {
+    fn discovery(&mut self) {
+        let list = reference(&format!("{META}.APIResourceList"));
+        let get = json!({
+            "operationId": format!("get{}APIResources", self.title),
+            "description": "get available resources",
+            "responses": responses(&list, &TYPES, &["200"]),
+            "tags": [self.tag],
+        });
+        self.paths.insert(self.base.clone(), json!({"get": get}));
+    }
+
+    fn resource(&mut self, resource: &Operations) {
+        let (space, scope, noun) = match resource.namespaced {
+            true => (&["namespace", "pretty"][..], "namespaces/{namespace}/", "Namespaced"),
+            false => (&["pretty"][..], "", ""),
+        };
+        let noun = format!("{noun}{}", resource.kind);
+        let collection = format!("{}{scope}{}", self.base, resource.plural);
+        let one = [&["name"], space].concat();
+        self.actions(resource, &ON_COLLECTION, collection.clone(), space.to_vec(), &noun);
+        self.actions(resource, &ON_OBJECT, format!("{collection}/{{name}}"), one.clone(), &noun);
+        if resource.namespaced {
+            let everywhere = format!("{}{}", self.base, resource.plural);
+            let noun = format!("{}ForAllNamespaces", resource.kind);
+            self.actions(resource, &ON_COLLECTION[..1], everywhere, vec!["pretty"], &noun);
+        }
+        for sub in &resource.subresources {
+            let path = format!("{collection}/{{name}}/{}", sub.name);
+            let noun = format!("{noun}{}", capital(&sub.name));
+            if matches!(sub.name.as_str(), "attach" | "exec" | "portforward" | "proxy") {
+                self.connection(sub, &sub.name, path.clone(), &one, &noun);
+            } else {
+                self.subresource(resource, sub, path.clone(), one.clone(), &noun);
+            }
+            if sub.name == "proxy" {
+                let (path, noun) = (format!("{path}/{{path}}"), format!("{noun}WithPath"));
+                self.connection(sub, "proxy/{path}", path, &one, &noun);
+            }
+        }
+    }
+
+    fn actions(
+        &mut self,
+        resource: &Operations,
+        actions: &[Action],
+        path: String,
+        common: Vec<&'static str>,
+        noun: &str,
+    ) {
+        let kind = json!({"group": self.gvk[0], "version": self.gvk[1], "kind": resource.kind});
+        let mut item = Item { path, common, operations: Vec::new() };
+        for action in actions.iter().filter(|a| resource.verbs.iter().any(|v| v == a.verb)) {
+            let answer = match action.verb {
+                "list" => resource.list_name.as_deref(),
+                "delete" if resource.returns_deleted => resource.type_name.as_deref(),
+                "delete" | "deletecollection" => None,
+                _ => resource.type_name.as_deref(),
+            };
+            let body = self.operation(resource, action, answer, &kind, noun);
+            item.operations.push((action.method, action.parameters, body));
+        }
+        item.finish(&mut self.paths);
+    }
+
+    /// `answer` is the type of what comes back and, for a write, of what goes in; without it that is a Status.
+    fn operation(
+        &self,
+        resource: &Operations,
+        action: &Action,
+        answer: Option<&str>,
+        kind: &Value,
+        noun: &str,
+    ) -> Value {
+        let schema = answer.map_or_else(|| reference(&format!("{META}.Status")), reference);
+        let mut types = TYPES.to_vec();
+        if action.verb == "list" {
+            types.extend(WATCH_TYPES);
+        }
+        types.retain(|t| !resource.custom || !t.contains("protobuf"));
+        let collection = if action.verb == "deletecollection" { "Collection" } else { "" };
+        let mut body = json!({
+            "operationId": format!("{}{}{collection}{noun}", action.name, self.title),
+            "responses": responses(&schema, &types, action.codes),
+            "tags": [self.tag],
+            "x-kubernetes-action": action.action,
+            "x-kubernetes-group-version-kind": kind,
+        });
+        match action.method {
+            "post" | "put" => {
+                body["requestBody"] =
+                    json!({"content": content(&schema, &["*/*"]), "required": true})
+            }
+            "patch" => {
+                let types = if resource.custom { &PATCH_TYPES[..3] } else { &PATCH_TYPES };
+                let patch = content(&reference(&format!("{META}.Patch")), types);
+                body["requestBody"] = json!({"content": patch, "required": true});
+            }
+            "delete" => {
+                let options = reference(&format!("{META}.DeleteOptions"));
+                body["requestBody"] = json!({"content": content(&options, &["*/*"])});
+            }
+            _ => {}
+        }
+        body
+    }
+
+    fn subresource(
+        &mut self,
+        resource: &Operations,
+        sub: &Sub,
+        path: String,
+        common: Vec<&'static str>,
+        noun: &str,
+    ) {
+        let kind = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
+        let mut item = Item { path, common, operations: Vec::new() };
+        item.common.extend(parameters::of_subresource(&sub.name));
+        for action in
+            ON_OBJECT.iter().chain([CREATE]).filter(|a| sub.verbs.iter().any(|v| v == a.verb))
+        {
+            let mut body = self.operation(resource, action, sub.type_name.as_deref(), &kind, noun);
+            if sub.name == "log" {
+                let types = [&TYPES[..], &["text/plain"]].concat();
+                body["responses"] = responses(&json!({"type": "string"}), &types, action.codes);
+            }
+            item.operations.push((action.method, action.parameters, body));
+        }
+        item.finish(&mut self.paths);
+    }
+
+    fn connection(
+        &mut self,
+        sub: &Sub,
+        name: &str,
+        path: String,
+        one: &[&'static str],
+        noun: &str,
+    ) {
+        let kind = json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
+        let common = one.iter().copied().filter(|name| *name != "pretty");
+        let common = common.chain(parameters::of_subresource(name).iter().copied()).collect();
+        let mut item = Item { path, common, operations: Vec::new() };
+        for (verb, method) in CONNECT {
+            // Only a proxy passes on every method.
+            if !sub.verbs.iter().any(|v| v == verb)
+                || verb != method && matches!(method, "head" | "options") && sub.name != "proxy"
+            {
+                continue;
+            }
+            let body = json!({
+                "operationId": format!("connect{}{}{noun}", self.title, capital(method)),
+                "responses": responses(&json!({"type": "string"}), &["*/*"], &["200"]),
+                "tags": [self.tag],
+                "x-kubernetes-action": "connect",
+                "x-kubernetes-group-version-kind": kind,
+            });
+            item.operations.push((method, &[], body));
+        }
+        item.finish(&mut self.paths);
+    }
+}

@@ -1,0 +1,327 @@
+//! A custom object against its schema, in the words of upstream's validator.
+
+use std::collections::HashSet;
+
+use api_meta::{ErrorList, FieldError, Path};
+use serde_json::{Map, Number, Value};
+
+use crate::{ListType, Node, NodeId, Rules, Schema, Shape, formats};
+
+/// Everything wrong with an object of the type at `node`.
+pub fn validate(schema: &Schema, node: NodeId, value: &Value) -> ErrorList {
+    validate_at(schema, node, value, &Path::new(""))
+}
+
+/// Everything wrong with an object that replaces `old`. What an update leaves as it was is not complained about, so
+/// that objects stored before their schema was tightened can still be changed.
+pub fn validate_update(schema: &Schema, node: NodeId, value: &Value, old: &Value) -> ErrorList {
+    let mut check = Check { schema, errors: Vec::new() };
+    check.value(node, value, Some(old), &Path::new(""));
+    check.errors
+}
+
+pub(crate) fn validate_at(schema: &Schema, node: NodeId, value: &Value, path: &Path) -> ErrorList {
+    let mut check = Check { schema, errors: Vec::new() };
+    check.value(node, value, None, path);
+    check.errors
+}
+
+struct Check<'s> {
+    schema: &'s Schema,
+    errors: ErrorList,
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number)
+            if number.is_f64() && number.as_f64().is_none_or(|n| n.fract() != 0.0) =>
+        {
+            "number"
+        }
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// The type that the shape wants and the value is not of.
+fn mistyped(node: &Node, value: &Value) -> Option<&'static str> {
+    let given = type_name(value);
+    let wanted = match &node.shape {
+        Shape::Struct(_) | Shape::Map { .. } => "object",
+        Shape::List { .. } => "array",
+        Shape::Integer { .. } => "integer",
+        Shape::Number if given == "integer" => return None,
+        Shape::Number => "number",
+        Shape::Boolean => "boolean",
+        Shape::IntOrString if given == "integer" || given == "string" => return None,
+        Shape::IntOrString => "integer,string",
+        Shape::Any | Shape::Quantity => return None,
+        Shape::String | Shape::Bytes | Shape::Time | Shape::MicroTime | Shape::Duration => "string",
+    };
+    (wanted != given).then_some(wanted)
+}
+
+impl Check<'_> {
+    /// A complaint about a value that upstream's validator words itself: `spec.x in body should …`.
+    fn invalid(&mut self, path: &Path, value: &Value, what: impl std::fmt::Display) {
+        let detail = format!("{} in body {what}", path.as_str());
+        self.errors.push(FieldError::invalid(path, value.clone(), detail.trim_start().to_owned()));
+    }
+
+    /// `old` is what was in this place before, if that can be told.
+    fn value(&mut self, id: NodeId, value: &Value, old: Option<&Value>, path: &Path) {
+        let node = self.schema.node(id);
+        if value.is_null() && node.nullable || old == Some(value) {
+            return;
+        }
+        let untyped = node.rules.as_ref().is_some_and(|rules| rules.untyped)
+            && !matches!(node.shape, Shape::IntOrString);
+        if let Some(wanted) = mistyped(node, value).filter(|_| !untyped) {
+            let given = type_name(value);
+            let detail = format!("{} in body must be of type {wanted}: \"{given}\"", path.as_str());
+            self.errors.push(FieldError::type_invalid(path, given, detail.trim_start().to_owned()));
+            return;
+        }
+        if let Some(rules) = &node.rules {
+            self.rules(rules, value, path);
+        }
+        match (&node.shape, value) {
+            (Shape::Struct(body), Value::Object(members)) => {
+                for (name, member) in members {
+                    if let Some(field) = body.field(name) {
+                        self.value(field.node, member, below(old, name), &path.child(name));
+                    }
+                }
+            }
+            (Shape::Map { value: node, .. }, Value::Object(members)) => {
+                for (name, member) in members {
+                    self.value(*node, member, below(old, name), &path.child(name));
+                }
+            }
+            (Shape::List { item, list }, Value::Array(items)) => {
+                for (at, value) in items.iter().enumerate() {
+                    self.value(*item, value, counterpart(list, value, old), &path.index(at));
+                }
+                self.unique(list, items, path);
+            }
+            _ => {}
+        }
+    }
+
+    fn rules(&mut self, rules: &Rules, value: &Value, path: &Path) {
+        match value {
+            Value::Number(number) => self.number(rules, number, value, path),
+            Value::String(text) => self.text(rules, text, value, path),
+            Value::Array(items) => self.items(rules, items, value, path),
+            Value::Object(members) => self.object(rules, members, value, path),
+            _ => {}
+        }
+        if !rules.enumeration.is_empty()
+            && !rules.enumeration.iter().any(|allowed| same(allowed, value))
+        {
+            let allowed: Vec<String> = rules.enumeration.iter().map(plain).collect();
+            self.errors.push(FieldError::not_supported(path, value.clone(), &allowed));
+        }
+        self.branches(rules, value, path);
+    }
+
+    fn number(&mut self, rules: &Rules, number: &Number, value: &Value, path: &Path) {
+        let Some(given) = number.as_f64() else { return };
+        if let Some(least) = rules.minimum {
+            if rules.exclusive_minimum && given <= least {
+                self.invalid(path, value, format_args!("should be greater than {least}"));
+            } else if !rules.exclusive_minimum && given < least {
+                self.invalid(
+                    path,
+                    value,
+                    format_args!("should be greater than or equal to {least}"),
+                );
+            }
+        }
+        if let Some(most) = rules.maximum {
+            if rules.exclusive_maximum && given >= most {
+                self.invalid(path, value, format_args!("should be less than {most}"));
+            } else if !rules.exclusive_maximum && given > most {
+                self.invalid(path, value, format_args!("should be less than or equal to {most}"));
+            }
+        }
+        if let Some(factor) = rules.multiple_of.filter(|f| *f > 0.0) {
+            let quotient = given / factor;
+            if (quotient - quotient.round()).abs() > 1e-9 {
+                self.invalid(path, value, format_args!("should be a multiple of {factor}"));
+            }
+        }
+        let range = match rules.format.as_deref() {
+            Some("int32") => Some(f64::from(i32::MIN)..=f64::from(i32::MAX)),
+            _ => None,
+        };
+        if range.is_some_and(|range| !range.contains(&given)) {
+            self.invalid(path, value, "must be of type int32: \"int64\"");
+        }
+    }
+
+    fn text(&mut self, rules: &Rules, text: &str, value: &Value, path: &Path) {
+        let needs_length = rules.min_length.is_some() || rules.max_length.is_some();
+        let length = if needs_length { text.chars().count() as u64 } else { 0 };
+        if let Some(most) = rules.max_length.filter(|most| length > *most) {
+            self.errors
+                .push(FieldError::too_long(path, usize::try_from(most).unwrap_or(usize::MAX)));
+        }
+        if let Some(least) = rules.min_length.filter(|least| length < *least) {
+            self.invalid(path, value, format_args!("should be at least {least} chars long"));
+        }
+        if let (Some(pattern), Some(regex)) = (&rules.pattern, &rules.regex)
+            && !regex.is_match(text)
+        {
+            self.invalid(path, value, format_args!("should match '{pattern}'"));
+        }
+        if let Some(format) =
+            rules.format.as_deref().filter(|format| !formats::matches(format, text))
+        {
+            self.invalid(
+                path,
+                value,
+                format_args!("must be of type {format}: {}", api_meta::go_quote(text)),
+            );
+        }
+    }
+
+    fn items(&mut self, rules: &Rules, items: &[Value], value: &Value, path: &Path) {
+        let count = items.len() as u64;
+        if let Some(least) = rules.min_items.filter(|least| count < *least) {
+            self.invalid(path, value, format_args!("should have at least {least} items"));
+        }
+        if let Some(most) = rules.max_items.filter(|most| count > *most) {
+            self.errors.push(FieldError::too_many(
+                path,
+                items.len(),
+                usize::try_from(most).unwrap_or(usize::MAX),
+            ));
+        }
+        if rules.unique_items && repeats(items.iter().map(ToString::to_string)).next().is_some() {
+            self.invalid(path, value, "shouldn't contain duplicates");
+        }
+    }
+
+    fn object(&mut self, rules: &Rules, members: &Map<String, Value>, value: &Value, path: &Path) {
+        let count = members.len() as u64;
+        if let Some(least) = rules.min_properties.filter(|least| count < *least) {
+            self.invalid(path, value, format_args!("should have at least {least} properties"));
+        }
+        if let Some(most) = rules.max_properties.filter(|most| count > *most) {
+            self.errors.push(FieldError::too_many(
+                path,
+                members.len(),
+                usize::try_from(most).unwrap_or(usize::MAX),
+            ));
+        }
+        for name in rules.required.iter().filter(|name| !members.contains_key(&***name)) {
+            self.errors.push(FieldError::required(&path.child(name), ""));
+        }
+        for name in ["apiVersion", "kind"].into_iter().filter(|_| rules.embedded) {
+            let given = members.get(name).and_then(Value::as_str).unwrap_or_default();
+            if given.is_empty() {
+                self.errors.push(FieldError::required(&path.child(name), "must not be empty"));
+            }
+        }
+    }
+
+    fn branches(&mut self, rules: &Rules, value: &Value, path: &Path) {
+        // Each branch is judged once: branches nest, and judging one twice would double at every level.
+        let judge = |branch: &NodeId| validate_at(self.schema, *branch, value, path);
+        let judge_all =
+            |branches: &[NodeId]| branches.iter().map(judge).collect::<Vec<ErrorList>>();
+        // What is told besides: the complaints of the branch that fits best, having the fewest.
+        let closest =
+            |judged: Vec<ErrorList>| judged.into_iter().min_by_key(Vec::len).unwrap_or_default();
+        let quoted = api_meta::go_quote(path.as_str());
+        let (mut found, mut besides) = (Vec::new(), Vec::new());
+        let any_of = judge_all(&rules.any_of);
+        if !any_of.is_empty() && any_of.iter().all(|errors| !errors.is_empty()) {
+            found.push(format!("{quoted} must validate at least one schema (anyOf)"));
+            besides.extend(closest(any_of));
+        }
+        let one_of = judge_all(&rules.one_of);
+        if !one_of.is_empty() {
+            let rule = "must validate one and only one schema (oneOf)";
+            match one_of.iter().filter(|errors| errors.is_empty()).count() {
+                1 => {}
+                0 => {
+                    found.push(format!("{quoted} {rule}. Found none valid"));
+                    besides.extend(closest(one_of));
+                }
+                n => found.push(format!("{quoted} {rule}. Found {n} valid alternatives")),
+            }
+        }
+        let all_of = judge_all(&rules.all_of);
+        if all_of.iter().any(|errors| !errors.is_empty()) {
+            found.push(format!("{quoted} must validate all the schemas (allOf)"));
+            besides.extend(all_of.into_iter().flatten());
+        }
+        if rules.not.as_ref().is_some_and(|branch| judge(branch).is_empty()) {
+            found.push(format!("{quoted} must not validate the schema (not)"));
+        }
+        let found =
+            found.into_iter().map(|message| FieldError::invalid(path, value.clone(), message));
+        self.errors.extend(found.chain(besides));
+    }
+
+    /// Sets have no equal items, and maps no items with equal keys.
+    fn unique(&mut self, list: &ListType, items: &[Value], path: &Path) {
+        let repeated: Vec<usize> = match list {
+            ListType::Atomic => return,
+            ListType::Set => repeats(items.iter().map(ToString::to_string)).collect(),
+            ListType::Map(keys) => {
+                let key_of = |item: &Value| {
+                    keys.iter().map(|key| item[&**key].to_string()).collect::<Vec<_>>().join("\0")
+                };
+                repeats(items.iter().map(key_of)).collect()
+            }
+        };
+        for at in repeated {
+            let shown = match list {
+                ListType::Map(keys) => keys
+                    .iter()
+                    .map(|key| (key.as_ref().to_owned(), items[at][&**key].clone()))
+                    .collect(),
+                _ => items[at].clone(),
+            };
+            self.errors.push(FieldError::duplicate(&path.index(at), shown));
+        }
+    }
+}
+
+fn below<'v>(old: Option<&'v Value>, name: &str) -> Option<&'v Value> {
+    old?.get(name)
+}
+
+/// The old item with the same keys. Items of other lists have no identity.
+fn counterpart<'v>(list: &ListType, item: &Value, old: Option<&'v Value>) -> Option<&'v Value> {
+    let ListType::Map(keys) = list else { return None };
+    old?.as_array()?.iter().find(|old| keys.iter().all(|key| old[&**key] == item[&**key]))
+}
+
+/// The places of items that came before.
+fn repeats(items: impl Iterator<Item = String>) -> impl Iterator<Item = usize> {
+    let mut seen = HashSet::new();
+    items.enumerate().filter_map(move |(at, item)| (!seen.insert(item)).then_some(at))
+}
+
+/// Numbers are equal by value: `1` and `1.0`.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        _ => a == b,
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,368 @@
+//! From stored bytes to answers: whole objects by splicing, tables and partial metadata by reading.
+
+use std::{io::Write as _, sync::Arc};
+
+use api_meta::{Status, Timestamp};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use serde_json::{Value, json};
+use serve::Body;
+use store::Revision;
+
+use crate::{
+    cache::{Event, EventKind},
+    definition::{Definition, Served},
+    object::Object,
+    path::Query,
+};
+
+/// Every stored object begins so; the resource version is spliced in right behind.
+pub(crate) const HEAD: &[u8] = b"{\"metadata\":{";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Whole,
+    Table(Include),
+    Partial,
+}
+
+/// What each row of a table carries beside its cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Include {
+    Nothing,
+    Metadata,
+    Object,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    pub(crate) encoding: Encoding,
+    pub(crate) shape: Shape,
+    pub(crate) pretty: bool,
+}
+
+/// What a list answer says of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ListMeta {
+    pub(crate) revision: Revision,
+    pub(crate) continue_token: String,
+    pub(crate) remaining: Option<u64>,
+}
+
+impl Accepted {
+    pub(crate) const JSON: Self = Self { encoding: Encoding::Json, shape: Shape::Whole, pretty: false };
+
+    /// Reads `Accept`. `whole_only`: the resource has no tables (discovery, reviews).
+    pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, Box<Status>> {
+        let text = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
+        let pretty = query.flag("pretty") || query.get("pretty").is_none() && browser_or_curl(headers);
+        let mut ranges: Vec<(&str, f32)> = text.split(',').map(|range| (range.trim(), quality(range))).collect();
+        ranges.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for (range, q) in ranges {
+            if q > 0.0
+                && let Some((encoding, shape)) = media_range(range, query)
+            {
+                return Ok(Self { encoding, shape, pretty });
+            }
+        }
+        Err(Box::new(Status::not_acceptable(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"])))
+    }
+}
+
+fn browser_or_curl(headers: &HeaderMap) -> bool {
+    let agent = headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known))
+}
+
+fn quality(range: &str) -> f32 {
+    let q = range.split(';').find_map(|p| p.trim().strip_prefix("q="));
+    q.and_then(|q| q.parse().ok()).unwrap_or(1.0)
+}
+
+fn media_range(range: &str, query: &Query) -> Option<(Encoding, Shape)> {
+    let mut parts = range.split(';').map(str::trim);
+    let encoding = match parts.next()? {
+        "application/json" | "*/*" | "application/*" | "" => Encoding::Json,
+        "application/yaml" => Encoding::Yaml,
+        "application/vnd.kubernetes.protobuf" => Encoding::Protobuf,
+        _ => return None,
+    };
+    let (mut kind, mut group, mut version) = ("", "", "");
+    for part in parts {
+        match part.split_once('=') {
+            Some(("as", value)) => kind = value,
+            Some(("g", value)) => group = value,
+            Some(("v", value)) => version = value,
+            _ => {}
+        }
+    }
+    if kind.is_empty() {
+        return Some((encoding, Shape::Whole));
+    }
+    if group != "meta.k8s.io" || !matches!(version, "v1" | "v1beta1") {
+        return None;
+    }
+    let shape = match kind {
+        "Table" => Shape::Table(match query.get("includeObject") {
+            Some("None") => Include::Nothing,
+            Some("Object") => Include::Object,
+            _ => Include::Metadata,
+        }),
+        "PartialObjectMetadata" | "PartialObjectMetadataList" => Shape::Partial,
+        _ => return None,
+    };
+    Some((encoding, shape))
+}
+
+// --- bytes -----------------------------------------------------------------------------------------------
+
+/// Appends one object as `served` shows it. `typed`: with kind and apiVersion, which list items of built-in
+/// kinds omit.
+pub(crate) fn write_object(out: &mut Vec<u8>, served: &Served, object: &Object, typed: bool) {
+    if served.conversion.is_some() {
+        return write_converted(out, served, object, typed);
+    }
+    out.reserve(object.bytes.len() + 96);
+    if typed {
+        let _ = write!(out, "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{", served.kind, served.api_version);
+    } else {
+        out.extend_from_slice(HEAD);
+    }
+    let _ = write!(out, "\"resourceVersion\":\"{}\",", object.revision);
+    out.extend_from_slice(object.bytes.get(HEAD.len()..).unwrap_or(b"}}"));
+}
+
+fn write_converted(out: &mut Vec<u8>, served: &Served, object: &Object, typed: bool) {
+    let mut tree = tree(served, object);
+    if !typed && let Some(map) = tree.as_object_mut() {
+        map.remove("kind");
+        map.remove("apiVersion");
+    }
+    let _ = serde_json::to_writer(out, &tree);
+}
+
+/// The object as `served` shows it, as a tree with kind, apiVersion and resource version.
+pub(crate) fn tree(served: &Served, object: &Object) -> Value {
+    let mut tree = object.tree().unwrap_or_else(|error| {
+        tracing::error!(key = %object.key, %error, "a stored object cannot be parsed");
+        json!({"metadata": {"name": object.name()}})
+    });
+    if let Some(conversion) = &served.conversion {
+        (conversion.from_storage)(&mut tree);
+    }
+    tree["kind"] = json!(*served.kind);
+    tree["apiVersion"] = json!(*served.api_version);
+    tree["metadata"]["resourceVersion"] = json!(object.revision.to_string());
+    tree
+}
+
+fn partial(mut tree: Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": tree["metadata"].take()})
+}
+
+fn row(definition: &Definition, served: &Served, tree: Value, include: Include, now: Timestamp) -> Value {
+    let cells = match &served.columns {
+        Some(columns) => crate::custom::cells(columns, &tree, now),
+        None => vec![tree["metadata"]["name"].clone(), tree["metadata"]["creationTimestamp"].clone()],
+    };
+    match include {
+        Include::Nothing => json!({"cells": cells, "object": null}),
+        Include::Metadata => json!({"cells": cells, "object": partial(tree)}),
+        Include::Object => json!({"cells": cells, "object": tree}),
+    }
+}
+
+fn columns(definition: &Definition, served: &Served) -> Value {
+    match &served.columns {
+        Some(columns) => crate::custom::columns(columns),
+        None => json!([{"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}, {"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0}]),
+    }
+}
+
+fn table(definition: &Definition, served: &Served, meta: &ListMeta, rows: Vec<Value>, with_columns: bool) -> Value {
+    let columns = if with_columns { columns(definition, served) } else { json!([]) };
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta.tree(), "columnDefinitions": columns, "rows": rows})
+}
+
+impl ListMeta {
+    fn tree(&self) -> Value {
+        let mut meta = json!({"resourceVersion": self.revision.to_string()});
+        if !self.continue_token.is_empty() {
+            meta["continue"] = json!(self.continue_token);
+        }
+        if let Some(remaining) = self.remaining {
+            meta["remainingItemCount"] = json!(remaining);
+        }
+        meta
+    }
+}
+
+/// One object's answer.
+pub(crate) fn object(definition: &Definition, served: &Served, accepted: Accepted, code: StatusCode, object: &Object) -> Response<Body> {
+    match accepted.shape {
+        Shape::Whole if accepted.encoding == Encoding::Json && !accepted.pretty => {
+            let mut out = Vec::new();
+            write_object(&mut out, served, object, true);
+            bytes(code, "application/json", out)
+        }
+        Shape::Whole => value(accepted, code, &tree(served, object)),
+        Shape::Partial => value(accepted, code, &partial(tree(served, object))),
+        Shape::Table(include) => {
+            let rows = vec![row(definition, served, tree(served, object), include, crate::now())];
+            let meta = ListMeta { revision: object.revision, ..ListMeta::default() };
+            value(accepted, code, &table(definition, served, &meta, rows, true))
+        }
+    }
+}
+
+/// A list's answer: for whole objects, joined bytes.
+pub(crate) fn list(definition: &Definition, served: &Served, accepted: Accepted, meta: &ListMeta, objects: &[Arc<Object>]) -> Response<Body> {
+    match accepted.shape {
+        Shape::Whole if accepted.encoding == Encoding::Json && !accepted.pretty => {
+            let total: usize = objects.iter().map(|o| o.bytes.len() + 64).sum();
+            let mut out = Vec::with_capacity(total + 256);
+            let _ = write!(out, "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[", served.list_kind, served.api_version, meta.tree());
+            for (i, object) in objects.iter().enumerate() {
+                if i > 0 {
+                    out.push(b',');
+                }
+                write_object(&mut out, served, object, definition.custom.is_some());
+            }
+            out.extend_from_slice(b"]}\n");
+            bytes(StatusCode::OK, "application/json", out)
+        }
+        Shape::Whole => {
+            let items: Vec<Value> = objects.iter().map(|o| tree(served, o)).collect();
+            let whole = json!({"kind": *served.list_kind, "apiVersion": *served.api_version, "metadata": meta.tree(), "items": items});
+            value(accepted, StatusCode::OK, &whole)
+        }
+        Shape::Partial => {
+            let items: Vec<Value> = objects.iter().map(|o| partial(tree(served, o))).collect();
+            let whole = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta.tree(), "items": items});
+            value(accepted, StatusCode::OK, &whole)
+        }
+        Shape::Table(include) => {
+            let now = crate::now();
+            let rows = objects.iter().map(|o| row(definition, served, tree(served, o), include, now)).collect();
+            value(accepted, StatusCode::OK, &table(definition, served, meta, rows, true))
+        }
+    }
+}
+
+/// One event of a watch, with its line feed. `first`: only the first table of a watch names its columns.
+pub(crate) fn frame(definition: &Definition, served: &Served, accepted: Accepted, kind: EventKind, event: &Event, first: bool) -> Bytes {
+    let shape = accepted.shape;
+    if accepted.encoding == Encoding::Protobuf {
+        let object = match shape {
+            Shape::Whole => tree(served, &event.object),
+            Shape::Partial => partial(tree(served, &event.object)),
+            Shape::Table(include) => {
+                let rows = vec![row(definition, served, tree(served, &event.object), include, crate::now())];
+                let meta = ListMeta { revision: event.object.revision, ..ListMeta::default() };
+                table(definition, served, &meta, rows, first)
+            }
+        };
+        return protobuf_frame(kind.text(), &object);
+    }
+    let mut out = Vec::with_capacity(event.object.bytes.len() + 160);
+    let _ = write!(out, "{{\"type\":\"{}\",\"object\":", kind.text());
+    match shape {
+        Shape::Whole => write_object(&mut out, served, &event.object, true),
+        Shape::Partial => drop(serde_json::to_writer(&mut out, &partial(tree(served, &event.object)))),
+        Shape::Table(include) => {
+            let rows = vec![row(definition, served, tree(served, &event.object), include, crate::now())];
+            let meta = ListMeta { revision: event.object.revision, ..ListMeta::default() };
+            drop(serde_json::to_writer(&mut out, &table(definition, served, &meta, rows, first)));
+        }
+    }
+    out.extend_from_slice(b"}\n");
+    out.into()
+}
+
+/// A bookmark: an empty object at a revision. `initial_end` closes the initial events of a streaming list.
+pub(crate) fn bookmark(served: &Served, accepted: Accepted, revision: Revision, initial_end: bool) -> Bytes {
+    let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+    if initial_end {
+        metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+    }
+    let object = match accepted.shape {
+        Shape::Whole => json!({"kind": *served.kind, "apiVersion": *served.api_version, "metadata": metadata}),
+        Shape::Partial => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}),
+        Shape::Table(_) => {
+            let row = json!({"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}});
+            let meta = json!({"resourceVersion": revision.to_string()});
+            json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "columnDefinitions": [], "rows": [row]})
+        }
+    };
+    if accepted.encoding == Encoding::Protobuf {
+        return protobuf_frame("BOOKMARK", &object);
+    }
+    line(&json!({"type": "BOOKMARK", "object": object}))
+}
+
+/// One event of a protobuf watch: its length in four bytes, then a WatchEvent around the enveloped object.
+fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
+    let frame = api_codec::protobuf::watch_frame(kind, &crate::codec::protobuf(object).unwrap_or_default());
+    let mut out = Vec::with_capacity(frame.len() + 4);
+    out.extend_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend_from_slice(&frame);
+    out.into()
+}
+
+pub(crate) fn error_frame(status: &Status) -> Bytes {
+    line(&json!({"type": "ERROR", "object": status}))
+}
+
+fn line(value: &Value) -> Bytes {
+    let mut out = value.to_string().into_bytes();
+    out.push(b'\n');
+    out.into()
+}
+
+/// Any tree as an answer.
+pub(crate) fn value(accepted: Accepted, code: StatusCode, tree: &Value) -> Response<Body> {
+    match accepted.encoding {
+        Encoding::Yaml => bytes(code, "application/yaml", api_codec::to_yaml(tree).unwrap_or_default().into_bytes()),
+        Encoding::Protobuf => match crate::codec::protobuf(tree) {
+            Some(encoded) => bytes(code, "application/vnd.kubernetes.protobuf", encoded),
+            None => bytes(code, "application/json", tree.to_string().into_bytes()),
+        },
+        Encoding::Json if accepted.pretty => {
+            let mut out = serde_json::to_vec_pretty(tree).unwrap_or_default();
+            out.push(b'\n');
+            bytes(code, "application/json", out)
+        }
+        Encoding::Json => bytes(code, "application/json", tree.to_string().into_bytes()),
+    }
+}
+
+pub(crate) fn status(accepted: Accepted, status: &Status) -> Response<Body> {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let tree = serde_json::to_value(status).unwrap_or_default();
+    let mut response = value(accepted, code, &tree);
+    if let Some(seconds) = tree.pointer("/details/retryAfterSeconds").and_then(Value::as_u64) {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+pub(crate) fn bytes(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(full(body));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+pub(crate) fn full(body: impl Into<Bytes>) -> Body {
+    use http_body_util::BodyExt as _;
+    http_body_util::Full::new(body.into()).map_err(|never| match never {}).boxed_unsync()
+}

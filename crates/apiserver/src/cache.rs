@@ -1,0 +1,278 @@
+//! The watch cache of one resource: its objects now, its recent changes, and who watches.
+//!
+//! Invariant: a watcher sees every change after its revision exactly once and in order, or its stream ends.
+//! It never has a gap: it is registered under the same lock under which the changes before it are read, and
+//! a watcher whose queue is full is dropped.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Bound,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use store::{Change, ChangeKind, Revision};
+use tokio::sync::mpsc;
+
+use crate::{
+    definition::Definition,
+    object::{Object, labels_of},
+};
+
+/// How many undelivered changes a watcher may have before it is dropped.
+const WATCHER_QUEUE: usize = 1024;
+/// How many bytes of changes are kept for watchers that resume.
+const HISTORY_BYTES: usize = 8 << 20;
+/// An event's own size, beside its object's.
+const EVENT_OVERHEAD: usize = 256;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl EventKind {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) kind: EventKind,
+    /// For a deletion the last state, at the deletion's revision.
+    pub(crate) object: Arc<Object>,
+    pub(crate) previous: Option<Arc<Object>>,
+}
+
+/// A change on its way to watchers, with the encodings that they asked for: each is made once and shared,
+/// and lives until the last watcher has it.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) event: Arc<Event>,
+    frames: Mutex<Vec<(FrameKey, Bytes)>>,
+}
+
+/// What distinguishes one encoding of an event from another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FrameKey {
+    pub(crate) kind: EventKind,
+    pub(crate) version: Arc<str>,
+    pub(crate) encoding: u8,
+}
+
+impl Delivery {
+    pub(crate) fn new(event: Arc<Event>) -> Self {
+        Self { event, frames: Mutex::default() }
+    }
+
+    pub(crate) fn frame(&self, key: FrameKey, make: impl FnOnce() -> Bytes) -> Bytes {
+        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, bytes)) = frames.iter().find(|(k, _)| *k == key) {
+            return bytes.clone();
+        }
+        let bytes = make();
+        frames.push((key, bytes.clone()));
+        bytes
+    }
+}
+
+/// A watch of one cache.
+pub(crate) struct Watcher {
+    /// Changes from before the registration, oldest first.
+    pub(crate) backlog: VecDeque<Arc<Event>>,
+    pub(crate) queue: mpsc::Receiver<Arc<Delivery>>,
+    /// Everything up to here is in the backlog, or was there before it.
+    pub(crate) revision: Revision,
+}
+
+pub(crate) struct Cache {
+    pub(crate) definition: Arc<Definition>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    objects: BTreeMap<Arc<str>, Arc<Object>>,
+    bytes: usize,
+    history: VecDeque<Arc<Event>>,
+    history_bytes: usize,
+    /// Changes after this revision are in the history.
+    oldest: Revision,
+    /// The newest change that this cache has applied, or the revision it was loaded at.
+    newest: Revision,
+    watchers: Vec<mpsc::Sender<Arc<Delivery>>>,
+}
+
+/// The revision asked for is no longer in the history.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooOld {
+    pub(crate) oldest: Revision,
+}
+
+impl Cache {
+    pub(crate) fn new(definition: Arc<Definition>, objects: Vec<Object>, revision: Revision) -> Self {
+        let bytes = objects.iter().map(|o| o.bytes.len()).sum();
+        let objects = objects.into_iter().map(|o| (o.key.clone(), Arc::new(o))).collect();
+        let inner = Inner {
+            objects,
+            bytes,
+            history: VecDeque::new(),
+            history_bytes: 0,
+            oldest: revision,
+            newest: revision,
+            watchers: Vec::new(),
+        };
+        Self { definition, inner: Mutex::new(inner) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<Arc<Object>> {
+        self.lock().objects.get(key).cloned()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().objects.len()
+    }
+
+    /// The objects under a key prefix, in key order, after `after` (empty: from the start).
+    pub(crate) fn list(&self, prefix: &str, after: &str) -> Vec<Arc<Object>> {
+        let inner = self.lock();
+        let from = if after.is_empty() { Bound::Included(prefix) } else { Bound::Excluded(after) };
+        inner
+            .objects
+            .range::<str, _>((from, Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(_, object)| object.clone())
+            .collect()
+    }
+
+    /// Watches from after `revision`.
+    pub(crate) fn watch(&self, revision: Revision) -> Result<Watcher, TooOld> {
+        let mut inner = self.lock();
+        if revision < inner.oldest {
+            return Err(TooOld { oldest: inner.oldest });
+        }
+        let start = inner.history.partition_point(|e| e.object.revision <= revision);
+        let backlog = inner.history.range(start..).cloned().collect();
+        Ok(inner.register(backlog))
+    }
+
+    /// Watches from the state now: the objects first, as if each had just been added.
+    pub(crate) fn watch_from_now(&self, prefix: &str) -> Watcher {
+        let mut inner = self.lock();
+        let backlog = inner
+            .objects
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(_, object)| Arc::new(Event { kind: EventKind::Added, object: object.clone(), previous: None }))
+            .collect();
+        inner.register(backlog)
+    }
+
+    pub(crate) fn newest(&self) -> Revision {
+        self.lock().newest
+    }
+
+    /// Applies one change and hands it to the watchers. Returns it, so that indexes built on top (RBAC, the
+    /// node graph) follow in the same order.
+    pub(crate) fn apply(&self, change: &Change) -> Arc<Event> {
+        let mut inner = self.lock();
+        let previous = inner.objects.get(&change.kv.key).cloned();
+        let event = match change.kind {
+            ChangeKind::Put => {
+                let object = Arc::new(self.definition.object(&change.kv));
+                inner.objects.insert(object.key.clone(), object.clone());
+                inner.bytes += object.bytes.len();
+                let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
+                Event { kind, object, previous }
+            }
+            ChangeKind::Delete => {
+                inner.objects.remove(&change.kv.key);
+                let last = previous.clone().unwrap_or_else(|| Arc::new(self.definition.object(&change.kv)));
+                let object = Object { revision: change.kv.mod_revision, ..Object::clone(&last) };
+                Event { kind: EventKind::Deleted, object: Arc::new(object), previous }
+            }
+        };
+        inner.bytes -= event.previous.as_ref().map_or(0, |p| p.bytes.len());
+        inner.newest = event.object.revision;
+        let event = Arc::new(event);
+        inner.remember(event.clone());
+        inner.deliver(&event);
+        event
+    }
+
+    /// Forgets the history up to `revision`, as the store has.
+    pub(crate) fn compact(&self, revision: Revision) {
+        let mut inner = self.lock();
+        while inner.history.front().is_some_and(|e| e.object.revision <= revision) {
+            inner.forget_oldest();
+        }
+        inner.oldest = inner.oldest.max(revision);
+    }
+
+    /// Ends every watch, for a definition that goes away or changes its schema.
+    pub(crate) fn end_watches(&self) {
+        self.lock().watchers.clear();
+    }
+}
+
+impl Inner {
+    fn register(&mut self, backlog: VecDeque<Arc<Event>>) -> Watcher {
+        let (sender, queue) = mpsc::channel(WATCHER_QUEUE);
+        self.watchers.push(sender);
+        Watcher { backlog, queue, revision: self.newest }
+    }
+
+    fn remember(&mut self, event: Arc<Event>) {
+        self.history_bytes += event.object.bytes.len() + EVENT_OVERHEAD;
+        self.history.push_back(event);
+        while self.history_bytes > HISTORY_BYTES {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(event) = self.history.pop_front() {
+            self.history_bytes -= event.object.bytes.len() + EVENT_OVERHEAD;
+            self.oldest = event.object.revision;
+        }
+    }
+
+    fn deliver(&mut self, event: &Arc<Event>) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        let delivery = Arc::new(Delivery::new(event.clone()));
+        // A full queue means a slow reader: dropping its sender ends its stream after what it has.
+        self.watchers.retain(|watcher| watcher.try_send(delivery.clone()).is_ok());
+    }
+}
+
+impl Definition {
+    /// Reads what selectors need from a stored object's bytes. An object that cannot be parsed is kept, with
+    /// nothing to select by, so that it can still be seen and deleted.
+    pub(crate) fn object(&self, kv: &store::KeyValue) -> Object {
+        let tree = crate::object::parse(kv).unwrap_or_else(|error| {
+            tracing::error!(key = %kv.key, %error, "a stored object cannot be parsed");
+            serde_json::Value::Null
+        });
+        self.object_from(kv.key.clone(), kv.mod_revision, kv.value.clone(), &tree)
+    }
+
+    pub(crate) fn object_from(&self, key: Arc<str>, revision: Revision, bytes: Bytes, tree: &serde_json::Value) -> Object {
+        let fields = self.selectable.iter().map(|s| s.value(tree)).collect();
+        Object { key, revision, bytes, labels: labels_of(tree), fields }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! One request for a resource, after authentication and authorisation.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::AtomicBool,
+};
+
+use api_meta::{Status, UserInfo};
+use http::{HeaderMap, Method};
+use serve::Body;
+
+use crate::{
+    answer::Accepted,
+    cache::Cache,
+    definition::{Resource, Served},
+    path::{RequestInfo, ResourcePath},
+};
+
+pub(crate) struct Call {
+    pub(crate) info: RequestInfo,
+    pub(crate) path: ResourcePath,
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    pub(crate) user: Arc<UserInfo>,
+    pub(crate) user_agent: String,
+    pub(crate) resource: Resource,
+    /// Which of the definition's served versions was called.
+    pub(crate) version: usize,
+    pub(crate) accepted: Accepted,
+    /// Taken once, by whoever reads it.
+    pub(crate) body: Mutex<Option<Body>>,
+    /// Become `Warning` headers.
+    pub(crate) warnings: Mutex<Vec<String>>,
+    /// Delete options may ask for a dry run in the body.
+    pub(crate) dry_run_in_body: AtomicBool,
+}
+
+impl Call {
+    pub(crate) fn served(&self) -> &Served {
+        &self.resource.definition.served[self.version]
+    }
+
+    pub(crate) fn cache(&self) -> Result<&Arc<Cache>, Box<Status>> {
+        let definition = &self.resource.definition;
+        self.resource.cache.as_ref().ok_or_else(|| {
+            Box::new(Status::method_not_supported(&definition.group_resource(), self.info.verb))
+        })
+    }
+
+    pub(crate) fn warn(&self, warning: impl Into<String>) {
+        let warning = warning.into();
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+
+    pub(crate) fn take_body(&self) -> Option<Body> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A call of the same user on another object, for subresources that act on more than one (a Pod's
+    /// eviction, a namespace's contents).
+    pub(crate) fn on(&self, resource: Resource, version: usize, path: ResourcePath) -> Self {
+        Self {
+            info: RequestInfo { resource: Some(path.clone()), ..self.info.clone() },
+            path,
+            method: self.method.clone(),
+            headers: self.headers.clone(),
+            user: self.user.clone(),
+            user_agent: self.user_agent.clone(),
+            resource,
+            version,
+            accepted: self.accepted,
+            body: Mutex::new(None),
+            warnings: Mutex::default(),
+            dry_run_in_body: AtomicBool::new(self.dry_run()),
+        }
+    }
+}

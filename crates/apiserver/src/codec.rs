@@ -1,0 +1,213 @@
+//! Bodies in: from JSON or YAML to trees that the schema vouches for.
+
+use api_meta::{ErrorList, Status};
+use api_patch::FieldSet;
+use api_schema::{Fill, NodeId, Schema};
+use bytes::Bytes;
+use http::header;
+use serde_json::Value;
+
+use crate::{
+    call::Call,
+    definition::{Definition, Served},
+};
+
+/// The type that a body must have.
+#[derive(Clone, Copy)]
+pub(crate) struct Expected<'a> {
+    pub(crate) schema: &'a Schema,
+    pub(crate) node: NodeId,
+    pub(crate) api_version: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) custom: bool,
+}
+
+impl<'a> Expected<'a> {
+    pub(crate) fn of(definition: &Definition, served: &'a Served) -> Self {
+        Self {
+            schema: &served.schema,
+            node: served.node,
+            api_version: &served.api_version,
+            version: &served.version,
+            kind: &served.kind,
+            custom: definition.custom.is_some(),
+        }
+    }
+
+    /// A built-in kind by its name.
+    pub(crate) fn builtin(group: &str, version: &'a str, api_version: &'a str, kind: &'a str) -> Result<Self, Box<Status>> {
+        let schema = Schema::builtin();
+        let node = schema.kind(group, version, kind).ok_or_else(|| Box::new(Status::internal(format!("the schema has no {kind}"))))?;
+        Ok(Self { schema, node, api_version, version, kind, custom: false })
+    }
+
+    fn unrecognized(&self, cause: impl std::fmt::Display) -> Box<Status> {
+        Box::new(Status::bad_request(format!("the object provided is unrecognized (must be of type {}): {cause}", self.kind)))
+    }
+
+    fn unreadable(&self, cause: impl std::fmt::Display) -> Box<Status> {
+        Box::new(Status::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: {cause}",
+            self.kind, self.version, self.kind
+        )))
+    }
+}
+
+/// How a request wants unknown and duplicate fields treated; the default is to warn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Validation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+fn validation(call: &Call) -> Result<Validation, Box<Status>> {
+    match call.info.query.get("fieldValidation").unwrap_or_default() {
+        "" | "Warn" => Ok(Validation::Warn),
+        "Ignore" => Ok(Validation::Ignore),
+        "Strict" => Ok(Validation::Strict),
+        other => Err(Box::new(Status::bad_request(format!(
+            "fieldValidation: Unsupported value: \"{other}\": supported values: \"Ignore\", \"Strict\", \"Warn\""
+        )))),
+    }
+}
+
+/// The body of a create or an update.
+pub(crate) fn decode_object(call: &Call, body: Bytes) -> Result<Value, Box<Status>> {
+    decode(call, &body, Expected::of(&call.resource.definition, call.served()))
+}
+
+/// A body as the kind that its endpoint takes, defaults filled in, with kind and apiVersion.
+pub(crate) fn decode(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Value, Box<Status>> {
+    let json = as_json(call, body, expected)?;
+    check_type(&json, expected)?;
+    let mut decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Defaults)
+        .map_err(|error| expected.unreadable(error))?;
+    report(call, &decoded, expected)?;
+    decoded.value["kind"] = Value::from(expected.kind);
+    decoded.value["apiVersion"] = Value::from(expected.api_version);
+    Ok(decoded.value)
+}
+
+/// An applied configuration: only what it says, no defaults.
+pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {
+    let expected = Expected::of(&call.resource.definition, call.served());
+    let tree = api_codec::from_yaml(body).map_err(|e| Box::new(Status::bad_request(format!("error decoding YAML: {e}"))))?;
+    let json = serde_json::to_vec(&tree).map_err(|e| expected.unrecognized(e))?;
+    if tree["apiVersion"].as_str().is_none_or(str::is_empty) || tree["kind"].as_str().is_none_or(str::is_empty) {
+        return Err(Box::new(Status::bad_request("apiVersion and kind must be set in an applied configuration")));
+    }
+    check_type(&json, expected)?;
+    let mut decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given).map_err(|error| expected.unreadable(error))?;
+    report(call, &decoded, expected)?;
+    decoded.value["kind"] = Value::from(expected.kind);
+    decoded.value["apiVersion"] = Value::from(expected.api_version);
+    Ok(decoded.value)
+}
+
+/// A patched tree, read again: a patch cannot bring in what a body could not.
+pub(crate) fn decode_patched(call: &Call, tree: &Value) -> Result<Value, Box<Status>> {
+    let expected = Expected::of(&call.resource.definition, call.served());
+    let mut decoded = api_schema::decode_value(expected.schema, expected.node, tree.clone(), Fill::Defaults)
+        .map_err(|error| expected.unreadable(error))?;
+    report(call, &decoded, expected)?;
+    decoded.value["kind"] = Value::from(expected.kind);
+    decoded.value["apiVersion"] = Value::from(expected.api_version);
+    Ok(decoded.value)
+}
+
+/// `DeleteOptions`, which every group takes as its own.
+pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Status>> {
+    let body = Bytes::copy_from_slice(body);
+    let expected = Expected::builtin("", "v1", "v1", "DeleteOptions")?;
+    let json = as_json(call, &body, expected)?;
+    let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given).map_err(|error| expected.unreadable(error))?;
+    report(call, &decoded, expected)?;
+    Ok(decoded.value)
+}
+
+fn as_json(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Bytes, Box<Status>> {
+    let content_type = call.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("application/json");
+    match content_type.split(';').next().unwrap_or_default().trim() {
+        "application/json" | "" | "*/*" | "application/x-www-form-urlencoded" => Ok(body.clone()),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => {
+            let tree = api_codec::from_yaml(body).map_err(|e| expected.unrecognized(e))?;
+            serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
+        }
+        "application/vnd.kubernetes.protobuf" if !expected.custom => {
+            let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body).map_err(|e| expected.unrecognized(e))?;
+            serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
+        }
+        _ => Err(Box::new(Status::unsupported_media_type(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ]))),
+    }
+}
+
+fn check_type(json: &[u8], expected: Expected<'_>) -> Result<(), Box<Status>> {
+    let given = api_codec::type_meta(json).map_err(|e| {
+        expected.unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
+    })?;
+    if !given.api_version.is_empty() && given.api_version != expected.api_version {
+        return Err(Box::new(Status::bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version ({})",
+            given.api_version, expected.api_version
+        ))));
+    }
+    if !given.kind.is_empty() && given.kind != expected.kind {
+        return Err(Box::new(Status::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: converting ({}) to ({}): unknown conversion",
+            given.kind, expected.version, expected.kind, given.kind, expected.kind
+        ))));
+    }
+    Ok(())
+}
+
+/// Refuses, warns of or passes over what the schema does not know, as the request wants it.
+fn report(call: &Call, decoded: &api_schema::Decoded, expected: Expected<'_>) -> Result<(), Box<Status>> {
+    match validation(call)? {
+        Validation::Ignore => Ok(()),
+        Validation::Warn => {
+            decoded.findings().into_iter().for_each(|finding| call.warn(finding));
+            Ok(())
+        }
+        Validation::Strict => match decoded.strict_error() {
+            Some(error) if expected.custom => Err(Box::new(Status::bad_request(error))),
+            Some(error) => Err(expected.unreadable(error)),
+            None => Ok(()),
+        },
+    }
+}
+
+/// Fills in what the schema and the kind's own rules leave out, again after admission has changed the object.
+pub(crate) fn defaults(served: &Served, definition: &Definition, tree: &mut Value) {
+    api_schema::apply_defaults(&served.schema, served.node, tree);
+    // The kind's rules speak of the stored version.
+    if served.conversion.is_none() {
+        definition.strategy.defaults(tree);
+    }
+}
+
+/// What the schema itself demands: custom kinds' keywords, built-in kinds' enumerations.
+pub(crate) fn validate(definition: &Definition, served: &Served, tree: &Value, errors: &mut ErrorList) {
+    if definition.custom.is_some() {
+        errors.append(&mut api_schema::validate(&served.schema, served.node, tree));
+    }
+}
+
+/// Fields that a write to an endpoint cannot change, and so cannot own.
+pub(crate) fn reset_fields(call: &Call) -> Option<FieldSet> {
+    let fields = call.resource.definition.strategy.reset_fields(&call.path.subresource);
+    let paths: Vec<String> = fields.iter().map(|f| format!(".{f}")).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    (!paths.is_empty()).then(|| FieldSet::of(&paths))
+}
+
+/// A tree as protobuf, if its kind has a protobuf form.
+pub(crate) fn protobuf(tree: &Value) -> Option<Vec<u8>> {
+    let (version, kind) = (tree["apiVersion"].as_str()?, tree["kind"].as_str()?);
+    api_codec::protobuf::to_protobuf(Schema::builtin(), version, kind, tree).ok()
+}

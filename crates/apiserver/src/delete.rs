@@ -1,0 +1,290 @@
+//! delete and deletecollection: graceful deletion, finalizers and propagation.
+
+use std::{sync::Arc, time::Duration};
+
+use admission::Operation;
+use api_meta::Status;
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use serve::Body;
+use store::{Expected, Op, Outcome, Write};
+
+use crate::{
+    answer,
+    call::Call,
+    definition::Definition,
+    object::Object,
+    server::{Server, store_status},
+};
+
+const ATTEMPTS: usize = 8;
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct DeleteOptions {
+    grace_period_seconds: Option<i64>,
+    preconditions: Preconditions,
+    orphan_dependents: Option<bool>,
+    propagation_policy: Option<String>,
+    dry_run: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Preconditions {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl DeleteOptions {
+    /// From the body or, where that is empty, the query.
+    pub(crate) fn read(call: &Call, body: &[u8]) -> Result<Self, Box<Status>> {
+        let mut options: Self = if body.is_empty() {
+            let query = &call.info.query;
+            Self {
+                grace_period_seconds: query.get("gracePeriodSeconds").and_then(|s| s.parse().ok()),
+                propagation_policy: query.get("propagationPolicy").map(str::to_owned),
+                orphan_dependents: query.get("orphanDependents").map(|_| query.flag("orphanDependents")),
+                ..Self::default()
+            }
+        } else {
+            let tree = crate::codec::decode_options(call, body)?;
+            serde_json::from_value(tree).map_err(|e| Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}"))))?
+        };
+        let policy = options.propagation_policy.as_deref();
+        if options.orphan_dependents.is_some() && policy.is_some() {
+            return Err(Box::new(Status::bad_request("orphanDependents and deletionPropagation cannot be both set")));
+        }
+        if let Some(other) = policy.filter(|p| !matches!(*p, "Foreground" | "Background" | "Orphan")) {
+            return Err(Box::new(Status::bad_request(format!(
+                "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"{other}\": supported values: \"Background\", \"Foreground\", \"Orphan\", \"nil\""
+            ))));
+        }
+        match options.orphan_dependents {
+            Some(true) => options.propagation_policy = Some("Orphan".to_owned()),
+            Some(false) => options.propagation_policy = Some("Background".to_owned()),
+            None => {}
+        }
+        if options.dry_run.iter().any(|d| d == "All") {
+            call.dry_run_in_body.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        Ok(options)
+    }
+
+    fn check(&self, definition: &Definition, object: &Object, tree: &Value) -> Result<(), Box<Status>> {
+        let uid = tree["metadata"]["uid"].as_str().unwrap_or_default();
+        let conflict = |what: &str, wanted: &str, is: &str| {
+            let cause = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}");
+            Err(Box::new(Status::conflict(&definition.group_resource(), object.name(), cause)))
+        };
+        if let Some(wanted) = self.preconditions.uid.as_deref().filter(|w| *w != uid) {
+            return conflict("UID", wanted, uid);
+        }
+        let version = object.revision.to_string();
+        if let Some(wanted) = self.preconditions.resource_version.as_deref().filter(|w| *w != version) {
+            return conflict("ResourceVersion", wanted, &version);
+        }
+        Ok(())
+    }
+}
+
+/// What became of a deletion.
+pub(crate) enum Deleted {
+    /// It is gone; the last state.
+    Gone(Value),
+    /// It waits for finalizers or its grace period; the state now.
+    Pending(Arc<Object>),
+}
+
+/// Whether an updated object has nothing left to wait for: it is being deleted, has no finalizers, and its
+/// grace is over.
+pub(crate) fn finished(definition: &Definition, tree: &Value) -> bool {
+    let meta = &tree["metadata"];
+    let finalizers = meta["finalizers"].as_array().map_or(0, Vec::len);
+    let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let contents = definition.is("", "namespaces") && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    !meta["deletionTimestamp"].is_null() && finalizers == 0 && grace == 0 && !contents
+}
+
+impl Server {
+    pub(crate) async fn delete(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
+        let body = self.read_body(call).await?;
+        let options = DeleteOptions::read(call, &body)?;
+        let definition = &call.resource.definition;
+        match self.remove(call, &call.path.namespace, &call.path.name, &options).await? {
+            Deleted::Pending(object) => Ok(answer::object(definition, call.served(), call.accepted, StatusCode::OK, &object)),
+            Deleted::Gone(tree) if answers_object(definition) => Ok(answer::value(call.accepted, StatusCode::OK, &tree)),
+            Deleted::Gone(tree) => {
+                let mut details = json!({"name": call.path.name, "kind": *definition.plural, "uid": tree["metadata"]["uid"]});
+                if !definition.group.is_empty() {
+                    details["group"] = json!(*definition.group);
+                }
+                let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+                Ok(answer::value(call.accepted, StatusCode::OK, &status))
+            }
+        }
+    }
+
+    pub(crate) async fn delete_collection(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
+        let body = self.read_body(call).await?;
+        let options = DeleteOptions::read(call, &body)?;
+        let (meta, objects) = self.select(call).await?;
+        for object in &objects {
+            let tree = object.tree().unwrap_or_default();
+            let namespace = tree["metadata"]["namespace"].as_str().unwrap_or_default();
+            match self.remove(call, namespace, object.name(), &options).await {
+                Ok(_) => {}
+                // Somebody else was faster.
+                Err(status) if status.is_not_found() => {}
+                Err(status) => return Err(status),
+            }
+        }
+        Ok(answer::list(&call.resource.definition, call.served(), call.accepted, &meta, &objects))
+    }
+
+    /// Deletes one object, or begins to.
+    pub(crate) async fn remove(&self, call: &Call, namespace: &str, name: &str, options: &DeleteOptions) -> Result<Deleted, Box<Status>> {
+        let definition = &call.resource.definition;
+        let key: Arc<str> = definition.key(namespace, name).into();
+        self.hub.consistent().await.map_err(|e| Box::new(store_status(e)))?;
+        let mut current = call.cache()?.get(&key);
+        for _ in 0..ATTEMPTS {
+            let Some(object) = current else {
+                return Err(Box::new(Status::not_found(&definition.group_resource(), name)));
+            };
+            let mut tree = answer::tree(call.served(), &object);
+            options.check(definition, &object, &tree)?;
+            self.validate_admission(call, Operation::Delete, &Value::Null, Some(&tree)).await?;
+            let old = tree.clone();
+            let at_once = begin(definition, &mut tree, options);
+            if call.dry_run() {
+                return Ok(Deleted::Gone(old));
+            }
+            if !at_once && tree == old {
+                return Ok(Deleted::Pending(object));
+            }
+            let mut stored = tree.clone();
+            if let Some(conversion) = &call.served().conversion {
+                (conversion.to_storage)(&mut stored);
+            }
+            let bytes = Bytes::from(api_codec::encode_stored(&stored));
+            let op = if at_once { Op::Delete } else { Op::Put { value: bytes.clone(), ttl_seconds: None } };
+            let write = Write { key: key.clone(), expected: Expected::ModRevision(object.revision), op };
+            match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
+                Outcome::Done { revision, .. } if at_once => {
+                    tree["metadata"]["resourceVersion"] = json!(revision.to_string());
+                    return Ok(Deleted::Gone(tree));
+                }
+                Outcome::Done { revision, .. } => {
+                    let object = Object { key, revision, bytes, labels: Box::default(), fields: Box::default() };
+                    return Ok(Deleted::Pending(Arc::new(object)));
+                }
+                Outcome::Conflict { current: now } => current = now.map(|kv| Arc::new(definition.object(&kv))),
+            }
+        }
+        Err(Box::new(Status::server_timeout(&definition.group_resource(), "delete", 1)))
+    }
+}
+
+/// Marks the object for deletion. Returns whether it can go at once.
+fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> bool {
+    set_finalizers(definition, tree, options);
+    let grace = grace_period(definition, tree, options.grace_period_seconds);
+    let already = !tree["metadata"]["deletionTimestamp"].is_null();
+    let before = tree["metadata"]["deletionGracePeriodSeconds"].as_i64();
+    // A later deletion may shorten the grace that an earlier one gave, never lengthen it.
+    let grace = match before.filter(|_| already) {
+        Some(before) => grace.min(before),
+        None => grace,
+    };
+    let waits = tree["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
+        || definition.is("", "namespaces") && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    if !waits && grace == 0 {
+        return true;
+    }
+    if !already || before != Some(grace) {
+        let at = crate::now().plus(Duration::from_secs(grace.unsigned_abs()));
+        let generation = tree["metadata"]["generation"].as_i64();
+        if let Some(meta) = tree["metadata"].as_object_mut() {
+            meta.insert("deletionTimestamp".to_owned(), json!(at.to_string()));
+            meta.insert("deletionGracePeriodSeconds".to_owned(), json!(grace));
+            if let Some(generation) = generation.filter(|_| !already) {
+                meta.insert("generation".to_owned(), json!(generation + 1));
+            }
+        }
+    }
+    if definition.is("", "namespaces") {
+        tree["status"]["phase"] = json!("Terminating");
+    }
+    false
+}
+
+/// How long the object is given: for Pods what was asked or what their spec says, unless nothing runs that could
+/// use it; nothing for other kinds.
+fn grace_period(definition: &Definition, tree: &Value, asked: Option<i64>) -> i64 {
+    if !definition.strategy.graceful_delete {
+        return 0;
+    }
+    let over = matches!(tree["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if tree["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() || over {
+        return 0;
+    }
+    let own = tree["spec"]["terminationGracePeriodSeconds"].as_i64();
+    // A negative period asks for the shortest that still lets the kubelet see the deletion.
+    match asked.or(own).unwrap_or(30) {
+        grace if grace < 0 => 1,
+        grace => grace,
+    }
+}
+
+/// What a deletion that says nothing does with dependents: these kinds, of old, leave them.
+fn default_propagation(definition: &Definition) -> Option<&'static str> {
+    match (&*definition.group, &*definition.plural) {
+        ("", "replicationcontrollers") | ("batch", "jobs") => Some("Orphan"),
+        _ => None,
+    }
+}
+
+/// Foreground and orphaning deletion wait for the garbage collector, by finalizers.
+fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOptions) {
+    let Some(meta) = tree["metadata"].as_object_mut() else { return };
+    let new = !meta.contains_key("deletionTimestamp");
+    let mut finalizers: Vec<String> = match meta.get("finalizers").and_then(Value::as_array) {
+        Some(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        None => Vec::new(),
+    };
+    let default = default_propagation(definition);
+    let wanted = match options.propagation_policy.as_deref().or(default) {
+        Some("Foreground") => Some(FOREGROUND),
+        Some("Orphan") => Some(ORPHAN),
+        Some(_) => None,
+        // Nothing was said: what an earlier deletion said stands.
+        None => finalizers.iter().any(|f| f == FOREGROUND).then_some(FOREGROUND).or_else(|| finalizers.iter().any(|f| f == ORPHAN).then_some(ORPHAN)),
+    };
+    finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
+    finalizers.extend(wanted.map(str::to_owned));
+    // A definition stays until the objects of its kind are gone.
+    if new && definition.is("apiextensions.k8s.io", "customresourcedefinitions") && !finalizers.iter().any(|f| f == crate::custom::CLEANUP) {
+        finalizers.push(crate::custom::CLEANUP.to_owned());
+    }
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".to_owned(), json!(finalizers));
+    }
+}
+
+/// Upstream answers most deletions with a Status and some kinds with the deleted object.
+fn answers_object(definition: &Definition) -> bool {
+    matches!(
+        (&*definition.group, &*definition.plural),
+        ("", "pods" | "services" | "serviceaccounts" | "persistentvolumes" | "persistentvolumeclaims" | "podtemplates" | "resourcequotas")
+            | ("policy", "podsecuritypolicies")
+            | ("storage.k8s.io", "storageclasses" | "csinodes" | "volumeattachments" | "csidrivers")
+            | ("resource.k8s.io", _)
+    )
+}

@@ -1,0 +1,208 @@
+//! What a URL asks for, as upstream's RequestInfo resolves it.
+
+use std::borrow::Cow;
+
+use http::Method;
+
+/// A request, taken apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RequestInfo {
+    pub(crate) path: String,
+    /// `get`, `list`, `watch`, `create` …; for paths that are no resource the lower-case HTTP method.
+    pub(crate) verb: &'static str,
+    /// None for discovery, health and the like.
+    pub(crate) resource: Option<ResourcePath>,
+    pub(crate) query: Query,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ResourcePath {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// What follows the subresource: the path that `proxy` forwards.
+    pub(crate) rest: String,
+}
+
+/// The decoded query; the first value of a name counts, as in Go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(raw: &str) -> Self {
+        let pairs = raw.split('&').filter(|p| !p.is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (unescape(name, true).into_owned(), unescape(value, true).into_owned())
+        });
+        Self(pairs.collect())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> + 'a {
+        self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    /// Go's strconv.ParseBool, except that anything but a false word counts as true, as apimachinery's
+    /// conversion has it: `?watch` and `?watch=1` both watch.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|v| !matches!(v, "false" | "0" | "f" | "F" | "False" | "FALSE"))
+    }
+}
+
+/// Decodes percent escapes; invalid ones stay as they are.
+pub(crate) fn unescape(text: &str, plus_is_space: bool) -> Cow<'_, str> {
+    if !text.bytes().any(|b| b == b'%' || (plus_is_space && b == b'+')) {
+        return Cow::Borrowed(text);
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut i = 0;
+    while i < bytes.len() {
+        let hex = bytes.get(i + 1..i + 3).and_then(|h| std::str::from_utf8(h).ok());
+        match (bytes[i], hex.and_then(|h| u8::from_str_radix(h, 16).ok())) {
+            (b'%', Some(byte)) => {
+                out.push(byte);
+                i += 3;
+                continue;
+            }
+            (b'+', _) if plus_is_space => out.push(b' '),
+            (byte, _) => out.push(byte),
+        }
+        i += 1;
+    }
+    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
+}
+
+impl RequestInfo {
+    pub(crate) fn new(method: &Method, path: &str, raw_query: &str) -> Self {
+        let query = Query::parse(raw_query);
+        let resource = resource_path(path);
+        let verb = match &resource {
+            None => plain_verb(method),
+            Some(resource) => resource_verb(method, resource, &query),
+        };
+        let mut info = Self { path: path.to_owned(), verb, resource, query };
+        info.one_name_by_selector();
+        info
+    }
+
+    /// A list or watch whose field selector asks for one name is authorised for that name, so that a kubelet
+    /// may watch the one Secret that it needs.
+    fn one_name_by_selector(&mut self) {
+        if !matches!(self.verb, "list" | "watch" | "deletecollection") {
+            return;
+        }
+        let Some(resource) = self.resource.as_mut().filter(|r| r.name.is_empty()) else { return };
+        let selector = self.query.get("fieldSelector").unwrap_or_default();
+        let name = selector.split(',').find_map(|term| {
+            let value = term.strip_prefix("metadata.name=")?;
+            Some(value.strip_prefix('=').unwrap_or(value))
+        });
+        if let Some(name) = name.filter(|n| !n.is_empty() && !n.contains('/')) {
+            resource.name = name.to_owned();
+        }
+    }
+}
+
+fn plain_verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        Method::OPTIONS => "options",
+        _ => "",
+    }
+}
+
+fn resource_verb(method: &Method, resource: &ResourcePath, query: &Query) -> &'static str {
+    let one = !resource.name.is_empty();
+    match *method {
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if one => "delete",
+        Method::DELETE => "deletecollection",
+        Method::GET | Method::HEAD if query.flag("watch") && resource.subresource.is_empty() => "watch",
+        Method::GET | Method::HEAD if one => "get",
+        Method::GET | Method::HEAD => "list",
+        _ => "",
+    }
+}
+
+/// `/api/v1/…` and `/apis/GROUP/VERSION/…`, with the deprecated `/watch/` form.
+fn resource_path(path: &str) -> Option<ResourcePath> {
+    let mut parts = path.trim_matches('/').split('/').map(|p| unescape(p, false).into_owned());
+    let mut out = ResourcePath::default();
+    match parts.next()?.as_str() {
+        "api" => out.version = parts.next()?,
+        "apis" => {
+            out.group = parts.next()?;
+            out.version = parts.next()?;
+        }
+        _ => return None,
+    }
+    let mut rest: Vec<String> = parts.collect();
+    if rest.first().is_some_and(|p| p == "watch") {
+        rest.remove(0);
+    }
+    if rest.is_empty() || rest.iter().any(String::is_empty) && rest.len() < 4 {
+        return None;
+    }
+    // `namespaces/NAME` is a Namespace; with more behind it that is no subresource of one, a scope.
+    let scoped = rest[0] == "namespaces"
+        && rest.len() > 2
+        && !(out.group.is_empty() && matches!(rest[2].as_str(), "status" | "finalize"));
+    if rest[0] == "namespaces" && rest.len() > 1 {
+        out.namespace.clone_from(&rest[1]);
+    }
+    if scoped {
+        rest.drain(..2);
+    }
+    let mut rest = rest.into_iter();
+    out.resource = rest.next()?;
+    out.name = rest.next().unwrap_or_default();
+    out.subresource = rest.next().unwrap_or_default();
+    out.rest = rest.collect::<Vec<_>>().join("/");
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verbs_and_paths_are_those_of_upstream() {
+        let table = [
+            ("GET", "/api/v1/namespaces", "list", "|namespaces|||"),
+            ("GET", "/api/v1/namespaces/a", "get", "|namespaces||a|a"),
+            ("PUT", "/api/v1/namespaces/a/finalize", "update", "|namespaces|finalize|a|a"),
+            ("GET", "/api/v1/namespaces/a/pods", "list", "|pods||a|"),
+            ("GET", "/api/v1/namespaces/a/pods/p/log", "get", "|pods|log|a|p"),
+            ("DELETE", "/api/v1/namespaces/a/pods", "deletecollection", "|pods||a|"),
+            ("GET", "/apis/apps/v1/deployments?watch=1", "watch", "apps|deployments|||"),
+            ("GET", "/api/v1/nodes/n1/proxy/metrics", "get", "|nodes|proxy||n1"),
+            ("POST", "/apis/apps/v1/namespaces/a/deployments", "create", "apps|deployments||a|"),
+            ("GET", "/api/v1/namespaces/a/secrets?fieldSelector=metadata.name%3Ds&watch", "watch", "|secrets||a|s"),
+            ("GET", "/api/v1/watch/namespaces/a/pods?watch=true", "watch", "|pods||a|"),
+        ];
+        for (method, url, verb, expected) in table {
+            let (path, query) = url.split_once('?').unwrap_or((url, ""));
+            let info = RequestInfo::new(&method.parse().unwrap(), path, query);
+            let r = info.resource.clone().unwrap();
+            assert_eq!(info.verb, verb, "{url}");
+            assert_eq!(format!("{}|{}|{}|{}|{}", r.group, r.resource, r.subresource, r.namespace, r.name), expected, "{url}");
+        }
+        for path in ["/", "/api", "/api/v1", "/apis/apps/v1", "/healthz", "/openapi/v3"] {
+            assert_eq!(RequestInfo::new(&Method::GET, path, "").resource, None, "{path}");
+        }
+    }
+}

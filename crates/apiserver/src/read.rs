@@ -1,0 +1,408 @@
+//! get, list and watch.
+
+use std::{sync::Arc, time::Duration};
+
+use api_meta::{FieldSelector, FieldSelectorError, Selector, SelectorError, Status};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body::Frame;
+use http_body_util::BodyExt as _;
+use serde::{Deserialize, Serialize};
+use serve::Body;
+use store::{KeyRange, Revision};
+use tokio::time::Instant;
+
+use crate::{
+    answer::{self, Encoding, ListMeta},
+    cache::{Cache, Delivery, Event, EventKind, FrameKey, Watcher},
+    call::Call,
+    object::{Object, Selectable},
+    server::Server,
+};
+
+/// What of a collection was asked for.
+pub(crate) struct Filter {
+    labels: Option<Selector>,
+    /// Indexes into the definition's selectable fields.
+    fields: Vec<(usize, bool, String)>,
+}
+
+impl Filter {
+    pub(crate) fn parse(call: &Call) -> Result<Self, Box<Status>> {
+        let query = &call.info.query;
+        let labels = match query.get("labelSelector").filter(|s| !s.is_empty()) {
+            Some(text) => {
+                let selector: Result<Selector, _> = text.parse();
+                Some(selector.map_err(|e: SelectorError| Box::new(Status::bad_request(e.as_bad_request(text))))?)
+            }
+            None => None,
+        };
+        let fields = match query.get("fieldSelector").filter(|s| !s.is_empty()) {
+            Some(text) => field_terms(text, &call.resource.definition.selectable)?,
+            None => Vec::new(),
+        };
+        Ok(Self { labels, fields })
+    }
+
+    pub(crate) fn matches(&self, object: &Object) -> bool {
+        let labels = |name: &str| object.labels.iter().find(|(k, _)| &**k == name).map(|(_, v)| &**v);
+        self.fields.iter().all(|(i, equal, value)| (*object.fields[*i] == **value) == *equal)
+            && self.labels.as_ref().is_none_or(|selector| selector.matches_with(labels))
+    }
+
+    fn is_everything(&self) -> bool {
+        self.labels.is_none() && self.fields.is_empty()
+    }
+}
+
+fn field_terms(text: &str, selectable: &[Selectable]) -> Result<Vec<(usize, bool, String)>, Box<Status>> {
+    let selector: FieldSelector = text.parse().map_err(|e: FieldSelectorError| Box::new(Status::bad_request(e.to_string())))?;
+    let terms = selector.terms.iter().map(|term| {
+        let index = selectable.iter().position(|s| *s.name == *term.field).ok_or_else(|| {
+            let message = format!("field label not supported: {}", term.field);
+            Box::new(Status::bad_request(message))
+        })?;
+        Ok((index, term.equal, term.value.clone()))
+    });
+    terms.collect()
+}
+
+/// What a continue token holds: where to go on, at which revision.
+#[derive(Serialize, Deserialize)]
+struct Continue {
+    v: String,
+    rv: Revision,
+    /// The last key sent, without the resource's prefix.
+    start: String,
+}
+
+impl Server {
+    pub(crate) async fn get(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
+        let object = self.current(call, call.info.query.get("resourceVersion")).await?;
+        Ok(answer::object(&call.resource.definition, call.served(), call.accepted, StatusCode::OK, &object))
+    }
+
+    /// The object that a call names, as of the last write before the call.
+    pub(crate) async fn current(&self, call: &Call, version: Option<&str>) -> Result<Arc<Object>, Box<Status>> {
+        self.fresh(version).await?;
+        let cache = call.cache()?;
+        let definition = &call.resource.definition;
+        let key = definition.key(&call.path.namespace, &call.path.name);
+        cache.get(&key).ok_or_else(|| Box::new(Status::not_found(&definition.group_resource(), &call.path.name)))
+    }
+
+    /// Waits until the caches are as new as a read wants: no version means the newest, 0 anything at all.
+    async fn fresh(&self, version: Option<&str>) -> Result<Revision, Box<Status>> {
+        match parse_version(version)? {
+            Some(0) => Ok(self.hub.applied()),
+            Some(wanted) => {
+                let reached = self.hub.reached(wanted).await;
+                reached.map_err(|_| Box::new(Status::too_large_resource_version(wanted, self.hub.applied())))?;
+                Ok(self.hub.applied())
+            }
+            None => self.hub.consistent().await.map_err(|e| Box::new(crate::server::store_status(e))),
+        }
+    }
+
+    pub(crate) async fn list(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
+        let (meta, objects) = self.select(call).await?;
+        Ok(answer::list(&call.resource.definition, call.served(), call.accepted, &meta, &objects))
+    }
+
+    /// The objects that a list or deletecollection is about.
+    pub(crate) async fn select(&self, call: &Call) -> Result<(ListMeta, Vec<Arc<Object>>), Box<Status>> {
+        let query = &call.info.query;
+        let filter = Filter::parse(call)?;
+        let definition = &call.resource.definition;
+        let prefix = definition.key(&call.path.namespace, "");
+        let limit = limit(query.get("limit"))?;
+        let token = query.get("continue").filter(|t| !t.is_empty());
+        check_list_options(query, token)?;
+        let exact = query.get("resourceVersionMatch") == Some("Exact");
+        let (revision, objects, after) = match token {
+            Some(token) => {
+                let token = decode_token(token)?;
+                let after = format!("{}{}", definition.prefix, token.start);
+                (token.rv, self.at(call, &prefix, &after, token.rv).await?, after)
+            }
+            None if exact => {
+                let revision = parse_version(query.get("resourceVersion"))?.unwrap_or_default();
+                (revision, self.at(call, &prefix, "", revision).await?, String::new())
+            }
+            None => {
+                let revision = self.fresh(query.get("resourceVersion")).await?;
+                (revision, call.cache()?.list(&prefix, ""), String::new())
+            }
+        };
+        let _ = after;
+        let everything = filter.is_everything();
+        let mut matching = objects.into_iter().filter(|o| everything || filter.matches(o));
+        let Some(limit) = limit else {
+            return Ok((ListMeta { revision, ..ListMeta::default() }, matching.collect()));
+        };
+        let page: Vec<_> = matching.by_ref().take(limit).collect();
+        let rest = matching.count() as u64;
+        let mut meta = ListMeta { revision, ..ListMeta::default() };
+        if let Some(last) = page.last().filter(|_| rest > 0) {
+            meta.continue_token = encode_token(revision, last.key.strip_prefix(&*definition.prefix).unwrap_or_default());
+            // As upstream: with a selector the count is not known.
+            meta.remaining = everything.then_some(rest);
+        }
+        Ok((meta, page))
+    }
+
+    /// A range at one revision: from the cache if that is the state now, else from the store's history.
+    async fn at(&self, call: &Call, prefix: &str, after: &str, revision: Revision) -> Result<Vec<Arc<Object>>, Box<Status>> {
+        let cache = call.cache()?;
+        self.hub.reached(revision).await.map_err(|_| Box::new(Status::too_large_resource_version(revision, self.hub.applied())))?;
+        if cache.newest() <= revision {
+            let objects = cache.list(prefix, after);
+            if cache.newest() <= revision {
+                return Ok(objects);
+            }
+        }
+        let mut range = KeyRange::prefix(prefix);
+        if !after.is_empty() {
+            // The smallest key after `after`.
+            range.start = format!("{after}\0");
+        }
+        let answer = self.hub.store.range(range, 0, revision).await.map_err(|error| match error {
+            store::Error::Compacted { .. } => Box::new(Status::expired(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
+            )),
+            other => Box::new(crate::server::store_status(other)),
+        })?;
+        Ok(answer.items.iter().map(|kv| Arc::new(call.resource.definition.object(kv))).collect())
+    }
+
+    pub(crate) async fn watch(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
+        let query = &call.info.query;
+        let filter = Filter::parse(call)?;
+        let cache = call.cache()?.clone();
+        let prefix = cache.definition.key(&call.path.namespace, "");
+        let version = parse_version(query.get("resourceVersion"))?;
+        let initial = match query.get("sendInitialEvents") {
+            Some(_) => Some(query.flag("sendInitialEvents")),
+            None => None,
+        };
+        check_watch_options(query, initial)?;
+        let send_state = initial.unwrap_or(matches!(version, None | Some(0)));
+        let watcher = if send_state {
+            self.fresh(query.get("resourceVersion")).await?;
+            cache.watch_from_now(&prefix)
+        } else {
+            let from = match version {
+                None | Some(0) => self.fresh(None).await?,
+                Some(version) => version,
+            };
+            // A version from the future is waited for: another server may have given it out.
+            let _ = self.hub.reached(from).await;
+            cache.watch(from).map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
+        };
+        let floor = if send_state { 0 } else { version.unwrap_or(0) };
+        let timeout = query.get("timeoutSeconds").and_then(|t| t.parse().ok()).filter(|t| *t > 0);
+        // As upstream: between 30 and 60 minutes where the client does not say.
+        let timeout = timeout.map_or_else(|| Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()), Duration::from_secs);
+        let mut accepted = call.accepted;
+        if cache.definition.custom.is_some() || accepted.encoding == Encoding::Yaml {
+            accepted.encoding = Encoding::Json;
+        }
+        let content_type = match accepted.encoding {
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            _ => "application/json",
+        };
+        let initial_end = initial == Some(true) && query.flag("allowWatchBookmarks");
+        let stream = Stream {
+            hub: self.hub.clone(),
+            resource: call.resource.clone(),
+            version: call.version,
+            cache,
+            filter,
+            prefix,
+            floor,
+            accepted,
+            bookmarks: query.flag("allowWatchBookmarks"),
+            ends: Instant::now() + timeout,
+            next_bookmark: Instant::now() + BOOKMARK_EVERY,
+            initial_end: initial_end.then_some(watcher.revision),
+            sent_columns: false,
+            watcher,
+        };
+        let frames = futures_util::stream::unfold(stream, |mut stream| async move {
+            let bytes = stream.next().await?;
+            Some((Ok(Frame::data(bytes)), stream))
+        });
+        let body = http_body_util::StreamBody::new(frames).boxed_unsync();
+        let mut response = answer::bytes(StatusCode::OK, content_type, Bytes::new());
+        *response.body_mut() = body;
+        Ok(response)
+    }
+}
+
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+
+/// One watch on its way to a client.
+pub(crate) struct Stream {
+    hub: Arc<crate::hub::Hub>,
+    resource: crate::definition::Resource,
+    version: usize,
+    cache: Arc<Cache>,
+    watcher: Watcher,
+    filter: Filter,
+    prefix: String,
+    /// Changes up to here are not for this watcher.
+    floor: Revision,
+    accepted: answer::Accepted,
+    bookmarks: bool,
+    ends: Instant,
+    next_bookmark: Instant,
+    /// The bookmark that ends the initial events is still to be sent, with this revision.
+    initial_end: Option<Revision>,
+    sent_columns: bool,
+}
+
+impl Stream {
+    /// The next frame; `None` ends the watch.
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(event) = self.watcher.backlog.pop_front() {
+                if let Some(kind) = self.kind_for(&event) {
+                    return Some(self.encode(kind, &Delivery::new(event)));
+                }
+                continue;
+            }
+            if let Some(revision) = self.initial_end.take() {
+                return Some(answer::bookmark(self.served(), self.accepted, revision, true));
+            }
+            tokio::select! {
+                biased;
+                delivery = self.watcher.queue.recv() => {
+                    let delivery = delivery?;
+                    if let Some(kind) = self.kind_for(&delivery.event) {
+                        return Some(self.encode(kind, &delivery));
+                    }
+                }
+                () = tokio::time::sleep_until(self.ends) => return None,
+                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
+                    self.next_bookmark += BOOKMARK_EVERY;
+                    // What the caches have applied was queued before: an empty queue means all of it was sent.
+                    let revision = self.hub.applied().max(self.floor);
+                    if self.watcher.queue.is_empty() {
+                        return Some(answer::bookmark(self.served(), self.accepted, revision, false));
+                    }
+                }
+            }
+        }
+    }
+
+    fn served(&self) -> &crate::definition::Served {
+        &self.resource.definition.served[self.version]
+    }
+
+    /// What the change is for this watcher: an object may enter or leave what its selectors match.
+    fn kind_for(&self, event: &Event) -> Option<EventKind> {
+        let object = &event.object;
+        if !object.key.starts_with(&self.prefix) || (self.floor > 0 && object.revision <= self.floor) {
+            return None;
+        }
+        if self.filter.is_everything() {
+            return Some(event.kind);
+        }
+        let now = event.kind != EventKind::Deleted && self.filter.matches(object);
+        let before = event.previous.as_ref().is_some_and(|p| self.filter.matches(p));
+        match (before, now) {
+            (false, true) => Some(EventKind::Added),
+            (true, true) => Some(EventKind::Modified),
+            (true, false) => Some(EventKind::Deleted),
+            (false, false) => None,
+        }
+    }
+
+    fn encode(&mut self, kind: EventKind, delivery: &Delivery) -> Bytes {
+        let first = !std::mem::replace(&mut self.sent_columns, true);
+        let (definition, served) = (&self.resource.definition, self.served());
+        match self.accepted.shape {
+            // Whole objects are what nearly every watcher asks for; these frames are shared.
+            answer::Shape::Whole => {
+                let key = FrameKey { kind, version: served.api_version.clone(), encoding: self.accepted.encoding as u8 };
+                delivery.frame(key, || answer::frame(definition, served, self.accepted, kind, &delivery.event, first))
+            }
+            _ => answer::frame(definition, served, self.accepted, kind, &delivery.event, first),
+        }
+    }
+}
+
+/// `resourceVersion` as a number; none and "" are the same.
+fn parse_version(text: Option<&str>) -> Result<Option<Revision>, Box<Status>> {
+    match text.filter(|t| !t.is_empty()) {
+        None => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|_| {
+            Box::new(Status::bad_request(format!("Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax")))
+        }),
+    }
+}
+
+fn limit(text: Option<&str>) -> Result<Option<usize>, Box<Status>> {
+    match text.filter(|t| !t.is_empty()) {
+        None => Ok(None),
+        Some(text) => match text.parse::<i64>() {
+            Ok(limit) => Ok(usize::try_from(limit).ok().filter(|l| *l > 0)),
+            Err(_) => Err(Box::new(Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax")))),
+        },
+    }
+}
+
+fn check_list_options(query: &crate::path::Query, token: Option<&str>) -> Result<(), Box<Status>> {
+    let version = query.get("resourceVersion").unwrap_or_default();
+    let refuse = |message: &str| Err(Box::new(Status::bad_request(message)));
+    match query.get("resourceVersionMatch").unwrap_or_default() {
+        "" => {}
+        "Exact" | "NotOlderThan" if version.is_empty() => {
+            return refuse("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided");
+        }
+        "Exact" | "NotOlderThan" if token.is_some() => {
+            return refuse("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided");
+        }
+        "Exact" if version == "0" => {
+            return refuse("resourceVersionMatch: Forbidden: resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"");
+        }
+        "Exact" | "NotOlderThan" => {}
+        other => {
+            return refuse(&format!("resourceVersionMatch: Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\""));
+        }
+    }
+    if token.is_some() && !matches!(version, "" | "0") {
+        return refuse("specifying resource version is not allowed when using continue");
+    }
+    if query.get("sendInitialEvents").is_some() {
+        return refuse("sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list");
+    }
+    Ok(())
+}
+
+fn check_watch_options(query: &crate::path::Query, initial: Option<bool>) -> Result<(), Box<Status>> {
+    let refuse = |message: &str| Err(Box::new(Status::bad_request(message)));
+    match (initial, query.get("resourceVersionMatch").unwrap_or_default()) {
+        (Some(_), "NotOlderThan") | (None, "") => Ok(()),
+        (Some(_), _) => refuse("sendInitialEvents: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        (None, _) => refuse("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
+    }
+}
+
+fn encode_token(revision: Revision, start: &str) -> String {
+    let token = Continue { v: "meta.k8s.io/v1".to_owned(), rv: revision, start: start.to_owned() };
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
+}
+
+fn decode_token(text: &str) -> Result<Continue, Box<Status>> {
+    let invalid = || Box::new(Status::bad_request("continue key is not valid"));
+    let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| invalid())?;
+    let token: Continue = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
+    // The key comes from a client: it must stay inside the resource.
+    if token.v != "meta.k8s.io/v1" || token.start.split('/').any(|part| part == ".." || part.is_empty()) {
+        return Err(invalid());
+    }
+    Ok(token)
+}
+

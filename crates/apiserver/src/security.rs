@@ -1,0 +1,269 @@
+//! Who calls and whether they may: authentication, impersonation and authorisation, from snapshots of the caches.
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock, PoisonError, RwLock, Weak},
+    time::SystemTime,
+};
+
+use api_meta::{Attributes, Authorizer, FieldSelector, GroupResource, Objects, Observer, Selector, Status, UserInfo};
+use auth::{
+    authn::{
+        Anonymous, Authentication, PeerCertificate, Presented, TokenAuthenticator,
+        bootstrap_token::BootstrapTokens,
+        certificate::ClientCa,
+        front_proxy::FrontProxy,
+        impersonation,
+        keys::{self, SigningKey, VerifyingKey},
+        service_account::{ServiceAccountTokens, TokenIssuer},
+    },
+    authz::{
+        node::NodeAuthorizer,
+        union::{AlwaysAllowPaths, Privileged, Union},
+    },
+    rbac::{BindingGrant, PolicyRule, Rbac, RoleRef, check_binding, check_role},
+};
+use http::HeaderMap;
+use serde_json::Value;
+use serve::Connection;
+
+use crate::{
+    config::Config,
+    definition::Definition,
+    hub::{Hub, Observer as Watching},
+    path::RequestInfo,
+};
+
+pub(crate) struct Security {
+    pub(crate) authentication: Authentication,
+    pub(crate) authorizer: Union,
+    pub(crate) rbac: Arc<Rbac>,
+    pub(crate) tokens: TokenIssuer,
+    verifying: Vec<VerifyingKey>,
+    issuer: String,
+    pub(crate) objects: Snapshot,
+    /// The certificates' subjects, to hint at in TLS handshakes.
+    pub(crate) client_authorities: Vec<Vec<u8>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SecurityError {
+    #[error("reading {path}, the {what}: {source}")]
+    Read { what: &'static str, path: String, source: std::io::Error },
+    #[error("using {path}, the {what}: {detail}")]
+    Use { what: &'static str, path: String, detail: String },
+}
+
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, SecurityError> {
+    std::fs::read(path).map_err(|source| SecurityError::Read { what, path: path.display().to_string(), source })
+}
+
+fn used<T, E: std::fmt::Display>(what: &'static str, path: &Path, result: Result<T, E>) -> Result<T, SecurityError> {
+    result.map_err(|e| SecurityError::Use { what, path: path.display().to_string(), detail: e.to_string() })
+}
+
+impl Security {
+    /// Reads keys and CAs. `observers` receives the indexes that must follow the caches.
+    pub(crate) fn new(config: &Config, observers: &mut Vec<Watching>) -> Result<Self, SecurityError> {
+        let (rbac, node) = (Arc::new(Rbac::new()), Arc::new(NodeAuthorizer::new()));
+        observers.push(following(rbac.clone()));
+        observers.push(following(node.clone()));
+        let authorizer = Union::new(vec![
+            Box::new(Privileged::masters()),
+            Box::new(AlwaysAllowPaths::new(&["/healthz", "/readyz", "/livez"])),
+            Box::new(node),
+            Box::new(rbac.clone()),
+        ]);
+        let mut verifying = Vec::new();
+        for path in &config.service_account_keys {
+            let pem = read("service-account key", path)?;
+            verifying.extend(used("service-account key", path, VerifyingKey::all_from_pem(&pem))?);
+        }
+        let signing = &config.service_account_signing_key;
+        let key = used("service-account signing key", signing, SigningKey::from_pem(&read("service-account signing key", signing)?))?;
+        let issuer = config.service_account_issuer.clone();
+        let audiences = if config.api_audiences.is_empty() { vec![issuer.clone()] } else { config.api_audiences.clone() };
+        let mut tokens: Vec<Box<dyn TokenAuthenticator>> =
+            vec![Box::new(ServiceAccountTokens::new(vec![issuer.clone()], verifying.clone()))];
+        if config.bootstrap_tokens {
+            tokens.push(Box::new(BootstrapTokens));
+        }
+        let ca = read("client CA", &config.client_ca)?;
+        let client_ca = used("client CA", &config.client_ca, ClientCa::from_pem(&ca))?;
+        let client_authorities = client_ca.handshake_verifier().root_hint_subjects().iter().map(|s| s.as_ref().to_vec()).collect();
+        let authentication = Authentication {
+            client_ca: Some(client_ca),
+            front_proxy: config.front_proxy.as_ref().map(front_proxy).transpose()?,
+            tokens,
+            api_audiences: audiences.clone(),
+            anonymous: if config.anonymous { Anonymous::On } else { Anonymous::Off },
+        };
+        let issuing = TokenIssuer { key, issuer: issuer.clone(), api_audiences: audiences, max_expiration: None, extend: true };
+        Ok(Self {
+            authentication,
+            authorizer,
+            rbac,
+            tokens: issuing,
+            verifying,
+            issuer,
+            objects: Snapshot::default(),
+            client_authorities,
+        })
+    }
+
+    pub(crate) fn authenticate(&self, connection: Option<&Arc<Connection>>, headers: &HeaderMap, path: &str) -> Result<Arc<UserInfo>, Box<Status>> {
+        let now = SystemTime::now();
+        let unknown = PeerCertificate::default();
+        // A connection's certificates are judged once.
+        let judged = connection.map(|connection| {
+            connection.judged.get_or_init(|| Arc::new(self.authentication.peer(&connection.client_certificates, now)))
+        });
+        let peer = judged.and_then(|j| j.downcast_ref()).unwrap_or(&unknown);
+        let presented = Presented { peer, headers, path, now };
+        match self.authentication.authenticate(&presented, &self.objects) {
+            Ok(found) => Ok(Arc::new(found.user)),
+            Err(error) => {
+                tracing::debug!(%error, path, "unauthenticated request");
+                Err(Box::new(Status::unauthorized()))
+            }
+        }
+    }
+
+    pub(crate) fn impersonate(&self, user: Arc<UserInfo>, headers: &HeaderMap) -> Result<Arc<UserInfo>, Box<Status>> {
+        match impersonation::impersonate(headers, &user, &self.authorizer) {
+            Ok(None) => Ok(user),
+            Ok(Some(other)) => Ok(Arc::new(other)),
+            Err(status) => Err(Box::new(status)),
+        }
+    }
+
+    pub(crate) fn authorize(&self, user: &UserInfo, info: &RequestInfo) -> Result<(), Box<Status>> {
+        let fields: Option<FieldSelector> = info.query.get("fieldSelector").and_then(|s| s.parse().ok());
+        let labels: Option<Selector> = info.query.get("labelSelector").and_then(|s| s.parse().ok());
+        let attributes = match &info.resource {
+            None => Attributes::path(user, info.verb, &info.path),
+            Some(path) => Attributes {
+                version: &path.version,
+                subresource: &path.subresource,
+                namespace: &path.namespace,
+                name: &path.name,
+                field_selector: fields.as_ref(),
+                label_selector: labels.as_ref(),
+                ..Attributes::resource(user, info.verb, &path.group, &path.resource)
+            },
+        };
+        let decision = self.authorizer.authorize(&attributes);
+        if decision.is_allowed() {
+            return Ok(());
+        }
+        Err(Box::new(auth::forbidden(&attributes, decision.reason())))
+    }
+
+    /// Refuses a write of a role or binding that would grant what its writer does not hold.
+    pub(crate) fn check_escalation(&self, user: &UserInfo, plural: &str, namespace: &str, object: &Value, old: Option<&Value>) -> Result<(), Box<Status>> {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let rules = |tree: &Value| -> Vec<PolicyRule> { serde_json::from_value(tree["rules"].clone()).unwrap_or_default() };
+        let verdict = match plural {
+            "roles" | "clusterroles" => {
+                let old = old.map(rules);
+                check_role(&self.rbac, &self.authorizer, user, name, namespace, old.as_deref(), &rules(object))
+            }
+            _ => {
+                // A change that grants nothing new needs no more than the right to update.
+                if old.is_some_and(|o| o["subjects"] == object["subjects"] && o["roleRef"] == object["roleRef"]) {
+                    return Ok(());
+                }
+                let text = |field: &str| object["roleRef"][field].as_str().unwrap_or_default();
+                let role = RoleRef::of_binding(text("kind"), text("name"), namespace);
+                check_binding(&self.rbac, &self.authorizer, user, &BindingGrant { name, namespace, role: &role })
+            }
+        };
+        verdict.map_err(Box::new)
+    }
+
+    pub(crate) fn jwks(&self) -> String {
+        keys::jwks(&self.verifying).to_string()
+    }
+
+    pub(crate) fn openid_configuration(&self) -> String {
+        let uri = format!("{}/openid/v1/jwks", self.issuer.trim_end_matches('/'));
+        keys::openid_configuration(&self.issuer, &uri, &self.verifying).to_string()
+    }
+}
+
+fn front_proxy(config: &crate::config::FrontProxy) -> Result<FrontProxy, SecurityError> {
+    let pem = read("front-proxy CA", &config.ca)?;
+    Ok(FrontProxy {
+        ca: used("front-proxy CA", &config.ca, ClientCa::from_pem(&pem))?,
+        allowed_names: config.allowed_names.clone(),
+        username_headers: config.username_headers.clone(),
+        uid_headers: Vec::new(),
+        group_headers: config.group_headers.clone(),
+        extra_prefixes: config.extra_prefixes.clone(),
+    })
+}
+
+/// An index that follows the caches: told of every change of the resources that it wants.
+pub(crate) fn following(index: Arc<impl Observer + 'static>) -> Watching {
+    Box::new(move |definition: &Definition, event| {
+        let wanted = index.resources().iter().find(|r| definition.is(&r.group, &r.resource));
+        let Some(resource) = wanted else { return };
+        let tree = |object: &crate::object::Object| object.tree().ok();
+        let old = event.previous.as_deref().and_then(tree);
+        let new = (event.kind != crate::cache::EventKind::Deleted).then(|| tree(&event.object)).flatten();
+        index.changed(resource, old.as_ref(), new.as_ref());
+    })
+}
+
+/// The caches as authenticators and admission plugins read them.
+#[derive(Default)]
+pub(crate) struct Snapshot {
+    hub: OnceLock<Weak<Hub>>,
+    parsed: RwLock<Parsed>,
+}
+
+/// Objects that are read with nearly every write (namespaces, service accounts) are kept parsed.
+type Parsed = std::collections::HashMap<Arc<str>, (u64, Arc<Value>)>;
+const PARSED_LIMIT: usize = 1024;
+
+impl Snapshot {
+    pub(crate) fn attach(&self, hub: &Arc<Hub>) {
+        let _ = self.hub.set(Arc::downgrade(hub));
+    }
+
+    fn tree(&self, object: &crate::object::Object) -> Option<Arc<Value>> {
+        if let Some((revision, tree)) = self.parsed.read().unwrap_or_else(PoisonError::into_inner).get(&object.key)
+            && *revision == object.revision
+        {
+            return Some(tree.clone());
+        }
+        let tree = Arc::new(object.tree().ok()?);
+        let mut parsed = self.parsed.write().unwrap_or_else(PoisonError::into_inner);
+        if parsed.len() >= PARSED_LIMIT {
+            parsed.clear();
+        }
+        parsed.insert(object.key.clone(), (object.revision, tree.clone()));
+        Some(tree)
+    }
+}
+
+impl Objects for Snapshot {
+    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let hub = self.hub.get()?.upgrade()?;
+        let kinds = hub.kinds();
+        let resource = kinds.get(&resource.group, &resource.resource)?;
+        let object = resource.cache.as_ref()?.get(&resource.definition.key(namespace, name))?;
+        self.tree(&object)
+    }
+
+    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
+        let list = || {
+            let hub = self.hub.get()?.upgrade()?;
+            let kinds = hub.kinds();
+            let resource = kinds.get(&resource.group, &resource.resource)?;
+            let objects = resource.cache.as_ref()?.list(&resource.definition.key(namespace, ""), "");
+            Some(objects.iter().filter_map(|o| o.tree().ok().map(Arc::new)).collect())
+        };
+        list().unwrap_or_default()
+    }
+}

@@ -1,0 +1,242 @@
+//! The one pipeline: every request of every component and person comes through [`Server::answer`].
+
+use std::{
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    time::Instant,
+};
+
+use api_meta::{Status, UserInfo};
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
+use serve::{Body, Connection};
+
+use crate::{
+    alloc::Allocators,
+    answer::{self, Accepted},
+    call::Call,
+    config::Config,
+    definition::Kinds,
+    hub::Hub,
+    metrics::Metrics,
+    path::{RequestInfo, ResourcePath},
+    security::Security,
+    write::Part,
+};
+
+/// Upstream's limit on a request's body.
+const BODY_LIMIT: usize = 3 << 20;
+
+pub struct Server {
+    pub(crate) config: Config,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) security: Security,
+    pub(crate) chain: admission::Chain,
+    pub(crate) allocators: Allocators,
+    pub(crate) metrics: Metrics,
+    pub(crate) readiness: crate::health::Readiness,
+    pub(crate) kubelets: crate::subresource::kubelet::Kubelets,
+    pub(crate) openapi: crate::openapi::Documents,
+}
+
+/// Put into a request's extensions by an in-process client: who it is. A socket cannot set extensions.
+#[derive(Clone)]
+pub(crate) struct InProcess(pub(crate) Arc<UserInfo>);
+
+impl serve::Handler for Server {
+    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
+        Box::pin(self.answer(request))
+    }
+}
+
+impl Server {
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let started = Instant::now();
+        let info = RequestInfo::new(request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
+        let method = request.method().clone();
+        let in_flight = self.metrics.begin();
+        let accepted = Accepted::negotiate(request.headers(), &info.query);
+        let shown = accepted.as_ref().copied().unwrap_or(Accepted::JSON);
+        let mut response = match accepted {
+            Ok(accepted) => self.proceed(request, info.clone(), accepted).await.unwrap_or_else(|status| {
+                if status.code >= 500 {
+                    tracing::warn!(path = %info.path, verb = info.verb, message = %status.message, "request failed");
+                }
+                answer::status(Accepted { shape: answer::Shape::Whole, ..shown }, &status)
+            }),
+            Err(status) => answer::status(Accepted::JSON, &status),
+        };
+        drop(in_flight);
+        if method == Method::HEAD {
+            *response.body_mut() = answer::full(Bytes::new());
+        }
+        self.metrics.record(&info, response.status(), started.elapsed());
+        response
+    }
+
+    async fn proceed(&self, request: Request<Body>, info: RequestInfo, accepted: Accepted) -> Result<Response<Body>, Box<Status>> {
+        let user = self.authenticate(&request, &info.path)?;
+        let user = self.security.impersonate(user, request.headers())?;
+        self.security.authorize(&user, &info)?;
+        match info.resource.clone() {
+            Some(path) => self.resource_request(request, info, path, user, accepted).await,
+            None => self.plain_request(request, &info, &user, accepted).await,
+        }
+    }
+
+    fn authenticate(&self, request: &Request<Body>, path: &str) -> Result<Arc<UserInfo>, Box<Status>> {
+        if let Some(InProcess(user)) = request.extensions().get() {
+            return Ok(user.clone());
+        }
+        self.security.authenticate(request.extensions().get::<Arc<Connection>>(), request.headers(), path)
+    }
+
+    async fn resource_request(
+        &self,
+        request: Request<Body>,
+        info: RequestInfo,
+        path: ResourcePath,
+        user: Arc<UserInfo>,
+        accepted: Accepted,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let kinds = self.hub.kinds();
+        let Some((resource, version)) = kinds.find(&path.group, &path.version, &path.resource) else {
+            return Err(Box::new(Status::no_such_resource()));
+        };
+        let definition = &resource.definition;
+        let scope_is_wrong = !path.namespace.is_empty() != definition.namespaced;
+        // A collection of a namespaced kind may span all namespaces; a namespace's own URL names it twice.
+        let spans = definition.namespaced && path.name.is_empty() && matches!(info.verb, "list" | "watch" | "deletecollection");
+        if scope_is_wrong && !spans && !definition.is("", "namespaces") {
+            return Err(Box::new(Status::no_such_resource()));
+        }
+        let mut path = path;
+        if !definition.namespaced {
+            path.namespace.clear();
+        }
+        let resource = resource.clone();
+        let user_agent = request.headers().get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+        let (parts, body) = request.into_parts();
+        let call = Call {
+            info,
+            path,
+            method: parts.method.clone(),
+            headers: parts.headers.clone(),
+            user,
+            user_agent,
+            resource,
+            version,
+            accepted,
+            body: Mutex::new(Some(body)),
+            warnings: Mutex::default(),
+            dry_run_in_body: AtomicBool::new(false),
+        };
+        let mut response = self.dispatch(&call, parts).await?;
+        add_warnings(&call, &mut response);
+        Ok(response)
+    }
+
+    async fn dispatch(&self, call: &Call, parts: http::request::Parts) -> Result<Response<Body>, Box<Status>> {
+        if !call.path.subresource.is_empty() {
+            return crate::subresource::dispatch(self, call, parts).await;
+        }
+        let served = call.served();
+        let definition = &call.resource.definition;
+        if !served.has_verb(call.info.verb) {
+            return Err(Box::new(Status::method_not_supported(&definition.group_resource(), call.info.verb)));
+        }
+        if let Some(answer) = crate::subresource::virtual_resource(self, call).await {
+            return answer;
+        }
+        if let Some(warning) = &served.warning
+            && !matches!(call.info.verb, "get" | "list" | "watch")
+        {
+            call.warn(warning.to_string());
+        }
+        match call.info.verb {
+            "get" => self.get(call).await,
+            "list" => self.list(call).await,
+            "watch" => self.watch(call).await,
+            "create" => self.create(call).await,
+            "update" => self.update(call, Part::Main).await,
+            "patch" => self.patch(call, Part::Main).await,
+            "delete" => self.delete(call).await,
+            "deletecollection" => self.delete_collection(call).await,
+            _ => Err(Box::new(Status::method_not_supported(&definition.group_resource(), call.info.verb))),
+        }
+    }
+
+    async fn plain_request(&self, request: Request<Body>, info: &RequestInfo, user: &UserInfo, accepted: Accepted) -> Result<Response<Body>, Box<Status>> {
+        let _ = user;
+        let kinds: Arc<Kinds> = self.hub.kinds();
+        let path = info.path.as_str();
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(Box::new(Status::no_such_resource()));
+        }
+        if let Some(response) = crate::discovery::answer(&kinds, path, request.headers(), accepted) {
+            return Ok(response);
+        }
+        if let Some(response) = self.openapi.answer(&kinds, path, &info.query, request.headers()) {
+            return Ok(response);
+        }
+        if let Some(response) = self.plain_document(path, &info.query, accepted) {
+            return Ok(response);
+        }
+        Err(Box::new(Status::no_such_resource()))
+    }
+
+    /// The whole body, within the limit.
+    pub(crate) async fn read_body(&self, call: &Call) -> Result<Bytes, Box<Status>> {
+        let Some(mut body) = call.take_body() else { return Ok(Bytes::new()) };
+        let too_large = || Box::new(Status::request_too_large(format!("limit is {BODY_LIMIT}")));
+        let declared = call.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
+        if declared.is_some_and(|length: usize| length > BODY_LIMIT) {
+            return Err(too_large());
+        }
+        let mut first: Option<Bytes> = None;
+        let mut whole = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|e| Box::new(Status::bad_request(format!("reading the request's body: {e}"))))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if first.is_none() && whole.is_empty() {
+                first = Some(data);
+                continue;
+            }
+            if let Some(first) = first.take() {
+                whole.extend_from_slice(&first);
+            }
+            whole.extend_from_slice(&data);
+            if whole.len() > BODY_LIMIT {
+                return Err(too_large());
+            }
+        }
+        let body = first.unwrap_or_else(|| whole.freeze());
+        if body.len() > BODY_LIMIT { Err(too_large()) } else { Ok(body) }
+    }
+}
+
+fn add_warnings(call: &Call, response: &mut Response<Body>) {
+    let warnings = std::mem::take(&mut *call.warnings.lock().unwrap_or_else(PoisonError::into_inner));
+    for warning in warnings {
+        let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+/// How the store's failures look from outside.
+pub(crate) fn store_status(error: store::Error) -> Status {
+    match error {
+        store::Error::TooLarge { .. } => Status::request_too_large(&error),
+        store::Error::Compacted { requested, oldest } => Status::too_old_resource_version(requested, oldest),
+        store::Error::FutureRevision { requested, current } => Status::too_large_resource_version(requested, current),
+        other => Status::internal(format!("the store: {other}")),
+    }
+}
+
+pub(crate) fn ok_text(text: impl Into<Bytes>) -> Response<Body> {
+    answer::bytes(StatusCode::OK, "text/plain; charset=utf-8", text)
+}

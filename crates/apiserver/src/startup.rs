@@ -1,0 +1,110 @@
+//! What a fresh cluster has: system namespaces, the RBAC bootstrap policy, priority classes, the `kubernetes`
+//! Service and its endpoints. Written through the pipeline like everything else, as `system:apiserver`.
+
+use std::sync::atomic::Ordering;
+
+use api_meta::GroupResource;
+use auth::rbac::Ensure;
+use client::{Client, Error, Patched, PatchKind, Resource};
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
+
+/// Brings the initial objects into being; safe to run again at every start.
+pub(crate) async fn run(server: &Server, client: &Client) -> Result<(), Error> {
+    for name in NAMESPACES {
+        ensure(client, &Resource::NAMESPACES, "", &json!({"metadata": {"name": name}})).await?;
+    }
+    for (name, value, description) in [
+        ("system-node-critical", 2_000_001_000i64, "Used for system critical pods that must not be moved from their current node."),
+        ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+    ] {
+        let class = json!({"metadata": {"name": name}, "value": value, "description": description});
+        ensure(client, &Resource::PRIORITY_CLASSES, "", &class).await?;
+    }
+    bootstrap_policy(server, client).await?;
+    kubernetes_service(server, client).await?;
+    server.readiness.started.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Creates an object unless it is there.
+async fn ensure(client: &Client, resource: &Resource, namespace: &str, object: &Value) -> Result<(), Error> {
+    match client.create::<_, Value>(resource, namespace, object).await {
+        Err(error) if !error.is_already_exists() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+async fn bootstrap_policy(server: &Server, client: &Client) -> Result<(), Error> {
+    for (kind, action) in auth::rbac::ensure_bootstrap(&server.security.objects) {
+        let Some(resource) = rbac_resource(&kind) else { continue };
+        let (Ensure::Create(object) | Ensure::Update(object) | Ensure::Replace(object)) = &action;
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let (namespace, name) = (text("namespace"), text("name"));
+        match &action {
+            Ensure::Create(object) => ensure(client, &resource, namespace, object).await?,
+            Ensure::Update(object) => drop(client.update::<_, Value>(&resource, namespace, name, object).await?),
+            Ensure::Replace(object) => {
+                client.delete(&resource, namespace, name, &client::DeleteOptions::default()).await?;
+                ensure(client, &resource, namespace, object).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn rbac_resource(kind: &GroupResource) -> Option<Resource> {
+    [Resource::CLUSTER_ROLES, Resource::CLUSTER_ROLE_BINDINGS, Resource::ROLES, Resource::ROLE_BINDINGS]
+        .into_iter()
+        .find(|r| *r.plural == *kind.resource)
+}
+
+/// The Service by which Pods find the API server, at the first address of the Service range.
+async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Error> {
+    let config = &server.config;
+    let Some(range) = config.service_cidrs.first() else { return Ok(()) };
+    let address = range.nth(1).to_string();
+    let family = if range.address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let labels = json!({"component": "apiserver", "provider": "kubernetes"});
+    let service = json!({
+        "metadata": {"name": "kubernetes", "labels": labels},
+        "spec": {
+            "clusterIP": address,
+            "clusterIPs": [address],
+            "ipFamilies": [family],
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": config.bind.port()}],
+            "sessionAffinity": "None",
+            "type": "ClusterIP",
+        },
+    });
+    ensure(client, &Resource::SERVICES, "default", &service).await?;
+    let advertise = config.advertise.to_string();
+    let family = if config.advertise.is_ipv4() { "IPv4" } else { "IPv6" };
+    let port = json!([{"name": "https", "port": config.bind.port(), "protocol": "TCP"}]);
+    let endpoints = json!({
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": advertise}], "ports": port}],
+    });
+    put(client, &Resource::ENDPOINTS, &endpoints).await?;
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": family,
+        "endpoints": [{"addresses": [advertise], "conditions": {"ready": true}}],
+        "ports": port,
+    });
+    put(client, &Resource::ENDPOINT_SLICES, &slice).await
+}
+
+async fn put(client: &Client, resource: &Resource, object: &Value) -> Result<(), Error> {
+    let at = Patched { namespace: "default", name: "kubernetes", subresource: "" };
+    let apply = PatchKind::Apply { manager: "kube-apiserver", force: true };
+    client.patch::<Value>(resource, at, apply, object).await.map(drop)
+}

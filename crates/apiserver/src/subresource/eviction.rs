@@ -1,0 +1,112 @@
+//! Eviction: a deletion that disruption budgets may refuse.
+
+use std::sync::Arc;
+
+use api_meta::{
+    GroupResource, LabelSelector, Objects, Status, StatusCause, StatusDetails,
+};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::Answer;
+use crate::{
+    answer, call::Call, codec, delete::DeleteOptions, path::ResourcePath, server::Server,
+};
+
+pub(super) async fn create(server: &Server, call: &Call) -> Answer {
+    let expected = codec::Expected::builtin("policy", "v1", "policy/v1", "Eviction")?;
+    let eviction = codec::decode(call, &server.read_body(call).await?, expected)?;
+    let options: DeleteOptions =
+        serde_json::from_value(eviction["deleteOptions"].clone()).unwrap_or_default();
+    let object = server.current(call, None).await?;
+    let pod = object.tree().map_err(|e| Box::new(Status::internal(e)))?;
+    // A Pod that is over, or that has not begun, disrupts nothing.
+    let idle = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
+    if !idle && pod["metadata"]["deletionTimestamp"].is_null() {
+        check_budgets(server, call, &pod).await?;
+    }
+    server.remove(call, &call.path.namespace, &call.path.name, &options).await?;
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    Ok(answer::value(call.accepted, StatusCode::CREATED, &status))
+}
+
+/// Takes one disruption from the Pod's budget, or refuses.
+async fn check_budgets(server: &Server, call: &Call, pod: &Value) -> Result<(), Box<Status>> {
+    let resource = GroupResource::new("policy", "poddisruptionbudgets");
+    let budgets = server.security.objects.list(&resource, &call.path.namespace);
+    let covering: Vec<&Arc<Value>> = budgets.iter().filter(|budget| covers(budget, pod)).collect();
+    let budget = match covering.as_slice() {
+        [] => return Ok(()),
+        [one] => one,
+        _ => {
+            return Err(Box::new(Status::internal(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            )));
+        }
+    };
+    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
+    let healthy = number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy");
+    if !ready && (healthy || budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow") {
+        return Ok(());
+    }
+    let kinds = server.hub.kinds();
+    let Some((resource, version)) = kinds.find("policy", "v1", "poddisruptionbudgets") else {
+        return Ok(());
+    };
+    let path = ResourcePath {
+        group: "policy".into(),
+        version: "v1".into(),
+        resource: "poddisruptionbudgets".into(),
+        subresource: "status".into(),
+        namespace: call.path.namespace.clone(),
+        name: budget["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        rest: String::new(),
+    };
+    let on_budget = call.on(resource.clone(), version, path);
+    let take = |current: Option<&Value>| disrupt(current, &call.path.name);
+    super::change(server, &on_budget, &take).await
+}
+
+fn covers(budget: &Value, pod: &Value) -> bool {
+    let selector: Option<LabelSelector> =
+        serde_json::from_value(budget["spec"]["selector"].clone()).ok();
+    let Some(selector) = selector.and_then(|s| s.to_selector().ok()) else { return false };
+    selector.matches_with(|key| pod["metadata"]["labels"][key].as_str())
+}
+
+fn disrupt(budget: Option<&Value>, pod: &str) -> Result<Value, Box<Status>> {
+    let Some(budget) = budget else {
+        return Err(Box::new(Status::internal("the disruption budget has just been deleted")));
+    };
+    let name = budget["metadata"]["name"].as_str().unwrap_or_default();
+    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    let refuse = |message: String| {
+        let cause =
+            StatusCause { reason: "DisruptionBudget".into(), message, field: String::new() };
+        let status = Status::too_many_requests(
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+            0,
+        );
+        let details = StatusDetails { causes: vec![cause], ..StatusDetails::default() };
+        Err(Box::new(status.with_details(details)))
+    };
+    if number("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
+        return refuse(format!(
+            "The disruption budget {name} is still being processed by the server."
+        ));
+    }
+    let allowed = number("disruptionsAllowed");
+    if allowed <= 0 {
+        return refuse(format!(
+            "The disruption budget {name} needs {} healthy pods and has {} currently",
+            number("desiredHealthy"),
+            number("currentHealthy")
+        ));
+    }
+    let mut budget = budget.clone();
+    budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
+    budget["status"]["disruptedPods"][pod] = json!(crate::now().to_string());
+    Ok(budget)
+}

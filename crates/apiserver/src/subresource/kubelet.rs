@@ -1,0 +1,281 @@
+//! What the API server asks a kubelet, a Pod or a Service for a client: logs, exec, attach, port-forward, proxy.
+//!
+//! The answer's body, or after an upgrade the connection, is passed through as it comes.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use api_meta::{GroupResource, Objects, Status};
+use client::{HttpTransport, TlsMaterial, Transport};
+use http::{Method, Request, Response, StatusCode, Uri, header, request::Parts};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+
+use super::Answer;
+use crate::{answer, call::Call, config::Config, server::Server};
+
+/// Connections to kubelets, one for each address, kept while they are used.
+pub(crate) struct Kubelets {
+    material: TlsMaterial,
+    known: Mutex<HashMap<String, Arc<HttpTransport>>>,
+    tasks: rt::Tasks,
+}
+
+const KNOWN_LIMIT: usize = 10_000;
+
+/// Where a request goes on to.
+struct Target {
+    scheme: &'static str,
+    authority: String,
+    path: String,
+    /// Only kubelets are shown our client certificate.
+    kubelet: bool,
+}
+
+impl Kubelets {
+    pub(crate) fn new(config: &Config, tasks: &rt::Tasks) -> Result<Self, std::io::Error> {
+        let ca = config.kubelet_ca.as_ref().map(std::fs::read).transpose()?;
+        let material = TlsMaterial {
+            insecure: ca.is_none(),
+            ca,
+            certificate: Some(std::fs::read(&config.kubelet_client_certificate)?),
+            key: Some(std::fs::read(&config.kubelet_client_key)?),
+        };
+        Ok(Self { material, known: Mutex::default(), tasks: tasks.clone() })
+    }
+
+    fn transport(&self, target: &Target) -> Result<Arc<HttpTransport>, Box<Status>> {
+        let server = format!("{}://{}", target.scheme, target.authority);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(transport) = known.get(&server) {
+            return Ok(transport.clone());
+        }
+        let material = match target.kubelet {
+            true => self.material.clone(),
+            false => TlsMaterial { insecure: true, ..TlsMaterial::default() },
+        };
+        let tls = material.client_config().map_err(|e| Box::new(Status::internal(e)))?;
+        let transport = HttpTransport::new(&server, tls, None).map_err(|e| Box::new(Status::internal(e)))?;
+        let transport = Arc::new(transport);
+        if known.len() >= KNOWN_LIMIT {
+            known.clear();
+        }
+        known.insert(server, transport.clone());
+        Ok(transport)
+    }
+}
+
+pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Answer {
+    let fresh = server.hub.consistent().await;
+    fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    let target = target(server, call)?;
+    let transport = server.kubelets.transport(&target)?;
+    let query = parts.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
+    let uri: Uri = format!("{}{query}", target.path)
+        .parse()
+        .map_err(|e| Box::new(Status::bad_request(format!("{}: {e}", target.path))))?;
+    let upgraded = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+    let upgrade = parts.headers.contains_key(header::UPGRADE);
+    let mut onward = Request::builder().method(onward_method(call, upgrade)).uri(uri);
+    for (name, value) in &parts.headers {
+        // The caller's credentials are for us alone.
+        let ours = name == header::AUTHORIZATION
+            || name == header::HOST
+            || name.as_str().starts_with("impersonate-")
+            || (!upgrade && (name == header::CONNECTION || name == header::TRANSFER_ENCODING));
+        if !ours {
+            onward = onward.header(name, value);
+        }
+    }
+    let body = call.take_body().unwrap_or_else(|| answer::full(Vec::new()));
+    let request = onward.body(body).map_err(|e| Box::new(Status::internal(e)))?;
+    let mut response = transport.send(request).await.map_err(|error| {
+        let message = format!("error dialing backend: {error}");
+        Box::new(Status::failure(500, api_meta::StatusReason::InternalError, message))
+    })?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(response);
+    }
+    let Some(upgraded) = upgraded else {
+        return Err(Box::new(Status::bad_request("the connection cannot be upgraded")));
+    };
+    let mut head = Response::new(answer::full(Vec::new()));
+    *head.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *head.headers_mut() = response.headers().clone();
+    server.kubelets.tasks.spawn_until_shutdown("streaming", async move {
+        let joined = async {
+            let backend = hyper::upgrade::on(&mut response).await?;
+            let caller = upgraded.await?;
+            let (mut caller, mut backend) = (TokioIo::new(caller), TokioIo::new(backend));
+            let _ = tokio::io::copy_bidirectional(&mut caller, &mut backend).await;
+            Ok::<_, hyper::Error>(())
+        };
+        if let Err(error) = joined.await {
+            tracing::debug!(%error, "joining an upgraded connection");
+        }
+    });
+    Ok(head)
+}
+
+/// The kubelet takes streams by POST or, for WebSockets, GET; everything else keeps its method.
+fn onward_method(call: &Call, upgrade: bool) -> Method {
+    match (call.path.subresource.as_str(), upgrade) {
+        ("log", _) => Method::GET,
+        _ => call.method.clone(),
+    }
+}
+
+fn target(server: &Server, call: &Call) -> Result<Target, Box<Status>> {
+    let objects = &server.security.objects;
+    let path = &call.path;
+    let not_found = |resource: &GroupResource| Box::new(Status::not_found(resource, &path.name));
+    match &*call.resource.definition.plural {
+        "nodes" => {
+            let (_, name, _) = split_name(&path.name);
+            kubelet(objects, name, format!("/{}", path.rest))
+        }
+        "services" => service(objects, path),
+        _ if path.subresource == "proxy" => {
+            let (scheme, name, port) = split_name(&path.name);
+            let pod = objects.get(&GroupResource::PODS, &path.namespace, name).ok_or_else(|| not_found(&GroupResource::PODS))?;
+            let ip = pod["status"]["podIP"].as_str().filter(|ip| !ip.is_empty());
+            let ip = ip.ok_or_else(|| Box::new(Status::bad_request("address not allowed: the Pod has no IP yet")))?;
+            let port = pod_port(&pod, port);
+            Ok(Target { scheme, authority: join(ip, &port), path: format!("/{}", path.rest), kubelet: false })
+        }
+        _ => {
+            let pod = objects.get(&GroupResource::PODS, &path.namespace, &path.name).ok_or_else(|| not_found(&GroupResource::PODS))?;
+            stream(objects, call, &pod)
+        }
+    }
+}
+
+/// `[scheme:]name[:port]`, as proxy paths name their target.
+fn split_name(text: &str) -> (&'static str, &str, &str) {
+    let mut parts = text.splitn(3, ':');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(scheme), Some(name), Some(port)) => (if scheme == "https" { "https" } else { "http" }, name, port),
+        (Some(name), Some(port), None) => ("http", name, port),
+        _ => ("http", text, ""),
+    }
+}
+
+fn join(host: &str, port: &str) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+fn pod_port(pod: &Value, port: &str) -> String {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let mut ports = containers.flat_map(|c| c["ports"].as_array().into_iter().flatten());
+    let found = match port {
+        "" => ports.next(),
+        name => ports.find(|p| p["name"] == name),
+    };
+    match found.and_then(|p| p["containerPort"].as_u64()) {
+        Some(number) => number.to_string(),
+        None if port.is_empty() => "80".to_owned(),
+        None => port.to_owned(),
+    }
+}
+
+fn service(objects: &dyn Objects, path: &crate::path::ResourcePath) -> Result<Target, Box<Status>> {
+    let (scheme, name, port) = split_name(&path.name);
+    let service = objects
+        .get(&GroupResource::SERVICES, &path.namespace, name)
+        .ok_or_else(|| Box::new(Status::not_found(&GroupResource::SERVICES, name)))?;
+    let unavailable = || {
+        let message = format!("no endpoints available for service \"{}\"", path.name);
+        Box::new(Status::service_unavailable(message))
+    };
+    let ports = service["spec"]["ports"].as_array();
+    let wanted = ports.into_iter().flatten().find(|p| {
+        port.is_empty() || p["name"] == port || p["port"].as_u64().is_some_and(|n| n.to_string() == port)
+    });
+    let port_name = wanted.ok_or_else(unavailable)?["name"].as_str().unwrap_or_default().to_owned();
+    let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
+    let mut found = Vec::new();
+    for slice in objects.list(&slices, &path.namespace) {
+        if slice["metadata"]["labels"]["kubernetes.io/service-name"] != name {
+            continue;
+        }
+        let ports = slice["ports"].as_array().into_iter().flatten();
+        let port = ports.into_iter().find(|p| p["name"].as_str().unwrap_or_default() == port_name);
+        let Some(port) = port.and_then(|p| p["port"].as_u64()) else { continue };
+        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+            if endpoint["conditions"]["ready"] != Value::Bool(false)
+                && let Some(address) = endpoint["addresses"][0].as_str()
+            {
+                found.push(join(address, &port.to_string()));
+            }
+        }
+    }
+    if found.is_empty() {
+        return Err(unavailable());
+    }
+    let authority = found.swap_remove(rand::random_range(0..found.len()));
+    Ok(Target { scheme, authority, path: format!("/{}", path.rest), kubelet: false })
+}
+
+/// The kubelet's own paths for what a Pod's subresources do.
+fn stream(objects: &dyn Objects, call: &Call, pod: &Value) -> Result<Target, Box<Status>> {
+    let path = &call.path;
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        return Err(Box::new(Status::bad_request(format!("pod {} does not have a host assigned", path.name))));
+    }
+    let container = match path.subresource.as_str() {
+        "portforward" => String::new(),
+        _ => container(call, pod)?,
+    };
+    let kubelet_path = match path.subresource.as_str() {
+        "log" => format!("/containerLogs/{}/{}/{container}", path.namespace, path.name),
+        "portforward" => format!("/portForward/{}/{}", path.namespace, path.name),
+        verb => format!("/{verb}/{}/{}/{container}", path.namespace, path.name),
+    };
+    kubelet(objects, node, kubelet_path)
+}
+
+/// The container that the query names, or the only one, or the one that the Pod's annotation prefers.
+fn container(call: &Call, pod: &Value) -> Result<String, Box<Status>> {
+    let names = |list: &str| -> Vec<String> {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        containers.filter_map(|c| c["name"].as_str()).map(str::to_owned).collect()
+    };
+    let (main, init, ephemeral) = (names("containers"), names("initContainers"), names("ephemeralContainers"));
+    let pod_name = &call.path.name;
+    let wanted = call.info.query.get("container").unwrap_or_default();
+    if !wanted.is_empty() {
+        let known = main.iter().chain(&init).chain(&ephemeral).any(|n| n == wanted);
+        return match known {
+            true => Ok(wanted.to_owned()),
+            false => Err(Box::new(Status::bad_request(format!("container {wanted} is not valid for pod {pod_name}")))),
+        };
+    }
+    let preferred = pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
+    if let Some(preferred) = preferred.filter(|p| main.iter().any(|n| n == p)) {
+        return Ok(preferred.to_owned());
+    }
+    match main.as_slice() {
+        [one] => Ok(one.clone()),
+        many => {
+            let mut message = format!("a container name must be specified for pod {pod_name}, choose one of: [{}]", many.join(" "));
+            if !init.is_empty() {
+                message.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
+            }
+            Err(Box::new(Status::bad_request(message)))
+        }
+    }
+}
+
+/// The kubelet of a node, at the address that kubeadm prefers.
+fn kubelet(objects: &dyn Objects, name: &str, path: String) -> Result<Target, Box<Status>> {
+    let node = objects.get(&GroupResource::NODES, "", name).ok_or_else(|| Box::new(Status::not_found(&GroupResource::NODES, name)))?;
+    let addresses = node["status"]["addresses"].as_array();
+    let of = |kind: &str| addresses.into_iter().flatten().find(|a| a["type"] == kind).and_then(|a| a["address"].as_str());
+    let host = of("InternalIP").or_else(|| of("ExternalIP")).or_else(|| of("Hostname"));
+    let host = host.ok_or_else(|| Box::new(Status::internal(format!("no preferred addresses found for node {name}"))))?;
+    let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().unwrap_or(10250);
+    Ok(Target { scheme: "https", authority: join(host, &port.to_string()), path, kubelet: true })
+}

@@ -1,0 +1,123 @@
+//! Bootstrap tokens: `abcdef.0123456789abcdef`, held in Secrets of kube-system, by which a machine joins.
+
+use api_meta::{GroupResource, Objects, Timestamp, UserInfo, user::GROUP_AUTHENTICATED};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
+
+use super::{Authenticated, TokenAuthenticator, TokenError};
+
+const GROUP: &str = "system:bootstrappers";
+
+pub struct BootstrapTokens;
+
+/// Splits a token of the right form into its id and its secret.
+fn split(token: &str) -> Option<(&str, &str)> {
+    let (id, secret) = token.split_once('.')?;
+    let word = |text: &str, length| {
+        text.len() == length && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    (word(id, 6) && word(secret, 16)).then_some((id, secret))
+}
+
+impl TokenAuthenticator for BootstrapTokens {
+    fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+        now: Timestamp,
+        objects: &dyn Objects,
+    ) -> Result<Option<Authenticated>, TokenError> {
+        let Some((id, secret)) = split(token) else { return Ok(None) };
+        let Some(object) =
+            objects.get(&GroupResource::SECRETS, "kube-system", &format!("bootstrap-token-{id}"))
+        else {
+            return Ok(None);
+        };
+        let field = |name: &str| -> Option<String> {
+            String::from_utf8(BASE64.decode(object["data"][name].as_str()?).ok()?).ok()
+        };
+        let equals = |name: &str, wanted: &str| {
+            field(name)
+                .is_some_and(|v| verify_slices_are_equal(v.as_bytes(), wanted.as_bytes()).is_ok())
+        };
+        let in_force = object["type"] == "bootstrap.kubernetes.io/token"
+            && object["metadata"]["deletionTimestamp"].is_null()
+            && equals("token-secret", secret)
+            && equals("token-id", id)
+            && field("usage-bootstrap-authentication").as_deref() == Some("true");
+        if !in_force {
+            return Ok(None);
+        }
+        // An expiry that cannot be read counts as past.
+        if let Some(expiration) = field("expiration")
+            && expiration.parse::<Timestamp>().is_ok_and(|until| until > now).eq(&false)
+        {
+            return Ok(None);
+        }
+        let mut groups = vec![GROUP.to_owned()];
+        for group in
+            field("auth-extra-groups").unwrap_or_default().split(',').filter(|g| !g.is_empty())
+        {
+            if !group.starts_with("system:bootstrappers:") {
+                return Err(TokenError(format!(
+                    "bootstrap token {id} names group {group:?}, which does not begin with system:bootstrappers:"
+                )));
+            }
+            groups.push(group.to_owned());
+        }
+        groups.push(GROUP_AUTHENTICATED.to_owned());
+        let user =
+            UserInfo { name: format!("system:bootstrap:{id}"), groups, ..UserInfo::default() };
+        Ok(Some(Authenticated { user, audiences: audiences.to_vec() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::Cluster;
+
+    fn secret(changes: &[(&str, &str)]) -> Value {
+        let mut data = json!({
+            "token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+            "expiration": "2030-01-01T00:00:00Z", "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token"
+        });
+        for (key, value) in changes {
+            data[*key] = (*value).into();
+        }
+        for value in data.as_object_mut().unwrap().values_mut() {
+            *value = BASE64.encode(value.as_str().unwrap()).into();
+        }
+        json!({"metadata": {"name": "bootstrap-token-abcdef", "namespace": "kube-system"}, "type": "bootstrap.kubernetes.io/token", "data": data})
+    }
+
+    #[test]
+    fn a_token_counts_while_its_secret_says_so() {
+        let now: Timestamp = "2025-01-01T00:00:00Z".parse().unwrap();
+        let ask = |changes: &[(&str, &str)], token: &str| {
+            let mut cluster = Cluster::default();
+            cluster.put(&GroupResource::SECRETS, secret(changes));
+            BootstrapTokens.authenticate(token, &[], now, &cluster)
+        };
+        let good = "abcdef.0123456789abcdef";
+        let user = ask(&[], good).unwrap().unwrap().user;
+        assert_eq!(user.name, "system:bootstrap:abcdef");
+        assert_eq!(
+            user.groups,
+            [
+                "system:bootstrappers",
+                "system:bootstrappers:kubeadm:default-node-token",
+                "system:authenticated"
+            ]
+        );
+        assert_eq!(ask(&[], "abcdef.0123456789abcdeX"), Ok(None));
+        assert_eq!(ask(&[], "abcdef.0123456789abcdee"), Ok(None));
+        assert_eq!(ask(&[], "uvwxyz.0123456789abcdef"), Ok(None));
+        assert_eq!(ask(&[("expiration", "2024-01-01T00:00:00Z")], good), Ok(None));
+        assert_eq!(ask(&[("expiration", "soon")], good), Ok(None));
+        assert_eq!(ask(&[("usage-bootstrap-authentication", "false")], good), Ok(None));
+        assert!(ask(&[("auth-extra-groups", "system:masters")], good).is_err());
+    }
+}

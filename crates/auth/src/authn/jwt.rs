@@ -1,0 +1,145 @@
+//! Compact signed tokens, and a bounded memory of those whose signature was checked.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use aws_lc_rs::digest;
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::keys::{KeyError, SigningKey, VerifyingKey};
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    alg: String,
+    #[serde(default)]
+    kid: String,
+}
+
+pub(super) fn sign(key: &SigningKey, claims: &impl Serialize) -> Result<String, KeyError> {
+    let header =
+        Header { alg: key.public().algorithm().name().into(), kid: key.public().id().into() };
+    let part = |json: serde_json::Result<Vec<u8>>| {
+        json.map(|j| BASE64.encode(j)).map_err(|_| KeyError::Signing)
+    };
+    let mut token =
+        format!("{}.{}", part(serde_json::to_vec(&header))?, part(serde_json::to_vec(claims))?);
+    let signature = key.sign(token.as_bytes())?;
+    token.push('.');
+    BASE64.encode_string(signature, &mut token);
+    Ok(token)
+}
+
+/// What a token says, before anyone has checked it. `None` when it is no token of this kind.
+pub(super) fn unverified<T: DeserializeOwned>(token: &str) -> Option<T> {
+    let mut parts = token.split('.');
+    let (Some(_), Some(claims), Some(_), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return None;
+    };
+    serde_json::from_slice(&BASE64.decode(claims).ok()?).ok()
+}
+
+/// Whether one of the keys signed the token. A token that names its key is checked by that one alone.
+pub(super) fn verified(token: &str, keys: &[VerifyingKey]) -> bool {
+    let Some((message, signature)) = token.rsplit_once('.') else { return false };
+    let header = message.split('.').next().and_then(|part| BASE64.decode(part).ok());
+    let header = header.and_then(|json| serde_json::from_slice::<Header>(&json).ok());
+    let (Some(header), Ok(signature)) = (header, BASE64.decode(signature)) else { return false };
+    let named = keys.iter().any(|key| key.id() == header.kid);
+    keys.iter().filter(|key| !named || key.id() == header.kid).any(|key| {
+        key.algorithm().name() == header.alg && key.verifies(message.as_bytes(), &signature)
+    })
+}
+
+type Hash = [u8; 32];
+
+/// Remembers by the hash of the token, so that a memory dump shows none and a lookup tells nothing of its time.
+pub(super) struct Checked<T> {
+    generations: Mutex<[HashMap<Hash, Arc<T>>; 2]>,
+    capacity: usize,
+}
+
+impl<T> Checked<T> {
+    /// Holds between `capacity` and twice as many.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { generations: Mutex::default(), capacity }
+    }
+
+    pub(super) fn key(token: &str) -> Hash {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
+        hash
+    }
+
+    pub(super) fn get(&self, key: &Hash) -> Option<Arc<T>> {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = generations[0].get(key) {
+            return Some(found.clone());
+        }
+        let found = generations[1].remove(key)?;
+        Self::put(&mut generations, self.capacity, *key, found.clone());
+        Some(found)
+    }
+
+    pub(super) fn insert(&self, key: Hash, value: Arc<T>) {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::put(&mut generations, self.capacity, key, value);
+    }
+
+    fn put(
+        generations: &mut [HashMap<Hash, Arc<T>>; 2],
+        capacity: usize,
+        key: Hash,
+        value: Arc<T>,
+    ) {
+        if generations[0].len() >= capacity {
+            generations.swap(0, 1);
+            generations[0].clear();
+        }
+        generations[0].insert(key, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::authn::keys::tests::key;
+
+    #[test]
+    fn only_our_signature_counts() {
+        let (ours, other) = (key(&rcgen::PKCS_ECDSA_P256_SHA256), key(&rcgen::PKCS_RSA_SHA256));
+        let token = sign(&ours, &json!({"a": 1})).unwrap();
+        assert_eq!(unverified::<Value>(&token), Some(json!({"a": 1})));
+        let keys = [other.public().clone(), ours.public().clone()];
+        assert!(verified(&token, &keys));
+        assert!(!verified(&token, &keys[..1]));
+        let (head, rest) = token.split_once('.').unwrap();
+        let forged =
+            format!("{head}.{}.{}", BASE64.encode("{\"a\":2}"), rest.split_once('.').unwrap().1);
+        assert!(!verified(&forged, &keys));
+        let unsigned = format!("{}.{}.", BASE64.encode("{\"alg\":\"none\"}"), BASE64.encode("{}"));
+        assert!(!verified(&unsigned, &keys));
+        for junk in ["", ".", "..", "a.b.c", "a.b.c.d"] {
+            assert!(!verified(junk, &keys) && unverified::<Value>(junk).is_none());
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let checked = Checked::new(10);
+        for i in 0..100 {
+            checked.insert(Checked::<u32>::key(&i.to_string()), Arc::new(i));
+        }
+        let held = (0..100)
+            .filter(|i: &u32| checked.get(&Checked::<u32>::key(&i.to_string())).is_some())
+            .count();
+        assert!((10..=20).contains(&held), "{held}");
+        assert_eq!(checked.get(&Checked::<u32>::key("99")).as_deref(), Some(&99));
+    }
+}

@@ -1,0 +1,316 @@
+//! Keys that sign service-account tokens and keys that check them.
+
+use aws_lc_rs::{
+    digest,
+    encoding::AsDer,
+    rand::SystemRandom,
+    rsa, signature,
+    signature::{
+        EcdsaKeyPair, EcdsaSigningAlgorithm, EcdsaVerificationAlgorithm, KeyPair, ParsedPublicKey,
+    },
+};
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
+use rustls::pki_types::pem::{PemObject, SectionKind};
+use serde_json::{Value, json};
+use x509_parser::{
+    prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate},
+    public_key::PublicKey,
+};
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    #[error("cannot read a PEM key: {0}")]
+    Pem(String),
+    #[error(
+        "found no {0} key; expected PEM of an RSA (2048 bits or more) or ECDSA (P-256, P-384, P-521) key"
+    )]
+    None(&'static str),
+    #[error(
+        "cannot use a key: {0}; it must be RSA of 2048 bits or more, or ECDSA on P-256, P-384 or P-521"
+    )]
+    Unsupported(String),
+    #[error("signing failed inside the cryptographic library")]
+    Signing,
+}
+
+/// The curve of an ECDSA key, or RSA; each has one JWT algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    Rs256,
+    Es256,
+    Es384,
+    Es512,
+}
+
+const EC: [Algorithm; 3] = [Algorithm::Es256, Algorithm::Es384, Algorithm::Es512];
+
+impl Algorithm {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rs256 => "RS256",
+            Self::Es256 => "ES256",
+            Self::Es384 => "ES384",
+            Self::Es512 => "ES512",
+        }
+    }
+
+    fn curve(self) -> &'static str {
+        match self {
+            Self::Rs256 => "",
+            Self::Es256 => "P-256",
+            Self::Es384 => "P-384",
+            Self::Es512 => "P-521",
+        }
+    }
+
+    fn signing(self) -> &'static EcdsaSigningAlgorithm {
+        match self {
+            Self::Es384 => &signature::ECDSA_P384_SHA384_FIXED_SIGNING,
+            Self::Es512 => &signature::ECDSA_P521_SHA512_FIXED_SIGNING,
+            Self::Rs256 | Self::Es256 => &signature::ECDSA_P256_SHA256_FIXED_SIGNING,
+        }
+    }
+
+    fn verification(self) -> &'static EcdsaVerificationAlgorithm {
+        match self {
+            Self::Es384 => &signature::ECDSA_P384_SHA384_FIXED,
+            Self::Es512 => &signature::ECDSA_P521_SHA512_FIXED,
+            Self::Rs256 | Self::Es256 => &signature::ECDSA_P256_SHA256_FIXED,
+        }
+    }
+}
+
+enum Private {
+    Rsa(rsa::KeyPair),
+    Ec(EcdsaKeyPair),
+}
+
+/// A private key, as `--service-account-signing-key-file` names it.
+pub struct SigningKey {
+    private: Private,
+    public: VerifyingKey,
+}
+
+/// A public key that tokens may be signed for.
+#[derive(Clone)]
+pub struct VerifyingKey {
+    algorithm: Algorithm,
+    /// The hash of the key by which tokens name it.
+    id: String,
+    /// SubjectPublicKeyInfo.
+    der: Vec<u8>,
+    parsed: ParsedPublicKey,
+}
+
+impl SigningKey {
+    pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
+        for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
+            let (kind, der) = section.map_err(|e| KeyError::Pem(e.to_string()))?;
+            if let Some(key) = Self::from_section(kind, &der) {
+                return key;
+            }
+        }
+        Err(KeyError::None("private"))
+    }
+
+    fn from_section(kind: SectionKind, der: &[u8]) -> Option<Result<Self, KeyError>> {
+        let rejected = |e: aws_lc_rs::error::KeyRejected| KeyError::Unsupported(e.to_string());
+        let private = match kind {
+            SectionKind::RsaPrivateKey => {
+                rsa::KeyPair::from_der(der).map(Private::Rsa).map_err(rejected)
+            }
+            SectionKind::EcPrivateKey => {
+                ec(|a| EcdsaKeyPair::from_private_key_der(a.signing(), der)).map_err(rejected)
+            }
+            SectionKind::PrivateKey => rsa::KeyPair::from_pkcs8(der)
+                .map(Private::Rsa)
+                .or_else(|_| ec(|a| EcdsaKeyPair::from_pkcs8(a.signing(), der)))
+                .map_err(rejected),
+            _ => return None,
+        };
+        Some(private.and_then(Self::new))
+    }
+
+    fn new(private: Private) -> Result<Self, KeyError> {
+        let der = match &private {
+            Private::Rsa(key) => key.public_key().as_der(),
+            Private::Ec(key) => key.public_key().as_der(),
+        };
+        let der =
+            der.map_err(|_| KeyError::Unsupported("its public part cannot be written".into()))?;
+        Ok(Self { public: VerifyingKey::from_spki(der.as_ref())?, private })
+    }
+
+    pub fn public(&self) -> &VerifyingKey {
+        &self.public
+    }
+
+    pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
+        let random = SystemRandom::new();
+        match &self.private {
+            Private::Rsa(key) => {
+                let mut out = vec![0; key.public_modulus_len()];
+                key.sign(&signature::RSA_PKCS1_SHA256, &random, message, &mut out)
+                    .map_err(|_| KeyError::Signing)?;
+                Ok(out)
+            }
+            Private::Ec(key) => {
+                Ok(key.sign(&random, message).map_err(|_| KeyError::Signing)?.as_ref().to_vec())
+            }
+        }
+    }
+}
+
+/// The key on whichever curve it is.
+fn ec<E>(mut read: impl FnMut(Algorithm) -> Result<EcdsaKeyPair, E>) -> Result<Private, E> {
+    let [first, rest @ ..] = EC;
+    rest.into_iter().fold(read(first), |found, a| found.or_else(|_| read(a))).map(Private::Ec)
+}
+
+impl VerifyingKey {
+    /// All keys of a PEM file: public keys, certificates, and private keys for their public part.
+    pub fn all_from_pem(pem: &[u8]) -> Result<Vec<Self>, KeyError> {
+        let mut keys = Vec::new();
+        for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
+            let (kind, der) = section.map_err(|e| KeyError::Pem(e.to_string()))?;
+            match kind {
+                SectionKind::PublicKey => keys.push(Self::from_spki(&der)?),
+                SectionKind::Certificate => {
+                    let (_, certificate) = X509Certificate::from_der(&der)
+                        .map_err(|e| KeyError::Pem(e.to_string()))?;
+                    keys.push(Self::from_spki(certificate.public_key().raw)?);
+                }
+                kind => keys.extend(
+                    SigningKey::from_section(kind, &der).transpose()?.map(|key| key.public),
+                ),
+            }
+        }
+        if keys.is_empty() { Err(KeyError::None("public")) } else { Ok(keys) }
+    }
+
+    pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
+        let (_, info) = SubjectPublicKeyInfo::from_der(der)
+            .map_err(|e| KeyError::Unsupported(e.to_string()))?;
+        let algorithm = match info.parsed() {
+            Ok(PublicKey::RSA(_)) => Algorithm::Rs256,
+            Ok(PublicKey::EC(point)) => match point.key_size() {
+                256 => Algorithm::Es256,
+                384 => Algorithm::Es384,
+                _ => Algorithm::Es512,
+            },
+            _ => return Err(KeyError::Unsupported("of an unknown kind".into())),
+        };
+        let parsed = match algorithm {
+            Algorithm::Rs256 => ParsedPublicKey::new(&signature::RSA_PKCS1_2048_8192_SHA256, der),
+            ec => ParsedPublicKey::new(ec.verification(), der),
+        };
+        let parsed = parsed.map_err(|e| KeyError::Unsupported(e.to_string()))?;
+        let id = BASE64.encode(digest::digest(&digest::SHA256, der));
+        Ok(Self { algorithm, id, der: der.to_vec(), parsed })
+    }
+
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        self.parsed.verify_sig(message, signature).is_ok()
+    }
+
+    /// The key as JWKS lists it.
+    pub fn jwk(&self) -> Value {
+        let mut jwk = json!({"use": "sig", "kid": self.id, "alg": self.algorithm.name()});
+        let Ok((_, info)) = SubjectPublicKeyInfo::from_der(&self.der) else { return jwk };
+        match info.parsed() {
+            Ok(PublicKey::RSA(key)) => {
+                // DER puts a zero before a number whose first bit is set; JWK does not.
+                let number = |bytes: &[u8]| {
+                    BASE64.encode(&bytes[bytes.iter().take_while(|b| **b == 0).count()..])
+                };
+                jwk["kty"] = "RSA".into();
+                jwk["n"] = number(key.modulus).into();
+                jwk["e"] = number(key.exponent).into();
+            }
+            Ok(PublicKey::EC(point)) => {
+                // An uncompressed point: a byte 4, then both coordinates.
+                let coordinates = point.data().get(1..).unwrap_or_default();
+                let (x, y) = coordinates.split_at(coordinates.len() / 2);
+                jwk["kty"] = "EC".into();
+                jwk["crv"] = self.algorithm.curve().into();
+                jwk["x"] = BASE64.encode(x).into();
+                jwk["y"] = BASE64.encode(y).into();
+            }
+            _ => {}
+        }
+        jwk
+    }
+}
+
+/// The `/openid/v1/jwks` document.
+pub fn jwks(keys: &[VerifyingKey]) -> Value {
+    json!({"keys": keys.iter().map(VerifyingKey::jwk).collect::<Vec<_>>()})
+}
+
+/// The `/.well-known/openid-configuration` document.
+pub fn openid_configuration(issuer: &str, jwks_uri: &str, keys: &[VerifyingKey]) -> Value {
+    let mut algorithms: Vec<&str> = keys.iter().map(|key| key.algorithm.name()).collect();
+    algorithms.sort_unstable();
+    algorithms.dedup();
+    json!({
+        "issuer": issuer,
+        "jwks_uri": jwks_uri,
+        "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": algorithms
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn key(kind: &'static rcgen::SignatureAlgorithm) -> SigningKey {
+        SigningKey::from_pem(rcgen::KeyPair::generate_for(kind).unwrap().serialize_pem().as_bytes())
+            .unwrap()
+    }
+
+    #[test]
+    fn signs_and_verifies_with_every_kind_of_key() {
+        for kind in [
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+            &rcgen::PKCS_ECDSA_P384_SHA384,
+            &rcgen::PKCS_RSA_SHA256,
+        ] {
+            let (ours, other) = (key(kind), key(kind));
+            let mut signature = ours.sign(b"message").unwrap();
+            assert!(ours.public().verifies(b"message", &signature));
+            assert!(!ours.public().verifies(b"other", &signature));
+            assert!(!other.public().verifies(b"message", &signature));
+            signature[7] ^= 1;
+            assert!(!ours.public().verifies(b"message", &signature));
+            let jwk = ours.public().jwk();
+            assert_eq!(jwk["kid"], ours.public().id());
+            assert!(jwk["n"].is_string() || jwk["x"].is_string() && jwk["y"].is_string(), "{jwk}");
+        }
+    }
+
+    #[test]
+    fn reads_public_keys_from_each_kind_of_file() {
+        let pair = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::default().self_signed(&pair).unwrap();
+        let private = SigningKey::from_pem(pair.serialize_pem().as_bytes()).unwrap();
+        for pem in [pair.serialize_pem(), pair.public_key_pem(), certificate.pem()] {
+            let keys = VerifyingKey::all_from_pem(pem.as_bytes()).unwrap();
+            assert_eq!(
+                keys.iter().map(VerifyingKey::id).collect::<Vec<_>>(),
+                [private.public().id()]
+            );
+        }
+        assert!(VerifyingKey::all_from_pem(b"").is_err());
+        assert!(SigningKey::from_pem(pair.public_key_pem().as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,369 @@
+//! Bound service-account tokens: made for TokenRequest, and checked against the objects that they are bound to.
+
+use std::sync::Arc;
+
+use api_meta::{
+    FieldError, GroupKind, GroupResource, Objects, Path, Status, Timestamp, UserInfo, go_quote,
+};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    Authenticated, TokenAuthenticator, TokenError,
+    certificate::CREDENTIAL_ID,
+    jwt::{self, Checked},
+    keys::{KeyError, SigningKey, VerifyingKey},
+};
+
+pub const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+pub const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+pub const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+pub const NODE_UID: &str = "authentication.kubernetes.io/node-uid";
+
+/// Clocks of different machines may disagree by this much.
+const LEEWAY_SECONDS: i64 = 60;
+const DEFAULT_EXPIRATION: i64 = 3600;
+const MIN_EXPIRATION: i64 = 600;
+/// What the ServiceAccount admission plugin asks for, and by which the issuer knows an automatic token.
+const AUTOMATIC_EXPIRATION: i64 = 3607;
+/// How long an automatic token is honoured for clients that read it only once.
+const EXTENDED_EXPIRATION: i64 = 365 * 24 * 3600;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claims {
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub aud: Vec<String>,
+    pub exp: i64,
+    #[serde(default)]
+    pub iat: i64,
+    pub iss: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub jti: String,
+    #[serde(rename = "kubernetes.io")]
+    pub bound: Bound,
+    #[serde(default)]
+    pub nbf: i64,
+    pub sub: String,
+}
+
+/// What a token is bound to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    pub namespace: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Ref>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<Ref>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Ref>,
+    pub serviceaccount: Ref,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warnafter: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ref {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+}
+
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Audience {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Audience::deserialize(deserializer)? {
+        Audience::One(one) => vec![one],
+        Audience::Many(many) => many,
+    })
+}
+
+/// Checks tokens.
+pub struct ServiceAccountTokens {
+    issuers: Vec<String>,
+    keys: Vec<VerifyingKey>,
+    checked: Checked<Claims>,
+}
+
+/// Tokens whose signature is remembered: enough for every Pod of a large cluster to be in use at once.
+const REMEMBERED: usize = 8192;
+
+impl ServiceAccountTokens {
+    /// The first issuer also issues; all are accepted, so that an issuer can be changed without a gap.
+    pub fn new(issuers: Vec<String>, keys: Vec<VerifyingKey>) -> Self {
+        Self { issuers, keys, checked: Checked::new(REMEMBERED) }
+    }
+
+    pub fn keys(&self) -> &[VerifyingKey] {
+        &self.keys
+    }
+
+    /// The claims, if one of our keys signed them for one of our issuers; `None` when it is some other token.
+    fn claims(&self, token: &str) -> Result<Option<Arc<Claims>>, TokenError> {
+        let key = Checked::<Claims>::key(token);
+        if let Some(claims) = self.checked.get(&key) {
+            return Ok(Some(claims));
+        }
+        let Some(claims) = jwt::unverified::<Claims>(token) else { return Ok(None) };
+        if !self.issuers.contains(&claims.iss) {
+            return Ok(None);
+        }
+        if !jwt::verified(token, &self.keys) {
+            return Err(TokenError(
+                "the service account token's signature is not by any known key".into(),
+            ));
+        }
+        let claims = Arc::new(claims);
+        self.checked.insert(key, claims.clone());
+        Ok(Some(claims))
+    }
+}
+
+impl TokenAuthenticator for ServiceAccountTokens {
+    fn authenticate(
+        &self,
+        token: &str,
+        audiences: &[String],
+        now: Timestamp,
+        objects: &dyn Objects,
+    ) -> Result<Option<Authenticated>, TokenError> {
+        let Some(claims) = self.claims(token)? else { return Ok(None) };
+        if now.unix() > claims.exp + LEEWAY_SECONDS {
+            return Err(TokenError("service account token has expired".into()));
+        }
+        if now.unix() < claims.nbf - LEEWAY_SECONDS {
+            return Err(TokenError("service account token is not valid yet".into()));
+        }
+        let matched: Vec<String> =
+            claims.aud.iter().filter(|a| audiences.contains(a)).cloned().collect();
+        if matched.is_empty() {
+            return Err(TokenError(format!(
+                "token audiences {:?} is invalid for the target audiences {audiences:?}",
+                claims.aud
+            )));
+        }
+        if claims.bound.warnafter.is_some_and(|after| now.unix() > after) {
+            tracing::debug!(user = %claims.sub, "a client still uses a service account token that it should have read anew");
+        }
+        check_bound(&claims.bound, now, objects)?;
+        Ok(Some(Authenticated { user: user_of(&claims), audiences: matched }))
+    }
+}
+
+/// Looks at the objects as they are now: a token does not outlive what it is bound to.
+fn check_bound(bound: &Bound, now: Timestamp, objects: &dyn Objects) -> Result<(), TokenError> {
+    let live = |kind: &str, resource: &GroupResource, namespace: &str, wanted: &Ref| {
+        let described = format!("{kind} {}", go_quote(&wanted.name));
+        let object = objects.get(resource, namespace, &wanted.name).ok_or_else(|| {
+            TokenError(format!("{described} that the token is bound to does not exist"))
+        })?;
+        let meta = &object["metadata"];
+        let uid = meta["uid"].as_str().unwrap_or("");
+        if uid != wanted.uid {
+            return Err(TokenError(format!(
+                "{described} has UID {uid}, which is not the token's ({})",
+                wanted.uid
+            )));
+        }
+        let deleted = meta["deletionTimestamp"].as_str().and_then(|t| t.parse::<Timestamp>().ok());
+        if deleted.is_some_and(|at| at.unix() < now.unix() - LEEWAY_SECONDS) {
+            return Err(TokenError(format!(
+                "{described} that the token is bound to has been deleted"
+            )));
+        }
+        Ok(())
+    };
+    let namespace = &bound.namespace;
+    live("service account", &GroupResource::SERVICE_ACCOUNTS, namespace, &bound.serviceaccount)?;
+    if let Some(secret) = &bound.secret {
+        live("secret", &GroupResource::SECRETS, namespace, secret)?;
+    }
+    match (&bound.pod, &bound.node) {
+        (Some(pod), _) => live("pod", &GroupResource::PODS, namespace, pod),
+        (None, Some(node)) => live("node", &GroupResource::NODES, "", node),
+        (None, None) => Ok(()),
+    }
+}
+
+fn user_of(claims: &Claims) -> UserInfo {
+    let Bound { namespace, node, pod, serviceaccount, .. } = &claims.bound;
+    let mut user = UserInfo::service_account(namespace, &serviceaccount.name);
+    user.uid.clone_from(&serviceaccount.uid);
+    let mut extra = |key: &str, value: &str| {
+        if !value.is_empty() {
+            user.extra.insert(key.to_owned(), vec![value.to_owned()]);
+        }
+    };
+    for (object, name, uid) in [(pod, POD_NAME, POD_UID), (node, NODE_NAME, NODE_UID)] {
+        if let Some(object) = object {
+            extra(name, &object.name);
+            extra(uid, &object.uid);
+        }
+    }
+    if !claims.jti.is_empty() {
+        extra(CREDENTIAL_ID, &format!("JTI={}", claims.jti));
+    }
+    user
+}
+
+/// Makes tokens for the `token` subresource of service accounts.
+pub struct TokenIssuer {
+    pub key: SigningKey,
+    pub issuer: String,
+    /// What a token is for when the request does not say.
+    pub api_audiences: Vec<String>,
+    /// `--service-account-max-token-expiration`, in seconds.
+    pub max_expiration: Option<i64>,
+    /// `--service-account-extend-token-expiration`.
+    pub extend: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    audiences: Option<Vec<String>>,
+    expiration_seconds: Option<i64>,
+    bound_object_ref: Option<ObjectRef>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ObjectRef {
+    kind: String,
+    api_version: String,
+    name: String,
+    uid: String,
+}
+
+impl TokenIssuer {
+    /// Answers a TokenRequest: fills in its `spec` and `status`. `id` is a fresh UUID.
+    pub fn answer(
+        &self,
+        request: &mut Value,
+        (namespace, name): (&str, &str),
+        objects: &dyn Objects,
+        now: Timestamp,
+        id: String,
+    ) -> Result<(), Status> {
+        let spec = Spec::deserialize(&request["spec"]).map_err(|e| {
+            Status::bad_request(format!("cannot read the TokenRequest's spec: {e}"))
+        })?;
+        let asked = spec.expiration_seconds.unwrap_or(DEFAULT_EXPIRATION);
+        validate_expiration(asked)?;
+        let audiences =
+            spec.audiences.filter(|a| !a.is_empty()).unwrap_or_else(|| self.api_audiences.clone());
+        let account = objects
+            .get(&GroupResource::SERVICE_ACCOUNTS, namespace, name)
+            .ok_or_else(|| Status::not_found(&GroupResource::SERVICE_ACCOUNTS, name))?;
+        let mut bound = Bound {
+            namespace: namespace.into(),
+            serviceaccount: reference(&account),
+            ..Bound::default()
+        };
+        if let Some(object) = &spec.bound_object_ref {
+            bind(&mut bound, object, objects)?;
+        }
+        let mut lifetime = asked.min(self.max_expiration.unwrap_or(i64::MAX));
+        let for_api = audiences.iter().all(|a| self.api_audiences.contains(a));
+        if self.extend && bound.pod.is_some() && asked == AUTOMATIC_EXPIRATION && for_api {
+            bound.warnafter = Some(now.unix() + lifetime);
+            lifetime = EXTENDED_EXPIRATION.min(self.max_expiration.unwrap_or(i64::MAX));
+        }
+        let claims = Claims {
+            aud: audiences.clone(),
+            exp: now.unix() + lifetime,
+            iat: now.unix(),
+            iss: self.issuer.clone(),
+            jti: id,
+            nbf: now.unix(),
+            sub: UserInfo::service_account(namespace, name).name,
+            bound,
+        };
+        let token = jwt::sign(&self.key, &claims)
+            .map_err(|e: KeyError| Status::internal(format!("failed to generate token: {e}")))?;
+        request["spec"]["audiences"] = json!(audiences);
+        request["spec"]["expirationSeconds"] =
+            asked.min(self.max_expiration.unwrap_or(i64::MAX)).into();
+        // The holder is told the short life, and so reads the token anew in time.
+        let told = claims.bound.warnafter.unwrap_or(claims.exp);
+        request["status"] = json!({"token": token, "expirationTimestamp": Timestamp::from_unix(told, 0).to_string()});
+        Ok(())
+    }
+}
+
+fn validate_expiration(seconds: i64) -> Result<(), Status> {
+    let wrong = if seconds < MIN_EXPIRATION {
+        "may not specify a duration less than 10 minutes"
+    } else if seconds > 1 << 32 {
+        "may not specify a duration larger than 2^32 seconds"
+    } else {
+        return Ok(());
+    };
+    let error = FieldError::invalid(&Path::new("spec").child("expirationSeconds"), seconds, wrong);
+    Err(Status::invalid(&GroupKind::new("authentication.k8s.io", "TokenRequest"), "", &[error]))
+}
+
+fn reference(object: &Value) -> Ref {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or("").to_owned();
+    Ref { name: text("name"), uid: text("uid") }
+}
+
+fn bind(bound: &mut Bound, wanted: &ObjectRef, objects: &dyn Objects) -> Result<(), Status> {
+    let (resource, namespace) = match (wanted.api_version.as_str(), wanted.kind.as_str()) {
+        ("v1", "Pod") => (GroupResource::PODS, bound.namespace.as_str()),
+        ("v1", "Secret") => (GroupResource::SECRETS, bound.namespace.as_str()),
+        ("v1", "Node") => (GroupResource::NODES, ""),
+        (version, kind) => {
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            return Err(Status::bad_request(format!(
+                "cannot bind token to object of type {group}/{version}, Kind={kind}"
+            )));
+        }
+    };
+    let object = objects
+        .get(&resource, namespace, &wanted.name)
+        .ok_or_else(|| Status::not_found(&resource, &wanted.name))?;
+    let found = reference(&object);
+    if !wanted.uid.is_empty() && wanted.uid != found.uid {
+        return Err(Status::conflict(
+            &resource,
+            &wanted.name,
+            format!(
+                "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
+                wanted.uid
+            ),
+        ));
+    }
+    match wanted.kind.as_str() {
+        "Pod" => {
+            if object["spec"]["serviceAccountName"] != bound.serviceaccount.name.as_str() {
+                return Err(Status::bad_request(format!(
+                    "cannot bind token for serviceaccount {} to pod running with different serviceaccount name.",
+                    go_quote(&bound.serviceaccount.name)
+                )));
+            }
+            if let Some(node) = object["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())
+            {
+                let node = objects.get(&GroupResource::NODES, "", node);
+                // A node that is gone still has its name in the token, without a UID.
+                bound.node = Some(node.map_or_else(
+                    || Ref {
+                        name: object["spec"]["nodeName"].as_str().unwrap_or("").into(),
+                        uid: String::new(),
+                    },
+                    |node| reference(&node),
+                ));
+            }
+            bound.pod = Some(found);
+        }
+        "Secret" => bound.secret = Some(found),
+        _ => bound.node = Some(found),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

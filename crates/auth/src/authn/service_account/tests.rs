@@ -1,0 +1,139 @@
+use super::*;
+use crate::{authn::keys::tests::key, testing::Cluster};
+
+const API: &str = "https://kubernetes.default.svc.cluster.local";
+
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::default();
+    let account = json!({"metadata": {"name": "app", "namespace": "ns", "uid": "sa-1"}});
+    cluster.put(&GroupResource::SERVICE_ACCOUNTS, account);
+    cluster.put(&GroupResource::NODES, json!({"metadata": {"name": "n1", "uid": "node-1"}}));
+    cluster.put(&GroupResource::PODS, pod("pod-1", None));
+    cluster
+}
+
+fn pod(uid: &str, deleted: Option<&str>) -> Value {
+    json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": uid, "deletionTimestamp": deleted},
+        "spec": {"serviceAccountName": "app", "nodeName": "n1"}
+    })
+}
+
+fn issuer() -> TokenIssuer {
+    TokenIssuer {
+        key: key(&rcgen::PKCS_ECDSA_P256_SHA256),
+        issuer: API.into(),
+        api_audiences: vec![API.into()],
+        max_expiration: None,
+        extend: true,
+    }
+}
+
+fn now(seconds: i64) -> Timestamp {
+    Timestamp::from_unix(1_700_000_000 + seconds, 0)
+}
+
+fn bound_to_pod(expiration: i64) -> Value {
+    json!({"spec": {"expirationSeconds": expiration, "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}})
+}
+
+#[test]
+fn a_token_lives_as_long_as_what_it_is_bound_to() {
+    let (issuer, mut cluster) = (issuer(), cluster());
+    let tokens = ServiceAccountTokens::new(vec![API.into()], vec![issuer.key.public().clone()]);
+    let mut request = bound_to_pod(600);
+    issuer.answer(&mut request, ("ns", "app"), &cluster, now(0), "id".into()).unwrap();
+    let token = request["status"]["token"].as_str().unwrap();
+    assert_eq!(request["status"]["expirationTimestamp"], now(600).to_string());
+    let ask =
+        |cluster: &Cluster, at: i64| tokens.authenticate(token, &[API.into()], now(at), cluster);
+
+    let user = ask(&cluster, 10).unwrap().unwrap().user;
+    assert_eq!(user.name, "system:serviceaccount:ns:app");
+    assert_eq!(
+        user.groups,
+        ["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"]
+    );
+    assert_eq!(
+        (user.extra_value(POD_NAME), user.extra_value(NODE_UID)),
+        (Some("p"), Some("node-1"))
+    );
+    assert_eq!(user.extra_value(CREDENTIAL_ID), Some("JTI=id"));
+
+    assert_eq!(ask(&cluster, 661).unwrap_err().0, "service account token has expired");
+    assert_eq!(ask(&cluster, -61).unwrap_err().0, "service account token is not valid yet");
+    assert!(tokens.authenticate(token, &["other".into()], now(0), &cluster).is_err());
+
+    cluster.put(&GroupResource::PODS, pod("pod-1", Some(&now(0).to_string())));
+    assert!(ask(&cluster, 30).is_ok(), "a Pod that is being deleted still needs its token");
+    assert!(ask(&cluster, 61).is_err());
+    cluster.put(&GroupResource::PODS, pod("pod-2", None));
+    assert!(ask(&cluster, 1).is_err(), "another Pod of the same name");
+    assert!(ask(&Cluster::default(), 1).is_err());
+}
+
+#[test]
+fn foreign_tokens_are_not_ours_to_judge() {
+    let (ours, theirs, cluster) = (issuer(), issuer(), cluster());
+    let tokens = ServiceAccountTokens::new(vec![API.into()], vec![ours.key.public().clone()]);
+    let mut request = json!({"spec": {}});
+    theirs.answer(&mut request, ("ns", "app"), &cluster, now(0), String::new()).unwrap();
+    let ask = |token: &str| tokens.authenticate(token, &[API.into()], now(0), &cluster);
+    assert!(
+        ask(request["status"]["token"].as_str().unwrap()).is_err(),
+        "our issuer's name, another key"
+    );
+    assert_eq!(ask("abcdef.0123456789abcdef"), Ok(None));
+
+    let elsewhere = TokenIssuer { issuer: "https://other".into(), ..theirs };
+    elsewhere.answer(&mut request, ("ns", "app"), &cluster, now(0), String::new()).unwrap();
+    assert_eq!(ask(request["status"]["token"].as_str().unwrap()), Ok(None));
+}
+
+#[test]
+fn automatic_tokens_are_honoured_for_a_year() {
+    let (issuer, cluster) = (issuer(), cluster());
+    let mut request = bound_to_pod(3607);
+    issuer.answer(&mut request, ("ns", "app"), &cluster, now(0), String::new()).unwrap();
+    let claims: Claims = jwt::unverified(request["status"]["token"].as_str().unwrap()).unwrap();
+    assert_eq!(claims.exp - claims.iat, EXTENDED_EXPIRATION);
+    assert_eq!(claims.bound.warnafter, Some(now(3607).unix()));
+    assert_eq!(request["status"]["expirationTimestamp"], now(3607).to_string());
+}
+
+#[test]
+fn refuses_bad_requests() {
+    let (issuer, cluster) = (issuer(), cluster());
+    let object = |kind: &str, name: &str, uid: &str| json!({"spec": {"boundObjectRef": {"kind": kind, "apiVersion": "v1", "name": name, "uid": uid}}});
+    let cases = [
+        (
+            json!({"spec": {"expirationSeconds": 1}}),
+            422,
+            "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: 1: may not specify a duration less than 10 minutes",
+        ),
+        (object("Pod", "none", ""), 404, "pods \"none\" not found"),
+        (
+            object("ConfigMap", "c", ""),
+            400,
+            "cannot bind token to object of type /v1, Kind=ConfigMap",
+        ),
+        (
+            object("Pod", "p", "stale"),
+            409,
+            "Operation cannot be fulfilled on pods \"p\": the UID in the bound object reference (stale) does not match the UID in record. The object might have been deleted and then recreated",
+        ),
+    ];
+    for (mut request, code, message) in cases {
+        let refused = issuer
+            .answer(&mut request, ("ns", "app"), &cluster, now(0), String::new())
+            .unwrap_err();
+        assert_eq!((refused.code, refused.message.as_str()), (code, message));
+    }
+    let mut request = json!({"spec": {}});
+    assert!(
+        issuer
+            .answer(&mut request, ("ns", "nobody"), &cluster, now(0), String::new())
+            .unwrap_err()
+            .is_not_found()
+    );
+}

@@ -1,0 +1,98 @@
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::HeaderValue;
+use serde_json::json;
+
+use super::{token_file::TokenFile, *};
+use crate::testing::Cluster;
+
+fn authentication(anonymous: Anonymous) -> Authentication {
+    Authentication {
+        client_ca: None,
+        front_proxy: None,
+        tokens: vec![Box::new(TokenFile::parse("secret,alice,1,dev").unwrap())],
+        api_audiences: vec!["api".into()],
+        anonymous,
+    }
+}
+
+fn ask(
+    authentication: &Authentication,
+    peer: &PeerCertificate,
+    header: Option<(&'static str, &'static str)>,
+) -> Result<UserInfo, Unauthenticated> {
+    let mut headers = HeaderMap::new();
+    if let Some((name, value)) = header {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    let now = UNIX_EPOCH + Duration::from_secs(100);
+    let presented = Presented { peer, headers: &headers, path: "/livez", now };
+    authentication.authenticate(&presented, &Cluster::default()).map(|found| found.user)
+}
+
+#[test]
+fn a_wrong_credential_is_not_a_missing_one() {
+    let all = authentication(Anonymous::On);
+    let nobody = PeerCertificate::default();
+    let alice = ask(&all, &nobody, Some(("authorization", "bearer secret"))).unwrap();
+    assert_eq!(
+        (alice.name.as_str(), alice.groups.join(" ")),
+        ("alice", "dev system:authenticated".into())
+    );
+    // "c2VjcmV0" is "secret".
+    let socket = Some((
+        "sec-websocket-protocol",
+        "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0",
+    ));
+    assert_eq!(ask(&all, &nobody, socket).unwrap().name, "alice");
+    assert_eq!(
+        ask(&all, &nobody, Some(("authorization", "Bearer wrong"))),
+        Err(Unauthenticated::UnknownToken)
+    );
+    assert_eq!(ask(&all, &nobody, None).unwrap(), UserInfo::anonymous());
+    assert_eq!(
+        ask(&all, &nobody, Some(("authorization", "Basic eDp5"))).unwrap(),
+        UserInfo::anonymous()
+    );
+    assert_eq!(
+        ask(&authentication(Anonymous::Off), &nobody, None),
+        Err(Unauthenticated::NoCredentials)
+    );
+    let paths = |path: &str| authentication(Anonymous::Paths(vec![path.into()]));
+    assert!(ask(&paths("/livez"), &nobody, None).is_ok());
+    assert!(ask(&paths("/readyz"), &nobody, None).is_err());
+}
+
+#[test]
+fn a_certificate_is_looked_at_again_when_it_may_have_expired() {
+    let all = authentication(Anonymous::On);
+    let until = |seconds| PeerCertificate {
+        client: Some(Ok(VerifiedCertificate {
+            user: UserInfo::new("bob", &[]),
+            not_after: UNIX_EPOCH + Duration::from_secs(seconds),
+        })),
+        proxy: None,
+    };
+    assert_eq!(ask(&all, &until(200), None).unwrap().groups, ["system:authenticated"]);
+    assert!(matches!(ask(&all, &until(50), None), Err(Unauthenticated::Certificate(_))));
+    // A good token makes up for a bad certificate.
+    assert_eq!(
+        ask(&all, &until(50), Some(("authorization", "Bearer secret"))).unwrap().name,
+        "alice"
+    );
+}
+
+#[test]
+fn token_reviews_say_whose_token_it_is() {
+    let all = authentication(Anonymous::On);
+    let ask = |token: &str| {
+        let mut review = json!({"spec": {"token": token}});
+        review::token_review(&mut review, &all, Timestamp::default(), &Cluster::default());
+        review["status"].clone()
+    };
+    assert_eq!(
+        ask("secret"),
+        json!({"authenticated": true, "audiences": ["api"], "user": {"username": "alice", "uid": "1", "groups": ["dev", "system:authenticated"]}})
+    );
+    assert_eq!(ask("other"), json!({"user": {}}));
+}

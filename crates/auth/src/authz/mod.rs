@@ -1,0 +1,5 @@
+//! Whether a user may do what a request asks.
+
+pub mod node;
+pub mod review;
+pub mod union;

@@ -1,0 +1,170 @@
+//! What a Pod, and a PersistentVolume, refers to.
+
+use serde_json::Value;
+
+/// An object that a node may need.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Object {
+    Secret(String, String),
+    ConfigMap(String, String),
+    Claim(String, String),
+    ResourceClaim(String, String),
+    ServiceAccount(String, String),
+    Pod(String, String),
+    Volume(String),
+    VolumeAttachment(String),
+}
+
+macro_rules! constructors {
+    ($($function:ident $variant:ident)*) => {
+        impl Object {
+            $(pub(super) fn $function(namespace: &str, name: &str) -> Self {
+                Self::$variant(namespace.to_owned(), name.to_owned())
+            })*
+        }
+    };
+}
+
+constructors! {
+    secret Secret
+    config_map ConfigMap
+    claim Claim
+    resource_claim ResourceClaim
+    service_account ServiceAccount
+    pod Pod
+}
+
+/// The references of a Pod that is bound to a node.
+pub(super) struct Refs {
+    pub(super) node: String,
+    pub(super) objects: Vec<Object>,
+}
+
+/// Volume sources in a Pod that name a Secret: the source, and where in it the name is.
+const SECRET_SOURCES: [(&str, &str); 10] = [
+    ("secret", "/secretName"),
+    ("azureFile", "/secretName"),
+    ("cephfs", "/secretRef/name"),
+    ("csi", "/nodePublishSecretRef/name"),
+    ("flexVolume", "/secretRef/name"),
+    ("iscsi", "/secretRef/name"),
+    ("rbd", "/secretRef/name"),
+    ("scaleIO", "/secretRef/name"),
+    ("storageos", "/secretRef/name"),
+    ("cinder", "/secretRef/name"),
+];
+
+fn text<'v>(value: &'v Value, pointer: &str) -> Option<&'v str> {
+    value.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
+}
+
+fn items<'v>(value: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
+    value[field].as_array().into_iter().flatten()
+}
+
+/// Whether two versions of a Pod surely refer to the same objects. All of the spec that names objects is immutable
+/// once the Pod is bound, but for ephemeral containers and resource claims.
+pub(super) fn same_refs(old: Option<&Value>, new: Option<&Value>) -> bool {
+    let (Some(old), Some(new)) = (old, new) else { return false };
+    [
+        "/spec/nodeName",
+        "/metadata/uid",
+        "/spec/ephemeralContainers",
+        "/status/resourceClaimStatuses",
+        "/metadata/annotations/kubernetes.io~1config.mirror",
+    ]
+    .iter()
+    .all(|pointer| old.pointer(pointer) == new.pointer(pointer))
+}
+
+/// `None` for a Pod that is bound to no node.
+pub(super) fn pod_refs(pod: &Value) -> Option<Refs> {
+    let node = text(pod, "/spec/nodeName")?.to_owned();
+    let (namespace, name) = (text(pod, "/metadata/namespace")?, text(pod, "/metadata/name")?);
+    let mut objects = vec![Object::pod(namespace, name)];
+    // A mirror Pod is the node's own making: it may not give the node access to anything.
+    if pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_none() {
+        let spec = &pod["spec"];
+        objects.extend(
+            text(spec, "/serviceAccountName").map(|name| Object::service_account(namespace, name)),
+        );
+        objects.extend(
+            items(spec, "imagePullSecrets")
+                .filter_map(|r| Some(Object::secret(namespace, text(r, "/name")?))),
+        );
+        for list in ["initContainers", "containers", "ephemeralContainers"] {
+            items(spec, list)
+                .for_each(|container| container_refs(container, namespace, &mut objects));
+        }
+        items(spec, "volumes")
+            .for_each(|volume| source_refs(volume, namespace, name, &mut objects));
+        let claims =
+            items(spec, "resourceClaims").chain(items(&pod["status"], "resourceClaimStatuses"));
+        objects.extend(claims.filter_map(|c| {
+            Some(Object::resource_claim(namespace, text(c, "/resourceClaimName")?))
+        }));
+    }
+    objects.sort_unstable();
+    objects.dedup();
+    Some(Refs { node, objects })
+}
+
+fn container_refs(container: &Value, namespace: &str, objects: &mut Vec<Object>) {
+    for variable in items(container, "env") {
+        let from = &variable["valueFrom"];
+        objects
+            .extend(text(from, "/secretKeyRef/name").map(|name| Object::secret(namespace, name)));
+        objects.extend(
+            text(from, "/configMapKeyRef/name").map(|name| Object::config_map(namespace, name)),
+        );
+    }
+    for from in items(container, "envFrom") {
+        objects.extend(text(from, "/secretRef/name").map(|name| Object::secret(namespace, name)));
+        objects.extend(
+            text(from, "/configMapRef/name").map(|name| Object::config_map(namespace, name)),
+        );
+    }
+}
+
+fn source_refs(volume: &Value, namespace: &str, pod: &str, objects: &mut Vec<Object>) {
+    for (source, pointer) in SECRET_SOURCES {
+        objects.extend(text(&volume[source], pointer).map(|name| Object::secret(namespace, name)));
+    }
+    objects.extend(text(volume, "/configMap/name").map(|name| Object::config_map(namespace, name)));
+    objects.extend(
+        text(volume, "/persistentVolumeClaim/claimName").map(|name| Object::claim(namespace, name)),
+    );
+    if volume.get("ephemeral").is_some_and(|source| !source.is_null()) {
+        let name = text(volume, "/name").unwrap_or("");
+        objects.push(Object::claim(namespace, &format!("{pod}-{name}")));
+    }
+    for source in items(&volume["projected"], "sources") {
+        objects.extend(text(source, "/secret/name").map(|name| Object::secret(namespace, name)));
+        objects.extend(
+            text(source, "/configMap/name").map(|name| Object::config_map(namespace, name)),
+        );
+    }
+}
+
+/// A volume's name, the claim that it is bound to, and the Secrets that mounting it takes. `None` when it is unbound.
+pub(super) fn volume_refs(volume: &Value) -> Option<(String, Object, Vec<Object>)> {
+    let spec = &volume["spec"];
+    let namespace = text(spec, "/claimRef/namespace")?;
+    let claim = Object::claim(namespace, text(spec, "/claimRef/name")?);
+    let named = ["cephfs", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos", "cinder"];
+    let of_csi = ["nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"];
+    let references =
+        named.iter().map(|s| &spec[s]["secretRef"]).chain(of_csi.iter().map(|r| &spec["csi"][r]));
+    let mut secrets: Vec<Object> = references
+        .filter_map(|r| {
+            Some(Object::secret(text(r, "/namespace").unwrap_or(namespace), text(r, "/name")?))
+        })
+        .collect();
+    if let Some(name) = text(spec, "/azureFile/secretName") {
+        secrets.push(Object::secret(
+            text(spec, "/azureFile/secretNamespace").unwrap_or(namespace),
+            name,
+        ));
+    }
+    Some((text(volume, "/metadata/name")?.to_owned(), claim, secrets))
+}

@@ -1,0 +1,191 @@
+use std::collections::BTreeSet;
+
+use api_meta::{FieldSelector, UserInfo};
+use proptest::{prelude::*, sample::select};
+use serde_json::json;
+
+use super::*;
+
+fn kubelet(node: &str) -> UserInfo {
+    UserInfo::new(format!("system:node:{node}"), &["system:nodes", "system:authenticated"])
+}
+
+fn pod(name: &str, node: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "ns", "uid": format!("{name}-uid")},
+        "spec": {
+            "nodeName": node,
+            "serviceAccountName": "app",
+            "imagePullSecrets": [{"name": "pull"}],
+            "containers": [{
+                "env": [{"valueFrom": {"secretKeyRef": {"name": "env-secret"}}}, {"valueFrom": {"configMapKeyRef": {"name": "env-map"}}}],
+                "envFrom": [{"secretRef": {"name": "from-secret"}}]
+            }],
+            "volumes": [
+                {"name": "a", "secret": {"secretName": "mounted"}},
+                {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},
+                {"name": "c", "ephemeral": {"volumeClaimTemplate": {}}},
+                {"name": "d", "projected": {"sources": [{"configMap": {"name": "projected"}}, {"serviceAccountToken": {}}]}}
+            ],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "claim"}]
+        }
+    })
+}
+
+#[test]
+fn a_node_reads_what_its_pods_need() {
+    let nodes = NodeAuthorizer::new();
+    nodes.changed(&GroupResource::PODS, None, Some(&pod("p", "n1")));
+    let volume = json!({
+        "metadata": {"name": "pv"},
+        "spec": {"claimRef": {"namespace": "ns", "name": "data"}, "csi": {"nodeStageSecretRef": {"name": "stage", "namespace": "storage"}}}
+    });
+    nodes.changed(&GroupResource::PERSISTENT_VOLUMES, None, Some(&volume));
+    let attachment = json!({"metadata": {"name": "va"}, "spec": {"nodeName": "n1"}});
+    nodes.changed(&GroupResource::VOLUME_ATTACHMENTS, None, Some(&attachment));
+
+    let (one, two) = (kubelet("n1"), kubelet("n2"));
+    let ask = |user, verb, group, resource, namespace, name| {
+        nodes.authorize(
+            &Attributes::resource(user, verb, group, resource).in_namespace(namespace).named(name),
+        )
+    };
+    let needed = [
+        ("", "secrets", "ns", "pull"),
+        ("", "secrets", "ns", "env-secret"),
+        ("", "secrets", "ns", "from-secret"),
+        ("", "secrets", "ns", "mounted"),
+        ("", "secrets", "storage", "stage"),
+        ("", "configmaps", "ns", "env-map"),
+        ("", "configmaps", "ns", "projected"),
+        ("", "persistentvolumeclaims", "ns", "data"),
+        ("", "persistentvolumeclaims", "ns", "p-c"),
+        ("", "persistentvolumes", "", "pv"),
+        ("", "pods", "ns", "p"),
+        ("", "serviceaccounts", "ns", "app"),
+        ("resource.k8s.io", "resourceclaims", "ns", "claim"),
+        ("storage.k8s.io", "volumeattachments", "", "va"),
+    ];
+    for (group, resource, namespace, name) in needed {
+        assert!(
+            ask(&one, "get", group, resource, namespace, name).is_allowed(),
+            "{resource} {name}"
+        );
+        let other = ask(&two, "get", group, resource, namespace, name);
+        assert_eq!(
+            other.reason(),
+            "no relationship found between node 'n2' and this object",
+            "{resource} {name}"
+        );
+    }
+    assert!(!ask(&one, "get", "", "secrets", "other", "mounted").is_allowed());
+    assert!(!ask(&one, "delete", "", "secrets", "ns", "mounted").is_allowed());
+    assert!(!ask(&one, "list", "", "secrets", "ns", "").is_allowed());
+
+    nodes.changed(&GroupResource::PODS, Some(&pod("p", "n1")), None);
+    for (group, resource, namespace, name) in &needed[..13] {
+        assert!(
+            !ask(&one, "get", group, resource, namespace, name).is_allowed(),
+            "{resource} {name} after its Pod"
+        );
+    }
+}
+
+#[test]
+fn a_node_stays_with_its_own() {
+    let nodes = NodeAuthorizer::new();
+    let user = kubelet("n1");
+    let selector = |text: &str| text.parse::<FieldSelector>().unwrap();
+    let (mine, yours, me) =
+        (selector("spec.nodeName=n1"), selector("spec.nodeName=n2"), selector("metadata.name=n1"));
+    let on = |verb, group, resource| Attributes::resource(&user, verb, group, resource);
+    let list = |resource, fields| Attributes { field_selector: fields, ..on("list", "", resource) };
+    let lease = |verb, namespace, name| {
+        on(verb, "coordination.k8s.io", "leases").in_namespace(namespace).named(name)
+    };
+    let cases = [
+        (list("pods", Some(&mine)), true),
+        (list("pods", Some(&yours)), false),
+        (list("pods", None), false),
+        (list("nodes", Some(&me)), true),
+        (list("nodes", None), false),
+        (on("get", "", "nodes").named("n1"), true),
+        (on("get", "", "nodes").named("n2"), false),
+        (on("create", "", "nodes"), true),
+        (on("patch", "", "nodes").with_subresource("status").named("n1"), true),
+        (on("delete", "", "nodes").named("n1"), false),
+        (on("create", "", "pods").in_namespace("ns"), true),
+        (on("patch", "", "pods").with_subresource("status").in_namespace("ns").named("p"), true),
+        (on("create", "", "pods").with_subresource("eviction").in_namespace("ns").named("p"), true),
+        (on("update", "", "pods").in_namespace("ns").named("p"), false),
+        (lease("update", "kube-node-lease", "n1"), true),
+        (lease("update", "kube-node-lease", "n2"), false),
+        (lease("update", "default", "n1"), false),
+        (lease("list", "kube-node-lease", ""), false),
+        (on("patch", "storage.k8s.io", "csinodes").named("n1"), true),
+        (on("patch", "storage.k8s.io", "csinodes").named("n2"), false),
+        (on("create", "authorization.k8s.io", "subjectaccessreviews"), true),
+        (on("list", "", "services"), true),
+        (
+            on("create", "", "serviceaccounts")
+                .with_subresource("token")
+                .in_namespace("ns")
+                .named("x"),
+            false,
+        ),
+        (on("create", "certificates.k8s.io", "certificatesigningrequests"), true),
+        (on("list", "", "namespaces"), false),
+    ];
+    for (request, want) in cases {
+        assert_eq!(nodes.authorize(&request).is_allowed(), want, "{request}");
+    }
+    let nobody = UserInfo::new("system:node:n1", &["system:authenticated"]);
+    assert_eq!(
+        nodes.authorize(&Attributes::resource(&nobody, "get", "", "nodes").named("n1")),
+        Decision::NoOpinion(None)
+    );
+}
+
+#[test]
+fn a_mirror_pod_opens_nothing() {
+    let nodes = NodeAuthorizer::new();
+    let mut mirror = pod("p", "n1");
+    mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
+    nodes.changed(&GroupResource::PODS, None, Some(&mirror));
+    let user = kubelet("n1");
+    let get = |resource, name| {
+        nodes.authorize(
+            &Attributes::resource(&user, "get", "", resource).in_namespace("ns").named(name),
+        )
+    };
+    assert!(get("pods", "p").is_allowed());
+    assert!(!get("secrets", "mounted").is_allowed());
+}
+
+proptest! {
+    /// The counts say what a walk over the Pods would.
+    #[test]
+    fn counts_follow_the_pods(changes in prop::collection::vec((select(vec!["a", "b", "c"]), select(vec!["", "n1", "n2"]), select(vec!["s1", "s2"]), any::<bool>()), 0..40)) {
+        let nodes = NodeAuthorizer::new();
+        let mut pods: std::collections::BTreeMap<&str, Value> = Default::default();
+        for (name, node, secret, delete) in changes {
+            let new = json!({"metadata": {"name": name, "namespace": "ns", "uid": format!("{name}{node}{secret}")}, "spec": {"nodeName": node, "imagePullSecrets": [{"name": secret}]}});
+            let old = pods.remove(name);
+            nodes.changed(&GroupResource::PODS, old.as_ref(), (!delete).then_some(&new));
+            if !delete {
+                pods.insert(name, new);
+            }
+        }
+        for node in ["n1", "n2"] {
+            let on_node = pods.values().filter(|p| p["spec"]["nodeName"] == node);
+            let secrets: BTreeSet<&str> = on_node.map(|p| p["spec"]["imagePullSecrets"][0]["name"].as_str().unwrap()).collect();
+            let user = kubelet(node);
+            for secret in ["s1", "s2"] {
+                let request = Attributes::resource(&user, "get", "", "secrets").in_namespace("ns").named(secret);
+                prop_assert_eq!(nodes.authorize(&request).is_allowed(), secrets.contains(secret));
+            }
+        }
+        let graph = nodes.graph.read().unwrap();
+        prop_assert!(graph.nodes.values().all(|counts| !counts.is_empty()));
+    }
+}

@@ -1,0 +1,140 @@
+//! Authorisers that are asked in turn, and the simple ones.
+
+use api_meta::{Attributes, Authorizer, Decision, user::GROUP_MASTERS};
+
+/// Asks each in turn; the first that allows or denies decides. What those without an opinion said is kept as the
+/// reason.
+pub struct Union(Vec<Box<dyn Authorizer>>);
+
+impl Union {
+    pub fn new(authorizers: Vec<Box<dyn Authorizer>>) -> Self {
+        Self(authorizers)
+    }
+}
+
+impl Authorizer for Union {
+    fn authorize(&self, request: &Attributes<'_>) -> Decision {
+        let mut reasons: Vec<String> = Vec::new();
+        for authorizer in &self.0 {
+            match authorizer.authorize(request) {
+                Decision::NoOpinion(None) => {}
+                Decision::NoOpinion(Some(reason)) => reasons.push(reason.to_string()),
+                decided => return decided,
+            }
+        }
+        Decision::NoOpinion((!reasons.is_empty()).then(|| reasons.join(", ").into()))
+    }
+}
+
+/// Lets members of one group do everything: how `system:masters` keeps its way in when RBAC is broken.
+pub struct Privileged {
+    group: String,
+}
+
+impl Privileged {
+    pub fn masters() -> Self {
+        Self { group: GROUP_MASTERS.to_owned() }
+    }
+}
+
+impl Authorizer for Privileged {
+    fn authorize(&self, request: &Attributes<'_>) -> Decision {
+        if request.user.in_group(&self.group) {
+            Decision::Allow(None)
+        } else {
+            Decision::NoOpinion(None)
+        }
+    }
+}
+
+pub struct AlwaysAllow;
+
+impl Authorizer for AlwaysAllow {
+    fn authorize(&self, _request: &Attributes<'_>) -> Decision {
+        Decision::Allow(None)
+    }
+}
+
+pub struct AlwaysDeny;
+
+impl Authorizer for AlwaysDeny {
+    fn authorize(&self, _request: &Attributes<'_>) -> Decision {
+        Decision::NoOpinion(Some("Everything is forbidden.".into()))
+    }
+}
+
+/// `--authorization-always-allow-paths`: paths outside the API that need no permission; `/x/*` covers what begins so.
+pub struct AlwaysAllowPaths {
+    exact: Vec<String>,
+    prefixes: Vec<String>,
+}
+
+impl AlwaysAllowPaths {
+    pub fn new<S: AsRef<str>>(paths: &[S]) -> Self {
+        let (mut exact, mut prefixes) = (Vec::new(), Vec::new());
+        for path in paths {
+            let path = path.as_ref().trim_start_matches('/');
+            match path.strip_suffix('*') {
+                Some(prefix) => prefixes.push(prefix.to_owned()),
+                None => exact.push(path.to_owned()),
+            }
+        }
+        Self { exact, prefixes }
+    }
+}
+
+impl Authorizer for AlwaysAllowPaths {
+    fn authorize(&self, request: &Attributes<'_>) -> Decision {
+        let path = request.path.trim_start_matches('/');
+        let listed = self.exact.iter().any(|p| p == path)
+            || self.prefixes.iter().any(|p| path.starts_with(p.as_str()));
+        if !request.is_resource && listed {
+            Decision::Allow(None)
+        } else {
+            Decision::NoOpinion(None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api_meta::UserInfo;
+
+    use super::*;
+
+    #[test]
+    fn the_first_with_an_opinion_decides() {
+        struct Says(Decision);
+        impl Authorizer for Says {
+            fn authorize(&self, _: &Attributes<'_>) -> Decision {
+                self.0.clone()
+            }
+        }
+        let none = |reason: &str| Decision::NoOpinion(Some(reason.into()));
+        let user = UserInfo::default();
+        let request = Attributes::resource(&user, "get", "", "pods");
+        let ask = |said: Vec<Decision>| {
+            Union::new(said.into_iter().map(|d| Box::new(Says(d)) as Box<dyn Authorizer>).collect())
+                .authorize(&request)
+        };
+        assert_eq!(ask(vec![none("a"), Decision::Allow(None)]), Decision::Allow(None));
+        assert_eq!(ask(vec![Decision::Deny(None), Decision::Allow(None)]), Decision::Deny(None));
+        assert_eq!(ask(vec![none("a"), Decision::NoOpinion(None), none("b")]), none("a, b"));
+    }
+
+    #[test]
+    fn paths_are_exact_or_prefixes() {
+        let allow = AlwaysAllowPaths::new(&["/healthz", "/public/*"]);
+        let user = UserInfo::default();
+        for (path, want) in
+            [("/healthz", true), ("/healthz/x", false), ("/public/a/b", true), ("/publi", false)]
+        {
+            assert_eq!(
+                allow.authorize(&Attributes::path(&user, "get", path)).is_allowed(),
+                want,
+                "{path}"
+            );
+        }
+        assert!(!allow.authorize(&Attributes::resource(&user, "get", "", "healthz")).is_allowed());
+    }
+}

@@ -1,0 +1,123 @@
+use api_config::{
+    KubeProxyConfiguration, Kubeconfig,
+    kubeadm::ClusterConfiguration,
+    kubeconfig::{Cluster, Context, NamedCluster, NamedContext, NamedUser, User},
+    yaml,
+};
+use serde_json::{Value, json};
+
+use crate::{Error, constants::BOOTSTRAPPERS_GROUP, hash, images};
+
+/// The objects of the kube-proxy add-on. `server` is the stable URL of the API.
+pub fn objects(
+    cluster: &ClusterConfiguration,
+    proxy: &KubeProxyConfiguration,
+    given: bool,
+    server: &str,
+    proxy_env: &[(String, String)],
+) -> Result<Vec<Value>, Error> {
+    let config = yaml::to_string(&proxy.to_value()?)?;
+    let mut config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "kube-proxy", "namespace": "kube-system", "labels": {"app": "kube-proxy"}},
+        "data": {"kubeconfig.conf": kubeconfig(server).to_yaml()?, "config.conf": config},
+    });
+    hash::mark(&mut config_map, given);
+    let mut objects = access();
+    objects.push(config_map);
+    objects.push(daemon_set(&images::kubernetes(cluster, "kube-proxy"), proxy_env));
+    Ok(objects)
+}
+
+/// Its credentials are those of its service account, in their place inside of the Pod.
+fn kubeconfig(server: &str) -> Kubeconfig {
+    let account = |file: &str| format!("/var/run/secrets/kubernetes.io/serviceaccount/{file}");
+    let name = || "default".to_owned();
+    let cluster = Cluster {
+        server: server.to_owned(),
+        certificate_authority: account("ca.crt"),
+        ..Default::default()
+    };
+    let context =
+        Context { cluster: name(), user: name(), namespace: name(), ..Default::default() };
+    let user = User { token_file: account("token"), ..Default::default() };
+    Kubeconfig {
+        clusters: vec![NamedCluster { name: name(), cluster }],
+        contexts: vec![NamedContext { name: name(), context }],
+        users: vec![NamedUser { name: name(), user }],
+        current_context: name(),
+        ..Kubeconfig::default()
+    }
+}
+
+fn access() -> Vec<Value> {
+    let rbac = "rbac.authorization.k8s.io";
+    let group = format!("{rbac}/v1");
+    let metadata = json!({"name": "kube-proxy", "namespace": "kube-system"});
+    vec![
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
+        json!({
+            "apiVersion": group, "kind": "ClusterRoleBinding", "metadata": {"name": "kubeadm:node-proxier"},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "system:node-proxier"},
+            "subjects": [{"kind": "ServiceAccount", "name": "kube-proxy", "namespace": "kube-system"}],
+        }),
+        json!({
+            "apiVersion": group, "kind": "Role", "metadata": metadata,
+            "rules": [
+                {"apiGroups": [""], "resourceNames": ["kube-proxy"], "resources": ["configmaps"], "verbs": ["get"]},
+            ],
+        }),
+        json!({
+            "apiVersion": group, "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "kube-proxy"},
+            "subjects": [{"kind": "Group", "name": BOOTSTRAPPERS_GROUP}],
+        }),
+    ]
+}
+
+fn daemon_set(image: &str, proxy_env: &[(String, String)]) -> Value {
+    let mut env = vec![
+        json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}),
+    ];
+    env.extend(proxy_env.iter().map(|(name, value)| json!({"name": name, "value": value})));
+    let labels = json!({"k8s-app": "kube-proxy"});
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": "kube-proxy", "namespace": "kube-system", "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {"type": "RollingUpdate"},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "priorityClassName": "system-node-critical",
+                    "containers": [{
+                        "name": "kube-proxy",
+                        "image": image,
+                        "imagePullPolicy": "IfNotPresent",
+                        "command": [
+                            "/usr/local/bin/kube-proxy", "--config=/var/lib/kube-proxy/config.conf",
+                            "--hostname-override=$(NODE_NAME)",
+                        ],
+                        "securityContext": {"privileged": true},
+                        "volumeMounts": [
+                            {"mountPath": "/var/lib/kube-proxy", "name": "kube-proxy"},
+                            {"mountPath": "/run/xtables.lock", "name": "xtables-lock", "readOnly": false},
+                            {"mountPath": "/lib/modules", "name": "lib-modules", "readOnly": true},
+                        ],
+                        "env": env,
+                    }],
+                    "hostNetwork": true,
+                    "serviceAccountName": "kube-proxy",
+                    "volumes": [
+                        {"name": "kube-proxy", "configMap": {"name": "kube-proxy"}},
+                        {"name": "xtables-lock", "hostPath": {"path": "/run/xtables.lock", "type": "FileOrCreate"}},
+                        {"name": "lib-modules", "hostPath": {"path": "/lib/modules"}},
+                    ],
+                    "tolerations": [{"operator": "Exists"}],
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
+                },
+            },
+        },
+    })
+}

@@ -1,0 +1,95 @@
+use std::net::IpAddr;
+
+use api_config::kubeadm::{
+    BootstrapTokenDiscovery, Discovery, JoinConfiguration, ResetConfiguration,
+    UpgradeConfiguration, V1BETA4,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Documents, Facts, Init, default_join, default_reset, default_upgrade};
+use crate::{Error, constants::PRINTED_VERSION};
+
+/// Which documents of an [`Init`] to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kinds {
+    /// InitConfiguration and ClusterConfiguration.
+    Kubeadm,
+    /// These, and the kubelet's and kube-proxy's.
+    WithComponents,
+}
+
+/// `object` with its kind, as a document of v1beta4.
+pub fn document(kind: &str, object: &impl Serialize) -> Result<Value, Error> {
+    let mut value =
+        serde_json::to_value(object).map_err(|e| api_config::Error::Emit(e.to_string()))?;
+    if let Value::Object(fields) = &mut value {
+        fields.insert("apiVersion".to_owned(), V1BETA4.into());
+        fields.insert("kind".to_owned(), kind.into());
+    }
+    Ok(value)
+}
+
+impl Init {
+    pub fn documents(&self, kinds: Kinds) -> Result<Vec<Value>, Error> {
+        let mut documents = vec![
+            document("InitConfiguration", &self.init)?,
+            document("ClusterConfiguration", &self.cluster)?,
+        ];
+        if kinds == Kinds::WithComponents {
+            documents.push(self.kubelet.to_value()?);
+            documents.push(self.proxy.to_value()?);
+        }
+        Ok(documents)
+    }
+}
+
+/// The token of every example; a cluster that starts with it would be open to its readers.
+const SAMPLE_TOKEN: &str = "abcdef.0123456789abcdef";
+
+/// The facts that make defaults the same on every machine.
+fn placeholders(node: &str, repository: &str) -> Facts {
+    Facts {
+        hostname: node.to_owned(),
+        address: Some(IpAddr::from([1, 2, 3, 4])),
+        kubernetes_version: PRINTED_VERSION.to_owned(),
+        image_repository: repository.to_owned(),
+        token: Some(SAMPLE_TOKEN.to_owned()),
+        ..Facts::default()
+    }
+}
+
+/// `config print init-defaults`.
+pub fn init_defaults(kinds: Kinds, repository: &str) -> Result<Vec<Value>, Error> {
+    Init::complete(Documents::default(), &placeholders("node", repository)).documents(kinds)
+}
+
+/// `config print join-defaults`, which shows this machine's name.
+pub fn join_defaults(hostname: &str) -> Result<Vec<Value>, Error> {
+    let mut join = JoinConfiguration {
+        discovery: Discovery {
+            bootstrap_token: Some(BootstrapTokenDiscovery {
+                token: SAMPLE_TOKEN.to_owned(),
+                api_server_endpoint: "kube-apiserver:6443".to_owned(),
+                unsafe_skip_ca_verification: true,
+                ..Default::default()
+            }),
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    default_join(&mut join, &placeholders(hostname, ""));
+    Ok(vec![document("JoinConfiguration", &join)?])
+}
+
+pub fn reset_defaults() -> Result<Vec<Value>, Error> {
+    let mut reset = ResetConfiguration::default();
+    default_reset(&mut reset);
+    Ok(vec![document("ResetConfiguration", &reset)?])
+}
+
+pub fn upgrade_defaults() -> Result<Vec<Value>, Error> {
+    let mut upgrade = UpgradeConfiguration::default();
+    default_upgrade(&mut upgrade);
+    Ok(vec![document("UpgradeConfiguration", &upgrade)?])
+}

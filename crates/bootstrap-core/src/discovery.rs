@@ -1,0 +1,207 @@
+//! How a joining machine learns to trust a cluster: cluster-info, its signature by token, and pins of the CA.
+
+use api_config::{
+    Kubeconfig,
+    kubeconfig::{Cluster, NamedCluster},
+};
+use aws_lc_rs::hmac;
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use pki::Cert;
+use serde_json::{Value, json};
+
+use crate::{Error, tokens::Token};
+
+pub const CLUSTER_INFO: &str = "cluster-info";
+pub const SIGNATURE_PREFIX: &str = "jws-kubeconfig-";
+
+/// Whether a pin has the form `sha256:<64 hexadecimal digits>`.
+pub fn check_pin(pin: &str) -> Result<(), String> {
+    match pin.split_once(':') {
+        Some(("sha256", hash))
+            if hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit()) =>
+        {
+            Ok(())
+        }
+        Some(("sha256", _)) => Err("the hash must be 64 hexadecimal digits".to_owned()),
+        Some((kind, _)) => Err(format!("unknown hash type {kind:?}; only sha256 is supported")),
+        None => Err("the hash must have the form sha256:<hex>".to_owned()),
+    }
+}
+
+/// At least one of the certificates must be pinned; no pin at all trusts every certificate.
+pub fn check_pinned(certs: &[Cert], pins: &[String]) -> Result<(), Error> {
+    if pins.is_empty() {
+        return Ok(());
+    }
+    let found: Vec<String> = certs.iter().map(Cert::pin).collect::<Result<_, _>>()?;
+    if found.iter().any(|pin| pins.iter().any(|wanted| wanted.eq_ignore_ascii_case(pin))) {
+        return Ok(());
+    }
+    Err(Error::Discovery(format!(
+        "none of the public keys {found:?} are pinned; the cluster behind this endpoint is another one than the pin was made for, \
+         or the pin was copied wrongly"
+    )))
+}
+
+/// The kubeconfig in cluster-info: a server and its CA, no user.
+pub fn cluster_info_kubeconfig(server: &str, ca_pem: &str) -> Kubeconfig {
+    Kubeconfig {
+        clusters: vec![NamedCluster {
+            name: String::new(),
+            cluster: Cluster::with_ca(server, ca_pem),
+        }],
+        ..Kubeconfig::default()
+    }
+}
+
+/// The public ConfigMap cluster-info, before the controller manager signs it.
+pub fn cluster_info(kubeconfig: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"kubeconfig": kubeconfig},
+        "metadata": {"name": CLUSTER_INFO, "namespace": "kube-public"},
+    })
+}
+
+/// The detached signature (JWS, HS256) of `content` by a token.
+pub fn sign(content: &str, token: &Token) -> String {
+    let header = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "kid": token.id}).to_string());
+    let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token.secret.as_bytes());
+    format!("{header}..{}", URL_SAFE_NO_PAD.encode(hmac::sign(&key, signed.as_bytes())))
+}
+
+/// Whether `jws` is `token`'s signature of `content`.
+pub fn is_signed_by(jws: &str, content: &str, token: &Token) -> bool {
+    let Some((header, signature)) = jws.split_once("..") else { return false };
+    let Ok(signature) = URL_SAFE_NO_PAD.decode(signature) else { return false };
+    let alg =
+        URL_SAFE_NO_PAD.decode(header).ok().and_then(|h| serde_json::from_slice::<Value>(&h).ok());
+    if alg.is_none_or(|h| h["alg"] != "HS256" || h["kid"] != token.id.as_str()) {
+        return false;
+    }
+    let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token.secret.as_bytes());
+    hmac::verify(&key, signed.as_bytes(), &signature).is_ok()
+}
+
+/// What discovery by token found out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    pub cluster: Cluster,
+    pub ca: Vec<Cert>,
+}
+
+/// Reads a cluster-info ConfigMap that nobody vouches for yet: the token's signature and the pins must fit.
+pub fn verify(config_map: &Value, token: &Token, pins: &[String]) -> Result<Found, Error> {
+    let data = |name: &str| config_map["data"][name].as_str().filter(|text| !text.is_empty());
+    let content = data("kubeconfig").ok_or_else(|| {
+        Error::Discovery("there is no kubeconfig in the cluster-info ConfigMap".to_owned())
+    })?;
+    let jws = data(&format!("{SIGNATURE_PREFIX}{}", token.id)).ok_or_else(|| {
+        Error::Discovery(format!(
+            "there is no JWS signed token in the cluster-info ConfigMap for token {:?}. This token id is invalid for this \
+             cluster or it has expired. Use \"kubeadm token create\" on the control-plane node to create a new valid token",
+            token.id
+        ))
+    })?;
+    if !is_signed_by(jws, content, token) {
+        return Err(Error::Discovery(format!(
+            "failed to verify JWS signature of received cluster info object, can't trust this API Server: the secret of token \
+             {:?} is another one than the cluster's",
+            token.id
+        )));
+    }
+    let config = Kubeconfig::parse(content)?;
+    let [NamedCluster { cluster, .. }] = config.clusters.as_slice() else {
+        return Err(Error::Discovery(format!(
+            "its kubeconfig has {} clusters in place of one",
+            config.clusters.len()
+        )));
+    };
+    let pem = cluster
+        .ca_pem()?
+        .ok_or_else(|| Error::Discovery("its cluster names no certificate authority".to_owned()))?;
+    let ca = Cert::all_from_pem(&pem)?;
+    check_pinned(&ca, pins)?;
+    Ok(Found { cluster: cluster.clone(), ca })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use pki::{Authority, KeyAlgorithm, Validity};
+
+    use super::*;
+
+    fn token(text: &str) -> Token {
+        text.parse().unwrap()
+    }
+
+    fn ca() -> Cert {
+        let validity = Validity::starting(
+            SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 30),
+            Duration::from_secs(1 << 20),
+        );
+        Authority::create("kubernetes", KeyAlgorithm::EcdsaP256, validity).unwrap().cert().clone()
+    }
+
+    fn signed(ca: &Cert, by: &Token) -> Value {
+        let content =
+            cluster_info_kubeconfig("https://10.0.0.1:6443", &ca.to_pem()).to_yaml().unwrap();
+        let mut map = cluster_info(&content);
+        map["data"][format!("{SIGNATURE_PREFIX}{}", by.id)] = sign(&content, by).into();
+        map
+    }
+
+    #[test]
+    fn the_signature_is_that_of_the_standard() {
+        // Made with: openssl dgst -sha256 -hmac over the same header and payload.
+        let jws = sign("hello", &token("abcdef.0123456789abcdef"));
+        assert_eq!(jws, include_str!("../testdata/hello.jws").trim());
+    }
+
+    #[test]
+    fn a_signed_and_pinned_cluster_is_trusted() {
+        let (ca, token) = (ca(), token("abcdef.0123456789abcdef"));
+        let found = verify(&signed(&ca, &token), &token, &[ca.pin().unwrap()]).unwrap();
+        assert_eq!(
+            (found.cluster.server.as_str(), found.ca),
+            ("https://10.0.0.1:6443", vec![ca.clone()])
+        );
+        verify(&signed(&ca, &token), &token, &[]).unwrap();
+    }
+
+    #[test]
+    fn anything_else_is_not() {
+        let (own, mine) = (ca(), token("abcdef.0123456789abcdef"));
+        let mut altered = signed(&own, &mine);
+        altered["data"]["kubeconfig"] =
+            altered["data"]["kubeconfig"].as_str().unwrap().replace("10.0.0.1", "10.0.0.2").into();
+        let cases = [
+            (
+                signed(&own, &token("abcdef.fedcba9876543210")),
+                mine.clone(),
+                "can't trust this API Server",
+            ),
+            (signed(&own, &mine), token("xxxxxx.0123456789abcdef"), "no JWS signed token"),
+            (altered, mine.clone(), "can't trust this API Server"),
+            (json!({"data": {}}), mine.clone(), "no kubeconfig"),
+        ];
+        for (map, token, wanted) in cases {
+            let error = verify(&map, &token, &[]).unwrap_err().to_string();
+            assert!(error.contains(wanted) && !error.contains("0123456789abcdef"), "{error}");
+        }
+        let error =
+            verify(&signed(&own, &mine), &mine, &[ca().pin().unwrap()]).unwrap_err().to_string();
+        assert!(error.contains("pinned"), "{error}");
+    }
+
+    #[test]
+    fn pins_are_checked_for_form() {
+        assert!(check_pin(&ca().pin().unwrap()).is_ok());
+        for bad in ["abc", "md5:00", "sha256:00", "sha256:zz"] {
+            assert!(check_pin(bad).is_err(), "{bad}");
+        }
+    }
+}

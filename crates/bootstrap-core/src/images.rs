@@ -1,0 +1,96 @@
+//! Which image each component runs.
+
+use api_config::kubeadm::ClusterConfiguration;
+
+use crate::constants::{
+    API_SERVER, CONTROLLER_MANAGER, COREDNS_VERSION, DEFAULT_REPOSITORY, ETCD_VERSION,
+    PAUSE_VERSION, SCHEDULER,
+};
+
+/// The version as an image tag: with its `v`, `+` replaced as tags cannot hold it.
+pub fn version_tag(version: &str) -> String {
+    let tag = version.replace('+', "_");
+    if tag.starts_with(|c: char| c.is_ascii_digit()) { format!("v{tag}") } else { tag }
+}
+
+/// A component released with Kubernetes, such as kube-apiserver or kube-proxy.
+pub fn kubernetes(cluster: &ClusterConfiguration, component: &str) -> String {
+    format!("{}/{component}:{}", cluster.image_repository, version_tag(&cluster.kubernetes_version))
+}
+
+fn or<'a>(own: &'a str, default: &'a str) -> &'a str {
+    if own.is_empty() { default } else { own }
+}
+
+pub fn etcd(cluster: &ClusterConfiguration) -> String {
+    let (repository, tag) = match &cluster.etcd.local {
+        Some(local) => (local.image_repository.as_str(), local.image_tag.as_str()),
+        None => ("", ""),
+    };
+    format!("{}/etcd:{}", or(repository, &cluster.image_repository), or(tag, ETCD_VERSION))
+}
+
+pub fn coredns(cluster: &ClusterConfiguration) -> String {
+    let tag = or(&cluster.dns.image_tag, COREDNS_VERSION);
+    // registry.k8s.io keeps it one level deeper; repositories of one's own are flat.
+    match cluster.dns.image_repository.as_str() {
+        "" if cluster.image_repository == DEFAULT_REPOSITORY => {
+            format!("{DEFAULT_REPOSITORY}/coredns/coredns:{tag}")
+        }
+        own => format!("{}/coredns:{tag}", or(own, &cluster.image_repository)),
+    }
+}
+
+pub fn pause(cluster: &ClusterConfiguration) -> String {
+    format!("{}/pause:{PAUSE_VERSION}", cluster.image_repository)
+}
+
+/// Every image that a control plane needs, in kubeadm's order.
+pub fn all(cluster: &ClusterConfiguration) -> Vec<String> {
+    let mut images: Vec<String> = [API_SERVER, CONTROLLER_MANAGER, SCHEDULER]
+        .into_iter()
+        .map(|c| kubernetes(cluster, c))
+        .collect();
+    if !cluster.proxy.disabled {
+        images.push(kubernetes(cluster, "kube-proxy"));
+    }
+    if !cluster.dns.disabled {
+        images.push(coredns(cluster));
+    }
+    images.push(pause(cluster));
+    if cluster.etcd.local.is_some() {
+        images.push(etcd(cluster));
+    }
+    images
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Facts, default_cluster};
+
+    #[test]
+    fn images_are_kubeadms() {
+        let mut cluster = ClusterConfiguration::default();
+        default_cluster(&mut cluster, &Facts::default());
+        assert_eq!(
+            all(&cluster),
+            [
+                "registry.k8s.io/kube-apiserver:v1.36.2",
+                "registry.k8s.io/kube-controller-manager:v1.36.2",
+                "registry.k8s.io/kube-scheduler:v1.36.2",
+                "registry.k8s.io/kube-proxy:v1.36.2",
+                "registry.k8s.io/coredns/coredns:v1.14.2",
+                "registry.k8s.io/pause:3.10.2",
+                "registry.k8s.io/etcd:3.6.8-0",
+            ]
+        );
+        cluster.image_repository = "example.org/k8s".into();
+        cluster.kubernetes_version = "1.36.2+build.1".into();
+        assert_eq!(coredns(&cluster), "example.org/k8s/coredns:v1.14.2");
+        assert_eq!(
+            kubernetes(&cluster, "kube-proxy"),
+            "example.org/k8s/kube-proxy:v1.36.2_build.1"
+        );
+    }
+}

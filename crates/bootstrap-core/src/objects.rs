@@ -1,0 +1,188 @@
+//! Objects that bootstrapping keeps in the cluster: its configuration and the permissions around it.
+
+use api_config::{
+    KubeletConfiguration,
+    kubeadm::{ClusterConfiguration, V1BETA4},
+    yaml,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    Error,
+    config::document,
+    constants::{ADMINS_GROUP, BOOTSTRAPPERS_GROUP, NODES_GROUP},
+    hash,
+};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+fn cluster_role(name: &str, rules: Value) -> Value {
+    json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+}
+
+fn role(namespace: &str, name: &str, rules: Value) -> Value {
+    let metadata = json!({"name": name, "namespace": namespace});
+    json!({"apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata, "rules": rules})
+}
+
+fn cluster_binding(name: &str, role: &str, subjects: Value) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}, "subjects": subjects,
+    })
+}
+
+fn binding(namespace: &str, name: &str, role: &str, subjects: Value) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding",
+        "metadata": {"name": name, "namespace": namespace},
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": role}, "subjects": subjects,
+    })
+}
+
+fn group(name: &str) -> Value {
+    json!({"kind": "Group", "name": name})
+}
+
+/// Who may read one ConfigMap or Secret by name.
+fn readable(
+    namespace: &str,
+    role_name: &str,
+    resource: &str,
+    name: &str,
+    subjects: Value,
+) -> [Value; 2] {
+    let rules = json!([{"apiGroups": [""], "resources": [resource], "resourceNames": [name], "verbs": ["get"]}]);
+    [role(namespace, role_name, rules), binding(namespace, role_name, role_name, subjects)]
+}
+
+/// What makes admin.conf an administrator's: its group is bound to cluster-admin.
+pub fn cluster_admins() -> Value {
+    cluster_binding("kubeadm:cluster-admins", "cluster-admin", json!([group(ADMINS_GROUP)]))
+}
+
+/// The API server's own right to reach kubelets: its certificate carries no privileged group.
+pub fn api_server_kubelet_client() -> Value {
+    let user = json!([{"kind": "User", "name": "kube-apiserver-kubelet-client"}]);
+    cluster_binding("kubeadm:apiserver-kubelet-client", "system:kubelet-api-admin", user)
+}
+
+/// What joining nodes may do: ask for a certificate, have it signed and renewed, and look for their own name.
+pub fn node_bootstrap() -> Vec<Value> {
+    let (joining, nodes) = (json!([group(BOOTSTRAPPERS_GROUP)]), json!([group(NODES_GROUP)]));
+    let get_nodes = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]);
+    vec![
+        cluster_role("kubeadm:get-nodes", get_nodes),
+        cluster_binding("kubeadm:get-nodes", "kubeadm:get-nodes", joining.clone()),
+        cluster_binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", joining.clone()),
+        cluster_binding(
+            "kubeadm:node-autoapprove-bootstrap",
+            "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
+            joining,
+        ),
+        cluster_binding(
+            "kubeadm:node-autoapprove-certificate-rotation",
+            "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+            nodes,
+        ),
+    ]
+}
+
+/// cluster-info is for everyone: who joins has no identity yet, and its content is signed.
+pub fn cluster_info_access() -> [Value; 2] {
+    let user = json!([{"kind": "User", "name": "system:anonymous"}]);
+    readable(
+        "kube-public",
+        "kubeadm:bootstrap-signer-clusterinfo",
+        "configmaps",
+        "cluster-info",
+        user,
+    )
+}
+
+/// kubeadm-config and who may read it.
+pub fn kubeadm_config(cluster: &ClusterConfiguration) -> Result<Vec<Value>, Error> {
+    // What no other node shares stays out: their versions and addresses are their own.
+    let text = yaml::to_string(&document("ClusterConfiguration", cluster)?)?;
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubeadm-config", "namespace": "kube-system"},
+        "data": {"ClusterConfiguration": text},
+    });
+    let readers = json!([group(BOOTSTRAPPERS_GROUP), group(NODES_GROUP)]);
+    let [role, binding] = readable(
+        "kube-system",
+        "kubeadm:nodes-kubeadm-config",
+        "configmaps",
+        "kubeadm-config",
+        readers,
+    );
+    Ok(vec![map, role, binding])
+}
+
+/// kubelet-config and who may read it.
+pub fn kubelet_config(kubelet: &KubeletConfiguration, given: bool) -> Result<Vec<Value>, Error> {
+    let mut map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubelet-config", "namespace": "kube-system"},
+        "data": {"kubelet": yaml::to_string(&kubelet.to_value()?)?},
+    });
+    hash::mark(&mut map, given);
+    let readers = json!([group(NODES_GROUP), group(BOOTSTRAPPERS_GROUP)]);
+    let [role, binding] =
+        readable("kube-system", "kubeadm:kubelet-config", "configmaps", "kubelet-config", readers);
+    Ok(vec![map, role, binding])
+}
+
+/// Who may read the uploaded certificates: joining control planes, which also need the key to decrypt them.
+pub fn certificates_access() -> [Value; 2] {
+    let readers = json!([group(BOOTSTRAPPERS_GROUP)]);
+    readable("kube-system", "kubeadm:kubeadm-certs", "secrets", "kubeadm-certs", readers)
+}
+
+/// Reads kubeadm-config back, in whichever version it was written.
+pub fn read_kubeadm_config(config_map: &Value) -> Result<ClusterConfiguration, Error> {
+    let text = config_map["data"]["ClusterConfiguration"].as_str().ok_or_else(|| {
+        Error::Invalid(format!(
+            "the ConfigMap kubeadm-config has no ClusterConfiguration ({V1BETA4}); this cluster was not made by kubeadm or Windlass"
+        ))
+    })?;
+    crate::config::read(text)?
+        .documents
+        .cluster
+        .ok_or_else(|| Error::Invalid("kubeadm-config holds no ClusterConfiguration".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Facts, default_cluster};
+
+    #[test]
+    fn names_are_kubeadms() {
+        let mut objects = vec![cluster_admins(), api_server_kubelet_client()];
+        objects.extend(node_bootstrap());
+        objects.extend(cluster_info_access());
+        objects.extend(certificates_access());
+        let names: std::collections::BTreeSet<_> =
+            objects.iter().map(|o| o["metadata"]["name"].as_str().unwrap()).collect();
+        let wanted = [
+            "kubeadm:apiserver-kubelet-client",
+            "kubeadm:bootstrap-signer-clusterinfo",
+            "kubeadm:cluster-admins",
+            "kubeadm:get-nodes",
+            "kubeadm:kubeadm-certs",
+            "kubeadm:kubelet-bootstrap",
+            "kubeadm:node-autoapprove-bootstrap",
+            "kubeadm:node-autoapprove-certificate-rotation",
+        ];
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), wanted);
+    }
+
+    #[test]
+    fn the_cluster_configuration_reads_back() {
+        let mut cluster = ClusterConfiguration::default();
+        default_cluster(&mut cluster, &Facts::default());
+        let objects = kubeadm_config(&cluster).unwrap();
+        assert_eq!(read_kubeadm_config(&objects[0]).unwrap(), cluster);
+        assert!(read_kubeadm_config(&json!({"data": {}})).is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! Bootstrap tokens: their form, their Secret, and the groups that they may give.
+
+use std::{fmt, str::FromStr};
+
+use api_config::kubeadm::BootstrapToken;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value, json};
+
+use crate::Error;
+
+pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
+const ALPHABET: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+const ID: usize = 6;
+const SECRET: usize = 16;
+
+/// A token: a public name and a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    pub id: String,
+    pub secret: String,
+}
+
+impl Token {
+    /// A token made of random numbers; `below(n)` draws one from 0 up to but not including n.
+    pub fn generate(mut below: impl FnMut(usize) -> usize) -> Self {
+        let mut draw = |length| -> String {
+            std::iter::repeat_with(|| char::from(ALPHABET[below(ALPHABET.len()) % ALPHABET.len()]))
+                .take(length)
+                .collect()
+        };
+        Self { id: draw(ID), secret: draw(SECRET) }
+    }
+
+    pub fn secret_name(&self) -> String {
+        secret_name(&self.id)
+    }
+
+    /// The whole token, for whom it is meant.
+    pub fn reveal(&self) -> String {
+        format!("{}.{}", self.id, self.secret)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({}.<secret>)", self.id)
+    }
+}
+
+impl FromStr for Token {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let fits = |part: &str, length| {
+            part.len() == length && part.bytes().all(|b| ALPHABET.contains(&b))
+        };
+        match text.split_once('.') {
+            Some((id, secret)) if fits(id, ID) && fits(secret, SECRET) => {
+                Ok(Self { id: id.to_owned(), secret: secret.to_owned() })
+            }
+            _ => Err(Error::Token(
+                text.split('.').next().unwrap_or_default().chars().take(ID).collect(),
+            )),
+        }
+    }
+}
+
+pub fn secret_name(id: &str) -> String {
+    format!("bootstrap-token-{id}")
+}
+
+/// Whether a token id, as `token delete` takes it, is well formed.
+pub fn is_token_id(id: &str) -> bool {
+    id.len() == ID && id.bytes().all(|b| ALPHABET.contains(&b))
+}
+
+pub fn is_bootstrap_group(group: &str) -> bool {
+    group.strip_prefix("system:bootstrappers:").is_some_and(|rest| {
+        !rest.is_empty()
+            && rest.len() <= 256
+            && rest
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b':' || b == b'-')
+            && rest.ends_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+    })
+}
+
+/// The Secret in kube-system that makes a token valid. `expiration` is in RFC 3339; without one it never ends.
+pub fn secret(token: &Token, config: &BootstrapToken, expiration: Option<&str>) -> Value {
+    let mut data = Map::new();
+    let mut put =
+        |name: &str, text: &str| data.insert(name.to_owned(), STANDARD.encode(text).into());
+    put("token-id", &token.id);
+    put("token-secret", &token.secret);
+    if !config.description.is_empty() {
+        put("description", &config.description);
+    }
+    if let Some(expiration) = expiration {
+        put("expiration", expiration);
+    }
+    for usage in &config.usages {
+        put(&format!("usage-bootstrap-{usage}"), "true");
+    }
+    if !config.groups.is_empty() {
+        put("auth-extra-groups", &config.groups.join(","));
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": SECRET_TYPE, "data": data,
+        "metadata": {"name": token.secret_name(), "namespace": "kube-system"},
+    })
+}
+
+/// What `token list` shows of a token's Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub token: String,
+    pub expiration: Option<String>,
+    pub usages: Vec<String>,
+    pub description: String,
+    pub groups: Vec<String>,
+}
+
+/// Reads a token's Secret back; an error says why it is no usable token.
+pub fn listed(secret: &Value) -> Result<Listed, Error> {
+    let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+    let bad = |why: &str| Error::Discovery(format!("bootstrap token Secret {name:?}: {why}"));
+    let get = |field: &str| -> Option<String> {
+        String::from_utf8(STANDARD.decode(secret["data"][field].as_str()?).ok()?).ok()
+    };
+    let (id, hidden) =
+        (get("token-id").unwrap_or_default(), get("token-secret").unwrap_or_default());
+    let token: Token = format!("{id}.{hidden}")
+        .parse()
+        .map_err(|_| bad("its token-id or token-secret is malformed"))?;
+    if token.secret_name() != name {
+        return Err(bad("its name does not match its token-id"));
+    }
+    let usages = ["authentication", "signing"].map(str::to_owned);
+    Ok(Listed {
+        token: token.reveal(),
+        expiration: get("expiration"),
+        usages: usages
+            .into_iter()
+            .filter(|u| get(&format!("usage-bootstrap-{u}")).as_deref() == Some("true"))
+            .collect(),
+        description: get("description").unwrap_or_default(),
+        groups: get("auth-extra-groups")
+            .map(|g| g.split(',').map(str::to_owned).collect())
+            .unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_is_strict_and_secrets_stay_out_of_messages() {
+        assert_eq!(
+            "abcdef.0123456789abcdef".parse::<Token>().unwrap().reveal(),
+            "abcdef.0123456789abcdef"
+        );
+        for bad in [
+            "",
+            "abcdef",
+            "abcde.0123456789abcdef",
+            "abcdeF.0123456789abcdef",
+            "abcdef.0123456789abcde!",
+            "abcdef.0123456789abcdef.x",
+        ] {
+            let error = bad.parse::<Token>().unwrap_err().to_string();
+            assert!(!error.contains("0123456789"), "{error}");
+        }
+        assert_eq!(
+            format!("{:?}", "abcdef.0123456789abcdef".parse::<Token>().unwrap()),
+            "Token(abcdef.<secret>)"
+        );
+    }
+
+    #[test]
+    fn a_secret_reads_back() {
+        let token: Token = "abcdef.0123456789abcdef".parse().unwrap();
+        let config = BootstrapToken {
+            description: "for racks".into(),
+            usages: vec!["signing".into(), "authentication".into()],
+            groups: vec!["system:bootstrappers:kubeadm:default-node-token".into()],
+            ..Default::default()
+        };
+        let made = secret(&token, &config, Some("2026-11-22T00:00:00Z"));
+        assert_eq!(made["data"]["usage-bootstrap-signing"], "dHJ1ZQ==");
+        let read = listed(&made).unwrap();
+        assert_eq!(
+            (read.token, read.description, read.groups),
+            (token.reveal(), config.description, config.groups)
+        );
+        assert_eq!(
+            (read.usages.len(), read.expiration.as_deref()),
+            (2, Some("2026-11-22T00:00:00Z"))
+        );
+        let mut renamed = made;
+        renamed["metadata"]["name"] = "bootstrap-token-other0".into();
+        assert!(listed(&renamed).is_err());
+    }
+
+    #[test]
+    fn groups_are_bootstrappers() {
+        for good in ["system:bootstrappers:a", "system:bootstrappers:kubeadm:default-node-token"] {
+            assert!(is_bootstrap_group(good));
+        }
+        for bad in [
+            "system:masters",
+            "system:bootstrappers:",
+            "system:bootstrappers:A",
+            "system:bootstrappers:a-",
+        ] {
+            assert!(!is_bootstrap_group(bad), "{bad}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn generated_tokens_are_valid(seed: u64) {
+            let mut state = seed;
+            let token = Token::generate(|n| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (state >> 33) as usize % n
+            });
+            proptest::prop_assert_eq!(token.reveal().parse::<Token>().unwrap(), token);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What bootstrapping asks of a running cluster.
+
+mod apply;
+mod health;
+mod upload_certs;
+
+use std::{path::Path, time::Duration};
+
+use api_config::GoDuration;
+use bootstrap_core::{Layout, objects};
+use client::{Client, Kubeconfig};
+
+pub use apply::{apply, apply_all, get, resource_of};
+pub use health::{Target, wait_for, wait_for_kubelet};
+pub use upload_certs::{download_certs, new_certificate_key, upload_certs};
+
+use crate::Error;
+
+pub const USER_AGENT: &str = concat!("windlass/", env!("CARGO_PKG_VERSION"), " (bootstrap)");
+
+/// A client by a kubeconfig file.
+pub fn client(path: &Path) -> Result<Client, Error> {
+    let failed = |reason: String| Error::Client { path: path.into(), reason };
+    let config = Kubeconfig::load(path).map_err(|e| failed(e.to_string()))?;
+    Client::from_kubeconfig(&config, USER_AGENT).map_err(|e| failed(e.to_string()))
+}
+
+/// A client with the administrator's rights. Those of admin.conf come from a binding in the cluster; where it is
+/// missing yet, super-admin.conf, which needs none, makes it.
+pub async fn admin(layout: &Layout, patience: Option<GoDuration>) -> Result<Client, Error> {
+    let admin = client(&layout.kubeconfig("admin.conf"))?;
+    let binding = objects::cluster_admins();
+    let until =
+        tokio::time::Instant::now() + patience.map_or(Duration::from_secs(60), GoDuration::to_std);
+    loop {
+        let refused = match apply(&admin, &binding).await {
+            Ok(()) => return Ok(admin),
+            Err(Error::Api { source, .. }) if source.is_forbidden() => true,
+            // The server may have only just begun to listen.
+            Err(Error::Api { source: client::Error::Transport { .. }, .. })
+                if tokio::time::Instant::now() < until =>
+            {
+                false
+            }
+            Err(e) => return Err(e),
+        };
+        let super_admin = layout.kubeconfig("super-admin.conf");
+        if refused && super_admin.exists() {
+            apply(&client(&super_admin)?, &binding).await?;
+            return Ok(admin);
+        }
+        if tokio::time::Instant::now() >= until {
+            return Err(Error::Client {
+                path: layout.kubeconfig("admin.conf"),
+                reason: "its group kubeadm:cluster-admins is bound to no role, and there is no super-admin.conf to bind it with".to_owned(),
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -1,0 +1,81 @@
+use client::{Client, PatchKind, Patched, Resource};
+use serde_json::Value;
+
+use crate::Error;
+
+/// The resources of the kinds that bootstrapping writes.
+const RESOURCES: [Resource; 10] = [
+    Resource::CLUSTER_ROLES,
+    Resource::CLUSTER_ROLE_BINDINGS,
+    Resource::CONFIG_MAPS,
+    Resource::DAEMON_SETS,
+    Resource::DEPLOYMENTS,
+    Resource::ROLES,
+    Resource::ROLE_BINDINGS,
+    Resource::SECRETS,
+    Resource::SERVICES,
+    Resource::SERVICE_ACCOUNTS,
+];
+
+pub fn resource_of(object: &Value) -> Result<&'static Resource, Error> {
+    let (version, kind) = api_config::gvk(object);
+    static ALL: [Resource; 10] = RESOURCES;
+    ALL.iter().find(|r| r.kind == kind && r.api_version() == version).ok_or_else(|| {
+        Error::Usage(format!("{kind} of {version} is no kind that bootstrapping writes"))
+    })
+}
+
+/// Creates the object, or changes the one that is there to say the same.
+pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
+    let resource = resource_of(object)?;
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
+    let failed = |operation| {
+        let subject = format!(
+            "{} {}",
+            resource.kind,
+            if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+        );
+        move |source| Error::Api { operation, subject, source }
+    };
+    match client.create::<_, Value>(resource, namespace, object).await {
+        Ok(_) => Ok(()),
+        Err(e) if e.is_already_exists() => {
+            let at = Patched { namespace, name, ..Patched::default() };
+            client
+                .patch::<Value>(resource, at, PatchKind::Merge, object)
+                .await
+                .map(drop)
+                .map_err(failed("update"))
+        }
+        Err(e) => Err(failed("create")(e)),
+    }
+}
+
+pub async fn apply_all(
+    client: &Client,
+    objects: impl IntoIterator<Item = Value>,
+) -> Result<(), Error> {
+    for object in objects {
+        apply(client, &object).await?;
+    }
+    Ok(())
+}
+
+/// One object; `None` where there is none.
+pub async fn get(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Value>, Error> {
+    match client.get(resource, namespace, name).await {
+        Ok(object) => Ok(Some(object)),
+        Err(e) if e.is_not_found() => Ok(None),
+        Err(source) => Err(Error::Api {
+            operation: "read",
+            subject: format!("{} {namespace}/{name}", resource.kind),
+            source,
+        }),
+    }
+}

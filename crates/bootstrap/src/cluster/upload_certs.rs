@@ -1,0 +1,172 @@
+//! The certificates that joining control planes share, encrypted in a Secret that lives for two hours.
+
+use std::{fs, path::Path};
+
+use aws_lc_rs::{
+    aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
+    rand::{SecureRandom, SystemRandom},
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bootstrap_core::objects;
+use client::{Client, Resource};
+use serde_json::{Map, Value, json};
+
+use super::{apply, apply_all, get};
+use crate::{Error, Touched, error::io};
+
+const SECRET: &str = "kubeadm-certs";
+/// The files that are uploaded: authorities and the service-account key; leaves are made on each machine.
+const FILES: [&str; 8] = [
+    "ca.crt",
+    "ca.key",
+    "sa.pub",
+    "sa.key",
+    "front-proxy-ca.crt",
+    "front-proxy-ca.key",
+    "etcd/ca.crt",
+    "etcd/ca.key",
+];
+
+fn crypto(operation: &'static str) -> impl Fn(aws_lc_rs::error::Unspecified) -> Error {
+    move |_| {
+        Error::Usage(format!(
+            "cannot {operation} the uploaded certificates: the certificate key is another one than they were encrypted with; \
+             `init phase upload-certs --upload-certs` on a control plane makes new ones and prints their key"
+        ))
+    }
+}
+
+/// 32 random bytes in hexadecimal.
+pub fn new_certificate_key() -> Result<String, Error> {
+    let mut key = [0; 32];
+    SystemRandom::new().fill(&mut key).map_err(crypto("make a key for"))?;
+    Ok(key.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+fn key_of(hex: &str) -> Result<LessSafeKey, Error> {
+    let malformed = || {
+        Error::Usage(
+            "the certificate key must be 32 bytes in hexadecimal (64 characters)".to_owned(),
+        )
+    };
+    let digits = hex.as_bytes().chunks_exact(2).map(|pair| {
+        std::str::from_utf8(pair)
+            .ok()
+            .and_then(|p| u8::from_str_radix(p, 16).ok())
+            .ok_or_else(malformed)
+    });
+    let bytes = digits.collect::<Result<Vec<_>, _>>()?;
+    if hex.len() != 64 {
+        return Err(malformed());
+    }
+    UnboundKey::new(&AES_256_GCM, &bytes).map(LessSafeKey::new).map_err(|_| malformed())
+}
+
+/// The nonce, then what is encrypted.
+fn encrypt(key: &LessSafeKey, plain: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut nonce = [0; NONCE_LEN];
+    SystemRandom::new().fill(&mut nonce).map_err(crypto("encrypt"))?;
+    let mut sealed = plain.to_vec();
+    key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut sealed)
+        .map_err(crypto("encrypt"))?;
+    Ok([&nonce[..], &sealed].concat())
+}
+
+fn decrypt(key: &LessSafeKey, sealed: &[u8]) -> Result<Vec<u8>, Error> {
+    let (nonce, rest) = sealed
+        .split_at_checked(NONCE_LEN)
+        .ok_or_else(|| crypto("decrypt")(aws_lc_rs::error::Unspecified))?;
+    let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(crypto("decrypt"))?;
+    let mut plain = rest.to_vec();
+    let length =
+        key.open_in_place(nonce, Aad::empty(), &mut plain).map_err(crypto("decrypt"))?.len();
+    plain.truncate(length);
+    Ok(plain)
+}
+
+fn entry(file: &str) -> String {
+    file.replace('/', "-")
+}
+
+/// Encrypts the shared files under `dir` into the Secret, which goes when `token`, a Secret of a token that lives
+/// for two hours, goes.
+pub async fn upload_certs(
+    client: &Client,
+    dir: &Path,
+    key: &str,
+    token: &Value,
+) -> Result<(), Error> {
+    let cipher = key_of(key)?;
+    let mut data = Map::new();
+    for file in FILES {
+        let path = dir.join(file);
+        // An external CA's key and an external etcd's CA are not here to be shared.
+        if let Ok(plain) = fs::read(&path) {
+            data.insert(entry(file), STANDARD.encode(encrypt(&cipher, &plain)?).into());
+        }
+    }
+    apply(client, token).await?;
+    let name = token["metadata"]["name"].as_str().unwrap_or_default();
+    let owner = get(client, &Resource::SECRETS, "kube-system", name).await?.unwrap_or_default();
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "data": data,
+        "metadata": {
+            "name": SECRET, "namespace": "kube-system",
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Secret", "name": name, "uid": owner["metadata"]["uid"],
+                "blockOwnerDeletion": true, "controller": true,
+            }],
+        },
+    });
+    apply(client, &secret).await?;
+    apply_all(client, objects::certificates_access()).await
+}
+
+/// Fetches and decrypts the shared files into `dir`; files that are there are kept.
+pub async fn download_certs(client: &Client, dir: &Path, key: &str) -> Result<Vec<Touched>, Error> {
+    let cipher = key_of(key)?;
+    let secret = get(client, &Resource::SECRETS, "kube-system", SECRET).await?.ok_or_else(|| {
+        Error::Usage(format!(
+            "Secret {SECRET:?} was not found in the \"kube-system\" Namespace. This Secret might have expired. Please, run \
+             `kubeadm init phase upload-certs --upload-certs` on a control plane to generate a new one"
+        ))
+    })?;
+    let mut touched = Vec::new();
+    for file in FILES {
+        let Some(sealed) = secret["data"][entry(file)].as_str() else { continue };
+        let path = dir.join(file);
+        if path.exists() {
+            touched.push(Touched::used(path));
+            continue;
+        }
+        let sealed = STANDARD
+            .decode(sealed)
+            .map_err(|e| Error::Usage(format!("Secret {SECRET}: {file} is not base64: {e}")))?;
+        let plain = decrypt(&cipher, &sealed)?;
+        let mode = if file.ends_with(".crt") { pki::PUBLIC_MODE } else { pki::KEY_MODE };
+        fs::create_dir_all(path.parent().unwrap_or(dir))
+            .map_err(io("create the directory of", &path))?;
+        pki::write_file(&path, &plain, mode)?;
+        touched.push(Touched::written(path));
+    }
+    Ok(touched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_right_key_decrypts() {
+        let (right, wrong) = (new_certificate_key().unwrap(), new_certificate_key().unwrap());
+        assert_ne!(right, wrong);
+        let sealed = encrypt(&key_of(&right).unwrap(), b"secret").unwrap();
+        assert_eq!(decrypt(&key_of(&right).unwrap(), &sealed).unwrap(), b"secret");
+        let error = decrypt(&key_of(&wrong).unwrap(), &sealed).unwrap_err().to_string();
+        assert!(error.contains("certificate key is another one"), "{error}");
+        assert!(decrypt(&key_of(&right).unwrap(), &sealed[..5]).is_err());
+        for bad in ["", "zz", &right[..62], &format!("{right}00")] {
+            assert!(key_of(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What this machine says about itself. Everything is read below `root`, so that tests can lay a machine out.
+
+use std::{
+    fs,
+    net::{IpAddr, UdpSocket},
+    path::{Path, PathBuf},
+};
+
+use bootstrap_core::{config::Facts, manifests::CA_DIRECTORIES};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    root: PathBuf,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self::under("/")
+    }
+}
+
+impl Host {
+    pub fn under(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub fn path(&self, absolute: &str) -> PathBuf {
+        self.root.join(absolute.trim_start_matches('/'))
+    }
+
+    pub fn read(&self, absolute: &str) -> Option<String> {
+        fs::read_to_string(self.path(absolute)).ok()
+    }
+
+    /// The name that the node takes: in lower case, without spaces.
+    pub fn hostname(&self) -> String {
+        let name = self
+            .read("/proc/sys/kernel/hostname")
+            .or_else(|| self.read("/etc/hostname"))
+            .unwrap_or_default();
+        name.trim().to_ascii_lowercase()
+    }
+
+    /// The address from which this machine reaches the world. Connecting a datagram socket asks the kernel's
+    /// routes and sends nothing.
+    pub fn default_address() -> Option<IpAddr> {
+        [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")].into_iter().find_map(
+            |(own, far)| {
+                let socket = UdpSocket::bind(own).ok()?;
+                socket.connect(far).ok()?;
+                let ip = socket.local_addr().ok()?.ip();
+                (!ip.is_unspecified() && !ip.is_loopback()).then_some(ip)
+            },
+        )
+    }
+
+    /// The directories with trusted certificates that exist here.
+    pub fn ca_directories(&self) -> Vec<String> {
+        CA_DIRECTORIES.into_iter().filter(|d| self.path(d).is_dir()).map(str::to_owned).collect()
+    }
+
+    pub fn has_systemd(&self) -> bool {
+        self.path("/run/systemd/system").is_dir()
+    }
+
+    /// systemd-resolved answers on a local address and lists the real resolvers in a file of its own.
+    pub fn has_systemd_resolved(&self) -> bool {
+        self.path("/run/systemd/resolve/resolv.conf").is_file()
+            && self
+                .read("/etc/resolv.conf")
+                .is_some_and(|text| text.lines().any(|l| l.trim() == "nameserver 127.0.0.53"))
+    }
+
+    pub fn facts(&self, image_repository: &str) -> Facts {
+        Facts {
+            hostname: self.hostname(),
+            address: Self::default_address(),
+            image_repository: image_repository.to_owned(),
+            systemd_resolved: self.has_systemd_resolved(),
+            cgroup_driver: if self.has_systemd() { "systemd" } else { "cgroupfs" }.to_owned(),
+            ..Facts::default()
+        }
+    }
+
+    /// A program on the search path.
+    pub fn program(&self, name: &str) -> Option<PathBuf> {
+        ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+            .into_iter()
+            .map(|dir| self.path(dir).join(name))
+            .find(|path| path.is_file())
+    }
+}
+
+/// The proxy settings among environment variables, which components need as the machine does.
+pub fn proxy_env(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
+    let mut found: Vec<_> = vars
+        .into_iter()
+        .filter(|(name, value)| name.to_ascii_lowercase().ends_with("_proxy") && !value.is_empty())
+        .collect();
+    found.sort();
+    found
+}
+
+/// The file behind a runtime endpoint such as `unix:///run/containerd/containerd.sock`.
+pub fn socket_path(endpoint: &str) -> &Path {
+    Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_read_below_its_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::under(dir.path());
+        for path in [
+            "etc/ca-certificates",
+            "run/systemd/system",
+            "run/systemd/resolve",
+            "usr/bin",
+            "proc/sys/kernel",
+        ] {
+            fs::create_dir_all(dir.path().join(path)).unwrap();
+        }
+        fs::write(dir.path().join("etc/hostname"), "Alpha\n").unwrap();
+        fs::write(dir.path().join("etc/resolv.conf"), "nameserver 127.0.0.53\n").unwrap();
+        fs::write(dir.path().join("run/systemd/resolve/resolv.conf"), "nameserver 10.0.0.1\n")
+            .unwrap();
+        fs::write(dir.path().join("usr/bin/mount"), "").unwrap();
+        let facts = host.facts("r");
+        assert_eq!(
+            (facts.hostname.as_str(), facts.cgroup_driver.as_str(), facts.systemd_resolved),
+            ("alpha", "systemd", true)
+        );
+        assert_eq!(host.ca_directories(), ["/etc/ca-certificates"]);
+        assert!(host.program("mount").is_some() && host.program("losetup").is_none());
+    }
+
+    #[test]
+    fn proxies_are_found_in_either_case() {
+        let vars = [("HTTP_PROXY", "a"), ("no_proxy", "b"), ("HTTPS_PROXY", ""), ("PATH", "c")];
+        let found = proxy_env(vars.map(|(k, v)| (k.to_owned(), v.to_owned())));
+        assert_eq!(
+            found,
+            [("HTTP_PROXY".to_owned(), "a".to_owned()), ("no_proxy".to_owned(), "b".to_owned())]
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! `init`: the phases that make a machine the first of a cluster.
+
+mod addon;
+mod bootstrap_token;
+mod certs;
+mod control_plane;
+mod kubeconfig;
+mod kubelet;
+mod mark_control_plane;
+mod preflight;
+mod show_join_command;
+mod upload_certs;
+mod upload_config;
+mod wait;
+
+use crate::{node::Node, phase::Phase, preflight::Ignored};
+
+pub use bootstrap_token::{expiration, token_secret};
+pub use mark_control_plane::mark;
+pub use show_join_command::join_command;
+pub use wait::{control_plane_targets, wait_for_control_plane};
+
+/// What `init`'s phases work on.
+pub struct Ctx {
+    pub node: Node,
+    pub ignored: Ignored,
+    /// Whether to share the certificates with control planes to come.
+    pub upload_certs: bool,
+    pub skip_token_print: bool,
+    pub skip_certificate_key_print: bool,
+}
+
+impl Ctx {
+    pub fn new(node: Node) -> Self {
+        Self {
+            node,
+            ignored: Ignored::default(),
+            upload_certs: false,
+            skip_token_print: false,
+            skip_certificate_key_print: false,
+        }
+    }
+}
+
+/// Every phase, in order.
+pub fn phases() -> Vec<Phase<Ctx>> {
+    let mut phases = vec![preflight::PHASE];
+    phases.extend(certs::PHASES);
+    phases.extend(kubeconfig::PHASES);
+    phases.extend(control_plane::PHASES);
+    phases.extend([kubelet::START, wait::PHASE]);
+    phases.extend(upload_config::PHASES);
+    phases.extend([
+        upload_certs::PHASE,
+        mark_control_plane::PHASE,
+        bootstrap_token::PHASE,
+        kubelet::FINALIZE,
+    ]);
+    phases.extend(addon::PHASES);
+    phases.push(show_join_command::PHASE);
+    phases
+}
+
+/// Shorthand for a phase that only does something to files.
+macro_rules! file_phase {
+    ($name:literal, $about:literal, $work:expr) => {
+        $crate::phase::Phase {
+            name: $name,
+            about: $about,
+            run: |ctx| {
+                let work: fn(&$crate::node::Node) -> Result<Vec<$crate::Touched>, $crate::Error> =
+                    $work;
+                Box::pin(async move { Ok($crate::phase::Outcome::Done(work(&ctx.node)?)) })
+            },
+        }
+    };
+}
+use file_phase;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+use bootstrap_core::{addons, endpoint};
+use client::Resource;
+
+use super::Ctx;
+use crate::{
+    cluster::get,
+    phase::{Outcome, Phase},
+};
+
+/// How many replicas a new cluster's DNS has.
+const REPLICAS: u32 = 2;
+
+pub(super) const PHASES: [Phase<Ctx>; 2] = [
+    Phase {
+        name: "addon/coredns",
+        about: "Install cluster DNS",
+        run: |ctx| {
+            Box::pin(async {
+                let node = &mut ctx.node;
+                if node.config.cluster.dns.disabled {
+                    return Ok(Outcome::skipped("dns.disabled is set"));
+                }
+                // A number that someone chose is kept.
+                let replicas = if node.dry_run {
+                    REPLICAS
+                } else {
+                    let client = node.client().await?;
+                    let there =
+                        get(&client, &Resource::DEPLOYMENTS, "kube-system", "coredns").await?;
+                    there
+                        .and_then(|d| d["spec"]["replicas"].as_u64())
+                        .map_or(REPLICAS, |n| n as u32)
+                };
+                let mut objects = addons::coredns(&node.config.cluster, replicas)?;
+                for object in objects.iter_mut().filter(|o| o["kind"] == "Deployment") {
+                    *object = node.patches.apply("corednsdeployment", object.take())?;
+                }
+                node.apply_all(objects).await?;
+                Ok(Outcome::done())
+            })
+        },
+    },
+    Phase {
+        name: "addon/kube-proxy",
+        about: "Install kube-proxy",
+        run: |ctx| {
+            Box::pin(async {
+                let node = &mut ctx.node;
+                let config = &node.config;
+                if config.cluster.proxy.disabled {
+                    return Ok(Outcome::skipped("proxy.disabled is set"));
+                }
+                let server = endpoint::stable_url(&config.cluster, &config.init.local_api_endpoint);
+                let objects = addons::kube_proxy(
+                    &config.cluster,
+                    &config.proxy,
+                    config.proxy_given,
+                    &server,
+                    &node.proxy_env,
+                )?;
+                node.apply_all(objects).await?;
+                Ok(Outcome::done())
+            })
+        },
+    },
+];

@@ -1,0 +1,64 @@
+use std::time::SystemTime;
+
+use api_config::{Kubeconfig, kubeadm::BootstrapToken};
+use bootstrap_core::{
+    discovery, endpoint, objects,
+    tokens::{self, Token},
+};
+use serde_json::Value;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use super::Ctx;
+use crate::{
+    Error,
+    phase::{Outcome, Phase},
+};
+
+pub(super) const PHASE: Phase<Ctx> = Phase {
+    name: "bootstrap-token",
+    about: "Make the tokens by which nodes join, and the rights that they need",
+    run: |ctx| {
+        Box::pin(async {
+            let node = &mut ctx.node;
+            let mut objects = Vec::new();
+            for entry in &node.config.init.bootstrap_tokens {
+                objects.push(token_secret(&entry.token.parse()?, entry, node.now())?);
+            }
+            objects.push(objects::api_server_kubelet_client());
+            objects.extend(objects::node_bootstrap());
+            // Everyone may read this: it holds no user, only the server and its authority.
+            let ca = std::fs::read_to_string(node.layout.pki("ca", "crt"))
+                .map_err(crate::error::io("read", &node.layout.pki("ca", "crt")))?;
+            let server =
+                endpoint::stable_url(&node.config.cluster, &node.config.init.local_api_endpoint);
+            let info: Kubeconfig = discovery::cluster_info_kubeconfig(&server, &ca);
+            objects.push(discovery::cluster_info(&info.to_yaml()?));
+            objects.extend(objects::cluster_info_access());
+            node.apply_all(objects).await?;
+            Ok(Outcome::done())
+        })
+    },
+};
+
+/// The Secret of a token, its life counted from `now`.
+pub fn token_secret(
+    token: &Token,
+    config: &BootstrapToken,
+    now: SystemTime,
+) -> Result<Value, Error> {
+    Ok(tokens::secret(token, config, expiration(config, now)?.as_deref()))
+}
+
+/// When a token ends; never, where its life is zero.
+pub fn expiration(config: &BootstrapToken, now: SystemTime) -> Result<Option<String>, Error> {
+    if let Some(expires) = &config.expires {
+        return Ok(Some(expires.clone()));
+    }
+    let Some(ttl) = config.ttl.filter(|t| !t.is_zero()) else { return Ok(None) };
+    let end = OffsetDateTime::from(now + ttl.to_std());
+    let whole = end.replace_nanosecond(0).unwrap_or(end);
+    whole
+        .format(&Rfc3339)
+        .map(Some)
+        .map_err(|e| Error::Usage(format!("the token's end cannot be written: {e}")))
+}

@@ -1,0 +1,64 @@
+use api_config::Kubeconfig;
+
+use super::Ctx;
+use crate::{
+    Touched, kubelet,
+    phase::{Outcome, Phase},
+    service,
+};
+
+pub(super) const START: Phase<Ctx> = Phase {
+    name: "kubelet-start",
+    about: "Write the kubelet's settings and (re)start it",
+    run: |ctx| {
+        Box::pin(async {
+            let node = &ctx.node;
+            if !node.dry_run {
+                // A running kubelet would go on with its old settings.
+                service::stop_kubelet(&node.host).await?;
+            }
+            let registration = &node.config.init.node_registration;
+            // A control plane is tainted through the API, so that the taint can be taken off again.
+            let flags = bootstrap_core::kubelet::flags(registration, &node.host.hostname(), false);
+            let mut touched = vec![kubelet::write_flags(&node.layout, &flags)?];
+            touched.extend(kubelet::write_config(
+                &node.layout,
+                &node.config.kubelet,
+                registration,
+                &node.patches,
+            )?);
+            if !node.dry_run {
+                service::start_kubelet(&node.host).await?;
+            }
+            Ok(Outcome::Done(touched))
+        })
+    },
+};
+
+pub(super) const FINALIZE: Phase<Ctx> = Phase {
+    name: "kubelet-finalize/enable-client-cert-rotation",
+    about: "Point kubelet.conf at the certificate that the kubelet renews by itself",
+    run: |ctx| {
+        Box::pin(async {
+            let node = &ctx.node;
+            let current = node.layout.kubelet.join("pki/kubelet-client-current.pem");
+            if node.dry_run || !current.exists() {
+                return Ok(Outcome::skipped("the kubelet has no rotated certificate yet"));
+            }
+            let path = node.layout.kubeconfig("kubelet.conf");
+            let mut config = Kubeconfig::load(&path)?;
+            let file = current.to_string_lossy().into_owned();
+            let context = config.current_context.clone();
+            let user =
+                config.contexts.iter().find(|c| c.name == context).map(|c| c.context.user.clone());
+            for named in config.users.iter_mut().filter(|u| Some(&u.name) == user.as_ref()) {
+                named.user.client_certificate_data.clear();
+                named.user.client_key_data.clear();
+                named.user.client_certificate.clone_from(&file);
+                named.user.client_key.clone_from(&file);
+            }
+            config.write(&path)?;
+            Ok(Outcome::Done(vec![Touched { path, written: true }]))
+        })
+    },
+};

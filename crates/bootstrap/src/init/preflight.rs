@@ -1,0 +1,19 @@
+use super::Ctx;
+use crate::{
+    phase::{Outcome, Phase},
+    preflight,
+};
+
+pub(super) const PHASE: Phase<Ctx> = Phase {
+    name: "preflight",
+    about: "Check whether this machine can run a control plane",
+    run: |ctx| {
+        Box::pin(async {
+            let node = &ctx.node;
+            preflight::check(preflight::for_init(node), &ctx.ignored)?;
+            preflight::check_runtime(node, &ctx.ignored).await?;
+            preflight::pull_images(node, &ctx.ignored).await?;
+            Ok(Outcome::done())
+        })
+    },
+};

@@ -1,0 +1,32 @@
+use bootstrap_core::objects;
+
+use super::Ctx;
+use crate::phase::{Outcome, Phase};
+
+pub(super) const PHASES: [Phase<Ctx>; 2] = [
+    Phase {
+        name: "upload-config/kubeadm",
+        about: "Keep the cluster's configuration in a ConfigMap",
+        run: |ctx| {
+            Box::pin(async {
+                let config = objects::kubeadm_config(&ctx.node.config.cluster)?;
+                ctx.node.apply_all(config).await?;
+                Ok(Outcome::done())
+            })
+        },
+    },
+    Phase {
+        name: "upload-config/kubelet",
+        about: "Keep the kubelets' configuration in a ConfigMap",
+        run: |ctx| {
+            Box::pin(async {
+                let config = objects::kubelet_config(
+                    &ctx.node.config.kubelet,
+                    ctx.node.config.kubelet_given,
+                )?;
+                ctx.node.apply_all(config).await?;
+                Ok(Outcome::done())
+            })
+        },
+    },
+];

@@ -1,0 +1,66 @@
+use std::time::Duration;
+
+use bootstrap_core::{
+    constants::{CONTROLLER_MANAGER_PORT, SCHEDULER_PORT},
+    endpoint,
+};
+
+use super::Ctx;
+use crate::{
+    Error,
+    cluster::{Target, wait_for, wait_for_kubelet},
+    node::Node,
+    phase::{Outcome, Phase},
+};
+
+pub(super) const PHASE: Phase<Ctx> = Phase {
+    name: "wait-control-plane",
+    about: "Wait for the control plane to start",
+    run: |ctx| {
+        Box::pin(async {
+            if ctx.node.dry_run {
+                return Ok(Outcome::skipped("dry run"));
+            }
+            let patience = ctx.node.timeouts().kubelet_health_check.unwrap_or_default().to_std();
+            wait_for_kubelet(patience).await?;
+            wait_for_control_plane(&ctx.node).await?;
+            Ok(Outcome::done())
+        })
+    },
+};
+
+/// Where this machine's own components answer when they are up.
+pub fn control_plane_targets(node: &Node) -> Vec<Target> {
+    let loopback = if node.config.init.local_api_endpoint.advertise_address.contains(':') {
+        "[::1]"
+    } else {
+        "127.0.0.1"
+    };
+    vec![
+        Target {
+            name: "kube-apiserver",
+            server: endpoint::local_url(&node.config.init.local_api_endpoint),
+            path: "/livez",
+        },
+        Target {
+            name: "kube-controller-manager",
+            server: format!("https://{loopback}:{CONTROLLER_MANAGER_PORT}"),
+            path: "/healthz",
+        },
+        Target {
+            name: "kube-scheduler",
+            server: format!("https://{loopback}:{SCHEDULER_PORT}"),
+            path: "/livez",
+        },
+    ]
+}
+
+/// Waits for all components at once; the first that does not come up is the error.
+pub async fn wait_for_control_plane(node: &Node) -> Result<(), Error> {
+    let patience: Duration =
+        node.timeouts().control_plane_component_health_check.unwrap_or_default().to_std();
+    let targets = control_plane_targets(node);
+    let waits = targets.iter().map(|target| wait_for(target, patience, node.containers.as_ref()));
+    futures_util::future::try_join_all(waits).await?;
+    Ok(())
+}

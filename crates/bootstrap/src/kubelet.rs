@@ -1,0 +1,33 @@
+//! Writes the kubelet's files.
+
+use api_config::{
+    KubeletConfiguration,
+    kubeadm::{Arg, NodeRegistration},
+    yaml,
+};
+use bootstrap_core::{Layout, kubelet};
+
+use crate::{Error, Touched, patches::Patches};
+
+/// Writes config.yaml and instance-config.yaml. The kubelet's own copy carries the machine's runtime endpoint;
+/// the cluster's copy never does.
+pub fn write_config(
+    layout: &Layout,
+    configuration: &KubeletConfiguration,
+    node: &NodeRegistration,
+    patches: &Patches,
+) -> Result<Vec<Touched>, Error> {
+    let config = patches
+        .apply("kubeletconfiguration", yaml::parse(&kubelet::config(configuration, node)?)?)?;
+    let (path, instance) = (layout.kubelet_config(), layout.kubelet_instance_config());
+    pki::write_file(&instance, kubelet::instance_config(node)?.as_bytes(), pki::PUBLIC_MODE)?;
+    pki::write_file(&path, yaml::to_string(&config)?.as_bytes(), pki::PUBLIC_MODE)?;
+    Ok(vec![Touched::written(instance), Touched::written(path)])
+}
+
+/// Writes kubeadm-flags.env.
+pub fn write_flags(layout: &Layout, flags: &[Arg]) -> Result<Touched, Error> {
+    let path = layout.kubelet_flags();
+    pki::write_file(&path, kubelet::flags_env(flags).as_bytes(), pki::PUBLIC_MODE)?;
+    Ok(Touched::written(path))
+}

@@ -1,0 +1,37 @@
+//! Writes static Pods for the kubelet to run.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use api_config::yaml;
+use bootstrap_core::manifests::{Component, Machine, manifest};
+
+use crate::{Error, Touched, error::io, patches::Patches};
+
+/// Writes the component's static Pod, patched. An unchanged one is left alone, as the kubelet restarts a Pod
+/// whose file changes.
+pub fn write(
+    component: Component,
+    machine: &Machine<'_>,
+    patches: &Patches,
+) -> Result<Touched, Error> {
+    let dir = machine.layout.manifests();
+    fs::create_dir_all(&dir).map_err(io("create the directory", &dir))?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))
+        .map_err(io("set the mode of", &dir))?;
+    let path = dir.join(component.file());
+    let pod = patches.apply(component.name(), manifest(component, machine)?)?;
+    let text = yaml::to_string(&pod)?;
+    if fs::read_to_string(&path).is_ok_and(|old| old == text) {
+        return Ok(Touched::used(path));
+    }
+    pki::write_file(&path, text.as_bytes(), 0o600)?;
+    Ok(Touched::written(path))
+}
+
+/// Makes etcd's data directory, which nobody else may read.
+pub fn make_data_dir(path: &str) -> Result<(), Error> {
+    let path = std::path::Path::new(path);
+    fs::create_dir_all(path).map_err(io("create the directory", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+        .map_err(io("set the mode of", path))
+}

@@ -1,0 +1,151 @@
+//! The machine that is being set up, and what its phases share.
+
+use std::{sync::Arc, time::SystemTime};
+
+use api_config::kubeadm::Timeouts;
+use bootstrap_core::{
+    Layout, certs,
+    config::Init,
+    kubeconfigs,
+    manifests::{Component, EtcdMember, EtcdRelease, Machine},
+};
+use client::Client;
+use rt::Clock;
+
+use crate::{
+    Error, Touched, cluster, containers::Containers, host::Host, kubeconfigs as files, manifests,
+    patches::Patches,
+};
+
+pub struct Node {
+    pub config: Init,
+    pub layout: Layout,
+    pub host: Host,
+    pub clock: Arc<dyn Clock>,
+    pub patches: Patches,
+    pub proxy_env: Vec<(String, String)>,
+    pub containers: Arc<dyn Containers>,
+    pub etcd_release: EtcdRelease,
+    /// Writes under a temporary directory and asks no API server.
+    pub dry_run: bool,
+    client: Option<Client>,
+}
+
+impl Node {
+    pub fn new(
+        config: Init,
+        layout: Layout,
+        host: Host,
+        clock: Arc<dyn Clock>,
+        containers: Arc<dyn Containers>,
+    ) -> Self {
+        Self {
+            config,
+            layout,
+            host,
+            clock,
+            containers,
+            patches: Patches::none(),
+            proxy_env: Vec::new(),
+            etcd_release: EtcdRelease::default(),
+            dry_run: false,
+            client: None,
+        }
+    }
+
+    pub fn now(&self) -> SystemTime {
+        self.clock.now()
+    }
+
+    pub fn name(&self) -> &str {
+        &self.config.init.node_registration.name
+    }
+
+    pub fn pki(&self) -> Result<certs::Plan, Error> {
+        let config = &self.config;
+        Ok(certs::Plan::new(&config.cluster, &config.init.local_api_endpoint, self.name())?)
+    }
+
+    pub fn kubeconfigs(&self, super_admin: bool) -> Vec<kubeconfigs::Plan> {
+        kubeconfigs::plan(
+            &self.config.cluster,
+            &self.config.init.local_api_endpoint,
+            self.name(),
+            super_admin,
+        )
+    }
+
+    /// Makes or checks one kubeconfig file by the name of its phase.
+    pub fn ensure_kubeconfig(&self, phase: &str) -> Result<Touched, Error> {
+        let plans = self.kubeconfigs(true);
+        let plan = plans
+            .iter()
+            .find(|p| p.phase == phase)
+            .ok_or_else(|| Error::Usage(format!("there is no kubeconfig {phase:?}")))?;
+        files::ensure_one(
+            &self.layout.kubernetes,
+            &self.layout.certificates,
+            plan,
+            &self.pki()?,
+            self.now(),
+        )
+    }
+
+    /// Writes one component's static Pod. `members` are etcd's, where this machine joins them.
+    pub fn write_manifest(
+        &self,
+        component: Component,
+        members: &[EtcdMember],
+    ) -> Result<Touched, Error> {
+        let ca_directories = self.host.ca_directories();
+        let machine = Machine {
+            cluster: &self.config.cluster,
+            local: &self.config.init.local_api_endpoint,
+            node_name: self.name(),
+            layout: &self.layout,
+            ca_directories: &ca_directories,
+            proxy_env: &self.proxy_env,
+            has_ca_key: self.layout.pki("ca", "key").exists(),
+            etcd_members: members,
+            etcd_release: self.etcd_release,
+        };
+        manifests::write(component, &machine, &self.patches)
+    }
+
+    /// The patience that the configuration asks for.
+    pub fn timeouts(&self) -> Timeouts {
+        let mut timeouts = self.config.init.timeouts.clone().unwrap_or_default();
+        bootstrap_core::config::default_timeouts(&mut timeouts);
+        timeouts
+    }
+
+    /// A client with the administrator's rights.
+    pub async fn client(&mut self) -> Result<Client, Error> {
+        if let Some(client) = &self.client {
+            return Ok(client.clone());
+        }
+        let client = cluster::admin(&self.layout, self.timeouts().kubernetes_api_call).await?;
+        self.client = Some(client.clone());
+        Ok(client)
+    }
+
+    /// Brings objects into the cluster; a dry run only tells of them.
+    pub async fn apply_all(&mut self, objects: Vec<serde_json::Value>) -> Result<(), Error> {
+        if self.dry_run {
+            for object in objects {
+                println!(
+                    "[dryrun] Would create or update:\n{}",
+                    api_config::yaml::to_string(&object)?
+                );
+            }
+            return Ok(());
+        }
+        let client = self.client().await?;
+        cluster::apply_all(&client, objects).await
+    }
+
+    /// Uses a client that is at hand, as `up` does in its own process.
+    pub fn use_client(&mut self, client: Client) {
+        self.client = Some(client);
+    }
+}

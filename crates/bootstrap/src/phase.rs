@@ -1,0 +1,166 @@
+//! Phases: named steps that run in order, can be left out, and can be run alone.
+
+use futures_util::future::BoxFuture;
+use telemetry::Progress;
+
+use crate::{Error, Touched};
+
+/// How a phase ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done(Vec<Touched>),
+    /// It has nothing to do here, and why.
+    Skipped(String),
+}
+
+impl Outcome {
+    pub fn done() -> Self {
+        Self::Done(Vec::new())
+    }
+
+    pub fn skipped(why: impl Into<String>) -> Self {
+        Self::Skipped(why.into())
+    }
+}
+
+pub type Run<C> = for<'a> fn(&'a mut C) -> BoxFuture<'a, Result<Outcome, Error>>;
+
+/// One step of a command; `name` is its path, such as `certs/etcd-server`.
+pub struct Phase<C> {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub run: Run<C>,
+}
+
+impl<C> Phase<C> {
+    /// Whether `selector` names this phase: its path, or that of a group it is in (`certs`, `certs/all`, `all`).
+    fn is_in(&self, selector: &str) -> bool {
+        let group = selector.strip_suffix("/all").unwrap_or(selector);
+        self.name.eq_ignore_ascii_case(group)
+            || (self.name.len() > group.len()
+                && self.name.as_bytes()[group.len()] == b'/'
+                && self.name[..group.len()].eq_ignore_ascii_case(group))
+    }
+}
+
+/// The phases named by `selectors`; one that names none is an error.
+fn named<C>(phases: &[Phase<C>], selectors: &[String]) -> Result<Vec<bool>, Error> {
+    let mut chosen = vec![false; phases.len()];
+    for selector in selectors {
+        let mut found = false;
+        for (phase, chosen) in phases.iter().zip(&mut chosen) {
+            if phase.is_in(selector) {
+                (found, *chosen) = (true, true);
+            }
+        }
+        if !found {
+            let known = phases.iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
+            return Err(Error::NoSuchPhase { name: selector.clone(), known });
+        }
+    }
+    Ok(chosen)
+}
+
+/// Runs every phase but those in `skip`; with `only`, runs no others.
+pub async fn run<C>(
+    phases: &[Phase<C>],
+    only: &[String],
+    skip: &[String],
+    progress: &Progress,
+    context: &mut C,
+) -> Result<(), Error> {
+    let only = if only.is_empty() { vec![true; phases.len()] } else { named(phases, only)? };
+    let skip = named(phases, skip)?;
+    for ((phase, wanted), skipped) in phases.iter().zip(only).zip(skip) {
+        if wanted && !skipped {
+            run_one(phase, progress, context).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn run_one<C>(phase: &Phase<C>, progress: &Progress, context: &mut C) -> Result<(), Error> {
+    let mut shown = progress.begin(phase.name);
+    match (phase.run)(context).await {
+        Ok(Outcome::Done(touched)) => {
+            for file in touched {
+                if file.written {
+                    shown.record().written(file.path);
+                } else {
+                    shown.record().read(file.path);
+                }
+            }
+            shown.end(Ok::<_, Error>(()))
+        }
+        Ok(Outcome::Skipped(why)) => {
+            shown.skipped(&why);
+            Ok(())
+        }
+        Err(source) => {
+            let error = Error::Phase { name: phase.name, source: Box::new(source) };
+            // The cause is told once, by who started the phases; here only that it failed.
+            let _ = shown.end(Err::<(), _>(&error));
+            Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use telemetry::Recorder;
+
+    use super::*;
+
+    type Log = Vec<&'static str>;
+
+    const PHASES: &[Phase<Log>] = &[
+        Phase {
+            name: "certs/ca",
+            about: "",
+            run: |log| {
+                Box::pin(async {
+                    log.push("ca");
+                    Ok(Outcome::done())
+                })
+            },
+        },
+        Phase {
+            name: "certs/sa",
+            about: "",
+            run: |log| {
+                Box::pin(async {
+                    log.push("sa");
+                    Ok(Outcome::skipped("given"))
+                })
+            },
+        },
+        Phase {
+            name: "certsx",
+            about: "",
+            run: |log| {
+                Box::pin(async {
+                    log.push("x");
+                    Ok(Outcome::done())
+                })
+            },
+        },
+    ];
+
+    async fn ran(only: &[&str], skip: &[&str]) -> Result<Log, Error> {
+        let owned = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let mut log = Log::new();
+        run(PHASES, &owned(only), &owned(skip), &Progress::silent(Recorder::none()), &mut log)
+            .await?;
+        Ok(log)
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn groups_and_single_phases_are_chosen_and_skipped() {
+        assert_eq!(ran(&[], &[]).await.unwrap(), ["ca", "sa", "x"]);
+        assert_eq!(ran(&["certs"], &[]).await.unwrap(), ["ca", "sa"]);
+        assert_eq!(ran(&["certs/all"], &["CERTS/SA"]).await.unwrap(), ["ca"]);
+        assert_eq!(ran(&[], &["certs"]).await.unwrap(), ["x"]);
+        let error = ran(&[], &["nonsense"]).await.unwrap_err().to_string();
+        assert!(error.contains("nonsense") && error.contains("certs/ca"), "{error}");
+    }
+}

@@ -1,0 +1,197 @@
+//! Preflight: whether this machine can do what is asked, before anything is changed.
+//!
+//! Names are kubeadm's, since `--ignore-preflight-errors` lists stand in scripts. Each failure has a cause and a cure.
+
+mod checks;
+mod system;
+
+use std::{collections::BTreeSet, fmt::Write, path::Path};
+
+use bootstrap_core::{constants, images, manifests::Component};
+
+use crate::{Error, node::Node};
+
+/// What is wrong and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub fatal: bool,
+    pub cause: String,
+    pub cure: String,
+}
+
+impl Problem {
+    fn error(cause: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self { fatal: true, cause: cause.into(), cure: cure.into() }
+    }
+
+    fn warning(cause: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self { fatal: false, cause: cause.into(), cure: cure.into() }
+    }
+}
+
+pub struct Check {
+    pub name: String,
+    pub result: Result<(), Problem>,
+}
+
+impl Check {
+    fn new(name: impl Into<String>, result: Result<(), Problem>) -> Self {
+        Self { name: name.into(), result }
+    }
+}
+
+/// The checks whose errors are warnings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ignored(BTreeSet<String>);
+
+impl Ignored {
+    /// From flags and configuration; names count in any case, and `all` stands alone.
+    pub fn new(names: impl IntoIterator<Item = String>) -> Result<Self, Error> {
+        let names: BTreeSet<String> = names
+            .into_iter()
+            .flat_map(|n| n.split(',').map(|n| n.trim().to_lowercase()).collect::<Vec<_>>())
+            .filter(|n| !n.is_empty())
+            .collect();
+        if names.contains("all") && names.len() > 1 {
+            return Err(Error::Usage(
+                "ignore-preflight-errors: don't specify individual checks if 'all' is used"
+                    .to_owned(),
+            ));
+        }
+        Ok(Self(names))
+    }
+
+    fn covers(&self, name: &str) -> bool {
+        self.0.contains("all") || self.0.contains(&name.to_lowercase())
+    }
+}
+
+/// Tells the warnings; errors that are not ignored are the failure.
+pub fn check(checks: Vec<Check>, ignored: &Ignored) -> Result<(), Error> {
+    let mut fatal = String::new();
+    for Check { name, result } in checks {
+        let Err(problem) = result else { continue };
+        let text = format!("{}; {}", problem.cause, problem.cure);
+        if problem.fatal && !ignored.covers(&name) {
+            let _ = writeln!(fatal, "\t[ERROR {name}]: {text}");
+        } else {
+            eprintln!("\t[WARNING {name}]: {text}");
+        }
+    }
+    if fatal.is_empty() { Ok(()) } else { Err(Error::Preflight(fatal)) }
+}
+
+/// The checks before a first control plane.
+pub fn for_init(node: &Node) -> Vec<Check> {
+    let host = &node.host;
+    let mut all = vec![
+        checks::version(&node.config.cluster.kubernetes_version),
+        system::privileged(),
+        system::cpus(host),
+        system::memory(host),
+        checks::firewalld(host),
+    ];
+    all.extend(control_plane(node));
+    all.extend(checks::proxies(node));
+    all.extend(common(node));
+    if node.config.cluster.etcd.local.is_some() {
+        all.push(checks::port(constants::ETCD_CLIENT_PORT));
+        all.push(checks::port(constants::ETCD_PEER_PORT));
+    }
+    if let Some(etcd) = &node.config.cluster.etcd.local {
+        all.push(checks::empty_directory(host, &etcd.data_dir));
+    }
+    if let Some(etcd) = &node.config.cluster.etcd.external {
+        all.push(checks::external_etcd_certs(etcd));
+    }
+    all
+}
+
+/// The checks before a machine joins, as a control plane or a worker.
+pub fn for_join(node: &Node, as_control_plane: bool) -> Vec<Check> {
+    let mut all = vec![system::privileged()];
+    if as_control_plane {
+        all.extend([system::cpus(&node.host), system::memory(&node.host)]);
+        all.extend(control_plane(node));
+    }
+    let paths =
+        [node.layout.kubeconfig("kubelet.conf"), node.layout.kubeconfig("bootstrap-kubelet.conf")];
+    all.extend(paths.iter().map(|p| checks::absent(p)));
+    if !as_control_plane {
+        all.push(checks::empty_directory(&node.host, &node.layout.manifests().to_string_lossy()));
+    }
+    all.extend(common(node));
+    all
+}
+
+fn control_plane(node: &Node) -> Vec<Check> {
+    let port = u16::try_from(node.config.init.local_api_endpoint.bind_port)
+        .unwrap_or(constants::API_SERVER_PORT);
+    let mut all: Vec<Check> = [port, constants::SCHEDULER_PORT, constants::CONTROLLER_MANAGER_PORT]
+        .map(checks::port)
+        .into();
+    let components =
+        [Component::ApiServer, Component::ControllerManager, Component::Scheduler, Component::Etcd];
+    all.extend(components.iter().map(|c| checks::absent(&node.layout.manifests().join(c.file()))));
+    all
+}
+
+fn common(node: &Node) -> Vec<Check> {
+    let host = &node.host;
+    let mut all = vec![
+        system::verification(host),
+        system::swap(host),
+        checks::forwarding(host, &node.config.cluster.networking),
+        checks::hostname(node),
+        checks::port(constants::KUBELET_PORT),
+    ];
+    all.extend(
+        [("losetup", false), ("mount", true), ("cp", true)]
+            .map(|(p, fatal)| checks::program(host, p, fatal)),
+    );
+    all
+}
+
+/// Whether the container runtime answers.
+pub async fn check_runtime(node: &Node, ignored: &Ignored) -> Result<(), Error> {
+    let result = match node.containers.version().await {
+        Ok(_) => Ok(()),
+        Err(e) => Err(Problem::error(
+            format!("container runtime is not running: {e}"),
+            format!(
+                "start containerd, or name its socket with --cri-socket (now {})",
+                node.config.init.node_registration.cri_socket
+            ),
+        )),
+    };
+    check(vec![Check::new("CRI", result), checks::kubelet_service(&node.host).await], ignored)
+}
+
+/// Fetches the images that are missing, one after the other unless asked otherwise.
+pub async fn pull_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
+    let policy = node.config.init.node_registration.image_pull_policy.as_str();
+    if node.dry_run || policy == "Never" {
+        return Ok(());
+    }
+    let mut failures = Vec::new();
+    for image in images::all(&node.config.cluster) {
+        let present =
+            policy == "IfNotPresent" && node.containers.has_image(&image).await.unwrap_or(false);
+        if !present && let Err(e) = node.containers.pull(&image).await {
+            let cure = "check the registry and the network, or bring the image here (windlass images import)";
+            failures.push(Check::new(
+                "ImagePull",
+                Err(Problem::error(format!("failed to pull image {image}: {e}"), cure)),
+            ));
+        }
+    }
+    check(failures, ignored)
+}
+
+/// A path as it stands in a check's name.
+fn label(path: &Path) -> String {
+    path.to_string_lossy().replace('/', "-")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+use std::{future::Future, sync::Arc, time::SystemTime};
+
+use api_meta::Timestamp;
+use client::{Client, Error, Resource, WorkQueue};
+use events::EventRecorder;
+use futures_util::future::BoxFuture;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::{
+    Config,
+    registry::Controller,
+    shared::{Shared, Watched},
+    views::Meta,
+};
+
+/// What a controller works with.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) name: &'static str,
+    /// Writes under the controller's own identity.
+    pub(crate) client: Client,
+    pub(crate) events: EventRecorder,
+    pub(crate) config: Arc<Config>,
+    pub(crate) tasks: rt::Tasks,
+    shared: Arc<Shared>,
+}
+
+impl Context {
+    pub(crate) fn new(
+        controller: &Controller,
+        client: Client,
+        shared: &Arc<Shared>,
+        config: &Arc<Config>,
+        tasks: &rt::Tasks,
+    ) -> Self {
+        // Events name the controller as upstream's do: by its service account.
+        let events = EventRecorder::start(client.clone(), controller.account, "", tasks);
+        Self {
+            name: controller.name,
+            client,
+            events,
+            config: config.clone(),
+            tasks: tasks.clone(),
+            shared: shared.clone(),
+        }
+    }
+
+    pub(crate) fn watch<P: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        resource: Resource,
+    ) -> Watched<P> {
+        self.shared.watch(resource)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        SystemTime::now().into()
+    }
+
+    /// Works on the queue's keys once the informers know what there is. An error means: again, later.
+    pub(crate) fn run<F, Fut>(
+        &self,
+        queue: &WorkQueue<String>,
+        workers: usize,
+        synced: Vec<BoxFuture<'static, ()>>,
+        reconcile: F,
+    ) where
+        F: Fn(String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let (queue, tasks, name) = (queue.clone(), self.tasks.clone(), self.name);
+        let reconcile = Arc::new(reconcile);
+        self.tasks.spawn_until_shutdown(name, async move {
+            futures_util::future::join_all(synced).await;
+            queue.run(&tasks, name, workers, move |key: String| {
+                let reconcile = reconcile.clone();
+                async move { settled(name, &key, reconcile(key.clone()).await) }
+            });
+        });
+    }
+
+    /// Merges `status` into the object's status, unless it says all that already.
+    pub(crate) async fn merge_status(
+        &self,
+        resource: &Resource,
+        meta: &Meta,
+        current: &Value,
+        status: Value,
+    ) -> Result<(), Error> {
+        if merged(current, &status) == *current {
+            return Ok(());
+        }
+        self.merge_by_update(resource, meta, "status", &json!({"status": status})).await.map(drop)
+    }
+
+    pub(crate) async fn merge(
+        &self,
+        resource: &Resource,
+        meta: &Meta,
+        patch: Value,
+    ) -> Result<Value, Error> {
+        self.merge_by_update(resource, meta, "", &patch).await
+    }
+
+    /// Upstream's roles let controllers update what they own and not patch it: so the object is read, changed and
+    /// written back on its resource version. An object that was replaced meanwhile is a conflict.
+    async fn merge_by_update(
+        &self,
+        resource: &Resource,
+        meta: &Meta,
+        subresource: &str,
+        change: &Value,
+    ) -> Result<Value, Error> {
+        let (namespace, name) = (meta.namespace.as_str(), meta.name.as_str());
+        let current: Value = self.client.get(resource, namespace, name).await?;
+        let mut wanted = merged(&current, change);
+        wanted["metadata"]["uid"] = json!(meta.uid);
+        self.client.update_subresource(resource, namespace, name, subresource, &wanted).await
+    }
+}
+
+/// Whether the key need not come back.
+fn settled(name: &str, key: &str, result: Result<(), Error>) -> bool {
+    match result {
+        Ok(()) => true,
+        // Someone else was faster; the informer brings the news and the key comes back.
+        Err(error) if error.is_conflict() || error.is_not_found() => {
+            tracing::debug!(controller = name, key, %error, "again");
+            false
+        }
+        Err(error) => {
+            tracing::warn!(controller = name, key, %error, "could not reconcile");
+            false
+        }
+    }
+}
+
+/// An informer's first list, as a future that can be kept.
+pub(crate) fn synced<P: DeserializeOwned + Send + Sync + 'static>(
+    watched: &Watched<P>,
+) -> BoxFuture<'static, ()> {
+    let informer = (**watched).clone();
+    Box::pin(async move { informer.synced().await })
+}
+
+/// A JSON merge patch applied, to see whether it changes anything.
+pub(crate) fn merged(target: &Value, patch: &Value) -> Value {
+    let Value::Object(patch) = patch else { return patch.clone() };
+    let mut out = target.as_object().cloned().unwrap_or_default();
+    for (key, value) in patch {
+        if value.is_null() {
+            out.remove(key);
+        } else {
+            let old = out.get(key).cloned().unwrap_or(Value::Null);
+            out.insert(key.clone(), merged(&old, value));
+        }
+    }
+    Value::Object(out)
+}
+
+/// A count as the API writes it in a status: zero is left out, which a merge patch says with null.
+pub(crate) fn count(number: i64) -> Value {
+    if number == 0 { Value::Null } else { json!(number) }
+}

@@ -1,0 +1,253 @@
+//! Rolls ReplicaSets from one template to the next.
+
+mod plan;
+mod revision;
+mod status;
+
+use std::{sync::Arc, time::Duration};
+
+use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    pods::{OwnerOf, namespace_is_going, said},
+    shared::Watched,
+    views::{Deployment, MetaOnly, Pod, ReplicaSet},
+};
+use plan::{Action, Snapshot};
+
+struct Reconciler {
+    context: Context,
+    deployments: Watched<Deployment>,
+    sets: Watched<ReplicaSet>,
+    pods: Watched<Pod>,
+    queue: WorkQueue<String>,
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let deployments = context.watch::<Deployment>(Resource::DEPLOYMENTS);
+    let sets = context.watch::<ReplicaSet>(Resource::REPLICA_SETS);
+    let pods = context.watch::<Pod>(Resource::PODS);
+    deployments.on_key(&queue);
+    follow_sets(&sets, &deployments, &queue);
+    follow_pods(&pods, &sets, &deployments, &queue);
+    let waits = vec![synced(&deployments), synced(&sets), synced(&pods)];
+    let own =
+        Reconciler { context: context.clone(), deployments, sets, pods, queue: queue.clone() };
+    let own = Arc::new(own);
+    context.run(&queue, 5, waits, move |key| {
+        let own = own.clone();
+        async move { own.reconcile(&key).await }
+    });
+}
+
+fn follow_sets(
+    sets: &Watched<ReplicaSet>,
+    deployments: &Watched<Deployment>,
+    queue: &WorkQueue<String>,
+) {
+    let (queue, deployments) = (queue.clone(), deployments.clone());
+    sets.on(move |change| {
+        for set in [change.old, change.new].into_iter().flatten() {
+            let meta = &set.metadata;
+            match meta.controller() {
+                Some(owner) if owner.kind == "Deployment" => {
+                    queue.add(format!("{}/{}", meta.namespace, owner.name))
+                }
+                Some(_) => {}
+                None => {
+                    for deployment in deployments.in_namespace(&meta.namespace) {
+                        if crate::views::selector(deployment.spec.selector.as_ref())
+                            .matches(&meta.labels)
+                        {
+                            queue.add(deployment.metadata.key());
+                        }
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// A Deployment that recreates waits for its last old Pod to go.
+fn follow_pods(
+    pods: &Watched<Pod>,
+    sets: &Watched<ReplicaSet>,
+    deployments: &Watched<Deployment>,
+    queue: &WorkQueue<String>,
+) {
+    let (queue, sets, deployments) = (queue.clone(), sets.clone(), deployments.clone());
+    pods.on(move |change| {
+        let Some(pod) = change.old.filter(|_| change.new.is_none_or(|new| new.finished())) else {
+            return;
+        };
+        let namespace = &pod.metadata.namespace;
+        let set = pod.metadata.controller().filter(|owner| owner.kind == "ReplicaSet");
+        let set = set.and_then(|owner| sets.get(&format!("{namespace}/{}", owner.name)));
+        let Some(key) =
+            set.and_then(|set| Some(format!("{namespace}/{}", set.metadata.controller()?.name)))
+        else {
+            return;
+        };
+        if deployments.get(&key).is_some_and(|d| d.spec.strategy.r#type == "Recreate") {
+            queue.add(key);
+        }
+    });
+}
+
+impl Reconciler {
+    async fn reconcile(&self, key: &str) -> Result<(), Error> {
+        let Some(deployment) = self.deployments.get(key) else { return Ok(()) };
+        let owner = OwnerOf::new(Resource::DEPLOYMENTS, &deployment.metadata);
+        let selector = crate::views::selector(deployment.spec.selector.as_ref());
+        let all = self.sets.in_namespace(&deployment.metadata.namespace);
+        let sets = self.context.claim(&owner, &selector, &Resource::REPLICA_SETS, all).await?;
+        let snapshot = Snapshot {
+            deployment: &deployment,
+            old_pods_run: self.old_pods_run(&deployment, &sets),
+            sets: &sets,
+            now: self.context.now(),
+        };
+        let plan = plan::plan(&snapshot);
+        let mut collisions = deployment.status["collisionCount"].as_i64().unwrap_or(0);
+        let mut failure = None;
+        for action in plan.actions {
+            match self.act(&owner, &deployment, action).await {
+                Ok(Acted::Done) => {}
+                Ok(Acted::Collided) => collisions += 1,
+                Err((error, message)) if error.is_conflict() || message.is_none() => {
+                    return Err(error);
+                }
+                Err((error, message)) => {
+                    failure = message.map(|message| (error, message));
+                    break;
+                }
+            }
+        }
+        let told = failure.as_ref().map(|(_, message)| message.as_str());
+        let (status, again) = status::status(&snapshot, plan.progress, collisions, told);
+        let resource = &Resource::DEPLOYMENTS;
+        self.context
+            .merge_status(resource, &deployment.metadata, &deployment.status, status)
+            .await?;
+        if let Some(seconds) = again {
+            self.queue.add_after(key.to_owned(), Duration::from_secs(seconds));
+        }
+        failure.map_or(Ok(()), |(error, _)| Err(error))
+    }
+
+    /// Whether Pods of former templates still run, which only matters to those that must not run beside them.
+    fn old_pods_run(&self, deployment: &Deployment, sets: &[Arc<ReplicaSet>]) -> bool {
+        if deployment.spec.strategy.r#type != "Recreate" {
+            return false;
+        }
+        let new = revision::find_new(deployment, sets).map(|set| set.metadata.uid.clone());
+        self.pods.in_namespace(&deployment.metadata.namespace).iter().any(|pod| {
+            let owner = pod.metadata.controller();
+            !pod.finished()
+                && owner.is_some_and(|owner| {
+                    Some(&owner.uid) != new.as_ref()
+                        && sets.iter().any(|set| set.metadata.uid == owner.uid)
+                })
+        })
+    }
+
+    async fn act(
+        &self,
+        owner: &OwnerOf,
+        deployment: &Deployment,
+        action: Action,
+    ) -> Result<Acted, (Error, Option<String>)> {
+        let plain = |error| (error, None);
+        match action {
+            Action::Create(set) => return self.create(owner, deployment, set).await,
+            Action::Change { set, replicas, annotations, min_ready_seconds } => {
+                let mut spec = json!({"replicas": replicas});
+                if let Some(seconds) = min_ready_seconds {
+                    spec["minReadySeconds"] = json!(seconds);
+                }
+                let version = &set.metadata.resource_version;
+                let meta = json!({"resourceVersion": version, "annotations": annotations});
+                let patch = json!({"metadata": meta, "spec": spec});
+                self.context
+                    .merge(&Resource::REPLICA_SETS, &set.metadata, patch)
+                    .await
+                    .map_err(plain)?;
+                self.scaled(owner, &set.metadata.name, set.replicas(), replicas);
+            }
+            Action::Delete(set) => {
+                let preconditions = Preconditions {
+                    uid: Some(set.metadata.uid.clone()),
+                    resource_version: Some(set.metadata.resource_version.clone()),
+                };
+                let options = DeleteOptions {
+                    preconditions: Some(preconditions),
+                    ..DeleteOptions::default()
+                };
+                let (client, meta) = (&self.context.client, &set.metadata);
+                match client
+                    .delete(&Resource::REPLICA_SETS, &meta.namespace, &meta.name, &options)
+                    .await
+                {
+                    Err(error) if !error.is_not_found() => return Err(plain(error)),
+                    _ => {}
+                }
+            }
+            Action::Annotate(annotations) => {
+                let patch = json!({"metadata": {"annotations": annotations}});
+                let meta = &deployment.metadata;
+                self.context.merge(&Resource::DEPLOYMENTS, meta, patch).await.map_err(plain)?;
+            }
+        }
+        Ok(Acted::Done)
+    }
+
+    async fn create(
+        &self,
+        owner: &OwnerOf,
+        deployment: &Deployment,
+        mut set: Value,
+    ) -> Result<Acted, (Error, Option<String>)> {
+        set["metadata"]["ownerReferences"] = json!([owner.reference()]);
+        let namespace = &deployment.metadata.namespace;
+        let name = set["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let (resource, client) = (&Resource::REPLICA_SETS, &self.context.client);
+        let replicas = set["spec"]["replicas"].as_i64().unwrap_or(0);
+        let error = match client.create::<_, MetaOnly>(resource, namespace, &set).await {
+            Ok(_) => {
+                self.scaled(owner, &name, 0, replicas);
+                return Ok(Acted::Done);
+            }
+            Err(error) => error,
+        };
+        if error.is_already_exists() {
+            // Ours, not seen yet; or another template with the same hash, which the next one avoids.
+            let there: ReplicaSet =
+                client.get(resource, namespace, &name).await.map_err(|e| (e, None))?;
+            let ours = there.metadata.controlled_by(&deployment.metadata.uid);
+            let same = revision::same_template(&there.spec.template, &deployment.spec.template);
+            return Ok(if ours && same { Acted::Done } else { Acted::Collided });
+        }
+        if namespace_is_going(&error) {
+            return Err((error, None));
+        }
+        let message = format!("Failed to create new replica set \"{name}\": {}", said(&error));
+        self.context.events.warning(owner.object(), "ReplicaSetCreateError", message.clone());
+        Err((error, Some(message)))
+    }
+
+    fn scaled(&self, owner: &OwnerOf, set: &str, from: i64, to: i64) {
+        if from != to {
+            let way = if to > from { "up" } else { "down" };
+            let message = format!("Scaled {way} replica set {set} from {from} to {to}");
+            self.context.events.normal(owner.object(), "ScalingReplicaSet", message);
+        }
+    }
+}
+
+enum Acted {
+    Done,
+    Collided,
+}

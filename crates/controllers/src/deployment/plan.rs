@@ -1,0 +1,382 @@
+use std::{cmp::Reverse, sync::Arc};
+
+use api_meta::{IntOrString, Timestamp};
+use serde_json::{Value, json};
+
+use super::revision::{
+    DESIRED, HASH_LABEL, MAX, REVISION, find_new, new_annotations, revision, template_hash,
+};
+use crate::views::{Deployment, Labels, ReplicaSet};
+
+pub(super) struct Snapshot<'a> {
+    pub(super) deployment: &'a Deployment,
+    /// Those that the Deployment owns.
+    pub(super) sets: &'a [Arc<ReplicaSet>],
+    pub(super) old_pods_run: bool,
+    pub(super) now: Timestamp,
+}
+
+#[derive(Debug)]
+pub(super) enum Action {
+    /// A ReplicaSet for the current template.
+    Create(Value),
+    /// Other replicas, annotations or minReadySeconds.
+    Change {
+        set: Arc<ReplicaSet>,
+        replicas: i64,
+        annotations: Labels,
+        min_ready_seconds: Option<i64>,
+    },
+    /// A former template's set, beyond the history that is kept.
+    Delete(Arc<ReplicaSet>),
+    /// On the Deployment.
+    Annotate(Labels),
+}
+
+/// What the status says about the rollout's progress.
+#[derive(Debug, PartialEq)]
+pub(super) enum Progress {
+    /// Only counts change: paused, being scaled, or going away.
+    Unchanged,
+    Created {
+        name: String,
+    },
+    Rolling,
+}
+
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) actions: Vec<Action>,
+    pub(super) progress: Progress,
+}
+
+impl Snapshot<'_> {
+    pub(super) fn wanted(&self) -> i64 {
+        self.deployment.spec.replicas.unwrap_or(1)
+    }
+
+    fn rolling(&self) -> bool {
+        self.deployment.spec.strategy.r#type != "Recreate"
+    }
+
+    pub(super) fn current(&self) -> Option<&Arc<ReplicaSet>> {
+        find_new(self.deployment, self.sets)
+    }
+
+    fn old(&self) -> Vec<Arc<ReplicaSet>> {
+        let new = self.current().map(|set| set.metadata.uid.clone());
+        let mut old: Vec<_> = self
+            .sets
+            .iter()
+            .filter(|set| Some(&set.metadata.uid) != new.as_ref())
+            .cloned()
+            .collect();
+        old.sort_by_key(|set| (set.metadata.creation_timestamp, set.metadata.name.clone()));
+        old
+    }
+
+    /// (how many Pods there may be too many, how many too few), of what is wanted.
+    pub(super) fn limits(&self) -> (i64, i64) {
+        if !self.rolling() {
+            return (0, 0);
+        }
+        let update = self.deployment.spec.strategy.rolling_update.clone().unwrap_or_default();
+        let wanted = self.wanted();
+        let resolve = |value: Option<IntOrString>, up| {
+            value.and_then(|v| v.scaled(wanted, up).ok()).unwrap_or(0)
+        };
+        let surge = resolve(update.max_surge, true);
+        let unavailable = resolve(update.max_unavailable, false);
+        // Neither more nor fewer would mean no movement at all.
+        if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable.min(wanted)) }
+    }
+}
+
+fn total(sets: &[Arc<ReplicaSet>]) -> i64 {
+    sets.iter().map(|set| set.replicas()).sum()
+}
+
+pub(super) fn plan(snapshot: &Snapshot<'_>) -> Plan {
+    let mut plan = Plan { actions: vec![], progress: Progress::Unchanged };
+    if snapshot.deployment.metadata.terminating() {
+        return plan;
+    }
+    if snapshot.deployment.spec.paused {
+        note_revision(snapshot, &mut plan);
+        scale_all(snapshot, &mut plan);
+        clean_up(snapshot, &mut plan);
+        return plan;
+    }
+    if is_being_scaled(snapshot) {
+        note_revision(snapshot, &mut plan);
+        scale_all(snapshot, &mut plan);
+        return plan;
+    }
+    plan.progress = Progress::Rolling;
+    if snapshot.rolling() {
+        roll(snapshot, &mut plan)
+    } else {
+        recreate(snapshot, &mut plan)
+    }
+    plan
+}
+
+/// `kubectl scale` changed the number: sets still carry the former one.
+fn is_being_scaled(snapshot: &Snapshot<'_>) -> bool {
+    let desired = |set: &ReplicaSet| {
+        set.metadata.annotations.get(DESIRED).and_then(|d| d.parse::<i64>().ok())
+    };
+    let active = snapshot.sets.iter().filter(|set| set.replicas() > 0);
+    active.filter_map(|set| desired(set)).any(|desired| desired != snapshot.wanted())
+}
+
+/// The number of the current template: one more than any other's.
+fn revision_now(snapshot: &Snapshot<'_>) -> i64 {
+    snapshot.old().iter().map(|set| revision(set)).max().unwrap_or(0) + 1
+}
+
+/// Keeps the new set's annotations and the Deployment's revision right.
+fn note_revision(snapshot: &Snapshot<'_>, plan: &mut Plan) {
+    let Some(set) = snapshot.current() else { return };
+    let annotations = new_annotations(snapshot.deployment, Some(set), revision_now(snapshot));
+    let seconds = snapshot.deployment.spec.min_ready_seconds;
+    let waits = (set.spec.min_ready_seconds != seconds).then_some(seconds);
+    let number = annotations.get(REVISION).cloned().unwrap_or_default();
+    if annotations != set.metadata.annotations || waits.is_some() {
+        let replicas = set.replicas();
+        plan.actions.push(Action::Change {
+            set: set.clone(),
+            replicas,
+            annotations,
+            min_ready_seconds: waits,
+        });
+    }
+    if !number.is_empty() && snapshot.deployment.metadata.annotations.get(REVISION) != Some(&number)
+    {
+        plan.actions.push(Action::Annotate([(REVISION.to_owned(), number)].into()));
+    }
+}
+
+fn change(snapshot: &Snapshot<'_>, set: &Arc<ReplicaSet>, replicas: i64, plan: &mut Plan) -> bool {
+    let (wanted, (surge, _)) = (snapshot.wanted(), snapshot.limits());
+    // A set that was just given other annotations is changed once: with a stale version it would be refused.
+    let earlier = plan.actions.iter().position(|action| {
+        matches!(action, Action::Change { set: other, .. } if other.metadata.uid == set.metadata.uid)
+    });
+    let mut annotations = set.metadata.annotations.clone();
+    let mut waits = None;
+    if let Some(at) = earlier
+        && let Action::Change { annotations: better, min_ready_seconds, .. } =
+            plan.actions.remove(at)
+    {
+        (annotations, waits) = (better, min_ready_seconds);
+    }
+    annotations.insert(DESIRED.into(), wanted.to_string());
+    annotations.insert(MAX.into(), (wanted + surge).to_string());
+    if replicas == set.replicas() && annotations == set.metadata.annotations && waits.is_none() {
+        return false;
+    }
+    plan.actions.push(Action::Change {
+        set: set.clone(),
+        replicas,
+        annotations,
+        min_ready_seconds: waits,
+    });
+    replicas != set.replicas()
+}
+
+fn create(snapshot: &Snapshot<'_>, replicas: i64, plan: &mut Plan) {
+    let deployment = snapshot.deployment;
+    let (meta, spec) = (&deployment.metadata, &deployment.spec);
+    let hash =
+        template_hash(&spec.template, deployment.status["collisionCount"].as_i64().unwrap_or(0));
+    let name = format!("{}-{hash}", meta.name);
+    let mut template = spec.template.clone();
+    template["metadata"]["labels"][HASH_LABEL] = json!(hash);
+    let mut selector = json!(spec.selector);
+    selector["matchLabels"][HASH_LABEL] = json!(hash);
+    let number = revision_now(snapshot);
+    let mut annotations = new_annotations(deployment, None, number);
+    annotations.insert(DESIRED.into(), snapshot.wanted().to_string());
+    annotations.insert(MAX.into(), (snapshot.wanted() + snapshot.limits().0).to_string());
+    plan.actions.push(Action::Create(json!({
+        "metadata": {"name": name, "namespace": meta.namespace, "labels": template["metadata"]["labels"],
+            "annotations": annotations},
+        "spec": {"replicas": replicas, "minReadySeconds": spec.min_ready_seconds, "selector": selector,
+            "template": template},
+    })));
+    if meta.annotations.get(REVISION) != Some(&number.to_string()) {
+        plan.actions.push(Action::Annotate([(REVISION.to_owned(), number.to_string())].into()));
+    }
+    plan.progress = Progress::Created { name };
+}
+
+fn recreate(snapshot: &Snapshot<'_>, plan: &mut Plan) {
+    note_revision(snapshot, plan);
+    let mut scaled = false;
+    for set in snapshot.old().iter().filter(|set| set.replicas() > 0) {
+        scaled |= change(snapshot, set, 0, plan);
+    }
+    if scaled || snapshot.old_pods_run {
+        return;
+    }
+    match snapshot.current() {
+        None => create(snapshot, snapshot.wanted(), plan),
+        Some(new) => {
+            change(snapshot, new, snapshot.wanted(), plan);
+            clean_up(snapshot, plan);
+        }
+    }
+}
+
+fn roll(snapshot: &Snapshot<'_>, plan: &mut Plan) {
+    let (wanted, (surge, _)) = (snapshot.wanted(), snapshot.limits());
+    let room = (wanted + surge - total(snapshot.sets)).max(0);
+    let Some(new) = snapshot.current() else {
+        return create(snapshot, room.min(wanted), plan);
+    };
+    note_revision(snapshot, plan);
+    let size = if new.replicas() >= wanted {
+        wanted
+    } else {
+        new.replicas() + room.min(wanted - new.replicas())
+    };
+    if size != new.replicas() {
+        change(snapshot, new, size, plan);
+        return;
+    }
+    if !scale_down_old(snapshot, new, plan) {
+        clean_up(snapshot, plan);
+    }
+}
+
+/// Makes old Pods fewer, as far as enough Pods stay available: first those that do not work anyway.
+fn scale_down_old(snapshot: &Snapshot<'_>, new: &Arc<ReplicaSet>, plan: &mut Plan) -> bool {
+    let old = snapshot.old();
+    if total(&old) == 0 {
+        return false;
+    }
+    let least = snapshot.wanted() - snapshot.limits().1;
+    let new_unavailable = new.replicas() - new.counted("availableReplicas");
+    let mut spare = total(snapshot.sets) - least - new_unavailable;
+    let mut sizes: Vec<i64> = old.iter().map(|set| set.replicas()).collect();
+    let before = sizes.clone();
+    for (set, size) in old.iter().zip(&mut sizes) {
+        let broken = *size - set.counted("availableReplicas");
+        let cut = broken.min(spare).max(0);
+        *size -= cut;
+        spare -= cut;
+    }
+    let available: i64 = snapshot.sets.iter().map(|set| set.counted("availableReplicas")).sum();
+    let mut spare = spare.min(available - least).max(0);
+    for size in &mut sizes {
+        let cut = (*size).min(spare);
+        *size -= cut;
+        spare -= cut;
+    }
+    let mut scaled = false;
+    for ((set, size), before) in old.iter().zip(sizes).zip(before) {
+        if size != before {
+            scaled |= change(snapshot, set, size, plan);
+        }
+    }
+    scaled
+}
+
+/// Spreads a changed number over the sets in proportion, in the middle of a rollout as well.
+fn scale_all(snapshot: &Snapshot<'_>, plan: &mut Plan) {
+    let wanted = snapshot.wanted();
+    let active: Vec<_> = snapshot.sets.iter().filter(|set| set.replicas() > 0).cloned().collect();
+    let latest = || snapshot.old().into_iter().max_by_key(|set| set.metadata.creation_timestamp);
+    let single = match active.as_slice() {
+        [] => snapshot.current().cloned().or_else(latest),
+        [one] => Some(one.clone()),
+        _ => None,
+    };
+    if let Some(set) = single {
+        change(snapshot, &set, wanted, plan);
+        return;
+    }
+    if let Some(new) = snapshot.current().filter(|new| saturated(snapshot, new)) {
+        for set in active.iter().filter(|set| set.metadata.uid != new.metadata.uid) {
+            change(snapshot, set, 0, plan);
+        }
+        return;
+    }
+    if !snapshot.rolling() {
+        return;
+    }
+    let allowed = if wanted > 0 { wanted + snapshot.limits().0 } else { 0 };
+    let to_add = allowed - total(&active);
+    let mut order = active;
+    // The largest first; of equals the newer when growing, the older when shrinking.
+    order.sort_by_key(|set| (Reverse(set.replicas()), set.metadata.creation_timestamp));
+    if to_add > 0 {
+        order
+            .sort_by_key(|set| (Reverse(set.replicas()), Reverse(set.metadata.creation_timestamp)));
+    }
+    let mut added = 0;
+    let mut sizes: Vec<i64> = Vec::new();
+    for set in &order {
+        let part = proportion(set, allowed, wanted, to_add, added);
+        added += part;
+        sizes.push(set.replicas() + part);
+    }
+    if let Some(first) = sizes.first_mut() {
+        *first = (*first + to_add - added).max(0);
+    }
+    for (set, size) in order.iter().zip(sizes) {
+        change(snapshot, set, size.max(0), plan);
+    }
+}
+
+fn saturated(snapshot: &Snapshot<'_>, set: &ReplicaSet) -> bool {
+    let desired = set.metadata.annotations.get(DESIRED).and_then(|d| d.parse::<i64>().ok());
+    let wanted = snapshot.wanted();
+    set.replicas() == wanted
+        && desired == Some(wanted)
+        && set.counted("availableReplicas") == wanted
+}
+
+/// A set's share of what is to be added (or, negative, removed), by its size before.
+fn proportion(set: &ReplicaSet, allowed: i64, wanted: i64, to_add: i64, added: i64) -> i64 {
+    if to_add == 0 || to_add == added {
+        return 0;
+    }
+    let share = if wanted == 0 {
+        -set.replicas()
+    } else {
+        let max = set.metadata.annotations.get(MAX).and_then(|m| m.parse::<i64>().ok());
+        let max = max.filter(|m| *m > 0).unwrap_or_else(|| set.counted("replicas").max(1));
+        let size = (set.replicas() * allowed) as f64 / max as f64;
+        size.round() as i64 - set.replicas()
+    };
+    let left = to_add - added;
+    if to_add > 0 { share.min(left).max(0) } else { share.max(left).min(0) }
+}
+
+/// Whether every wanted Pod is of the current template, and available.
+pub(super) fn complete(snapshot: &Snapshot<'_>) -> bool {
+    let wanted = snapshot.wanted();
+    let sum = |field| snapshot.sets.iter().map(|set| set.counted(field)).sum::<i64>();
+    let updated = snapshot.current().map_or(0, |new| new.counted("replicas"));
+    updated == wanted && sum("replicas") == wanted && sum("availableReplicas") == wanted
+}
+
+/// Removes the oldest sets beyond the history that is kept, once the rollout is done.
+fn clean_up(snapshot: &Snapshot<'_>, plan: &mut Plan) {
+    let Some(limit) = snapshot.deployment.spec.revision_history_limit else { return };
+    if !complete(snapshot) && !snapshot.deployment.spec.paused {
+        return;
+    }
+    let mut old = snapshot.old();
+    old.retain(|set| !set.metadata.terminating());
+    let surplus = old.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
+    old.sort_by_key(|set| (revision(set), set.metadata.creation_timestamp));
+    for set in old.into_iter().take(surplus) {
+        let idle = set.replicas() == 0 && set.counted("replicas") == 0;
+        if idle && set.counted("observedGeneration") >= set.metadata.generation {
+            plan.actions.push(Action::Delete(set));
+        }
+    }
+}

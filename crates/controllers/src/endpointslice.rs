@@ -1,0 +1,222 @@
+//! The addresses behind each Service, in slices that change as little as possible.
+
+mod endpoints;
+mod plan;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
+use events::ObjectRef;
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    shared::Watched,
+    views::{Labels, Meta, Node, Pod, Service, selector_of_map},
+};
+pub(crate) use endpoints::start as start_endpoints;
+pub(crate) use plan::Slice;
+
+pub(crate) const MANAGER: &str = "endpointslice-controller.k8s.io";
+
+struct Reconciler {
+    context: Context,
+    services: Watched<Service>,
+    slices: Watched<Slice>,
+    pods: Watched<Pod>,
+    nodes: Watched<Node>,
+    /// Slices written and not yet seen: name to resource version, by Service. Until they are seen the
+    /// informer's slices are stale.
+    written: std::sync::Mutex<BTreeMap<String, BTreeMap<String, u64>>>,
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let services = context.watch::<Service>(Resource::SERVICES);
+    let slices = context.watch::<Slice>(Resource::ENDPOINT_SLICES);
+    let pods = context.watch::<Pod>(Resource::PODS);
+    let nodes = context.watch::<Node>(Resource::NODES);
+    services.on_key(&queue);
+    follow_slices(&slices, &queue);
+    follow_pods(&pods, &services, &queue);
+    let waits = vec![synced(&services), synced(&slices), synced(&pods), synced(&nodes)];
+    let own = Reconciler {
+        context: context.clone(),
+        services,
+        slices,
+        pods,
+        nodes,
+        written: Default::default(),
+    };
+    let (own, again) = (Arc::new(own), queue.clone());
+    context.run(&queue, 5, waits, move |key| {
+        let (own, again) = (own.clone(), again.clone());
+        async move { own.reconcile(&key, &again).await }
+    });
+}
+
+/// Slices of ours that change by another's hand bring their Service back.
+fn follow_slices(slices: &Watched<Slice>, queue: &WorkQueue<String>) {
+    let queue = queue.clone();
+    slices.on(move |change| {
+        if let Some(slice) = change.new.or(change.old)
+            && let Some(service) = slice.service()
+            && slice.managed_by(MANAGER)
+        {
+            queue.add(format!("{}/{service}", slice.metadata.namespace));
+        }
+    });
+}
+
+/// A Pod that changes brings back the Services that select it, or selected it. Changes come in waves, which
+/// a moment's wait makes into one.
+pub(super) fn follow_pods(
+    pods: &Watched<Pod>,
+    services: &Watched<Service>,
+    queue: &WorkQueue<String>,
+) {
+    let (queue, services) = (queue.clone(), services.clone());
+    pods.on(move |change| {
+        if let (Some(old), Some(new)) = (change.old, change.new)
+            && old.metadata.labels == new.metadata.labels
+            && old.status == new.status
+            && old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+            && old.spec.node_name == new.spec.node_name
+        {
+            return;
+        }
+        let Some(pod) = change.new.or(change.old) else { return };
+        for service in services.in_namespace(&pod.metadata.namespace) {
+            let selector = selector_of_map(&service.spec.selector);
+            let selected =
+                |pod: Option<&Arc<Pod>>| pod.is_some_and(|p| selector.matches(&p.metadata.labels));
+            if selected(change.old) || selected(change.new) {
+                queue.add_after(service.metadata.key(), Duration::from_millis(20));
+            }
+        }
+    });
+}
+
+impl Reconciler {
+    async fn reconcile(&self, key: &str, queue: &WorkQueue<String>) -> Result<(), Error> {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        let mut slices = self.slices.in_namespace(namespace);
+        slices.retain(|slice| slice.service() == Some(name) && slice.managed_by(MANAGER));
+        let Some(service) =
+            self.services.get(key).filter(|service| !service.metadata.terminating())
+        else {
+            // The garbage collector removes them; what remains of a deleted Service is of no use meanwhile.
+            self.lock().remove(key);
+            return Ok(());
+        };
+        // Without a selector someone else provides the slices; ExternalName has none.
+        if service.spec.selector.is_empty() || service.spec.r#type == "ExternalName" {
+            return Ok(());
+        }
+        if !self.caught_up(key, &slices) {
+            queue.add_after(key.to_owned(), Duration::from_millis(100));
+            return Ok(());
+        }
+        let selector = selector_of_map(&service.spec.selector);
+        let mut pods = self.pods.in_namespace(namespace);
+        pods.retain(|pod| selector.matches(&pod.metadata.labels));
+        let zone = |node: &str| {
+            self.nodes.get(node)?.metadata.labels.get("topology.kubernetes.io/zone").cloned()
+        };
+        let plan = plan::plan(&service, &pods, &slices, &zone);
+        self.carry_out(key, &service, plan).await
+    }
+
+    async fn carry_out(&self, key: &str, service: &Service, plan: plan::Plan) -> Result<(), Error> {
+        let namespace = &service.metadata.namespace;
+        let resource = &Resource::ENDPOINT_SLICES;
+        let client = &self.context.client;
+        for slice in plan.create {
+            match client.create::<_, Written>(resource, namespace, &slice).await {
+                Ok(written) => self.wrote(key, written),
+                Err(error) if crate::pods::namespace_is_going(&error) => return Ok(()),
+                Err(error) => {
+                    let message =
+                        format!("Failed to create endpoint slice: {}", crate::pods::said(&error));
+                    self.context.events.warning(
+                        object(&service.metadata),
+                        "FailedToCreateEndpointSlice",
+                        message,
+                    );
+                    return Err(error);
+                }
+            }
+        }
+        for (name, slice) in plan.update {
+            let written = client.update::<_, Written>(resource, namespace, &name, &slice).await?;
+            self.wrote(key, written);
+        }
+        for meta in plan.delete {
+            let preconditions =
+                Preconditions { uid: Some(meta.uid.clone()), resource_version: None };
+            let options =
+                DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+            match client.delete(resource, namespace, &meta.name, &options).await {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {
+                    self.lock().entry(key.to_owned()).or_default().remove(&meta.name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, BTreeMap<String, u64>>> {
+        self.written.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn wrote(&self, key: &str, written: Written) {
+        let version = written.metadata.resource_version.parse().unwrap_or(0);
+        self.lock().entry(key.to_owned()).or_default().insert(written.metadata.name, version);
+    }
+
+    /// Whether the informer shows everything that was written for the Service. A slice that was written and
+    /// is not there may have been deleted by someone since; it is waited for no longer than a few rounds.
+    fn caught_up(&self, key: &str, slices: &[Arc<Slice>]) -> bool {
+        let mut all = self.lock();
+        let Some(written) = all.get_mut(key) else { return true };
+        let seen = |name: &String| {
+            let slice = slices.iter().find(|slice| slice.metadata.name == *name)?;
+            slice.metadata.resource_version.parse::<u64>().ok()
+        };
+        written.retain(|name, version| seen(name).is_none_or(|seen| seen < *version));
+        if written.is_empty() {
+            all.remove(key);
+            return true;
+        }
+        false
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Written {
+    metadata: Meta,
+}
+
+pub(super) fn object(service: &Meta) -> ObjectRef {
+    ObjectRef {
+        api_version: "v1".into(),
+        kind: "Service".into(),
+        namespace: service.namespace.clone(),
+        name: service.name.clone(),
+        uid: service.uid.clone(),
+        ..ObjectRef::default()
+    }
+}
+
+/// The labels of everything that is made for a Service: its own, but for those that say who made what.
+pub(super) fn labels_for(service: &Service, own: &[(&str, &str)]) -> Value {
+    let mut labels: Labels = service.metadata.labels.clone();
+    if service.spec.cluster_ip.as_deref() == Some("None") {
+        labels.insert("service.kubernetes.io/headless".into(), String::new());
+    } else {
+        labels.remove("service.kubernetes.io/headless");
+    }
+    labels.extend(own.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+    json!(labels)
+}

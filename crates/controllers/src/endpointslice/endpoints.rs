@@ -1,0 +1,145 @@
+//! Endpoints: the older form of the same, for clients that still read it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use client::{Error, Resource, WorkQueue};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{follow_pods, labels_for, plan};
+use crate::{
+    context::{Context, synced},
+    shared::Watched,
+    views::{Meta, Pod, Service, selector_of_map},
+};
+
+const MAX_ADDRESSES: usize = 1000;
+const MANAGED: (&str, &str) = ("endpoints.kubernetes.io/managed-by", "endpoint-controller");
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Endpoints {
+    metadata: Meta,
+    subsets: Value,
+}
+
+/// Addresses with the same ports are one subset.
+fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Value {
+    let family = service.spec.ip_families.first().map_or("IPv4", String::as_str);
+    let v6 =
+        family == "IPv6" || service.spec.cluster_ip.as_deref().is_some_and(|ip| ip.contains(':'));
+    let mut by_ports: BTreeMap<Vec<plan::SlicePort>, (Vec<Value>, Vec<Value>)> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| pod.active()).take(MAX_ADDRESSES) {
+        let Some(ip) = pod.ips().find(|ip| ip.contains(':') == v6) else { continue };
+        let mut address = json!({"ip": ip, "targetRef": {"kind": "Pod", "namespace": pod.metadata.namespace,
+            "name": pod.metadata.name, "uid": pod.metadata.uid}});
+        if !pod.node().is_empty() {
+            address["nodeName"] = json!(pod.node());
+        }
+        let named = pod.spec.subdomain.as_deref() == Some(service.metadata.name.as_str());
+        if let Some(hostname) =
+            pod.spec.hostname.as_deref().filter(|name| named && !name.is_empty())
+        {
+            address["hostname"] = json!(hostname);
+        }
+        let (ready, unready) = by_ports.entry(plan::ports(service, pod)).or_default();
+        let counts = service.spec.publish_not_ready_addresses || pod.ready();
+        if counts { ready.push(address) } else { unready.push(address) }
+    }
+    let by_ip = |mut addresses: Vec<Value>| {
+        addresses.sort_by_key(|a| a["ip"].as_str().map(str::to_owned));
+        addresses
+    };
+    let subset = |(ports, (ready, unready)): (Vec<plan::SlicePort>, (Vec<Value>, Vec<Value>))| {
+        let mut subset = json!({});
+        for (field, addresses) in [("addresses", ready), ("notReadyAddresses", unready)] {
+            if !addresses.is_empty() {
+                subset[field] = json!(by_ip(addresses));
+            }
+        }
+        if !ports.is_empty() {
+            subset["ports"] = ports.iter().map(port).collect();
+        }
+        subset
+    };
+    by_ports.into_iter().map(subset).collect()
+}
+
+fn port(port: &plan::SlicePort) -> Value {
+    let mut out = json!({"port": port.port, "protocol": port.protocol});
+    if !port.name.is_empty() {
+        out["name"] = json!(port.name);
+    }
+    if let Some(app) = &port.app_protocol {
+        out["appProtocol"] = json!(app);
+    }
+    out
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let services = context.watch::<Service>(Resource::SERVICES);
+    let pods = context.watch::<Pod>(Resource::PODS);
+    let endpoints = context.watch::<Endpoints>(Resource::ENDPOINTS);
+    services.on_key(&queue);
+    endpoints.on_key(&queue);
+    follow_pods(&pods, &services, &queue);
+    let waits = vec![synced(&services), synced(&pods), synced(&endpoints)];
+    let run = context.clone();
+    context.run(&queue, 5, waits, move |key| {
+        let (context, services, pods, endpoints) =
+            (run.clone(), services.clone(), pods.clone(), endpoints.clone());
+        async move { reconcile(&context, &services, &pods, &endpoints, &key).await }
+    });
+}
+
+async fn reconcile(
+    context: &Context,
+    services: &Watched<Service>,
+    pods: &Watched<Pod>,
+    endpoints: &Watched<Endpoints>,
+    key: &str,
+) -> Result<(), Error> {
+    let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+    let resource = &Resource::ENDPOINTS;
+    let current = endpoints.get(key);
+    let Some(service) = services.get(key) else {
+        // Endpoints made by hand for no Service are left; ours go with it.
+        let ours =
+            current.filter(|e| e.metadata.labels.get(MANAGED.0).is_some_and(|by| by == MANAGED.1));
+        let Some(ours) = ours else { return Ok(()) };
+        return match context.client.delete(resource, namespace, name, &Default::default()).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => {
+                tracing::debug!(endpoints = %ours.metadata.name, "deleted with its Service");
+                Ok(())
+            }
+        };
+    };
+    if service.spec.selector.is_empty() || service.spec.r#type == "ExternalName" {
+        return Ok(());
+    }
+    let selector = selector_of_map(&service.spec.selector);
+    let mut selected = pods.in_namespace(namespace);
+    selected.retain(|pod| selector.matches(&pod.metadata.labels));
+    let subsets = subsets(&service, &selected);
+    let labels = labels_for(&service, &[MANAGED]);
+    let mut wanted = json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "subsets": subsets});
+    let done = match current {
+        None => context.client.create::<_, Value>(resource, namespace, &wanted).await,
+        Some(current) => {
+            let none = |value: &Value| value.as_array().is_none_or(Vec::is_empty);
+            let same = current.subsets == subsets || (none(&current.subsets) && none(&subsets));
+            if same && json!(current.metadata.labels) == labels {
+                return Ok(());
+            }
+            wanted["metadata"]["resourceVersion"] = json!(current.metadata.resource_version);
+            wanted["metadata"]["annotations"] = json!(current.metadata.annotations);
+            context.client.update::<_, Value>(resource, namespace, name, &wanted).await
+        }
+    };
+    match done {
+        Err(error) if crate::pods::namespace_is_going(&error) => Ok(()),
+        other => other.map(drop),
+    }
+}

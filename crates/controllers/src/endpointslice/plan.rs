@@ -1,0 +1,305 @@
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use api_meta::IntOrString;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{MANAGER, labels_for};
+use crate::views::{Labels, Meta, Pod, Service, ServicePort, nullable};
+
+/// The zone of a node.
+pub(crate) type ZoneOf<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+const MAX_ENDPOINTS: usize = 100;
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Slice {
+    pub(crate) metadata: Meta,
+    pub(crate) address_type: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) ports: Vec<SlicePort>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) endpoints: Vec<Endpoint>,
+}
+
+impl Slice {
+    pub(crate) fn service(&self) -> Option<&str> {
+        self.metadata.labels.get("kubernetes.io/service-name").map(String::as_str)
+    }
+
+    pub(crate) fn managed_by(&self, manager: &str) -> bool {
+        let label = self.metadata.labels.get("endpointslice.kubernetes.io/managed-by");
+        label.is_some_and(|by| by == manager)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SlicePort {
+    pub(crate) name: String,
+    pub(crate) port: Option<i32>,
+    pub(crate) protocol: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) app_protocol: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Endpoint {
+    pub(crate) addresses: Vec<String>,
+    pub(crate) conditions: EndpointConditions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hostname: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) target_ref: Option<TargetRef>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) node_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zone: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct EndpointConditions {
+    pub(crate) ready: bool,
+    pub(crate) serving: bool,
+    pub(crate) terminating: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct TargetRef {
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) create: Vec<Value>,
+    pub(crate) update: Vec<(String, Value)>,
+    pub(crate) delete: Vec<Meta>,
+}
+
+/// Endpoints with the same ports and family share slices.
+type Group = (String, Vec<SlicePort>);
+
+/// What to write so that the slices say what the Pods are.
+pub(crate) fn plan(
+    service: &Service,
+    pods: &[Arc<Pod>],
+    slices: &[Arc<Slice>],
+    zone: ZoneOf<'_>,
+) -> Plan {
+    let families = families(service);
+    let mut wanted: BTreeMap<Group, Vec<Endpoint>> = BTreeMap::new();
+    for pod in pods {
+        if pod.finished() || pod.status.pod_ip.as_deref().unwrap_or("").is_empty() {
+            continue;
+        }
+        let ports = ports(service, pod);
+        for family in &families {
+            if let Some(endpoint) = endpoint(service, pod, family, zone) {
+                wanted.entry((family.clone(), ports.clone())).or_default().push(endpoint);
+            }
+        }
+    }
+    let mut plan = Plan::default();
+    let mut grouped: BTreeMap<Group, Vec<&Arc<Slice>>> = BTreeMap::new();
+    for slice in slices {
+        let mut ports = slice.ports.clone();
+        ports.sort();
+        grouped.entry((slice.address_type.clone(), ports)).or_default().push(slice);
+    }
+    // A Service without endpoints keeps one empty slice of each family, which says that there are none.
+    for family in &families {
+        if !wanted.keys().any(|(f, _)| f == family) {
+            wanted.insert((family.clone(), Vec::new()), Vec::new());
+        }
+    }
+    for (group, endpoints) in wanted {
+        let existing = grouped.remove(&group).unwrap_or_default();
+        fill(service, &group, endpoints, existing, &mut plan);
+    }
+    // What is left has ports or families that nobody wants any more; it is filled anew before more are made.
+    for slice in grouped.into_values().flatten() {
+        match plan.create.pop() {
+            Some(new) if slice.address_type == new["addressType"] => {
+                plan.update.push((slice.metadata.name.clone(), renewed(slice, new)));
+            }
+            new => {
+                plan.create.extend(new);
+                plan.delete.push(slice.metadata.clone());
+            }
+        }
+    }
+    plan
+}
+
+fn renewed(slice: &Slice, mut object: Value) -> Value {
+    object["metadata"]["name"] = json!(slice.metadata.name);
+    object["metadata"]["resourceVersion"] = json!(slice.metadata.resource_version);
+    object["metadata"]["uid"] = json!(slice.metadata.uid);
+    if let Some(meta) = object["metadata"].as_object_mut() {
+        meta.remove("generateName");
+    }
+    object
+}
+
+/// Puts the endpoints of one group into slices: each stays where it is, new ones fill what is open.
+fn fill(
+    service: &Service,
+    group: &Group,
+    wanted: Vec<Endpoint>,
+    existing: Vec<&Arc<Slice>>,
+    plan: &mut Plan,
+) {
+    let identity =
+        |e: &Endpoint| (e.target_ref.as_ref().map(|t| t.uid.clone()), e.addresses.clone());
+    let mut left: BTreeMap<_, _> = wanted.into_iter().map(|e| (identity(&e), e)).collect();
+    let mut kept: Vec<(&Arc<Slice>, Vec<Endpoint>)> = existing
+        .into_iter()
+        .map(|slice| {
+            let stay = slice.endpoints.iter().filter_map(|old| left.remove(&identity(old)));
+            (slice, stay.collect())
+        })
+        .collect();
+    // The fullest slices that will be written anyway are filled first.
+    let mut rest: Vec<_> = left.into_values().collect();
+    let changed = |(slice, endpoints): &(&Arc<Slice>, Vec<Endpoint>)| slice.endpoints != *endpoints;
+    kept.sort_by_key(|slice| (std::cmp::Reverse(changed(slice)), std::cmp::Reverse(slice.1.len())));
+    for (_, endpoints) in &mut kept {
+        let room = MAX_ENDPOINTS - endpoints.len().min(MAX_ENDPOINTS);
+        endpoints.extend(rest.drain(..room.min(rest.len())));
+    }
+    let mut total = 0;
+    for (slice, endpoints) in kept {
+        if endpoints.is_empty() && (total > 0 || !last(group)) {
+            plan.delete.push(slice.metadata.clone());
+            continue;
+        }
+        total += 1;
+        let object = object(service, group, &endpoints);
+        if slice.endpoints != endpoints || !labelled(slice, &object) {
+            plan.update.push((slice.metadata.name.clone(), renewed(slice, object)));
+        }
+    }
+    while !rest.is_empty() || total == 0 {
+        let some: Vec<_> = rest.drain(..rest.len().min(MAX_ENDPOINTS)).collect();
+        if some.is_empty() && !last(group) {
+            break;
+        }
+        plan.create.push(object(service, group, &some));
+        total += 1;
+    }
+}
+
+/// The group that stands for no endpoints at all.
+fn last(group: &Group) -> bool {
+    group.1.is_empty()
+}
+
+fn labelled(slice: &Slice, object: &Value) -> bool {
+    let labels: Labels =
+        serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
+    slice.metadata.labels == labels
+}
+
+fn object(service: &Service, (family, ports): &Group, endpoints: &[Endpoint]) -> Value {
+    let name = &service.metadata.name;
+    let own = [
+        ("kubernetes.io/service-name", name.as_str()),
+        ("endpointslice.kubernetes.io/managed-by", MANAGER),
+    ];
+    json!({
+        "metadata": {
+            "generateName": format!("{name}-"),
+            "namespace": service.metadata.namespace,
+            "labels": labels_for(service, &own),
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": name,
+                "uid": service.metadata.uid, "controller": true, "blockOwnerDeletion": true}],
+        },
+        "addressType": family,
+        "ports": ports,
+        "endpoints": endpoints,
+    })
+}
+
+fn families(service: &Service) -> Vec<String> {
+    let given = service.spec.ip_families.clone();
+    if !given.is_empty() {
+        return given;
+    }
+    let v6 = service.spec.cluster_ip.as_deref().is_some_and(|ip| ip.contains(':'));
+    vec![if v6 { "IPv6" } else { "IPv4" }.to_owned()]
+}
+
+/// The Service's ports as numbers on this Pod; one that the Pod does not name is left out.
+pub(super) fn ports(service: &Service, pod: &Pod) -> Vec<SlicePort> {
+    let mut ports: Vec<_> = service
+        .spec
+        .ports
+        .iter()
+        .filter_map(|port| {
+            Some(SlicePort {
+                name: port.name.clone().unwrap_or_default(),
+                port: Some(target(port, pod)?),
+                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+                app_protocol: port.app_protocol.clone(),
+            })
+        })
+        .collect();
+    ports.sort();
+    ports
+}
+
+fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
+    match &port.target_port {
+        None => Some(port.port),
+        Some(IntOrString::Int(0)) => Some(port.port),
+        Some(IntOrString::Int(number)) => Some(*number),
+        Some(IntOrString::String(name)) => {
+            let protocol = port.protocol.as_deref().unwrap_or("TCP");
+            let sidecars = pod
+                .spec
+                .init_containers
+                .iter()
+                .filter(|c| c.restart_policy.as_deref() == Some("Always"));
+            let mut all = pod.spec.containers.iter().chain(sidecars).flat_map(|c| &c.ports);
+            let named = all.find(|p| {
+                p.name.as_deref() == Some(name)
+                    && p.protocol.as_deref().unwrap_or("TCP") == protocol
+            });
+            named.map(|p| p.container_port)
+        }
+    }
+}
+
+fn endpoint(service: &Service, pod: &Pod, family: &str, zone: ZoneOf<'_>) -> Option<Endpoint> {
+    let fits = |ip: &&str| ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6() == (family == "IPv6"));
+    let address = pod.ips().find(fits)?;
+    let serving = pod.ready();
+    let terminating = pod.metadata.terminating();
+    let ready = service.spec.publish_not_ready_addresses || (serving && !terminating);
+    // A name inside a headless Service's domain, as DNS serves it.
+    let named = pod.spec.subdomain.as_deref() == Some(service.metadata.name.as_str());
+    let node = Some(pod.node().to_owned()).filter(|node| !node.is_empty());
+    Some(Endpoint {
+        addresses: vec![address.to_owned()],
+        conditions: EndpointConditions { ready, serving, terminating },
+        hostname: pod.spec.hostname.clone().filter(|name| named && !name.is_empty()),
+        target_ref: Some(TargetRef {
+            kind: "Pod".into(),
+            namespace: pod.metadata.namespace.clone(),
+            name: pod.metadata.name.clone(),
+            uid: pod.metadata.uid.clone(),
+        }),
+        zone: node.as_deref().and_then(zone),
+        node_name: node,
+    })
+}
+
+#[cfg(test)]
+mod tests;

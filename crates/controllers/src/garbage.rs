@@ -1,0 +1,281 @@
+//! Deletes what nobody owns any more, and sees foreground deletion and orphaning through.
+
+mod graph;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use client::{
+    Change, Client, DeleteOptions, Error, Informer, ListOptions, PatchKind, Patched, Preconditions,
+    Resource, WorkQueue,
+};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::{
+    context::{Context, synced},
+    discovery,
+    views::{MetaOnly, Owner},
+};
+use graph::{Graph, Kept, ORPHAN, Plan, Standing, Uid};
+
+/// How often served resources are looked for; definitions of new kinds are heard of at once.
+const REFRESH: Duration = Duration::from_secs(30);
+
+/// When to look again at an object whose owner is of a kind that is not served.
+const UNKNOWN_KIND: Duration = Duration::from_secs(5);
+
+struct Collector {
+    context: Context,
+    graph: Mutex<Graph>,
+    queue: WorkQueue<String>,
+    /// What is watched, each with what ends its watching.
+    watched: Mutex<HashMap<Resource, Watching>>,
+    refresh: Notify,
+}
+
+struct Watching {
+    informer: Informer<Kept>,
+    shutdown: rt::Shutdown,
+}
+
+pub(crate) fn start(context: Context) {
+    let collector = Arc::new(Collector {
+        context: context.clone(),
+        graph: Mutex::default(),
+        queue: WorkQueue::default(),
+        watched: Mutex::default(),
+        refresh: Notify::new(),
+    });
+    let definitions = context.watch::<MetaOnly>(Resource::CUSTOM_RESOURCE_DEFINITIONS);
+    let told = collector.clone();
+    definitions.on(move |_| told.refresh.notify_one());
+    let (known, refreshing, run) = (synced(&definitions), collector.clone(), context.clone());
+    context.tasks.spawn_until_shutdown("garbage collector's resources", async move {
+        known.await;
+        refreshing.discover().await;
+        refreshing.all_synced().await;
+        // Until everything was seen once, an owner that is not in the graph may only be late.
+        let working = refreshing.clone();
+        run.run(&refreshing.queue, 20, vec![], move |uid| {
+            let working = working.clone();
+            async move { working.collect(&uid).await }
+        });
+        loop {
+            let _ = tokio::time::timeout(REFRESH, refreshing.refresh.notified()).await;
+            // A definition is served a moment after it is stored.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            refreshing.discover().await;
+        }
+    });
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Collector {
+    /// Watches what is served now, and stops watching what is not. Groups that do not answer stay as they are.
+    async fn discover(self: &Arc<Self>) {
+        let found = discovery::all(&self.context.client, &["list", "watch", "delete"]).await;
+        // Events own nothing and are many.
+        let wanted = found.resources.into_iter().filter(|resource| resource.plural != "events");
+        let wanted: Vec<Resource> = wanted.collect();
+        let mut watched = lock(&self.watched);
+        if found.failures.is_empty() {
+            watched.retain(|resource, watching| {
+                let served = wanted.contains(resource);
+                if !served {
+                    watching.shutdown.stop();
+                    for kept in watching.informer.list() {
+                        self.look(lock(&self.graph).gone(&kept.uid));
+                    }
+                }
+                served
+            });
+        } else {
+            tracing::warn!(failures = ?found.failures, "some groups of the API did not say what they serve");
+        }
+        for resource in wanted {
+            watched.entry(resource.clone()).or_insert_with(|| self.watch(resource));
+        }
+    }
+
+    fn watch(self: &Arc<Self>, resource: Resource) -> Watching {
+        let shutdown = self.context.tasks.shutdown().child();
+        let (collector, shared) = (self.clone(), Arc::new(resource.clone()));
+        let on_change = move |change: Change<'_, Kept>| {
+            let mut graph = lock(&collector.graph);
+            let replaced = change.old.filter(|old| change.new.is_none_or(|new| new.uid != old.uid));
+            let mut look = replaced.map(|old| graph.gone(&old.uid)).unwrap_or_default();
+            if let Some(new) = change.new {
+                look.extend(graph.observe(&shared, new));
+            }
+            drop(graph);
+            collector.look(look);
+        };
+        // Tasks of their own, so that they can end before the collector does.
+        let tasks = rt::Tasks::new(shutdown.clone());
+        let options = ListOptions::default();
+        let informer = Informer::start(&self.context.client, resource, options, &tasks, on_change);
+        Watching { informer, shutdown }
+    }
+
+    async fn all_synced(&self) {
+        let informers: Vec<_> = lock(&self.watched).values().map(|w| w.informer.clone()).collect();
+        for informer in informers {
+            informer.synced().await;
+        }
+    }
+
+    fn look(&self, uids: Vec<Uid>) {
+        uids.into_iter().for_each(|uid| self.queue.add(uid.to_string()));
+    }
+
+    async fn collect(&self, uid: &str) -> Result<(), Error> {
+        let Some((resource, kept)) = lock(&self.graph).get(uid) else { return Ok(()) };
+        let mut standings = Vec::new();
+        if !kept.deleting {
+            for owner in &kept.owners {
+                standings.push(self.standing(&resource, &kept, owner).await?);
+            }
+        }
+        let plan = graph::plan(&lock(&self.graph), &kept, &standings);
+        if plan != Plan::Nothing {
+            tracing::debug!(kind = %resource.kind, namespace = %kept.namespace, name = %kept.name, ?plan, "collecting");
+        }
+        match plan {
+            Plan::Nothing => Ok(()),
+            Plan::Dependents(uids) => {
+                self.look(uids);
+                Ok(())
+            }
+            Plan::Delete { policy } => self.delete(&resource, &kept, policy).await,
+            Plan::DropOwners(gone) => self.drop_owners(&resource, &kept, &gone).await,
+            Plan::RemoveFinalizer(finalizer) => {
+                self.remove_finalizer(&resource, &kept, finalizer).await
+            }
+            Plan::Orphan(dependents) => self.orphan(&resource, &kept, &dependents).await,
+        }
+    }
+
+    /// How an owner stands; what the graph does not know is asked of the API.
+    async fn standing(
+        &self,
+        child: &Resource,
+        kept: &Kept,
+        owner: &Owner,
+    ) -> Result<Standing, Error> {
+        let known = lock(&self.graph).standing(kept, owner);
+        if known != Standing::Unknown {
+            return Ok(known);
+        }
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        let resource = {
+            let watched = lock(&self.watched);
+            watched.keys().find(|r| r.group == group && r.kind == owner.kind).cloned()
+        };
+        let Some(resource) = resource else {
+            // A kind that is not served (yet): nothing can be said about its objects.
+            self.queue.add_after(kept.uid.to_string(), UNKNOWN_KIND);
+            return Ok(Standing::Solid);
+        };
+        if resource.namespaced && !child.namespaced {
+            tracing::warn!(name = %kept.name, owner = owner.name, "a cluster-wide object cannot have an owner in a namespace");
+            return Ok(Standing::Solid);
+        }
+        let namespace: &str = if resource.namespaced { &kept.namespace } else { "" };
+        let there = self.context.client.get::<Kept>(&resource, namespace, &owner.name).await;
+        match there {
+            Ok(there) if *there.uid == *owner.uid => {
+                Ok(if there.waits_for_dependents() { Standing::Waiting } else { Standing::Solid })
+            }
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => {
+                lock(&self.graph).note_absent(&owner.uid.as_str().into(), &kept.namespace);
+                Ok(Standing::Absent)
+            }
+        }
+    }
+
+    async fn delete(
+        &self,
+        resource: &Resource,
+        kept: &Kept,
+        policy: &'static str,
+    ) -> Result<(), Error> {
+        let options = DeleteOptions {
+            propagation_policy: Some(policy),
+            // Someone may have adopted it since.
+            preconditions: Some(Preconditions {
+                uid: Some(kept.uid.to_string()),
+                resource_version: Some(kept.version.to_string()),
+            }),
+            ..DeleteOptions::default()
+        };
+        gone_is_fine(
+            self.context.client.delete(resource, &kept.namespace, &kept.name, &options).await,
+        )
+    }
+
+    async fn drop_owners(
+        &self,
+        resource: &Resource,
+        kept: &Kept,
+        gone: &[Owner],
+    ) -> Result<(), Error> {
+        let left: Vec<_> = kept.owners.iter().filter(|o| !gone.contains(o)).collect();
+        self.patch_meta(resource, kept, json!({"ownerReferences": left})).await
+    }
+
+    async fn remove_finalizer(
+        &self,
+        resource: &Resource,
+        kept: &Kept,
+        finalizer: &str,
+    ) -> Result<(), Error> {
+        let left: Vec<_> = kept.finalizers.iter().filter(|f| *f != finalizer).collect();
+        self.patch_meta(resource, kept, json!({"finalizers": left})).await
+    }
+
+    async fn orphan(
+        &self,
+        resource: &Resource,
+        kept: &Kept,
+        dependents: &[Uid],
+    ) -> Result<(), Error> {
+        for uid in dependents {
+            let Some((of, dependent)) = lock(&self.graph).get(uid) else { continue };
+            let us: Vec<_> =
+                dependent.owners.iter().filter(|o| *o.uid == *kept.uid).cloned().collect();
+            self.drop_owners(&of, &dependent, &us).await?;
+        }
+        self.remove_finalizer(resource, kept, ORPHAN).await
+    }
+
+    /// Changes metadata of just this version of the object: lists are replaced whole.
+    async fn patch_meta(
+        &self,
+        resource: &Resource,
+        kept: &Kept,
+        mut meta: Value,
+    ) -> Result<(), Error> {
+        meta["uid"] = json!(kept.uid);
+        meta["resourceVersion"] = json!(kept.version);
+        let at = Patched { namespace: &kept.namespace, name: &kept.name, subresource: "" };
+        let client: &Client = &self.context.client;
+        let patched =
+            client.patch::<Value>(resource, at, PatchKind::Merge, &json!({"metadata": meta})).await;
+        gone_is_fine(patched.map(drop))
+    }
+}
+
+fn gone_is_fine(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}

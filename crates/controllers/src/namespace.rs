@@ -1,0 +1,317 @@
+//! Empties a namespace that is being deleted, then lets it go.
+
+use std::time::Duration;
+
+use client::{Client, DeleteOptions, Error, ListOptions, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, merged, synced},
+    discovery::{self, Discovered},
+    shared::Watched,
+    views::{Meta, Namespace},
+};
+
+const FINALIZER: &str = "kubernetes";
+
+/// What was found in a namespace that is to be emptied.
+#[derive(Debug, Default)]
+struct Findings {
+    /// Discovery that failed: what it would have named may still be there.
+    discovery_failures: Vec<String>,
+    deletion_failures: Vec<String>,
+    /// Resource name with the number of objects left.
+    remaining: Vec<(String, usize)>,
+    /// Finalizers that hold objects, with how many.
+    finalizers: std::collections::BTreeMap<String, usize>,
+    /// The longest grace period of a Pod that is ending.
+    grace_seconds: u64,
+}
+
+impl Findings {
+    fn empty(&self) -> bool {
+        self.discovery_failures.is_empty()
+            && self.deletion_failures.is_empty()
+            && self.remaining.is_empty()
+    }
+}
+
+/// The conditions that tell how far the deletion is, in upstream's words.
+fn conditions(findings: &Findings) -> Vec<(&'static str, bool, &'static str, String)> {
+    let condition = |kind, bad: bool, reasons: [&'static str; 2], texts: [String; 2]| {
+        let [good, worse] = texts;
+        if bad { (kind, true, reasons[1], worse) } else { (kind, false, reasons[0], good) }
+    };
+    let remaining: Vec<_> = findings
+        .remaining
+        .iter()
+        .map(|(name, n)| format!("{name} has {n} resource instances"))
+        .collect();
+    let held: Vec<_> = findings
+        .finalizers
+        .iter()
+        .map(|(name, n)| format!("{name} in {n} resource instances"))
+        .collect();
+    vec![
+        condition(
+            "NamespaceDeletionDiscoveryFailure",
+            !findings.discovery_failures.is_empty(),
+            ["ResourcesDiscovered", "DiscoveryFailed"],
+            [
+                "All resources successfully discovered".into(),
+                format!(
+                    "Discovery failed for some groups, {} failing: {}",
+                    findings.discovery_failures.len(),
+                    findings.discovery_failures.join(", ")
+                ),
+            ],
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            false,
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed".into(),
+        ),
+        condition(
+            "NamespaceDeletionContentFailure",
+            !findings.deletion_failures.is_empty(),
+            ["ContentDeleted", "ContentDeletionFailed"],
+            [
+                "All content successfully deleted, may be waiting on finalization".into(),
+                format!(
+                    "Failed to delete all resource types, {} remaining: {}",
+                    findings.deletion_failures.len(),
+                    findings.deletion_failures.join(", ")
+                ),
+            ],
+        ),
+        condition(
+            "NamespaceContentRemaining",
+            !remaining.is_empty(),
+            ["ContentRemoved", "SomeResourcesRemain"],
+            [
+                "All content successfully removed".into(),
+                format!("Some resources are remaining: {}", remaining.join(", ")),
+            ],
+        ),
+        condition(
+            "NamespaceFinalizersRemaining",
+            !held.is_empty(),
+            ["ContentHasNoFinalizers", "SomeFinalizersRemain"],
+            [
+                "All content-preserving finalizers finished".into(),
+                format!(
+                    "Some content in the namespace has finalizers remaining: {}",
+                    held.join(", ")
+                ),
+            ],
+        ),
+    ]
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::new(Duration::from_millis(100), Duration::from_secs(60));
+    let namespaces = context.watch::<Namespace>(Resource::NAMESPACES);
+    let add = queue.clone();
+    namespaces.on(move |change| {
+        if change.new.is_some_and(|ns| ns.metadata.terminating()) {
+            add.add(change.key.to_owned());
+        }
+    });
+    let waits = vec![synced(&namespaces)];
+    let (run, again) = (context.clone(), queue.clone());
+    context.run(&queue, 10, waits, move |key| {
+        let (context, namespaces, again) = (run.clone(), namespaces.clone(), again.clone());
+        async move { reconcile(&context, &namespaces, &again, &key).await }
+    });
+}
+
+async fn reconcile(
+    context: &Context,
+    namespaces: &Watched<Namespace>,
+    queue: &WorkQueue<String>,
+    name: &str,
+) -> Result<(), Error> {
+    let Some(namespace) = namespaces.get(name) else { return Ok(()) };
+    if !namespace.metadata.terminating()
+        || !namespace.spec.finalizers.iter().any(|f| f == FINALIZER)
+    {
+        return Ok(());
+    }
+    let findings = empty(&context.client, name).await;
+    write_conditions(context, name, &findings).await?;
+    if findings.empty() {
+        return finalize(&context.client, name, &namespace.metadata).await;
+    }
+    // Objects that are ending need time, not another push; finalizers take as long as they take.
+    let wait =
+        if findings.grace_seconds > 0 { findings.grace_seconds.div_ceil(2).min(15) } else { 1 };
+    queue.add_after(name.to_owned(), Duration::from_secs(wait));
+    Ok(())
+}
+
+/// Deletes all there is, and says what is left. Workloads go before Pods so that Pods are not made again;
+/// Pods before what they use.
+async fn empty(client: &Client, namespace: &str) -> Findings {
+    let mut findings = Findings::default();
+    let Discovered { mut resources, failures } = discovery::namespaced(client).await;
+    findings.discovery_failures = failures;
+    resources.sort_by_key(|resource| {
+        (resource.group.is_empty() && resource.plural != "pods", resource.plural == "pods")
+    });
+    // Events last: what is deleted may still make some.
+    resources.sort_by_key(|resource| resource.plural == "events");
+    for resource in &resources {
+        if let Err(error) = empty_of(client, namespace, resource, &mut findings).await {
+            findings.deletion_failures.push(format!(
+                "{}: {}",
+                discovery::name(resource),
+                crate::pods::said(&error)
+            ));
+        }
+    }
+    findings
+}
+
+async fn empty_of(
+    client: &Client,
+    namespace: &str,
+    resource: &Resource,
+    findings: &mut Findings,
+) -> Result<(), Error> {
+    let all = ListOptions::default();
+    let before = client.list::<Left>(resource, namespace, &all).await?.items;
+    if before.is_empty() {
+        return Ok(());
+    }
+    if before.iter().any(|left| !left.metadata.terminating()) {
+        let options =
+            DeleteOptions { propagation_policy: Some("Background"), ..DeleteOptions::default() };
+        match client.delete_collection(resource, namespace, &all, &options).await {
+            Err(error) if error.code() == Some(405) => {
+                for left in &before {
+                    match client.delete(resource, namespace, &left.metadata.name, &options).await {
+                        Err(error) if !error.is_not_found() => return Err(error),
+                        _ => {}
+                    }
+                }
+            }
+            other => other?,
+        }
+    }
+    let after = client.list::<Left>(resource, namespace, &all).await?.items;
+    if after.is_empty() {
+        return Ok(());
+    }
+    findings.remaining.push((discovery::name(resource), after.len()));
+    for left in &after {
+        for finalizer in &left.metadata.finalizers {
+            *findings.finalizers.entry(finalizer.clone()).or_default() += 1;
+        }
+        let grace = left.metadata.deletion_grace_period_seconds.unwrap_or(0);
+        findings.grace_seconds = findings.grace_seconds.max(grace);
+    }
+    Ok(())
+}
+
+#[derive(serde::Deserialize)]
+struct Left {
+    metadata: LeftMeta,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LeftMeta {
+    name: String,
+    deletion_timestamp: Option<String>,
+    deletion_grace_period_seconds: Option<u64>,
+    #[serde(deserialize_with = "crate::views::nullable")]
+    finalizers: Vec<String>,
+}
+
+impl LeftMeta {
+    fn terminating(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+}
+
+async fn write_conditions(context: &Context, name: &str, findings: &Findings) -> Result<(), Error> {
+    let found: Value = match context.client.get(&Resource::NAMESPACES, "", name).await {
+        Ok(found) => found,
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let now = context.now().to_seconds();
+    let old = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let mut new = old.clone();
+    for (kind, bad, reason, message) in conditions(findings) {
+        let status = if bad { "True" } else { "False" };
+        let place = new.iter().position(|c| c["type"] == kind);
+        let since = place.filter(|at| new[*at]["status"] == status);
+        let since = since.map_or(json!(now), |at| new[at]["lastTransitionTime"].clone());
+        let condition = json!({"type": kind, "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": since});
+        match place {
+            Some(at) => new[at] = condition,
+            None => new.push(condition),
+        }
+    }
+    let meta = Meta { name: name.to_owned(), ..Meta::default() };
+    let patch = json!({"conditions": new});
+    if merged(&found["status"], &patch) == found["status"] {
+        return Ok(());
+    }
+    let at = client::Patched { namespace: "", name: &meta.name, subresource: "status" };
+    let patch = json!({"status": patch});
+    let resource = &Resource::NAMESPACES;
+    match context.client.patch::<Value>(resource, at, client::PatchKind::Merge, &patch).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Takes our finalizer off, which lets the namespace go.
+async fn finalize(client: &Client, name: &str, meta: &Meta) -> Result<(), Error> {
+    let mut namespace: Value = match client.get(&Resource::NAMESPACES, "", name).await {
+        Ok(namespace) => namespace,
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if namespace["metadata"]["uid"] != meta.uid.as_str() {
+        return Ok(());
+    }
+    if let Some(finalizers) = namespace["spec"]["finalizers"].as_array_mut() {
+        finalizers.retain(|f| f != FINALIZER);
+    }
+    let resource = &Resource::NAMESPACES;
+    match client.update_subresource::<_, Value>(resource, "", name, "finalize", &namespace).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_conditions_tell_what_remains() {
+        let findings = Findings {
+            remaining: vec![("pods.".into(), 2)],
+            finalizers: [("example.com/hold".to_owned(), 1)].into(),
+            ..Findings::default()
+        };
+        let all = conditions(&findings);
+        let find = |kind: &str| all.iter().find(|c| c.0 == kind).unwrap();
+        assert_eq!(
+            find("NamespaceContentRemaining").3,
+            "Some resources are remaining: pods. has 2 resource instances"
+        );
+        assert_eq!(
+            find("NamespaceFinalizersRemaining").3,
+            "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+        );
+        assert!(!find("NamespaceDeletionContentFailure").1);
+        assert!(!findings.empty() && Findings::default().empty());
+    }
+}

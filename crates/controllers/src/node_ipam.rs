@@ -1,0 +1,200 @@
+//! Gives every node its ranges of Pod addresses, one of each family.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use client::{Error, Resource, WorkQueue};
+use events::ObjectRef;
+use serde_json::json;
+
+use crate::{
+    Config,
+    cidr::{Blocks, Cidr},
+    context::{Context, synced},
+    shared::Watched,
+    views::{Meta, Node},
+};
+
+/// The ranges, and what each node has of them.
+#[derive(Default)]
+struct Ranges {
+    blocks: Vec<Blocks>,
+    given: HashMap<String, Vec<Cidr>>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Plan {
+    /// The node has its ranges.
+    Nothing,
+    Give(Vec<Cidr>),
+    /// A range is used up.
+    Exhausted,
+}
+
+impl Ranges {
+    fn new(config: &Config) -> Self {
+        let services: Vec<_> =
+            config.service_cidrs.iter().filter_map(|text| Cidr::parse(text)).collect();
+        let mut out = Self::default();
+        for text in &config.cluster_cidrs {
+            let blocks = Cidr::parse(text).and_then(|range| {
+                let v6 = range.is_v6();
+                Blocks::new(
+                    range,
+                    if v6 { config.node_cidr_mask_v6 } else { config.node_cidr_mask_v4 },
+                )
+            });
+            match blocks {
+                Some(mut blocks) => {
+                    services.iter().for_each(|service| blocks.occupy(service));
+                    out.blocks.push(blocks);
+                }
+                None => tracing::error!(
+                    range = text,
+                    "--cluster-cidr is no address range with room for a node's; nodes get none of it"
+                ),
+            }
+        }
+        out
+    }
+
+    /// Records what a node has; a node that has none is given some.
+    fn plan(&mut self, node: &Node) -> Plan {
+        let name = &node.metadata.name;
+        let has: Vec<_> = node.spec.pod_cidrs.iter().filter_map(|text| Cidr::parse(text)).collect();
+        if !has.is_empty() {
+            // What was given but not written is free again.
+            if self.given.get(name) != Some(&has) {
+                self.release(name);
+                has.iter().for_each(|cidr| self.blocks.iter_mut().for_each(|b| b.occupy(cidr)));
+                self.given.insert(name.clone(), has);
+            }
+            return Plan::Nothing;
+        }
+        if let Some(given) = self.given.get(name) {
+            return Plan::Give(given.clone());
+        }
+        let mut given = Vec::new();
+        for blocks in &mut self.blocks {
+            given.extend(blocks.allocate());
+        }
+        self.given.insert(name.clone(), given.clone());
+        if given.len() < self.blocks.len() {
+            self.release(name);
+            return Plan::Exhausted;
+        }
+        if given.is_empty() { Plan::Nothing } else { Plan::Give(given) }
+    }
+
+    fn release(&mut self, node: &str) {
+        for cidr in self.given.remove(node).unwrap_or_default() {
+            self.blocks.iter_mut().for_each(|blocks| blocks.release(&cidr));
+        }
+    }
+}
+
+pub(crate) fn start(context: Context) {
+    if !context.config.allocate_node_cidrs {
+        return;
+    }
+    let queue = WorkQueue::default();
+    let nodes = context.watch::<Node>(Resource::NODES);
+    nodes.on_key(&queue);
+    let ranges = Arc::new(Mutex::new(Ranges::new(&context.config)));
+    let run = context.clone();
+    let waits = vec![occupied(&nodes, &ranges)];
+    context.run(&queue, 1, waits, move |key| {
+        let (context, nodes, ranges) = (run.clone(), nodes.clone(), ranges.clone());
+        async move { reconcile(&context, &nodes, &ranges, &key).await }
+    });
+}
+
+/// Before any range is given out, those that nodes have must be known.
+fn occupied(
+    nodes: &Watched<Node>,
+    ranges: &Arc<Mutex<Ranges>>,
+) -> futures_util::future::BoxFuture<'static, ()> {
+    let (nodes, ranges, known) = (nodes.clone(), ranges.clone(), synced(nodes));
+    Box::pin(async move {
+        known.await;
+        for node in nodes.list() {
+            if !node.spec.pod_cidrs.is_empty() {
+                lock(&ranges).plan(&node);
+            }
+        }
+    })
+}
+
+fn lock(ranges: &Mutex<Ranges>) -> MutexGuard<'_, Ranges> {
+    ranges.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn reconcile(
+    context: &Context,
+    nodes: &Watched<Node>,
+    ranges: &Mutex<Ranges>,
+    name: &str,
+) -> Result<(), Error> {
+    let Some(node) = nodes.get(name).filter(|node| !node.metadata.terminating()) else {
+        lock(ranges).release(name);
+        return Ok(());
+    };
+    let plan = lock(ranges).plan(&node);
+    match plan {
+        Plan::Nothing => Ok(()),
+        Plan::Give(cidrs) => {
+            let cidrs: Vec<_> = cidrs.iter().map(Cidr::to_string).collect();
+            let patch = json!({"metadata": {"uid": node.metadata.uid},
+                "spec": {"podCIDR": cidrs[0], "podCIDRs": cidrs}});
+            context.merge(&Resource::NODES, &node.metadata, patch).await?;
+            tracing::info!(node = name, ?cidrs, "gave the node its Pod addresses");
+            Ok(())
+        }
+        Plan::Exhausted => {
+            let message = format!("Node {name} status is now: CIDRNotAvailable");
+            context.events.normal(object(&node.metadata), "CIDRNotAvailable", message);
+            Ok(())
+        }
+    }
+}
+
+/// Events about nodes carry the name for a uid, as the kubelet's do, so that they are found together.
+pub(crate) fn object(node: &Meta) -> ObjectRef {
+    ObjectRef {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        name: node.name.clone(),
+        uid: node.uid.clone(),
+        ..ObjectRef::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, cidrs: &[&str]) -> Node {
+        let value = json!({"metadata": {"name": name}, "spec": {"podCIDRs": cidrs}});
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn each_node_gets_one_range_of_each_family_once() {
+        let config = Config {
+            cluster_cidrs: vec!["10.244.0.0/23".into(), "fd00::/48".into()],
+            ..Config::default()
+        };
+        let mut ranges = Ranges::new(&config);
+        assert_eq!(ranges.plan(&node("old", &["10.244.0.0/24", "fd00::/64"])), Plan::Nothing);
+        let Plan::Give(given) = ranges.plan(&node("a", &[])) else { panic!() };
+        let texts: Vec<_> = given.iter().map(Cidr::to_string).collect();
+        assert_eq!(texts, ["10.244.1.0/24", "fd00:0:0:1::/64"]);
+        // A stale look gives the same again, not another.
+        assert_eq!(ranges.plan(&node("a", &[])), Plan::Give(given));
+        assert_eq!(ranges.plan(&node("b", &[])), Plan::Exhausted);
+        ranges.release("old");
+        assert!(matches!(ranges.plan(&node("b", &[])), Plan::Give(_)));
+    }
+}

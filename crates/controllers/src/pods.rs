@@ -1,0 +1,342 @@
+//! What the controllers that make Pods have in common: making, claiming, choosing which to remove.
+
+use std::sync::Arc;
+
+use api_meta::{Selector, Timestamp};
+use client::{DeleteOptions, Error, PatchKind, Patched, Resource};
+use events::ObjectRef;
+use serde_json::{Value, json};
+
+use crate::{
+    context::Context,
+    expectations::Expectations,
+    shared::Watched,
+    views::{Meta, MetaOnly, Owner, Pod},
+};
+
+/// An object that owns Pods or ReplicaSets.
+#[derive(Clone)]
+pub(crate) struct OwnerOf {
+    pub(crate) resource: Resource,
+    pub(crate) meta: Meta,
+}
+
+impl OwnerOf {
+    pub(crate) fn new(resource: Resource, meta: &Meta) -> Self {
+        Self { resource, meta: meta.clone() }
+    }
+
+    pub(crate) fn reference(&self) -> Owner {
+        Owner {
+            api_version: self.resource.api_version(),
+            kind: self.resource.kind.to_string(),
+            name: self.meta.name.clone(),
+            uid: self.meta.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }
+    }
+
+    pub(crate) fn object(&self) -> ObjectRef {
+        ObjectRef {
+            api_version: self.resource.api_version(),
+            kind: self.resource.kind.to_string(),
+            namespace: self.meta.namespace.clone(),
+            name: self.meta.name.clone(),
+            uid: self.meta.uid.clone(),
+            resource_version: self.meta.resource_version.clone(),
+            field_path: String::new(),
+        }
+    }
+}
+
+/// A Pod as the template says, owned by `owner`.
+pub(crate) fn from_template(owner: &OwnerOf, template: &Value) -> Value {
+    let meta = &template["metadata"];
+    let mut metadata = json!({
+        "generateName": format!("{}-", owner.meta.name),
+        "namespace": owner.meta.namespace,
+        "ownerReferences": [owner.reference()],
+    });
+    for field in ["labels", "annotations", "finalizers"] {
+        if !meta[field].is_null() {
+            metadata[field] = meta[field].clone();
+        }
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+}
+
+/// Whether a failed creation is no surprise: the namespace is going away, and everything in it.
+pub(crate) fn namespace_is_going(error: &Error) -> bool {
+    let causes = error.status().and_then(|s| s.details.as_ref()).map(|d| &d.causes);
+    causes.is_some_and(|causes| causes.iter().any(|c| c.reason == "NamespaceTerminating"))
+        || (error.is_forbidden() && error.to_string().contains("because it is being terminated"))
+}
+
+impl Context {
+    /// Creates one Pod and says so.
+    pub(crate) async fn create_pod(&self, owner: &OwnerOf, pod: &Value) -> Result<MetaOnly, Error> {
+        let created =
+            self.client.create::<_, MetaOnly>(&Resource::PODS, &owner.meta.namespace, pod).await;
+        match &created {
+            Ok(pod) => {
+                let message = format!("Created pod: {}", pod.metadata.name);
+                self.events.normal(owner.object(), "SuccessfulCreate", message);
+            }
+            Err(error) if namespace_is_going(error) => {}
+            Err(error) => {
+                self.events.warning(
+                    owner.object(),
+                    "FailedCreate",
+                    format!("Error creating: {}", said(error)),
+                );
+            }
+        }
+        created
+    }
+
+    /// Deletes one Pod and says so; one that is gone already counts as deleted.
+    pub(crate) async fn delete_pod(&self, owner: &OwnerOf, pod: &Meta) -> Result<(), Error> {
+        let deleted = self
+            .client
+            .delete(&Resource::PODS, &pod.namespace, &pod.name, &DeleteOptions::default())
+            .await;
+        match deleted {
+            Err(error) if !error.is_not_found() => {
+                let message = format!("Error deleting: {}", said(&error));
+                self.events.warning(owner.object(), "FailedDelete", message);
+                Err(error)
+            }
+            Err(error) => Err(error),
+            Ok(()) => {
+                let message = format!("Deleted pod: {}", pod.name);
+                self.events.normal(owner.object(), "SuccessfulDelete", message);
+                Ok(())
+            }
+        }
+    }
+
+    /// Creates `pods` in batches that double, so that a quota or a bad template is met once and not a
+    /// thousand times. Failures and what was not tried are taken off the expectations.
+    pub(crate) async fn create_pods(
+        &self,
+        owner: &OwnerOf,
+        pods: &[Value],
+        expectations: &Expectations,
+    ) -> Result<(), Error> {
+        let key = owner.meta.key();
+        let (mut done, mut batch) = (0, 1);
+        while done < pods.len() {
+            let size = batch.min(pods.len() - done);
+            let creating = pods[done..done + size].iter().map(|pod| self.create_pod(owner, pod));
+            let results = futures_util::future::join_all(creating).await;
+            done += size;
+            batch *= 2;
+            let mut failed = None;
+            for error in results.into_iter().filter_map(Result::err) {
+                expectations.created(&key);
+                failed = Some(error);
+            }
+            if let Some(error) = failed {
+                (done..pods.len()).for_each(|_| expectations.created(&key));
+                return if namespace_is_going(&error) { Ok(()) } else { Err(error) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes Pods all at once.
+    pub(crate) async fn delete_pods(
+        &self,
+        owner: &OwnerOf,
+        pods: &[Arc<Pod>],
+        expectations: &Expectations,
+    ) -> Result<(), Error> {
+        let key = owner.meta.key();
+        let deleting = pods.iter().map(|pod| self.delete_pod(owner, &pod.metadata));
+        let results = futures_util::future::join_all(deleting).await;
+        let mut failed = Ok(());
+        for (pod, result) in pods.iter().zip(results) {
+            if let Err(error) = result {
+                expectations.deleted(&key, &pod.metadata.uid);
+                if !error.is_not_found() {
+                    failed = Err(error);
+                }
+            }
+        }
+        failed
+    }
+
+    /// The objects that are the owner's: those it controls, with strays of its selector adopted and those
+    /// that no longer match let go.
+    pub(crate) async fn claim<T: Owned>(
+        &self,
+        owner: &OwnerOf,
+        selector: &Selector,
+        resource: &Resource,
+        all: Vec<Arc<T>>,
+    ) -> Result<Vec<Arc<T>>, Error> {
+        let mut mine = Vec::new();
+        for object in all {
+            match claim_of(owner, selector, object.meta()) {
+                Claim::Mine => mine.push(object),
+                Claim::Others => {}
+                Claim::Adopt => {
+                    // An orphan must not be adopted by an owner that has meanwhile been deleted.
+                    if self.is_alive(owner).await?
+                        && self.set_owner(owner, resource, object.meta(), None).await?
+                    {
+                        mine.push(object);
+                    }
+                }
+                Claim::Release => {
+                    self.set_owner(owner, resource, object.meta(), Some("delete")).await?;
+                }
+            }
+        }
+        Ok(mine)
+    }
+
+    async fn is_alive(&self, owner: &OwnerOf) -> Result<bool, Error> {
+        let (namespace, name) = (&owner.meta.namespace, &owner.meta.name);
+        match self.client.get::<MetaOnly>(&owner.resource, namespace, name).await {
+            Ok(fresh) => Ok(fresh.metadata.uid == owner.meta.uid && !fresh.metadata.terminating()),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds or removes the owner; false if the object is gone or is another one by now.
+    async fn set_owner(
+        &self,
+        owner: &OwnerOf,
+        resource: &Resource,
+        object: &Meta,
+        directive: Option<&str>,
+    ) -> Result<bool, Error> {
+        let reference = match directive {
+            Some(directive) => json!({"$patch": directive, "uid": owner.meta.uid}),
+            None => json!(owner.reference()),
+        };
+        let patch = json!({"metadata": {"uid": object.uid, "ownerReferences": [reference]}});
+        let at = Patched { namespace: &object.namespace, name: &object.name, subresource: "" };
+        match self.client.patch::<Value>(resource, at, PatchKind::Strategic, &patch).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() || error.is_invalid() || error.is_conflict() => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What the server said, without where it was asked.
+pub(crate) fn said(error: &Error) -> String {
+    error.status().map_or_else(|| error.to_string(), |status| status.message.clone())
+}
+
+/// What can be owned.
+pub(crate) trait Owned {
+    fn meta(&self) -> &Meta;
+}
+
+impl Owned for Pod {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+impl Owned for crate::views::ReplicaSet {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Claim {
+    Mine,
+    Others,
+    Adopt,
+    Release,
+}
+
+fn claim_of(owner: &OwnerOf, selector: &Selector, object: &Meta) -> Claim {
+    let matches = selector.matches(&object.labels);
+    match object.controller() {
+        Some(controller) if controller.uid != owner.meta.uid => Claim::Others,
+        Some(_) if matches => Claim::Mine,
+        Some(_) if owner.meta.terminating() => Claim::Others,
+        Some(_) => Claim::Release,
+        None if !matches || object.terminating() || owner.meta.terminating() => Claim::Others,
+        None => Claim::Adopt,
+    }
+}
+
+/// Sorts the Pods that are best removed first: those that do least. `crowd` says how many of the owner's
+/// Pods share the node.
+pub(crate) fn removal_order(pods: &mut [Arc<Pod>], crowd: impl Fn(&Pod) -> usize, now: Timestamp) {
+    pods.sort_by_cached_key(|pod| {
+        let phase = match pod.status.phase.as_str() {
+            "Pending" => 0,
+            "Running" => 2,
+            _ => 1,
+        };
+        let cost = pod.metadata.annotations.get("controller.kubernetes.io/pod-deletion-cost");
+        let cost: i32 = cost.and_then(|c| c.parse().ok()).unwrap_or(0);
+        // Ages are compared by their logarithm, so that among Pods of an age chance decides.
+        let age =
+            |at: Option<Timestamp>| at.map_or(0, |at| now.since(at).as_secs().max(1).ilog2() + 1);
+        (
+            (!pod.node().is_empty(), phase, pod.ready(), cost),
+            std::cmp::Reverse(crowd(pod)),
+            age(pod.ready_since()),
+            std::cmp::Reverse(pod.restarts()),
+            age(pod.metadata.creation_timestamp),
+            pod.metadata.uid.clone(),
+        )
+    });
+}
+
+/// Keeps a controller of Pods informed: its queue gets the owners of changed Pods and those that might adopt
+/// an orphan, its expectations what came and went.
+pub(crate) fn follow_pods(
+    pods: &Watched<Pod>,
+    kind: &'static str,
+    queue: &client::WorkQueue<String>,
+    expectations: &Arc<Expectations>,
+    adopters: impl Fn(&Pod) -> Vec<String> + Send + Sync + 'static,
+) {
+    let (queue, expectations) = (queue.clone(), expectations.clone());
+    let owner_key = move |pod: &Pod| {
+        let owner = pod.metadata.controller().filter(|owner| owner.kind == kind)?;
+        Some(format!("{}/{}", pod.metadata.namespace, owner.name))
+    };
+    pods.on(move |change| {
+        let (old, new) = (change.old.map(|p| &**p), change.new.map(|p| &**p));
+        if let Some(old) = old
+            && let Some(key) = owner_key(old)
+        {
+            let gone = new.is_none_or(|new| new.metadata.uid != old.metadata.uid);
+            if gone || new.is_some_and(|new| new.metadata.terminating()) {
+                expectations.deleted(&key, &old.metadata.uid);
+            }
+            queue.add(key);
+        }
+        let Some(new) = new else { return };
+        match owner_key(new) {
+            Some(key) => {
+                if old.is_none_or(|old| old.metadata.uid != new.metadata.uid) {
+                    expectations.created(&key);
+                }
+                if new.metadata.terminating() {
+                    expectations.deleted(&key, &new.metadata.uid);
+                }
+                queue.add(key);
+            }
+            None if new.metadata.controller().is_none() => {
+                adopters(new).into_iter().for_each(|key| queue.add(key));
+            }
+            None => {}
+        }
+    });
+}

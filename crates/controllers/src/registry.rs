@@ -1,0 +1,50 @@
+use crate::{
+    cluster_role, context::Context, daemonset, deployment, endpointslice, garbage, namespace,
+    node_ipam, node_lifecycle, pod_gc, replicaset, root_ca, service_account,
+};
+
+/// One controller.
+pub struct Controller {
+    /// Upstream's name, which `--controllers` uses.
+    pub name: &'static str,
+    /// Its service account in kube-system, which it writes as.
+    pub account: &'static str,
+    /// The resources whose changes it acts on.
+    pub watches: &'static [&'static str],
+    pub(crate) start: fn(Context),
+}
+
+macro_rules! controllers {
+    ($($name:literal as $account:literal on [$($watched:literal)*] = $start:path;)*) => {
+        &[$(Controller { name: $name, account: $account, watches: &[$($watched),*], start: $start }),*]
+    };
+}
+
+/// All controllers.
+pub fn registry() -> &'static [Controller] {
+    controllers! {
+        "namespace-controller" as "namespace-controller" on ["namespaces"] = namespace::start;
+        "serviceaccount-controller" as "service-account-controller" on ["namespaces" "serviceaccounts"]
+            = service_account::start;
+        "root-ca-certificate-publisher-controller" as "root-ca-cert-publisher" on ["namespaces" "configmaps"]
+            = root_ca::start;
+        "replicaset-controller" as "replicaset-controller" on ["replicasets" "pods"] = replicaset::start;
+        "replicationcontroller-controller" as "replication-controller" on ["replicationcontrollers" "pods"]
+            = replicaset::start_replication;
+        "daemonset-controller" as "daemon-set-controller"
+            on ["daemonsets" "pods" "nodes" "controllerrevisions"] = daemonset::start;
+        "deployment-controller" as "deployment-controller" on ["deployments" "replicasets" "pods"]
+            = deployment::start;
+        "endpointslice-controller" as "endpointslice-controller"
+            on ["services" "endpointslices" "pods" "nodes"] = endpointslice::start;
+        "endpoints-controller" as "endpoint-controller" on ["services" "endpoints" "pods"]
+            = endpointslice::start_endpoints;
+        "garbage-collector-controller" as "generic-garbage-collector" on ["*"] = garbage::start;
+        "node-lifecycle-controller" as "node-controller" on ["nodes" "leases" "pods"] = node_lifecycle::start;
+        "taint-eviction-controller" as "node-controller" on ["pods" "nodes"] = node_lifecycle::start_eviction;
+        "pod-garbage-collector-controller" as "pod-garbage-collector" on ["pods" "nodes"] = pod_gc::start;
+        "clusterrole-aggregation-controller" as "clusterrole-aggregation-controller" on ["clusterroles"]
+            = cluster_role::start;
+        "node-ipam-controller" as "node-controller" on ["nodes"] = node_ipam::start;
+    }
+}

@@ -1,0 +1,266 @@
+//! Keeps as many Pods of a template as wanted. ReplicationControllers are the same with other words.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use api_meta::Timestamp;
+use client::{Error, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, count, synced},
+    expectations::Expectations,
+    pods::{OwnerOf, follow_pods, from_template, removal_order, said},
+    shared::Watched,
+    views::{Pod, ReplicaSet, conditions},
+};
+
+/// At most so many Pods are made or removed at once.
+const BURST: usize = 500;
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) create: usize,
+    pub(crate) delete: Vec<Arc<Pod>>,
+}
+
+/// How many Pods to make, or which to remove. `pods` are those the set owns; `crowd` says how many Pods of
+/// related sets share a node.
+pub(crate) fn plan(
+    set: &ReplicaSet,
+    pods: &[Arc<Pod>],
+    crowd: &HashMap<String, usize>,
+    now: Timestamp,
+) -> Plan {
+    if set.metadata.terminating() {
+        return Plan::default();
+    }
+    let mut active: Vec<_> = pods.iter().filter(|pod| pod.active()).cloned().collect();
+    let wanted = usize::try_from(set.replicas()).unwrap_or(0);
+    if active.len() <= wanted {
+        return Plan { create: (wanted - active.len()).min(BURST), delete: vec![] };
+    }
+    let surplus = (active.len() - wanted).min(BURST);
+    removal_order(&mut active, |pod| crowd.get(pod.node()).copied().unwrap_or(0), now);
+    active.truncate(surplus);
+    Plan { create: 0, delete: active }
+}
+
+/// The status that the Pods make, and the seconds until one more of them counts as available.
+pub(crate) fn status(
+    set: &ReplicaSet,
+    pods: &[Arc<Pod>],
+    failure: Option<(&str, String)>,
+    now: Timestamp,
+) -> (Value, Option<u64>) {
+    let active: Vec<_> = pods.iter().filter(|pod| pod.active()).collect();
+    let template = &set.spec.template["metadata"]["labels"];
+    let labelled = |pod: &&&Arc<Pod>| {
+        template.as_object().is_none_or(|labels| {
+            labels.iter().all(|(k, v)| pod.metadata.labels.get(k).map(String::as_str) == v.as_str())
+        })
+    };
+    let seconds = set.spec.min_ready_seconds;
+    let available = active.iter().filter(|pod| pod.available(seconds, now)).count() as i64;
+    let ready = active.iter().filter(|pod| pod.ready()).count() as i64;
+    let terminating = pods.iter().filter(|p| p.metadata.terminating() && !p.finished()).count();
+    let mut conditions = conditions(&set.status);
+    let old = conditions
+        .iter()
+        .position(|c| c.r#type == "ReplicaFailure")
+        .map(|at| conditions.remove(at));
+    let mut conditions: Vec<Value> = conditions.into_iter().map(|c| json!(c)).collect();
+    if let Some((reason, message)) = failure {
+        let same = old.filter(|old| old.reason.as_deref() == Some(reason));
+        let since = same.and_then(|old| old.last_transition_time).unwrap_or(now.to_seconds());
+        conditions.push(json!({"type": "ReplicaFailure", "status": "True", "reason": reason,
+            "message": message, "lastTransitionTime": since}));
+    }
+    let waiting = active.iter().filter(|pod| pod.ready() && !pod.available(seconds, now));
+    let again = waiting
+        .filter_map(|pod| pod.ready_since())
+        .map(|at| at.unix() + seconds - now.unix())
+        .min();
+    let status = json!({
+        "replicas": active.len(),
+        "fullyLabeledReplicas": count(active.iter().filter(labelled).count() as i64),
+        "readyReplicas": count(ready),
+        "availableReplicas": count(available),
+        "terminatingReplicas": terminating,
+        "observedGeneration": set.metadata.generation,
+        "conditions": if conditions.is_empty() { Value::Null } else { json!(conditions) },
+    });
+    (status, again.map(|s| s.max(1) as u64))
+}
+
+struct Reconciler {
+    context: Context,
+    resource: Resource,
+    sets: Watched<ReplicaSet>,
+    pods: Watched<Pod>,
+    queue: WorkQueue<String>,
+    expectations: Arc<Expectations>,
+}
+
+pub(crate) fn start(context: Context) {
+    run(context, Resource::REPLICA_SETS, "ReplicaSet");
+}
+
+pub(crate) fn start_replication(context: Context) {
+    run(context, Resource::REPLICATION_CONTROLLERS, "ReplicationController");
+}
+
+fn run(context: Context, resource: Resource, kind: &'static str) {
+    let queue = WorkQueue::default();
+    let expectations = Arc::new(Expectations::default());
+    let sets = context.watch::<ReplicaSet>(resource.clone());
+    let pods = context.watch::<Pod>(Resource::PODS);
+    sets.on_key(&queue);
+    let adopting = sets.clone();
+    follow_pods(&pods, kind, &queue, &expectations, move |pod| {
+        let sets = adopting.in_namespace(&pod.metadata.namespace);
+        let fitting = sets.iter().filter(|set| set.selector().matches(&pod.metadata.labels));
+        fitting.map(|set| set.metadata.key()).collect()
+    });
+    let waits = vec![synced(&sets), synced(&pods)];
+    let own = Arc::new(Reconciler {
+        context: context.clone(),
+        resource,
+        sets,
+        pods,
+        queue: queue.clone(),
+        expectations,
+    });
+    context.run(&queue, 5, waits, move |key| {
+        let own = own.clone();
+        async move { own.reconcile(&key).await }
+    });
+}
+
+impl Reconciler {
+    async fn reconcile(&self, key: &str) -> Result<(), Error> {
+        let Some(set) = self.sets.get(key) else {
+            self.expectations.forget(key);
+            return Ok(());
+        };
+        let owner = OwnerOf::new(self.resource.clone(), &set.metadata);
+        let caught_up = self.expectations.met(key);
+        let all = self.pods.in_namespace(&set.metadata.namespace);
+        let pods = self.context.claim(&owner, &set.selector(), &Resource::PODS, all).await?;
+        let now = self.context.now();
+        let (mut failure, mut result) = (None, Ok(()));
+        if caught_up {
+            let plan = plan(&set, &pods, &self.crowd(&set, &pods), now);
+            if plan.create > 0 {
+                self.expectations.expect(key, plan.create, []);
+                let pod = from_template(&owner, &set.spec.template);
+                let wanted = vec![pod; plan.create];
+                result = self.context.create_pods(&owner, &wanted, &self.expectations).await;
+                failure = result.as_ref().err().map(|error| ("FailedCreate", said(error)));
+            } else if !plan.delete.is_empty() {
+                let uids = plan.delete.iter().map(|pod| pod.metadata.uid.as_str());
+                self.expectations.expect(key, 0, uids);
+                result = self.context.delete_pods(&owner, &plan.delete, &self.expectations).await;
+                failure = result.as_ref().err().map(|error| ("FailedDelete", said(error)));
+            }
+        }
+        let (status, again) = status(&set, &pods, failure, now);
+        self.context.merge_status(&self.resource, &set.metadata, &set.status, status).await?;
+        if let Some(seconds) = again {
+            self.queue.add_after(key.to_owned(), Duration::from_secs(seconds));
+        }
+        result
+    }
+
+    /// How many running Pods of sets with the same owner are on each node.
+    fn crowd(&self, set: &ReplicaSet, own: &[Arc<Pod>]) -> HashMap<String, usize> {
+        let mut crowd = HashMap::new();
+        if own.len() <= usize::try_from(set.replicas()).unwrap_or(0) {
+            return crowd;
+        }
+        let uids: Vec<String> = match set.metadata.controller() {
+            None => vec![set.metadata.uid.clone()],
+            Some(owner) => {
+                let sets = self.sets.in_namespace(&set.metadata.namespace);
+                let related = sets.iter().filter(|other| other.metadata.controlled_by(&owner.uid));
+                related.map(|other| other.metadata.uid.clone()).collect()
+            }
+        };
+        for pod in self.pods.in_namespace(&set.metadata.namespace) {
+            let related = pod.metadata.controller().is_some_and(|owner| uids.contains(&owner.uid));
+            if related && pod.active() {
+                *crowd.entry(pod.node().to_owned()).or_default() += 1;
+            }
+        }
+        crowd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(uid: &str, node: &str, phase: &str, ready: bool) -> Arc<Pod> {
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {"name": uid, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"nodeName": node},
+                "status": {"phase": phase, "conditions": [{"type": "Ready",
+                    "status": if ready {"True"} else {"False"}, "lastTransitionTime": "2026-01-01T00:00:10Z"}]},
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn set(replicas: i64, min_ready: i64) -> ReplicaSet {
+        let spec = json!({"replicas": replicas, "minReadySeconds": min_ready});
+        serde_json::from_value(json!({"metadata": {"name": "s", "generation": 3}, "spec": spec}))
+            .unwrap()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn makes_what_is_missing_and_ignores_what_has_ended() {
+        let pods = [pod("a", "n", "Running", true), pod("b", "n", "Failed", false)];
+        let now = at("2026-01-01T01:00:00Z");
+        assert_eq!(plan(&set(3, 0), &pods, &HashMap::new(), now).create, 2);
+        assert_eq!(plan(&set(1, 0), &pods, &HashMap::new(), now), Plan::default());
+        assert_eq!(plan(&set(2000, 0), &pods, &HashMap::new(), now).create, BURST);
+    }
+
+    #[test]
+    fn removes_those_that_do_least() {
+        let pods = [
+            pod("ready", "n1", "Running", true),
+            pod("crowded", "n2", "Running", true),
+            pod("unready", "n1", "Running", false),
+            pod("pending", "n1", "Pending", false),
+            pod("unbound", "", "Pending", false),
+        ];
+        let crowd = HashMap::from([("n1".to_owned(), 1), ("n2".to_owned(), 2)]);
+        let order: Vec<_> = (0..5)
+            .rev()
+            .map(|keep| {
+                let plan = plan(&set(keep, 0), &pods, &crowd, at("2026-01-01T01:00:00Z"));
+                plan.delete.last().unwrap().metadata.uid.clone()
+            })
+            .collect();
+        assert_eq!(order, ["unbound", "pending", "unready", "crowded", "ready"]);
+    }
+
+    #[test]
+    fn availability_waits_for_min_ready_seconds() {
+        let pods = [pod("a", "n", "Running", true)];
+        let (early, again) = status(&set(1, 30), &pods, None, at("2026-01-01T00:00:20Z"));
+        assert_eq!(
+            (&early["readyReplicas"], &early["availableReplicas"]),
+            (&json!(1), &Value::Null)
+        );
+        assert_eq!(again, Some(20));
+        let (late, again) = status(&set(1, 30), &pods, None, at("2026-01-01T00:00:40Z"));
+        assert_eq!((&late["availableReplicas"], again), (&json!(1), None));
+        assert_eq!(late["observedGeneration"], 3);
+    }
+}

@@ -1,0 +1,56 @@
+//! Every namespace has the service account `default`.
+
+use client::{Error, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    shared::Watched,
+    views::{MetaOnly, Namespace},
+};
+
+/// Whether the account is to be made.
+fn plan(namespace: Option<&Namespace>, account: Option<&MetaOnly>) -> bool {
+    namespace.is_some_and(|ns| ns.status.phase != "Terminating" && !ns.metadata.terminating())
+        && account.is_none()
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let namespaces = context.watch::<Namespace>(Resource::NAMESPACES);
+    let accounts = context.watch::<MetaOnly>(Resource::SERVICE_ACCOUNTS);
+    namespaces.on_key(&queue);
+    let again = queue.clone();
+    accounts.on(move |change| {
+        if let (None, Some(old)) = (change.new, change.old)
+            && old.metadata.name == "default"
+        {
+            again.add(old.metadata.namespace.clone());
+        }
+    });
+    let waits = vec![synced(&namespaces), synced(&accounts)];
+    let run = context.clone();
+    context.run(&queue, 1, waits, move |key| {
+        let (context, namespaces, accounts) = (run.clone(), namespaces.clone(), accounts.clone());
+        async move { reconcile(&context, &namespaces, &accounts, &key).await }
+    });
+}
+
+async fn reconcile(
+    context: &Context,
+    namespaces: &Watched<Namespace>,
+    accounts: &Watched<MetaOnly>,
+    name: &str,
+) -> Result<(), Error> {
+    let account = accounts.get(&format!("{name}/default"));
+    if !plan(namespaces.get(name).as_deref(), account.as_deref()) {
+        return Ok(());
+    }
+    let account = json!({"metadata": {"name": "default", "namespace": name}});
+    match context.client.create::<_, Value>(&Resource::SERVICE_ACCOUNTS, name, &account).await {
+        Err(error) if error.is_already_exists() || crate::pods::namespace_is_going(&error) => {
+            Ok(())
+        }
+        other => other.map(drop),
+    }
+}

@@ -1,0 +1,88 @@
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+};
+
+use client::{Change, Client, Informer, ListOptions, Resource};
+use serde::de::DeserializeOwned;
+
+type Handler<P> = Box<dyn Fn(&Change<'_, P>) + Send + Sync>;
+
+/// One informer, and everyone who wants to hear of its changes.
+pub(crate) struct Watched<P> {
+    informer: Informer<P>,
+    handlers: Arc<RwLock<Vec<Handler<P>>>>,
+}
+
+impl<P> Clone for Watched<P> {
+    fn clone(&self) -> Self {
+        Self { informer: self.informer.clone(), handlers: self.handlers.clone() }
+    }
+}
+
+impl<P> std::ops::Deref for Watched<P> {
+    type Target = Informer<P>;
+    fn deref(&self) -> &Informer<P> {
+        &self.informer
+    }
+}
+
+impl<P: DeserializeOwned + Send + Sync + 'static> Watched<P> {
+    /// Calls the handler for every object there is and for every change from now on. A change at the same
+    /// moment may be told twice: handlers add keys to a queue, which does not mind.
+    pub(crate) fn on(&self, handler: impl Fn(&Change<'_, P>) + Send + Sync + 'static) {
+        let mut handlers = self.handlers.write().unwrap_or_else(PoisonError::into_inner);
+        handlers.push(Box::new(handler));
+        let handler = handlers.len() - 1;
+        drop(handlers);
+        let handlers = self.handlers.read().unwrap_or_else(PoisonError::into_inner);
+        for key in self.informer.keys() {
+            if let Some(object) = self.informer.get(&key) {
+                handlers[handler](&Change { key: &key, old: None, new: Some(&object) });
+            }
+        }
+    }
+
+    /// The same for controllers that only want to know the key.
+    pub(crate) fn on_key(&self, queue: &client::WorkQueue<String>) {
+        let queue = queue.clone();
+        self.on(move |change| queue.add(change.key.to_owned()));
+    }
+}
+
+/// The informers, by resource and projection: two controllers that want the same share one cache.
+pub(crate) struct Shared {
+    client: Client,
+    tasks: rt::Tasks,
+    informers: Mutex<HashMap<(Resource, TypeId), Box<dyn Any + Send>>>,
+}
+
+impl Shared {
+    pub(crate) fn new(client: Client, tasks: rt::Tasks) -> Self {
+        Self { client, tasks, informers: Mutex::default() }
+    }
+
+    pub(crate) fn watch<P: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        resource: Resource,
+    ) -> Watched<P> {
+        let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (resource.clone(), TypeId::of::<P>());
+        if let Some(known) = informers.get(&key).and_then(|any| any.downcast_ref::<Watched<P>>()) {
+            return known.clone();
+        }
+        let handlers: Arc<RwLock<Vec<Handler<P>>>> = Arc::default();
+        let told = handlers.clone();
+        let on_change = move |change: Change<'_, P>| {
+            for handler in told.read().unwrap_or_else(PoisonError::into_inner).iter() {
+                handler(&change);
+            }
+        };
+        let informer =
+            Informer::start(&self.client, resource, ListOptions::default(), &self.tasks, on_change);
+        let watched = Watched { informer, handlers };
+        informers.insert(key, Box::new(watched.clone()));
+        watched
+    }
+}

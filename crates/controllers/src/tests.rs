@@ -1,0 +1,80 @@
+//! Controllers together, against an API server in memory and a kubelet that makes every Pod ready.
+
+mod garbage;
+mod rollouts;
+mod sets;
+mod upkeep;
+
+use std::time::Duration;
+
+use client::{Patched, Resource};
+use serde_json::{Value, json};
+use testkit::FakeApi;
+
+use crate::Config;
+
+pub(crate) struct Cluster {
+    pub(crate) api: FakeApi,
+    tasks: rt::Tasks,
+}
+
+impl Cluster {
+    /// Runs these controllers, and a kubelet.
+    pub(crate) fn start(controllers: &[&str], config: Config) -> Self {
+        let api = FakeApi::default();
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let config =
+            Config { controllers: controllers.iter().map(|c| (*c).to_owned()).collect(), ..config };
+        let (clients, running) = (api.clone(), tasks.clone());
+        tasks.spawn("controllers", async move {
+            crate::run(config, move |name: &str| clients.client(name), &running).await;
+        });
+        tasks.spawn_until_shutdown("kubelet", kubelet(api.clone()));
+        Self { api, tasks }
+    }
+
+    pub(crate) async fn stop(self) {
+        assert_eq!(
+            self.tasks.drain(Duration::from_secs(5)).await.unfinished,
+            Vec::<std::sync::Arc<str>>::new()
+        );
+    }
+
+    /// Pods that are not going away.
+    pub(crate) fn pods(&self) -> Vec<Value> {
+        let mut pods = self.api.list(&Resource::PODS, "default");
+        pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        pods
+    }
+}
+
+/// Makes every Pod running and ready, unless its image says otherwise.
+async fn kubelet(api: FakeApi) {
+    let client = api.client("kubelet");
+    let mut number = 0;
+    loop {
+        for pod in api.list(&Resource::PODS, "") {
+            let broken = pod["spec"]["containers"][0]["image"] == "broken";
+            if !pod["status"]["phase"].is_null() || broken {
+                continue;
+            }
+            number += 1;
+            let at = Patched {
+                namespace: pod["metadata"]["namespace"].as_str().unwrap_or_default(),
+                name: pod["metadata"]["name"].as_str().unwrap_or_default(),
+                subresource: "status",
+            };
+            let patch = json!({"status": {"phase": "Running", "podIP": format!("10.1.0.{number}"),
+                "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+            let _ =
+                client.patch::<Value>(&Resource::PODS, at, client::PatchKind::Merge, &patch).await;
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+}
+
+pub(crate) fn events(api: &FakeApi, reason: &str) -> Vec<String> {
+    let events = api.list(&Resource::EVENTS, "");
+    let of = events.iter().filter(|e| e["reason"] == reason);
+    of.filter_map(|e| e["message"].as_str().map(str::to_owned)).collect()
+}

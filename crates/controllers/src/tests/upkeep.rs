@@ -1,0 +1,179 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+#[tokio::test]
+async fn namespaces_get_their_account_and_ca_and_are_emptied_when_deleted() {
+    let config = Config { root_ca: Some("pem".into()), ..Config::default() };
+    let names = [
+        "namespace-controller",
+        "serviceaccount-controller",
+        "root-ca-certificate-publisher-controller",
+    ];
+    let cluster = Cluster::start(&names, config);
+    let api = &cluster.api;
+    api.create(&Resource::NAMESPACES, json!({"metadata": {"name": "a"}})).await;
+    api.until("account and CA are there", |api| {
+        let ca = api.get(&Resource::CONFIG_MAPS, "a", "kube-root-ca.crt").unwrap_or_default();
+        api.get(&Resource::SERVICE_ACCOUNTS, "a", "default").is_some()
+            && ca["data"]["ca.crt"] == "pem"
+    })
+    .await;
+    let at = Patched { namespace: "a", name: "kube-root-ca.crt", subresource: "" };
+    api.merge(&Resource::CONFIG_MAPS, at, json!({"data": {"ca.crt": "forged"}})).await;
+    api.until("the CA is put right", |api| {
+        api.get(&Resource::CONFIG_MAPS, "a", "kube-root-ca.crt").unwrap_or_default()["data"]["ca.crt"] == "pem"
+    })
+    .await;
+    let held =
+        json!({"metadata": {"name": "held", "namespace": "a", "finalizers": ["example.com/hold"]}});
+    api.create(&Resource::SECRETS, held).await;
+    api.client("user").delete(&Resource::NAMESPACES, "", "a", &Default::default()).await.unwrap();
+    api.until("it says what holds it", |api| {
+        let namespace = api.get(&Resource::NAMESPACES, "", "a").unwrap_or_default();
+        let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| {
+            c["type"] == "NamespaceFinalizersRemaining"
+                && c["status"] == "True"
+                && c["message"]
+                    .as_str()
+                    .unwrap_or("")
+                    .contains("example.com/hold in 1 resource instances")
+        })
+    })
+    .await;
+    let at = Patched { namespace: "a", name: "held", subresource: "" };
+    api.merge(&Resource::SECRETS, at, json!({"metadata": {"finalizers": null}})).await;
+    api.until("it is gone", |api| api.get(&Resource::NAMESPACES, "", "a").is_none()).await;
+    assert_eq!(api.list(&Resource::CONFIG_MAPS, "a").len(), 0);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_service_knows_its_pods() {
+    let cluster =
+        Cluster::start(&["endpointslice-controller", "endpoints-controller"], Config::default());
+    let api = &cluster.api;
+    let service = json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"clusterIP": "10.0.0.1",
+        "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]}});
+    api.create(&Resource::SERVICES, service).await;
+    let pod = |name: &str| json!({"metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}}, "spec": {}});
+    for name in ["a", "b"] {
+        api.create(&Resource::PODS, pod(name)).await;
+    }
+    let behind = |api: &FakeApi| -> BTreeSet<String> {
+        let slices = api.list(&Resource::ENDPOINT_SLICES, "default");
+        let all =
+            slices.iter().flat_map(|s| s["endpoints"].as_array().cloned().unwrap_or_default());
+        all.map(|e| e["targetRef"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let older = |api: &FakeApi| -> usize {
+        let endpoints = api.get(&Resource::ENDPOINTS, "default", "web").unwrap_or_default();
+        endpoints["subsets"][0]["addresses"].as_array().map_or(0, Vec::len)
+    };
+    api.until("both are behind it", |api| behind(api).len() == 2 && older(api) == 2).await;
+    let slice = &api.list(&Resource::ENDPOINT_SLICES, "default")[0];
+    assert_eq!((&slice["ports"][0]["port"], &slice["addressType"]), (&json!(8080), &json!("IPv4")));
+    api.client("user").delete(&Resource::PODS, "default", "a", &Default::default()).await.unwrap();
+    api.until("one is left", |api| {
+        behind(api) == BTreeSet::from(["b".to_owned()]) && older(api) == 1
+    })
+    .await;
+    assert_eq!(api.list(&Resource::ENDPOINT_SLICES, "default").len(), 1);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn nodes_get_ranges_of_their_own() {
+    let config = Config {
+        cluster_cidrs: vec!["10.244.0.0/16".into()],
+        allocate_node_cidrs: true,
+        ..Config::default()
+    };
+    let cluster = Cluster::start(&["node-ipam-controller"], config);
+    let api = &cluster.api;
+    for i in 0..5 {
+        api.create(&Resource::NODES, json!({"metadata": {"name": format!("n{i}")}, "spec": {}}))
+            .await;
+    }
+    api.until("each has one", |api| {
+        let nodes = api.list(&Resource::NODES, "");
+        let ranges: BTreeSet<_> =
+            nodes.iter().filter_map(|n| n["spec"]["podCIDR"].as_str()).collect();
+        ranges.len() == 5 && nodes.iter().all(|n| n["spec"]["podCIDRs"][0] == n["spec"]["podCIDR"])
+    })
+    .await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_silent_node_is_tainted_and_its_pods_move_on() {
+    let config = Config {
+        node_monitor_period: Duration::from_millis(20),
+        node_monitor_grace_period: Duration::from_millis(300),
+        ..Config::default()
+    };
+    let cluster =
+        Cluster::start(&["node-lifecycle-controller", "taint-eviction-controller"], config);
+    let api = &cluster.api;
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]});
+    // Another node stays well: where all are silent, none is given up.
+    api.create(&Resource::NODES, json!({"metadata": {"name": "well"}, "status": ready})).await;
+    let lease = json!({"metadata": {"name": "well", "namespace": "kube-node-lease"}, "spec": {}});
+    api.create(&Resource::LEASES, lease).await;
+    let renewing = api.clone();
+    cluster.tasks.spawn_until_shutdown("the other node", async move {
+        for beat in 0.. {
+            let at = Patched { namespace: "kube-node-lease", name: "well", subresource: "" };
+            renewing
+                .merge(&Resource::LEASES, at, json!({"spec": {"renewTime": beat.to_string()}}))
+                .await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let node = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]},
+        "status": ready});
+    api.create(&Resource::NODES, node).await;
+    api.until("the taint of new nodes is taken off", |api| {
+        let node = api.get(&Resource::NODES, "", "n").unwrap();
+        node["spec"]["taints"].as_array().is_none_or(Vec::is_empty)
+    })
+    .await;
+    let pod = |name: &str, tolerations: Value| json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"nodeName": "n", "tolerations": tolerations}});
+    api.create(&Resource::PODS, pod("goes", json!([]))).await;
+    api.create(&Resource::PODS, pod("stays", json!([{"operator": "Exists"}]))).await;
+    api.until("the Pods are ready", |api| {
+        api.list(&Resource::PODS, "default").iter().all(|p| p["status"]["phase"] == "Running")
+    })
+    .await;
+    api.until("the silent node is unknown and tainted", |api| {
+        let node = api.get(&Resource::NODES, "", "n").unwrap();
+        let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        node["status"]["conditions"][0]["status"] == "Unknown"
+            && taints
+                .iter()
+                .any(|t| t["key"] == "node.kubernetes.io/unreachable" && t["effect"] == "NoExecute")
+    })
+    .await;
+    api.until("one Pod goes, the other is not ready", |api| {
+        let stays = api.get(&Resource::PODS, "default", "stays").unwrap();
+        api.get(&Resource::PODS, "default", "goes").is_none()
+            && stays["status"]["conditions"][0]["status"] == "False"
+    })
+    .await;
+    let at = Patched { namespace: "", name: "n", subresource: "status" };
+    api.merge(
+        &Resource::NODES,
+        at,
+        json!({"status": {"conditions": [
+        {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:01:00Z"}]}}),
+    )
+    .await;
+    api.until("a node that is back loses its taints", |api| {
+        api.get(&Resource::NODES, "", "n").unwrap()["spec"]["taints"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+    })
+    .await;
+    cluster.stop().await;
+}

@@ -1,0 +1,535 @@
+//! The fields that controllers read. Informers keep these and nothing else, so a field here costs memory for
+//! every object there is.
+
+use std::collections::BTreeMap;
+
+use api_meta::{LabelSelector, Selector, Timestamp};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+pub(crate) type Labels = BTreeMap<String, String>;
+
+/// An absent field and an explicit null mean the same to the API's clients.
+pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    d: D,
+) -> Result<T, D::Error> {
+    Option::<T>::deserialize(d).map(Option::unwrap_or_default)
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Meta {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    pub(crate) generation: i64,
+    pub(crate) creation_timestamp: Option<Timestamp>,
+    pub(crate) deletion_timestamp: Option<Timestamp>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) labels: Labels,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) annotations: Labels,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) owner_references: Vec<Owner>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) finalizers: Vec<String>,
+}
+
+impl Meta {
+    pub(crate) fn key(&self) -> String {
+        if self.namespace.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{}/{}", self.namespace, self.name)
+        }
+    }
+
+    pub(crate) fn terminating(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+
+    /// The owner that manages the object.
+    pub(crate) fn controller(&self) -> Option<&Owner> {
+        self.owner_references.iter().find(|owner| owner.controller == Some(true))
+    }
+
+    pub(crate) fn controlled_by(&self, uid: &str) -> bool {
+        self.controller().is_some_and(|owner| owner.uid == uid)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Owner {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) controller: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) block_owner_deletion: Option<bool>,
+}
+
+/// Only what every object has.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct MetaOnly {
+    pub(crate) metadata: Meta,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Namespace {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: NamespaceSpec,
+    pub(crate) status: NamespaceStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NamespaceSpec {
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) finalizers: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct NamespaceStatus {
+    pub(crate) phase: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Pod {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: PodSpec,
+    pub(crate) status: PodStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodSpec {
+    pub(crate) node_name: Option<String>,
+    pub(crate) restart_policy: Option<String>,
+    pub(crate) hostname: Option<String>,
+    pub(crate) subdomain: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) containers: Vec<Container>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) init_containers: Vec<Container>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) tolerations: Vec<Toleration>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) volumes: Vec<Volume>,
+    /// Only kept where it ties the Pod to one node, as a daemon's does.
+    #[serde(rename = "affinity", deserialize_with = "daemon_node")]
+    pub(crate) daemon_node: Option<String>,
+}
+
+/// The one node that a Pod is made for.
+fn daemon_node<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    let affinity = Value::deserialize(d)?;
+    let required = &affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let field = &required["nodeSelectorTerms"][0]["matchFields"][0];
+    let named = field["key"] == "metadata.name" && field["operator"] == "In";
+    let node = field["values"][0].as_str().filter(|_| named);
+    Ok(node.map(str::to_owned))
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Container {
+    pub(crate) name: String,
+    pub(crate) restart_policy: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) ports: Vec<ContainerPort>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ContainerPort {
+    pub(crate) name: Option<String>,
+    pub(crate) container_port: i32,
+    pub(crate) protocol: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Volume {
+    pub(crate) name: String,
+    pub(crate) persistent_volume_claim: Option<ClaimSource>,
+    pub(crate) ephemeral: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ClaimSource {
+    pub(crate) claim_name: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Toleration {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) operator: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) effect: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) toleration_seconds: Option<i64>,
+}
+
+impl Toleration {
+    pub(crate) fn tolerates(&self, taint: &Taint) -> bool {
+        let given = |text: &Option<String>| text.clone().filter(|t| !t.is_empty());
+        given(&self.effect).is_none_or(|effect| effect == taint.effect)
+            && given(&self.key).is_none_or(|key| key == taint.key)
+            && match self.operator.as_deref() {
+                Some("Exists") => true,
+                None | Some("" | "Equal") => self.value.as_deref().unwrap_or("") == taint.value(),
+                _ => false,
+            }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Taint {
+    pub(crate) key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<String>,
+    pub(crate) effect: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) time_added: Option<Timestamp>,
+}
+
+impl Taint {
+    pub(crate) fn value(&self) -> &str {
+        self.value.as_deref().unwrap_or("")
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct PodStatus {
+    pub(crate) phase: String,
+    pub(crate) reason: Option<String>,
+    #[serde(rename = "podIP")]
+    pub(crate) pod_ip: Option<String>,
+    #[serde(rename = "podIPs", deserialize_with = "nullable")]
+    pub(crate) pod_ips: Vec<PodIp>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) conditions: Vec<Condition>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) container_statuses: Vec<ContainerStatus>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) init_container_statuses: Vec<ContainerStatus>,
+    pub(crate) start_time: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct PodIp {
+    pub(crate) ip: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ContainerStatus {
+    pub(crate) name: String,
+    pub(crate) restart_count: i64,
+    pub(crate) state: ContainerState,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct ContainerState {
+    pub(crate) terminated: Option<Terminated>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Terminated {
+    pub(crate) exit_code: i32,
+    pub(crate) finished_at: Option<Timestamp>,
+}
+
+/// A condition of any kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Condition {
+    pub(crate) r#type: String,
+    pub(crate) status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_transition_time: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_update_time: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_heartbeat_time: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) observed_generation: Option<i64>,
+}
+
+pub(crate) fn condition<'a>(all: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    all.iter().find(|c| c.r#type == kind)
+}
+
+pub(crate) fn is_true(all: &[Condition], kind: &str) -> bool {
+    condition(all, kind).is_some_and(|c| c.status == "True")
+}
+
+impl Pod {
+    pub(crate) fn ready(&self) -> bool {
+        is_true(&self.status.conditions, "Ready")
+    }
+
+    /// When it became ready.
+    pub(crate) fn ready_since(&self) -> Option<Timestamp> {
+        let ready = condition(&self.status.conditions, "Ready").filter(|c| c.status == "True")?;
+        ready.last_transition_time
+    }
+
+    pub(crate) fn finished(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// Counts towards a controller's replicas.
+    pub(crate) fn active(&self) -> bool {
+        !self.finished() && !self.metadata.terminating()
+    }
+
+    pub(crate) fn available(&self, min_ready_seconds: i64, now: Timestamp) -> bool {
+        self.ready()
+            && (min_ready_seconds == 0
+                || self.ready_since().is_some_and(|at| at.unix() + min_ready_seconds <= now.unix()))
+    }
+
+    pub(crate) fn restarts(&self) -> i64 {
+        self.status.container_statuses.iter().map(|c| c.restart_count).sum()
+    }
+
+    pub(crate) fn node(&self) -> &str {
+        self.spec.node_name.as_deref().unwrap_or("")
+    }
+
+    pub(crate) fn ips(&self) -> impl Iterator<Item = &str> {
+        let listed = self.status.pod_ips.iter().map(|ip| ip.ip.as_str());
+        let single =
+            self.status.pod_ips.is_empty().then_some(self.status.pod_ip.as_deref()).flatten();
+        listed.chain(single)
+    }
+}
+
+/// A ReplicaSet; ReplicationControllers are turned into one.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ReplicaSet {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: ReplicaSetSpec,
+    pub(crate) status: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ReplicaSetSpec {
+    pub(crate) replicas: Option<i64>,
+    pub(crate) min_ready_seconds: i64,
+    #[serde(deserialize_with = "map_or_selector")]
+    pub(crate) selector: Option<LabelSelector>,
+    pub(crate) template: Value,
+}
+
+/// ReplicationControllers select by a plain map, all later kinds by a label selector.
+fn map_or_selector<'de, D: Deserializer<'de>>(d: D) -> Result<Option<LabelSelector>, D::Error> {
+    let Some(value) = Option::<Value>::deserialize(d)? else { return Ok(None) };
+    let selector = ["matchLabels", "matchExpressions"].iter().any(|field| !value[*field].is_null());
+    let value = if selector { value } else { serde_json::json!({"matchLabels": value}) };
+    serde_json::from_value(value).map(Some).map_err(serde::de::Error::custom)
+}
+
+impl ReplicaSet {
+    pub(crate) fn replicas(&self) -> i64 {
+        self.spec.replicas.unwrap_or(1)
+    }
+
+    pub(crate) fn selector(&self) -> Selector {
+        selector(self.spec.selector.as_ref())
+    }
+
+    /// A count from the status.
+    pub(crate) fn counted(&self, field: &str) -> i64 {
+        self.status[field].as_i64().unwrap_or(0)
+    }
+}
+
+/// A selector that cannot be read, or is empty, selects nothing: better no Pod than all.
+pub(crate) fn selector(of: Option<&LabelSelector>) -> Selector {
+    let selector = of.filter(|s| !s.is_empty()).map(LabelSelector::to_selector);
+    selector.and_then(Result::ok).unwrap_or_else(Selector::nothing)
+}
+
+pub(crate) fn conditions(status: &Value) -> Vec<Condition> {
+    serde_json::from_value(status["conditions"].clone()).unwrap_or_default()
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Deployment {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: DeploymentSpec,
+    pub(crate) status: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DeploymentSpec {
+    pub(crate) replicas: Option<i64>,
+    pub(crate) selector: Option<LabelSelector>,
+    pub(crate) template: Value,
+    pub(crate) strategy: DeploymentStrategy,
+    pub(crate) min_ready_seconds: i64,
+    pub(crate) revision_history_limit: Option<i64>,
+    pub(crate) paused: bool,
+    pub(crate) progress_deadline_seconds: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DeploymentStrategy {
+    pub(crate) r#type: String,
+    pub(crate) rolling_update: Option<RollingUpdate>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct RollingUpdate {
+    pub(crate) max_surge: Option<api_meta::IntOrString>,
+    pub(crate) max_unavailable: Option<api_meta::IntOrString>,
+    pub(crate) partition: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Service {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: ServiceSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ServiceSpec {
+    pub(crate) r#type: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) selector: Labels,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) ports: Vec<ServicePort>,
+    #[serde(rename = "clusterIP")]
+    pub(crate) cluster_ip: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) ip_families: Vec<String>,
+    pub(crate) publish_not_ready_addresses: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ServicePort {
+    pub(crate) name: Option<String>,
+    pub(crate) protocol: Option<String>,
+    pub(crate) port: i32,
+    pub(crate) target_port: Option<api_meta::IntOrString>,
+    pub(crate) app_protocol: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Node {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: NodeSpec,
+    pub(crate) status: NodeStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeSpec {
+    #[serde(rename = "podCIDR")]
+    pub(crate) pod_cidr: Option<String>,
+    #[serde(rename = "podCIDRs", deserialize_with = "nullable")]
+    pub(crate) pod_cidrs: Vec<String>,
+    pub(crate) unschedulable: bool,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) taints: Vec<Taint>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct NodeStatus {
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) conditions: Vec<Condition>,
+}
+
+/// A Service's or ReplicationController's selector; an empty one selects nothing.
+pub(crate) fn selector_of_map(labels: &Labels) -> Selector {
+    selector(Some(&LabelSelector { match_labels: labels.clone(), ..LabelSelector::default() }))
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ControllerRevision {
+    pub(crate) metadata: Meta,
+    pub(crate) revision: i64,
+    pub(crate) data: Value,
+}
+
+/// DaemonSets and StatefulSets: what they have in common, and what one of them adds.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Set {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: SetSpec,
+    pub(crate) status: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SetSpec {
+    pub(crate) replicas: Option<i64>,
+    pub(crate) selector: Option<LabelSelector>,
+    pub(crate) template: Value,
+    pub(crate) min_ready_seconds: i64,
+    pub(crate) revision_history_limit: Option<i64>,
+    pub(crate) update_strategy: DeploymentStrategy,
+    pub(crate) service_name: Option<String>,
+    pub(crate) pod_management_policy: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) volume_claim_templates: Vec<Value>,
+    pub(crate) ordinals: Option<Ordinals>,
+    pub(crate) persistent_volume_claim_retention_policy: Option<Retention>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Ordinals {
+    pub(crate) start: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Retention {
+    pub(crate) when_deleted: String,
+    pub(crate) when_scaled: String,
+}
+
+impl Set {
+    pub(crate) fn selector(&self) -> Selector {
+        selector(self.spec.selector.as_ref())
+    }
+}

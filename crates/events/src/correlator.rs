@@ -1,0 +1,263 @@
+use std::{collections::HashMap, hash::Hash};
+
+use api_meta::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{EventKind, Happening, ObjectRef};
+
+/// What to send for a happening.
+#[derive(Debug, PartialEq)]
+pub enum Decision {
+    Create {
+        namespace: String,
+        event: Value,
+    },
+    /// Merge into the Event of this name; if it is gone, create `event` instead.
+    Count {
+        namespace: String,
+        name: String,
+        patch: Value,
+        event: Value,
+    },
+    Drop,
+}
+
+/// So many different Events of one reason about one object within ten minutes become one.
+const SIMILAR: usize = 10;
+const SIMILAR_SECONDS: i64 = 600;
+/// An object's Events: a burst, then one in five minutes.
+const BURST: f64 = 25.0;
+const REFILL_SECONDS: f64 = 300.0;
+const REMEMBERED: usize = 4096;
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Group {
+    regarding: ObjectRef,
+    kind: EventKind,
+    reason: String,
+}
+
+struct Similar {
+    messages: Vec<String>,
+    last: i64,
+}
+
+struct Known {
+    name: String,
+    first: Timestamp,
+    count: u64,
+}
+
+/// Decides what of all that happens becomes an Event, as upstream's clients do.
+pub struct Correlator {
+    component: String,
+    host: String,
+    groups: Recent<Group, Similar>,
+    known: Recent<(Group, String), Known>,
+    budgets: Recent<ObjectRef, (f64, i64)>,
+    made: u64,
+}
+
+impl Correlator {
+    pub fn new(component: &str, host: &str) -> Self {
+        Self {
+            component: component.to_owned(),
+            host: host.to_owned(),
+            groups: Recent::default(),
+            known: Recent::default(),
+            budgets: Recent::default(),
+            made: 0,
+        }
+    }
+
+    pub fn decide(&mut self, happening: &Happening, now: Timestamp) -> Decision {
+        let regarding =
+            ObjectRef { resource_version: String::new(), ..happening.regarding.clone() };
+        if !self.within_budget(&regarding, now.unix()) {
+            return Decision::Drop;
+        }
+        let group = Group { regarding, kind: happening.kind, reason: happening.reason.clone() };
+        let message = self.combine(&group, &happening.message, now.unix());
+        let key = (group, message.clone().unwrap_or_else(|| happening.message.clone()));
+        let text = match &message {
+            Some(_) => format!("(combined from similar events): {}", happening.message),
+            None => happening.message.clone(),
+        };
+        self.made += 1;
+        let fresh =
+            Known { name: name(&happening.regarding, now, self.made), first: now, count: 0 };
+        let known = self.known.entry(key, fresh);
+        known.count += 1;
+        let (name, count, first) = (known.name.clone(), known.count, known.first);
+        let namespace = match happening.regarding.namespace.as_str() {
+            "" => "default".to_owned(),
+            namespace => namespace.to_owned(),
+        };
+        let event = self.event(happening, &name, &namespace, &text, (first, now, count));
+        if count == 1 {
+            return Decision::Create { namespace, event };
+        }
+        let patch = json!({"count": count, "lastTimestamp": now, "message": text});
+        Decision::Count { namespace, name, patch, event }
+    }
+
+    fn event(
+        &self,
+        happening: &Happening,
+        name: &str,
+        namespace: &str,
+        message: &str,
+        (first, last, count): (Timestamp, Timestamp, u64),
+    ) -> Value {
+        json!({
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": happening.regarding,
+            "type": happening.kind.as_str(),
+            "reason": happening.reason,
+            "message": message,
+            "source": {"component": self.component, "host": self.host},
+            "firstTimestamp": first,
+            "lastTimestamp": last,
+            "count": count,
+            "reportingComponent": self.component,
+            "reportingInstance": self.host,
+        })
+    }
+
+    fn within_budget(&mut self, regarding: &ObjectRef, now: i64) -> bool {
+        let (tokens, at) = self.budgets.entry(regarding.clone(), (BURST, now));
+        *tokens = (*tokens + (now - *at) as f64 / REFILL_SECONDS).min(BURST);
+        *at = now;
+        let enough = *tokens >= 1.0;
+        if enough {
+            *tokens -= 1.0;
+        }
+        enough
+    }
+
+    /// The common key of an Event that is one of too many similar ones.
+    fn combine(&mut self, group: &Group, message: &str, now: i64) -> Option<String> {
+        let similar = self.groups.entry(group.clone(), Similar { messages: vec![], last: now });
+        if now - similar.last > SIMILAR_SECONDS {
+            similar.messages.clear();
+        }
+        similar.last = now;
+        if similar.messages.len() < SIMILAR && !similar.messages.iter().any(|m| m == message) {
+            similar.messages.push(message.to_owned());
+        }
+        let many = similar.messages.len() >= SIMILAR;
+        // A message known from before the flood keeps its own Event.
+        let own = similar.messages[..similar.messages.len() - usize::from(many)].iter();
+        (many && !own.into_iter().any(|m| m == message)).then(|| "similar".to_owned())
+    }
+}
+
+/// Upstream names Events after their object and the time; the counter keeps two of one nanosecond apart.
+fn name(regarding: &ObjectRef, now: Timestamp, made: u64) -> String {
+    let nanos = now.unix() as u64 * 1_000_000_000 + u64::from(now.nanos()) + made % 1000;
+    let base: String = regarding.name.chars().take(230).collect();
+    format!("{base}.{nanos:x}")
+}
+
+/// A map that forgets what was not used lately.
+struct Recent<K, V> {
+    entries: HashMap<K, (V, u64)>,
+    clock: u64,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Self {
+        Self { entries: HashMap::new(), clock: 0 }
+    }
+}
+
+impl<K: Hash + Eq + Clone, V> Recent<K, V> {
+    fn entry(&mut self, key: K, fresh: V) -> &mut V {
+        self.clock += 1;
+        if self.entries.len() >= REMEMBERED && !self.entries.contains_key(&key) {
+            // Half is dropped at once, so that this is seldom done.
+            let mut ages: Vec<u64> = self.entries.values().map(|entry| entry.1).collect();
+            ages.sort_unstable();
+            let middle = ages[ages.len() / 2];
+            self.entries.retain(|_, entry| entry.1 > middle);
+        }
+        let entry = self.entries.entry(key).or_insert((fresh, 0));
+        entry.1 = self.clock;
+        &mut entry.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn happening(name: &str, message: &str) -> Happening {
+        let regarding = ObjectRef { kind: "Pod".into(), name: name.into(), ..ObjectRef::default() };
+        Happening {
+            regarding,
+            kind: EventKind::Normal,
+            reason: "R".into(),
+            message: message.into(),
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_unix(1_000_000 + seconds, 0)
+    }
+
+    #[test]
+    fn repetitions_are_counted_on_one_event() {
+        let mut correlator = Correlator::new("c", "h");
+        let Decision::Create { event, namespace } = correlator.decide(&happening("a", "m"), at(0))
+        else {
+            panic!("the first is made");
+        };
+        assert_eq!((namespace.as_str(), &event["count"]), ("default", &json!(1)));
+        let Decision::Count { name, patch, .. } = correlator.decide(&happening("a", "m"), at(5))
+        else {
+            panic!("the second is counted");
+        };
+        assert_eq!(
+            (name.as_str(), &patch["count"]),
+            (event["metadata"]["name"].as_str().unwrap(), &json!(2))
+        );
+    }
+
+    #[test]
+    fn many_similar_events_become_one() {
+        let mut correlator = Correlator::new("c", "h");
+        let mut made = 0;
+        for i in 0..20 {
+            if let Decision::Create { .. } =
+                correlator.decide(&happening("a", &i.to_string()), at(i))
+            {
+                made += 1;
+            }
+        }
+        assert_eq!(made, SIMILAR);
+        // What was known before keeps being counted.
+        let known = correlator.decide(&happening("a", "3"), at(21));
+        assert!(matches!(known, Decision::Count { patch, .. } if patch["message"] == "3"));
+    }
+
+    #[test]
+    fn one_object_cannot_flood_and_recovers() {
+        let mut correlator = Correlator::new("c", "h");
+        let sent = |c: &mut Correlator, from: i64| {
+            (0..100).filter(|_| c.decide(&happening("a", "m"), at(from)) != Decision::Drop).count()
+        };
+        assert_eq!(sent(&mut correlator, 0), 25);
+        assert_eq!(sent(&mut correlator, 600), 2);
+        assert_ne!(correlator.decide(&happening("b", "m"), at(600)), Decision::Drop);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut recent = Recent::default();
+        for i in 0..3 * REMEMBERED {
+            *recent.entry(i, 0) += 1;
+        }
+        assert!(recent.entries.len() <= REMEMBERED);
+        assert!(recent.entries.contains_key(&(3 * REMEMBERED - 1)));
+    }
+}

@@ -1,0 +1,78 @@
+use std::time::SystemTime;
+
+use client::{Client, PatchKind, Patched, Resource};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::{Correlator, Decision, EventKind, Happening, ObjectRef};
+
+/// Happenings that wait to be sent; more are dropped, as Events are help and not state.
+const QUEUE: usize = 1000;
+
+/// Records Events as one component. Cheap to clone.
+#[derive(Clone)]
+pub struct EventRecorder {
+    sender: mpsc::Sender<Happening>,
+}
+
+impl EventRecorder {
+    /// `component` is what `kubectl describe` shows under From.
+    pub fn start(client: Client, component: &str, host: &str, tasks: &rt::Tasks) -> Self {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let correlator = Correlator::new(component, host);
+        tasks.spawn_until_shutdown(
+            &format!("events of {component}"),
+            send(client, correlator, receiver),
+        );
+        Self { sender }
+    }
+
+    pub fn normal(&self, regarding: ObjectRef, reason: &str, message: impl Into<String>) {
+        self.record(EventKind::Normal, regarding, reason, message.into());
+    }
+
+    pub fn warning(&self, regarding: ObjectRef, reason: &str, message: impl Into<String>) {
+        self.record(EventKind::Warning, regarding, reason, message.into());
+    }
+
+    fn record(&self, kind: EventKind, regarding: ObjectRef, reason: &str, mut message: String) {
+        // The API refuses longer ones.
+        if message.len() > 1024 {
+            let cut = (0..=1021).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
+            message.truncate(cut);
+            message.push_str("...");
+        }
+        let happening = Happening { regarding, kind, reason: reason.to_owned(), message };
+        if self.sender.try_send(happening).is_err() {
+            tracing::debug!(reason, "dropped an event: too many wait to be sent");
+        }
+    }
+}
+
+async fn send(
+    client: Client,
+    mut correlator: Correlator,
+    mut happenings: mpsc::Receiver<Happening>,
+) {
+    while let Some(happening) = happenings.recv().await {
+        let result = match correlator.decide(&happening, SystemTime::now().into()) {
+            Decision::Drop => continue,
+            Decision::Create { namespace, event } => create(&client, &namespace, &event).await,
+            Decision::Count { namespace, name, patch, event } => {
+                let at = Patched { namespace: &namespace, name: &name, subresource: "" };
+                match client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await {
+                    Err(error) if error.is_not_found() => create(&client, &namespace, &event).await,
+                    other => other.map(drop),
+                }
+            }
+        };
+        if let Err(error) = result {
+            // A namespace that is going away takes no new Events; that is no news.
+            tracing::debug!(object = %happening.regarding.name, reason = happening.reason, %error, "event not sent");
+        }
+    }
+}
+
+async fn create(client: &Client, namespace: &str, event: &Value) -> Result<(), client::Error> {
+    client.create::<_, Value>(&Resource::EVENTS, namespace, event).await.map(drop)
+}

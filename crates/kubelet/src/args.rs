@@ -1,0 +1,56 @@
+use std::{collections::BTreeMap, path::PathBuf};
+
+use clap::Parser;
+
+/// The node's agent: runs the Pods that the API binds to this node, and those of static files.
+#[derive(Clone, Debug, Default, Parser)]
+#[command(name = "kubelet")]
+pub struct Args {
+    /// The kubelet's configuration file (KubeletConfiguration, kubelet.config.k8s.io/v1beta1).
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// How to reach and be known to the API server; without it, only static Pods run.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// A kubeconfig with which to ask for a client certificate, where --kubeconfig does not exist yet.
+    #[arg(long)]
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Where certificates are kept.
+    #[arg(long, default_value = "/var/lib/kubelet/pki")]
+    pub cert_dir: PathBuf,
+    /// The node's name, if it is not to be the host's.
+    #[arg(long)]
+    pub hostname_override: Option<String>,
+    /// The node's address, or two, one of each family.
+    #[arg(long, value_delimiter = ',')]
+    pub node_ip: Vec<String>,
+    /// Labels with which the node registers, as key=value.
+    #[arg(long, value_delimiter = ',')]
+    pub node_labels: Vec<String>,
+    /// Where the kubelet keeps its files.
+    #[arg(long, default_value = "/var/lib/kubelet")]
+    pub root_dir: PathBuf,
+    /// The container runtime's socket.
+    #[arg(long)]
+    pub container_runtime_endpoint: Option<String>,
+    /// Has no effect: the runtime has its own configuration of the sandbox image.
+    #[arg(long, hide = true)]
+    pub pod_infra_container_image: Option<String>,
+    /// Has no effect: node addresses come from --node-ip or the default route.
+    #[arg(long, hide = true)]
+    pub cloud_provider: Option<String>,
+    /// Has no effect: verbosity is set for all of Windlass.
+    #[arg(short, long, hide = true)]
+    pub v: Option<String>,
+}
+
+impl Args {
+    /// The labels by key; a label without `=` has an empty value.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        let pair = |label: &String| {
+            let (key, value) = label.split_once('=').unwrap_or((label, ""));
+            (key.to_owned(), value.to_owned())
+        };
+        self.node_labels.iter().map(pair).collect()
+    }
+}

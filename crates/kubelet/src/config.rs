@@ -1,0 +1,484 @@
+//! `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1): the fields that act, and a table of those that do not.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use api_config::GoDuration;
+use k8s_openapi::api::core::v1::Taint;
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("read the kubelet's configuration {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("the kubelet's configuration {}: {source}", path.display())]
+    Decode { path: PathBuf, source: api_config::Error },
+    #[error("the kubelet's configuration: {field}: {message}")]
+    Invalid { field: &'static str, message: String },
+}
+
+/// What this kubelet reads of its configuration. Zero and empty stand for the default, as upstream's do.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct KubeletConfiguration {
+    pub static_pod_path: String,
+    pub sync_frequency: GoDuration,
+    pub address: String,
+    pub port: Option<u16>,
+    pub tls_cert_file: String,
+    pub tls_private_key_file: String,
+    pub authentication: Authentication,
+    pub authorization: Authorization,
+    pub healthz_bind_address: String,
+    pub healthz_port: Option<u16>,
+    pub cluster_domain: String,
+    #[serde(rename = "clusterDNS")]
+    pub cluster_dns: Vec<String>,
+    pub node_status_update_frequency: GoDuration,
+    pub node_status_report_frequency: GoDuration,
+    pub node_lease_duration_seconds: i32,
+    #[serde(rename = "imageMinimumGCAge")]
+    pub image_minimum_gc_age: GoDuration,
+    #[serde(rename = "imageGCHighThresholdPercent")]
+    pub image_gc_high_threshold_percent: Option<u64>,
+    #[serde(rename = "imageGCLowThresholdPercent")]
+    pub image_gc_low_threshold_percent: Option<u64>,
+    pub cgroup_root: String,
+    pub cgroup_driver: String,
+    pub runtime_request_timeout: GoDuration,
+    pub max_pods: i32,
+    #[serde(rename = "podCIDR")]
+    pub pod_cidr: String,
+    pub resolv_conf: Option<String>,
+    #[serde(rename = "cpuCFSQuota")]
+    pub cpu_cfs_quota: Option<bool>,
+    pub container_log_max_size: String,
+    pub container_log_max_files: Option<i32>,
+    pub system_reserved: BTreeMap<String, String>,
+    pub kube_reserved: BTreeMap<String, String>,
+    pub pod_logs_dir: String,
+    pub register_with_taints: Vec<Taint>,
+    pub register_node: Option<bool>,
+    pub container_runtime_endpoint: String,
+    pub serialize_image_pulls: Option<bool>,
+    #[serde(rename = "failCgroupV1")]
+    pub fail_cgroup_v1: Option<bool>,
+    pub allowed_unsafe_sysctls: Vec<String>,
+    pub enable_debugging_handlers: Option<bool>,
+    pub rotate_certificates: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Authentication {
+    pub x509: X509,
+    pub webhook: Webhook,
+    pub anonymous: Anonymous,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct X509 {
+    #[serde(rename = "clientCAFile")]
+    pub client_ca_file: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Webhook {
+    pub enabled: Option<bool>,
+    #[serde(rename = "cacheTTL")]
+    pub cache_ttl: GoDuration,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Anonymous {
+    pub enabled: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Authorization {
+    pub mode: String,
+    pub webhook: AuthorizationWebhook,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct AuthorizationWebhook {
+    #[serde(rename = "cacheAuthorizedTTL")]
+    pub cache_authorized_ttl: GoDuration,
+    #[serde(rename = "cacheUnauthorizedTTL")]
+    pub cache_unauthorized_ttl: GoDuration,
+}
+
+/// Fields of upstream's that are accepted, and why nothing is done about them.
+const WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("allowedTopologyManagerPolicy", "there is no topology manager"),
+    ("cgroupsPerQOS", "Pods always have groups of their own"),
+    ("configMapAndSecretChangeDetectionStrategy", "changes are looked for at every sync"),
+    ("containerLogMaxWorkers", "one task rotates all logs"),
+    ("containerLogMonitorInterval", "logs are looked at every ten seconds"),
+    ("contentType", "the client speaks JSON"),
+    ("cpuCFSQuotaPeriod", "the period is the default of 100 ms"),
+    ("cpuManagerPolicy", "CPUs are shared"),
+    ("cpuManagerPolicyOptions", "CPUs are shared"),
+    ("cpuManagerReconcilePeriod", "CPUs are shared"),
+    ("crashLoopBackOff", "the longest wait between restarts is the default of five minutes"),
+    ("enableContentionProfiling", "profiling is a Go runtime's"),
+    ("enableControllerAttachDetach", "there are no attachable volumes yet"),
+    ("enableProfilingHandler", "profiling is a Go runtime's"),
+    ("enableSystemLogHandler", "the host's logs are not served"),
+    ("enableSystemLogQuery", "the host's logs are not served"),
+    ("enforceNodeAllocatable", "only Pods are limited"),
+    ("eventBurst", "Events are limited by a bounded queue"),
+    ("eventRecordQPS", "Events are limited by a bounded queue"),
+    ("evictionHard", "Pods are not evicted yet"),
+    ("evictionMaxPodGracePeriod", "Pods are not evicted yet"),
+    ("evictionMinimumReclaim", "Pods are not evicted yet"),
+    ("evictionPressureTransitionPeriod", "Pods are not evicted yet"),
+    ("evictionSoft", "Pods are not evicted yet"),
+    ("evictionSoftGracePeriod", "Pods are not evicted yet"),
+    ("failSwapOn", "swap is left alone"),
+    ("featureGates", "there are no feature gates"),
+    ("fileCheckFrequency", "static Pods' files are looked at every second"),
+    ("hairpinMode", "the network plugin decides"),
+    ("httpCheckFrequency", "there are no Pods from a URL"),
+    ("imageMaximumGCAge", "images are removed for want of space only"),
+    ("imageServiceEndpoint", "the container runtime serves images too"),
+    ("iptablesDropBit", "the proxy owns its rules"),
+    ("iptablesMasqueradeBit", "the proxy owns its rules"),
+    ("kernelMemcgNotification", "Pods are not evicted yet"),
+    ("kubeAPIBurst", "the client is not limited"),
+    ("kubeAPIQPS", "the client is not limited"),
+    ("kubeReservedCgroup", "only Pods are limited"),
+    ("kubeletCgroups", "the kubelet stays in the group it was started in"),
+    ("localStorageCapacityIsolation", "local storage is not limited"),
+    ("logging", "logging is set for all of Windlass"),
+    ("makeIPTablesUtilChains", "the proxy owns its rules"),
+    ("maxOpenFiles", "the limit stays as it was found"),
+    ("maxParallelImagePulls", "pulls are limited by serializeImagePulls alone"),
+    ("memoryManagerPolicy", "memory is not pinned"),
+    ("memorySwap", "swap is left alone"),
+    ("memoryThrottlingFactor", "memory.high is not set"),
+    ("nodeLeaseRenewIntervalFraction", "leases are renewed every quarter of their duration"),
+    ("nodeStatusMaxImages", "the 50 largest images are reported"),
+    ("oomScoreAdj", "the kubelet's own score stays as it was found"),
+    ("podPidsLimit", "processes are not limited"),
+    ("podsPerCore", "maxPods alone limits Pods"),
+    ("preloadedImagesVerificationAllowlist", "present images may be used by any Pod"),
+    ("protectKernelDefaults", "kernel settings are left alone"),
+    ("readOnlyPort", "there is no port without authentication"),
+    ("registryBurst", "pulls are not limited by rate"),
+    ("registryPullQPS", "pulls are not limited by rate"),
+    ("reservedMemory", "memory is not pinned"),
+    ("reservedSystemCPUs", "CPUs are shared"),
+    ("runOnce", "removed upstream"),
+    ("seccompDefault", "containers without a profile run unconfined, as by default"),
+    ("serverTLSBootstrap", "the serving certificate is given or self-signed"),
+    ("showHiddenMetricsForVersion", "there are no hidden metrics"),
+    ("shutdownGracePeriod", "the host's shutdown is not watched"),
+    ("shutdownGracePeriodByPodPriority", "the host's shutdown is not watched"),
+    ("shutdownGracePeriodCriticalPods", "the host's shutdown is not watched"),
+    ("staticPodURL", "there are no Pods from a URL"),
+    ("staticPodURLHeader", "there are no Pods from a URL"),
+    ("streamingConnectionIdleTimeout", "streams may be idle"),
+    ("systemCgroups", "only Pods are limited"),
+    ("systemReservedCgroup", "only Pods are limited"),
+    ("tlsCipherSuites", "the TLS library's suites are all strong"),
+    ("tlsMinVersion", "the TLS library's least version is 1.2"),
+    ("topologyManagerPolicy", "there is no topology manager"),
+    ("topologyManagerScope", "there is no topology manager"),
+    ("tracing", "there are no traces yet"),
+    ("userNamespaces", "Pods have no user namespaces yet"),
+    ("volumePluginDir", "there are no exec volume plugins"),
+    ("volumeStatsAggPeriod", "volumes are measured when asked for"),
+];
+
+/// Reads the file named by `--config`; an unknown field is told in a warning, as upstream's kubelet does.
+pub fn load(path: &Path) -> Result<KubeletConfiguration, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    parse(&text).map_err(|source| ConfigError::Decode { path: path.to_owned(), source })
+}
+
+pub fn parse(text: &str) -> Result<KubeletConfiguration, api_config::Error> {
+    let mut value = api_config::without_nulls(api_config::yaml::parse(text)?);
+    if let Value::Object(map) = &mut value {
+        map.remove("apiVersion");
+        map.remove("kind");
+        for (field, reason) in WITHOUT_EFFECT {
+            // Zero values are how tools print what they leave to the kubelet: no reason to warn.
+            if map.remove(*field).is_some_and(|given| !is_zero(&given)) {
+                tracing::warn!(
+                    field,
+                    reason,
+                    "a field of the kubelet's configuration has no effect"
+                );
+            }
+        }
+    }
+    let decoded = api_config::decode::<KubeletConfiguration>("KubeletConfiguration", value)?;
+    if let Some(warning) = decoded.warning() {
+        tracing::warn!(warning, "the kubelet's configuration has fields that no kubelet knows");
+    }
+    Ok(decoded.value)
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(b) => !b,
+        Value::Number(n) => n.as_f64() == Some(0.0),
+        Value::String(s) => s.is_empty() || s == "0s" || s == "0",
+        Value::Array(a) => a.iter().all(is_zero),
+        Value::Object(o) => o.values().all(is_zero),
+    }
+}
+
+/// The configuration with defaults in place and values checked, which is what the code reads.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub node_name: String,
+    pub node_ips: Vec<String>,
+    pub root: PathBuf,
+    pub cert_dir: PathBuf,
+    pub logs: PathBuf,
+    pub static_pods: Option<PathBuf>,
+    pub runtime_endpoint: String,
+    pub request_timeout: Duration,
+    pub sync_frequency: Duration,
+    pub cgroup_root: String,
+    pub systemd_slices: bool,
+    pub cluster_domain: String,
+    pub cluster_dns: Vec<String>,
+    pub resolv_conf: Option<PathBuf>,
+    pub cpu_quota: bool,
+    pub max_pods: i32,
+    pub pod_cidr: String,
+    pub serialize_pulls: bool,
+    pub log_max_size: u64,
+    pub log_max_files: usize,
+    pub unsafe_sysctls: Vec<String>,
+    pub lease_duration: Duration,
+    pub status_update: Duration,
+    pub status_report: Duration,
+    pub image_gc_high: u64,
+    pub image_gc_low: u64,
+    pub image_min_age: Duration,
+    pub reserved: BTreeMap<String, Vec<String>>,
+    pub register: bool,
+    pub taints: Vec<Taint>,
+    pub labels: BTreeMap<String, String>,
+    pub address: std::net::IpAddr,
+    pub port: u16,
+    pub healthz: Option<std::net::SocketAddr>,
+    pub server: ServerSettings,
+}
+
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    pub client_ca: Option<PathBuf>,
+    pub anonymous: bool,
+    pub webhook_authentication: bool,
+    pub authentication_ttl: Duration,
+    pub always_allow: bool,
+    pub authorized_ttl: Duration,
+    pub unauthorized_ttl: Duration,
+    pub debugging_handlers: bool,
+}
+
+fn or(given: GoDuration, default: u64) -> Duration {
+    if given.is_zero() { Duration::from_secs(default) } else { given.to_std() }
+}
+
+fn text(given: &str, default: &str) -> String {
+    if given.is_empty() { default.to_owned() } else { given.to_owned() }
+}
+
+fn path(given: &str) -> Option<PathBuf> {
+    (!given.is_empty()).then(|| PathBuf::from(given))
+}
+
+/// What comes from flags and the machine rather than from the file.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub node_name: String,
+    pub node_ips: Vec<String>,
+    pub root: PathBuf,
+    pub cert_dir: PathBuf,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Settings {
+    pub fn new(config: &KubeletConfiguration, place: Place) -> Result<Self, ConfigError> {
+        let invalid = |field, message: String| ConfigError::Invalid { field, message };
+        let address = text(&config.address, "0.0.0.0");
+        let address =
+            address.parse().map_err(|e| invalid("address", format!("{address:?}: {e}")))?;
+        let healthz_address = text(&config.healthz_bind_address, "127.0.0.1");
+        let healthz_address: std::net::IpAddr = healthz_address
+            .parse()
+            .map_err(|e| invalid("healthzBindAddress", format!("{healthz_address:?}: {e}")))?;
+        let healthz_port = config.healthz_port.unwrap_or(10248);
+        let log_size = text(&config.container_log_max_size, "10Mi");
+        let log_size = api_meta::Quantity::parse(&log_size)
+            .map_err(|e| invalid("containerLogMaxSize", format!("{log_size:?}: {e}")))?;
+        let high = config.image_gc_high_threshold_percent.unwrap_or(85);
+        let low = config.image_gc_low_threshold_percent.unwrap_or(80);
+        if low > high || high > 100 {
+            let message = format!(
+                "{low} and {high}: the low threshold must not exceed the high one, nor that 100"
+            );
+            return Err(invalid("imageGCLowThresholdPercent", message));
+        }
+        let mut reserved: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (name, amount) in config.system_reserved.iter().chain(&config.kube_reserved) {
+            api_meta::Quantity::parse(amount).map_err(|e| {
+                invalid("systemReserved, kubeReserved", format!("{name}: {amount:?}: {e}"))
+            })?;
+            reserved.entry(name.clone()).or_default().push(amount.clone());
+        }
+        let resolv_conf = match config.resolv_conf.as_deref() {
+            Some("") => None,
+            given => Some(PathBuf::from(given.unwrap_or("/etc/resolv.conf"))),
+        };
+        Ok(Self {
+            node_name: place.node_name,
+            node_ips: place.node_ips,
+            root: place.root,
+            cert_dir: place.cert_dir,
+            labels: place.labels,
+            logs: PathBuf::from(text(&config.pod_logs_dir, "/var/log/pods")),
+            static_pods: path(&config.static_pod_path),
+            runtime_endpoint: text(
+                &config.container_runtime_endpoint,
+                "unix:///run/containerd/containerd.sock",
+            ),
+            request_timeout: or(config.runtime_request_timeout, 120),
+            sync_frequency: or(config.sync_frequency, 60),
+            cgroup_root: text(config.cgroup_root.trim_end_matches('/'), ""),
+            systemd_slices: config.cgroup_driver == "systemd",
+            cluster_domain: config.cluster_domain.clone(),
+            cluster_dns: config.cluster_dns.clone(),
+            resolv_conf,
+            cpu_quota: config.cpu_cfs_quota.unwrap_or(true),
+            max_pods: if config.max_pods == 0 { 110 } else { config.max_pods },
+            pod_cidr: config.pod_cidr.clone(),
+            serialize_pulls: config.serialize_image_pulls.unwrap_or(true),
+            log_max_size: log_size.value().unsigned_abs(),
+            log_max_files: usize::try_from(config.container_log_max_files.unwrap_or(5))
+                .unwrap_or(5)
+                .max(2),
+            unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
+            lease_duration: match config.node_lease_duration_seconds {
+                seconds if seconds > 0 => Duration::from_secs(u64::from(seconds.unsigned_abs())),
+                _ => Duration::from_secs(40),
+            },
+            status_update: or(config.node_status_update_frequency, 10),
+            status_report: or(config.node_status_report_frequency, 300),
+            image_gc_high: high,
+            image_gc_low: low,
+            image_min_age: or(config.image_minimum_gc_age, 120),
+            reserved,
+            register: config.register_node.unwrap_or(true),
+            taints: config.register_with_taints.clone(),
+            address,
+            port: config.port.unwrap_or(10250),
+            healthz: (healthz_port != 0).then(|| (healthz_address, healthz_port).into()),
+            server: ServerSettings::new(config)?,
+        })
+    }
+
+    /// Where one Pod's files are.
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.root.join("pods").join(uid)
+    }
+}
+
+impl ServerSettings {
+    fn new(config: &KubeletConfiguration) -> Result<Self, ConfigError> {
+        let certificate = match (path(&config.tls_cert_file), path(&config.tls_private_key_file)) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => {
+                let message = "tlsCertFile and tlsPrivateKeyFile must be given together".to_owned();
+                return Err(ConfigError::Invalid { field: "tlsCertFile", message });
+            }
+        };
+        let mode = text(&config.authorization.mode, "Webhook");
+        if mode != "Webhook" && mode != "AlwaysAllow" {
+            let message = format!("{mode:?}: it must be Webhook or AlwaysAllow");
+            return Err(ConfigError::Invalid { field: "authorization.mode", message });
+        }
+        Ok(Self {
+            certificate,
+            client_ca: path(&config.authentication.x509.client_ca_file),
+            anonymous: config.authentication.anonymous.enabled.unwrap_or(false),
+            webhook_authentication: config.authentication.webhook.enabled.unwrap_or(true),
+            authentication_ttl: or(config.authentication.webhook.cache_ttl, 120),
+            always_allow: mode == "AlwaysAllow",
+            authorized_ttl: or(config.authorization.webhook.cache_authorized_ttl, 300),
+            unauthorized_ttl: or(config.authorization.webhook.cache_unauthorized_ttl, 30),
+            debugging_handlers: config.enable_debugging_handlers.unwrap_or(true),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KUBEADM: &str = "
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication:
+  anonymous: {enabled: false}
+  webhook: {cacheTTL: 0s, enabled: true}
+  x509: {clientCAFile: /etc/kubernetes/pki/ca.crt}
+authorization:
+  mode: Webhook
+  webhook: {cacheAuthorizedTTL: 0s, cacheUnauthorizedTTL: 0s}
+cgroupDriver: systemd
+clusterDNS: [10.96.0.10]
+clusterDomain: cluster.local
+cpuManagerReconcilePeriod: 0s
+logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"0\"}}}
+rotateCertificates: true
+staticPodPath: /etc/kubernetes/manifests
+syncFrequency: 0s
+";
+
+    fn place() -> Place {
+        Place {
+            node_name: "n".into(),
+            node_ips: vec![],
+            root: "/var/lib/kubelet".into(),
+            cert_dir: "/var/lib/kubelet/pki".into(),
+            labels: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn kubeadms_configuration_is_understood_and_zeros_are_defaults() {
+        let settings = Settings::new(&parse(KUBEADM).unwrap(), place()).unwrap();
+        assert_eq!(settings.sync_frequency, Duration::from_secs(60));
+        assert_eq!(settings.cluster_dns, ["10.96.0.10"]);
+        assert_eq!(settings.port, 10250);
+        assert!(!settings.server.anonymous && settings.server.webhook_authentication);
+        assert_eq!(settings.log_max_size, 10 << 20);
+    }
+
+    #[test]
+    fn a_wrong_type_and_a_half_key_pair_are_refused() {
+        assert!(parse("maxPods: many").unwrap_err().to_string().contains("invalid type"));
+        let config = parse("tlsCertFile: /x").unwrap();
+        assert!(Settings::new(&config, place()).unwrap_err().to_string().contains("tlsCertFile"));
+    }
+}

@@ -1,0 +1,45 @@
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use pod_core::Timestamp;
+use tokio::sync::Semaphore;
+
+use crate::{config::Settings, events::Events, machine::Machine, objects::Objects};
+
+/// What every part of one kubelet works with.
+pub(crate) struct Context {
+    pub(crate) settings: Settings,
+    pub(crate) machine: Machine,
+    pub(crate) cri: cri::Client,
+    /// The name with which container ids begin in statuses.
+    pub(crate) runtime_name: String,
+    pub(crate) client: Option<client::Client>,
+    pub(crate) mirrors: crate::sources::mirror::Mirrors,
+    pub(crate) objects: Objects,
+    pub(crate) events: Events,
+    pub(crate) cgroups: Box<dyn sys::cgroup::Cgroups>,
+    pub(crate) mounts: Box<dyn sys::mount::Mounts>,
+    /// How many images are pulled at once.
+    pub(crate) pulls: Semaphore,
+    pub(crate) clock: Arc<dyn rt::Clock>,
+    pub(crate) tasks: rt::Tasks,
+}
+
+impl Context {
+    pub(crate) fn now(&self) -> Timestamp {
+        timestamp(self.clock.now())
+    }
+}
+
+pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let nanos = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
+    Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX)
+}
+
+/// The runtime's times are nanoseconds since the epoch, zero where there is none.
+pub(crate) fn of_nanos(nanos: i64) -> Timestamp {
+    Timestamp::from_nanosecond(i128::from(nanos.max(0))).unwrap_or(Timestamp::UNIX_EPOCH)
+}

@@ -1,0 +1,174 @@
+//! Events about Pods and the node.
+
+use std::{collections::HashMap, sync::Arc};
+
+use client::{PatchKind, Patched, Resource};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use pod_core::{Timestamp, namespaced_name};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+/// More Events than this wait only when the API server does not answer; the rest is dropped, as Events may be.
+const WAITING: usize = 1000;
+/// How many different Events are remembered, to count repetitions instead of storing them.
+const REMEMBERED: usize = 4096;
+
+/// Where Events go. Recording never waits.
+#[derive(Clone)]
+pub(crate) struct Events {
+    queue: Option<mpsc::Sender<Event>>,
+    clock: Arc<dyn rt::Clock>,
+}
+
+struct Event {
+    about: ObjectReference,
+    kind: &'static str,
+    reason: &'static str,
+    message: String,
+    at: Timestamp,
+}
+
+impl Events {
+    pub(crate) fn new(
+        client: Option<client::Client>,
+        node: &str,
+        clock: Arc<dyn rt::Clock>,
+        tasks: &rt::Tasks,
+    ) -> Self {
+        let Some(client) = client else { return Self { queue: None, clock } };
+        let (queue, waiting) = mpsc::channel(WAITING);
+        let node = node.to_owned();
+        tasks.spawn_until_shutdown("kubelet events", send(client, node, waiting));
+        Self { queue: Some(queue), clock }
+    }
+
+    pub(crate) fn normal(&self, pod: &Pod, reason: &'static str, message: String) {
+        tracing::info!(pod = %namespaced_name(pod), reason, message);
+        self.record(pod_reference(pod, None), "Normal", reason, message);
+    }
+
+    pub(crate) fn warn(&self, pod: &Pod, reason: &'static str, message: String) {
+        tracing::warn!(pod = %namespaced_name(pod), reason, message);
+        self.record(pod_reference(pod, None), "Warning", reason, message);
+    }
+
+    /// An Event about one container of a Pod.
+    pub(crate) fn of_container(
+        &self,
+        pod: &Pod,
+        container: &str,
+        kind: &'static str,
+        reason: &'static str,
+        message: String,
+    ) {
+        tracing::info!(pod = %namespaced_name(pod), container, reason, message);
+        self.record(pod_reference(pod, Some(container)), kind, reason, message);
+    }
+
+    pub(crate) fn of_node(
+        &self,
+        name: &str,
+        kind: &'static str,
+        reason: &'static str,
+        message: String,
+    ) {
+        tracing::info!(node = name, reason, message);
+        let about = ObjectReference {
+            kind: Some("Node".to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(name.to_owned()),
+            ..ObjectReference::default()
+        };
+        self.record(about, kind, reason, message);
+    }
+
+    fn record(
+        &self,
+        about: ObjectReference,
+        kind: &'static str,
+        reason: &'static str,
+        message: String,
+    ) {
+        let Some(queue) = &self.queue else { return };
+        let at = crate::context::timestamp(self.clock.now());
+        let _ = queue.try_send(Event { about, kind, reason, message, at });
+    }
+}
+
+fn pod_reference(pod: &Pod, container: Option<&str>) -> ObjectReference {
+    // Events about a static Pod are about the mirror that people see.
+    let annotations = pod.metadata.annotations.as_ref();
+    let mirror = annotations.and_then(|a| a.get("kubernetes.io/config.hash")).cloned();
+    let role = pod_core::members(pod)
+        .into_iter()
+        .find(|m| Some(m.container.name.as_str()) == container)
+        .map(|m| m.role);
+    let list = match role {
+        Some(pod_core::Role::Init | pod_core::Role::Sidecar) => "initContainers",
+        Some(pod_core::Role::Ephemeral) => "ephemeralContainers",
+        _ => "containers",
+    };
+    ObjectReference {
+        kind: Some("Pod".to_owned()),
+        api_version: Some("v1".to_owned()),
+        namespace: pod.metadata.namespace.clone(),
+        name: pod.metadata.name.clone(),
+        uid: mirror.or_else(|| pod.metadata.uid.clone()),
+        field_path: container.map(|name| format!("spec.{list}{{{name}}}")),
+        resource_version: None,
+    }
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key(String, Option<String>, &'static str, String);
+
+struct Seen {
+    name: String,
+    count: u32,
+}
+
+async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<Event>) {
+    let mut seen: HashMap<Key, Seen> = HashMap::new();
+    while let Some(event) = waiting.recv().await {
+        if seen.len() >= REMEMBERED {
+            seen.clear();
+        }
+        let about = &event.about;
+        let uid = about.uid.clone().unwrap_or_default();
+        let key = Key(uid, about.field_path.clone(), event.reason, event.message.clone());
+        let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        if let Some(known) = seen.get_mut(&key) {
+            known.count += 1;
+            let patch = json!({ "count": known.count, "lastTimestamp": seconds(event.at) });
+            let at = Patched { namespace: &namespace, name: &known.name, subresource: "" };
+            if client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await.is_ok()
+            {
+                continue;
+            }
+        }
+        let name =
+            format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), event.at.as_nanosecond());
+        let object = json!({
+            "metadata": { "name": name, "namespace": namespace },
+            "involvedObject": about,
+            "reason": event.reason,
+            "message": event.message,
+            "type": event.kind,
+            "source": { "component": "kubelet", "host": node },
+            "firstTimestamp": seconds(event.at),
+            "lastTimestamp": seconds(event.at),
+            "count": 1,
+            "reportingComponent": "kubelet",
+            "reportingInstance": node,
+        });
+        match client.create::<_, Value>(&Resource::EVENTS, &namespace, &object).await {
+            Ok(_) => drop(seen.insert(key, Seen { name, count: 1 })),
+            Err(error) => tracing::debug!(%error, reason = event.reason, "an Event was lost"),
+        }
+    }
+}
+
+/// The API's times have whole seconds.
+fn seconds(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}

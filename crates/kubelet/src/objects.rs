@@ -1,0 +1,129 @@
+//! The objects of the API that Pods refer to.
+
+use std::collections::BTreeMap;
+
+use client::{Client, Informer, ListOptions, Resource};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use pod_core::services::{Port, Service};
+use serde::Deserialize;
+
+/// ConfigMaps and Secrets are read when they are needed, so that none is held in memory; Services are followed,
+/// as every container's environment names them.
+pub(crate) struct Objects {
+    client: Option<Client>,
+    services: Option<Informer<ServiceView>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ObjectsError {
+    #[error("{0}")]
+    Api(#[from] client::Error),
+    #[error("{kind} \"{name}\" cannot be read: this kubelet has no API server (no --kubeconfig)")]
+    Standalone { kind: &'static str, name: String },
+    #[error("services have not yet been read at least once, cannot construct envvars")]
+    ServicesNotRead,
+}
+
+/// The fields of a Service that environment variables tell of.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ServiceView {
+    metadata: NameView,
+    spec: SpecView,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NameView {
+    name: String,
+    namespace: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SpecView {
+    #[serde(rename = "clusterIP")]
+    cluster_ip: String,
+    ports: Vec<PortView>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PortView {
+    name: String,
+    port: i32,
+    protocol: String,
+}
+
+impl ServiceView {
+    fn service(&self) -> Service {
+        let port = |p: &PortView| Port {
+            name: p.name.clone(),
+            port: p.port,
+            protocol: p.protocol.clone(),
+        };
+        Service {
+            namespace: self.metadata.namespace.clone(),
+            name: self.metadata.name.clone(),
+            cluster_ip: self.spec.cluster_ip.clone(),
+            ports: self.spec.ports.iter().map(port).collect(),
+        }
+    }
+}
+
+impl Objects {
+    pub(crate) fn new(client: Option<Client>, tasks: &rt::Tasks) -> Self {
+        let services = client
+            .as_ref()
+            .map(|c| Informer::start(c, Resource::SERVICES, ListOptions::default(), tasks, |_| {}));
+        Self { client, services }
+    }
+
+    pub(crate) async fn config_map(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<ConfigMap>, ObjectsError> {
+        self.get(&Resource::CONFIG_MAPS, "configmap", namespace, name).await
+    }
+
+    pub(crate) async fn secret(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Secret>, ObjectsError> {
+        self.get(&Resource::SECRETS, "secret", namespace, name).await
+    }
+
+    async fn get<T: serde::de::DeserializeOwned>(
+        &self,
+        resource: &Resource,
+        kind: &'static str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<T>, ObjectsError> {
+        let Some(client) = &self.client else {
+            return Err(ObjectsError::Standalone { kind, name: name.to_owned() });
+        };
+        match client.get(resource, namespace, name).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The Services' variables; a static Pod does not wait until they are known, since it may be what serves them.
+    pub(crate) fn service_variables(
+        &self,
+        namespace: &str,
+        links: bool,
+        must_be_known: bool,
+    ) -> Result<BTreeMap<String, String>, ObjectsError> {
+        let Some(services) = &self.services else { return Ok(BTreeMap::new()) };
+        if !services.is_synced() && must_be_known {
+            return Err(ObjectsError::ServicesNotRead);
+        }
+        let all: Vec<Service> = services.list().iter().map(|view| view.service()).collect();
+        Ok(pod_core::services::variables(all.iter(), namespace, links))
+    }
+}

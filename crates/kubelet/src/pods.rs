@@ -1,0 +1,199 @@
+//! All Pods of this node: each has one worker, which the sources tell what is wanted.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use pod_core::namespaced_name;
+use tokio::sync::watch;
+
+use crate::{
+    context::Context,
+    runtime::Known,
+    worker::{Desired, Shared, Stop, Worker},
+};
+
+/// The registry of workers. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Pods {
+    ctx: Arc<Context>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    workers: HashMap<String, Handle>,
+    /// Static Pods whose predecessor of the same name has still to end.
+    waiting: BTreeMap<String, Arc<Pod>>,
+    /// Pods that have ended and that the API has not let go of yet.
+    finished: HashSet<String>,
+}
+
+struct Handle {
+    desired: watch::Sender<Desired>,
+    shared: Arc<Shared>,
+}
+
+impl Pods {
+    pub(crate) fn new(ctx: Arc<Context>) -> Self {
+        Self { ctx, state: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A Pod is to run as described, or, if it is being deleted, to end.
+    pub(crate) fn want(&self, pod: Arc<Pod>) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let deleted = pod.metadata.deletion_timestamp.is_some();
+        let desired = Desired { pod, stop: deleted.then_some(Stop::Deleted) };
+        let mut state = self.lock();
+        if state.finished.contains(&uid) {
+            return;
+        }
+        if let Some(handle) = state.workers.get(&uid) {
+            let ending = handle.desired.borrow().stop;
+            match ending {
+                // A file came back while its Pod was ending.
+                Some(Stop::Gone) => {
+                    drop(state.waiting.insert(namespaced_name(&desired.pod), desired.pod))
+                }
+                _ => drop(handle.desired.send_replace(desired)),
+            }
+            return;
+        }
+        let name = namespaced_name(&desired.pod);
+        let predecessor =
+            state.workers.values().any(|h| namespaced_name(&h.desired.borrow().pod) == name);
+        if predecessor && pod_core::is_static(&desired.pod) {
+            state.waiting.insert(name, desired.pod);
+            return;
+        }
+        self.start(&mut state, uid, desired);
+    }
+
+    /// A Pod is in its source no more.
+    pub(crate) fn gone(&self, uid: &str) {
+        let mut state = self.lock();
+        state.finished.remove(uid);
+        state.waiting.retain(|_, pod| pod.metadata.uid.as_deref() != Some(uid));
+        if let Some(handle) = state.workers.get(uid) {
+            handle.desired.send_modify(|desired| desired.stop = Some(Stop::Gone));
+        }
+    }
+
+    /// What the runtime has of a Pod that no source knows is stopped and removed.
+    pub(crate) fn orphan(&self, uid: &str, known: &Known) {
+        let mut state = self.lock();
+        if state.workers.contains_key(uid) {
+            return;
+        }
+        tracing::info!(
+            namespace = known.namespace,
+            name = known.name,
+            uid,
+            "end a Pod that is wanted no more"
+        );
+        let container = |name: &String| Container { name: name.clone(), ..Container::default() };
+        let mut pod = Pod::default();
+        pod.metadata.uid = Some(uid.to_owned());
+        pod.metadata.name = Some(known.name.clone());
+        pod.metadata.namespace = Some(known.namespace.clone());
+        let containers = known.containers.iter().map(container).collect();
+        pod.spec = Some(PodSpec { containers, ..PodSpec::default() });
+        // There is no object to tell anything.
+        pod.metadata.annotations =
+            Some([("kubernetes.io/config.source".to_owned(), "orphan".to_owned())].into());
+        self.start(
+            &mut state,
+            uid.to_owned(),
+            Desired { pod: Arc::new(pod), stop: Some(Stop::Gone) },
+        );
+    }
+
+    fn start(&self, state: &mut State, uid: String, desired: Desired) {
+        let shared = Arc::new(Shared::default());
+        let name = format!("kubelet pod {}", namespaced_name(&desired.pod));
+        let (sender, receiver) = watch::channel(desired);
+        let worker = Worker::new(self.ctx.clone(), receiver, shared.clone());
+        state.workers.insert(uid.clone(), Handle { desired: sender, shared });
+        let pods = self.clone();
+        self.ctx.tasks.spawn_until_shutdown(&name, async move {
+            worker.run().await;
+            pods.ended(&uid);
+        });
+    }
+
+    fn ended(&self, uid: &str) {
+        let mut state = self.lock();
+        let Some(handle) = state.workers.remove(uid) else { return };
+        let desired = handle.desired.borrow().clone();
+        if desired.stop == Some(Stop::Deleted) {
+            state.finished.insert(uid.to_owned());
+        }
+        if let Some(next) = state.waiting.remove(&namespaced_name(&desired.pod)) {
+            let uid = next.metadata.uid.clone().unwrap_or_default();
+            self.start(&mut state, uid, Desired { pod: next, stop: None });
+        }
+    }
+
+    /// Something about a Pod changed.
+    pub(crate) fn wake(&self, uid: &str) {
+        if let Some(handle) = self.lock().workers.get(uid) {
+            handle.shared.wake.notify_one();
+        }
+    }
+
+    pub(crate) fn wake_named(&self, name: &str) {
+        for handle in self.lock().workers.values() {
+            if namespaced_name(&handle.desired.borrow().pod) == name {
+                handle.shared.wake.notify_one();
+            }
+        }
+    }
+
+    /// All Pods with their latest statuses.
+    pub(crate) fn list(&self) -> Vec<Pod> {
+        self.lock().workers.values().map(Handle::pod).collect()
+    }
+
+    pub(crate) fn knows(&self, uid: &str) -> bool {
+        self.lock().workers.contains_key(uid)
+    }
+
+    /// The Pod of a name, with what the runtime has of it.
+    pub(crate) fn find(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: Option<&str>,
+    ) -> Option<(Pod, pod_core::Observed)> {
+        let state = self.lock();
+        let wanted = format!("{namespace}/{name}");
+        let handle = state.workers.iter().find(|(id, handle)| {
+            let pod = &handle.desired.borrow().pod;
+            namespaced_name(pod) == wanted
+                && uid.is_none_or(|uid| {
+                    uid == *id || self.ctx.mirrors.uid(pod).as_deref() == Some(uid)
+                })
+        });
+        let (_, handle) = handle?;
+        Some((
+            handle.pod(),
+            handle.shared.observed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        ))
+    }
+}
+
+impl Handle {
+    fn pod(&self) -> Pod {
+        let mut pod = (*self.desired.borrow().pod).clone();
+        if let Some(status) = &*self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) {
+            pod.status = Some(status.clone());
+        }
+        pod
+    }
+}

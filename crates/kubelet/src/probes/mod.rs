@@ -1,0 +1,205 @@
+//! Probes: one task for each Pod that has any, which asks its containers in turn.
+
+mod actions;
+mod grpc;
+pub(crate) mod tls;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use pod_core::{
+    Observed, Run, Timestamp, Verdicts, members,
+    probe::{ProbeKind, Timing, Track},
+};
+use tokio::sync::watch;
+
+use crate::{context::Context, worker::Shared};
+
+/// A probe of one container's run.
+#[derive(Clone)]
+struct Target {
+    id: String,
+    kind: ProbeKind,
+    pod: Arc<Pod>,
+    container: Container,
+    pod_ip: String,
+    started: Timestamp,
+}
+
+type Key = (String, ProbeKind);
+type Targets = BTreeMap<Key, Target>;
+
+/// The probes of one Pod, as its worker holds them.
+pub(crate) struct Prober {
+    ctx: Arc<Context>,
+    shared: Arc<Shared>,
+    verdicts: Arc<Mutex<Verdicts>>,
+    targets: Option<watch::Sender<Targets>>,
+}
+
+fn lock(verdicts: &Mutex<Verdicts>) -> MutexGuard<'_, Verdicts> {
+    verdicts.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Prober {
+    pub(crate) fn new(ctx: Arc<Context>, shared: Arc<Shared>) -> Self {
+        Self { ctx, shared, verdicts: Arc::default(), targets: None }
+    }
+
+    pub(crate) fn verdicts(&self) -> Verdicts {
+        lock(&self.verdicts).clone()
+    }
+
+    /// Probes the containers that run now, and no others.
+    pub(crate) fn follow(&mut self, pod: &Arc<Pod>, observed: &Observed) {
+        let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
+        let ip = if host_network {
+            self.ctx.settings.node_ips.first()
+        } else {
+            observed.ready_sandbox().and_then(|s| s.ips.first())
+        };
+        let mut targets = Targets::new();
+        for member in members(pod) {
+            let Some(running) = observed.newest(&member.container.name) else { continue };
+            let Run::Running { started } = running.run else { continue };
+            for kind in
+                ProbeKind::ALL.into_iter().filter(|kind| kind.of(&member.container).is_some())
+            {
+                let target = Target {
+                    id: running.id.clone(),
+                    kind,
+                    pod: pod.clone(),
+                    container: member.container.clone().into_owned(),
+                    pod_ip: ip.cloned().unwrap_or_default(),
+                    started,
+                };
+                targets.insert((running.id.clone(), kind), target);
+            }
+        }
+        lock(&self.verdicts).retain(|id| observed.containers.iter().any(|c| c.id == id));
+        match &self.targets {
+            Some(sender) => {
+                sender.send_if_modified(|old| {
+                    let changed = old.keys().ne(targets.keys());
+                    *old = targets;
+                    changed
+                });
+            }
+            None if targets.is_empty() => {}
+            None => {
+                let (sender, receiver) = watch::channel(targets);
+                self.targets = Some(sender);
+                let name = format!("kubelet probes {}", pod_core::namespaced_name(pod));
+                let run =
+                    run(self.ctx.clone(), self.shared.clone(), self.verdicts.clone(), receiver);
+                self.ctx.tasks.spawn_until_shutdown(&name, run);
+            }
+        }
+    }
+
+    /// Ends all probing: dropping the sender ends the task.
+    pub(crate) fn stop(&mut self) {
+        self.targets = None;
+    }
+}
+
+/// Probes until nobody says any more what to probe.
+async fn run(
+    ctx: Arc<Context>,
+    shared: Arc<Shared>,
+    verdicts: Arc<Mutex<Verdicts>>,
+    mut targets: watch::Receiver<Targets>,
+) {
+    let mut tracks: BTreeMap<Key, Track> = BTreeMap::new();
+    let mut running: FuturesUnordered<BoxFuture<'static, (Key, Option<Result<(), String>>)>> =
+        FuturesUnordered::new();
+    loop {
+        let wanted = targets.borrow_and_update().clone();
+        tracks.retain(|key, _| wanted.contains_key(key));
+        for (key, target) in wanted {
+            if !tracks.contains_key(&key)
+                && let Some(probe) = target.kind.of(&target.container)
+            {
+                let track = Track::new(Timing::of(probe));
+                let first = first_wait(&ctx, &target, track.timing());
+                running.push(Box::pin(probe_after(ctx.clone(), target, verdicts.clone(), first)));
+                tracks.insert(key, track);
+            }
+        }
+        tokio::select! {
+            changed = targets.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            Some((key, result)) = running.next(), if !running.is_empty() => {
+                let target = targets.borrow().get(&key).cloned();
+                let (Some(target), Some(track)) = (target, tracks.get_mut(&key)) else { continue };
+                if let Some(result) = result {
+                    conclude(&ctx, &shared, &verdicts, &target, track, &result);
+                }
+                let over = key.1 == ProbeKind::Startup && lock(&verdicts).of(&key.0, &target.container).started;
+                if !over {
+                    let period = track.timing().period;
+                    running.push(Box::pin(probe_after(ctx.clone(), target, verdicts.clone(), period)));
+                }
+            }
+        }
+    }
+}
+
+/// How long until a probe is first due; the first ones of a node's Pods are spread, unless the container is fresh.
+fn first_wait(ctx: &Context, target: &Target, timing: &Timing) -> Duration {
+    let due = timing.first(target.started);
+    let wait = Duration::try_from(due.duration_since(ctx.now())).unwrap_or_default();
+    let age = Duration::try_from(ctx.now().duration_since(target.started)).unwrap_or_default();
+    if age > timing.initial_delay + timing.period {
+        timing.period.mul_f64(rand::random::<f64>())
+    } else {
+        wait
+    }
+}
+
+/// One probe after a wait; `None` if it was not its turn, before the startup probe has succeeded.
+async fn probe_after(
+    ctx: Arc<Context>,
+    target: Target,
+    verdicts: Arc<Mutex<Verdicts>>,
+    wait: Duration,
+) -> (Key, Option<Result<(), String>>) {
+    tokio::time::sleep(wait).await;
+    let key = (target.id.clone(), target.kind);
+    let started = lock(&verdicts).of(&target.id, &target.container).started;
+    if target.kind != ProbeKind::Startup && !started {
+        return (key, None);
+    }
+    let Some(probe) = target.kind.of(&target.container) else { return (key, None) };
+    let timeout = Timing::of(probe).timeout;
+    let asked = tokio::time::timeout(timeout, actions::ask(&ctx, &target, probe)).await;
+    let result = asked.unwrap_or_else(|_| Err(format!("no answer within {}s", timeout.as_secs())));
+    (key, Some(result))
+}
+
+fn conclude(
+    ctx: &Context,
+    shared: &Shared,
+    verdicts: &Mutex<Verdicts>,
+    target: &Target,
+    track: &mut Track,
+    result: &Result<(), String>,
+) {
+    if let Err(message) = result {
+        let text = format!("{} probe failed: {message}", target.kind.as_str());
+        ctx.events.of_container(&target.pod, &target.container.name, "Warning", "Unhealthy", text);
+    }
+    if let Some(verdict) = track.record(result.is_ok())
+        && lock(verdicts).set(&target.id, target.kind, verdict)
+    {
+        shared.wake.notify_one();
+    }
+}

@@ -1,0 +1,108 @@
+//! Telling the API what became of a Pod.
+
+use client::{DeleteOptions, PatchKind, Patched, Preconditions, Resource};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use pod_core::namespaced_name;
+use serde_json::{Map, Value, json};
+
+use crate::context::Context;
+
+/// What was told of one Pod.
+pub(crate) struct Report {
+    last: Option<PodStatus>,
+    /// The uid of the object that was told; a mirror may be made anew.
+    told: Option<String>,
+}
+
+impl Report {
+    pub(crate) fn new(_pod: &Pod) -> Self {
+        Self { last: None, told: None }
+    }
+
+    pub(crate) fn last(&self) -> Option<&PodStatus> {
+        self.last.as_ref()
+    }
+
+    /// What the next status is compared with and carries on from.
+    pub(crate) fn previous(&self, pod: &Pod) -> PodStatus {
+        self.last.clone().or_else(|| pod.status.clone()).unwrap_or_default()
+    }
+
+    /// Sends a status if it is new; returns whether there is nothing left to tell.
+    pub(crate) async fn send(&mut self, ctx: &Context, pod: &Pod, status: PodStatus) -> bool {
+        let target =
+            if pod_core::is_static(pod) { ctx.mirrors.uid(pod) } else { pod.metadata.uid.clone() };
+        let (Some(client), Some(uid)) = (&ctx.client, target) else {
+            // Nobody to tell, or not yet: the mirror's coming wakes the worker.
+            self.last = Some(status);
+            return true;
+        };
+        let same = self.last.as_ref() == Some(&status)
+            || (self.last.is_none() && pod.status.as_ref() == Some(&status));
+        if same
+            && self.told.as_ref().is_none_or(|told| *told == uid)
+            && (self.told.is_some() || self.last.is_none())
+        {
+            self.told = Some(uid);
+            self.last = Some(status);
+            return true;
+        }
+        let before = self.told.as_ref().and(self.last.as_ref()).or(pod.status.as_ref());
+        let patch = json!({ "metadata": { "uid": uid }, "status": difference(before, &status) });
+        let at = Patched {
+            namespace: pod.metadata.namespace.as_deref().unwrap_or_default(),
+            name: pod.metadata.name.as_deref().unwrap_or_default(),
+            subresource: "status",
+        };
+        match client.patch::<Value>(&Resource::PODS, at, PatchKind::Merge, &patch).await {
+            Ok(_) => {}
+            // The Pod is gone, or another has taken its name: nobody wants to know any more.
+            Err(error) if error.is_not_found() || error.is_conflict() => {
+                tracing::debug!(pod = %namespaced_name(pod), %error, "a status is not wanted");
+            }
+            Err(error) => {
+                tracing::warn!(pod = %namespaced_name(pod), %error, "report a Pod's status");
+                return false;
+            }
+        }
+        self.told = Some(uid);
+        self.last = Some(status);
+        true
+    }
+}
+
+/// A merge patch's status: all of the new one, and null for what is no longer said.
+fn difference(before: Option<&PodStatus>, now: &PodStatus) -> Value {
+    let fields = |status: &PodStatus| match serde_json::to_value(status) {
+        Ok(Value::Object(map)) => map,
+        _ => Map::new(),
+    };
+    let mut patch = fields(now);
+    for (field, _) in before.map(fields).into_iter().flatten() {
+        patch.entry(field).or_insert(Value::Null);
+    }
+    Value::Object(patch)
+}
+
+/// Lets the API forget a Pod whose containers have ended; returns whether it has.
+pub(crate) async fn confirm_deletion(ctx: &Context, pod: &Pod) -> bool {
+    let Some(client) = &ctx.client else { return true };
+    let options = DeleteOptions {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions {
+            uid: pod.metadata.uid.clone(),
+            resource_version: None,
+        }),
+        ..DeleteOptions::default()
+    };
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    match client.delete(&Resource::PODS, namespace, name, &options).await {
+        Ok(()) => true,
+        Err(error) if error.is_not_found() || error.is_conflict() => true,
+        Err(error) => {
+            tracing::warn!(pod = %namespaced_name(pod), %error, "confirm a Pod's deletion");
+            false
+        }
+    }
+}

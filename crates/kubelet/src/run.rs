@@ -1,0 +1,178 @@
+use std::{sync::Arc, time::Duration};
+
+use rt::Tasks;
+use tokio::sync::{Semaphore, watch};
+
+use crate::{
+    args::Args,
+    config::{self, ConfigError, KubeletConfiguration, Place, Settings},
+    context::Context,
+    events::Events,
+    machine::{self, Machine},
+    node::{self, Heartbeats},
+    objects::Objects,
+    pleg,
+    pods::Pods,
+    server::{self, ServerError},
+    sources::{api, files, mirror},
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("this machine has no address besides loopback's; give one with --node-ip")]
+    NoAddress,
+    #[error("make the kubelet's directory {}: {source}", path.display())]
+    Root { path: std::path::PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error("start the thread of heartbeats: {0}")]
+    Thread(std::io::Error),
+    #[error("the container runtime does not answer: {0}")]
+    Runtime(#[from] cri::Error),
+}
+
+/// What a kubelet is started with.
+#[derive(Clone)]
+pub struct Config {
+    pub settings: Settings,
+    /// The client for heartbeats, if they are to have a connection of their own; else the common one is used.
+    pub heartbeats: Option<client::Client>,
+}
+
+impl Config {
+    /// Puts together flags, the file they name, and what the machine says of itself.
+    pub fn from_args(args: &Args) -> Result<Self, Error> {
+        let mut file = match &args.config {
+            Some(path) => config::load(path)?,
+            None => KubeletConfiguration::default(),
+        };
+        if let Some(endpoint) = &args.container_runtime_endpoint {
+            file.container_runtime_endpoint.clone_from(endpoint);
+        }
+        let node_name = match &args.hostname_override {
+            Some(name) => name.trim().to_lowercase(),
+            None => Machine::read().hostname,
+        };
+        let node_ips = if args.node_ip.is_empty() {
+            vec![machine::default_address().ok_or(Error::NoAddress)?.to_string()]
+        } else {
+            args.node_ip.clone()
+        };
+        let place = Place {
+            node_name,
+            node_ips,
+            root: args.root_dir.clone(),
+            cert_dir: args.cert_dir.clone(),
+            labels: args.labels(),
+        };
+        Ok(Self { settings: Settings::new(&file, place)?, heartbeats: None })
+    }
+}
+
+/// How long to wait for a container runtime that is starting, too.
+const RUNTIME_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs a kubelet until shutdown; without a client, only static Pods run.
+pub async fn run(
+    config: Config,
+    client: Option<client::Client>,
+    tasks: &Tasks,
+) -> Result<(), Error> {
+    let settings = config.settings;
+    std::fs::create_dir_all(settings.root.join("pods"))
+        .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
+    let cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
+    let Some(version) = tasks.shutdown().unless_stopping(await_runtime(&cri)).await else {
+        return Ok(());
+    };
+    let version = version?;
+    tracing::info!(
+        runtime = version.runtime_name,
+        version = version.runtime_version,
+        "the container runtime answers"
+    );
+    if !settings.pod_cidr.is_empty() {
+        cri.set_pod_cidr(&settings.pod_cidr).await?;
+    }
+    let clock: Arc<dyn rt::Clock> = Arc::new(rt::SystemClock);
+    let ctx = Arc::new(Context {
+        machine: Machine::read(),
+        runtime_name: version.runtime_name,
+        objects: Objects::new(client.clone(), tasks),
+        events: Events::new(client.clone(), &settings.node_name, clock.clone(), tasks),
+        cgroups: sys::cgroup::detect(),
+        mounts: Box::new(sys::mount::HostMounts),
+        pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
+        mirrors: Default::default(),
+        client: client.clone(),
+        clock,
+        cri,
+        tasks: tasks.clone(),
+        settings,
+    });
+    let pods = Pods::new(ctx.clone());
+    if let Some(client) = config.heartbeats.or_else(|| client.clone()) {
+        let (node, duration) = (ctx.settings.node_name.clone(), ctx.settings.lease_duration);
+        let heartbeats = Heartbeats { client, node, duration, clock: ctx.clock.clone() };
+        heartbeats.start(tasks.shutdown().clone()).map_err(Error::Thread)?;
+    }
+    let (healthy, health) = watch::channel(None);
+    server::start(&ctx, &pods, health.clone()).await?;
+    start(&ctx, &pods, client, (healthy, health));
+    tasks.shutdown().stopping().await;
+    Ok(())
+}
+
+async fn await_runtime(cri: &cri::Client) -> Result<cri::v1::VersionResponse, cri::Error> {
+    let until = tokio::time::Instant::now() + RUNTIME_PATIENCE;
+    loop {
+        match cri.version().await {
+            Ok(version) => return Ok(version),
+            Err(error) if tokio::time::Instant::now() >= until => return Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "waiting for the container runtime");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Starts the tasks that follow the sources and the runtime.
+fn start(
+    ctx: &Arc<Context>,
+    pods: &Pods,
+    client: Option<client::Client>,
+    (healthy, health): (watch::Sender<Option<String>>, watch::Receiver<Option<String>>),
+) {
+    let tasks = &ctx.tasks;
+    let (statics, current) = watch::channel(Vec::new());
+    let (files_read, files_ready) = watch::channel(ctx.settings.static_pods.is_none());
+    let (sources_read, sources_ready) = watch::channel(false);
+    if let Some(dir) = ctx.settings.static_pods.clone() {
+        let follow = files::run(ctx.clone(), dir, pods.clone(), statics, files_read);
+        tasks.spawn_until_shutdown("kubelet static pods", follow);
+    }
+    let informer = client.as_ref().map(|client| api::start(client, ctx, pods));
+    if let Some(client) = client {
+        let status = node::run(ctx.clone(), client.clone(), health);
+        tasks.spawn_until_shutdown("kubelet node status", status);
+        let mirrors = mirror::run(ctx.clone(), client, current);
+        tasks.spawn_until_shutdown("kubelet mirror pods", mirrors);
+    }
+    tasks.spawn_until_shutdown("kubelet sources", async move {
+        let mut files_ready = files_ready;
+        let _ = files_ready.wait_for(|read| *read).await;
+        if let Some(informer) = &informer {
+            informer.synced().await;
+        }
+        sources_read.send_replace(true);
+        // The informer lives as long as this task.
+        std::future::pending::<()>().await;
+    });
+    tasks.spawn_until_shutdown(
+        "kubelet runtime events",
+        pleg::run(ctx.clone(), pods.clone(), sources_ready, healthy),
+    );
+}

@@ -1,0 +1,191 @@
+//! From what the runtime says to what the core understands.
+
+use std::{collections::BTreeMap, path::Path};
+
+use cri::v1;
+use pod_core::{Container, Observed, Run, Sandbox};
+
+use crate::context::{Context, of_nanos};
+
+/// The labels and annotations by which a kubelet, also another one, finds again what it made.
+pub(crate) mod label {
+    pub(crate) const POD_NAME: &str = "io.kubernetes.pod.name";
+    pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
+    pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
+    pub(crate) const CONTAINER: &str = "io.kubernetes.container.name";
+    pub(crate) const HASH: &str = "io.windlass.container.hash";
+    pub(crate) const RESTARTS: &str = "io.kubernetes.container.restartCount";
+    pub(crate) const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
+    pub(crate) const MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
+    pub(crate) const POD_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
+}
+
+/// The limits on a termination message, as upstream's.
+const MESSAGE_BYTES: u64 = 4096;
+const LOG_MESSAGE_BYTES: usize = 2048;
+const LOG_MESSAGE_LINES: usize = 80;
+
+/// What the runtime has of one Pod. Ended containers do not change, so that `known` spares asking again.
+pub(crate) async fn observe(
+    ctx: &Context,
+    uid: &str,
+    known: &Observed,
+) -> Result<Observed, cri::Error> {
+    let selector = BTreeMap::from([(label::POD_UID.to_owned(), uid.to_owned())]);
+    let label_selector = selector.into_iter().collect::<std::collections::HashMap<_, _>>();
+    let filter =
+        v1::PodSandboxFilter { label_selector: label_selector.clone(), ..Default::default() };
+    let listed = ctx.cri.list_pod_sandboxes(Some(filter)).await?;
+    let filter = v1::ContainerFilter { label_selector, ..Default::default() };
+    let containers = ctx.cri.list_containers(Some(filter)).await?;
+    let mut sandboxes = Vec::new();
+    for sandbox in listed {
+        let before = known.sandboxes.iter().find(|s| s.id == sandbox.id);
+        sandboxes.extend(observe_sandbox(ctx, sandbox, before).await?);
+    }
+    let mut seen = Vec::new();
+    for container in containers {
+        let before = known.containers.iter().find(|c| c.id == container.id);
+        let ended = container.state() == v1::ContainerState::ContainerExited;
+        match before.filter(|c| ended && c.exit_code().is_some()) {
+            Some(before) => seen.push(before.clone()),
+            None => match ctx.cri.container_status(&container.id).await {
+                Ok(status) => seen.push(observe_container(container, status)),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            },
+        }
+    }
+    Ok(Observed::new(sandboxes, seen))
+}
+
+async fn observe_sandbox(
+    ctx: &Context,
+    sandbox: v1::PodSandbox,
+    before: Option<&Sandbox>,
+) -> Result<Option<Sandbox>, cri::Error> {
+    let ready = sandbox.state() == v1::PodSandboxState::SandboxReady;
+    let known = before.map(|b| b.ips.clone()).filter(|ips| !ready || !ips.is_empty());
+    let ips = match known {
+        Some(ips) => ips,
+        None => match ctx.cri.pod_sandbox_status(&sandbox.id, false).await {
+            Ok(answer) => ips(answer.status.and_then(|s| s.network)),
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        },
+    };
+    let attempt = sandbox.metadata.as_ref().map_or(0, |m| m.attempt);
+    Ok(Some(Sandbox { attempt, ready, created: of_nanos(sandbox.created_at), ips, id: sandbox.id }))
+}
+
+fn ips(network: Option<v1::PodSandboxNetworkStatus>) -> Vec<String> {
+    let Some(network) = network else { return Vec::new() };
+    let more = network.additional_ips.into_iter().map(|ip| ip.ip);
+    std::iter::once(network.ip).chain(more).filter(|ip| !ip.is_empty()).collect()
+}
+
+fn observe_container(container: v1::Container, status: v1::ContainerStatus) -> Container {
+    let run = match status.state() {
+        v1::ContainerState::ContainerCreated => Run::Created,
+        v1::ContainerState::ContainerRunning => {
+            Run::Running { started: of_nanos(status.started_at) }
+        }
+        v1::ContainerState::ContainerExited => Run::Exited {
+            started: (status.started_at > 0).then(|| of_nanos(status.started_at)),
+            finished: of_nanos(if status.finished_at > 0 {
+                status.finished_at
+            } else {
+                status.created_at
+            }),
+            code: status.exit_code,
+            reason: status.reason.clone(),
+        },
+        v1::ContainerState::ContainerUnknown => Run::Unknown,
+    };
+    let message = match run {
+        Run::Exited { .. } => termination_message(&status),
+        _ => String::new(),
+    };
+    let image = status.image.as_ref().map(|i| i.image.clone()).unwrap_or_default();
+    let metadata = container.metadata.unwrap_or_default();
+    Container {
+        name: metadata.name,
+        attempt: metadata.attempt,
+        sandbox: container.pod_sandbox_id,
+        created: of_nanos(container.created_at),
+        run,
+        image,
+        image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
+        hash: container.annotations.get(label::HASH).cloned().unwrap_or_default(),
+        message,
+        id: container.id,
+    }
+}
+
+/// What the container left as its last words, or else the end of its log if its policy says so, or else what the
+/// runtime says.
+fn termination_message(status: &v1::ContainerStatus) -> String {
+    let inside = status.annotations.get(label::MESSAGE_PATH);
+    let file = inside.and_then(|path| status.mounts.iter().find(|m| m.container_path == *path));
+    let words = file.map(|mount| read_start(Path::new(&mount.host_path))).unwrap_or_default();
+    if !words.is_empty() {
+        return words;
+    }
+    let fall_back =
+        status.annotations.get(label::MESSAGE_POLICY).is_some_and(|p| p == "FallbackToLogsOnError");
+    if fall_back && status.exit_code != 0 {
+        return crate::logs::tail(
+            Path::new(&status.log_path),
+            LOG_MESSAGE_LINES,
+            LOG_MESSAGE_BYTES,
+        );
+    }
+    status.message.clone()
+}
+
+fn read_start(path: &Path) -> String {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    if let Ok(file) = std::fs::File::open(path) {
+        let _ = file.take(MESSAGE_BYTES).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// One thing the runtime has, in brief.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Piece {
+    pub(crate) id: String,
+    pub(crate) state: i32,
+}
+
+/// A Pod as the runtime knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) containers: Vec<String>,
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// Everything that a kubelet made, by Pod.
+pub(crate) async fn everything(ctx: &Context) -> Result<BTreeMap<String, Known>, cri::Error> {
+    let mut pods: BTreeMap<String, Known> = BTreeMap::new();
+    for sandbox in ctx.cri.list_pod_sandboxes(None).await? {
+        let Some(uid) = sandbox.labels.get(label::POD_UID) else { continue };
+        let pod = pods.entry(uid.clone()).or_default();
+        pod.namespace = sandbox.labels.get(label::POD_NAMESPACE).cloned().unwrap_or_default();
+        pod.name = sandbox.labels.get(label::POD_NAME).cloned().unwrap_or_default();
+        pod.pieces.push(Piece { id: sandbox.id, state: sandbox.state });
+    }
+    for container in ctx.cri.list_containers(None).await? {
+        let Some(uid) = container.labels.get(label::POD_UID) else { continue };
+        let pod = pods.entry(uid.clone()).or_default();
+        pod.namespace = container.labels.get(label::POD_NAMESPACE).cloned().unwrap_or_default();
+        pod.name = container.labels.get(label::POD_NAME).cloned().unwrap_or_default();
+        pod.containers.extend(container.labels.get(label::CONTAINER).cloned());
+        pod.pieces.push(Piece { id: container.id, state: container.state + 10 });
+    }
+    pods.values_mut().for_each(|pod| pod.pieces.sort());
+    Ok(pods)
+}

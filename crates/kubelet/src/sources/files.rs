@@ -1,0 +1,197 @@
+//! Static Pods, from files that need no API server.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use k8s_openapi::api::core::v1::{Pod, Toleration};
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+
+use crate::{context::Context, pods::Pods};
+
+/// Looking at a small directory costs microseconds.
+const LOOK: Duration = Duration::from_secs(1);
+
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("read: {0}")]
+    Read(#[from] std::io::Error),
+    #[error("{0}")]
+    Yaml(#[from] api_config::Error),
+    #[error("it is no Pod: {0}")]
+    NoPod(#[from] serde_json::Error),
+    #[error("it is a {0}, not a v1 Pod")]
+    WrongKind(String),
+    #[error("the Pod has no metadata.name")]
+    NoName,
+    #[error("the Pod has no containers")]
+    NoContainers,
+}
+
+/// A file as it was last seen.
+struct Seen {
+    stamp: (SystemTime, u64),
+    pod: Option<Arc<Pod>>,
+}
+
+/// Follows the directory; `read` becomes true when it has been read once.
+pub(crate) async fn run(
+    ctx: Arc<Context>,
+    dir: PathBuf,
+    pods: Pods,
+    current: watch::Sender<Vec<Arc<Pod>>>,
+    read: watch::Sender<bool>,
+) {
+    let mut seen: BTreeMap<PathBuf, Seen> = BTreeMap::new();
+    loop {
+        if look(&ctx, &dir, &mut seen, &pods) {
+            current.send_replace(seen.values().filter_map(|s| s.pod.clone()).collect());
+        }
+        read.send_replace(true);
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Reads what has changed; returns whether anything has.
+fn look(ctx: &Context, dir: &Path, seen: &mut BTreeMap<PathBuf, Seen>, pods: &Pods) -> bool {
+    let Some(files) = list(dir) else { return false };
+    let mut changed = false;
+    let gone: Vec<PathBuf> =
+        seen.keys().filter(|path| !files.contains_key(*path)).cloned().collect();
+    for path in gone {
+        let old = seen.remove(&path).and_then(|s| s.pod);
+        if let Some(old) = old {
+            tracing::info!(path = %path.display(), "a static Pod's file is gone");
+            pods.gone(old.metadata.uid.as_deref().unwrap_or_default());
+            changed = true;
+        }
+    }
+    for (path, stamp) in files {
+        if seen.get(&path).is_some_and(|s| s.stamp == stamp) {
+            continue;
+        }
+        let before = seen.get(&path).and_then(|s| s.pod.clone());
+        let pod = match std::fs::read_to_string(&path)
+            .map_err(FileError::from)
+            .and_then(|t| parse(&t, &ctx.settings.node_name))
+        {
+            Ok(pod) => Some(Arc::new(pod)),
+            Err(error) => {
+                // A file may be half-written: what ran goes on until the file can be read.
+                tracing::warn!(path = %path.display(), %error, "a static Pod's file cannot be used");
+                before.clone()
+            }
+        };
+        let uid = |pod: &Option<Arc<Pod>>| pod.as_ref().and_then(|p| p.metadata.uid.clone());
+        if uid(&pod) != uid(&before) {
+            if let Some(old) = uid(&before) {
+                pods.gone(&old);
+            }
+            if let Some(pod) = &pod {
+                pods.want(pod.clone());
+            }
+            changed = true;
+        }
+        seen.insert(path, Seen { stamp, pod });
+    }
+    changed
+}
+
+/// The manifests in the directory; `None` if it cannot be read, which must not end the Pods that came from it.
+fn list(dir: &Path) -> Option<BTreeMap<PathBuf, (SystemTime, u64)>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Some(BTreeMap::new()),
+        Err(error) => {
+            tracing::warn!(path = %dir.display(), %error, "read the directory of static Pods");
+            return None;
+        }
+    };
+    let mut files = BTreeMap::new();
+    for entry in entries.flatten() {
+        // Editors keep their own files beside, under names that begin with a dot.
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        if let Ok(meta) = std::fs::metadata(entry.path())
+            && meta.is_file()
+        {
+            files.insert(
+                entry.path(),
+                (meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), meta.len()),
+            );
+        }
+    }
+    Some(files)
+}
+
+/// Reads a manifest and makes it this node's Pod: its identity is its content's.
+fn parse(text: &str, node: &str) -> Result<Pod, FileError> {
+    let value = api_config::yaml::parse(text)?;
+    let (version, kind) = api_config::gvk(&value);
+    if (version, kind) != ("v1", "Pod") {
+        return Err(FileError::WrongKind(format!("{version} {kind}")));
+    }
+    let mut pod: Pod = serde_json::from_value(value)?;
+    let name = pod.metadata.name.clone().filter(|n| !n.is_empty()).ok_or(FileError::NoName)?;
+    let spec =
+        pod.spec.as_mut().filter(|s| !s.containers.is_empty()).ok_or(FileError::NoContainers)?;
+    let mut hash = Sha256::new();
+    hash.update(node);
+    hash.update(text);
+    let hash: String = hash.finalize().iter().take(16).map(|b| format!("{b:02x}")).collect();
+    spec.node_name = Some(node.to_owned());
+    // Nothing but its file ends a static Pod.
+    let forever = Toleration {
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoExecute".to_owned()),
+        ..Toleration::default()
+    };
+    let tolerations = spec.tolerations.get_or_insert_default();
+    if !tolerations.contains(&forever) {
+        tolerations.push(forever);
+    }
+    pod.metadata.name = Some(format!("{name}-{node}"));
+    pod.metadata.namespace.get_or_insert_with(|| "default".to_owned());
+    pod.metadata.uid = Some(hash.clone());
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert("kubernetes.io/config.hash".to_owned(), hash);
+    annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
+    pod.status = None;
+    Ok(pod)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers: [{name: c, image: i}]\n";
+
+    #[test]
+    fn a_file_becomes_a_pod_of_this_node() {
+        let pod = parse(POD, "n1").unwrap();
+        assert_eq!(pod.metadata.name.as_deref(), Some("web-n1"));
+        assert_eq!(pod.metadata.uid, parse(POD, "n1").unwrap().metadata.uid);
+        assert_ne!(pod.metadata.uid, parse(POD, "n2").unwrap().metadata.uid);
+        assert!(pod_core::is_static(&pod));
+    }
+
+    #[test]
+    fn what_is_no_pod_is_refused_with_the_cause() {
+        for (text, cause) in [
+            ("", "not a v1 Pod"),
+            ("apiVersion: v1\nkind: Service\n", "Service"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n", "containers"),
+            ("apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n", "name"),
+            ("apiVersion: v1\nkind: Pod\nspec: {containers: 3}\n", "no Pod"),
+            ("{\"apiVersion\": \"v1\", \"kind", ""),
+        ] {
+            let error = parse(text, "n").unwrap_err().to_string();
+            assert!(error.contains(cause), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Mirror Pods: objects of the API that show static Pods.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use client::{Client, DeleteOptions, Preconditions, Resource};
+use k8s_openapi::api::core::v1::Pod;
+use pod_core::namespaced_name;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+
+use crate::context::Context;
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const HASH: &str = "kubernetes.io/config.hash";
+/// How soon a mirror is made again that was deleted, or could not be made.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Of what a mirror is one; `None` for any other Pod.
+pub(crate) fn hash(pod: &Pod) -> Option<&String> {
+    pod.metadata.annotations.as_ref()?.get(MIRROR)
+}
+
+/// The mirrors that the API has, by name.
+#[derive(Default)]
+pub(crate) struct Mirrors {
+    known: Mutex<HashMap<String, Mirror>>,
+    changed: Notify,
+}
+
+#[derive(Clone)]
+struct Mirror {
+    uid: String,
+    hash: String,
+    deleting: bool,
+}
+
+impl Mirrors {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Mirror>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, pod: &Pod) {
+        let mirror = Mirror {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            hash: hash(pod).cloned().unwrap_or_default(),
+            deleting: pod.metadata.deletion_timestamp.is_some(),
+        };
+        self.lock().insert(namespaced_name(pod), mirror);
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn remove(&self, pod: &Pod) {
+        self.lock().remove(&namespaced_name(pod));
+        self.changed.notify_one();
+    }
+
+    /// The uid of a static Pod's mirror, if that shows it as it is now.
+    pub(crate) fn uid(&self, pod: &Pod) -> Option<String> {
+        let hash = pod.metadata.annotations.as_ref()?.get(HASH)?;
+        self.lock().get(&namespaced_name(pod)).filter(|m| m.hash == *hash).map(|m| m.uid.clone())
+    }
+}
+
+#[derive(Deserialize)]
+struct NodeView {
+    metadata: NodeMeta,
+}
+
+#[derive(Deserialize)]
+struct NodeMeta {
+    uid: String,
+}
+
+/// Keeps the mirrors as the static Pods are.
+pub(crate) async fn run(
+    ctx: Arc<Context>,
+    client: Client,
+    mut current: watch::Receiver<Vec<Arc<Pod>>>,
+) {
+    loop {
+        let wanted = current.borrow_and_update().clone();
+        let complete = bring_about(&ctx, &client, &wanted).await;
+        let wait = async {
+            if complete {
+                ctx.mirrors.changed.notified().await;
+            } else {
+                tokio::time::sleep(AGAIN).await;
+            }
+        };
+        tokio::select! {
+            () = wait => {}
+            _ = current.changed() => {}
+        }
+    }
+}
+
+/// Deletes wrong mirrors and makes missing ones; returns whether all is as wanted.
+async fn bring_about(ctx: &Context, client: &Client, wanted: &[Arc<Pod>]) -> bool {
+    let known = ctx.mirrors.lock().clone();
+    let mut complete = true;
+    for (name, mirror) in &known {
+        let fits = wanted
+            .iter()
+            .any(|pod| namespaced_name(pod) == *name && ctx.mirrors.uid(pod).is_some());
+        if !fits || mirror.deleting {
+            complete &= delete(client, name, mirror).await;
+        }
+    }
+    for pod in wanted.iter().filter(|pod| !known.contains_key(&namespaced_name(pod))) {
+        if let Err(error) = create(ctx, client, pod).await {
+            tracing::warn!(pod = %namespaced_name(pod), %error, "make a mirror Pod");
+            complete = false;
+        }
+    }
+    complete
+}
+
+async fn delete(client: &Client, name: &str, mirror: &Mirror) -> bool {
+    let (namespace, name) = name.split_once('/').unwrap_or_default();
+    let options = DeleteOptions {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions {
+            uid: Some(mirror.uid.clone()),
+            resource_version: None,
+        }),
+        ..DeleteOptions::default()
+    };
+    match client.delete(&Resource::PODS, namespace, name, &options).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::debug!(namespace, name, %error, "delete a mirror Pod");
+            error.is_not_found() || error.is_conflict()
+        }
+    }
+}
+
+async fn create(ctx: &Context, client: &Client, pod: &Pod) -> Result<(), client::Error> {
+    let node: NodeView = client.get(&Resource::NODES, "", &ctx.settings.node_name).await?;
+    let mut mirror = pod.clone();
+    let hash =
+        pod.metadata.annotations.as_ref().and_then(|a| a.get(HASH)).cloned().unwrap_or_default();
+    mirror.metadata.uid = None;
+    mirror.metadata.annotations.get_or_insert_default().insert(MIRROR.to_owned(), hash);
+    let mut object = serde_json::to_value(&mirror).unwrap_or_default();
+    object["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1",
+        "kind": "Node",
+        "name": ctx.settings.node_name,
+        "uid": node.metadata.uid,
+        "controller": true,
+    }]);
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    match client.create::<_, Value>(&Resource::PODS, namespace, &object).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_already_exists() => Ok(()),
+        Err(error) => Err(error),
+    }
+}

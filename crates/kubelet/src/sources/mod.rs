@@ -1,0 +1,5 @@
+//! Where Pods come from: files on this node, and the API.
+
+pub(crate) mod api;
+pub(crate) mod files;
+pub(crate) mod mirror;

@@ -1,0 +1,301 @@
+//! A container's description for the runtime.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use cri::v1;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use pod_core::{Observed, Role, container_hash, env, fields::NodeFacts, hosts, resources};
+
+use super::security::{self, ImageUser};
+use crate::{context::Context, objects::ObjectsError, runtime::label, volumes::Mounted};
+
+/// Why a container cannot be described: something that it refers to is missing or wrong.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConfigError {
+    #[error("{0}")]
+    Objects(#[from] ObjectsError),
+    #[error("{0}")]
+    Env(#[from] env::EnvError),
+    #[error("{0}")]
+    Security(String),
+    #[error("volume mount {mount}: {message}")]
+    Mount { mount: String, message: String },
+    #[error("{operation} {}: {source}", path.display())]
+    File { operation: &'static str, path: PathBuf, source: std::io::Error },
+}
+
+/// One container about to be started.
+pub(super) struct Request<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) container: &'a Container,
+    pub(super) role: Role,
+    pub(super) attempt: u32,
+    pub(super) image: &'a str,
+    pub(super) image_user: &'a ImageUser,
+    pub(super) volumes: &'a Mounted,
+    pub(super) observed: &'a Observed,
+}
+
+const MESSAGE_PATH: &str = "/dev/termination-log";
+
+pub(super) async fn of_container(
+    ctx: &Context,
+    request: &Request<'_>,
+) -> Result<v1::ContainerConfig, ConfigError> {
+    let Request { pod, container, attempt, .. } = *request;
+    let env = environment(ctx, request).await?;
+    let lookup: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let expand =
+        |text: &String| env::expand(text, |name| lookup.get(name).map(|v| (*v).to_owned()));
+    let mounts = mounts(ctx, request, &expand)?;
+    let target = target(request);
+    let context = security::of_container(pod, container, request.image_user, target)
+        .map_err(ConfigError::Security)?;
+    let text = |t: &Option<String>| t.clone().unwrap_or_default();
+    let labels = [
+        (label::POD_NAME, text(&pod.metadata.name)),
+        (label::POD_NAMESPACE, text(&pod.metadata.namespace)),
+        (label::POD_UID, text(&pod.metadata.uid)),
+        (label::CONTAINER, container.name.clone()),
+    ];
+    let policy = container.termination_message_policy.as_deref().unwrap_or("File");
+    let annotations = [
+        (label::HASH, container_hash(container)),
+        (label::RESTARTS, attempt.to_string()),
+        (label::MESSAGE_PATH, message_path(container)),
+        (label::MESSAGE_POLICY, policy.to_owned()),
+        (label::POD_GRACE, pod_core::grace_period(pod).as_secs().to_string()),
+    ];
+    let own = |pairs: &[(&str, String)]| {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect()
+    };
+    Ok(v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt }),
+        image: Some(v1::ImageSpec {
+            image: request.image.to_owned(),
+            user_specified_image: text(&container.image),
+            ..Default::default()
+        }),
+        command: container.command.iter().flatten().map(&expand).collect(),
+        args: container.args.iter().flatten().map(&expand).collect(),
+        working_dir: text(&container.working_dir),
+        envs: env
+            .iter()
+            .map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone() })
+            .collect(),
+        mounts,
+        devices: Vec::new(),
+        labels: own(&labels),
+        annotations: own(&annotations),
+        log_path: format!("{}/{attempt}.log", container.name),
+        stdin: container.stdin == Some(true),
+        stdin_once: container.stdin_once == Some(true),
+        tty: container.tty == Some(true),
+        linux: Some(v1::LinuxContainerConfig {
+            resources: Some(limits(ctx, pod, container)),
+            security_context: Some(context),
+        }),
+    })
+}
+
+/// The container whose processes an ephemeral container is to see.
+fn target(request: &Request<'_>) -> Option<String> {
+    let listed = request.pod.spec.as_ref()?.ephemeral_containers.as_ref()?;
+    let own = listed.iter().find(|e| e.name == request.container.name)?;
+    let name = own
+        .target_container_name
+        .as_ref()
+        .filter(|n| request.role == Role::Ephemeral && !n.is_empty())?;
+    request.observed.newest(name).map(|c| c.id.clone())
+}
+
+fn message_path(container: &Container) -> String {
+    container.termination_message_path.clone().unwrap_or_else(|| MESSAGE_PATH.to_owned())
+}
+
+async fn environment(
+    ctx: &Context,
+    request: &Request<'_>,
+) -> Result<Vec<(String, String)>, ConfigError> {
+    let Request { pod, container, .. } = *request;
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let (wanted_maps, wanted_secrets) = env::references(container);
+    let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
+    for name in wanted_maps {
+        if let Some(map) = ctx.objects.config_map(&namespace, name).await? {
+            config_maps.insert(name.to_owned(), map);
+        }
+    }
+    for name in wanted_secrets {
+        if let Some(secret) = ctx.objects.secret(&namespace, name).await? {
+            secrets.insert(name.to_owned(), secret);
+        }
+    }
+    let links = pod.spec.as_ref().and_then(|s| s.enable_service_links).unwrap_or(true);
+    let services = ctx.objects.service_variables(&namespace, links, !pod_core::is_static(pod))?;
+    let pod_ips = pod_ips(ctx, request);
+    let node = node_facts(ctx, &pod_ips);
+    let sources = env::Sources {
+        pod,
+        container,
+        config_maps: &config_maps,
+        secrets: &secrets,
+        services,
+        node: &node,
+    };
+    Ok(env::environment(&sources)?)
+}
+
+fn pod_ips(ctx: &Context, request: &Request<'_>) -> Vec<String> {
+    if request.pod.spec.as_ref().and_then(|s| s.host_network) == Some(true) {
+        return ctx.settings.node_ips.clone();
+    }
+    request.observed.ready_sandbox().map(|s| s.ips.clone()).unwrap_or_default()
+}
+
+pub(crate) fn node_facts<'a>(ctx: &'a Context, pod_ips: &'a [String]) -> NodeFacts<'a> {
+    NodeFacts {
+        name: &ctx.settings.node_name,
+        host_ips: &ctx.settings.node_ips,
+        pod_ips,
+        allocatable: crate::node::allocatable(ctx),
+    }
+}
+
+fn limits(ctx: &Context, pod: &Pod, container: &Container) -> v1::LinuxContainerResources {
+    let amounts = container.resources.as_ref().map(resources::Amounts::of).unwrap_or_default();
+    let quota = if ctx.settings.cpu_quota { resources::cpu_quota(amounts.cpu_limit) } else { 0 };
+    let memory = i64::try_from(ctx.machine.memory).unwrap_or(i64::MAX);
+    // All of a container dies when one of its processes is killed for want of memory.
+    let unified = match ctx.cgroups.version() {
+        sys::cgroup::Version::V2 => [("memory.oom.group".to_owned(), "1".to_owned())].into(),
+        sys::cgroup::Version::V1 => Default::default(),
+    };
+    v1::LinuxContainerResources {
+        cpu_shares: resources::cpu_shares(amounts.cpu_request),
+        cpu_quota: quota,
+        cpu_period: if quota > 0 { resources::CPU_PERIOD } else { 0 },
+        memory_limit_in_bytes: amounts.memory_limit,
+        oom_score_adj: resources::oom_score_adj(pod, amounts.memory_request, memory),
+        unified,
+        ..Default::default()
+    }
+}
+
+fn mounts(
+    ctx: &Context,
+    request: &Request<'_>,
+    expand: &dyn Fn(&String) -> String,
+) -> Result<Vec<v1::Mount>, ConfigError> {
+    let Request { pod, container, .. } = *request;
+    let mut mounts = Vec::new();
+    for mount in container.volume_mounts.iter().flatten() {
+        let refuse = |message: String| ConfigError::Mount { mount: mount.name.clone(), message };
+        let volume = request
+            .volumes
+            .path(&mount.name)
+            .ok_or_else(|| refuse("the Pod has no such volume".to_owned()))?;
+        let sub = match (&mount.sub_path_expr, &mount.sub_path) {
+            (Some(expr), _) if !expr.is_empty() => expand(expr),
+            (_, Some(path)) => path.clone(),
+            _ => String::new(),
+        };
+        let host = if sub.is_empty() {
+            volume.path.clone()
+        } else {
+            sub_path(&volume.path, &sub).map_err(refuse)?
+        };
+        mounts.push(v1::Mount {
+            container_path: absolute(&mount.mount_path),
+            host_path: host.display().to_string(),
+            readonly: mount.read_only == Some(true) || volume.read_only,
+            selinux_relabel: false,
+            propagation: match mount.mount_propagation.as_deref() {
+                Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
+                Some("HostToContainer") => v1::MountPropagation::PropagationHostToContainer,
+                _ => v1::MountPropagation::PropagationPrivate,
+            }
+            .into(),
+            recursive_read_only: false,
+        });
+    }
+    let taken = |path: &str| mounts.iter().any(|m| m.container_path == path);
+    let hosts = (!taken("/etc/hosts")).then(|| hosts_file(ctx, request)).transpose()?;
+    let message = message_file(ctx, pod, container, request.attempt)?;
+    let plain = |inside: String, host: PathBuf| v1::Mount {
+        container_path: inside,
+        host_path: host.display().to_string(),
+        ..Default::default()
+    };
+    mounts.extend(hosts.map(|file| plain("/etc/hosts".to_owned(), file)));
+    mounts.push(plain(message_path(container), message));
+    Ok(mounts)
+}
+
+fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+}
+
+/// A path below a volume, made if it is missing. Every step is checked, so that a link that a container planted in
+/// the volume cannot lead out of it.
+fn sub_path(volume: &Path, sub: &str) -> Result<PathBuf, String> {
+    pod_core::files::check_path(sub.trim_end_matches('/')).map_err(|e| e.to_string())?;
+    let root = volume.canonicalize().map_err(|e| format!("{}: {e}", volume.display()))?;
+    let mut at = root.clone();
+    for part in sub.split('/').filter(|p| !p.is_empty() && *p != ".") {
+        at.push(part);
+        match at.canonicalize() {
+            Ok(real) if real.starts_with(&root) => at = real,
+            Ok(_) => return Err(format!("subPath {sub:?} leads out of the volume")),
+            Err(_) => std::fs::create_dir(&at)
+                .map_err(|e| format!("make subPath {}: {e}", at.display()))?,
+        }
+    }
+    Ok(at)
+}
+
+fn write(path: &Path, content: &str) -> Result<(), ConfigError> {
+    if let Some(parent) = path.parent() {
+        let fail = |source| ConfigError::File {
+            operation: "make directory",
+            path: parent.to_owned(),
+            source,
+        };
+        std::fs::create_dir_all(parent).map_err(fail)?;
+    }
+    std::fs::write(path, content).map_err(|source| ConfigError::File {
+        operation: "write",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn hosts_file(ctx: &Context, request: &Request<'_>) -> Result<PathBuf, ConfigError> {
+    let pod = request.pod;
+    let path =
+        ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default()).join("etc-hosts");
+    let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
+    let of_host = host_network.then(|| std::fs::read_to_string("/etc/hosts").unwrap_or_default());
+    let ips = pod_ips(ctx, request);
+    write(&path, &hosts::file(pod, &ips, &ctx.settings.cluster_domain, of_host.as_deref()))?;
+    Ok(path)
+}
+
+/// The file in which a container leaves its last words; any user in it must be able to write there.
+fn message_file(
+    ctx: &Context,
+    pod: &Pod,
+    container: &Container,
+    attempt: u32,
+) -> Result<PathBuf, ConfigError> {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
+    let path = dir.join("containers").join(&container.name).join(attempt.to_string());
+    write(&path, "")?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))
+        .map_err(|source| ConfigError::File { operation: "open up", path: path.clone(), source })?;
+    Ok(path)
+}

@@ -1,0 +1,89 @@
+use k8s_openapi::api::core::v1::Pod;
+use pod_core::{Member, Observed};
+
+use super::{config, hooks, image, sandbox};
+use crate::{context::Context, volumes::Mounted};
+
+/// Why a container did not start, in the words of its status.
+#[derive(Debug)]
+pub(crate) struct StartError {
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+    pub(crate) of_image: bool,
+}
+
+/// Pulls, creates and starts a container, and runs its postStart hook.
+pub(crate) async fn start(
+    ctx: &Context,
+    pod: &Pod,
+    member: &Member<'_>,
+    (sandbox_id, attempt): (&str, u32),
+    observed: &Observed,
+    volumes: &Mounted,
+) -> Result<(), StartError> {
+    let container = member.container.as_ref();
+    let present = image::ensure(ctx, pod, container).await.map_err(|e| StartError {
+        reason: e.reason,
+        message: e.message,
+        of_image: true,
+    })?;
+    let failed = |reason, message: String| {
+        ctx.events.of_container(
+            pod,
+            &container.name,
+            "Warning",
+            "Failed",
+            format!("Error: {message}"),
+        );
+        StartError { reason, message, of_image: false }
+    };
+    let request = config::Request {
+        pod,
+        container,
+        role: member.role,
+        attempt,
+        image: &present.reference,
+        image_user: &present.user,
+        volumes,
+        observed,
+    };
+    let config = config::of_container(ctx, &request)
+        .await
+        .map_err(|e| failed("CreateContainerConfigError", e.to_string()))?;
+    let sandbox = sandbox::config(ctx, pod, observed.ready_sandbox().map_or(0, |s| s.attempt));
+    let id = ctx
+        .cri
+        .create_container(sandbox_id, config, sandbox)
+        .await
+        .map_err(|e| failed("CreateContainerError", e.message()))?;
+    let name = &container.name;
+    ctx.events.of_container(pod, name, "Normal", "Created", format!("Created container: {name}"));
+    ctx.cri.start_container(&id).await.map_err(|e| failed("RunContainerError", e.message()))?;
+    ctx.events.of_container(pod, name, "Normal", "Started", format!("Started container {name}"));
+    let Some(hook) = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else {
+        return Ok(());
+    };
+    let ip = observed.ready_sandbox().and_then(|s| s.ips.first()).or(ctx.settings.node_ips.first());
+    let ip = ip.cloned().unwrap_or_default();
+    if let Err(message) = hooks::run(ctx, &ip, container, &id, hook).await {
+        ctx.events.of_container(
+            pod,
+            name,
+            "Warning",
+            "FailedPostStartHook",
+            format!("PostStartHook failed: {message}"),
+        );
+        super::kill(
+            ctx,
+            pod,
+            member,
+            &id,
+            "FailedPostStartHook",
+            pod_core::grace_period(pod),
+            false,
+        )
+        .await;
+        return Err(StartError { reason: "PostStartHookError", message, of_image: false });
+    }
+    Ok(())
+}

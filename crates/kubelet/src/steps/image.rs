@@ -1,0 +1,209 @@
+use cri::v1;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use serde::Deserialize;
+
+use super::{sandbox, security::ImageUser};
+use crate::context::Context;
+
+/// Why an image is not there, in the words of a container's status.
+#[derive(Debug)]
+pub(super) struct PullError {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// An image that is on this machine.
+pub(super) struct Present {
+    /// What to create the container from.
+    pub(super) reference: String,
+    pub(super) user: ImageUser,
+}
+
+/// Makes sure that a container's image is here, by its pull policy.
+pub(super) async fn ensure(
+    ctx: &Context,
+    pod: &Pod,
+    container: &Container,
+) -> Result<Present, PullError> {
+    let image = container.image.as_deref().unwrap_or_default();
+    let failed =
+        |error: cri::Error| PullError { reason: "ImageInspectError", message: error.message() };
+    let present = ctx.cri.image_status(image).await.map_err(failed)?;
+    let policy = container.image_pull_policy.as_deref().unwrap_or_else(|| default_policy(image));
+    if let Some(present) = present.filter(|_| policy != "Always") {
+        let text = format!(
+            "Container image {image:?} already present on machine and can be accessed by the pod"
+        );
+        ctx.events.of_container(pod, &container.name, "Normal", "Pulled", text);
+        return Ok(of_image(present));
+    }
+    if policy == "Never" {
+        let message = format!("Container image {image:?} is not present with pull policy of Never");
+        ctx.events.of_container(
+            pod,
+            &container.name,
+            "Warning",
+            "ErrImageNeverPull",
+            message.clone(),
+        );
+        return Err(PullError { reason: "ErrImageNeverPull", message });
+    }
+    pull(ctx, pod, container, image).await?;
+    match ctx.cri.image_status(image).await.map_err(failed)? {
+        Some(present) => Ok(of_image(present)),
+        None => Err(PullError {
+            reason: "ErrImagePull",
+            message: format!("image {image:?} was pulled and is not there"),
+        }),
+    }
+}
+
+fn of_image(image: v1::Image) -> Present {
+    let user = ImageUser { uid: image.uid.map(|u| u.value), name: image.username };
+    Present { reference: image.id, user }
+}
+
+/// An image without a tag, or with `latest`, is looked for anew.
+fn default_policy(image: &str) -> &'static str {
+    let name = image.rsplit('/').next().unwrap_or(image);
+    let moves = !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest");
+    if moves { "Always" } else { "IfNotPresent" }
+}
+
+async fn pull(
+    ctx: &Context,
+    pod: &Pod,
+    container: &Container,
+    image: &str,
+) -> Result<(), PullError> {
+    let _slot = ctx.pulls.acquire().await;
+    ctx.events.of_container(
+        pod,
+        &container.name,
+        "Normal",
+        "Pulling",
+        format!("Pulling image {image:?}"),
+    );
+    let started = ctx.now();
+    let mut last = None;
+    // Without a secret that fits, the image may still be public.
+    let mut credentials: Vec<Option<v1::AuthConfig>> =
+        secrets(ctx, pod, image).await.into_iter().map(Some).collect();
+    if credentials.is_empty() {
+        credentials.push(None);
+    }
+    for auth in credentials {
+        match ctx.cri.pull_image(image, auth, sandbox::config(ctx, pod, 0)).await {
+            Ok(_) => {
+                let took = ctx.now().duration_since(started).as_secs_f64();
+                let text = format!("Successfully pulled image {image:?} in {took:.3}s");
+                ctx.events.of_container(pod, &container.name, "Normal", "Pulled", text);
+                return Ok(());
+            }
+            Err(error) => last = Some(error.message()),
+        }
+    }
+    let cause = last.unwrap_or_default();
+    let message = format!("failed to pull image {image:?}: {cause}");
+    ctx.events.of_container(
+        pod,
+        &container.name,
+        "Warning",
+        "Failed",
+        format!("Failed to pull image {image:?}: {cause}"),
+    );
+    ctx.events.of_container(
+        pod,
+        &container.name,
+        "Warning",
+        "Failed",
+        "Error: ErrImagePull".to_owned(),
+    );
+    Err(PullError { reason: "ErrImagePull", message })
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DockerConfig {
+    auths: std::collections::BTreeMap<String, DockerAuth>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct DockerAuth {
+    username: String,
+    password: String,
+    auth: String,
+    identitytoken: String,
+}
+
+/// The credentials in the Pod's pull secrets that are for the image's registry.
+async fn secrets(ctx: &Context, pod: &Pod, image: &str) -> Vec<v1::AuthConfig> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let listed = pod.spec.iter().flat_map(|s| s.image_pull_secrets.iter().flatten());
+    let mut found = Vec::new();
+    for reference in listed {
+        let Ok(Some(secret)) = ctx.objects.secret(namespace, &reference.name).await else {
+            continue;
+        };
+        let data = secret.data.unwrap_or_default();
+        let auths = match (data.get(".dockerconfigjson"), data.get(".dockercfg")) {
+            (Some(new), _) => {
+                serde_json::from_slice::<DockerConfig>(&new.0).unwrap_or_default().auths
+            }
+            (None, Some(old)) => serde_json::from_slice(&old.0).unwrap_or_default(),
+            (None, None) => continue,
+        };
+        found.extend(auths.into_iter().filter(|(registry, _)| is_for(registry, image)).map(
+            |(registry, auth)| v1::AuthConfig {
+                username: auth.username,
+                password: auth.password,
+                auth: auth.auth,
+                server_address: registry,
+                identity_token: auth.identitytoken,
+                registry_token: String::new(),
+            },
+        ));
+    }
+    found
+}
+
+/// Whether credentials kept for `registry` (host, perhaps with a path, perhaps as a URL) fit an image.
+fn is_for(registry: &str, image: &str) -> bool {
+    let registry =
+        registry.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
+    let registry = registry.trim_end_matches("/v1").trim_end_matches("/v2");
+    let registry = if registry == "index.docker.io" { "docker.io" } else { registry };
+    let first = image.split('/').next().unwrap_or_default();
+    let hub = !image.contains('/') || !(first.contains(['.', ':']) || first == "localhost");
+    let full = if hub { format!("docker.io/{image}") } else { image.to_owned() };
+    full.strip_prefix(registry)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', ':', '@']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_images_whose_tag_moves_are_pulled_always() {
+        for (image, policy) in [
+            ("app", "Always"),
+            ("app:latest", "Always"),
+            ("host:5000/app", "Always"),
+            ("app:1", "IfNotPresent"),
+            ("app@sha256:00", "IfNotPresent"),
+        ] {
+            assert_eq!(default_policy(image), policy, "{image}");
+        }
+    }
+
+    #[test]
+    fn credentials_fit_their_registry_only() {
+        assert!(is_for("https://index.docker.io/v1/", "me/app:1"));
+        assert!(is_for("registry.example:5000", "registry.example:5000/a/b:1"));
+        assert!(is_for("registry.example/team", "registry.example/team/app"));
+        assert!(!is_for("registry.example/team", "registry.example/team2/app"));
+        assert!(!is_for("registry.example", "app"));
+    }
+}

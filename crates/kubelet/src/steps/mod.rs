@@ -1,0 +1,15 @@
+//! Carrying out what the core planned: one file for each thing that is done to a Pod.
+
+mod config;
+mod container;
+mod hooks;
+mod image;
+mod sandbox;
+mod security;
+mod stop;
+
+pub(crate) use config::node_facts;
+pub(crate) use container::start;
+pub(crate) use hooks::{HttpTarget, http_get, port_of};
+pub(crate) use sandbox::{create_sandbox, log_directory, remove_group, stop_sandbox};
+pub(crate) use stop::{kill, stop_all};

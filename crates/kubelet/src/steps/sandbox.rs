@@ -1,0 +1,202 @@
+use std::path::PathBuf;
+
+use cri::v1;
+use k8s_openapi::api::core::v1::Pod;
+use pod_core::{QosClass, dns, hosts, members, qos_class, resources::pod_cgroup};
+
+use super::security;
+use crate::{context::Context, runtime::label};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SandboxError {
+    #[error("Failed to create pod sandbox: {0}")]
+    Runtime(#[from] cri::Error),
+    #[error("make the Pod's log directory {}: {source}", path.display())]
+    Logs { path: PathBuf, source: std::io::Error },
+    #[error("make the Pod's control group: {0}")]
+    Group(#[from] sys::Error),
+    #[error("{0}")]
+    Sysctl(String),
+}
+
+/// The sysctls that are namespaced and do no harm to other Pods.
+const SAFE_SYSCTLS: &[&str] = &[
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+];
+
+/// Makes the Pod's control group and its sandbox, network included.
+pub(crate) async fn create_sandbox(
+    ctx: &Context,
+    pod: &Pod,
+    attempt: u32,
+) -> Result<String, SandboxError> {
+    check_sysctls(ctx, pod)?;
+    let limits = pod_cgroup(pod);
+    let quota = if ctx.settings.cpu_quota { limits.cpu_quota } else { 0 };
+    let limits = sys::cgroup::Limits {
+        cpu_shares: limits.cpu_shares,
+        cpu_quota: quota,
+        memory: limits.memory,
+    };
+    ctx.cgroups.ensure(&pod_group(ctx, pod), limits)?;
+    let logs = log_directory(ctx, pod);
+    std::fs::create_dir_all(&logs).map_err(|source| SandboxError::Logs { path: logs, source })?;
+    Ok(ctx.cri.run_pod_sandbox(config(ctx, pod, attempt), "").await?)
+}
+
+fn check_sysctls(ctx: &Context, pod: &Pod) -> Result<(), SandboxError> {
+    let security = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
+    for sysctl in security.and_then(|s| s.sysctls.as_ref()).into_iter().flatten() {
+        let name = sysctl.name.replace('/', ".");
+        let listed =
+            ctx.settings.unsafe_sysctls.iter().any(|allowed| match allowed.strip_suffix('*') {
+                Some(prefix) => name.starts_with(prefix),
+                None => *allowed == name,
+            });
+        if !listed && !SAFE_SYSCTLS.contains(&name.as_str()) {
+            let text =
+                format!("forbidden sysctl: {name:?} not allowlisted; see allowedUnsafeSysctls");
+            return Err(SandboxError::Sysctl(text));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn stop_sandbox(ctx: &Context, id: &str) -> Result<(), cri::Error> {
+    match ctx.cri.stop_pod_sandbox(id).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}
+
+pub(crate) fn log_directory(ctx: &Context, pod: &Pod) -> PathBuf {
+    let meta = &pod.metadata;
+    let part = |p: &Option<String>| p.clone().unwrap_or_default();
+    let name = format!("{}_{}_{}", part(&meta.namespace), part(&meta.name), part(&meta.uid));
+    ctx.settings.logs.join(name)
+}
+
+/// The sandbox's description; containers are created with the same one.
+pub(super) fn config(ctx: &Context, pod: &Pod, attempt: u32) -> v1::PodSandboxConfig {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let meta = &pod.metadata;
+    let text = |t: &Option<String>| t.clone().unwrap_or_default();
+    let mut labels: std::collections::HashMap<String, String> =
+        meta.labels.clone().unwrap_or_default().into_iter().collect();
+    labels.insert(label::POD_NAME.to_owned(), text(&meta.name));
+    labels.insert(label::POD_NAMESPACE.to_owned(), text(&meta.namespace));
+    labels.insert(label::POD_UID.to_owned(), text(&meta.uid));
+    let host_network = spec.host_network == Some(true);
+    let host_resolver = crate::machine::host_resolver(ctx.settings.resolv_conf.as_deref());
+    let (resolver, missing) =
+        dns::of_pod(pod, &host_resolver, &ctx.settings.cluster_dns, &ctx.settings.cluster_domain);
+    if missing {
+        let text = "pod: does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
+        ctx.events.warn(pod, "MissingClusterDNS", text.to_owned());
+    }
+    let port_mappings = if host_network { Vec::new() } else { port_mappings(pod) };
+    v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: text(&meta.name),
+            uid: text(&meta.uid),
+            namespace: text(&meta.namespace),
+            attempt,
+        }),
+        hostname: if host_network {
+            String::new()
+        } else {
+            hosts::sandbox_hostname(pod, &ctx.settings.cluster_domain)
+        },
+        log_directory: log_directory(ctx, pod).display().to_string(),
+        dns_config: Some(v1::DnsConfig {
+            servers: resolver.servers,
+            searches: resolver.searches,
+            options: resolver.options,
+        }),
+        port_mappings,
+        labels,
+        annotations: meta.annotations.clone().unwrap_or_default().into_iter().collect(),
+        linux: Some(v1::LinuxPodSandboxConfig {
+            cgroup_parent: pod_group(ctx, pod),
+            security_context: Some(security::of_sandbox(pod)),
+            sysctls: sysctls(pod),
+            overhead: None,
+            resources: None,
+        }),
+    }
+}
+
+fn sysctls(pod: &Pod) -> std::collections::HashMap<String, String> {
+    let security = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
+    let listed = security.and_then(|s| s.sysctls.as_ref()).into_iter().flatten();
+    listed.map(|s| (s.name.replace('/', "."), s.value.clone())).collect()
+}
+
+fn port_mappings(pod: &Pod) -> Vec<v1::PortMapping> {
+    let members = members(pod);
+    let ports = members.iter().flat_map(|m| m.container.ports.iter().flatten());
+    ports
+        .filter_map(|port| {
+            let protocol = match port.protocol.as_deref() {
+                Some("UDP") => v1::Protocol::Udp,
+                Some("SCTP") => v1::Protocol::Sctp,
+                _ => v1::Protocol::Tcp,
+            };
+            Some(v1::PortMapping {
+                protocol: protocol.into(),
+                container_port: port.container_port,
+                host_port: port.host_port.filter(|&p| p > 0)?,
+                host_ip: port.host_ip.clone().unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+/// The name of the group above all Pods of this node.
+pub(crate) fn pods_group(ctx: &Context) -> String {
+    let leaf = if ctx.settings.systemd_slices { "kubepods.slice" } else { "kubepods" };
+    format!("{}/{leaf}", ctx.settings.cgroup_root)
+}
+
+/// A Pod's control group, below its class's.
+pub(crate) fn pod_group(ctx: &Context, pod: &Pod) -> String {
+    group(ctx, qos_class(pod), pod.metadata.uid.as_deref().unwrap_or_default())
+}
+
+fn group(ctx: &Context, class: QosClass, uid: &str) -> String {
+    let root = pods_group(ctx);
+    let class = match class {
+        QosClass::Guaranteed => "",
+        QosClass::Burstable => "burstable",
+        QosClass::BestEffort => "besteffort",
+    };
+    match (ctx.settings.systemd_slices, class) {
+        (false, "") => format!("{root}/pod{uid}"),
+        (false, class) => format!("{root}/{class}/pod{uid}"),
+        // systemd reads the tree off the dashes in a slice's name.
+        (true, "") => format!("{root}/kubepods-pod{}.slice", uid.replace('-', "_")),
+        (true, class) => {
+            format!(
+                "{root}/kubepods-{class}.slice/kubepods-{class}-pod{}.slice",
+                uid.replace('-', "_")
+            )
+        }
+    }
+}
+
+/// Removes a Pod's group whatever its class was: an orphan's is not known.
+pub(crate) fn remove_group(ctx: &Context, uid: &str) -> Result<(), sys::Error> {
+    let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+    classes.into_iter().try_for_each(|class| ctx.cgroups.remove(&group(ctx, class, uid)))
+}

@@ -1,0 +1,142 @@
+//! Files that change all at once: they are in a directory of their own, to which the link `..data` points.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    os::unix::fs::{PermissionsExt, chown, symlink},
+    path::Path,
+};
+
+use pod_core::{Timestamp, files::Files};
+
+use super::Error;
+
+const DATA: &str = "..data";
+const NEXT: &str = "..data_tmp";
+
+/// Makes `dir` hold exactly `files`; nothing is written if it does already.
+pub(super) fn write(
+    dir: &Path,
+    files: &Files,
+    group: Option<u32>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let data = dir.join(DATA);
+    let current = fs::read_link(&data).ok();
+    if current.is_some() && holds(&data, files) {
+        return Ok(());
+    }
+    let name = format!("..{}", now.strftime("%Y_%m_%d_%H_%M_%S.%N"));
+    let fresh = dir.join(&name);
+    fs::create_dir_all(&fresh).map_err(Error::file("make directory", &fresh))?;
+    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))
+        .map_err(Error::file("open up", &fresh))?;
+    for (path, file) in files {
+        let at = fresh.join(path);
+        if let Some(parent) = at.parent() {
+            fs::create_dir_all(parent).map_err(Error::file("make directory", parent))?;
+        }
+        fs::write(&at, &file.content).map_err(Error::file("write", &at))?;
+        // What the Pod's group shall read, its owner's bits allow too.
+        let mode = if group.is_some() { file.mode | ((file.mode & 0o400) >> 3) } else { file.mode };
+        fs::set_permissions(&at, fs::Permissions::from_mode(mode))
+            .map_err(Error::file("set the mode of", &at))?;
+        if group.is_some() {
+            chown(&at, None, group).map_err(Error::file("give away", &at))?;
+        }
+    }
+    let next = dir.join(NEXT);
+    remove(&next)?;
+    symlink(&name, &next).map_err(Error::file("make link", &next))?;
+    fs::rename(&next, &data).map_err(Error::file("rename", &next))?;
+    links(dir, files)?;
+    match current {
+        Some(old) if old != Path::new(&name) => {
+            let old = dir.join(old);
+            fs::remove_dir_all(&old).map_err(Error::file("remove", &old))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::file("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The names that people see, each a link through `..data`.
+fn links(dir: &Path, files: &Files) -> Result<(), Error> {
+    let wanted: BTreeSet<&str> = files.keys().filter_map(|path| path.split('/').next()).collect();
+    for name in &wanted {
+        let at = dir.join(name);
+        if fs::symlink_metadata(&at).is_err() {
+            symlink(Path::new(DATA).join(name), &at).map_err(Error::file("make link", &at))?;
+        }
+    }
+    let entries = fs::read_dir(dir).map_err(Error::file("read", dir))?;
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if !name.starts_with("..") && !wanted.contains(name.as_ref()) {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn holds(data: &Path, files: &Files) -> bool {
+    let mut found = BTreeSet::new();
+    list(data, Path::new(""), &mut found);
+    found.len() == files.len()
+        && files.iter().all(|(path, file)| {
+            found.contains(path)
+                && fs::read(data.join(path)).is_ok_and(|content| content == file.content)
+        })
+}
+
+fn list(root: &Path, below: &Path, found: &mut BTreeSet<String>) {
+    let Ok(entries) = fs::read_dir(root.join(below)) else { return };
+    for entry in entries.flatten() {
+        let path = below.join(entry.file_name());
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            list(root, &path, found);
+        } else {
+            found.insert(path.to_string_lossy().into_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(pairs: &[(&str, &str)]) -> Files {
+        let file =
+            |text: &str| pod_core::files::File { content: text.as_bytes().to_vec(), mode: 0o640 };
+        pairs.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect()
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn content_changes_as_one_and_an_equal_write_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |path: &str| fs::read_to_string(dir.path().join(path));
+        write(dir.path(), &files(&[("a", "1"), ("b/c", "2")]), None, at(1)).unwrap();
+        assert_eq!(read("a").unwrap(), "1");
+        assert_eq!(read("b/c").unwrap(), "2");
+        let target = fs::read_link(dir.path().join(DATA)).unwrap();
+        write(dir.path(), &files(&[("a", "1"), ("b/c", "2")]), None, at(2)).unwrap();
+        assert_eq!(fs::read_link(dir.path().join(DATA)).unwrap(), target);
+        write(dir.path(), &files(&[("a", "3")]), None, at(3)).unwrap();
+        assert_eq!(read("a").unwrap(), "3");
+        assert!(read("b/c").is_err(), "a file that is gone has no link");
+        assert!(!dir.path().join(target).exists(), "the old directory is removed");
+    }
+}

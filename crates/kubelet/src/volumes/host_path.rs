@@ -1,0 +1,59 @@
+use std::{
+    fs,
+    os::unix::fs::{FileTypeExt, PermissionsExt},
+    path::Path,
+};
+
+use k8s_openapi::api::core::v1::HostPathVolumeSource;
+
+use super::{At, Error};
+
+pub(super) fn set_up(source: &HostPathVolumeSource) -> Result<At, Error> {
+    let path = Path::new(&source.path);
+    let kind = source.type_.as_deref().unwrap_or_default();
+    match kind {
+        "DirectoryOrCreate" if !path.exists() => {
+            fs::create_dir_all(path).map_err(Error::file("make directory", path))?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+                .map_err(Error::file("open up", path))?;
+        }
+        "FileOrCreate" if !path.exists() => {
+            fs::write(path, "").map_err(Error::file("make file", path))?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+                .map_err(Error::file("open up", path))?;
+        }
+        _ => {}
+    }
+    if !kind.is_empty() {
+        check(path, kind)?;
+    }
+    Ok(At { path: path.to_owned(), read_only: false })
+}
+
+fn check(path: &Path, kind: &str) -> Result<(), Error> {
+    let found = fs::metadata(path).map(|m| m.file_type());
+    let wanted = kind.trim_end_matches("OrCreate");
+    let fits = found.as_ref().is_ok_and(|found| match wanted {
+        "Directory" => found.is_dir(),
+        "File" => found.is_file(),
+        "Socket" => found.is_socket(),
+        "CharDevice" => found.is_char_device(),
+        "BlockDevice" => found.is_block_device(),
+        _ => false,
+    });
+    if fits {
+        return Ok(());
+    }
+    let wanted = match wanted {
+        "Directory" => "directory",
+        "File" => "file",
+        "Socket" => "socket",
+        "CharDevice" => "character device",
+        "BlockDevice" => "block device",
+        other => other,
+    };
+    Err(Error::HostPath(format!(
+        "hostPath type check failed: {} is not a {wanted}",
+        path.display()
+    )))
+}

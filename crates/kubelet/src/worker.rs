@@ -1,0 +1,445 @@
+//! One Pod's worker: it observes, plans, acts and reports, until the Pod is gone.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use pod_core::{
+    Ending, Inputs, Memory, Observed, Phase, StatusInputs, Step, Timestamp, Why, members,
+    namespaced_name,
+};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
+
+use crate::{
+    context::Context,
+    probes::Prober,
+    report::{self, Report},
+    runtime, steps,
+    volumes::{self, Mounted, Tokens},
+};
+
+/// What is wanted of a worker.
+#[derive(Clone, Debug)]
+pub(crate) struct Desired {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) stop: Option<Stop>,
+}
+
+/// Why a Pod is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The API asks for it, and waits until the kubelet says that it is done.
+    Deleted,
+    /// It is in no source any more.
+    Gone,
+}
+
+/// What others may see and set of a worker.
+#[derive(Default)]
+pub(crate) struct Shared {
+    pub(crate) wake: Notify,
+    pub(crate) status: Mutex<Option<PodStatus>>,
+    pub(crate) observed: Mutex<Observed>,
+}
+
+pub(crate) struct Worker {
+    ctx: Arc<Context>,
+    desired: watch::Receiver<Desired>,
+    shared: Arc<Shared>,
+    uid: String,
+    memory: Memory,
+    observed: Observed,
+    report: Report,
+    prober: Prober,
+    tokens: Tokens,
+    mounted: Option<Mounted>,
+    volumes_due: Instant,
+    volume_failures: u32,
+    hooked: Mutex<BTreeSet<String>>,
+    ending: Option<Ending>,
+    torn_down: bool,
+    last_steps: Vec<Step>,
+}
+
+/// When to look again.
+enum Next {
+    Now,
+    At(Option<Timestamp>),
+    Done,
+}
+
+/// A step that changed nothing is not repeated at once.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Worker {
+    pub(crate) fn new(
+        ctx: Arc<Context>,
+        desired: watch::Receiver<Desired>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let pod = desired.borrow().pod.clone();
+        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+        // A Pod that was over when this kubelet started is not begun again.
+        let over = |phase| Ending { phase, reason: None, message: None };
+        let ending = match phase {
+            Some("Succeeded") => Some(over(Phase::Succeeded)),
+            Some("Failed") => Some(over(Phase::Failed)),
+            _ => None,
+        };
+        Self {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            report: Report::new(&pod),
+            prober: Prober::new(ctx.clone(), shared.clone()),
+            ctx,
+            desired,
+            shared,
+            memory: Memory::default(),
+            observed: Observed::default(),
+            tokens: Tokens::default(),
+            mounted: None,
+            volumes_due: Instant::now(),
+            volume_failures: 0,
+            hooked: Mutex::default(),
+            ending,
+            torn_down: false,
+            last_steps: Vec::new(),
+        }
+    }
+
+    pub(crate) async fn run(mut self) {
+        loop {
+            let desired = self.desired.borrow_and_update().clone();
+            match runtime::observe(&self.ctx, &self.uid, &self.observed).await {
+                Ok(observed) => self.observed = observed,
+                Err(error) => {
+                    tracing::warn!(pod = %namespaced_name(&desired.pod), %error, "observe a Pod");
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            }
+            *self.shared.observed.lock().unwrap_or_else(PoisonError::into_inner) =
+                self.observed.clone();
+            let next = if desired.stop.is_some() || self.ending.is_some() {
+                self.prober.stop();
+                Box::pin(self.finish(&desired)).await
+            } else {
+                self.prober.follow(&desired.pod, &self.observed);
+                Box::pin(self.advance(&desired)).await
+            };
+            match next {
+                Next::Done => return,
+                Next::Now => {}
+                Next::At(at) => self.wait(at).await,
+            }
+        }
+    }
+
+    /// Waits for news, for a time, or for the next regular look.
+    async fn wait(&mut self, at: Option<Timestamp>) {
+        let now = self.ctx.now();
+        let wait = at.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        // Spread over time, so that a node's Pods do not all wake at once.
+        let regular = self.ctx.settings.sync_frequency.mul_f64(1.0 + rand::random::<f64>() / 4.0);
+        tokio::select! {
+            _ = self.desired.changed() => {}
+            () = self.shared.wake.notified() => {}
+            () = tokio::time::sleep(wait.map_or(regular, |w| w.min(regular))) => {}
+        }
+    }
+
+    /// One look at a Pod that is to run.
+    async fn advance(&mut self, desired: &Desired) -> Next {
+        let pod = &desired.pod;
+        self.memory.begin_pass();
+        // The start time is the kubelet's own report before it is the API's.
+        let known = self.with_status(pod);
+        let verdicts = self.prober.verdicts();
+        let inputs = Inputs {
+            pod: &known,
+            observed: &self.observed,
+            memory: &self.memory,
+            verdicts: &verdicts,
+            now: self.ctx.now(),
+        };
+        let plan = pod_core::plan(&inputs);
+        if plan.ending.is_some() {
+            self.ending = plan.ending;
+            return Next::Now;
+        }
+        let reported = self.tell(pod, false).await;
+        let mut again = plan.again;
+        if !reported {
+            again = Some(sooner(again, pod_core::after(self.ctx.now(), PAUSE)));
+        }
+        let starts =
+            plan.steps.iter().any(|s| matches!(s, Step::Start { .. } | Step::CreateSandbox { .. }));
+        if (starts && self.mounted.is_none() || volumes::may_change(pod))
+            && Instant::now() >= self.volumes_due
+        {
+            self.refresh_volumes(pod).await;
+        }
+        if volumes::may_change(pod) || self.mounted.is_none() && starts {
+            let due = self.volumes_due.saturating_duration_since(Instant::now());
+            again = Some(sooner(again, pod_core::after(self.ctx.now(), due)));
+        }
+        if plan.steps.is_empty() {
+            self.last_steps.clear();
+            return Next::At(again);
+        }
+        let repeated = self.last_steps == plan.steps;
+        self.last_steps.clone_from(&plan.steps);
+        let mut stop = self.desired.clone();
+        tokio::select! {
+            () = self.act(&known, plan.steps) => {}
+            _ = stop.wait_for(|d| d.stop.is_some()) => return Next::Now,
+        }
+        if repeated {
+            Next::At(Some(sooner(again, pod_core::after(self.ctx.now(), PAUSE))))
+        } else {
+            Next::Now
+        }
+    }
+
+    fn with_status(&self, pod: &Pod) -> Pod {
+        let mut pod = pod.clone();
+        if let Some(status) = self.report.last() {
+            pod.status = Some(status.clone());
+        }
+        pod
+    }
+
+    async fn refresh_volumes(&mut self, pod: &Pod) {
+        let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
+        let ips = match self.observed.ready_sandbox() {
+            Some(_) if host_network => self.ctx.settings.node_ips.clone(),
+            Some(sandbox) => sandbox.ips.clone(),
+            None => Vec::new(),
+        };
+        match volumes::set_up(&self.ctx, pod, &ips, &mut self.tokens).await {
+            Ok(mounted) => {
+                self.mounted = Some(mounted);
+                self.volume_failures = 0;
+                self.volumes_due = Instant::now() + self.ctx.settings.sync_frequency;
+                if let Some(renew) = self.tokens.renew() {
+                    let left = Duration::try_from(renew.duration_since(self.ctx.now()))
+                        .unwrap_or_default();
+                    self.volumes_due = self.volumes_due.min(Instant::now() + left.max(PAUSE));
+                }
+            }
+            Err(error) => {
+                self.ctx.events.warn(pod, "FailedMount", error.to_string());
+                let wait = Duration::from_millis(500) * (1 << self.volume_failures.min(8));
+                self.volume_failures += 1;
+                self.volumes_due = Instant::now() + wait;
+            }
+        }
+    }
+
+    /// Takes a plan's steps in order.
+    async fn act(&mut self, pod: &Pod, steps: Vec<Step>) {
+        for step in steps {
+            let done = match step {
+                Step::StopSandbox { id } => {
+                    steps::stop_sandbox(&self.ctx, &id).await.map_err(|e| e.to_string())
+                }
+                Step::CreateSandbox { attempt } => self.create_sandbox(pod, attempt).await,
+                Step::Kill { id, name, why } => {
+                    self.kill(pod, &id, &name, why).await;
+                    Ok(())
+                }
+                Step::Remove { id } => {
+                    self.ctx.cri.remove_container(&id).await.map_err(|e| e.to_string())
+                }
+                Step::Start { name, sandbox, attempt, exited, .. } => {
+                    self.start(pod, &name, &sandbox, attempt, exited).await;
+                    Ok(())
+                }
+            };
+            if let Err(message) = done {
+                tracing::warn!(pod = %namespaced_name(pod), message, "a step failed");
+                return;
+            }
+        }
+    }
+
+    async fn create_sandbox(&mut self, pod: &Pod, attempt: u32) -> Result<(), String> {
+        if self.mounted.is_none() {
+            return Ok(());
+        }
+        if attempt > 0 {
+            let text = "Pod sandbox changed, it will be killed and re-created.".to_owned();
+            self.ctx.events.normal(pod, "SandboxChanged", text);
+        }
+        match Box::pin(steps::create_sandbox(&self.ctx, pod, attempt)).await {
+            Ok(_) => {
+                self.memory.sandbox_made();
+                Ok(())
+            }
+            Err(error) => {
+                self.memory.sandbox_failed(self.ctx.now());
+                self.ctx.events.warn(pod, "FailedCreatePodSandBox", error.to_string());
+                Err(error.to_string())
+            }
+        }
+    }
+
+    async fn start(
+        &mut self,
+        pod: &Pod,
+        name: &str,
+        sandbox: &str,
+        attempt: u32,
+        exited: Option<Timestamp>,
+    ) {
+        let Some(mounted) = self.mounted.clone() else { return };
+        let members = members(pod);
+        let Some(member) = members.iter().find(|m| m.container.name == name) else { return };
+        if let Some(exited) = exited {
+            self.memory.restarted(name, exited, self.ctx.now());
+        }
+        let start =
+            steps::start(&self.ctx, pod, member, (sandbox, attempt), &self.observed, &mounted);
+        match Box::pin(start).await {
+            Ok(()) => self.memory.started(name),
+            Err(error) if error.of_image => {
+                self.memory.pull_failed(name, error.reason, error.message, self.ctx.now());
+            }
+            Err(error) => {
+                self.memory.start_failed(name, error.reason, error.message, self.ctx.now())
+            }
+        }
+    }
+
+    async fn kill(&self, pod: &Pod, id: &str, name: &str, why: Why) {
+        let members = members(pod);
+        let Some(member) = members.iter().find(|m| m.container.name == name) else { return };
+        let mut grace = pod_core::grace_period(pod);
+        let own = |probe: &Option<k8s_openapi::api::core::v1::Probe>| {
+            probe
+                .as_ref()
+                .and_then(|p| p.termination_grace_period_seconds)
+                .map(|s| Duration::from_secs(s.max(0).unsigned_abs()))
+        };
+        let text = match why {
+            Why::LivenessFailed => {
+                grace = own(&member.container.liveness_probe).unwrap_or(grace);
+                format!("Container {name} failed liveness probe, will be restarted")
+            }
+            Why::StartupFailed => {
+                grace = own(&member.container.startup_probe).unwrap_or(grace);
+                format!("Container {name} failed startup probe, will be restarted")
+            }
+            Why::SpecChanged => format!("Container {name} definition changed, will be restarted"),
+            Why::NotNeeded | Why::SandboxLost => String::new(),
+        };
+        steps::kill(&self.ctx, pod, member, id, &text, grace, true).await;
+    }
+
+    /// Reports the Pod's status; returns whether the API server has it, or need not have it.
+    async fn tell(&mut self, pod: &Pod, stopping: bool) -> bool {
+        let verdicts = self.prober.verdicts();
+        let previous = self.report.previous(pod);
+        let status = pod_core::status(&StatusInputs {
+            pod,
+            observed: &self.observed,
+            memory: &self.memory,
+            verdicts: &verdicts,
+            now: self.ctx.now(),
+            previous: &previous,
+            ending: self.ending.as_ref(),
+            stopping,
+            host_ips: &self.ctx.settings.node_ips,
+            runtime: &self.ctx.runtime_name,
+        });
+        *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status.clone());
+        self.report.send(&self.ctx, pod, status).await
+    }
+
+    /// One look at a Pod that is to end, or has.
+    async fn finish(&mut self, desired: &Desired) -> Next {
+        let pod = &desired.pod;
+        let grace = pod_core::grace_period(pod);
+        if self.observed.running().next().is_some() {
+            self.tell(pod, true).await;
+            let known = self.with_status(pod);
+            let mut change = self.desired.clone();
+            change.mark_unchanged();
+            tokio::select! {
+                () = steps::stop_all(&self.ctx, &known, &self.observed, grace, &self.hooked) => {}
+                // A shorter grace, mostly: begin again with what runs still.
+                _ = change.changed() => {}
+            }
+            return Next::Now;
+        }
+        let standing: Vec<String> =
+            self.observed.sandboxes.iter().filter(|s| s.ready).map(|s| s.id.clone()).collect();
+        for id in &standing {
+            if let Err(error) = steps::stop_sandbox(&self.ctx, id).await {
+                tracing::warn!(pod = %namespaced_name(pod), %error, "stop a sandbox");
+                return Next::At(Some(pod_core::after(self.ctx.now(), PAUSE)));
+            }
+        }
+        if !standing.is_empty() {
+            return Next::Now;
+        }
+        let told = self.tell(pod, true).await;
+        if !self.tear_down(pod) || !told {
+            return Next::At(Some(pod_core::after(self.ctx.now(), PAUSE)));
+        }
+        match desired.stop {
+            None => Next::At(None),
+            Some(stop) => self.remove(pod, stop).await,
+        }
+    }
+
+    /// Gives back what the Pod had, its logs and last words apart.
+    fn tear_down(&mut self, pod: &Pod) -> bool {
+        if self.torn_down {
+            return true;
+        }
+        let volumes = volumes::tear_down(&self.ctx, &self.uid).map_err(|e| e.to_string());
+        let group = steps::remove_group(&self.ctx, &self.uid).map_err(|e| e.to_string());
+        match volumes.and(group) {
+            Ok(()) => self.torn_down = true,
+            Err(message) => {
+                tracing::warn!(pod = %namespaced_name(pod), message, "give back what a Pod had")
+            }
+        }
+        self.torn_down
+    }
+
+    /// Removes the last traces, then tells the API that the Pod is gone.
+    async fn remove(&mut self, pod: &Pod, stop: Stop) -> Next {
+        let later = Next::At(Some(pod_core::after(self.ctx.now(), PAUSE)));
+        for container in &self.observed.containers {
+            if self.ctx.cri.remove_container(&container.id).await.is_err_and(|e| !e.is_not_found())
+            {
+                return later;
+            }
+        }
+        for sandbox in &self.observed.sandboxes {
+            if self.ctx.cri.remove_pod_sandbox(&sandbox.id).await.is_err_and(|e| !e.is_not_found())
+            {
+                return later;
+            }
+        }
+        let logs = steps::log_directory(&self.ctx, pod);
+        if std::fs::remove_dir_all(&logs).is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound) {
+            tracing::warn!(path = %logs.display(), "remove a Pod's logs");
+        }
+        if stop == Stop::Deleted && !report::confirm_deletion(&self.ctx, pod).await {
+            return later;
+        }
+        Next::Done
+    }
+}
+
+fn sooner(known: Option<Timestamp>, at: Timestamp) -> Timestamp {
+    known.map_or(at, |known| known.min(at))
+}

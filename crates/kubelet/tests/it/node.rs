@@ -1,0 +1,254 @@
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use cri::v1;
+use kubelet::{Config, Place, Settings};
+use rt::{Shutdown, Tasks};
+
+pub(crate) const APP: &str = "windlass.test/app:1";
+const PAUSE: &str = "windlass.test/pause:1";
+const BUSYBOX: &str = "/bin/busybox";
+
+/// A node: a containerd of its own and a kubelet on it, below one directory and one control group.
+pub(crate) struct Node {
+    pub(crate) dir: PathBuf,
+    cgroup: String,
+    containerd: Child,
+    pub(crate) cri: cri::Client,
+    pub(crate) port: u16,
+    kubelet: Option<Tasks>,
+}
+
+impl Node {
+    /// Starts a node whose kubelet is not running yet.
+    pub(crate) async fn start(name: &str) -> Self {
+        let id = format!("windlass-test-{name}-{}", std::process::id());
+        let dir = std::env::temp_dir().join(&id);
+        for below in ["manifests", "kubelet", "logs", "cni/bin", "cni/net.d"] {
+            fs::create_dir_all(dir.join(below)).unwrap();
+        }
+        fs::write(dir.join("config.toml"), configuration(&dir)).unwrap();
+        network(&dir);
+        let log = fs::File::create(dir.join("containerd.log")).unwrap();
+        let containerd = Command::new("containerd")
+            .arg("--config")
+            .arg(dir.join("config.toml"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let cri = cri::Client::new(
+            dir.join("containerd.sock").to_str().unwrap(),
+            Duration::from_secs(30),
+        );
+        identities(&dir);
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let node = Self { dir, cgroup: format!("/{id}"), containerd, cri, port, kubelet: None };
+        eventually("containerd answers", async || node.cri.version().await.is_ok()).await;
+        node.import();
+        eventually("the images are known", async || {
+            let known = async |image| matches!(node.cri.image_status(image).await, Ok(Some(_)));
+            known(APP).await && known(PAUSE).await
+        })
+        .await;
+        node
+    }
+
+    fn import(&self) {
+        let archive = self.dir.join("images.tar");
+        let pause = oci::Image::of_binary(
+            PAUSE,
+            Path::new(BUSYBOX),
+            BUSYBOX,
+            &[BUSYBOX, "sleep", "2147483647"],
+        );
+        let mut app = oci::Image::of_binary(APP, Path::new(BUSYBOX), BUSYBOX, &[BUSYBOX]);
+        for applet in [
+            "sh", "sleep", "cat", "echo", "tar", "nc", "true", "false", "touch", "wget", "httpd",
+            "id", "env",
+        ] {
+            let link = oci::Entry::Link { target: "busybox".to_owned() };
+            app.entries.insert(format!("/bin/{applet}"), link);
+        }
+        oci::write_archive(&[pause, app], fs::File::create(&archive).unwrap()).unwrap();
+        oci::import(&self.dir.join("containerd.sock"), &archive).unwrap();
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        let dir = self.dir.display();
+        let text = format!(
+            "staticPodPath: {dir}/manifests\npodLogsDir: {dir}/logs\ncgroupRoot: {}\nclusterDomain: cluster.local\n\
+             containerRuntimeEndpoint: unix://{dir}/containerd.sock\nport: {}\nhealthzPort: 0\naddress: 127.0.0.1\n\
+             authentication: {{x509: {{clientCAFile: {dir}/ca.crt}}}}\nauthorization: {{mode: AlwaysAllow}}\n",
+            self.cgroup, self.port
+        );
+        let place = Place {
+            node_name: "node".into(),
+            node_ips: vec!["127.0.0.1".into()],
+            root: self.dir.join("kubelet"),
+            cert_dir: self.dir.join("pki"),
+            labels: Default::default(),
+        };
+        Settings::new(&kubelet::parse(&text).unwrap(), place).unwrap()
+    }
+
+    /// Runs the kubelet in the background, as a second call after [`Node::stop_kubelet`] does again.
+    pub(crate) fn start_kubelet(&mut self, client: Option<client::Client>) {
+        let tasks = Tasks::new(Shutdown::new());
+        let (config, inner) =
+            (Config { settings: self.settings(), heartbeats: None }, tasks.clone());
+        tasks.spawn("kubelet", async move { kubelet::run(config, client, &inner).await.unwrap() });
+        self.kubelet = Some(tasks);
+    }
+
+    /// Ends the kubelet wherever it is, as a crash would.
+    pub(crate) async fn stop_kubelet(&mut self) {
+        if let Some(tasks) = self.kubelet.take() {
+            tasks.drain(Duration::from_secs(10)).await;
+        }
+    }
+
+    pub(crate) fn manifest(&self, name: &str, text: &str) {
+        // Written aside and renamed, as tools that are careful do.
+        let aside = self.dir.join(format!("{name}.tmp"));
+        fs::write(&aside, text).unwrap();
+        fs::rename(aside, self.dir.join("manifests").join(format!("{name}.yaml"))).unwrap();
+    }
+
+    pub(crate) fn remove_manifest(&self, name: &str) {
+        fs::remove_file(self.dir.join("manifests").join(format!("{name}.yaml"))).unwrap();
+    }
+
+    /// The containers of a name, newest first.
+    pub(crate) async fn containers(&self, name: &str) -> Vec<v1::Container> {
+        let all = self.cri.list_containers(None).await.unwrap();
+        let mut found: Vec<_> =
+            all.into_iter().filter(|c| c.metadata.as_ref().unwrap().name == name).collect();
+        found.sort_by_key(|c| std::cmp::Reverse(c.created_at));
+        found
+    }
+
+    pub(crate) async fn running(&self, name: &str) -> Option<v1::Container> {
+        let newest = self.containers(name).await.into_iter().next()?;
+        (newest.state() == v1::ContainerState::ContainerRunning).then_some(newest)
+    }
+
+    pub(crate) async fn run(&self, id: &str, cmd: &[&str]) -> String {
+        let cmd = cmd.iter().map(ToString::to_string).collect();
+        let answer = self.cri.exec_sync(id, cmd, Duration::from_secs(10)).await.unwrap();
+        String::from_utf8_lossy(&answer.stdout).into_owned()
+    }
+
+    /// Whether anything is left of the node's Pods besides the runtime's own files.
+    pub(crate) async fn is_empty(&self) -> bool {
+        let entries = |below: &str| fs::read_dir(self.dir.join(below)).map_or(0, |d| d.count());
+        self.cri.list_pod_sandboxes(None).await.unwrap().is_empty()
+            && entries("kubelet/pods") == 0
+            && entries("logs") == 0
+    }
+
+    pub(crate) async fn close(mut self) {
+        self.stop_kubelet().await;
+        for sandbox in self.cri.list_pod_sandboxes(None).await.unwrap_or_default() {
+            let _ = self.cri.stop_pod_sandbox(&sandbox.id).await;
+            let _ = self.cri.remove_pod_sandbox(&sandbox.id).await;
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // A test that failed comes here without having closed the node: its containers are ended with their group.
+        let cgroups = sys::cgroup::detect();
+        for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"] {
+            kill_group(&Path::new(root).join(self.cgroup.trim_start_matches('/')));
+        }
+        let _ = self.containerd.kill();
+        let _ = self.containerd.wait();
+        let until = Instant::now() + Duration::from_secs(5);
+        while cgroups.remove(&self.cgroup).is_err() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = sys::mount::Mounts::unmount_below(&sys::mount::HostMounts, &self.dir);
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.dir.join("containerd.log")).unwrap_or_default();
+            let end: Vec<&str> = log.lines().rev().take(15).collect();
+            eprintln!(
+                "containerd's last words:\n{}",
+                end.into_iter().rev().collect::<Vec<_>>().join("\n")
+            );
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// An authority for clients, a client of its, and one of another's.
+fn identities(dir: &Path) {
+    use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+    let validity = Validity::starting(std::time::SystemTime::now(), Duration::from_secs(86_400));
+    let spec =
+        LeafSpec { subject: Subject::new("tester"), alt_names: Vec::new(), usage: Usage::Client };
+    for (authority, client) in [("ca", "client"), ("other-ca", "stranger")] {
+        let ca = Authority::create(authority, KeyAlgorithm::EcdsaP256, validity).unwrap();
+        fs::write(dir.join(format!("{authority}.crt")), ca.cert().to_pem()).unwrap();
+        let (cert, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
+        fs::write(dir.join(format!("{client}.crt")), cert.to_pem()).unwrap();
+        fs::write(dir.join(format!("{client}.key")), key.to_pem().unwrap()).unwrap();
+    }
+}
+
+fn kill_group(group: &Path) {
+    for entry in fs::read_dir(group).into_iter().flatten().flatten().filter(|e| e.path().is_dir()) {
+        kill_group(&entry.path());
+    }
+    let pids = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    for pid in pids.lines().filter_map(|pid| pid.parse().ok()) {
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(pid),
+            nix::sys::signal::Signal::SIGKILL,
+        );
+    }
+}
+
+fn configuration(dir: &Path) -> String {
+    let dir = dir.display();
+    format!(
+        "version = 2\nroot = \"{dir}/root\"\nstate = \"{dir}/state\"\n\
+         disabled_plugins = [\"io.containerd.internal.v1.opt\"]\n\
+         [grpc]\naddress = \"{dir}/containerd.sock\"\n\
+         [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"{PAUSE}\"\nrestrict_oom_score_adj = true\n\
+         disable_apparmor = true\nstream_server_address = \"127.0.0.1\"\nstream_server_port = \"0\"\n\
+         [plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"{dir}/cni/bin\"\nconf_dir = \"{dir}/cni/net.d\"\n"
+    )
+}
+
+/// A network that is loopback and nothing else, so that no test touches the machine's.
+fn network(dir: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let plugin = "#!/bin/sh\ncat >/dev/null\ncase \"$CNI_COMMAND\" in\n\
+        ADD) nsenter --net=\"$CNI_NETNS\" ip link set lo up\n\
+        echo '{\"cniVersion\":\"0.4.0\",\"interfaces\":[{\"name\":\"eth0\",\"sandbox\":\"'$CNI_NETNS'\"}],\
+\"ips\":[{\"version\":\"4\",\"address\":\"10.99.0.7/24\",\"interface\":0}]}' ;;\n\
+        VERSION) echo '{\"cniVersion\":\"0.4.0\",\"supportedVersions\":[\"0.3.1\",\"0.4.0\"]}' ;;\nesac\n";
+    for name in ["loopback", "nothing"] {
+        let path = dir.join("cni/bin").join(name);
+        fs::write(&path, plugin).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let list = "{\"cniVersion\":\"0.4.0\",\"name\":\"none\",\"plugins\":[{\"type\":\"nothing\"}]}";
+    fs::write(dir.join("cni/net.d/10-none.conflist"), list).unwrap();
+}
+
+/// Waits until something holds, and fails if it does not within half a minute.
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(30);
+    while !holds().await {
+        assert!(Instant::now() < until, "it did not come about that {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

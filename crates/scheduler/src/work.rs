@@ -1,0 +1,188 @@
+use std::{sync::Arc, time::Duration};
+
+use client::{Client, DeleteOptions, PatchKind, Patched, Resource};
+use events::{EventRecorder, ObjectRef};
+use sched_core::{Decision, Failure, Pod};
+use serde_json::{Value, json};
+use tokio::{sync::Semaphore, time::Instant};
+
+use crate::Shared;
+
+/// Carries decisions out.
+#[derive(Clone)]
+pub(crate) struct Worker {
+    pub(crate) client: Client,
+    pub(crate) events: EventRecorder,
+    pub(crate) shared: Arc<Shared>,
+    /// Bounds the writes under way.
+    pub(crate) permits: Arc<Semaphore>,
+    pub(crate) tasks: rt::Tasks,
+}
+
+impl Worker {
+    pub(crate) async fn run(&self) {
+        loop {
+            let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
+            let decision = self.shared.core().next(self.shared.now());
+            let Some(decision) = decision else {
+                drop(permit);
+                self.wait().await;
+                continue;
+            };
+            let worker = self.clone();
+            self.tasks.spawn("scheduling write", async move {
+                worker.carry_out(decision).await;
+                drop(permit);
+            });
+        }
+    }
+
+    async fn wait(&self) {
+        let next = self.shared.core().next_time();
+        let changed = self.shared.changed.notified();
+        match next {
+            Some(at) => {
+                let at = self.shared.start + Duration::from_millis(at);
+                // A time that has passed means a Pod that nothing can be done for now.
+                let at = at.max(Instant::now() + Duration::from_millis(10));
+                let _ = tokio::time::timeout_at(at, changed).await;
+            }
+            None => changed.await,
+        }
+    }
+
+    async fn carry_out(&self, decision: Decision) {
+        match decision {
+            Decision::Bind { pod, node, evaluated, feasible } => {
+                tracing::debug!(pod = %pod.id, %node, evaluated, feasible, "binding");
+                self.bind(&pod, &node).await;
+            }
+            Decision::Unschedulable(failure) => self.refuse(failure).await,
+        }
+    }
+
+    async fn bind(&self, pod: &Pod, node: &str) {
+        let id = &pod.id;
+        let binding = json!({
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": id.name, "namespace": id.namespace, "uid": id.uid},
+            "target": {"kind": "Node", "name": node},
+        });
+        let bound = self
+            .client
+            .create_subresource::<_, Value>(
+                &Resource::PODS,
+                &id.namespace,
+                &id.name,
+                "binding",
+                &binding,
+            )
+            .await;
+        match bound {
+            Ok(_) => {
+                let message = format!("Successfully assigned {id} to {node}");
+                self.events.normal(object(pod), "Scheduled", message);
+            }
+            Err(error) => {
+                tracing::warn!(pod = %id, node, %error, "binding refused");
+                if !error.is_not_found() {
+                    self.events.warning(
+                        object(pod),
+                        "FailedScheduling",
+                        format!("binding rejected: {error}"),
+                    );
+                }
+                self.shared.tell(|core, now| core.bind_failed(id, now));
+            }
+        }
+    }
+
+    async fn refuse(&self, failure: Failure) {
+        let Failure { pod, message, nominated } = failure;
+        tracing::debug!(pod = %pod.id, message, "no node");
+        self.events.warning(object(&pod), "FailedScheduling", message.clone());
+        let mut status = json!({});
+        if pod.refused.as_deref() != Some(message.as_str()) {
+            status["conditions"] = json!([{
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": message,
+                "lastProbeTime": null,
+                "lastTransitionTime": now(),
+            }]);
+        }
+        if let Some((node, victims)) = &nominated {
+            for victim in victims {
+                self.evict(&pod, node, &victim.pod).await;
+            }
+            status["nominatedNodeName"] = json!(node);
+        } else if pod.nominated_node.is_some() {
+            status["nominatedNodeName"] = Value::Null;
+        }
+        if status.as_object().is_some_and(|fields| !fields.is_empty()) {
+            self.patch_status(&pod, status).await;
+        }
+    }
+
+    async fn patch_status(&self, pod: &Pod, status: Value) {
+        let at =
+            Patched { namespace: &pod.id.namespace, name: &pod.id.name, subresource: "status" };
+        let patch = json!({"metadata": {"uid": pod.id.uid}, "status": status});
+        match self.client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await {
+            Ok(_) => {}
+            // The Pod is gone, or its successor has its name.
+            Err(error) if error.is_not_found() || error.is_conflict() => {}
+            Err(error) => tracing::warn!(pod = %pod.id, %error, "status not written"),
+        }
+    }
+
+    /// Removes a less important Pod, telling it and those who look why.
+    async fn evict(&self, pod: &Pod, node: &str, victim: &Pod) {
+        if victim.terminating {
+            return;
+        }
+        let scheduler = &pod.scheduler_name;
+        let condition = json!({"conditions": [{
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),
+            "lastTransitionTime": now(),
+        }]});
+        self.patch_status(victim, condition).await;
+        let id = &victim.id;
+        let options = DeleteOptions {
+            preconditions: Some(client::Preconditions {
+                uid: Some(id.uid.to_string()),
+                resource_version: None,
+            }),
+            ..DeleteOptions::default()
+        };
+        match self.client.delete(&Resource::PODS, &id.namespace, &id.name, &options).await {
+            Ok(()) => {
+                let message = format!("Preempted by pod {} on node {node}", pod.id.uid);
+                self.events.normal(object(victim), "Preempted", message);
+            }
+            Err(error) if error.is_not_found() || error.is_conflict() => {}
+            Err(error) => tracing::warn!(pod = %id, %error, "victim not deleted"),
+        }
+    }
+}
+
+fn now() -> api_meta::Timestamp {
+    api_meta::Timestamp::from(std::time::SystemTime::now()).to_seconds()
+}
+
+fn object(pod: &Pod) -> ObjectRef {
+    ObjectRef {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        namespace: pod.id.namespace.to_string(),
+        name: pod.id.name.to_string(),
+        uid: pod.id.uid.to_string(),
+        resource_version: pod.resource_version.to_string(),
+        field_path: String::new(),
+    }
+}

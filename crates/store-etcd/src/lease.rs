@@ -1,0 +1,132 @@
+//! Leases for keys that expire, shared by many keys as upstream shares them: a lease for each key would
+//! cost etcd far more than the keys.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use store::Result;
+
+use crate::{
+    channel::{Channels, Repeat},
+    proto::{LeaseGrantRequest, lease_client::LeaseClient},
+    status,
+};
+
+/// A lease is granted for a little longer than asked, and takes further keys for that little while.
+const REUSE_PERCENT: u64 = 5;
+const REUSE_AT_MOST: u64 = 60;
+/// etcd deletes all keys of a lease at once; this bounds that transaction.
+const KEYS_PER_LEASE: u64 = 1000;
+
+pub(crate) struct Leases {
+    clock: Arc<dyn rt::Clock>,
+    last: Mutex<Option<Granted>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Granted {
+    id: i64,
+    ends: SystemTime,
+    keys: u64,
+}
+
+impl Leases {
+    pub(crate) fn new(clock: Arc<dyn rt::Clock>) -> Self {
+        Self { clock, last: Mutex::new(None) }
+    }
+
+    /// A lease that ends after `ttl` seconds, or a little later.
+    pub(crate) async fn get(&self, channels: &Channels, ttl: u64) -> Result<i64> {
+        let ttl = ttl.max(1);
+        let spare = spare(ttl);
+        let now = self.clock.now();
+        if let Some(id) = self.take_shared(now, ttl, spare) {
+            return Ok(id);
+        }
+        let request = LeaseGrantRequest { ttl: (ttl + spare) as i64, ..Default::default() };
+        // A grant that is repeated leaves at most a lease without keys, which ends by itself.
+        let granted = channels
+            .call(Repeat::Always, |channel| async move {
+                LeaseClient::new(channel).lease_grant(request).await
+            })
+            .await
+            .map_err(|failed| status::error("grant a lease", &failed))?;
+        let ends = now + Duration::from_secs(ttl + spare);
+        *self.lock() = Some(Granted { id: granted.id, ends, keys: 1 });
+        Ok(granted.id)
+    }
+
+    /// The last lease, if it ends neither before `ttl` nor too long after.
+    fn take_shared(&self, now: SystemTime, ttl: u64, spare: u64) -> Option<i64> {
+        let mut last = self.lock();
+        let granted = last.as_mut()?;
+        let wanted = now + Duration::from_secs(ttl);
+        let fits = granted.ends >= wanted && granted.ends <= wanted + Duration::from_secs(spare);
+        if !fits || granted.keys >= KEYS_PER_LEASE {
+            return None;
+        }
+        granted.keys += 1;
+        Some(granted.id)
+    }
+
+    /// Does not hand this lease out again.
+    pub(crate) fn forget(&self, id: i64) {
+        self.lock().take_if(|granted| granted.id == id);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Granted>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn spare(ttl: u64) -> u64 {
+    (ttl * REUSE_PERCENT / 100).min(REUSE_AT_MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use rt::ManualClock;
+
+    use super::*;
+
+    fn leases(clock: &Arc<ManualClock>, ttl: u64) -> Leases {
+        let leases = Leases::new(clock.clone());
+        let ends = rt::Clock::now(&**clock) + Duration::from_secs(ttl + spare(ttl));
+        *leases.lock() = Some(Granted { id: 7, ends, keys: 1 });
+        leases
+    }
+
+    #[test]
+    fn a_lease_is_shared_while_it_ends_soon_enough_and_late_enough() {
+        let clock = Arc::new(ManualClock::new(SystemTime::UNIX_EPOCH));
+        let leases = leases(&clock, 3600);
+        let take = |ttl| leases.take_shared(rt::Clock::now(&*clock), ttl, spare(ttl));
+        assert_eq!(take(3600), Some(7));
+        assert_eq!(take(3000), None, "it would live too long");
+        assert_eq!(take(4000), None, "it would not live long enough");
+        clock.advance(Duration::from_secs(60));
+        assert_eq!(take(3600), Some(7));
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(take(3600), None);
+    }
+
+    #[test]
+    fn a_lease_takes_a_bounded_number_of_keys_and_none_once_forgotten() {
+        let clock = Arc::new(ManualClock::new(SystemTime::UNIX_EPOCH));
+        let leases = leases(&clock, 3600);
+        let take = || leases.take_shared(rt::Clock::now(&*clock), 3600, spare(3600));
+        let taken = std::iter::from_fn(take).count();
+        assert_eq!(taken as u64, KEYS_PER_LEASE - 1);
+        *leases.lock() = Some(Granted { id: 8, ends: clock_end(), keys: 1 });
+        leases.forget(7);
+        assert_eq!(take(), Some(8));
+        leases.forget(8);
+        assert_eq!(take(), None);
+    }
+
+    fn clock_end() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(3650)
+    }
+}

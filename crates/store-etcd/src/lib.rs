@@ -1,0 +1,371 @@
+//! The etcd v3 engine: the store's trait over gRPC.
+//!
+//! It writes what upstream's API server writes: one transaction per write, comparing the key's mod revision,
+//! and leases, shared by many keys, for those that expire.
+//!
+//! Invariants: a read goes through the leader's quorum, so it sees every acknowledged write whichever member
+//! answers; a write is sent again only if it certainly was not sent before; a watch that cannot go on ends,
+//! and its consumer resumes from the last revision it saw.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use futures_util::future::BoxFuture;
+use store::{
+    Error, Expected, KeyRange, KeyValue, Op, Outcome, RangeResult, Result, Revision, Store,
+    WatchStream, Write,
+};
+
+mod channel;
+mod convert;
+mod lease;
+mod status;
+mod version;
+mod watch;
+
+/// The generated messages and clients.
+mod proto {
+    #![allow(clippy::all, unreachable_pub)]
+    tonic::include_proto!("etcdserverpb");
+}
+
+use channel::{Channels, Failed, Repeat};
+use lease::Leases;
+use proto::{
+    CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp,
+    StatusRequest, TxnRequest, TxnResponse, compare, kv_client::KvClient,
+    maintenance_client::MaintenanceClient, request_op::Request, response_op::Response,
+};
+use watch::Watches;
+
+/// etcd's default limit of a request.
+pub const REQUEST_LIMIT: usize = 1536 * 1024;
+
+/// How many leases a write tries before it gives up on expiry.
+const LEASES_TRIED: usize = 3;
+
+/// Where etcd is and how to reach it.
+#[derive(Clone)]
+pub struct Options {
+    /// `http://` or `https://` URLs of the members' client ports.
+    pub endpoints: Vec<String>,
+    /// Needed for `https://` endpoints.
+    pub tls: Option<TlsFiles>,
+    /// For how long members are tried before an operation fails.
+    pub patience: Duration,
+    /// Longer lists are read in pages of so many keys, so that none takes a member too long.
+    pub page: usize,
+    pub clock: Arc<dyn rt::Clock>,
+}
+
+/// PEM files, as of kube-apiserver's `--etcd-cafile`, `--etcd-certfile` and `--etcd-keyfile`.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    pub ca: PathBuf,
+    /// The client's certificate and key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Options {
+    pub fn new(endpoints: Vec<String>, tls: Option<TlsFiles>) -> Self {
+        let patience = Duration::from_secs(10);
+        Self { endpoints, tls, patience, page: 5000, clock: Arc::new(rt::SystemClock) }
+    }
+}
+
+/// A store in an etcd cluster.
+pub struct Etcd {
+    channels: Channels,
+    leases: Leases,
+    watches: Watches,
+    page: usize,
+}
+
+impl Etcd {
+    /// Reads the TLS files and asks etcd for its version: an error here names the endpoint and the cause.
+    pub async fn connect(options: Options) -> Result<Self> {
+        let channels = Channels::new(&options)?;
+        let status = status_of(&channels).await?;
+        let ordered = version::has_ordered_progress(&status.version);
+        if !ordered {
+            tracing::warn!(
+                version = %status.version,
+                "this etcd may report a watch's progress before its changes, so it is not asked to; \
+                 3.4.25, 3.5.8 and later ones are"
+            );
+        }
+        Ok(Self {
+            channels,
+            leases: Leases::new(options.clock),
+            watches: Watches::new(ordered),
+            page: options.page.max(1),
+        })
+    }
+
+    async fn range_request(
+        &self,
+        operation: &'static str,
+        request: RangeRequest,
+    ) -> Result<RangeResponse> {
+        let asked = revision_of(request.revision);
+        match self.send_range(request).await {
+            Ok(response) => Ok(response),
+            Err(failed) if status::is_compacted(&failed.status) => Err(self.compacted(asked).await),
+            Err(failed) if status::is_future(&failed.status) => {
+                let current = self.current().await?;
+                Err(Error::FutureRevision { requested: asked, current })
+            }
+            Err(failed) => Err(status::error(operation, &failed)),
+        }
+    }
+
+    async fn send_range(&self, request: RangeRequest) -> Result<RangeResponse, Failed> {
+        self.channels
+            .call(Repeat::Always, |channel| {
+                let request = request.clone();
+                async move { client(channel).range(request).await }
+            })
+            .await
+    }
+
+    /// etcd says that a revision is compacted, but only a watch is told what the oldest is.
+    async fn compacted(&self, requested: Revision) -> Error {
+        let oldest = watch::oldest_revision(&self.channels).await.unwrap_or(0);
+        Error::Compacted { requested, oldest }
+    }
+
+    /// The newest revision, agreed on by a quorum.
+    async fn current(&self) -> Result<Revision> {
+        let request = RangeRequest { key: b"/".to_vec(), count_only: true, ..Default::default() };
+        let response = self
+            .send_range(request)
+            .await
+            .map_err(|failed| status::error("ask for the revision", &failed))?;
+        Ok(convert::revision(response.header.as_ref()))
+    }
+
+    /// Fails unless a consumer that has seen everything up to `after` can be given what follows. etcd
+    /// itself accepts such a watch, and ends it later.
+    async fn can_follow(&self, after: Revision) -> Result<()> {
+        let request = RangeRequest {
+            key: b"/".to_vec(),
+            count_only: true,
+            revision: after as i64,
+            ..Default::default()
+        };
+        self.range_request("watch", request).await.map(drop)
+    }
+
+    /// `None`: nothing was written, for the lease ran out between its grant and this write.
+    async fn put_or_delete(&self, write: &Write) -> Result<Option<Outcome>> {
+        let key = write.key.as_bytes().to_vec();
+        let (change, lease) = match &write.op {
+            Op::Delete => {
+                let request = DeleteRangeRequest { key, prev_kv: true, ..Default::default() };
+                (Request::RequestDeleteRange(request), None)
+            }
+            Op::Put { value, ttl_seconds } => {
+                let lease = match ttl_seconds {
+                    Some(ttl) => Some(self.leases.get(&self.channels, *ttl).await?),
+                    None => None,
+                };
+                let request = PutRequest {
+                    key,
+                    value: value.clone(),
+                    lease: lease.unwrap_or(0),
+                    prev_kv: true,
+                };
+                (Request::RequestPut(request), lease)
+            }
+        };
+        match (self.transact(transaction(write, change)).await, lease) {
+            (Ok(response), _) => outcome(response).map(Some),
+            (Err(failed), Some(lease)) if status::is_lease_gone(&failed.status) => {
+                self.leases.forget(lease);
+                Ok(None)
+            }
+            (Err(failed), _) => Err(status::write_error(write, &failed)),
+        }
+    }
+
+    async fn transact(&self, request: TxnRequest) -> Result<TxnResponse, Failed> {
+        self.channels
+            .call(Repeat::IfUnsent, |channel| {
+                let request = request.clone();
+                async move { client(channel).txn(request).await }
+            })
+            .await
+    }
+}
+
+/// Upstream's shape: on success the change, on failure what is there.
+fn transaction(write: &Write, change: Request) -> TxnRequest {
+    let key = write.key.as_bytes().to_vec();
+    let compare = match write.expected {
+        Expected::Any => Vec::new(),
+        Expected::ModRevision(revision) => vec![proto::Compare {
+            result: compare::CompareResult::Equal.into(),
+            target: compare::CompareTarget::Mod.into(),
+            key: key.clone(),
+            target_union: Some(compare::TargetUnion::ModRevision(revision as i64)),
+        }],
+    };
+    let read = Request::RequestRange(RangeRequest { key, ..Default::default() });
+    TxnRequest {
+        compare,
+        success: vec![RequestOp { request: Some(change) }],
+        failure: vec![RequestOp { request: Some(read) }],
+    }
+}
+
+fn outcome(response: TxnResponse) -> Result<Outcome> {
+    let revision = convert::revision(response.header.as_ref());
+    let answer = response.responses.into_iter().next().and_then(|op| op.response);
+    let found = match answer {
+        Some(Response::ResponsePut(put)) => put.prev_kv,
+        Some(Response::ResponseDeleteRange(deleted)) => deleted.prev_kvs.into_iter().next(),
+        Some(Response::ResponseRange(range)) => range.kvs.into_iter().next(),
+        None => None,
+    };
+    let found = found.map(convert::key_value).transpose()?;
+    Ok(match response.succeeded {
+        true => Outcome::Done { revision, previous: found },
+        false => Outcome::Conflict { current: found },
+    })
+}
+
+async fn status_of(channels: &Channels) -> Result<proto::StatusResponse> {
+    channels
+        .call(Repeat::Always, |channel| async move {
+            MaintenanceClient::new(channel).status(StatusRequest {}).await
+        })
+        .await
+        .map_err(|failed| status::error("ask for the status", &failed))
+}
+
+fn client(channel: tonic::transport::Channel) -> KvClient<tonic::transport::Channel> {
+    // Lists are as long as they are; etcd bounds what one request may write.
+    KvClient::new(channel).max_decoding_message_size(usize::MAX)
+}
+
+fn revision_of(wire: i64) -> Revision {
+    Revision::try_from(wire).unwrap_or(0)
+}
+
+impl Store for Etcd {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+        Box::pin(async move {
+            let request = RangeRequest { key: key.as_bytes().to_vec(), ..Default::default() };
+            let response = self.range_request("get", request).await?;
+            let found = response.kvs.into_iter().next().map(convert::key_value).transpose()?;
+            Ok((found, convert::revision(response.header.as_ref())))
+        })
+    }
+
+    fn range<'a>(
+        &'a self,
+        range: KeyRange,
+        limit: usize,
+        revision: Revision,
+    ) -> BoxFuture<'a, Result<RangeResult>> {
+        Box::pin(async move {
+            let (mut key, range_end) = convert::bounds(&range);
+            let mut result = RangeResult { revision, ..RangeResult::default() };
+            loop {
+                let wanted = if limit == 0 { self.page } else { limit - result.items.len() };
+                let request = RangeRequest {
+                    key: key.clone(),
+                    range_end: range_end.clone(),
+                    limit: wanted.min(self.page) as i64,
+                    revision: result.revision as i64,
+                    ..Default::default()
+                };
+                let page = self.range_request("range", request).await?;
+                if result.items.is_empty() {
+                    result.count = u64::try_from(page.count).unwrap_or(0);
+                }
+                // Further pages are of the same revision.
+                if result.revision == 0 {
+                    result.revision = convert::revision(page.header.as_ref());
+                }
+                for kv in page.kvs {
+                    key.clone_from(&kv.key);
+                    result.items.push(convert::key_value(kv)?);
+                }
+                result.more = page.more;
+                if !page.more || result.items.len() == limit {
+                    return Ok(result);
+                }
+                key.push(0);
+            }
+        })
+    }
+
+    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
+        Box::pin(async move {
+            let size = write.size();
+            if size > REQUEST_LIMIT {
+                return Err(Error::TooLarge { key: write.key, size, limit: REQUEST_LIMIT });
+            }
+            for _ in 0..LEASES_TRIED {
+                if let Some(outcome) = self.put_or_delete(&write).await? {
+                    return Ok(outcome);
+                }
+            }
+            let detail = format!("leases for {} end before it is written", write.key);
+            Err(Error::Unavailable { operation: "write", detail })
+        })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        range: KeyRange,
+        after: Revision,
+    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+        Box::pin(async move {
+            // Always from a stated revision: a member that lags behind has another idea of 'now'.
+            let after = if after == 0 { self.current().await? } else { after };
+            self.can_follow(after).await?;
+            self.watches.open(&self.channels, &range, after).await
+        })
+    }
+
+    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>> {
+        Box::pin(self.current())
+    }
+
+    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let request = CompactionRequest { revision: revision as i64 };
+            let sent =
+                self.channels
+                    .call(Repeat::Always, |channel| async move {
+                        client(channel).compact(request).await
+                    })
+                    .await;
+            match sent {
+                Ok(_) => Ok(()),
+                Err(failed) if status::is_compacted(&failed.status) => Ok(()),
+                Err(failed) if status::is_future(&failed.status) => {
+                    let current = self.current().await?;
+                    Err(Error::FutureRevision { requested: revision, current })
+                }
+                Err(failed) => Err(status::error("compact", &failed)),
+            }
+        })
+    }
+
+    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            let status = status_of(&self.channels).await?;
+            Ok(u64::try_from(status.db_size).unwrap_or(0))
+        })
+    }
+
+    /// Without effect on an etcd that does not order progress after changes.
+    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.watches.request_progress();
+            Ok(())
+        })
+    }
+}

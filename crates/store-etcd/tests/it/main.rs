@@ -1,0 +1,36 @@
+//! The etcd engine against etcd itself. Without an `etcd` program these tests say so and pass.
+
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+mod engine;
+mod server;
+mod tls;
+
+use std::time::Duration;
+
+use store::{Expected, Op, Outcome, Revision, Write};
+use store_etcd::{Etcd, Options};
+
+fn put(key: &str, value: impl Into<Vec<u8>>) -> Write {
+    put_for(key, value, None)
+}
+
+fn put_for(key: &str, value: impl Into<Vec<u8>>, ttl_seconds: Option<u64>) -> Write {
+    let op = Op::Put { value: value.into().into(), ttl_seconds };
+    Write { key: key.into(), expected: Expected::Any, op }
+}
+
+fn done(outcome: Outcome) -> Revision {
+    match outcome {
+        Outcome::Done { revision, .. } => revision,
+        Outcome::Conflict { current } => panic!("conflict with {current:?}"),
+    }
+}
+
+async fn connect(endpoints: Vec<String>) -> Etcd {
+    // Pages are small, so that lists take several.
+    let options =
+        Options { patience: Duration::from_secs(30), page: 2, ..Options::new(endpoints, None) };
+    Etcd::connect(options).await.unwrap()
+}

@@ -1,0 +1,28 @@
+//! Compaction in turns.
+
+use crate::{Compactor, Error, KeyRange, Store, disk::sim::SimDisk};
+
+use super::embedded::{brisk, done, open, put};
+
+#[tokio::test]
+async fn what_is_older_than_one_interval_is_compacted_once_whoever_comes_first() {
+    let store = open(&SimDisk::default(), brisk());
+    let (mut one, mut other) = (Compactor::default(), Compactor::default());
+    let mut turns = Vec::new();
+    for interval in 0..5 {
+        done(store.write(put("/a", interval.to_string())).await.unwrap());
+        // The order in which the servers come changes.
+        let (first, second) =
+            if interval % 2 == 0 { (&mut one, &mut other) } else { (&mut other, &mut one) };
+        let compacted = first.step(&store).await.unwrap();
+        assert_eq!(second.step(&store).await.unwrap(), None, "interval {interval}");
+        turns.push(compacted);
+        if let Some(revision) = compacted {
+            let read = |revision| store.range(KeyRange::prefix("/"), 0, revision);
+            assert!(read(revision).await.is_ok());
+            assert!(matches!(read(revision - 1).await, Err(Error::Compacted { .. })));
+        }
+    }
+    // Each interval takes two revisions, the change and the turn, from revision 1 on.
+    assert_eq!(turns, [None, Some(3), Some(5), Some(7), Some(9)]);
+}
