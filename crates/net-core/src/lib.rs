@@ -12,6 +12,7 @@ pub mod conntrack;
 pub mod endpoints;
 pub mod ipam;
 pub mod nft;
+pub mod overlay;
 pub mod plan;
 
 pub use cidr::{Cidr, CidrError, Family};
