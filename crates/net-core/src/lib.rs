@@ -14,5 +14,6 @@ pub mod ipam;
 pub mod nft;
 pub mod overlay;
 pub mod plan;
+pub mod policy;
 
 pub use cidr::{Cidr, CidrError, Family};

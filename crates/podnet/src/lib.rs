@@ -1,7 +1,7 @@
 //! The node's part of the Pod network beyond its own bridge: ways to the Pods of other nodes, and NetworkPolicy.
 //!
 //! Invariants:
-//! - The plans are pure ([`net_core::overlay`]); this crate watches and writes differences.
+//! - The plans are pure ([`net_core::overlay`], [`net_core::policy`]); this crate watches and writes differences.
 //! - An unchanged state writes nothing, a restart included, and stopping leaves everything in place.
 
 mod overlay;

@@ -1,6 +1,10 @@
 //! Two nodes and a router, each in a network namespace, and real packets between their Pods. Needs root and nft.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../proxy/tests/it/api.rs"]
+mod api;
+mod policies;
+
 use std::{
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
