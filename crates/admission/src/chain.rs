@@ -49,12 +49,14 @@ pub static PLUGINS: &[PluginInfo] = &[
     here("AlwaysPullImages", false, || Box::new(p::always_pull_images::AlwaysPullImages)),
     other("ImagePolicyWebhook", false, Presence::Absent),
     here("PodSecurity", true, || Box::new(p::pod_security::PodSecurity)),
-    other("PodNodeSelector", false, Presence::Absent),
+    here("PodNodeSelector", false, || Box::new(p::pod_node_selector::PodNodeSelector)),
     here("Priority", true, || Box::new(p::priority::Priority)),
     here("DefaultTolerationSeconds", true, || {
         Box::new(p::default_toleration_seconds::DefaultTolerationSeconds)
     }),
-    other("PodTolerationRestriction", false, Presence::Absent),
+    here("PodTolerationRestriction", false, || {
+        Box::new(p::pod_toleration_restriction::PodTolerationRestriction)
+    }),
     other("EventRateLimit", false, Presence::Absent),
     here("ExtendedResourceToleration", false, || {
         Box::new(p::extended_resource_toleration::ExtendedResourceToleration)
@@ -172,7 +174,24 @@ impl Chain {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use api_meta::GroupResource;
+    use serde_json::json;
+
     use super::*;
+    use crate::testing::{Cluster, Try};
+
+    impl Plugin for Chain {
+        fn mutate(
+            &self,
+            request: &Request<'_>,
+            object: &mut Value,
+            outcome: &mut Outcome,
+        ) -> Result<(), Status> {
+            Chain::mutate(self, request, object, outcome)
+        }
+    }
 
     #[test]
     fn flags_choose_the_plugins() {
@@ -193,5 +212,62 @@ mod tests {
             Err(UnknownPlugin::Absent("EventRateLimit".into()))
         );
         assert!(chain(&["Priority"], &["Priority"]).is_err());
+    }
+
+    /// What an upstream server made of Pods, where the reference is at hand: taken apart, the chain makes them again.
+    #[test]
+    fn pods_come_out_as_recorded() {
+        let beside = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/reference");
+        let root = std::env::var_os("WINDLASS_REFERENCE").map_or(beside, PathBuf::from);
+        let Ok(text) = std::fs::read_to_string(root.join("golden/defaulting/defaulted.yaml"))
+        else {
+            eprintln!("skipped: no reference at hand; set WINDLASS_REFERENCE");
+            return;
+        };
+        let objects =
+            text.split("\n---\n").filter_map(|doc| serde_saphyr::from_str::<Value>(doc).ok());
+        let pods: Vec<Value> = objects.filter(|o| o["kind"] == "Pod").collect();
+        assert!(!pods.is_empty());
+        for recorded in pods {
+            let mut pod = recorded.clone();
+            for field in [
+                "tolerations",
+                "priority",
+                "preemptionPolicy",
+                "serviceAccount",
+                "serviceAccountName",
+            ] {
+                pod["spec"].as_object_mut().unwrap().remove(field);
+            }
+            let ours = |entry: &Value| {
+                entry["name"].as_str().is_some_and(|n| n.starts_with("kube-api-access-"))
+            };
+            let drop_ours = |holder: &mut Value, field: &str| {
+                let Some(list) = holder[field].as_array_mut() else { return };
+                list.retain(|entry| !ours(entry));
+                if list.is_empty() {
+                    holder.as_object_mut().unwrap().remove(field);
+                }
+            };
+            drop_ours(&mut pod["spec"], "volumes");
+            for list in ["/spec/containers", "/spec/initContainers"] {
+                crate::tree::items_mut(&mut pod, list).for_each(|c| drop_ours(c, "volumeMounts"));
+            }
+            let namespace = recorded["metadata"]["namespace"].as_str().unwrap();
+            let account = json!({"metadata": {"name": "default", "namespace": namespace}});
+            let cluster = Cluster::default()
+                .with(&GroupResource::NAMESPACES, json!({"metadata": {"name": namespace}}))
+                .with(&GroupResource::SERVICE_ACCOUNTS, account);
+            let made = Try::create(&cluster, &GroupResource::PODS)
+                .admitted(&Chain::new::<&str>(&[], &[]).unwrap(), pod);
+            // The suffix of the volume's name is drawn.
+            let plain = |pod: &Value| {
+                let text = pod["spec"].to_string();
+                let mut parts = text.split("kube-api-access-");
+                let first = parts.next().unwrap().to_owned();
+                parts.fold(first, |text, part| text + "kube-api-access-" + &part[5..])
+            };
+            assert_eq!(plain(&made), plain(&recorded));
+        }
     }
 }

@@ -16,6 +16,8 @@ mod resource;
 mod scheduling;
 pub mod service;
 mod storage;
+#[cfg(test)]
+mod tests;
 mod workloads;
 
 use crate::{pod, strategy::Strategy};

@@ -12,6 +12,7 @@ mod look;
 mod meta;
 mod pod;
 mod strategy;
+pub mod table;
 
 pub use kinds::{service, strategy};
 pub use meta::NameRule;

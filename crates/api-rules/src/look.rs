@@ -100,5 +100,7 @@ pub(crate) fn default(object: &mut Value, path: &str, value: impl Into<Value>) {
 
 /// Copies what one object has at a path, or has not, to another.
 pub(crate) fn keep(new: &mut Value, old: &Value, path: &str) {
-    put(new, path, old.at(path).clone());
+    if new.at(path) != old.at(path) {
+        put(new, path, old.at(path).clone());
+    }
 }

@@ -23,7 +23,8 @@ pub enum NameRule {
 }
 
 impl NameRule {
-    pub(crate) fn errors(self, name: &str) -> Vec<String> {
+    /// What is wrong with a name, in upstream's words.
+    pub fn errors(self, name: &str) -> Vec<String> {
         match self {
             Self::Subdomain => validation::dns1123_subdomain(name),
             Self::Label => validation::dns1123_label(name),

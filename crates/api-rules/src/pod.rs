@@ -2,6 +2,7 @@
 
 mod containers;
 mod defaults;
+mod label_keys;
 mod placement;
 mod probes;
 mod resources;
@@ -12,6 +13,7 @@ mod status;
 mod tests;
 mod update;
 mod volumes;
+mod warnings;
 
 use api_meta::{ErrorList, FieldError, Path, Selector};
 use serde_json::Value;
@@ -32,7 +34,10 @@ pub(crate) static POD: Strategy = Strategy {
     status: Some(status::initial),
     generation: true,
     own_defaults: defaults::pod,
-    own_create: |pod, _| status::on_create(pod),
+    own_create: |pod, _| {
+        status::on_create(pod);
+        label_keys::merge(pod);
+    },
     own_status: |new, old, _| status::on_status_update(new, old),
     check: check_pod,
     check_create: |pod, errors| {
@@ -42,6 +47,11 @@ pub(crate) static POD: Strategy = Strategy {
         }
     },
     check_update: update::check,
+    warnings: |pod| {
+        let mut found = warnings::of_host_name(pod);
+        found.extend(warnings::of(pod.at("spec"), &Path::new("spec")));
+        found
+    },
     subresources: &[
         Subresource {
             name: "ephemeralcontainers",
@@ -106,6 +116,11 @@ pub(crate) fn check_template(
         ));
     }
     spec::check(template.at("spec"), &spec_path, errors);
+}
+
+/// The warnings for a template at `path`.
+pub(crate) fn template_warnings(object: &Value, path: &str) -> Vec<String> {
+    warnings::of(object.at(path).at("spec"), &Path::new(path).child("spec"))
 }
 
 /// Reports a restart policy that a workload does not allow in its template.

@@ -37,10 +37,12 @@ pub struct Strategy {
     pub check_create: fn(&Value, &mut ErrorList),
     pub check_update: fn(&Value, &Value, &mut ErrorList),
     pub check_status: fn(&Value, &Value, &mut ErrorList),
+    /// What is allowed, but deserves a `Warning` header.
+    pub warnings: fn(&Value) -> Vec<String>,
     pub subresources: &'static [Subresource],
     /// Field selectors beyond `metadata.name` and `metadata.namespace`.
     pub selectable: &'static [Selectable],
-    /// Whether a delete gives the object time (Pods).
+    /// Whether a delete gives the object time to end (Pods).
     pub graceful_delete: bool,
     /// Whether an update of an object that is not there creates it.
     pub create_on_update: bool,
@@ -63,6 +65,7 @@ impl Strategy {
         check_create: |_, _| {},
         check_update: |_, _, _| {},
         check_status: |_, _, _| {},
+        warnings: |_| Vec::new(),
         subresources: &[],
         selectable: &[],
         graceful_delete: false,
@@ -112,13 +115,7 @@ impl Strategy {
     /// Restores all that the status endpoint may not change: everything but status and some metadata.
     pub fn prepare_status(&self, new: &mut Value, old: &Value, now: &str) {
         self.prepare_metadata(new, old);
-        if let Some(old) = old.as_object() {
-            let status = new.at("status").clone();
-            let metadata = new.at("metadata").clone();
-            *new = Value::Object(old.clone());
-            put(new, "status", status);
-            put(new, "metadata", metadata);
-        }
+        restore_content(new, old);
         (self.own_status)(new, old, now);
     }
 
@@ -227,9 +224,24 @@ impl Strategy {
     }
 }
 
+/// Undoes every change outside metadata and status.
+fn restore_content(new: &mut Value, old: &Value) {
+    let (Value::Object(new), Value::Object(old)) = (new, old) else { return };
+    new.retain(|name, _| apart(name) || old.contains_key(name));
+    for (name, value) in old.iter().filter(|(name, _)| !apart(name)) {
+        if new.get(name) != Some(value) {
+            new.insert(name.clone(), value.clone());
+        }
+    }
+}
+
+/// What is not content: the generation does not count it, and the status endpoint may change it.
+fn apart(name: &str) -> bool {
+    matches!(name, "metadata" | "status" | "apiVersion" | "kind")
+}
+
 /// Whether two objects are equal but for metadata and status.
 fn content_unchanged(new: &Value, old: &Value) -> bool {
-    let apart = |name: &str| matches!(name, "metadata" | "status" | "apiVersion" | "kind");
     let (Value::Object(new), Value::Object(old)) = (new, old) else { return new == old };
     let of = |map: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
         map.iter().all(|(name, value)| apart(name) || other.get(name) == Some(value))

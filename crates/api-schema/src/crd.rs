@@ -58,7 +58,7 @@ fn default_errors(
     if let Some(default) = given.get("default").filter(|d| !d.is_null()) {
         let at = path.child("default");
         match crate::decode_value(schema, node, default.clone(), crate::Fill::Defaults) {
-            Ok(decoded) if !decoded.unknown.is_empty() => {
+            Ok(decoded) if decoded.unknown().next().is_some() => {
                 errors.push(FieldError::invalid(
                     &at,
                     default.clone(),

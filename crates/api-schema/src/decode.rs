@@ -8,7 +8,8 @@
 //!
 //! Depth is bounded by the JSON parser's limit (128); a caller bounds the size.
 
-use std::fmt::Write as _;
+use std::cmp::Ordering;
+use std::fmt::{self, Write as _};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -18,31 +19,55 @@ use crate::gowords::{go_type, syntax_message};
 use crate::scalar::{self, Scalar};
 use crate::{Field, Node, NodeId, Presence, Schema, Shape, Struct};
 
-/// Reports of unknown and duplicate members stop here, as upstream's do.
-const MAX_REPORTS: usize = 100;
+/// Findings stop here, as upstream's do.
+const MAX_FINDINGS: usize = 100;
+
+/// What nobody described.
+static ANY: Node =
+    Node { shape: Shape::Any, name: None, nullable: true, default: None, rules: None };
 
 /// A decoded object and what was wrong with it without making it unreadable.
 #[derive(Clone, Debug, Default)]
 pub struct Decoded {
     pub value: Value,
-    /// Paths of members that the schema does not know; they are not in `value`.
-    pub unknown: Vec<String>,
-    /// Paths of members given more than once; the last one counted.
-    pub duplicates: Vec<String>,
+    pub findings: Vec<Finding>,
+}
+
+/// A member that the schema does not know, and that is not in the value, or one given more than once, of which the
+/// last one counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    Unknown(String),
+    Duplicate(String),
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Finding::Unknown(path) => write!(f, "unknown field \"{path}\""),
+            Finding::Duplicate(path) => write!(f, "duplicate field \"{path}\""),
+        }
+    }
 }
 
 impl Decoded {
     /// The findings in upstream's words, for strict field validation or warnings.
     pub fn findings(&self) -> Vec<String> {
-        let unknown = self.unknown.iter().map(|path| format!("unknown field \"{path}\""));
-        let duplicates = self.duplicates.iter().map(|path| format!("duplicate field \"{path}\""));
-        duplicates.chain(unknown).collect()
+        self.findings.iter().map(ToString::to_string).collect()
     }
 
     /// The error of strict field validation, if there is anything to say.
     pub fn strict_error(&self) -> Option<String> {
         let findings = self.findings();
         (!findings.is_empty()).then(|| format!("strict decoding error: {}", findings.join(", ")))
+    }
+
+    /// The paths of members that the schema does not know.
+    pub fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.findings.iter().filter_map(|finding| match finding {
+            Finding::Unknown(path) => Some(path.as_str()),
+            Finding::Duplicate(_) => None,
+        })
     }
 }
 
@@ -86,15 +111,15 @@ pub fn decode_value(
 /// Drops what the schema does not know, and says what that was.
 pub fn prune(schema: &Schema, node: NodeId, value: &mut Value) -> Result<Vec<String>, DecodeError> {
     let decoded = decode_value(schema, node, value.take(), Fill::Given)?;
+    let unknown = decoded.unknown().map(str::to_owned).collect();
     *value = decoded.value;
-    Ok(decoded.unknown)
+    Ok(unknown)
 }
 
 struct Cx<'s> {
     schema: &'s Schema,
     fill: Fill,
-    unknown: Vec<String>,
-    duplicates: Vec<String>,
+    findings: Vec<Finding>,
     fault: Option<Fault>,
 }
 
@@ -117,13 +142,25 @@ struct Seed<'c, 's> {
 
 impl<'s> Cx<'s> {
     fn new(schema: &'s Schema, fill: Fill) -> Self {
-        Cx { schema, fill, unknown: Vec::new(), duplicates: Vec::new(), fault: None }
+        Cx { schema, fill, findings: Vec::new(), fault: None }
     }
 
     fn seed(&mut self, node: NodeId, typed: bool) -> Seed<'_, 's> {
         let node = self.schema.node(node);
-        let typed = typed || matches!(&node.shape, Shape::Struct(body) if body.message.is_some());
+        let typed = typed || is_go_struct(node);
         Seed { cx: self, node, typed }
+    }
+
+    /// The seed of a list's items or a map's values; without a node anything goes.
+    fn below(&mut self, node: Option<NodeId>, typed: bool) -> Seed<'_, 's> {
+        match node {
+            Some(node) => self.seed(node, typed),
+            None => Seed { cx: self, node: &ANY, typed: false },
+        }
+    }
+
+    fn zero(&self, node: Option<NodeId>) -> Value {
+        node.map_or(Value::Null, |node| self.schema.zero(node, self.fill))
     }
 
     fn finish(
@@ -135,25 +172,35 @@ impl<'s> Cx<'s> {
         match (value, self.fault) {
             (Ok(value), _) => {
                 let empty = || self.schema.zero(node, self.fill);
-                let value = value.unwrap_or_else(empty);
-                Ok(Decoded { value, unknown: self.unknown, duplicates: self.duplicates })
+                let mut findings = self.findings;
+                if !is_go_struct(self.schema.node(node)) {
+                    // Upstream reads a custom object, and then drops what is unknown, in the order of names.
+                    findings.sort_by(|a, b| match (a, b) {
+                        (Finding::Unknown(a), Finding::Unknown(b)) => a.cmp(b),
+                        (Finding::Duplicate(_), Finding::Duplicate(_)) => Ordering::Equal,
+                        (Finding::Duplicate(_), Finding::Unknown(_)) => Ordering::Less,
+                        (Finding::Unknown(_), Finding::Duplicate(_)) => Ordering::Greater,
+                    });
+                }
+                Ok(Decoded { value: value.unwrap_or_else(empty), findings })
             }
             (Err(_), Some(fault)) => Err(DecodeError::Type(fault.text())),
             (Err(error), None) => Err(syntax(&error)),
         }
     }
 
-    /// Puts a step in front of what was reported below it.
-    fn prefix(&mut self, marks: (usize, usize), step: impl Fn() -> String) {
-        for path in self.unknown[marks.0..].iter_mut().chain(self.duplicates[marks.1..].iter_mut())
-        {
-            let dot = if path.starts_with('[') { "" } else { "." };
-            *path = format!("{}{dot}{path}", step());
+    fn report(&mut self, finding: Finding) {
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(finding);
         }
     }
 
-    fn marks(&self) -> (usize, usize) {
-        (self.unknown.len(), self.duplicates.len())
+    /// Puts a step in front of what was found since `mark`.
+    fn prefix(&mut self, mark: usize, step: impl Fn() -> String) {
+        for Finding::Unknown(path) | Finding::Duplicate(path) in &mut self.findings[mark..] {
+            let dot = if path.starts_with('[') { "" } else { "." };
+            *path = format!("{}{dot}{path}", step());
+        }
     }
 
     /// Names the member and, at the first one, the struct that a type error is in.
@@ -168,10 +215,8 @@ impl<'s> Cx<'s> {
     }
 }
 
-fn report(list: &mut Vec<String>, path: &str) {
-    if list.len() < MAX_REPORTS {
-        list.push(path.to_owned());
-    }
+fn is_go_struct(node: &Node) -> bool {
+    matches!(&node.shape, Shape::Struct(body) if body.message.is_some())
 }
 
 impl Fault {
@@ -238,20 +283,30 @@ impl<'s> Seed<'_, 's> {
         let Seed { cx, node, typed } = self;
         let zeroes = typed && cx.fill != Fill::Given;
         let mut out = Map::new();
+        let mut unknown: Vec<String> = Vec::new();
         while let Some(key) = access.next_key_seed(KeySeed(body))? {
+            let mark = cx.findings.len();
             let field = match key {
                 Key::Field(field) => field,
                 Key::Unknown(name) if body.preserve_unknown => {
-                    out.insert(name, access.next_value()?);
+                    let value = access.next_value_seed(cx.below(None, false))?;
+                    cx.prefix(mark, || name.clone());
+                    if out.insert(name.clone(), value.unwrap_or_default()).is_some() {
+                        cx.report(Finding::Duplicate(name));
+                    }
                     continue;
                 }
                 Key::Unknown(name) => {
                     access.next_value::<IgnoredAny>()?;
-                    report(&mut cx.unknown, &name);
+                    if !unknown.contains(&name) {
+                        cx.report(Finding::Unknown(name.clone()));
+                        unknown.push(name);
+                    } else if !typed {
+                        cx.report(Finding::Duplicate(name));
+                    }
                     continue;
                 }
             };
-            let marks = cx.marks();
             let value = match access.next_value_seed(cx.seed(field.node, typed)) {
                 Ok(value) => value,
                 Err(error) => {
@@ -259,9 +314,7 @@ impl<'s> Seed<'_, 's> {
                     return Err(error);
                 }
             };
-            if cx.marks() != marks {
-                cx.prefix(marks, || field.name.as_ref().to_owned());
-            }
+            cx.prefix(mark, || field.name.as_ref().to_owned());
             let Some(value) = value else { continue };
             let dropped = zeroes && field.presence != Presence::Distinct && is_zero(&value);
             let previous = if dropped {
@@ -270,7 +323,7 @@ impl<'s> Seed<'_, 's> {
                 out.insert(field.name.as_ref().to_owned(), value)
             };
             if previous.is_some() {
-                report(&mut cx.duplicates, &field.name);
+                cx.report(Finding::Duplicate(field.name.as_ref().to_owned()));
             }
         }
         if cx.fill != Fill::Given {
@@ -281,20 +334,18 @@ impl<'s> Seed<'_, 's> {
 
     fn entries<'de, A: MapAccess<'de>>(
         self,
-        values: NodeId,
+        values: Option<NodeId>,
         mut access: A,
     ) -> Result<Map<String, Value>, A::Error> {
         let Seed { cx, typed, .. } = self;
         let mut out = Map::new();
         while let Some(key) = access.next_key::<String>()? {
-            let marks = cx.marks();
-            let value = access.next_value_seed(cx.seed(values, typed))?;
-            if cx.marks() != marks {
-                cx.prefix(marks, || key.clone());
-            }
-            let value = value.unwrap_or_else(|| cx.schema.zero(values, cx.fill));
+            let mark = cx.findings.len();
+            let value = access.next_value_seed(cx.below(values, typed))?;
+            cx.prefix(mark, || key.clone());
+            let value = value.unwrap_or_else(|| cx.zero(values));
             if out.contains_key(&key) {
-                report(&mut cx.duplicates, &key);
+                cx.report(Finding::Duplicate(key.clone()));
             }
             out.insert(key, value);
         }
@@ -352,45 +403,28 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             _ => None,
         };
         let mut out = Vec::with_capacity(access.size_hint().unwrap_or(0).min(64));
-        let Some(item) = item else {
-            while let Some(value) = access.next_element()? {
-                out.push(value);
-            }
-            return Ok(Some(Value::Array(out)));
-        };
         let Seed { cx, typed, .. } = self;
         loop {
-            let marks = cx.marks();
-            let Some(value) = access.next_element_seed(cx.seed(item, typed))? else { break };
-            if cx.marks() != marks {
-                let at = out.len();
-                cx.prefix(marks, || format!("[{at}]"));
-            }
-            out.push(value.unwrap_or_else(|| cx.schema.zero(item, cx.fill)));
+            let mark = cx.findings.len();
+            let Some(value) = access.next_element_seed(cx.below(item, typed))? else { break };
+            let at = out.len();
+            cx.prefix(mark, || format!("[{at}]"));
+            out.push(value.unwrap_or_else(|| cx.zero(item)));
         }
         Ok(Some(Value::Array(out)))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, access: A) -> Result<Self::Value, A::Error> {
         let members = match &self.node.shape {
             Shape::Struct(body) => self.members(body, access)?,
-            Shape::Map { value, .. } => {
-                let value = *value;
-                self.entries(value, access)?
+            Shape::Map { value, .. } => self.entries(Some(*value), access)?,
+            shape if self.typed && !matches!(shape, Shape::Any) => {
+                return match scalar::read(shape, Scalar::Object) {
+                    Err(scalar::Refusal::Message(message)) => self.fail(message, None),
+                    _ => self.mismatch("object"),
+                };
             }
-            shape => {
-                if self.typed && !matches!(shape, Shape::Any) {
-                    return match scalar::read(shape, Scalar::Object) {
-                        Err(scalar::Refusal::Message(message)) => self.fail(message, None),
-                        _ => self.mismatch("object"),
-                    };
-                }
-                let mut out = Map::new();
-                while let Some((key, value)) = access.next_entry::<String, Value>()? {
-                    out.insert(key, value);
-                }
-                out
-            }
+            _ => self.entries(None, access)?,
         };
         Ok(Some(Value::Object(members)))
     }

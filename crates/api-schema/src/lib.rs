@@ -26,10 +26,10 @@ mod scalar;
 mod structural;
 mod validate;
 
-pub use decode::{DecodeError, Decoded, decode, decode_value, prune};
+pub use decode::{DecodeError, Decoded, Finding, decode, decode_value, prune};
 pub use fill::{Fill, apply_defaults};
 pub use resources::{ApiResource, Subresource, resource, resources, returns_deleted};
-pub use validate::validate;
+pub use validate::{validate, validate_update};
 
 /// An index into [`Schema`]'s arena. Recursive types (JSONSchemaProps) are cycles of ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

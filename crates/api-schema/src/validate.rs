@@ -12,9 +12,17 @@ pub fn validate(schema: &Schema, node: NodeId, value: &Value) -> ErrorList {
     validate_at(schema, node, value, &Path::new(""))
 }
 
+/// Everything wrong with an object that replaces `old`. What an update leaves as it was is not complained about, so
+/// that objects stored before their schema was tightened can still be changed.
+pub fn validate_update(schema: &Schema, node: NodeId, value: &Value, old: &Value) -> ErrorList {
+    let mut check = Check { schema, errors: Vec::new() };
+    check.value(node, value, Some(old), &Path::new(""));
+    check.errors
+}
+
 pub(crate) fn validate_at(schema: &Schema, node: NodeId, value: &Value, path: &Path) -> ErrorList {
     let mut check = Check { schema, errors: Vec::new() };
-    check.value(node, value, path);
+    check.value(node, value, None, path);
     check.errors
 }
 
@@ -64,9 +72,10 @@ impl Check<'_> {
         self.errors.push(FieldError::invalid(path, value.clone(), detail.trim_start().to_owned()));
     }
 
-    fn value(&mut self, id: NodeId, value: &Value, path: &Path) {
+    /// `old` is what was in this place before, if that can be told.
+    fn value(&mut self, id: NodeId, value: &Value, old: Option<&Value>, path: &Path) {
         let node = self.schema.node(id);
-        if value.is_null() && node.nullable {
+        if value.is_null() && node.nullable || old == Some(value) {
             return;
         }
         let untyped = node.rules.as_ref().is_some_and(|rules| rules.untyped)
@@ -84,18 +93,18 @@ impl Check<'_> {
             (Shape::Struct(body), Value::Object(members)) => {
                 for (name, member) in members {
                     if let Some(field) = body.field(name) {
-                        self.value(field.node, member, &path.child(name));
+                        self.value(field.node, member, below(old, name), &path.child(name));
                     }
                 }
             }
-            (Shape::Map { value: below, .. }, Value::Object(members)) => {
+            (Shape::Map { value: node, .. }, Value::Object(members)) => {
                 for (name, member) in members {
-                    self.value(*below, member, &path.child(name));
+                    self.value(*node, member, below(old, name), &path.child(name));
                 }
             }
             (Shape::List { item, list }, Value::Array(items)) => {
                 for (at, value) in items.iter().enumerate() {
-                    self.value(*item, value, &path.index(at));
+                    self.value(*item, value, counterpart(list, value, old), &path.index(at));
                 }
                 self.unique(list, items, path);
             }
@@ -222,34 +231,43 @@ impl Check<'_> {
     }
 
     fn branches(&mut self, rules: &Rules, value: &Value, path: &Path) {
-        let passes = |branch: &NodeId| validate_at(self.schema, *branch, value, path).is_empty();
+        // Each branch is judged once: branches nest, and judging one twice would double at every level.
+        let judge = |branch: &NodeId| validate_at(self.schema, *branch, value, path);
+        let judge_all =
+            |branches: &[NodeId]| branches.iter().map(judge).collect::<Vec<ErrorList>>();
+        // What is told besides: the complaints of the branch that fits best, having the fewest.
+        let closest =
+            |judged: Vec<ErrorList>| judged.into_iter().min_by_key(Vec::len).unwrap_or_default();
         let quoted = api_meta::go_quote(path.as_str());
-        let mut found = Vec::new();
-        if !rules.any_of.is_empty() && !rules.any_of.iter().any(passes) {
+        let (mut found, mut besides) = (Vec::new(), Vec::new());
+        let any_of = judge_all(&rules.any_of);
+        if !any_of.is_empty() && any_of.iter().all(|errors| !errors.is_empty()) {
             found.push(format!("{quoted} must validate at least one schema (anyOf)"));
+            besides.extend(closest(any_of));
         }
-        if !rules.one_of.is_empty() {
-            match rules.one_of.iter().filter(|b| passes(b)).count() {
+        let one_of = judge_all(&rules.one_of);
+        if !one_of.is_empty() {
+            let rule = "must validate one and only one schema (oneOf)";
+            match one_of.iter().filter(|errors| errors.is_empty()).count() {
                 1 => {}
-                0 => found.push(format!("{quoted} must validate one and only one schema (oneOf). Found none valid")),
-                n => found.push(format!(
-                    "{quoted} must validate one and only one schema (oneOf). Found {n} valid alternatives"
-                )),
+                0 => {
+                    found.push(format!("{quoted} {rule}. Found none valid"));
+                    besides.extend(closest(one_of));
+                }
+                n => found.push(format!("{quoted} {rule}. Found {n} valid alternatives")),
             }
         }
-        if !rules.all_of.iter().all(passes) {
+        let all_of = judge_all(&rules.all_of);
+        if all_of.iter().any(|errors| !errors.is_empty()) {
             found.push(format!("{quoted} must validate all the schemas (allOf)"));
+            besides.extend(all_of.into_iter().flatten());
         }
-        if rules.not.as_ref().is_some_and(passes) {
+        if rules.not.as_ref().is_some_and(|branch| judge(branch).is_empty()) {
             found.push(format!("{quoted} must not validate the schema (not)"));
         }
-        // What a failed branch found is told too, as upstream does for the first one and for all of allOf.
-        for branch in &rules.all_of {
-            self.value(*branch, value, path);
-        }
-        for message in found {
-            self.errors.push(FieldError::invalid(path, value.clone(), message));
-        }
+        let found =
+            found.into_iter().map(|message| FieldError::invalid(path, value.clone(), message));
+        self.errors.extend(found.chain(besides));
     }
 
     /// Sets have no equal items, and maps no items with equal keys.
@@ -275,6 +293,16 @@ impl Check<'_> {
             self.errors.push(FieldError::duplicate(&path.index(at), shown));
         }
     }
+}
+
+fn below<'v>(old: Option<&'v Value>, name: &str) -> Option<&'v Value> {
+    old?.get(name)
+}
+
+/// The old item with the same keys. Items of other lists have no identity.
+fn counterpart<'v>(list: &ListType, item: &Value, old: Option<&'v Value>) -> Option<&'v Value> {
+    let ListType::Map(keys) = list else { return None };
+    old?.as_array()?.iter().find(|old| keys.iter().all(|key| old[&**key] == item[&**key]))
 }
 
 /// The places of items that came before.

@@ -353,7 +353,11 @@ pub(crate) fn openapi(kinds: &Kinds, path: &str) -> Option<Value> {
             }
         }
     }
-    any.then(|| openapi::document(group, version, &custom, KUBERNETES_VERSION))
+    any.then(|| {
+        let mut document = openapi::document(group, version, &custom, KUBERNETES_VERSION);
+        api_docs::describe(&mut document);
+        document
+    })
 }
 
 fn given_schema<'a>(definition: &'a Definition, served: &Served) -> &'a Value {

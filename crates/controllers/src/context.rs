@@ -1,7 +1,7 @@
 use std::{future::Future, sync::Arc, time::SystemTime};
 
 use api_meta::Timestamp;
-use client::{Client, Error, PatchKind, Patched, Resource, WorkQueue};
+use client::{Client, Error, Resource, WorkQueue};
 use events::EventRecorder;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
@@ -90,9 +90,7 @@ impl Context {
         if merged(current, &status) == *current {
             return Ok(());
         }
-        let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
-        let patch = json!({"metadata": {"uid": meta.uid}, "status": status});
-        self.client.patch::<Value>(resource, at, PatchKind::Merge, &patch).await.map(drop)
+        self.merge_by_update(resource, meta, "status", &json!({"status": status})).await.map(drop)
     }
 
     pub(crate) async fn merge(
@@ -101,8 +99,23 @@ impl Context {
         meta: &Meta,
         patch: Value,
     ) -> Result<Value, Error> {
-        let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "" };
-        self.client.patch(resource, at, PatchKind::Merge, &patch).await
+        self.merge_by_update(resource, meta, "", &patch).await
+    }
+
+    /// Upstream's roles let controllers update what they own and not patch it: so the object is read, changed and
+    /// written back on its resource version. An object that was replaced meanwhile is a conflict.
+    async fn merge_by_update(
+        &self,
+        resource: &Resource,
+        meta: &Meta,
+        subresource: &str,
+        change: &Value,
+    ) -> Result<Value, Error> {
+        let (namespace, name) = (meta.namespace.as_str(), meta.name.as_str());
+        let current: Value = self.client.get(resource, namespace, name).await?;
+        let mut wanted = merged(&current, change);
+        wanted["metadata"]["uid"] = json!(meta.uid);
+        self.client.update_subresource(resource, namespace, name, subresource, &wanted).await
     }
 }
 

@@ -1,6 +1,6 @@
 use crate::{
-    context::Context, deployment, endpointslice, garbage, namespace, node_ipam, replicaset,
-    root_ca, service_account,
+    cluster_role, context::Context, daemonset, deployment, endpointslice, garbage, namespace,
+    node_ipam, node_lifecycle, pod_gc, replicaset, root_ca, service_account,
 };
 
 /// One controller.
@@ -29,6 +29,10 @@ pub fn registry() -> &'static [Controller] {
         "root-ca-certificate-publisher-controller" as "root-ca-cert-publisher" on ["namespaces" "configmaps"]
             = root_ca::start;
         "replicaset-controller" as "replicaset-controller" on ["replicasets" "pods"] = replicaset::start;
+        "replicationcontroller-controller" as "replication-controller" on ["replicationcontrollers" "pods"]
+            = replicaset::start_replication;
+        "daemonset-controller" as "daemon-set-controller"
+            on ["daemonsets" "pods" "nodes" "controllerrevisions"] = daemonset::start;
         "deployment-controller" as "deployment-controller" on ["deployments" "replicasets" "pods"]
             = deployment::start;
         "endpointslice-controller" as "endpointslice-controller"
@@ -36,6 +40,11 @@ pub fn registry() -> &'static [Controller] {
         "endpoints-controller" as "endpoint-controller" on ["services" "endpoints" "pods"]
             = endpointslice::start_endpoints;
         "garbage-collector-controller" as "generic-garbage-collector" on ["*"] = garbage::start;
+        "node-lifecycle-controller" as "node-controller" on ["nodes" "leases" "pods"] = node_lifecycle::start;
+        "taint-eviction-controller" as "node-controller" on ["pods" "nodes"] = node_lifecycle::start_eviction;
+        "pod-garbage-collector-controller" as "pod-garbage-collector" on ["pods" "nodes"] = pod_gc::start;
+        "clusterrole-aggregation-controller" as "clusterrole-aggregation-controller" on ["clusterroles"]
+            = cluster_role::start;
         "node-ipam-controller" as "node-controller" on ["nodes"] = node_ipam::start;
     }
 }

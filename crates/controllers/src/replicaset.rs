@@ -94,6 +94,7 @@ pub(crate) fn status(
 
 struct Reconciler {
     context: Context,
+    resource: Resource,
     sets: Watched<ReplicaSet>,
     pods: Watched<Pod>,
     queue: WorkQueue<String>,
@@ -101,13 +102,21 @@ struct Reconciler {
 }
 
 pub(crate) fn start(context: Context) {
+    run(context, Resource::REPLICA_SETS, "ReplicaSet");
+}
+
+pub(crate) fn start_replication(context: Context) {
+    run(context, Resource::REPLICATION_CONTROLLERS, "ReplicationController");
+}
+
+fn run(context: Context, resource: Resource, kind: &'static str) {
     let queue = WorkQueue::default();
     let expectations = Arc::new(Expectations::default());
-    let sets = context.watch::<ReplicaSet>(Resource::REPLICA_SETS);
+    let sets = context.watch::<ReplicaSet>(resource.clone());
     let pods = context.watch::<Pod>(Resource::PODS);
     sets.on_key(&queue);
     let adopting = sets.clone();
-    follow_pods(&pods, "ReplicaSet", &queue, &expectations, move |pod| {
+    follow_pods(&pods, kind, &queue, &expectations, move |pod| {
         let sets = adopting.in_namespace(&pod.metadata.namespace);
         let fitting = sets.iter().filter(|set| set.selector().matches(&pod.metadata.labels));
         fitting.map(|set| set.metadata.key()).collect()
@@ -115,6 +124,7 @@ pub(crate) fn start(context: Context) {
     let waits = vec![synced(&sets), synced(&pods)];
     let own = Arc::new(Reconciler {
         context: context.clone(),
+        resource,
         sets,
         pods,
         queue: queue.clone(),
@@ -132,7 +142,7 @@ impl Reconciler {
             self.expectations.forget(key);
             return Ok(());
         };
-        let owner = OwnerOf::new(Resource::REPLICA_SETS, &set.metadata);
+        let owner = OwnerOf::new(self.resource.clone(), &set.metadata);
         let caught_up = self.expectations.met(key);
         let all = self.pods.in_namespace(&set.metadata.namespace);
         let pods = self.context.claim(&owner, &set.selector(), &Resource::PODS, all).await?;
@@ -154,8 +164,7 @@ impl Reconciler {
             }
         }
         let (status, again) = status(&set, &pods, failure, now);
-        let resource = &Resource::REPLICA_SETS;
-        self.context.merge_status(resource, &set.metadata, &set.status, status).await?;
+        self.context.merge_status(&self.resource, &set.metadata, &set.status, status).await?;
         if let Some(seconds) = again {
             self.queue.add_after(key.to_owned(), Duration::from_secs(seconds));
         }

@@ -2,6 +2,7 @@
 
 mod garbage;
 mod rollouts;
+mod sets;
 mod upkeep;
 
 use std::time::Duration;

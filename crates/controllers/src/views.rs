@@ -123,6 +123,19 @@ pub(crate) struct PodSpec {
     pub(crate) tolerations: Vec<Toleration>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) volumes: Vec<Volume>,
+    /// Only kept where it ties the Pod to one node, as a daemon's does.
+    #[serde(rename = "affinity", deserialize_with = "daemon_node")]
+    pub(crate) daemon_node: Option<String>,
+}
+
+/// The one node that a Pod is made for.
+fn daemon_node<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    let affinity = Value::deserialize(d)?;
+    let required = &affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let field = &required["nodeSelectorTerms"][0]["matchFields"][0];
+    let named = field["key"] == "metadata.name" && field["operator"] == "In";
+    let node = field["values"][0].as_str().filter(|_| named);
+    Ok(node.map(str::to_owned))
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -330,8 +343,17 @@ pub(crate) struct ReplicaSet {
 pub(crate) struct ReplicaSetSpec {
     pub(crate) replicas: Option<i64>,
     pub(crate) min_ready_seconds: i64,
+    #[serde(deserialize_with = "map_or_selector")]
     pub(crate) selector: Option<LabelSelector>,
     pub(crate) template: Value,
+}
+
+/// ReplicationControllers select by a plain map, all later kinds by a label selector.
+fn map_or_selector<'de, D: Deserializer<'de>>(d: D) -> Result<Option<LabelSelector>, D::Error> {
+    let Some(value) = Option::<Value>::deserialize(d)? else { return Ok(None) };
+    let selector = ["matchLabels", "matchExpressions"].iter().any(|field| !value[*field].is_null());
+    let value = if selector { value } else { serde_json::json!({"matchLabels": value}) };
+    serde_json::from_value(value).map(Some).map_err(serde::de::Error::custom)
 }
 
 impl ReplicaSet {
@@ -457,4 +479,57 @@ pub(crate) struct NodeStatus {
 /// A Service's or ReplicationController's selector; an empty one selects nothing.
 pub(crate) fn selector_of_map(labels: &Labels) -> Selector {
     selector(Some(&LabelSelector { match_labels: labels.clone(), ..LabelSelector::default() }))
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ControllerRevision {
+    pub(crate) metadata: Meta,
+    pub(crate) revision: i64,
+    pub(crate) data: Value,
+}
+
+/// DaemonSets and StatefulSets: what they have in common, and what one of them adds.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Set {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: SetSpec,
+    pub(crate) status: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SetSpec {
+    pub(crate) replicas: Option<i64>,
+    pub(crate) selector: Option<LabelSelector>,
+    pub(crate) template: Value,
+    pub(crate) min_ready_seconds: i64,
+    pub(crate) revision_history_limit: Option<i64>,
+    pub(crate) update_strategy: DeploymentStrategy,
+    pub(crate) service_name: Option<String>,
+    pub(crate) pod_management_policy: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) volume_claim_templates: Vec<Value>,
+    pub(crate) ordinals: Option<Ordinals>,
+    pub(crate) persistent_volume_claim_retention_policy: Option<Retention>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Ordinals {
+    pub(crate) start: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Retention {
+    pub(crate) when_deleted: String,
+    pub(crate) when_scaled: String,
+}
+
+impl Set {
+    pub(crate) fn selector(&self) -> Selector {
+        selector(self.spec.selector.as_ref())
+    }
 }

@@ -247,6 +247,7 @@ pub struct Settings {
     pub node_name: String,
     pub node_ips: Vec<String>,
     pub root: PathBuf,
+    pub cert_dir: PathBuf,
     pub logs: PathBuf,
     pub static_pods: Option<PathBuf>,
     pub runtime_endpoint: String,
@@ -311,6 +312,7 @@ pub struct Place {
     pub node_name: String,
     pub node_ips: Vec<String>,
     pub root: PathBuf,
+    pub cert_dir: PathBuf,
     pub labels: BTreeMap<String, String>,
 }
 
@@ -351,6 +353,7 @@ impl Settings {
             node_name: place.node_name,
             node_ips: place.node_ips,
             root: place.root,
+            cert_dir: place.cert_dir,
             labels: place.labels,
             logs: PathBuf::from(text(&config.pod_logs_dir, "/var/log/pods")),
             static_pods: path(&config.static_pod_path),
@@ -457,6 +460,7 @@ syncFrequency: 0s
             node_name: "n".into(),
             node_ips: vec![],
             root: "/var/lib/kubelet".into(),
+            cert_dir: "/var/lib/kubelet/pki".into(),
             labels: BTreeMap::new(),
         }
     }

@@ -22,6 +22,7 @@ mod probes;
 mod report;
 mod run;
 mod runtime;
+mod server;
 mod sources;
 mod steps;
 mod volumes;
@@ -29,4 +30,6 @@ mod worker;
 
 pub use args::Args;
 pub use config::{ConfigError, KubeletConfiguration, Place, Settings, load, parse};
+pub use machine::default_address;
 pub use run::{Config, Error, run};
+pub use server::ServerError;

@@ -52,7 +52,7 @@ impl Machine {
 }
 
 /// The address that this machine speaks from by default; nothing is sent to find it.
-pub(crate) fn default_address() -> Option<IpAddr> {
+pub fn default_address() -> Option<IpAddr> {
     let probe = |bind: &str, to: &str| {
         let socket = UdpSocket::bind(bind).ok()?;
         socket.connect(to).ok()?;

@@ -9,9 +9,11 @@ use crate::{
     context::Context,
     events::Events,
     machine::{self, Machine},
+    node::{self, Heartbeats},
     objects::Objects,
     pleg,
     pods::Pods,
+    server::{self, ServerError},
     sources::{api, files, mirror},
 };
 
@@ -23,14 +25,20 @@ pub enum Error {
     NoAddress,
     #[error("make the kubelet's directory {}: {source}", path.display())]
     Root { path: std::path::PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error("start the thread of heartbeats: {0}")]
+    Thread(std::io::Error),
     #[error("the container runtime does not answer: {0}")]
     Runtime(#[from] cri::Error),
 }
 
 /// What a kubelet is started with.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     pub settings: Settings,
+    /// The client for heartbeats, if they are to have a connection of their own; else the common one is used.
+    pub heartbeats: Option<client::Client>,
 }
 
 impl Config {
@@ -52,9 +60,14 @@ impl Config {
         } else {
             args.node_ip.clone()
         };
-        let place =
-            Place { node_name, node_ips, root: args.root_dir.clone(), labels: args.labels() };
-        Ok(Self { settings: Settings::new(&file, place)? })
+        let place = Place {
+            node_name,
+            node_ips,
+            root: args.root_dir.clone(),
+            cert_dir: args.cert_dir.clone(),
+            labels: args.labels(),
+        };
+        Ok(Self { settings: Settings::new(&file, place)?, heartbeats: None })
     }
 }
 
@@ -100,7 +113,14 @@ pub async fn run(
         settings,
     });
     let pods = Pods::new(ctx.clone());
-    start(&ctx, &pods, client, tasks);
+    if let Some(client) = config.heartbeats.or_else(|| client.clone()) {
+        let (node, duration) = (ctx.settings.node_name.clone(), ctx.settings.lease_duration);
+        let heartbeats = Heartbeats { client, node, duration, clock: ctx.clock.clone() };
+        heartbeats.start(tasks.shutdown().clone()).map_err(Error::Thread)?;
+    }
+    let (healthy, health) = watch::channel(None);
+    server::start(&ctx, &pods, health.clone()).await?;
+    start(&ctx, &pods, client, (healthy, health));
     tasks.shutdown().stopping().await;
     Ok(())
 }
@@ -120,19 +140,26 @@ async fn await_runtime(cri: &cri::Client) -> Result<cri::v1::VersionResponse, cr
 }
 
 /// Starts the tasks that follow the sources and the runtime.
-fn start(ctx: &Arc<Context>, pods: &Pods, client: Option<client::Client>, tasks: &Tasks) {
+fn start(
+    ctx: &Arc<Context>,
+    pods: &Pods,
+    client: Option<client::Client>,
+    (healthy, health): (watch::Sender<Option<String>>, watch::Receiver<Option<String>>),
+) {
+    let tasks = &ctx.tasks;
     let (statics, current) = watch::channel(Vec::new());
     let (files_read, files_ready) = watch::channel(ctx.settings.static_pods.is_none());
     let (sources_read, sources_ready) = watch::channel(false);
-    let (healthy, _health) = watch::channel(None);
     if let Some(dir) = ctx.settings.static_pods.clone() {
         let follow = files::run(ctx.clone(), dir, pods.clone(), statics, files_read);
         tasks.spawn_until_shutdown("kubelet static pods", follow);
     }
     let informer = client.as_ref().map(|client| api::start(client, ctx, pods));
     if let Some(client) = client {
-        tasks
-            .spawn_until_shutdown("kubelet mirror pods", mirror::run(ctx.clone(), client, current));
+        let status = node::run(ctx.clone(), client.clone(), health);
+        tasks.spawn_until_shutdown("kubelet node status", status);
+        let mirrors = mirror::run(ctx.clone(), client, current);
+        tasks.spawn_until_shutdown("kubelet mirror pods", mirrors);
     }
     tasks.spawn_until_shutdown("kubelet sources", async move {
         let mut files_ready = files_ready;

@@ -1,1 +1,28 @@
-//! To be written.
+//! A whole cluster on this machine: `windlass up`, `down`, `status`, and the processes that they start.
+//!
+//! Three processes run in the background: the supervisor, which starts the others again when they die; the
+//! control plane (API server with the embedded store, controllers, scheduler); and the node's agent (kubelet,
+//! service proxy, Pod network). containerd runs beside them with its own root, state and socket, so that the
+//! host's is not touched. Invariant: everything that `up` makes lies under the cluster's root or carries its
+//! name, and `down` takes it away.
+
+mod agent;
+mod cluster;
+mod containerd;
+mod control_plane;
+mod down;
+mod error;
+mod preflight;
+mod process;
+mod status;
+mod supervisor;
+mod up;
+
+pub use agent::run as run_agent;
+pub use cluster::{Cluster, DEFAULT_NAME};
+pub use control_plane::run as run_control_plane;
+pub use down::{Args as DownArgs, run as down};
+pub use error::Error;
+pub use status::{Args as StatusArgs, run as status};
+pub use supervisor::run as run_supervisor;
+pub use up::{Args as UpArgs, run as up};

@@ -94,7 +94,7 @@ impl Node {
     }
 
     /// Whether an update matters; heartbeats and conditions do not.
-    pub(crate) fn describes_same(&self, other: &Node) -> bool {
+    pub fn describes_same(&self, other: &Node) -> bool {
         self.labels == other.labels
             && self.taints == other.taints
             && self.unschedulable == other.unschedulable

@@ -4,7 +4,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::{
     labels::{Labels, Selector},
-    nodeaffinity::{NodeSelector, NodeTerm, Toleration},
+    node::Node,
+    nodeaffinity::{Effect, NodeSelector, NodeTerm, Toleration, untolerated},
     resources::{Resources, pod_requests},
     sym::Sym,
     terms::PodTerm,
@@ -161,6 +162,24 @@ impl Pod {
             namespace_symbol,
             labels,
         }
+    }
+
+    /// Whether the Pod's node selector, node affinity and node name allow the node.
+    pub fn selects(&self, node: &Node) -> bool {
+        self.node_selector.as_ref().is_none_or(|selector| selector.matches(node))
+            && self.node_name.as_ref().is_none_or(|name| *name == node.name)
+    }
+
+    /// Whether a taint of the node that the Pod does not tolerate keeps it from starting there.
+    pub fn is_kept_off(&self, node: &Node) -> bool {
+        untolerated(&node.taints, &self.tolerations).is_some()
+    }
+
+    /// Whether such a taint also ends it where it runs.
+    pub fn is_driven_off(&self, node: &Node) -> bool {
+        let taints: Vec<_> =
+            node.taints.iter().filter(|taint| taint.effect == Effect::NoExecute).cloned().collect();
+        untolerated(&taints, &self.tolerations).is_some()
     }
 
     /// Whether an update could make a difference to a Pod that waits; most updates only change its status.

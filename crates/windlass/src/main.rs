@@ -1,1 +1,220 @@
-fn main() {}
+//! The one binary of many commands. Called by a component's name (a link `kubelet`, `coredns`, a CNI plugin) it is
+//! that component.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::{Parser, Subcommand};
+use local::Cluster;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Kubernetes v1.36 and its bootstrap, from bare metal to a Ready node.
+#[derive(Parser)]
+#[command(name = "windlass", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Up(local::UpArgs),
+    Down(local::DownArgs),
+    Status(local::StatusArgs),
+    /// Draws what started what, and when
+    Timeline(Timeline),
+    /// Waits until it is stopped: the first process of a Pod
+    Pause,
+    /// Runs as the CNI plugin
+    Cni,
+    /// What `up` starts in the background
+    #[command(subcommand, hide = true)]
+    Internal(Internal),
+}
+
+#[derive(clap::Args)]
+struct Timeline {
+    #[command(flatten)]
+    place: Place,
+    /// Write a self-contained page instead of drawing in the terminal
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct Place {
+    /// The cluster's name
+    #[arg(long, default_value = local::DEFAULT_NAME)]
+    name: String,
+    /// Where the cluster keeps its files [default: /var/lib/windlass/NAME]
+    #[arg(long)]
+    root: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Internal {
+    Supervisor(Place),
+    ControlPlane(Place),
+    Agent(Place),
+}
+
+fn main() -> ExitCode {
+    match called_as().as_str() {
+        name if name == "windlass-cni" || name == "loopback" => return cni::main(),
+        "pause" => return pause(),
+        _ => {}
+    }
+    let mut arguments = std::env::args_os();
+    let cli = match called_as().as_str() {
+        name @ ("coredns" | "kubelet" | "kube-proxy" | "kube-scheduler") => {
+            let mut with_name = vec![arguments.next().unwrap_or_default(), name.into()];
+            with_name.extend(arguments);
+            Cli::parse_from(with_name)
+        }
+        _ => Cli::parse_from(arguments),
+    };
+    run(cli.command)
+}
+
+/// The name that the binary was called by.
+fn called_as() -> String {
+    let first = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
+    first.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn pause() -> ExitCode {
+    match sys::pause() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Pause => pause(),
+        Command::Cni => cni::main(),
+        Command::Timeline(args) => timeline(&args),
+        Command::Up(args) => short(local::up(args)),
+        Command::Down(args) => short(local::down(args)),
+        Command::Status(args) => match block_on(local::status(args)) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => fail(&error),
+        },
+        Command::Internal(internal) => background(internal),
+    }
+}
+
+fn timeline(args: &Timeline) -> ExitCode {
+    let root = Cluster::at(&args.place.name, args.place.root.as_deref());
+    let steps = match telemetry::timeline::load(&root) {
+        Ok(steps) => steps,
+        Err(error) => return fail(&error),
+    };
+    match &args.html {
+        Some(file) => match std::fs::write(file, telemetry::timeline::html(&steps)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&format!("writing {}: {error}", file.display())),
+        },
+        None => {
+            print!("{}", telemetry::timeline::chart(&steps, 100));
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn fail(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("windlass: {error}");
+    ExitCode::FAILURE
+}
+
+fn log(component: &'static str) {
+    let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| "info".to_owned());
+    if let Err(error) = telemetry::init_logging(component, &filter) {
+        eprintln!("windlass: {error}");
+    }
+}
+
+/// A command that runs and ends.
+fn short(work: impl Future<Output = Result<(), local::Error>>) -> ExitCode {
+    log("windlass");
+    match block_on(work) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T, local::Error>>) -> Result<T, local::Error> {
+    install_tls();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| local::Error::Other(format!("starting the runtime: {e}")))?;
+    runtime.block_on(work)
+}
+
+fn install_tls() {
+    // Only the first call counts, and all name the same provider.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+/// A process that runs until it is told to stop.
+fn background(internal: Internal) -> ExitCode {
+    let (name, place) = match &internal {
+        Internal::Supervisor(place) => ("supervisor", place),
+        Internal::ControlPlane(place) => ("control-plane", place),
+        Internal::Agent(place) => ("agent", place),
+    };
+    log(name);
+    install_tls();
+    let root = Cluster::at(&place.name, place.root.as_deref());
+    let cluster = match Cluster::load(&place.name, &root) {
+        Ok(cluster) => cluster,
+        Err(error) => return fail(&error),
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error),
+    };
+    let result = runtime.block_on(until_stopped(|tasks| async move {
+        match internal {
+            Internal::Supervisor(_) => local::run_supervisor(cluster, &tasks).await,
+            Internal::ControlPlane(_) => local::run_control_plane(cluster, &tasks).await,
+            Internal::Agent(_) => local::run_agent(cluster, &tasks).await,
+        }
+    }));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "stopping");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// How long tasks have to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Runs a component until it ends or a signal asks it to, and drains its tasks.
+async fn until_stopped<F>(component: impl FnOnce(rt::Tasks) -> F) -> Result<(), local::Error>
+where
+    F: Future<Output = Result<(), local::Error>>,
+{
+    use tokio::signal::unix::{SignalKind, signal};
+    let tasks = rt::Tasks::new(rt::Shutdown::new());
+    let signals = |kind| signal(kind).map_err(|e| local::Error::Other(format!("handling signals: {e}")));
+    let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let shutdown = tasks.shutdown().clone();
+    tasks.spawn_until_shutdown("signals", async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        shutdown.stop();
+    });
+    let result = component(tasks.clone()).await;
+    let drained = tasks.drain(GRACE).await;
+    if !drained.unfinished.is_empty() {
+        tracing::warn!(tasks = ?drained.unfinished, "ended with tasks still running");
+    }
+    result
+}

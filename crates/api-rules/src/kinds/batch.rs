@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use crate::{
     look::{Look, default, keep, put, slot},
     meta::{check_immutable, check_not_negative},
-    pod::{check_template, check_template_restart, none_or_one_of, one_of, template_defaults},
+    pod::{
+        check_template, check_template_restart, none_or_one_of, one_of, template_defaults,
+        template_warnings,
+    },
     strategy::Strategy,
 };
 
@@ -54,6 +57,7 @@ pub(crate) static JOB: Strategy = Strategy {
     },
     check_update: check_job_update,
     selectable: &[("status.successful", |job| job.int("status.succeeded").to_string())],
+    warnings: |object| template_warnings(object, "spec.template"),
     ..Strategy::PLAIN
 };
 
@@ -66,6 +70,7 @@ pub(crate) static CRON_JOB: Strategy = Strategy {
         }
     },
     check: check_cron_job,
+    warnings: |object| template_warnings(object, "spec.jobTemplate.spec.template"),
     ..Strategy::PLAIN
 };
 

@@ -109,6 +109,10 @@ pub(crate) static INGRESS: Strategy = Strategy {
     status: Some(|| json!({"loadBalancer": {}})),
     generation: true,
     check: check_ingress,
+    warnings: |ingress| {
+        let old = ingress.at("metadata.annotations").get("kubernetes.io/ingress.class");
+        old.map(|_| "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead".to_owned()).into_iter().collect()
+    },
     ..Strategy::PLAIN
 };
 

@@ -30,6 +30,17 @@ pub(crate) static SERVICE: Strategy = Strategy {
     },
     check,
     check_update,
+    warnings: |service| {
+        let mut found = Vec::new();
+        if is_headless(service) && service.text("spec.sessionAffinity") == "ClientIP" {
+            found.push("spec.SessionAffinity is ignored for headless services".to_owned());
+        }
+        if !needs_cluster_ip(service) && !service.blank("spec.externalIPs") {
+            let text = "spec.externalIPs is ignored when spec.type is \"ExternalName\"";
+            found.push(text.to_owned());
+        }
+        found
+    },
     selectable: &[
         ("spec.clusterIP", |s| s.text("spec.clusterIP").to_owned()),
         ("spec.type", |s| s.text("spec.type").to_owned()),

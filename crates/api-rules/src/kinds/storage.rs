@@ -12,6 +12,14 @@ use crate::{
 
 pub(crate) static CLAIM: Strategy = Strategy {
     status: Some(|| json!({"phase": "Pending"})),
+    own_create: |claim, _| {
+        // The older field cannot name another namespace; where it can say the same, both do.
+        if !claim.has("spec.dataSourceRef") {
+            keep_as(claim, "spec.dataSource", "spec.dataSourceRef");
+        } else if !claim.has("spec.dataSource") && claim.blank("spec.dataSourceRef.namespace") {
+            keep_as(claim, "spec.dataSourceRef", "spec.dataSource");
+        }
+    },
     check: |claim, errors| {
         check_volume_claim_spec(claim.at("spec"), &Path::new("spec"), errors);
     },
@@ -19,6 +27,14 @@ pub(crate) static CLAIM: Strategy = Strategy {
     selectable: &[("name", |claim| claim.text("metadata.name").to_owned())],
     ..Strategy::PLAIN
 };
+
+/// Copies one field to another.
+fn keep_as(object: &mut Value, from: &str, to: &str) {
+    let value = object.at(from).clone();
+    if !value.is_null() {
+        put(object, to, value);
+    }
+}
 
 fn check_claim_update(new: &Value, old: &Value, errors: &mut ErrorList) {
     let mut allowed = new.clone();

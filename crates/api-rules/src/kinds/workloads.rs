@@ -9,7 +9,7 @@ use crate::{
     meta::{at_least_zero, check_immutable, check_not_negative},
     pod::{
         check_template, check_template_restart, check_volume_claim_spec, none_or_one_of, one_of,
-        template_defaults,
+        template_defaults, template_warnings,
     },
     strategy::Strategy,
 };
@@ -43,6 +43,7 @@ pub(crate) static DEPLOYMENT: Strategy = Strategy {
         ];
         check_counts(new, &fields, errors);
     },
+    warnings: |object| template_warnings(object, "spec.template"),
     ..Strategy::PLAIN
 };
 
@@ -58,6 +59,7 @@ pub(crate) static REPLICA_SET: Strategy = Strategy {
     check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
     check_status: |new, _, errors| check_replica_status(new, errors),
     selectable: &[REPLICAS],
+    warnings: |object| template_warnings(object, "spec.template"),
     ..Strategy::PLAIN
 };
 
@@ -94,6 +96,7 @@ pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
     },
     check_status: |new, _, errors| check_replica_status(new, errors),
     selectable: &[REPLICAS],
+    warnings: |object| template_warnings(object, "spec.template"),
     ..Strategy::PLAIN
 };
 
@@ -124,6 +127,7 @@ pub(crate) static STATEFUL_SET: Strategy = Strategy {
         ];
         check_counts(new, &fields, errors);
     },
+    warnings: |object| template_warnings(object, "spec.template"),
     ..Strategy::PLAIN
 };
 
@@ -156,6 +160,7 @@ pub(crate) static DAEMON_SET: Strategy = Strategy {
         ];
         check_counts(new, &fields, errors);
     },
+    warnings: |object| template_warnings(object, "spec.template"),
     ..Strategy::PLAIN
 };
 
@@ -165,6 +170,7 @@ pub(crate) static POD_TEMPLATE: Strategy = Strategy {
     check: |object, errors| {
         check_template(object.at("template"), None, &Path::new("template"), errors);
     },
+    warnings: |object| template_warnings(object, "template"),
     ..Strategy::PLAIN
 };
 

@@ -235,3 +235,42 @@ fn subresources_write_their_part_only() {
             .contains("Pod QOS Class may not change")
     );
 }
+
+#[test]
+fn terms_get_the_pods_own_labels() {
+    let mut pod = pod(json!({
+        "topologySpreadConstraints": [{"matchLabelKeys": ["hash", "none"], "labelSelector": {"matchLabels": {"a": "b"}}}],
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"mismatchLabelKeys": ["hash"], "labelSelector": {}}, {"matchLabelKeys": ["hash"]}]}}}));
+    pod["metadata"]["labels"] = json!({"hash": "1"});
+    POD.prepare_create(&mut pod, "");
+    let term = |operator: &str| json!([{"key": "hash", "operator": operator, "values": ["1"]}]);
+    let spread = &pod["spec"]["topologySpreadConstraints"][0]["labelSelector"];
+    assert_eq!(*spread, json!({"matchLabels": {"a": "b"}, "matchExpressions": term("In")}));
+    let anti =
+        pod.items("spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution");
+    assert_eq!(anti[0]["labelSelector"]["matchExpressions"], term("NotIn"));
+    assert_eq!(anti[1].get("labelSelector"), None);
+}
+
+#[test]
+fn warnings_in_upstreams_words() {
+    let mut pod = pod(container(json!({
+        "env": [{"name": "A"}, {"name": "A"}],
+        "ports": [{"containerPort": 1}, {"containerPort": 1}],
+        "resources": {"limits": {"memory": "500m"}}})));
+    pod["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/os": "linux"});
+    assert_eq!(
+        (POD.warnings)(&pod),
+        [
+            "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",
+            "spec.containers[0].resources.limits[memory]: fractional byte value \"500m\" is invalid, must be an integer",
+            "spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped when using apply",
+            "spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]",
+        ]
+    );
+    pod["metadata"]["name"] = json!("a.b");
+    assert!(
+        (POD.warnings)(&pod)[0].starts_with("metadata.name: this is used in the Pod's hostname")
+    );
+}

@@ -175,7 +175,7 @@ fn custom_objects_are_pruned_and_defaulted() {
             "spec": {"n": 3, "free": {"x": {"y": 1}, "known": {}}, "template": {"kind": "K", "metadata": {"name": "t"}, "spec": {"a": 1}}}})
     );
     assert_eq!(
-        decoded.unknown,
+        decoded.unknown().collect::<Vec<_>>(),
         [
             "bogus",
             "metadata.bogus",
@@ -253,4 +253,53 @@ fn schemas_that_are_not_structural_are_refused_in_upstreams_words() {
     ] {
         assert_eq!(refused(schema.clone()), [expected], "{schema}");
     }
+}
+
+#[test]
+fn a_failed_choice_says_what_the_closest_branch_lacks() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}, "c": {"type": "string"}},
+        "anyOf": [{"required": ["a", "b"]}, {"required": ["c"]}]});
+    assert_eq!(
+        findings(schema, json!({})),
+        [
+            "spec: Invalid value: {}: \"spec\" must validate at least one schema (anyOf)",
+            "spec.c: Required value"
+        ]
+    );
+}
+
+#[test]
+fn an_update_may_leave_what_was_wrong_before() {
+    let schema = schema(json!({"type": "object", "properties": {
+        "n": {"type": "integer", "maximum": 5}, "m": {"type": "integer", "maximum": 5},
+        "items": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object",
+            "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer", "maximum": 5}}}}}}));
+    let node = schema.kinds[0].node;
+    let old = json!({"spec": {"n": 9, "m": 1, "items": [{"k": "a", "v": 9}]}});
+    let new = json!({"spec": {"n": 9, "m": 7, "items": [{"k": "b", "v": 8}, {"k": "a", "v": 9}]}});
+    let errors: Vec<String> =
+        validate_update(&schema, node, &new, &old).iter().map(|e| e.field.to_string()).collect();
+    assert_eq!(errors, ["spec.items[0].v", "spec.m"]);
+    assert_eq!(validate(&schema, node, &new).len(), 4);
+}
+
+#[test]
+fn findings_about_custom_objects_come_in_upstreams_order() {
+    let schema = schema(json!({"type": "object", "properties": {"a": {"type": "integer"},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}));
+    let text =
+        br#"{"spec":{"z":1,"b":1,"b":2,"a":1,"a":2,"free":{"x":{"y":1,"y":[{"q":1,"q":2}]}}}}"#;
+    let decoded = crate::decode(&schema, schema.kinds[0].node, text, Fill::Given).unwrap();
+    assert_eq!(
+        decoded.findings(),
+        [
+            "duplicate field \"spec.b\"",
+            "duplicate field \"spec.a\"",
+            "duplicate field \"spec.free.x.y[0].q\"",
+            "duplicate field \"spec.free.x.y\"",
+            "unknown field \"spec.b\"",
+            "unknown field \"spec.z\"",
+        ]
+    );
+    assert_eq!(decoded.value, json!({"spec": {"a": 2, "free": {"x": {"y": [{"q": 2}]}}}}));
 }

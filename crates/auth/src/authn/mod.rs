@@ -9,6 +9,7 @@ pub mod front_proxy;
 pub mod impersonation;
 mod jwt;
 pub mod keys;
+pub mod legacy_token;
 pub mod review;
 pub mod service_account;
 pub mod token_file;

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::views::{Deployment, Labels, ReplicaSet};
+use crate::{
+    history,
+    views::{Deployment, Labels, ReplicaSet},
+};
 
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 pub(super) const HISTORY: &str = "deployment.kubernetes.io/revision-history";
@@ -55,18 +58,8 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// A short name for a template: letters and digits that cannot make words, as upstream's.
 pub(super) fn template_hash(template: &Value, collisions: i64) -> String {
-    let mut hash: u32 = 0x811c_9dc5;
-    let collisions = if collisions > 0 { collisions.to_string() } else { String::new() };
-    for byte in plain(template).to_string().bytes().chain(collisions.bytes()) {
-        hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    }
-    const SAFE: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    hash.to_string()
-        .bytes()
-        .map(|digit| char::from(SAFE[usize::from(digit) % SAFE.len()]))
-        .collect()
+    history::short_hash(&plain(template), collisions)
 }
 
 /// The annotations that the set of the current template ought to have.

@@ -105,3 +105,75 @@ async fn nodes_get_ranges_of_their_own() {
     .await;
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn a_silent_node_is_tainted_and_its_pods_move_on() {
+    let config = Config {
+        node_monitor_period: Duration::from_millis(20),
+        node_monitor_grace_period: Duration::from_millis(300),
+        ..Config::default()
+    };
+    let cluster =
+        Cluster::start(&["node-lifecycle-controller", "taint-eviction-controller"], config);
+    let api = &cluster.api;
+    let ready = json!({"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]});
+    // Another node stays well: where all are silent, none is given up.
+    api.create(&Resource::NODES, json!({"metadata": {"name": "well"}, "status": ready})).await;
+    let lease = json!({"metadata": {"name": "well", "namespace": "kube-node-lease"}, "spec": {}});
+    api.create(&Resource::LEASES, lease).await;
+    let renewing = api.clone();
+    cluster.tasks.spawn_until_shutdown("the other node", async move {
+        for beat in 0.. {
+            let at = Patched { namespace: "kube-node-lease", name: "well", subresource: "" };
+            renewing
+                .merge(&Resource::LEASES, at, json!({"spec": {"renewTime": beat.to_string()}}))
+                .await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let node = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]},
+        "status": ready});
+    api.create(&Resource::NODES, node).await;
+    api.until("the taint of new nodes is taken off", |api| {
+        let node = api.get(&Resource::NODES, "", "n").unwrap();
+        node["spec"]["taints"].as_array().is_none_or(Vec::is_empty)
+    })
+    .await;
+    let pod = |name: &str, tolerations: Value| json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"nodeName": "n", "tolerations": tolerations}});
+    api.create(&Resource::PODS, pod("goes", json!([]))).await;
+    api.create(&Resource::PODS, pod("stays", json!([{"operator": "Exists"}]))).await;
+    api.until("the Pods are ready", |api| {
+        api.list(&Resource::PODS, "default").iter().all(|p| p["status"]["phase"] == "Running")
+    })
+    .await;
+    api.until("the silent node is unknown and tainted", |api| {
+        let node = api.get(&Resource::NODES, "", "n").unwrap();
+        let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        node["status"]["conditions"][0]["status"] == "Unknown"
+            && taints
+                .iter()
+                .any(|t| t["key"] == "node.kubernetes.io/unreachable" && t["effect"] == "NoExecute")
+    })
+    .await;
+    api.until("one Pod goes, the other is not ready", |api| {
+        let stays = api.get(&Resource::PODS, "default", "stays").unwrap();
+        api.get(&Resource::PODS, "default", "goes").is_none()
+            && stays["status"]["conditions"][0]["status"] == "False"
+    })
+    .await;
+    let at = Patched { namespace: "", name: "n", subresource: "status" };
+    api.merge(
+        &Resource::NODES,
+        at,
+        json!({"status": {"conditions": [
+        {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:01:00Z"}]}}),
+    )
+    .await;
+    api.until("a node that is back loses its taints", |api| {
+        api.get(&Resource::NODES, "", "n").unwrap()["spec"]["taints"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+    })
+    .await;
+    cluster.stop().await;
+}

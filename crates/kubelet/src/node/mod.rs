@@ -1,10 +1,20 @@
 //! The node: its registration, its status and its heartbeats.
 
+mod lease;
+mod register;
+mod status;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::context::Context;
+
+pub(crate) use lease::Heartbeats;
+pub(crate) use register::run;
+
+/// The version that the node reports: upstream's whose behaviour this is.
+pub(crate) const VERSION: &str = "v1.36.2";
 
 /// What the machine has for all.
 pub(crate) fn capacity(ctx: &Context) -> BTreeMap<String, Quantity> {

@@ -2,5 +2,7 @@
 //!
 //! They need root, containerd, runc, and busybox as a static binary.
 
+mod api;
 mod node;
+mod server;
 mod statics;

@@ -19,6 +19,7 @@ pub(crate) struct Node {
     cgroup: String,
     containerd: Child,
     pub(crate) cri: cri::Client,
+    pub(crate) port: u16,
     kubelet: Option<Tasks>,
 }
 
@@ -45,7 +46,9 @@ impl Node {
             dir.join("containerd.sock").to_str().unwrap(),
             Duration::from_secs(30),
         );
-        let node = Self { dir, cgroup: format!("/{id}"), containerd, cri, kubelet: None };
+        identities(&dir);
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let node = Self { dir, cgroup: format!("/{id}"), containerd, cri, port, kubelet: None };
         eventually("containerd answers", async || node.cri.version().await.is_ok()).await;
         node.import();
         eventually("the images are known", async || {
@@ -80,13 +83,15 @@ impl Node {
         let dir = self.dir.display();
         let text = format!(
             "staticPodPath: {dir}/manifests\npodLogsDir: {dir}/logs\ncgroupRoot: {}\nclusterDomain: cluster.local\n\
-             containerRuntimeEndpoint: unix://{dir}/containerd.sock\nport: 0\nhealthzPort: 0\naddress: 127.0.0.1\n",
-            self.cgroup
+             containerRuntimeEndpoint: unix://{dir}/containerd.sock\nport: {}\nhealthzPort: 0\naddress: 127.0.0.1\n\
+             authentication: {{x509: {{clientCAFile: {dir}/ca.crt}}}}\nauthorization: {{mode: AlwaysAllow}}\n",
+            self.cgroup, self.port
         );
         let place = Place {
             node_name: "node".into(),
             node_ips: vec!["127.0.0.1".into()],
             root: self.dir.join("kubelet"),
+            cert_dir: self.dir.join("pki"),
             labels: Default::default(),
         };
         Settings::new(&kubelet::parse(&text).unwrap(), place).unwrap()
@@ -95,7 +100,8 @@ impl Node {
     /// Runs the kubelet in the background, as a second call after [`Node::stop_kubelet`] does again.
     pub(crate) fn start_kubelet(&mut self, client: Option<client::Client>) {
         let tasks = Tasks::new(Shutdown::new());
-        let (config, inner) = (Config { settings: self.settings() }, tasks.clone());
+        let (config, inner) =
+            (Config { settings: self.settings(), heartbeats: None }, tasks.clone());
         tasks.spawn("kubelet", async move { kubelet::run(config, client, &inner).await.unwrap() });
         self.kubelet = Some(tasks);
     }
@@ -178,6 +184,21 @@ impl Drop for Node {
             );
         }
         let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// An authority for clients, a client of its, and one of another's.
+fn identities(dir: &Path) {
+    use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+    let validity = Validity::starting(std::time::SystemTime::now(), Duration::from_secs(86_400));
+    let spec =
+        LeafSpec { subject: Subject::new("tester"), alt_names: Vec::new(), usage: Usage::Client };
+    for (authority, client) in [("ca", "client"), ("other-ca", "stranger")] {
+        let ca = Authority::create(authority, KeyAlgorithm::EcdsaP256, validity).unwrap();
+        fs::write(dir.join(format!("{authority}.crt")), ca.cert().to_pem()).unwrap();
+        let (cert, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
+        fs::write(dir.join(format!("{client}.crt")), cert.to_pem()).unwrap();
+        fs::write(dir.join(format!("{client}.key")), key.to_pem().unwrap()).unwrap();
     }
 }
 

@@ -102,9 +102,14 @@ fn dispatch(table: &mut Table, config: &Config) {
         "services",
         vec![format!("{key} vmap @{SERVICE_IPS}"), format!("{to_node} {port} vmap @{NODE_PORTS}")],
     );
-    table.chain("reject-chain", vec!["reject".to_owned()]);
+    // Unlike the ICMP error of a plain `reject`, a reset is not subject to the kernel's rate limit: a client that
+    // tries again at once is told at once.
+    table.chain(
+        "reject-chain",
+        vec!["meta l4proto tcp reject with tcp reset".to_owned(), "reject".to_owned()],
+    );
     let mut rules = vec![format!(
-        "{ip} daddr @{CLUSTER_IPS} reject comment \"Reject traffic to invalid ports of ClusterIPs\""
+        "{ip} daddr @{CLUSTER_IPS} goto reject-chain comment \"Reject traffic to invalid ports of ClusterIPs\""
     )];
     let family = table.family;
     for range in config.service_cidrs.iter().filter(|range| range.family() == family) {

@@ -1,0 +1,153 @@
+use api_meta::{GroupResource, Status};
+use serde_json::{Value, json};
+
+use crate::{
+    Outcome, Plugin, Request,
+    resources::{Overhead, pod_total},
+    tree::{annotation, at, items, text},
+};
+
+/// Adds a namespace's default tolerations, and keeps its Pods to those that it allows.
+pub(crate) struct PodTolerationRestriction;
+
+const DEFAULTS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
+const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
+
+impl Plugin for PodTolerationRestriction {
+    fn mutate(
+        &self,
+        request: &Request<'_>,
+        pod: &mut Value,
+        _: &mut Outcome,
+    ) -> Result<(), Status> {
+        if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
+            return Ok(());
+        }
+        let mut tolerations: Vec<Value> = items(pod, "/spec/tolerations").cloned().collect();
+        if request.creates() {
+            let defaults = listed(request, pod, DEFAULTS)?.unwrap_or_default();
+            if defaults.iter().any(|d| tolerations.iter().any(|t| conflicts(d, t))) {
+                return Err(
+                    request.forbidden(pod, "namespace tolerations and pod tolerations conflict")
+                );
+            }
+            add(&mut tolerations, defaults);
+        }
+        // Whoever states what it needs stays when memory runs short.
+        let states = ["requests", "limits"]
+            .iter()
+            .any(|field| !pod_total(pod, field, Overhead::Left).is_empty());
+        if states {
+            let pressure = json!({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"});
+            add(&mut tolerations, vec![pressure]);
+        }
+        if !tolerations.is_empty() {
+            *at(pod, &["spec", "tolerations"]) = tolerations.into();
+        }
+        Ok(())
+    }
+
+    fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
+        if !request.is(&GroupResource::PODS) || !(request.creates() || request.updates()) {
+            return Ok(());
+        }
+        let Some(allowed) = listed(request, pod, ALLOWED)? else { return Ok(()) };
+        if allowed.is_empty()
+            || items(pod, "/spec/tolerations").all(|t| allowed.iter().any(|a| covers(a, t)))
+        {
+            return Ok(());
+        }
+        let cause = "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist";
+        Err(request.forbidden(pod, cause))
+    }
+}
+
+/// The tolerations in an annotation of the namespace; `None` without one.
+fn listed(request: &Request<'_>, pod: &Value, key: &str) -> Result<Option<Vec<Value>>, Status> {
+    let namespace = request.objects.get(&GroupResource::NAMESPACES, "", request.namespace);
+    let Some(text) = namespace.as_deref().and_then(|namespace| annotation(namespace, key)) else {
+        return Ok(None);
+    };
+    if text.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    serde_json::from_str(text).map(Some).map_err(|e| {
+        request.forbidden(
+            pod,
+            format!("cannot read annotation {key} of namespace {}: {e}", request.namespace),
+        )
+    })
+}
+
+fn same(a: &Value, b: &Value, fields: &[&str]) -> bool {
+    fields.iter().all(|field| text(a, field) == text(b, field))
+}
+
+/// Two that are about the same taint and do not say the same of it.
+fn conflicts(a: &Value, b: &Value) -> bool {
+    same(a, b, &["/key", "/effect", "/operator", "/value"])
+        && a["tolerationSeconds"] != b["tolerationSeconds"]
+}
+
+fn add(tolerations: &mut Vec<Value>, more: Vec<Value>) {
+    for toleration in more {
+        if tolerations.iter().all(|t| !covers(t, &toleration)) {
+            tolerations.push(toleration);
+        }
+    }
+}
+
+/// Whether one toleration tolerates all that the other does.
+fn covers(wide: &Value, narrow: &Value) -> bool {
+    let operator = |t| if text(t, "/operator").is_empty() { "Equal" } else { text(t, "/operator") };
+    let within =
+        |field: &str| text(wide, field).is_empty() || text(wide, field) == text(narrow, field);
+    let seconds = |t: &Value| t["tolerationSeconds"].as_i64();
+    let lasts =
+        seconds(wide).is_none_or(|wide| seconds(narrow).is_some_and(|narrow| narrow <= wide));
+    let matching = match (operator(wide), operator(narrow)) {
+        ("Exists", _) => true,
+        ("Equal", "Equal") => text(wide, "/value") == text(narrow, "/value"),
+        _ => false,
+    };
+    within("/key") && within("/effect") && matching && lasts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Cluster, Try, pod};
+
+    fn cluster(defaults: Value, allowed: Value) -> Cluster {
+        let annotations = json!({DEFAULTS: defaults.to_string(), ALLOWED: allowed.to_string()});
+        Cluster::default().with(
+            &GroupResource::NAMESPACES,
+            json!({"metadata": {"name": "ns", "annotations": annotations}}),
+        )
+    }
+
+    #[test]
+    fn adds_defaults_and_keeps_to_what_is_allowed() {
+        let gpu = json!({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"});
+        let cluster = cluster(json!([gpu]), json!([{"key": "gpu", "operator": "Exists"}]));
+        let create = Try::create(&cluster, &GroupResource::PODS);
+        assert_eq!(
+            create.admitted(&PodTolerationRestriction, pod(json!({})))["spec"]["tolerations"],
+            json!([gpu])
+        );
+        let own = json!({"tolerations": [{"key": "gpu", "value": "x", "effect": "NoExecute"}]});
+        assert!(create.refusal(&PodTolerationRestriction, pod(own)).starts_with("admitted"));
+        let other = json!({"tolerations": [{"operator": "Exists"}]});
+        assert!(
+            create
+                .refusal(&PodTolerationRestriction, pod(other))
+                .contains("conflict with its namespace whitelist")
+        );
+        let sooner = json!({"tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5}]});
+        assert!(
+            create
+                .refusal(&PodTolerationRestriction, pod(sooner))
+                .contains("namespace tolerations and pod tolerations conflict")
+        );
+    }
+}

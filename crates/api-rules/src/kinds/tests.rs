@@ -1,0 +1,346 @@
+use api_meta::field::aggregate;
+use api_schema::{Fill, Schema, decode_value, resources};
+use serde_json::{Value, json};
+
+use super::strategy;
+use crate::{Strategy, look::Look};
+
+const NOW: &str = "2026-01-01T00:00:00Z";
+
+/// An object as the server makes it: decoded by the schema, defaulted, prepared.
+fn made(group: &str, resource: &str, mut object: Value) -> Value {
+    let known = resources().iter().find(|r| r.group == group && r.name == resource).unwrap();
+    let schema = Schema::builtin();
+    let node = schema.kind(group, known.version, known.kind).unwrap();
+    object["metadata"]["name"] = json!("x");
+    let mut object = decode_value(schema, node, object, Fill::Defaults).unwrap().value;
+    object["metadata"]["uid"] = json!("u");
+    if known.namespaced {
+        object["metadata"]["namespace"] = json!("d");
+    }
+    let strategy = strategy(group, resource);
+    strategy.defaults(&mut object);
+    strategy.prepare_create(&mut object, NOW);
+    object
+}
+
+fn errors(group: &str, resource: &str, object: Value) -> String {
+    let object = made(group, resource, object);
+    let namespaced = object["metadata"].get("namespace").is_some();
+    aggregate(&strategy(group, resource).create_errors(&object, namespaced))
+}
+
+/// What an update by the main endpoint makes of an object, and what is wrong with it.
+fn updated(strategy: &Strategy, old: &Value, change: fn(&mut Value)) -> (Value, String) {
+    let mut new = old.clone();
+    change(&mut new);
+    strategy.prepare_update(&mut new, old, NOW);
+    let namespaced = old["metadata"].get("namespace").is_some();
+    let errors = aggregate(&strategy.update_errors(&new, old, namespaced));
+    (new, errors)
+}
+
+fn template() -> Value {
+    json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}})
+}
+
+fn deployment(spec: Value) -> Value {
+    let mut object =
+        json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template()}});
+    for (name, value) in spec.as_object().unwrap() {
+        object["spec"][name] = value.clone();
+    }
+    object
+}
+
+#[test]
+fn defaults_that_depend() {
+    let service = |spec: Value| made("", "services", json!({ "spec": spec }))["spec"].clone();
+    let balancer = service(json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
+    assert_eq!(balancer["ports"][0]["targetPort"], 80);
+    assert_eq!(balancer["allocateLoadBalancerNodePorts"], true);
+    assert_eq!(balancer["externalTrafficPolicy"], "Cluster");
+    let sticky = service(
+        json!({"sessionAffinity": "ClientIP", "ports": [{"port": 80, "targetPort": "web"}]}),
+    );
+    assert_eq!(sticky["ports"][0]["targetPort"], "web");
+    assert_eq!(sticky["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"], 10800);
+    assert_eq!(sticky.get("externalTrafficPolicy"), None);
+    assert_eq!(
+        service(json!({"type": "ExternalName", "externalName": "a.b"}))
+            .get("internalTrafficPolicy"),
+        None
+    );
+
+    let rolling = made("apps", "deployments", deployment(json!({})));
+    assert_eq!(
+        rolling["spec"]["strategy"]["rollingUpdate"],
+        json!({"maxSurge": "25%", "maxUnavailable": "25%"})
+    );
+    let recreate =
+        made("apps", "deployments", deployment(json!({"strategy": {"type": "Recreate"}})));
+    assert_eq!(recreate["spec"]["strategy"], json!({"type": "Recreate"}));
+
+    let secret =
+        made("", "secrets", json!({"data": {"a": "WA==", "c": "WA=="}, "stringData": {"a": "b"}}));
+    assert_eq!(secret["data"], json!({"a": "Yg==", "c": "WA=="}));
+    assert_eq!(secret.get("stringData"), None);
+
+    let job = |spec: Value| {
+        let mut object = json!({ "spec": spec });
+        object["spec"]["template"] = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+        made("batch", "jobs", object)
+    };
+    let plain = job(json!({}));
+    assert_eq!((plain.int("spec.completions"), plain.int("spec.backoffLimit")), (1, 6));
+    assert_eq!(
+        plain["spec"]["selector"]["matchLabels"],
+        json!({"batch.kubernetes.io/controller-uid": "u"})
+    );
+    assert_eq!(plain["spec"]["template"]["metadata"]["labels"]["job-name"], "x");
+    assert_eq!(job(json!({"parallelism": 2}))["spec"].get("completions"), None);
+
+    let namespace = made("", "namespaces", json!({}));
+    assert_eq!(namespace["metadata"]["labels"]["kubernetes.io/metadata.name"], "x");
+    assert_eq!(
+        (&namespace["spec"]["finalizers"], namespace.text("status.phase")),
+        (&json!(["kubernetes"]), "Active")
+    );
+
+    let policy = made(
+        "networking.k8s.io",
+        "networkpolicies",
+        json!({"spec": {"podSelector": {}, "egress": [{}]}}),
+    );
+    assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress", "Egress"]));
+    let limits = made(
+        "",
+        "limitranges",
+        json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "1", "memory": "1Mi"}}]}}),
+    );
+    assert_eq!(limits["spec"]["limits"][0]["default"], json!({"cpu": "2"}));
+    assert_eq!(limits["spec"]["limits"][0]["defaultRequest"], json!({"cpu": "2", "memory": "1Mi"}));
+}
+
+#[test]
+fn mistakes_in_upstreams_words() {
+    let cases = [
+        (
+            ("", "configmaps"),
+            json!({"data": {"a b": "c"}}),
+            "data[a b]: Invalid value: \"a b\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+        ),
+        (("", "services"), json!({"spec": {}}), "spec.ports: Required value"),
+        (("", "services"), json!({"spec": {"clusterIP": "None"}}), "[]"),
+        (
+            ("", "services"),
+            json!({"spec": {"type": "NodePort", "clusterIP": "None", "ports": [{"port": 80}]}}),
+            "spec.clusterIPs[0]: Invalid value: \"None\": may not be set to 'None' for NodePort services",
+        ),
+        (
+            ("", "services"),
+            json!({"spec": {"ports": [{"port": 80, "nodePort": 30000}]}}),
+            "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
+        ),
+        (
+            ("", "services"),
+            json!({"spec": {"ports": [{"port": 80}, {"port": 81}]}}),
+            "[spec.ports[0].name: Required value, spec.ports[1].name: Required value]",
+        ),
+        (
+            ("apps", "deployments"),
+            deployment(json!({"selector": {"matchLabels": {"a": "c"}}})),
+            "spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`",
+        ),
+        (
+            ("apps", "deployments"),
+            deployment(json!({"replicas": -1})),
+            "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (
+            ("apps", "deployments"),
+            deployment(json!({"strategy": {"type": "Recreate", "rollingUpdate": {}}})),
+            "spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'",
+        ),
+        (
+            ("apps", "deployments"),
+            deployment(
+                json!({"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}}),
+            ),
+            "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: \"0%\": may not be 0 when `maxSurge` is 0",
+        ),
+        (
+            ("batch", "cronjobs"),
+            json!({"spec": {"schedule": "* * *", "jobTemplate": {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}}}),
+            "spec.schedule: Invalid value: \"* * *\": expected exactly 5 fields, found 3: [* * *]",
+        ),
+        (
+            ("rbac.authorization.k8s.io", "rolebindings"),
+            json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "ServiceAccount", "name": "s"}]}),
+            "subjects[0].namespace: Required value",
+        ),
+        (
+            ("", "nodes"),
+            json!({"spec": {"taints": [{"key": "a", "effect": "No"}]}}),
+            "spec.taints[0].effect: Unsupported value: \"No\": supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",
+        ),
+        (
+            ("", "secrets"),
+            json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),
+            "data[tls.key]: Required value",
+        ),
+        (
+            ("scheduling.k8s.io", "priorityclasses"),
+            json!({"value": 2_000_000_000}),
+            "value: Forbidden: maximum allowed value of a user defined priority is 1000000000",
+        ),
+        (
+            ("", "persistentvolumeclaims"),
+            json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}}),
+            "spec.accessModes: Required value: at least 1 access mode is required",
+        ),
+        (
+            ("networking.k8s.io", "ingresses"),
+            json!({"spec": {"rules": [{"http": {"paths": [{"path": "x", "pathType": "Prefix", "backend": {"service": {"name": "s", "port": {"number": 80}}}}]}}]}}),
+            "spec.rules[0].http.paths[0].path: Invalid value: \"x\": must be an absolute path",
+        ),
+    ];
+    for ((group, resource), object, want) in cases {
+        assert_eq!(errors(group, resource, object), want, "{resource}");
+    }
+}
+
+#[test]
+fn names_follow_their_rules() {
+    let named = |group: &str, resource: &str, name: &str| {
+        let mut object = made(group, resource, json!({}));
+        object["metadata"]["name"] = json!(name);
+        let namespaced = object["metadata"].get("namespace").is_some();
+        let errors = strategy(group, resource).create_errors(&object, namespaced);
+        errors.iter().any(|e| e.field.as_str() == "metadata.name")
+    };
+    assert!(named("", "configmaps", "A"));
+    assert!(!named("", "configmaps", "a.b"));
+    assert!(named("", "namespaces", "a.b"));
+    assert!(named("", "services", "1a"));
+    assert!(!named("rbac.authorization.k8s.io", "clusterroles", "system:A"));
+    assert!(named("rbac.authorization.k8s.io", "clusterroles", "a/b"));
+}
+
+#[test]
+fn updates_keep_what_is_not_theirs() {
+    let deployments = strategy("apps", "deployments");
+    let mut old = made("apps", "deployments", deployment(json!({})));
+    old["status"] = json!({"replicas": 1});
+    let (new, errors) = updated(deployments, &old, |o| o["status"]["replicas"] = json!(9));
+    assert_eq!((new, errors.as_str()), (old.clone(), "[]"));
+    let (new, _) = updated(deployments, &old, |o| o["spec"]["replicas"] = json!(3));
+    assert_eq!(new.int("metadata.generation"), 2);
+    let (_, errors) = updated(deployments, &old, |o| {
+        o["spec"]["selector"]["matchLabels"] = json!({"z": "b"});
+        o["spec"]["template"]["metadata"]["labels"] = json!({"z": "b"});
+    });
+    assert_eq!(
+        errors,
+        "spec.selector: Invalid value: {\"matchLabels\":{\"z\":\"b\"}}: field is immutable"
+    );
+
+    let mut status = old.clone();
+    status["spec"]["replicas"] = json!(7);
+    status["status"]["replicas"] = json!(2);
+    deployments.prepare_status(&mut status, &old, NOW);
+    assert_eq!((status.int("spec.replicas"), status.int("status.replicas")), (1, 2));
+
+    let maps = strategy("", "configmaps");
+    let old = made("", "configmaps", json!({"data": {"a": "b"}, "immutable": true}));
+    let (_, errors) = updated(maps, &old, |o| o["data"]["a"] = json!("c"));
+    assert_eq!(errors, "data: Forbidden: field is immutable when `immutable` is set");
+
+    let mut dying = made("", "configmaps", json!({"metadata": {"finalizers": ["a/b"]}}));
+    dying["metadata"]["deletionTimestamp"] = json!(NOW);
+    let (_, errors) =
+        updated(maps, &dying, |o| o["metadata"]["finalizers"] = json!(["a/b", "c/d"]));
+    assert_eq!(
+        errors,
+        "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"c/d\"}"
+    );
+}
+
+#[test]
+fn a_node_registers_with_its_status() {
+    let nodes = strategy("", "nodes");
+    let node = made("", "nodes", json!({"status": {"capacity": {"cpu": "1"}}}));
+    assert_eq!(node["status"]["allocatable"], json!({"cpu": "1"}));
+    let (new, _) = updated(nodes, &node, |o| o["status"] = json!({}));
+    assert_eq!(new["status"], node["status"]);
+    assert_eq!(nodes.reset_fields(""), ["status"]);
+}
+
+#[test]
+fn services_keep_their_allocations() {
+    let services = strategy("", "services");
+    let mut old =
+        made("", "services", json!({"spec": {"type": "NodePort", "ports": [{"port": 80}]}}));
+    old["spec"]["clusterIP"] = json!("10.0.0.9");
+    old["spec"]["clusterIPs"] = json!(["10.0.0.9"]);
+    old["spec"]["ports"][0]["nodePort"] = json!(30000);
+    let bare = |o: &mut Value| {
+        let spec = o["spec"].as_object_mut().unwrap();
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
+        spec["ports"][0].as_object_mut().unwrap().remove("nodePort");
+    };
+    let (new, errors) = updated(services, &old, bare);
+    assert_eq!((new, errors.as_str()), (old.clone(), "[]"));
+    let (new, errors) = updated(services, &old, |o| o["spec"]["type"] = json!("ClusterIP"));
+    assert_eq!((new["spec"]["ports"][0].get("nodePort"), errors.as_str()), (None, "[]"));
+    assert_eq!(new["spec"].get("externalTrafficPolicy"), None);
+    let (_, errors) = updated(services, &old, |o| {
+        o["spec"]["clusterIP"] = json!("10.0.0.8");
+    });
+    assert_eq!(
+        errors,
+        "spec.clusterIPs[0]: Invalid value: [\"10.0.0.8\"]: may not change once set"
+    );
+
+    let mut headless = made("", "services", json!({"spec": {"clusterIP": "None", "ports": []}}));
+    super::service::default_families(&mut headless, &["IPv4"]);
+    assert_eq!(headless["spec"]["ipFamilyPolicy"], "RequireDualStack");
+    let mut plain =
+        made("", "services", json!({"spec": {"ports": [{"port": 1}], "selector": {"a": "b"}}}));
+    super::service::default_families(&mut plain, &["IPv4"]);
+    assert_eq!(plain["spec"]["ipFamilies"], json!(["IPv4"]));
+}
+
+#[test]
+fn a_claims_size_may_only_grow() {
+    let claims = strategy("", "persistentvolumeclaims");
+    let mut old = made(
+        "",
+        "persistentvolumeclaims",
+        json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}}),
+    );
+    let grow: fn(&mut Value) = |o| o["spec"]["resources"]["requests"]["storage"] = json!("3Gi");
+    assert!(updated(claims, &old, grow).1.contains("spec is immutable after creation"));
+    old["status"] = json!({"phase": "Bound", "capacity": {"storage": "2Gi"}});
+    assert_eq!(updated(claims, &old, grow).1, "[]");
+    let shrink: fn(&mut Value) = |o| o["spec"]["resources"]["requests"]["storage"] = json!("1Gi");
+    assert!(updated(claims, &old, shrink).1.contains("field can not be less than status.capacity"));
+    assert_eq!(updated(claims, &old, |o| o["spec"]["volumeName"] = json!("v")).1, "[]");
+}
+
+#[test]
+fn every_resource_has_a_strategy_that_survives_an_empty_object() {
+    for resource in resources() {
+        let strategy = strategy(resource.group, resource.name);
+        let mut object = json!({});
+        strategy.defaults(&mut object);
+        strategy.prepare_create(&mut object, NOW);
+        let errors = strategy.create_errors(&object, resource.namespaced);
+        assert!(errors.iter().any(|e| e.field.as_str() == "metadata.name"), "{}", resource.name);
+        for (_, read) in strategy.selectable {
+            read(&object);
+        }
+        let _ = strategy.update_errors(&json!({}), &json!({"spec": {}}), resource.namespaced);
+    }
+}

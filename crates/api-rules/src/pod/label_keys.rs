@@ -1,0 +1,54 @@
+//! `matchLabelKeys`: terms that select "Pods like this one" get the Pod's own label values when it is created, so
+//! that the scheduler sees plain selectors.
+
+use serde_json::{Map, Value, json};
+
+use crate::look::{Look, items_mut, map_mut};
+
+pub(super) fn merge(pod: &mut Value) {
+    let labels = pod.at("metadata.labels").as_object().cloned().unwrap_or_default();
+    if labels.is_empty() {
+        return;
+    }
+    for constraint in items_mut(pod, "spec.topologySpreadConstraints") {
+        add(constraint, "matchLabelKeys", "In", &labels);
+    }
+    for affinity in ["spec.affinity.podAffinity", "spec.affinity.podAntiAffinity"] {
+        let required = format!("{affinity}.requiredDuringSchedulingIgnoredDuringExecution");
+        for term in items_mut(pod, &required) {
+            add_both(term, &labels);
+        }
+        let preferred = format!("{affinity}.preferredDuringSchedulingIgnoredDuringExecution");
+        for weighted in items_mut(pod, &preferred) {
+            if let Some(term) = weighted.get_mut("podAffinityTerm") {
+                add_both(term, &labels);
+            }
+        }
+    }
+}
+
+fn add_both(term: &mut Value, labels: &Map<String, Value>) {
+    add(term, "matchLabelKeys", "In", labels);
+    add(term, "mismatchLabelKeys", "NotIn", labels);
+}
+
+fn add(term: &mut Value, keys: &str, operator: &str, labels: &Map<String, Value>) {
+    if !term.has("labelSelector") {
+        return;
+    }
+    let requirements: Vec<Value> = term
+        .items(keys)
+        .iter()
+        .filter_map(|key| {
+            let value = labels.get(key.as_str()?)?;
+            Some(json!({"key": key, "operator": operator, "values": [value]}))
+        })
+        .collect();
+    if requirements.is_empty() {
+        return;
+    }
+    let Some(selector) = map_mut(term, "labelSelector") else { return };
+    if let Value::Array(list) = selector.entry("matchExpressions").or_insert_with(|| json!([])) {
+        list.extend(requirements);
+    }
+}

@@ -1,0 +1,150 @@
+//! Tables: what `kubectl get` shows of each kind.
+//!
+//! A table is its columns and one function that gives an object's cells in the same order. Cells that are times
+//! show ages at the moment of the request.
+
+mod batch;
+mod cluster;
+mod core;
+mod events;
+mod format;
+mod network;
+mod pods;
+mod security;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod workloads;
+
+use api_meta::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::look::Look;
+
+/// A column of a table, as the API describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Column {
+    pub name: &'static str,
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub format: &'static str,
+    pub description: &'static str,
+    /// Columns above 0 show only in wide output.
+    pub priority: i32,
+}
+
+impl Column {
+    const fn of(name: &'static str, kind: &'static str, format: &'static str) -> Self {
+        Self { name, kind, format, description: "", priority: 0 }
+    }
+
+    const fn wide(mut self) -> Self {
+        self.priority = 1;
+        self
+    }
+}
+
+const NAME: Column = Column::of("Name", "string", "name");
+const AGE: Column = text("Age");
+
+const fn text(name: &'static str) -> Column {
+    Column::of(name, "string", "")
+}
+
+const fn integer(name: &'static str) -> Column {
+    Column::of(name, "integer", "")
+}
+
+const fn boolean(name: &'static str) -> Column {
+    Column::of(name, "boolean", "")
+}
+
+/// One kind's table. A cell function sees the object and the present.
+pub(crate) struct Table {
+    columns: &'static [Column],
+    cells: fn(&Value, Timestamp) -> Vec<Value>,
+}
+
+/// The columns of a resource's table.
+pub fn columns(group: &str, resource: &str) -> &'static [Column] {
+    table(group, resource).columns
+}
+
+/// The cells of one object, one for each column.
+pub fn cells(group: &str, resource: &str, object: &Value, now: Timestamp) -> Vec<Value> {
+    (table(group, resource).cells)(object, now)
+}
+
+/// The table of kinds that have none of their own.
+static DEFAULT: Table = Table {
+    columns: &[NAME, Column::of("Created At", "date", "")],
+    cells: |object, _| vec![name(object), object.at("metadata.creationTimestamp").clone()],
+};
+
+/// The table of kinds that only have an age.
+static AGED: Table =
+    Table { columns: &[NAME, AGE], cells: |object, now| vec![name(object), age(object, now)] };
+
+fn table(group: &str, resource: &str) -> &'static Table {
+    match (group, resource) {
+        ("", "componentstatuses") => &core::COMPONENT_STATUSES,
+        ("", "configmaps") => &core::CONFIG_MAPS,
+        ("", "endpoints") => &network::ENDPOINTS,
+        ("" | "events.k8s.io", "events") => &events::EVENTS,
+        ("", "namespaces") => &core::NAMESPACES,
+        ("", "nodes") => &core::NODES,
+        ("", "persistentvolumeclaims") => &storage::CLAIMS,
+        ("", "persistentvolumes") => &storage::VOLUMES,
+        ("", "pods") => &pods::PODS,
+        ("", "podtemplates") => &workloads::POD_TEMPLATES,
+        ("", "replicationcontrollers") => &workloads::REPLICATION_CONTROLLERS,
+        ("", "resourcequotas") => &core::RESOURCE_QUOTAS,
+        ("", "secrets") => &core::SECRETS,
+        ("", "serviceaccounts") => &AGED,
+        ("", "services") => &network::SERVICES,
+        ("admissionregistration.k8s.io", resource) => cluster::admission(resource),
+        ("apiregistration.k8s.io", "apiservices") => &cluster::API_SERVICES,
+        ("apps", "controllerrevisions") => &workloads::CONTROLLER_REVISIONS,
+        ("apps", "daemonsets") => &workloads::DAEMON_SETS,
+        ("apps", "deployments") => &workloads::DEPLOYMENTS,
+        ("apps", "replicasets") => &workloads::REPLICA_SETS,
+        ("apps", "statefulsets") => &workloads::STATEFUL_SETS,
+        ("autoscaling", "horizontalpodautoscalers") => &workloads::AUTOSCALERS,
+        ("batch", "cronjobs") => &batch::CRON_JOBS,
+        ("batch", "jobs") => &batch::JOBS,
+        ("certificates.k8s.io", "certificatesigningrequests") => &security::SIGNING_REQUESTS,
+        ("coordination.k8s.io", "leases") => &cluster::LEASES,
+        ("discovery.k8s.io", "endpointslices") => &network::ENDPOINT_SLICES,
+        ("flowcontrol.apiserver.k8s.io", "flowschemas") => &cluster::FLOW_SCHEMAS,
+        ("flowcontrol.apiserver.k8s.io", _) => &cluster::PRIORITY_LEVELS,
+        ("networking.k8s.io", "ingressclasses") => &network::INGRESS_CLASSES,
+        ("networking.k8s.io", "ingresses") => &network::INGRESSES,
+        ("networking.k8s.io", "ipaddresses") => &network::IP_ADDRESSES,
+        ("networking.k8s.io", "networkpolicies") => &network::NETWORK_POLICIES,
+        ("networking.k8s.io", "servicecidrs") => &network::SERVICE_CIDRS,
+        ("node.k8s.io", "runtimeclasses") => &cluster::RUNTIME_CLASSES,
+        ("policy", "poddisruptionbudgets") => &workloads::DISRUPTION_BUDGETS,
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
+            &security::BINDINGS
+        }
+        ("resource.k8s.io", "deviceclasses" | "resourceclaimtemplates") => &AGED,
+        ("resource.k8s.io", "resourceclaims") => &cluster::RESOURCE_CLAIMS,
+        ("resource.k8s.io", "resourceslices") => &cluster::RESOURCE_SLICES,
+        ("scheduling.k8s.io", "priorityclasses") => &cluster::PRIORITY_CLASSES,
+        ("storage.k8s.io", "csidrivers") => &storage::CSI_DRIVERS,
+        ("storage.k8s.io", "csinodes") => &storage::CSI_NODES,
+        ("storage.k8s.io", "storageclasses") => &storage::CLASSES,
+        ("storage.k8s.io", "volumeattachments") => &storage::ATTACHMENTS,
+        ("storage.k8s.io", "volumeattributesclasses") => &storage::ATTRIBUTES_CLASSES,
+        _ => &DEFAULT,
+    }
+}
+
+fn name(object: &Value) -> Value {
+    json!(object.text("metadata.name"))
+}
+
+fn age(object: &Value, now: Timestamp) -> Value {
+    json!(format::since(object.text("metadata.creationTimestamp"), now))
+}

@@ -1,0 +1,105 @@
+//! How cells are written.
+
+use api_meta::{Timestamp, human_duration};
+use serde_json::Value;
+
+use crate::look::Look;
+
+/// How long ago a time was.
+pub(super) fn since(time: &str, now: Timestamp) -> String {
+    match time.parse::<Timestamp>() {
+        Ok(time) => human_duration(now.since(time)),
+        Err(_) => "<unknown>".to_owned(),
+    }
+}
+
+/// A text, or what stands for a missing one.
+pub(super) fn or(text: &str, missing: &str) -> String {
+    if text.is_empty() { missing } else { text }.to_owned()
+}
+
+/// A number or text as upstream prints it, or what stands for a missing one.
+pub(super) fn shown(value: &Value, missing: &str) -> String {
+    match value {
+        Value::Null => missing.to_owned(),
+        Value::String(text) => or(text, missing),
+        other => other.to_string(),
+    }
+}
+
+/// `a=b,c=d`.
+pub(super) fn labels(map: &Value) -> String {
+    let pairs = map.as_object().into_iter().flatten();
+    let pairs: Vec<String> =
+        pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    or(&pairs.join(","), "<none>")
+}
+
+/// A LabelSelector in the short form of the command line.
+pub(super) fn selector(selector: &Value) -> String {
+    if selector.is_null() {
+        return "<none>".to_owned();
+    }
+    match serde_json::from_value::<api_meta::LabelSelector>(selector.clone()) {
+        Ok(parsed) => match parsed.to_selector() {
+            Ok(selector) => or(&selector.to_string(), "<none>"),
+            Err(_) => "<error>".to_owned(),
+        },
+        Err(_) => "<error>".to_owned(),
+    }
+}
+
+/// The names and images of a Pod template's containers.
+pub(super) fn containers(template: &Value) -> [String; 2] {
+    ["name", "image"].map(|field| {
+        let list: Vec<&str> =
+            template.items("spec.containers").iter().map(|c| c.text(field)).collect();
+        list.join(",")
+    })
+}
+
+/// Up to three of many, and how many more.
+pub(super) fn few(list: &[String], missing: &str) -> String {
+    const MAX: usize = 3;
+    match list.len() {
+        0 => missing.to_owned(),
+        n if n > MAX => format!("{} + {} more...", list[..MAX].join(","), n - MAX),
+        _ => list.join(","),
+    }
+}
+
+/// `RWO,ROX`.
+pub(super) fn access_modes(modes: &[Value]) -> String {
+    const SHORT: [(&str, &str); 4] = [
+        ("ReadWriteOnce", "RWO"),
+        ("ReadOnlyMany", "ROX"),
+        ("ReadWriteMany", "RWX"),
+        ("ReadWriteOncePod", "RWOP"),
+    ];
+    let short: Vec<&str> = SHORT
+        .iter()
+        .filter(|(long, _)| modes.iter().any(|m| m == long))
+        .map(|(_, short)| *short)
+        .collect();
+    short.join(",")
+}
+
+/// The status of a condition; nothing if the object does not have it.
+pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    object.items("status.conditions").iter().find(|c| c.text("type") == kind)
+}
+
+pub(super) fn is_true(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|c| c.text("status") == "True")
+}
+
+/// The addresses of a load balancer.
+pub(super) fn balancer(object: &Value) -> String {
+    let list: Vec<&str> = object
+        .items("status.loadBalancer.ingress")
+        .iter()
+        .map(|i| if i.blank("ip") { i.text("hostname") } else { i.text("ip") })
+        .filter(|text| !text.is_empty())
+        .collect();
+    list.join(",")
+}

@@ -1,0 +1,259 @@
+use std::sync::Arc;
+
+use api_meta::Timestamp;
+use sched_core::Node;
+use serde_json::{Value, json};
+
+use super::ByNode;
+use crate::{
+    context::count,
+    history::{Current, HASH_LABEL},
+    pods::{OwnerOf, from_template},
+    views::{Pod, Set},
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    /// Names of nodes.
+    pub(super) create: Vec<String>,
+    pub(super) delete: Vec<Arc<Pod>>,
+}
+
+/// Daemons run where others may not: on nodes that are not ready, under pressure, or cordoned.
+const TOLERATED: &[(&str, &str)] = &[
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+
+fn spec(set: &Set) -> Value {
+    let mut spec = set.spec.template["spec"].clone();
+    let mut tolerations = spec["tolerations"].as_array().cloned().unwrap_or_default();
+    let mut add = |key: &str, effect: &str| {
+        let toleration = json!({"key": key, "operator": "Exists", "effect": effect});
+        if !tolerations.contains(&toleration) {
+            tolerations.push(toleration);
+        }
+    };
+    TOLERATED.iter().for_each(|(key, effect)| add(key, effect));
+    if spec["hostNetwork"] == true {
+        add("node.kubernetes.io/network-unavailable", "NoSchedule");
+    }
+    spec["tolerations"] = json!(tolerations);
+    spec
+}
+
+/// A Pod of the set, to ask nodes about.
+pub(super) fn model_pod(set: &Set) -> sched_core::Pod {
+    let pod =
+        json!({"metadata": {"name": "", "namespace": set.metadata.namespace}, "spec": spec(set)});
+    // A template that the API took can be read; were it not, no node would be asked.
+    serde_json::from_value(pod).unwrap_or_else(|error| {
+        tracing::error!(daemonset = %set.metadata.key(), %error, "cannot read the template");
+        sched_core::Pod::new(&sched_core::PodView::default())
+    })
+}
+
+/// The Pod for one node. It is bound to it by affinity, so that the scheduler still checks for room.
+pub(super) fn pod_for(owner: &OwnerOf, set: &Set, node: &str, hash: &str) -> Value {
+    let mut template = set.spec.template.clone();
+    template["spec"] = spec(set);
+    template["metadata"]["labels"][HASH_LABEL] = json!(hash);
+    let generation = set.metadata.annotations.get("deprecated.daemonset.template.generation");
+    if let Some(generation) = generation {
+        template["metadata"]["labels"]["pod-template-generation"] = json!(generation);
+    }
+    let named = json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
+    let required = &mut template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    match required["nodeSelectorTerms"].as_array_mut().filter(|terms| !terms.is_empty()) {
+        Some(terms) => terms.iter_mut().for_each(|term| term["matchFields"] = named.clone()),
+        None => *required = json!({"nodeSelectorTerms": [{"matchFields": named}]}),
+    }
+    from_template(owner, &template)
+}
+
+/// The node that a Pod is on, or is meant for.
+pub(super) fn by_node(pods: &[Arc<Pod>]) -> ByNode {
+    let mut out = ByNode::new();
+    for pod in pods {
+        let meant = || pod.spec.daemon_node.clone();
+        let node = Some(pod.node().to_owned()).filter(|n| !n.is_empty()).or_else(meant);
+        if let Some(node) = node {
+            out.entry(node).or_default().push(pod.clone());
+        }
+    }
+    out
+}
+
+/// (whether a Pod is to run on the node, whether one that runs may go on)
+fn belongs(model: &sched_core::Pod, node: &Node) -> (bool, bool) {
+    let selected = model.selects(node);
+    (selected && !model.is_kept_off(node), selected && !model.is_driven_off(node))
+}
+
+pub(super) fn plan(
+    set: &Set,
+    model: &sched_core::Pod,
+    nodes: &[Arc<Node>],
+    by_node: &ByNode,
+    hash: &str,
+    now: Timestamp,
+) -> Plan {
+    let mut plan = Plan::default();
+    for node in nodes {
+        let (should, may_go_on) = belongs(model, node);
+        let here = by_node.get(&*node.name).map_or(&[][..], Vec::as_slice);
+        let staying = || here.iter().filter(|pod| !pod.metadata.terminating());
+        if !should {
+            if !may_go_on {
+                plan.delete.extend(staying().cloned());
+            }
+            continue;
+        }
+        if here.is_empty() {
+            plan.create.push(node.name.to_string());
+            continue;
+        }
+        let ended = |pod: &&Arc<Pod>| pod.finished();
+        plan.delete.extend(staying().filter(ended).cloned());
+        // Of several the oldest stays; a surge makes two templates run side by side.
+        let mut running: Vec<_> = staying().filter(|pod| !pod.finished()).collect();
+        running.sort_by_key(|pod| (pod.metadata.creation_timestamp, pod.metadata.name.clone()));
+        let surging = limits(set, 1).0 > 0;
+        let mut seen: Vec<bool> = Vec::new();
+        for pod in running {
+            let new = is_new(pod, hash);
+            if seen.contains(&new) || (!surging && !seen.is_empty()) {
+                plan.delete.push(pod.clone());
+            }
+            seen.push(new);
+        }
+    }
+    // Pods of nodes that are gone are the Pod collector's business.
+    if set.spec.update_strategy.r#type != "OnDelete" {
+        update(set, model, nodes, by_node, hash, now, &mut plan);
+    }
+    plan
+}
+
+fn is_new(pod: &Pod, hash: &str) -> bool {
+    pod.metadata.labels.get(HASH_LABEL).is_some_and(|h| h == hash)
+}
+
+/// (how many nodes may have two Pods, how many none that works), while Pods are replaced.
+fn limits(set: &Set, nodes: i64) -> (i64, i64) {
+    let update = set.spec.update_strategy.rolling_update.clone().unwrap_or_default();
+    let surge = update.max_surge.and_then(|v| v.scaled(nodes, true).ok()).unwrap_or(0);
+    let unavailable = update.max_unavailable.map_or(1, |v| v.scaled(nodes, true).unwrap_or(1));
+    if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
+}
+
+/// Replaces Pods of former templates, a few nodes at a time.
+fn update(
+    set: &Set,
+    model: &sched_core::Pod,
+    nodes: &[Arc<Node>],
+    by_node: &ByNode,
+    hash: &str,
+    now: Timestamp,
+    plan: &mut Plan,
+) {
+    let wanted: Vec<_> = nodes.iter().filter(|node| belongs(model, node).0).collect();
+    let (surge, unavailable) = limits(set, wanted.len() as i64);
+    let available =
+        |pod: &Pod| pod.available(set.spec.min_ready_seconds, now) && !pod.metadata.terminating();
+    let (mut without, mut doubled) = (0, 0);
+    let mut candidates: Vec<(bool, Arc<Pod>, String)> = Vec::new();
+    for node in wanted {
+        let here = by_node.get(&*node.name).map_or(&[][..], Vec::as_slice);
+        let new = here.iter().find(|pod| is_new(pod, hash) && !pod.metadata.terminating());
+        let old = here
+            .iter()
+            .find(|pod| !is_new(pod, hash) && !pod.metadata.terminating() && !pod.finished());
+        without += i64::from(!here.iter().any(|pod| available(pod)));
+        match (old, new) {
+            (Some(old), Some(new)) => {
+                doubled += 1;
+                if available(new) || !available(old) {
+                    plan.delete.push(old.clone());
+                }
+            }
+            (Some(old), None) => {
+                candidates.push((available(old), old.clone(), node.name.to_string()))
+            }
+            _ => {}
+        }
+    }
+    // Pods that do not work lose nothing by being replaced, and go first.
+    candidates.sort_by_key(|(works, ..)| *works);
+    for (works, pod, node) in candidates {
+        if plan.delete.iter().any(|p| p.metadata.uid == pod.metadata.uid) {
+            continue;
+        }
+        if surge > 0 {
+            if !works {
+                plan.delete.push(pod);
+                plan.create.push(node);
+            } else if doubled < surge {
+                doubled += 1;
+                plan.create.push(node);
+            }
+        } else if !works {
+            plan.delete.push(pod);
+        } else if without < unavailable {
+            without += 1;
+            plan.delete.push(pod);
+        }
+    }
+}
+
+pub(super) fn status(
+    set: &Set,
+    model: &sched_core::Pod,
+    nodes: &[Arc<Node>],
+    by_node: &ByNode,
+    current: &Current,
+    now: Timestamp,
+) -> (Value, Option<u64>) {
+    let [mut desired, mut scheduled, mut misscheduled, mut ready, mut available, mut updated] =
+        [0_i64; 6];
+    let seconds = set.spec.min_ready_seconds;
+    let mut again = None;
+    for node in nodes {
+        let (should, _) = belongs(model, node);
+        let here = by_node.get(&*node.name).map_or(&[][..], Vec::as_slice);
+        let here: Vec<_> = here.iter().filter(|pod| !pod.metadata.terminating()).collect();
+        if !should {
+            misscheduled += i64::from(!here.is_empty());
+            continue;
+        }
+        desired += 1;
+        let Some(pod) = here.iter().max_by_key(|pod| pod.metadata.creation_timestamp) else {
+            continue;
+        };
+        scheduled += 1;
+        ready += i64::from(here.iter().any(|pod| pod.ready()));
+        available += i64::from(here.iter().any(|pod| pod.available(seconds, now)));
+        updated += i64::from(is_new(pod, &current.hash));
+        if pod.ready() && !pod.available(seconds, now) {
+            let left =
+                pod.ready_since().map_or(1, |at| at.unix() + seconds - now.unix()).max(1) as u64;
+            again = Some(again.unwrap_or(left).min(left));
+        }
+    }
+    let status = json!({
+        "currentNumberScheduled": scheduled,
+        "numberMisscheduled": misscheduled,
+        "desiredNumberScheduled": desired,
+        "numberReady": ready,
+        "observedGeneration": set.metadata.generation,
+        "updatedNumberScheduled": count(updated),
+        "numberAvailable": count(available),
+        "numberUnavailable": count(desired - available),
+        "collisionCount": if current.collisions == 0 { Value::Null } else { json!(current.collisions) },
+    });
+    (status, again)
+}

@@ -1,0 +1,207 @@
+//! Notices nodes that have gone silent, and says by taints what may run on a node that is not well.
+
+mod eviction;
+mod health;
+mod zones;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use client::{Error, PatchKind, Patched, Resource, WorkQueue};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    context::{Context, synced},
+    node_ipam::object,
+    shared::Watched,
+    views::{Meta, Node, Pod, Taint, condition},
+};
+pub(crate) use eviction::start as start_eviction;
+use health::{Heard, Readiness};
+use zones::Zones;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Lease {
+    spec: LeaseSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LeaseSpec {
+    renew_time: Option<Box<str>>,
+}
+
+struct Lifecycle {
+    context: Context,
+    nodes: Watched<Node>,
+    pods: Watched<Pod>,
+    leases: Watched<Lease>,
+    queue: WorkQueue<String>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    heard: HashMap<String, Heard>,
+    zones: Zones,
+}
+
+pub(crate) fn start(context: Context) {
+    let nodes = context.watch::<Node>(Resource::NODES);
+    let lifecycle = Arc::new(Lifecycle {
+        pods: context.watch::<Pod>(Resource::PODS),
+        leases: context.watch::<Lease>(Resource::LEASES),
+        nodes: nodes.clone(),
+        queue: WorkQueue::default(),
+        context: context.clone(),
+        state: Mutex::default(),
+    });
+    nodes.on_key(&lifecycle.queue);
+    let (ticking, queue) = (lifecycle.clone(), lifecycle.queue.clone());
+    context.tasks.spawn_until_shutdown("node monitor", async move {
+        synced(&ticking.nodes).await;
+        synced(&ticking.leases).await;
+        loop {
+            ticking.tick();
+            tokio::time::sleep(ticking.context.config.node_monitor_period).await;
+        }
+    });
+    let waits = vec![synced(&lifecycle.nodes), synced(&lifecycle.pods), synced(&lifecycle.leases)];
+    context.run(&queue, 8, waits, move |key| {
+        let lifecycle = lifecycle.clone();
+        async move { lifecycle.reconcile(&key).await }
+    });
+}
+
+impl Lifecycle {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at all nodes: which are silent, and how many of each zone.
+    fn tick(&self) {
+        let nodes = self.nodes.list();
+        let mut state = self.state();
+        state.heard.retain(|name, _| nodes.iter().any(|node| node.metadata.name == *name));
+        let health = nodes
+            .iter()
+            .map(|node| (zones::zone_of(node), health::readiness(node) == Readiness::Ready));
+        state.zones.update(health, Instant::now());
+        drop(state);
+        for node in nodes {
+            let silent = self.silent(&node);
+            if silent || health::readiness(&node) != Readiness::Ready {
+                self.queue.add(node.metadata.name.clone());
+            }
+        }
+    }
+
+    /// Whether nothing was heard from the node for the grace period, by our own clock.
+    fn silent(&self, node: &Node) -> bool {
+        let lease = self.leases.get(&format!("kube-node-lease/{}", node.metadata.name));
+        let renewed = lease.and_then(|lease| lease.spec.renew_time.clone());
+        let grace = self.context.config.node_monitor_grace_period;
+        let mut state = self.state();
+        let heard = state.heard.entry(node.metadata.name.clone()).or_default();
+        heard.silent(node, renewed.as_deref(), grace, Instant::now())
+    }
+
+    async fn reconcile(&self, name: &str) -> Result<(), Error> {
+        let Some(node) = self.nodes.get(name) else { return Ok(()) };
+        if self.silent(&node) {
+            self.tell_unknown(&node).await?;
+        }
+        let Some(node) = self.nodes.get(name) else { return Ok(()) };
+        let readiness = health::readiness(&node);
+        self.taint(&node, readiness).await?;
+        if readiness != Readiness::Ready && condition(&node.status.conditions, "Ready").is_some() {
+            self.tell_pods(&node).await?;
+        }
+        Ok(())
+    }
+
+    /// Sets the conditions of a silent node to Unknown.
+    async fn tell_unknown(&self, node: &Node) -> Result<(), Error> {
+        let changed = health::unknown_conditions(node, self.context.now().to_seconds());
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let meta = &node.metadata;
+        tracing::warn!(node = %meta.name, "the node has gone silent");
+        let was_ready = health::readiness(node) == Readiness::Ready;
+        let at = Patched { namespace: "", name: &meta.name, subresource: "status" };
+        let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": changed}});
+        self.context
+            .client
+            .patch::<Value>(&Resource::NODES, at, PatchKind::Strategic, &patch)
+            .await?;
+        if was_ready {
+            let message = format!("Node {} status is now: NodeNotReady", meta.name);
+            self.context.events.normal(object(meta), "NodeNotReady", message);
+        }
+        Ok(())
+    }
+
+    /// Brings the node's taints in line with its conditions. Adding one that drives Pods away is limited:
+    /// where many nodes fail at once, it may be the network that fails.
+    async fn taint(&self, node: &Node, readiness: Readiness) -> Result<(), Error> {
+        // Admission taints a new node as not ready; that stays until the node has said how it is.
+        if condition(&node.status.conditions, "Ready").is_none() {
+            return Ok(());
+        }
+        let now = self.context.now().to_seconds();
+        let mut wanted = health::wanted_taints(node, now);
+        let evicting = |taint: &Taint| taint.effect == "NoExecute";
+        let has = |taint: &Taint| {
+            node.spec.taints.iter().any(|t| t.key == taint.key && t.effect == taint.effect)
+        };
+        if readiness != Readiness::Ready && wanted.iter().any(|t| evicting(t) && !has(t)) {
+            let zone = zones::zone_of(node);
+            let already = node.spec.taints.iter().any(|t| evicting(t) && health::is_ours(t));
+            if !already && let Err(wait) = self.state().zones.permit(&zone, Instant::now()) {
+                wanted.retain(|taint| !evicting(taint));
+                self.queue.add_after(node.metadata.name.clone(), wait);
+            }
+        }
+        let taints = health::with_taints(&node.spec.taints, wanted);
+        if taints == node.spec.taints {
+            return Ok(());
+        }
+        let version = &node.metadata.resource_version;
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
+        self.context.merge(&Resource::NODES, &node.metadata, patch).await.map(drop)
+    }
+
+    /// Pods of a node that is not ready are not ready either, so Services leave them out.
+    async fn tell_pods(&self, node: &Node) -> Result<(), Error> {
+        let now = self.context.now().to_seconds();
+        for pod in self.pods.list() {
+            if pod.node() != node.metadata.name || !pod.ready() {
+                continue;
+            }
+            let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [
+                {"type": "Ready", "status": "False", "lastTransitionTime": now}]}});
+            let meta: &Meta = &pod.metadata;
+            let at =
+                Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
+            match self
+                .context
+                .client
+                .patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch)
+                .await
+            {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {
+                    let about = eviction::object(meta);
+                    self.context.events.warning(about, "NodeNotReady", "Node is not ready");
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! Removes Pods from nodes with NoExecute taints that they do not tolerate, or no longer.
+
+use std::time::Duration;
+
+use api_meta::Timestamp;
+use client::{Error, PatchKind, Patched, Resource, WorkQueue};
+use events::ObjectRef;
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    shared::Watched,
+    views::{Meta, Node, Pod, Taint},
+};
+
+/// When the Pod has to go; `None` if it may stay.
+fn plan(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestamp> {
+    let mut end: Option<Timestamp> = None;
+    for taint in taints.iter().filter(|taint| taint.effect == "NoExecute") {
+        let since = taint.time_added.unwrap_or(now);
+        let mut tolerating = pod.spec.tolerations.iter().filter(|t| t.tolerates(taint)).peekable();
+        let until = match tolerating.peek() {
+            None => Some(since),
+            Some(_) => {
+                let seconds = tolerating.filter_map(|t| t.toleration_seconds).min();
+                seconds.map(|s| since.plus(Duration::from_secs(u64::try_from(s).unwrap_or(0))))
+            }
+        };
+        end = match (end, until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (one, other) => one.or(other),
+        };
+    }
+    end
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let pods = context.watch::<Pod>(Resource::PODS);
+    let nodes = context.watch::<Node>(Resource::NODES);
+    let (add, known) = (queue.clone(), nodes.clone());
+    pods.on(move |change| {
+        let Some(pod) = change.new else { return };
+        let evicts = |node: &Node| node.spec.taints.iter().any(|t| t.effect == "NoExecute");
+        if known.get(pod.node()).is_some_and(|node| evicts(&node)) {
+            add.add(change.key.to_owned());
+        }
+    });
+    let (add, on_it) = (queue.clone(), pods.clone());
+    nodes.on(move |change| {
+        let evicting = |node: &Node| -> Vec<Taint> {
+            node.spec.taints.iter().filter(|t| t.effect == "NoExecute").cloned().collect()
+        };
+        let before = change.old.map(|node| evicting(node)).unwrap_or_default();
+        let after = change.new.map(|node| evicting(node)).unwrap_or_default();
+        if before != after {
+            let there = on_it.list().into_iter().filter(|pod| pod.node() == change.key);
+            there.for_each(|pod| add.add(pod.metadata.key()));
+        }
+    });
+    let waits = vec![synced(&pods), synced(&nodes)];
+    let (run, again) = (context.clone(), queue.clone());
+    context.run(&queue, 8, waits, move |key| {
+        let (context, pods, nodes, again) =
+            (run.clone(), pods.clone(), nodes.clone(), again.clone());
+        async move { reconcile(&context, &pods, &nodes, &again, &key).await }
+    });
+}
+
+async fn reconcile(
+    context: &Context,
+    pods: &Watched<Pod>,
+    nodes: &Watched<Node>,
+    queue: &WorkQueue<String>,
+    key: &str,
+) -> Result<(), Error> {
+    let Some(pod) = pods.get(key).filter(|pod| !pod.metadata.terminating()) else { return Ok(()) };
+    let Some(node) = nodes.get(pod.node()) else { return Ok(()) };
+    let now = context.now();
+    let Some(end) = plan(&pod, &node.spec.taints, now) else { return Ok(()) };
+    if end > now {
+        queue.add_after(key.to_owned(), end.since(now));
+        return Ok(());
+    }
+    let meta = &pod.metadata;
+    context.events.normal(
+        object(meta),
+        "TaintManagerEviction",
+        format!("Marking for deletion Pod {key}"),
+    );
+    let patch = json!({"metadata": {"uid": meta.uid}, "status": {"conditions": [{
+        "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+        "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": now.to_seconds()}]}});
+    let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
+    match context.client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await {
+        Err(error) if !error.is_not_found() => return Err(error),
+        _ => {}
+    }
+    match context
+        .client
+        .delete(&Resource::PODS, &meta.namespace, &meta.name, &Default::default())
+        .await
+    {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn object(pod: &Meta) -> ObjectRef {
+    ObjectRef {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        ..ObjectRef::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_stays_as_long_as_it_tolerates_every_taint() {
+        let at = |second: i64| Timestamp::from_unix(1_000_000 + second, 0);
+        let taint = |key: &str, effect: &str, second| Taint {
+            key: key.into(),
+            effect: effect.into(),
+            time_added: Some(at(second)),
+            ..Taint::default()
+        };
+        let pod = |tolerations: Value| -> Pod {
+            serde_json::from_value(json!({"spec": {"tolerations": tolerations}})).unwrap()
+        };
+        let sick = [taint("sick", "NoExecute", 10), taint("other", "NoSchedule", 0)];
+        assert_eq!(plan(&pod(json!([])), &sick, at(20)), Some(at(10)));
+        let seconds = json!([{"key": "sick", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}]);
+        assert_eq!(plan(&pod(seconds.clone()), &sick, at(20)), Some(at(310)));
+        assert_eq!(plan(&pod(json!([{"operator": "Exists"}])), &sick, at(20)), None);
+        let both = [taint("sick", "NoExecute", 10), taint("worse", "NoExecute", 15)];
+        assert_eq!(plan(&pod(seconds), &both, at(20)), Some(at(15)));
+        assert_eq!(plan(&pod(json!([])), &sick[1..], at(20)), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! Removes Pods that nobody else will: finished ones when there are too many, and those whose node is gone.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use client::{DeleteOptions, Error, PatchKind, Patched, Preconditions, Resource};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    context::{Context, synced},
+    shared::Watched,
+    views::{MetaOnly, Node, Pod},
+};
+
+const PERIOD: Duration = Duration::from_secs(20);
+/// A node has to be gone for so long before its Pods are taken for lost.
+const QUARANTINE: Duration = Duration::from_secs(40);
+
+#[derive(Debug, PartialEq, Clone, Copy)]
+enum Why {
+    Terminated,
+    NodeGone,
+    Unscheduled,
+}
+
+/// The Pods to remove. `gone` says whether a node has been missing long enough.
+fn plan(pods: &[Arc<Pod>], threshold: usize, gone: impl Fn(&str) -> bool) -> Vec<(Arc<Pod>, Why)> {
+    let mut out = Vec::new();
+    let mut ended: Vec<_> =
+        pods.iter().filter(|p| p.finished() && !p.metadata.terminating()).collect();
+    if threshold > 0 && ended.len() > threshold {
+        ended.sort_by_key(|p| {
+            (p.status.reason.as_deref() != Some("Evicted"), p.metadata.creation_timestamp)
+        });
+        out.extend(
+            ended[..ended.len() - threshold].iter().map(|p| ((*p).clone(), Why::Terminated)),
+        );
+    }
+    for pod in pods {
+        if pod.node().is_empty() {
+            if pod.metadata.terminating() {
+                out.push((pod.clone(), Why::Unscheduled));
+            }
+        } else if gone(pod.node()) {
+            out.push((pod.clone(), Why::NodeGone));
+        }
+    }
+    out
+}
+
+pub(crate) fn start(context: Context) {
+    let pods = context.watch::<Pod>(Resource::PODS);
+    let nodes = context.watch::<Node>(Resource::NODES);
+    let run = context.clone();
+    context.tasks.spawn_until_shutdown(context.name, async move {
+        synced(&pods).await;
+        synced(&nodes).await;
+        let mut missing = HashMap::new();
+        loop {
+            sweep(&run, &pods, &nodes, &mut missing).await;
+            tokio::time::sleep(PERIOD).await;
+        }
+    });
+}
+
+async fn sweep(
+    context: &Context,
+    pods: &Watched<Pod>,
+    nodes: &Watched<Node>,
+    missing: &mut HashMap<String, Instant>,
+) {
+    let pods = pods.list();
+    let now = Instant::now();
+    let lost = |pod: &&Arc<Pod>| !pod.node().is_empty() && nodes.get(pod.node()).is_none();
+    let unknown: Vec<_> = pods.iter().filter(lost).map(|pod| pod.node().to_owned()).collect();
+    missing.retain(|node, _| unknown.contains(node));
+    for node in unknown {
+        missing.entry(node).or_insert(now);
+    }
+    let mut gone = Vec::new();
+    for (node, since) in missing.iter() {
+        // The informer may be behind: the API has the last word.
+        if now - *since >= QUARANTINE && is_gone(context, node).await {
+            gone.push(node.clone());
+        }
+    }
+    let plan =
+        plan(&pods, context.config.terminated_pod_threshold, |node| gone.iter().any(|g| g == node));
+    for (pod, why) in plan {
+        if let Err(error) = remove(context, &pod, why).await {
+            tracing::warn!(pod = %pod.metadata.key(), %error, "could not remove the Pod");
+        }
+    }
+}
+
+async fn is_gone(context: &Context, node: &str) -> bool {
+    let found = context.client.get::<MetaOnly>(&Resource::NODES, "", node).await;
+    found.is_err_and(|error| error.is_not_found())
+}
+
+async fn remove(context: &Context, pod: &Pod, why: Why) -> Result<(), Error> {
+    let meta = &pod.metadata;
+    tracing::info!(pod = %meta.key(), ?why, "removing the Pod");
+    if why == Why::NodeGone && !pod.finished() {
+        let now = context.now().to_seconds();
+        let patch = json!({"metadata": {"uid": meta.uid}, "status": {"phase": "Failed", "conditions": [{
+            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists", "lastTransitionTime": now}]}});
+        let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
+        match context.client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await
+        {
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => {}
+        }
+    }
+    // No kubelet will confirm the end of these.
+    let options = DeleteOptions {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions { uid: Some(meta.uid.clone()), resource_version: None }),
+        ..DeleteOptions::default()
+    };
+    match context.client.delete(&Resource::PODS, &meta.namespace, &meta.name, &options).await {
+        Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, node: &str, phase: &str, created: u8, ending: bool) -> Arc<Pod> {
+        let mut value = json!({"metadata": {"name": name, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
+            "spec": {"nodeName": node}, "status": {"phase": phase}});
+        if ending {
+            value["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
+        }
+        Arc::new(serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn the_oldest_ended_pods_and_the_lost_ones_go() {
+        let pods = [
+            pod("new", "n", "Succeeded", 9, false),
+            pod("old", "n", "Failed", 1, false),
+            pod("running", "n", "Running", 0, false),
+            pod("lost", "gone", "Running", 0, false),
+            pod("nowhere", "", "Pending", 0, true),
+            pod("waiting", "", "Pending", 0, false),
+        ];
+        let plan = plan(&pods, 1, |node| node == "gone");
+        let named: Vec<_> = plan.iter().map(|(p, why)| (p.metadata.name.as_str(), *why)).collect();
+        assert_eq!(
+            named,
+            [("old", Why::Terminated), ("lost", Why::NodeGone), ("nowhere", Why::Unscheduled)]
+        );
+    }
+}

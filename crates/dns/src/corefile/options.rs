@@ -1,0 +1,320 @@
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use hickory_proto::rr::Name;
+
+use super::{Block, CorefileError, Health, fail, tokens::Directive};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodMode {
+    #[default]
+    Disabled,
+    /// Any address gets its record.
+    Insecure,
+    /// Only a Pod's own.
+    Verified,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KubernetesOptions {
+    pub zones: Vec<Name>,
+    pub pods: PodMode,
+    pub ttl: u32,
+    /// The zones whose unknown names go on to the next plugin; an empty list is all.
+    pub fallthrough: Option<Vec<Name>>,
+    pub endpoint_pod_names: bool,
+    pub kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ForwardOptions {
+    pub from: Name,
+    /// Addresses, or files in the form of resolv.conf.
+    pub to: Vec<String>,
+    pub except: Vec<Name>,
+    /// No limit but the server's own where 0.
+    pub max_concurrent: usize,
+    pub max_fails: u32,
+    pub sequential: bool,
+    pub force_tcp: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// The longest time to live, in seconds, of answers and of denials.
+    pub success: u32,
+    pub denial: u32,
+    pub capacity: usize,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostsOptions {
+    pub file: Option<PathBuf>,
+    pub entries: Vec<(Name, IpAddr)>,
+    pub ttl: u32,
+    pub fallthrough: bool,
+}
+
+/// Plugins of CoreDNS that would change nothing in how a cluster's names resolve here.
+const WITHOUT_EFFECT: [&str; 4] = ["bufsize", "debug", "minimal", "root"];
+
+/// A block for each port among the labels.
+pub(super) fn block(block: &Directive, default_port: u16) -> Result<Vec<Block>, CorefileError> {
+    let mut zones: BTreeMap<u16, Vec<Name>> = BTreeMap::new();
+    let labels = block.words.iter().flat_map(|word| word.split(','));
+    for label in labels.filter(|label| !label.is_empty()) {
+        let (zone, port) = label_of(block, label, default_port)?;
+        zones.entry(port).or_default().push(zone);
+    }
+    if zones.is_empty() {
+        return fail(block, "a server block begins with its zones, as in \".:53\"");
+    }
+    let mut parsed = Vec::new();
+    for (port, zones) in zones {
+        let mut one = Block { zones, port, ..Block::default() };
+        for directive in &block.body {
+            plugin(&mut one, directive)?;
+        }
+        parsed.push(one);
+    }
+    Ok(parsed)
+}
+
+fn label_of(
+    block: &Directive,
+    label: &str,
+    default_port: u16,
+) -> Result<(Name, u16), CorefileError> {
+    let label = label.strip_prefix("dns://").unwrap_or(label);
+    let (zone, port) = match label.rsplit_once(':') {
+        None => (label, default_port),
+        Some((zone, port)) => match port.parse() {
+            Ok(port) => (zone, port),
+            Err(_) => return fail(block, format!("{port:?} is no port")),
+        },
+    };
+    Ok((name(block, if zone.is_empty() { "." } else { zone })?, port))
+}
+
+fn plugin(block: &mut Block, directive: &Directive) -> Result<(), CorefileError> {
+    match directive.name() {
+        "errors" => block.errors = true,
+        "log" => block.log = true,
+        "loop" => block.loops = true,
+        "loadbalance" => block.shuffle = true,
+        "reload" => {
+            let interval =
+                directive.arguments().first().map(|text| duration(directive, text)).transpose()?;
+            block.reload = Some(interval.unwrap_or(Duration::from_secs(30)));
+        }
+        "health" => block.health = Some(health(directive)?),
+        "ready" => block.ready = Some(address(directive, 8181)?),
+        "prometheus" => block.prometheus = Some(address(directive, 9153)?),
+        "bind" => {
+            for text in directive.arguments() {
+                match text.parse() {
+                    Ok(ip) => block.bind.push(ip),
+                    Err(_) => return fail(directive, format!("{text:?} is no IP address")),
+                }
+            }
+        }
+        "kubernetes" => block.kubernetes = Some(kubernetes(directive, &block.zones)?),
+        "forward" => block.forward.push(forward(directive)?),
+        "cache" => block.cache = Some(cache(directive)?),
+        "hosts" => block.hosts = Some(hosts(directive)?),
+        other if WITHOUT_EFFECT.contains(&other) => {}
+        other => {
+            let reason = format!(
+                "unknown plugin {other:?}; this server has errors, log, health, ready, kubernetes, hosts, forward, cache, loop, reload, loadbalance, prometheus and bind"
+            );
+            return Err(CorefileError { line: directive.line, reason });
+        }
+    }
+    Ok(())
+}
+
+fn health(directive: &Directive) -> Result<Health, CorefileError> {
+    let mut lameduck = Duration::ZERO;
+    for option in &directive.body {
+        match (option.name(), option.arguments()) {
+            ("lameduck", [text]) => lameduck = duration(option, text)?,
+            _ => return fail(option, "unknown option of health; it has lameduck DURATION"),
+        }
+    }
+    Ok(Health { address: address(directive, 8080)?, lameduck })
+}
+
+fn kubernetes(directive: &Directive, zones: &[Name]) -> Result<KubernetesOptions, CorefileError> {
+    let mut parsed = KubernetesOptions { ttl: 5, ..KubernetesOptions::default() };
+    parsed.zones = names(directive, directive.arguments())?;
+    if parsed.zones.is_empty() {
+        parsed.zones = zones.to_vec();
+    }
+    for option in &directive.body {
+        match (option.name(), option.arguments()) {
+            ("pods", [mode]) => {
+                parsed.pods = match mode.as_str() {
+                    "disabled" => PodMode::Disabled,
+                    "insecure" => PodMode::Insecure,
+                    "verified" => PodMode::Verified,
+                    _ => return fail(option, "it is disabled, insecure or verified"),
+                }
+            }
+            ("ttl", [text]) => {
+                parsed.ttl = number(option, text)?;
+                if parsed.ttl > 3600 {
+                    return fail(option, "it is at most 3600");
+                }
+            }
+            ("fallthrough", zones) => parsed.fallthrough = Some(names(option, zones)?),
+            ("endpoint_pod_names", []) => parsed.endpoint_pod_names = true,
+            // The second word, a context, is the file's current one here.
+            ("kubeconfig", [path, ..]) => parsed.kubeconfig = Some(path.into()),
+            _ => {
+                return fail(
+                    option,
+                    "unknown option of kubernetes; it has pods, ttl, fallthrough, endpoint_pod_names and kubeconfig",
+                );
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+fn forward(directive: &Directive) -> Result<ForwardOptions, CorefileError> {
+    let Some((from, to)) = directive.arguments().split_first().filter(|(_, to)| !to.is_empty())
+    else {
+        return fail(
+            directive,
+            "it needs a zone and at least one server, as in \"forward . 192.0.2.1\"",
+        );
+    };
+    let mut parsed = ForwardOptions {
+        from: name(directive, from)?,
+        to: to.to_vec(),
+        max_fails: 2,
+        ..ForwardOptions::default()
+    };
+    if to.iter().any(|server| server.starts_with("tls://") || server.starts_with("https://")) {
+        return fail(directive, "servers over TLS are not supported; name them by address");
+    }
+    for option in &directive.body {
+        match (option.name(), option.arguments()) {
+            ("except", zones) => parsed.except = names(option, zones)?,
+            ("max_concurrent", [text]) => parsed.max_concurrent = number(option, text)?,
+            ("max_fails", [text]) => parsed.max_fails = number(option, text)?,
+            ("policy", [policy]) => match policy.as_str() {
+                "random" | "round_robin" => {}
+                "sequential" => parsed.sequential = true,
+                _ => return fail(option, "it is random, round_robin or sequential"),
+            },
+            ("force_tcp", []) => parsed.force_tcp = true,
+            // Servers are tried again when they are asked again, and sockets are not kept.
+            ("prefer_udp" | "expire" | "health_check", _) => {}
+            _ => return fail(option, "unknown option of forward"),
+        }
+    }
+    Ok(parsed)
+}
+
+fn cache(directive: &Directive) -> Result<CacheOptions, CorefileError> {
+    let mut parsed = CacheOptions { success: 3600, denial: 1800, capacity: 9984 };
+    // Further arguments are zones; the cache holds only what was forwarded, so that they change nothing.
+    if let Some(text) = directive.arguments().first() {
+        parsed.success = number(directive, text)?;
+        parsed.denial = parsed.success.min(1800);
+    }
+    for option in &directive.body {
+        match (option.name(), option.arguments()) {
+            ("success", [capacity, more @ ..]) => {
+                parsed.capacity = number(option, capacity)?;
+                if let Some(ttl) = more.first() {
+                    parsed.success = number(option, ttl)?;
+                }
+            }
+            ("denial", [_, more @ ..]) => {
+                if let Some(ttl) = more.first() {
+                    parsed.denial = number(option, ttl)?;
+                }
+            }
+            // Cluster names are not cached anyway.
+            ("disable" | "prefetch" | "serve_stale" | "servfail" | "keepttl", _) => {}
+            _ => return fail(option, "unknown option of cache"),
+        }
+    }
+    Ok(parsed)
+}
+
+fn hosts(directive: &Directive) -> Result<HostsOptions, CorefileError> {
+    let file = directive.arguments().first().map(PathBuf::from);
+    let mut parsed = HostsOptions { file, ttl: 3600, ..HostsOptions::default() };
+    for option in &directive.body {
+        match (option.name(), option.arguments()) {
+            ("fallthrough", _) => parsed.fallthrough = true,
+            ("ttl", [text]) => parsed.ttl = number(option, text)?,
+            ("reload" | "no_reverse", _) => {}
+            (ip, hosts) => {
+                let Ok(ip) = ip.parse() else {
+                    return fail(option, "it is neither an option of hosts nor an address");
+                };
+                parsed.entries.extend(names(option, hosts)?.into_iter().map(|name| (name, ip)));
+            }
+        }
+    }
+    if parsed.file.is_none() && parsed.entries.is_empty() {
+        parsed.file = Some("/etc/hosts".into());
+    }
+    Ok(parsed)
+}
+
+/// `:8080`, `192.0.2.1:8080`, or nothing for the default port.
+fn address(directive: &Directive, default: u16) -> Result<SocketAddr, CorefileError> {
+    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let Some(text) = directive.arguments().first() else {
+        return Ok(SocketAddr::new(any, default));
+    };
+    let port_only = text
+        .strip_prefix(':')
+        .and_then(|port| port.parse().ok())
+        .map(|port| SocketAddr::new(any, port));
+    match port_only.or_else(|| text.parse().ok()) {
+        Some(address) => Ok(address),
+        None => fail(directive, format!("{text:?} is no address to listen on")),
+    }
+}
+
+fn name(directive: &Directive, text: &str) -> Result<Name, CorefileError> {
+    match Name::from_ascii(text) {
+        Ok(mut name) => {
+            name.set_fqdn(true);
+            Ok(name.to_lowercase())
+        }
+        Err(error) => fail(directive, format!("{text:?} is no name: {error}")),
+    }
+}
+
+fn names(directive: &Directive, texts: &[String]) -> Result<Vec<Name>, CorefileError> {
+    texts.iter().map(|text| name(directive, text)).collect()
+}
+
+fn number<T: std::str::FromStr>(directive: &Directive, text: &str) -> Result<T, CorefileError> {
+    text.parse().or_else(|_| fail(directive, format!("{text:?} is no number in range")))
+}
+
+/// Go's durations as far as Corefiles use them: one number and one unit.
+fn duration(directive: &Directive, text: &str) -> Result<Duration, CorefileError> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let digits: u64 = number(directive, digits)?;
+    match unit {
+        "ms" => Ok(Duration::from_millis(digits)),
+        "s" => Ok(Duration::from_secs(digits)),
+        "m" => Ok(Duration::from_secs(digits * 60)),
+        "h" => Ok(Duration::from_secs(digits * 3600)),
+        _ => fail(directive, format!("{text:?} is no duration; write it as 5s")),
+    }
+}

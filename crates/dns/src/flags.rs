@@ -1,0 +1,67 @@
+//! CoreDNS's command line, whose flags have one dash: `-conf FILE`.
+
+use std::{ffi::OsString, path::PathBuf};
+
+/// Runs cluster DNS
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The Corefile
+    #[arg(long, default_value = "Corefile")]
+    pub conf: PathBuf,
+    /// The port of server blocks that name none
+    #[arg(long = "dns.port", visible_alias = "p", default_value_t = 53)]
+    pub port: u16,
+    /// Accepted; the service manager keeps track of processes
+    #[arg(long, hide = true)]
+    pub pidfile: Option<PathBuf>,
+    /// Accepted; there is no banner to suppress
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub quiet: Option<bool>,
+    /// The kubeconfig to use outside a Pod, unless the Corefile names one
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// The arguments with Go's one-dash flags written with two, as the parser here wants them.
+pub fn two_dashes(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let rewrite = |arg: OsString| match arg.to_str() {
+        Some(text) if text.len() > 2 && text.starts_with('-') && !text.starts_with("--") => {
+            format!("-{text}").into()
+        }
+        Some("-p") => "--p".into(),
+        _ => arg,
+    };
+    args.into_iter().map(rewrite).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn kubeadms_arguments_are_understood() {
+        for args in [
+            ["coredns", "-conf", "/etc/coredns/Corefile"].as_slice(),
+            &["coredns", "--conf=/etc/coredns/Corefile", "-quiet"],
+        ] {
+            let args = two_dashes(args.iter().map(OsString::from));
+            assert_eq!(
+                Cli::try_parse_from(args).unwrap().args.conf,
+                PathBuf::from("/etc/coredns/Corefile")
+            );
+        }
+        let cli =
+            Cli::try_parse_from(two_dashes(["coredns", "-dns.port=1053"].map(OsString::from)))
+                .unwrap();
+        assert_eq!(cli.args.port, 1053);
+        assert!(Cli::try_parse_from(two_dashes(["coredns", "-frob"].map(OsString::from))).is_err());
+    }
+}

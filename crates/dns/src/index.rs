@@ -1,0 +1,276 @@
+//! The cluster's objects, arranged by the questions that are asked of them.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use net_core::api::{EndpointSlice, Service, SliceEndpoint};
+use serde::Deserialize;
+
+/// What is read of a Pod, and only for verified Pod records.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct Pod {
+    pub metadata: PodMeta,
+    pub status: PodStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct PodMeta {
+    pub namespace: Box<str>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodStatus {
+    pub phase: Box<str>,
+    #[serde(rename = "podIPs")]
+    pub pod_ips: Vec<PodIp>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct PodIp {
+    pub ip: Box<str>,
+}
+
+impl Pod {
+    /// The addresses of a Pod that runs; one that ended has given its addresses back.
+    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let ended = matches!(&*self.status.phase, "Succeeded" | "Failed");
+        self.status.pod_ips.iter().filter(move |_| !ended).filter_map(|ip| ip.ip.parse().ok())
+    }
+}
+
+/// Keys are `namespace/name`. Every change says what was there before, so that the reverse maps stay exact.
+#[derive(Default)]
+pub struct Index {
+    services: HashMap<Box<str>, Arc<Service>>,
+    /// By Service, then by slice.
+    slices: HashMap<Box<str>, BTreeMap<Box<str>, Arc<EndpointSlice>>>,
+    namespaces: HashSet<Box<str>>,
+    cluster_ips: HashMap<IpAddr, Box<str>>,
+    /// How many slices of which Services have an address.
+    endpoint_ips: HashMap<IpAddr, BTreeMap<Box<str>, u32>>,
+    /// How many Pods of which namespaces have an address; those of the host network share theirs.
+    pod_ips: HashMap<IpAddr, BTreeMap<Box<str>, u32>>,
+    /// Grows with every change: the zone's serial number.
+    pub serial: u32,
+}
+
+impl Index {
+    pub fn set_service(&mut self, key: &str, new: Option<Arc<Service>>) {
+        self.serial = self.serial.wrapping_add(1);
+        let old = match &new {
+            Some(service) => self.services.insert(key.into(), service.clone()),
+            None => self.services.remove(key),
+        };
+        for ip in old.iter().flat_map(|service| cluster_ips(service)) {
+            if self.cluster_ips.get(&ip).is_some_and(|owner| **owner == *key) {
+                self.cluster_ips.remove(&ip);
+            }
+        }
+        for ip in new.iter().flat_map(|service| cluster_ips(service)) {
+            self.cluster_ips.insert(ip, key.into());
+        }
+    }
+
+    pub fn set_slice(
+        &mut self,
+        key: &str,
+        old: Option<&Arc<EndpointSlice>>,
+        new: Option<Arc<EndpointSlice>>,
+    ) {
+        self.serial = self.serial.wrapping_add(1);
+        if let Some((service, slice)) = old.and_then(|slice| Some((owner(slice)?, slice))) {
+            if let Some(slices) = self.slices.get_mut(&*service) {
+                slices.remove(key);
+                if slices.is_empty() {
+                    self.slices.remove(&*service);
+                }
+            }
+            for ip in addresses(slice) {
+                discount(&mut self.endpoint_ips, ip, &service);
+            }
+        }
+        if let Some((service, slice)) = new.and_then(|slice| Some((owner(&slice)?, slice))) {
+            for ip in addresses(&slice) {
+                count(&mut self.endpoint_ips, ip, &service);
+            }
+            self.slices.entry(service).or_default().insert(key.into(), slice);
+        }
+    }
+
+    pub fn set_namespace(&mut self, name: &str, present: bool) {
+        if present {
+            self.namespaces.insert(name.into());
+        } else {
+            self.namespaces.remove(name);
+        }
+    }
+
+    pub fn set_pod(&mut self, old: Option<&Pod>, new: Option<&Pod>) {
+        for (pod, ip) in old.into_iter().flat_map(|pod| pod.addresses().map(move |ip| (pod, ip))) {
+            discount(&mut self.pod_ips, ip, &pod.metadata.namespace);
+        }
+        for (pod, ip) in new.into_iter().flat_map(|pod| pod.addresses().map(move |ip| (pod, ip))) {
+            count(&mut self.pod_ips, ip, &pod.metadata.namespace);
+        }
+    }
+
+    pub fn service(&self, namespace: &str, name: &str) -> Option<&Arc<Service>> {
+        self.services.get(&*format!("{namespace}/{name}"))
+    }
+
+    pub fn has_namespace(&self, namespace: &str) -> bool {
+        self.namespaces.contains(namespace)
+    }
+
+    pub fn has_pod(&self, namespace: &str, ip: IpAddr) -> bool {
+        self.pod_ips.get(&ip).is_some_and(|namespaces| namespaces.contains_key(namespace))
+    }
+
+    pub fn slices(
+        &self,
+        namespace: &str,
+        service: &str,
+    ) -> impl Iterator<Item = &Arc<EndpointSlice>> {
+        self.slices.get(&*format!("{namespace}/{service}")).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// The Service with this ClusterIP, by namespace and name.
+    pub fn by_cluster_ip(&self, ip: IpAddr) -> Option<(&str, &str)> {
+        self.cluster_ips.get(&ip)?.split_once('/')
+    }
+
+    /// The Services that have an endpoint with this address.
+    pub fn by_endpoint_ip(&self, ip: IpAddr) -> impl Iterator<Item = (&str, &str)> {
+        self.endpoint_ips
+            .get(&ip)
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+            .filter_map(|key| key.split_once('/'))
+    }
+
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.services.is_empty()
+            && self.slices.is_empty()
+            && self.cluster_ips.is_empty()
+            && self.endpoint_ips.is_empty()
+            && self.pod_ips.is_empty()
+    }
+}
+
+fn owner(slice: &EndpointSlice) -> Option<Box<str>> {
+    Some(format!("{}/{}", slice.metadata.namespace, slice.service()?).into())
+}
+
+pub(crate) fn cluster_ips(service: &Service) -> Vec<IpAddr> {
+    let texts = std::iter::once(&service.spec.cluster_ip).chain(&service.spec.cluster_ips);
+    let mut ips: Vec<IpAddr> = texts.filter_map(|ip| ip.parse().ok()).collect();
+    ips.sort();
+    ips.dedup();
+    ips
+}
+
+/// The endpoints that DNS shows: those that are ready.
+pub(crate) fn shown(slice: &EndpointSlice) -> impl Iterator<Item = (&SliceEndpoint, IpAddr)> {
+    let ready = slice.endpoints.iter().filter(|endpoint| endpoint.conditions.ready());
+    ready.flat_map(|endpoint| {
+        endpoint.addresses.iter().filter_map(move |ip| Some((endpoint, ip.parse().ok()?)))
+    })
+}
+
+fn addresses(slice: &EndpointSlice) -> HashSet<IpAddr> {
+    shown(slice).map(|(_, ip)| ip).collect()
+}
+
+type Counts = HashMap<IpAddr, BTreeMap<Box<str>, u32>>;
+
+fn count(counts: &mut Counts, ip: IpAddr, key: &str) {
+    *counts.entry(ip).or_default().entry(key.into()).or_default() += 1;
+}
+
+fn discount(counts: &mut Counts, ip: IpAddr, key: &str) {
+    let Some(keys) = counts.get_mut(&ip) else { return };
+    if let Some(number) = keys.get_mut(key) {
+        *number -= 1;
+        if *number == 0 {
+            keys.remove(key);
+        }
+    }
+    if keys.is_empty() {
+        counts.remove(&ip);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn slice(service: u8, ips: &[u8]) -> Arc<EndpointSlice> {
+        let endpoints: Vec<_> =
+            ips.iter().map(|ip| json!({"addresses": [format!("10.1.0.{ip}")]})).collect();
+        let labels = json!({"kubernetes.io/service-name": format!("s{service}")});
+        Arc::new(
+            serde_json::from_value(
+                json!({"metadata": {"namespace": "ns", "labels": labels}, "endpoints": endpoints}),
+            )
+            .unwrap(),
+        )
+    }
+
+    fn service(ips: &[u8]) -> Arc<Service> {
+        let ips: Vec<_> = ips.iter().map(|ip| format!("10.96.0.{ip}")).collect();
+        Arc::new(serde_json::from_value(json!({"spec": {"clusterIPs": ips}})).unwrap())
+    }
+
+    proptest! {
+        /// Whatever the order of changes, the reverse maps are those of the objects that are there, and nothing
+        /// is left when all are gone.
+        #[test]
+        fn reverse_maps_follow_every_change(
+            slices in prop::collection::vec((0usize..4, 0u8..3, prop::option::of(prop::collection::vec(0u8..5, 0..4))), 0..40),
+            services in prop::collection::vec((0usize..4, prop::option::of(0u8..8)), 0..40),
+        ) {
+            let mut index = Index::default();
+            let mut known: [Option<Arc<EndpointSlice>>; 4] = Default::default();
+            for (key, owner, ips) in slices {
+                let new = ips.map(|ips| slice(owner, &ips));
+                index.set_slice(&format!("ns/x{key}"), known[key].as_ref(), new.clone());
+                known[key] = new;
+            }
+            for ip in 0..5u8 {
+                let ip: IpAddr = [10, 1, 0, ip].into();
+                let mut expected: Vec<_> = known.iter().flatten().filter(|slice| addresses(slice).contains(&ip)).filter_map(|slice| slice.service()).collect();
+                expected.sort();
+                expected.dedup();
+                prop_assert_eq!(index.by_endpoint_ip(ip).map(|(_, name)| name).collect::<Vec<_>>(), expected);
+            }
+            for (key, slice) in known.iter().enumerate() {
+                index.set_slice(&format!("ns/x{key}"), slice.as_ref(), None);
+            }
+            let mut last: [Option<u8>; 4] = [None; 4];
+            for (key, ip) in services {
+                // An address belongs to one Service at a time.
+                let free = ip.filter(|ip| !last.iter().enumerate().any(|(other, taken)| other != key && *taken == Some(*ip)));
+                index.set_service(&format!("ns/{key}"), free.map(|ip| service(&[ip])));
+                last[key] = free;
+            }
+            for (key, ip) in last.iter().enumerate() {
+                if let Some(ip) = ip {
+                    prop_assert_eq!(index.by_cluster_ip([10, 96, 0, *ip].into()), Some(("ns", &*key.to_string())));
+                }
+                index.set_service(&format!("ns/{key}"), None);
+            }
+            prop_assert!(index.is_empty());
+        }
+    }
+}

@@ -1,0 +1,319 @@
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use client::{Client, HttpTransport, Informer, Kubeconfig, ListOptions, Resource, TlsMaterial};
+use net_core::api::{EndpointSlice, Service};
+use serde::Deserialize;
+
+use crate::{
+    corefile::{self, Block, CorefileError, PodMode},
+    forward::ServerError,
+    index::{Index, Pod},
+    observe::{self, Metrics},
+    resolver::Resolver,
+    server::{self, Current},
+};
+
+/// How to run the server.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub corefile: PathBuf,
+    /// The port of server blocks that name none.
+    pub port: u16,
+    pub kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("reading the Corefile {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{}: {source}", path.display())]
+    Corefile { path: PathBuf, source: CorefileError },
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error("listening on {address} for {purpose}: {source}; is another DNS server running?")]
+    Listen { address: SocketAddr, purpose: &'static str, source: std::io::Error },
+    #[error("reaching the API server: {0}")]
+    Api(String),
+}
+
+/// Serves until `tasks` shuts down, and for the Corefile's `lameduck` time beyond. Without a `client`, one is made
+/// of the kubeconfig or of the Pod's service account, if the Corefile asks for cluster names.
+pub async fn run(
+    options: Options,
+    client: Option<Client>,
+    tasks: &rt::Tasks,
+) -> Result<(), RunError> {
+    let (text, blocks) = load(&options)?;
+    let lameduck =
+        blocks.iter().filter_map(|block| block.health.as_ref()).map(|health| health.lameduck).max();
+    // Clients' queries outlast the order to stop, so that the rules of Services can forget this server first.
+    let own = rt::Tasks::new(rt::Shutdown::new());
+    let metrics = Arc::new(Metrics::default());
+    let cluster = Cluster::start(&options, &blocks, client, &own)?;
+    let current = Current::new(cluster.resolver(blocks.clone(), &metrics)?);
+    listen_for_queries(&blocks, &current, &metrics, &own).await?;
+    listen_for_observers(&blocks, &cluster, &metrics, &own).await?;
+    if blocks.iter().any(|block| block.loops) {
+        own.spawn_until_shutdown("loop probe", probe(current.clone()));
+    }
+    if let Some(interval) = blocks.iter().filter_map(|block| block.reload).min() {
+        own.spawn_until_shutdown(
+            "reload",
+            reload(options, text, interval, current, cluster, metrics),
+        );
+    }
+    tasks.shutdown().stopping().await;
+    tokio::time::sleep(lameduck.unwrap_or_default()).await;
+    let drained = own.drain(Duration::from_secs(5)).await;
+    if !drained.unfinished.is_empty() {
+        tracing::warn!(unfinished = ?drained.unfinished, "stopped while tasks were still running");
+    }
+    Ok(())
+}
+
+fn load(options: &Options) -> Result<(String, Vec<Block>), RunError> {
+    let path = || options.corefile.clone();
+    let text = std::fs::read_to_string(&options.corefile)
+        .map_err(|source| RunError::Read { path: path(), source })?;
+    let blocks = corefile::parse(&text, options.port)
+        .map_err(|source| RunError::Corefile { path: path(), source })?;
+    Ok((text, blocks))
+}
+
+/// The cluster's objects as they are followed.
+#[derive(Clone)]
+struct Cluster {
+    index: Arc<RwLock<Index>>,
+    is_synced: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// The informer's key says all that is asked of a namespace.
+#[derive(Deserialize)]
+struct Namespace {}
+
+impl Cluster {
+    fn start(
+        options: &Options,
+        blocks: &[Block],
+        client: Option<Client>,
+        tasks: &rt::Tasks,
+    ) -> Result<Self, RunError> {
+        let index = Arc::new(RwLock::new(Index::default()));
+        let kubernetes: Vec<_> =
+            blocks.iter().filter_map(|block| block.kubernetes.as_ref()).collect();
+        if kubernetes.is_empty() {
+            return Ok(Self { index, is_synced: Arc::new(|| true) });
+        }
+        let named = kubernetes.iter().find_map(|kubernetes| kubernetes.kubeconfig.as_deref());
+        let client = match client {
+            Some(client) => client,
+            None => connect(named.or(options.kubeconfig.as_deref()))?,
+        };
+        let write = |index: &Arc<RwLock<Index>>| {
+            let index = index.clone();
+            move |change: &dyn Fn(&mut Index)| {
+                change(&mut index.write().unwrap_or_else(PoisonError::into_inner))
+            }
+        };
+        let (all, change) = (ListOptions::default, write(&index));
+        let services =
+            Informer::<Service>::start(&client, Resource::SERVICES, all(), tasks, move |event| {
+                change(&|index| index.set_service(event.key, event.new.cloned()));
+            });
+        let change = write(&index);
+        let slices = Informer::<EndpointSlice>::start(
+            &client,
+            Resource::ENDPOINT_SLICES,
+            all(),
+            tasks,
+            move |event| {
+                change(&|index| index.set_slice(event.key, event.old, event.new.cloned()));
+            },
+        );
+        let change = write(&index);
+        let namespaces = Informer::<Namespace>::start(
+            &client,
+            Resource::NAMESPACES,
+            all(),
+            tasks,
+            move |event| {
+                change(&|index| index.set_namespace(event.key, event.new.is_some()));
+            },
+        );
+        let verified = kubernetes.iter().any(|kubernetes| kubernetes.pods == PodMode::Verified);
+        let change = write(&index);
+        let pods = verified.then(|| {
+            Informer::<Pod>::start(&client, Resource::PODS, all(), tasks, move |event| {
+                change(&|index| {
+                    index.set_pod(event.old.map(AsRef::as_ref), event.new.map(AsRef::as_ref))
+                });
+            })
+        });
+        let is_synced = move || {
+            services.is_synced()
+                && slices.is_synced()
+                && namespaces.is_synced()
+                && pods.as_ref().is_none_or(Informer::is_synced)
+        };
+        Ok(Self { index, is_synced: Arc::new(is_synced) })
+    }
+
+    fn resolver(
+        &self,
+        blocks: Vec<Block>,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Resolver, ServerError> {
+        let is_synced = self.is_synced.clone();
+        Resolver::new(blocks, self.index.clone(), Box::new(move || is_synced()), metrics.clone())
+    }
+}
+
+const USER_AGENT: &str = "coredns";
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// By a kubeconfig, or as the Pod's service account.
+fn connect(kubeconfig: Option<&Path>) -> Result<Client, RunError> {
+    let failed = |error: &dyn std::fmt::Display| RunError::Api(error.to_string());
+    if let Some(path) = kubeconfig {
+        let config = Kubeconfig::load(path).map_err(|error| failed(&error))?;
+        return Client::from_kubeconfig(&config, USER_AGENT).map_err(|error| failed(&error));
+    }
+    let variable = |name| {
+        std::env::var(name).map_err(|_| {
+            RunError::Api(format!("{name} is not set, so this is no Pod; give --kubeconfig"))
+        })
+    };
+    let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let ca = std::fs::read(format!("{ACCOUNT}/ca.crt")).map_err(|error| failed(&error))?;
+    let material = TlsMaterial { ca: Some(ca), ..TlsMaterial::default() };
+    let tls = material.client_config().map_err(|error| failed(&error))?;
+    // Read for each request: the kubelet rotates it.
+    let token = || std::fs::read_to_string(format!("{ACCOUNT}/token")).ok();
+    let transport =
+        HttpTransport::new(&format!("https://{host}:{port}"), tls, Some(Arc::new(token)));
+    let transport = transport.map_err(|error| failed(&error))?;
+    Ok(Client::new(Arc::new(transport), USER_AGENT))
+}
+
+async fn listen_for_queries(
+    blocks: &[Block],
+    current: &Current,
+    metrics: &Arc<Metrics>,
+    tasks: &rt::Tasks,
+) -> Result<(), RunError> {
+    for (ip, port) in addresses(blocks) {
+        let any6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let mut address = SocketAddr::new(ip.unwrap_or(any6), port);
+        let mut bound = server::bind(address).await;
+        if bound.is_err() && ip.is_none() {
+            // A kernel without IPv6.
+            address.set_ip(Ipv4Addr::UNSPECIFIED.into());
+            bound = server::bind(address).await;
+        }
+        let (udp, tcp) =
+            bound.map_err(|source| RunError::Listen { address, purpose: "DNS", source })?;
+        tracing::info!(%address, "serving DNS");
+        tasks.spawn_until_shutdown(
+            "dns over udp",
+            server::udp(udp, current.clone(), metrics.clone(), tasks.clone()),
+        );
+        tasks.spawn_until_shutdown(
+            "dns over tcp",
+            server::tcp(tcp, current.clone(), metrics.clone(), tasks.clone()),
+        );
+    }
+    Ok(())
+}
+
+/// Where to listen: every address (`None`) or those of `bind`, once for each port.
+fn addresses(blocks: &[Block]) -> BTreeSet<(Option<IpAddr>, u16)> {
+    let of = |block: &Block| -> Vec<(Option<IpAddr>, u16)> {
+        if block.bind.is_empty() {
+            return vec![(None, block.port)];
+        }
+        block.bind.iter().map(|ip| (Some(*ip), block.port)).collect()
+    };
+    let all: BTreeSet<_> = blocks.iter().flat_map(of).collect();
+    // A socket for every address takes the port whole.
+    all.iter().filter(|(ip, port)| ip.is_none() || !all.contains(&(None, *port))).copied().collect()
+}
+
+async fn listen_for_observers(
+    blocks: &[Block],
+    cluster: &Cluster,
+    metrics: &Arc<Metrics>,
+    tasks: &rt::Tasks,
+) -> Result<(), RunError> {
+    let failed = |address, purpose| move |source| RunError::Listen { address, purpose, source };
+    let health: BTreeSet<_> =
+        blocks.iter().filter_map(|block| Some(block.health.as_ref()?.address)).collect();
+    for address in health {
+        let page = || (200, "OK".to_owned());
+        observe::listen("/health", address, tasks, page)
+            .await
+            .map_err(failed(address, "health"))?;
+    }
+    for address in blocks.iter().filter_map(|block| block.ready).collect::<BTreeSet<_>>() {
+        let is_synced = cluster.is_synced.clone();
+        let page = move || {
+            if is_synced() { (200, "OK".to_owned()) } else { (503, "kubernetes".to_owned()) }
+        };
+        observe::listen("/ready", address, tasks, page).await.map_err(failed(address, "ready"))?;
+    }
+    for address in blocks.iter().filter_map(|block| block.prometheus).collect::<BTreeSet<_>>() {
+        let metrics = metrics.clone();
+        let page = move || (200, metrics.exposition());
+        observe::listen("/metrics", address, tasks, page)
+            .await
+            .map_err(failed(address, "prometheus"))?;
+    }
+    Ok(())
+}
+
+async fn probe(current: Current) {
+    loop {
+        current.get().probe_for_loops().await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+}
+
+/// Takes over a changed Corefile that is right; what was bound at the start stays as it is.
+async fn reload(
+    options: Options,
+    mut text: String,
+    interval: Duration,
+    current: Current,
+    cluster: Cluster,
+    metrics: Arc<Metrics>,
+) {
+    loop {
+        tokio::time::sleep(interval).await;
+        let (new, blocks) = match load(&options) {
+            Ok((new, _)) if new == text => continue,
+            Ok(loaded) => loaded,
+            Err(error) => {
+                tracing::error!(%error, "the changed Corefile is not used");
+                continue;
+            }
+        };
+        text = new;
+        let before: Vec<Block> = current.get().blocks().cloned().collect();
+        if addresses(&before) != addresses(&blocks) {
+            tracing::warn!("the Corefile's ports or addresses changed: restart to listen there");
+        }
+        match cluster.resolver(blocks, &metrics) {
+            Ok(resolver) => {
+                current.set(resolver);
+                tracing::info!("the changed Corefile is in use");
+            }
+            Err(error) => tracing::error!(%error, "the changed Corefile is not used"),
+        }
+    }
+}

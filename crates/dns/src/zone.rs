@@ -1,0 +1,375 @@
+//! The records of a cluster's zone (Kubernetes' DNS specification 1.1.0), made when they are asked for.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use hickory_proto::rr::{
+    Name, RData, Record, RecordType,
+    rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT},
+};
+use net_core::api::{EndpointSlice, Protocol, Service, ServiceType, SliceEndpoint};
+
+use crate::{
+    corefile::{KubernetesOptions, PodMode},
+    index::{Index, cluster_ips, shown},
+};
+
+/// What is known of a name.
+#[derive(Debug, PartialEq)]
+pub enum Answer {
+    NoSuchName,
+    /// The name exists; without answers it has no records of the type.
+    Records {
+        answers: Vec<Record>,
+        additionals: Vec<Record>,
+    },
+    /// The name is another's alias, whose records have to be found.
+    Alias {
+        record: Record,
+        target: Name,
+    },
+}
+
+impl Answer {
+    fn nothing() -> Self {
+        Answer::Records { answers: Vec::new(), additionals: Vec::new() }
+    }
+}
+
+/// A question below a zone.
+pub struct Zone<'a> {
+    pub options: &'a KubernetesOptions,
+    /// As the Corefile has it, in lower case.
+    pub origin: &'a Name,
+    pub index: &'a Index,
+}
+
+/// One thing that a Service's name stands for.
+struct Target<'a> {
+    ip: IpAddr,
+    /// The first label of an endpoint's own name; a ClusterIP has the Service's.
+    host: Option<String>,
+    ports: Vec<Port<'a>>,
+}
+
+struct Port<'a> {
+    name: &'a str,
+    protocol: Protocol,
+    number: u16,
+}
+
+/// `_name._protocol` before a Service's name.
+struct PortQuery<'q> {
+    name: &'q str,
+    protocol: &'q str,
+}
+
+impl PortQuery<'_> {
+    fn matches(&self, port: &Port<'_>) -> bool {
+        port.name.eq_ignore_ascii_case(self.name) && port.protocol.lower() == self.protocol
+    }
+}
+
+impl<'a> Zone<'a> {
+    /// `owner` is the name as it was asked, with which the answers begin.
+    pub fn answer(&self, owner: &Name, kind: RecordType) -> Answer {
+        let lower = owner.to_lowercase();
+        if is_reverse(self.origin) {
+            return self.reverse(owner, &lower, kind);
+        }
+        let above = usize::from(self.origin.num_labels());
+        let below = usize::from(lower.num_labels()).saturating_sub(above);
+        let labels: Option<Vec<&str>> =
+            lower.iter().take(below).map(|label| std::str::from_utf8(label).ok()).collect();
+        let Some(labels) = labels else { return Answer::NoSuchName };
+        match labels.as_slice() {
+            [] => self.apex(owner, kind),
+            ["dns-version"] if kind == RecordType::TXT => self
+                .records(vec![self.record(owner, RData::TXT(TXT::new(vec!["1.1.0".to_owned()])))]),
+            ["dns-version"] | ["svc"] | ["dns"] => Answer::nothing(),
+            ["ns", "dns"] => self.server(owner, kind),
+            ["pod"] if self.options.pods != PodMode::Disabled => Answer::nothing(),
+            [namespace, "svc"] => self.namespace(namespace),
+            [namespace, "pod"] if self.options.pods != PodMode::Disabled => {
+                self.namespace(namespace)
+            }
+            [ip, namespace, "pod"] => self.pod(owner, ip, namespace, kind),
+            [service, namespace, "svc"] => {
+                self.service(owner, namespace, service, None, None, kind)
+            }
+            [endpoint, service, namespace, "svc"] => {
+                self.service(owner, namespace, service, Some(endpoint), None, kind)
+            }
+            [port, protocol, service, namespace, "svc"] => {
+                let (Some(name), Some(protocol)) =
+                    (port.strip_prefix('_'), protocol.strip_prefix('_'))
+                else {
+                    return Answer::NoSuchName;
+                };
+                self.service(
+                    owner,
+                    namespace,
+                    service,
+                    None,
+                    Some(PortQuery { name, protocol }),
+                    kind,
+                )
+            }
+            _ => Answer::NoSuchName,
+        }
+    }
+
+    fn apex(&self, owner: &Name, kind: RecordType) -> Answer {
+        match kind {
+            RecordType::SOA => self.records(vec![self.soa(owner)]),
+            RecordType::NS => match self.below("ns.dns") {
+                Some(server) => self.records(vec![self.record(owner, RData::NS(NS(server)))]),
+                None => Answer::nothing(),
+            },
+            _ => Answer::nothing(),
+        }
+    }
+
+    /// The start of authority, which denials carry so that they can be cached.
+    pub fn soa(&self, owner: &Name) -> Record {
+        let contact = |prefix: &str| self.below(prefix).unwrap_or_else(|| self.origin.clone());
+        let soa = SOA::new(
+            contact("ns.dns"),
+            contact("hostmaster"),
+            self.index.serial,
+            7200,
+            1800,
+            86_400,
+            self.options.ttl,
+        );
+        self.record(owner, RData::SOA(soa))
+    }
+
+    /// The zone's own server is the Service that clients are told to ask.
+    fn server(&self, owner: &Name, kind: RecordType) -> Answer {
+        match self.service(owner, "kube-system", "kube-dns", None, None, kind) {
+            Answer::NoSuchName => Answer::nothing(),
+            known => known,
+        }
+    }
+
+    fn namespace(&self, namespace: &str) -> Answer {
+        if self.index.has_namespace(namespace) { Answer::nothing() } else { Answer::NoSuchName }
+    }
+
+    /// `10-1-0-2.namespace.pod`.
+    fn pod(&self, owner: &Name, dashed: &str, namespace: &str, kind: RecordType) -> Answer {
+        let Some(ip) = undashed(dashed) else { return Answer::NoSuchName };
+        let known = match self.options.pods {
+            PodMode::Disabled => false,
+            PodMode::Insecure => self.index.has_namespace(namespace),
+            PodMode::Verified => self.index.has_pod(namespace, ip),
+        };
+        if !known {
+            return Answer::NoSuchName;
+        }
+        self.records(self.address(owner, ip, kind).into_iter().collect())
+    }
+
+    fn service(
+        &self,
+        owner: &Name,
+        namespace: &str,
+        name: &str,
+        endpoint: Option<&str>,
+        port: Option<PortQuery<'_>>,
+        kind: RecordType,
+    ) -> Answer {
+        let Some(service) = self.index.service(namespace, name) else { return Answer::NoSuchName };
+        if service.spec.kind == ServiceType::ExternalName {
+            return self.alias(owner, service, endpoint.is_none() && port.is_none());
+        }
+        let mut targets = match endpoint {
+            None if service.spec.cluster_ip != "None" => cluster_targets(service),
+            _ => self.endpoint_targets(namespace, name),
+        };
+        if let Some(endpoint) = endpoint {
+            targets.retain(|target| target.host.as_deref() == Some(endpoint));
+        }
+        if let Some(port) = &port {
+            targets.iter_mut().for_each(|target| target.ports.retain(|known| port.matches(known)));
+            targets.retain(|target| !target.ports.is_empty());
+        }
+        if targets.is_empty() {
+            return Answer::NoSuchName;
+        }
+        match kind {
+            RecordType::SRV => self.srv(owner, namespace, name, &targets),
+            _ => self.records(
+                targets.iter().filter_map(|target| self.address(owner, target.ip, kind)).collect(),
+            ),
+        }
+    }
+
+    fn alias(&self, owner: &Name, service: &Service, whole: bool) -> Answer {
+        let target = Name::from_ascii(&service.spec.external_name);
+        let Some(mut target) = target.ok().filter(|_| whole) else { return Answer::NoSuchName };
+        target.set_fqdn(true);
+        let record = self.record(owner, RData::CNAME(CNAME(target.clone())));
+        Answer::Alias { record, target }
+    }
+
+    fn endpoint_targets(&self, namespace: &str, service: &str) -> Vec<Target<'a>> {
+        let slices: Vec<&'a EndpointSlice> =
+            self.index.slices(namespace, service).map(AsRef::as_ref).collect();
+        let mut targets: Vec<Target<'a>> = Vec::new();
+        for slice in slices {
+            for (endpoint, ip) in shown(slice) {
+                let host = Some(self.host(endpoint, ip));
+                let ports = slice.ports.iter().filter_map(|port| {
+                    let name = port.name.as_deref().unwrap_or_default();
+                    Some(Port { name, protocol: port.protocol, number: port.port? })
+                });
+                // One endpoint can be in two slices while it moves.
+                if !targets.iter().any(|known| known.ip == ip && known.host == host) {
+                    targets.push(Target { ip, host, ports: ports.collect() });
+                }
+            }
+        }
+        targets
+    }
+
+    /// An endpoint's own label below its Service.
+    fn host(&self, endpoint: &SliceEndpoint, ip: IpAddr) -> String {
+        if let Some(hostname) = endpoint.hostname.as_deref().filter(|hostname| !hostname.is_empty())
+        {
+            return hostname.to_owned();
+        }
+        let target = endpoint.target_ref.as_deref().filter(|target| &*target.kind == "Pod");
+        match target.filter(|_| self.options.endpoint_pod_names) {
+            Some(pod) => pod.name.to_string(),
+            None => ip.to_string().replace(['.', ':'], "-"),
+        }
+    }
+
+    fn srv(&self, owner: &Name, namespace: &str, service: &str, targets: &[Target<'_>]) -> Answer {
+        let (mut answers, mut additionals) = (Vec::new(), Vec::new());
+        for target in targets {
+            let tail = format!("{service}.{namespace}.svc");
+            let host = match &target.host {
+                None => self.below(&tail),
+                Some(host) => self.below(&format!("{host}.{tail}")),
+            };
+            let Some(host) = host else { continue };
+            for port in &target.ports {
+                let record =
+                    self.record(owner, RData::SRV(SRV::new(0, 100, port.number, host.clone())));
+                // A Service with addresses of both families has one name.
+                if !answers.contains(&record) {
+                    answers.push(record);
+                }
+            }
+            additionals.push(self.record(&host, address_data(target.ip)));
+        }
+        Answer::Records { answers, additionals }
+    }
+
+    /// `2.0.1.10.in-addr.arpa`.
+    fn reverse(&self, owner: &Name, lower: &Name, kind: RecordType) -> Answer {
+        let Some(ip) = reversed(lower) else { return Answer::NoSuchName };
+        let zone = self.options.zones.iter().find(|zone| !is_reverse(zone));
+        let Some(zone) = zone else { return Answer::NoSuchName };
+        let forward = Zone { options: self.options, origin: zone, index: self.index };
+        let names = forward.names_of(ip);
+        if names.is_empty() {
+            return Answer::NoSuchName;
+        }
+        if kind != RecordType::PTR {
+            return Answer::nothing();
+        }
+        self.records(
+            names.into_iter().map(|name| self.record(owner, RData::PTR(PTR(name)))).collect(),
+        )
+    }
+
+    fn names_of(&self, ip: IpAddr) -> Vec<Name> {
+        if let Some((namespace, service)) = self.index.by_cluster_ip(ip) {
+            return self.below(&format!("{service}.{namespace}.svc")).into_iter().collect();
+        }
+        let mut names = Vec::new();
+        for (namespace, service) in self.index.by_endpoint_ip(ip) {
+            let slices = self.index.slices(namespace, service);
+            let endpoints = slices.flat_map(|slice| shown(slice)).filter(|(_, known)| *known == ip);
+            let hosts = endpoints.map(|(endpoint, ip)| self.host(endpoint, ip));
+            names.extend(
+                hosts.filter_map(|host| self.below(&format!("{host}.{service}.{namespace}.svc"))),
+            );
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// A name in this zone; `None` where it would be too long.
+    fn below(&self, prefix: &str) -> Option<Name> {
+        let mut name = Name::from_ascii(prefix).ok()?.append_domain(self.origin).ok()?;
+        name.set_fqdn(true);
+        Some(name)
+    }
+
+    fn records(&self, answers: Vec<Record>) -> Answer {
+        Answer::Records { answers, additionals: Vec::new() }
+    }
+
+    fn record(&self, owner: &Name, data: RData) -> Record {
+        Record::from_rdata(owner.clone(), self.options.ttl, data)
+    }
+
+    fn address(&self, owner: &Name, ip: IpAddr, kind: RecordType) -> Option<Record> {
+        let wanted = if ip.is_ipv4() { RecordType::A } else { RecordType::AAAA };
+        (kind == wanted).then(|| self.record(owner, address_data(ip)))
+    }
+}
+
+fn cluster_targets(service: &Service) -> Vec<Target<'_>> {
+    let target = |ip| {
+        let ports = service.spec.ports.iter().map(|port| Port {
+            name: &port.name,
+            protocol: port.protocol,
+            number: port.port,
+        });
+        Target { ip, host: None, ports: ports.collect() }
+    };
+    cluster_ips(service).into_iter().map(target).collect()
+}
+
+pub(crate) fn address_data(ip: IpAddr) -> RData {
+    match ip {
+        IpAddr::V4(ip) => RData::A(A(ip)),
+        IpAddr::V6(ip) => RData::AAAA(AAAA(ip)),
+    }
+}
+
+fn is_reverse(zone: &Name) -> bool {
+    zone.iter().next_back().is_some_and(|label| label == b"arpa")
+}
+
+/// `10-1-0-2`, or an IPv6 address with dashes for colons.
+fn undashed(text: &str) -> Option<IpAddr> {
+    let v4 = || text.replace('-', ".").parse::<Ipv4Addr>().ok().map(IpAddr::from);
+    v4().or_else(|| text.replace('-', ":").parse::<Ipv6Addr>().ok().map(IpAddr::from))
+}
+
+fn reversed(name: &Name) -> Option<IpAddr> {
+    let labels: Vec<&str> =
+        name.iter().map(|label| std::str::from_utf8(label).ok()).collect::<Option<_>>()?;
+    match labels.as_slice() {
+        [d, c, b, a, "in-addr", "arpa"] => format!("{a}.{b}.{c}.{d}").parse().ok(),
+        [nibbles @ .., "ip6", "arpa"] if nibbles.len() == 32 => {
+            let mut number = 0u128;
+            for nibble in nibbles.iter().rev() {
+                let digit = Some(*nibble).filter(|nibble| nibble.len() == 1)?;
+                number = number << 4 | u128::from_str_radix(digit, 16).ok()?;
+            }
+            Some(Ipv6Addr::from(number).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

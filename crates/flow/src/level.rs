@@ -1,0 +1,280 @@
+//! One priority level: seats, and the queues before them.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+/// One request that was let in or waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub(crate) u64);
+
+/// Why a request was turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The queues that its flow may use are full.
+    QueueFull,
+    /// The level has no queues and no seat.
+    ConcurrencyLimit,
+    /// It waited as long as it may.
+    TimeOut,
+}
+
+impl Why {
+    /// As the metrics name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue-full",
+            Self::ConcurrencyLimit => "concurrency-limit",
+            Self::TimeOut => "time-out",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queuing {
+    pub(crate) queues: usize,
+    pub(crate) hand_size: usize,
+    pub(crate) length_limit: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(Ticket, u32)>,
+    executing: usize,
+    /// The virtual time at which its next request would start, were it alone with its fair share.
+    next_start: f64,
+}
+
+struct Running {
+    /// `None` where the level has no queues.
+    queue: Option<usize>,
+    seats: u32,
+    since: Duration,
+}
+
+/// A request is taken to last this many seconds until it is seen how long it did: too long rather than too short, so
+/// that a flow pays before and is paid back after.
+const GUESS: f64 = 60.0;
+
+pub(crate) struct Level {
+    /// Seats that may be in use now; moves as levels borrow and lend.
+    pub(crate) limit: u32,
+    queuing: Option<Queuing>,
+    queues: Vec<Queue>,
+    running: HashMap<Ticket, Running>,
+    in_use: u32,
+    waiting_seats: u32,
+    /// The most seats that were in use or wanted since this was last asked.
+    peak: u32,
+    virtual_now: f64,
+    last: Duration,
+}
+
+pub(crate) enum Taken {
+    Run,
+    Wait,
+    Reject(Why),
+}
+
+impl Level {
+    pub(crate) fn new(limit: u32, queuing: Option<Queuing>) -> Self {
+        let mut level = Self {
+            limit,
+            queuing: None,
+            queues: Vec::new(),
+            running: HashMap::new(),
+            in_use: 0,
+            waiting_seats: 0,
+            peak: 0,
+            virtual_now: 0.0,
+            last: Duration::ZERO,
+        };
+        level.configure(queuing);
+        level
+    }
+
+    /// Takes a new shape. Queues that are no longer dealt stay until they are empty.
+    pub(crate) fn configure(&mut self, queuing: Option<Queuing>) {
+        self.queuing = queuing.map(|q| Queuing {
+            queues: q.queues.max(1),
+            hand_size: q.hand_size.clamp(1, q.queues.max(1)),
+            ..q
+        });
+        let wanted = self.queuing.map_or(0, |q| q.queues);
+        if self.queues.len() < wanted {
+            self.queues.resize_with(wanted, Queue::default);
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting_seats == 0
+    }
+
+    pub(crate) fn in_use(&self) -> u32 {
+        self.in_use
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.queues.iter().map(|q| q.waiting.len()).sum()
+    }
+
+    /// The highest demand since the last call.
+    pub(crate) fn take_peak(&mut self) -> u32 {
+        let now = self.in_use + self.waiting_seats;
+        std::mem::replace(&mut self.peak, now).max(now)
+    }
+
+    pub(crate) fn arrive(&mut self, ticket: Ticket, flow: u64, seats: u32, now: Duration) -> Taken {
+        self.advance(now);
+        let Some(queuing) = self.queuing else {
+            if !self.fits(seats) {
+                return Taken::Reject(Why::ConcurrencyLimit);
+            }
+            self.start(ticket, None, seats, now);
+            return Taken::Run;
+        };
+        let chosen = self.shortest_of_hand(flow, queuing);
+        let queue = &mut self.queues[chosen];
+        let full = queue.waiting.len() >= queuing.length_limit;
+        if full && !(self.waiting_seats == 0 && self.in_use + seats <= self.limit) {
+            return Taken::Reject(Why::QueueFull);
+        }
+        if queue.waiting.is_empty() && queue.executing == 0 {
+            queue.next_start = self.virtual_now;
+        }
+        queue.waiting.push_back((ticket, seats));
+        self.waiting_seats += seats;
+        self.peak = self.peak.max(self.in_use + self.waiting_seats);
+        let started = self.dispatch(now);
+        debug_assert!(
+            started.iter().all(|t| *t == ticket),
+            "nobody who could run was left waiting"
+        );
+        if started.contains(&ticket) { Taken::Run } else { Taken::Wait }
+    }
+
+    /// A running request is over; returns those that start now.
+    pub(crate) fn finish(&mut self, ticket: Ticket, now: Duration) -> Vec<Ticket> {
+        self.advance(now);
+        let Some(running) = self.running.remove(&ticket) else { return Vec::new() };
+        self.in_use -= running.seats;
+        if let Some(queue) = running.queue.map(|q| &mut self.queues[q]) {
+            queue.executing -= 1;
+            let lasted = now.saturating_sub(running.since).as_secs_f64();
+            queue.next_start -= (GUESS - lasted) * f64::from(running.seats);
+        }
+        self.dispatch(now)
+    }
+
+    /// A waiting request goes away; returns those that its place at the head of a queue held up.
+    pub(crate) fn give_up(&mut self, ticket: Ticket, now: Duration) -> Vec<Ticket> {
+        self.advance(now);
+        for queue in &mut self.queues {
+            if let Some(at) = queue.waiting.iter().position(|(t, _)| *t == ticket) {
+                if let Some((_, seats)) = queue.waiting.remove(at) {
+                    self.waiting_seats -= seats;
+                }
+                break;
+            }
+        }
+        self.dispatch(now)
+    }
+
+    /// Lets in whom the seats now suffice for.
+    pub(crate) fn dispatch(&mut self, now: Duration) -> Vec<Ticket> {
+        let mut started = Vec::new();
+        while let Some(next) = self.next_queue() {
+            let Some(&(ticket, seats)) = self.queues[next].waiting.front() else { break };
+            if !self.fits(seats) {
+                break;
+            }
+            self.queues[next].waiting.pop_front();
+            self.waiting_seats -= seats;
+            self.start(ticket, Some(next), seats, now);
+            started.push(ticket);
+        }
+        started
+    }
+
+    fn start(&mut self, ticket: Ticket, queue: Option<usize>, seats: u32, now: Duration) {
+        self.in_use += seats;
+        self.peak = self.peak.max(self.in_use);
+        if let Some(queue) = queue.map(|q| &mut self.queues[q]) {
+            queue.executing += 1;
+            queue.next_start += GUESS * f64::from(seats);
+        }
+        self.running.insert(ticket, Running { queue, seats, since: now });
+    }
+
+    /// A request wider than the level runs alone.
+    fn fits(&self, seats: u32) -> bool {
+        self.in_use == 0 && self.limit > 0 || self.in_use + seats <= self.limit
+    }
+
+    /// The queue whose turn it is.
+    fn next_queue(&self) -> Option<usize> {
+        let waiting = self.queues.iter().enumerate().filter(|(_, q)| !q.waiting.is_empty());
+        waiting.min_by(|(_, a), (_, b)| a.next_start.total_cmp(&b.next_start)).map(|(i, _)| i)
+    }
+
+    /// Virtual time runs as fast as each busy queue gets seats, were these shared out evenly.
+    fn advance(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.last).as_secs_f64();
+        self.last = self.last.max(now);
+        let busy = self.queues.iter().filter(|q| q.executing > 0 || !q.waiting.is_empty()).count();
+        if busy > 0 {
+            let served = (self.in_use + self.waiting_seats).min(self.limit);
+            self.virtual_now += passed * f64::from(served) / busy as f64;
+        }
+    }
+
+    /// Of the few queues that a flow is dealt, the one with the least before it.
+    fn shortest_of_hand(&self, flow: u64, queuing: Queuing) -> usize {
+        let load = |queue: &usize| {
+            let queue = &self.queues[*queue];
+            (queue.waiting.iter().map(|(_, seats)| seats).sum::<u32>(), queue.executing)
+        };
+        deal(flow, queuing).into_iter().min_by_key(load).unwrap_or(0)
+    }
+}
+
+/// Deals a hand of different queues by the digits of the flow's number, so that two flows rarely share all of theirs.
+fn deal(flow: u64, queuing: Queuing) -> Vec<usize> {
+    let mut rest = flow;
+    let mut hand: Vec<usize> = Vec::with_capacity(queuing.hand_size);
+    for dealt in 0..queuing.hand_size {
+        let left = (queuing.queues - dealt) as u64;
+        let mut card = (rest % left) as usize;
+        rest /= left;
+        // The card counts among those not dealt yet.
+        let mut taken = hand.clone();
+        taken.sort_unstable();
+        for other in taken {
+            if card >= other {
+                card += 1;
+            }
+        }
+        hand.push(card);
+    }
+    hand
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_hand_has_no_queue_twice(flow in any::<u64>(), queues in 1_usize..200, hand_size in 1_usize..12) {
+            let queuing = Queuing { queues, hand_size: hand_size.min(queues), length_limit: 1 };
+            let mut hand = deal(flow, queuing);
+            prop_assert!(hand.iter().all(|q| *q < queues));
+            hand.sort_unstable();
+            hand.dedup();
+            prop_assert_eq!(hand.len(), hand_size.min(queues));
+        }
+    }
+}

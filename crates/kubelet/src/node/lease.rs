@@ -1,0 +1,86 @@
+use std::time::Duration;
+
+use client::{Client, PatchKind, Patched, Resource};
+use pod_core::Timestamp;
+use serde_json::{Value, json};
+
+/// The namespace of all nodes' leases.
+const NAMESPACE: &str = "kube-node-lease";
+
+/// What heartbeats need; it shares nothing with the rest of the kubelet that could be kept busy.
+pub(crate) struct Heartbeats {
+    pub(crate) client: Client,
+    pub(crate) node: String,
+    pub(crate) duration: Duration,
+    pub(crate) clock: std::sync::Arc<dyn rt::Clock>,
+}
+
+impl Heartbeats {
+    /// Renews the node's lease until shutdown, on a thread and runtime of its own.
+    pub(crate) fn start(
+        self,
+        shutdown: rt::Shutdown,
+    ) -> std::io::Result<std::thread::JoinHandle<()>> {
+        std::thread::Builder::new().name("heartbeats".to_owned()).spawn(move || {
+            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => drop(runtime.block_on(shutdown.unless_stopping(self.run()))),
+                Err(error) => tracing::error!(%error, "start the runtime of heartbeats"),
+            }
+        })
+    }
+
+    async fn run(self) {
+        let mut node_uid = None;
+        let mut failures = rt::Backoff::new(Duration::from_millis(200), Duration::from_secs(7));
+        loop {
+            match self.renew(&mut node_uid).await {
+                Ok(()) => {
+                    failures.reset();
+                    tokio::time::sleep(self.duration / 4).await;
+                }
+                Err(error) => {
+                    tracing::warn!(node = %self.node, %error, "renew the node's lease");
+                    tokio::time::sleep(failures.next(rand::random())).await;
+                }
+            }
+        }
+    }
+
+    async fn renew(&self, node_uid: &mut Option<String>) -> Result<(), client::Error> {
+        let now = micro(crate::context::timestamp(self.clock.now()));
+        let at = Patched { namespace: NAMESPACE, name: &self.node, subresource: "" };
+        let patch = json!({ "spec": { "renewTime": now, "holderIdentity": self.node, "leaseDurationSeconds": self.duration.as_secs() } });
+        match self.client.patch::<Value>(&Resource::LEASES, at, PatchKind::Merge, &patch).await {
+            Err(error) if error.is_not_found() => {}
+            other => return other.map(drop),
+        }
+        if node_uid.is_none() {
+            let node: Value = self.client.get(&Resource::NODES, "", &self.node).await?;
+            *node_uid = node["metadata"]["uid"].as_str().map(str::to_owned);
+        }
+        // The lease goes when its node goes.
+        let owner =
+            json!({ "apiVersion": "v1", "kind": "Node", "name": self.node, "uid": node_uid });
+        let lease = json!({
+            "metadata": { "name": self.node, "namespace": NAMESPACE, "ownerReferences": [owner] },
+            "spec": patch["spec"],
+        });
+        self.client.create::<_, Value>(&Resource::LEASES, NAMESPACE, &lease).await.map(drop)
+    }
+}
+
+/// A MicroTime: always six digits after the point.
+fn micro(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_micro_time_has_six_digits() {
+        let at = Timestamp::from_millisecond(1_767_225_600_500).unwrap();
+        assert_eq!(micro(at), "2026-01-01T00:00:00.500000Z");
+    }
+}

@@ -1,0 +1,143 @@
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use client::{Client, PatchKind, Patched, Resource};
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::Instant};
+
+use super::status;
+use crate::context::Context;
+
+/// A node that is not ready looks again soon, so that it is ready as soon as it can be.
+const NOT_READY: Duration = Duration::from_millis(250);
+
+/// Registers the node and keeps its status, until shutdown.
+pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver<Option<String>>) {
+    let mut known = NodeStatus::default();
+    let mut sent: Option<Instant> = None;
+    let mut pod_cidr = ctx.settings.pod_cidr.clone();
+    let mut failures = rt::Backoff::new(NOT_READY, Duration::from_secs(7));
+    loop {
+        let health = pleg.borrow().clone();
+        let now = status::status(&ctx, &known, health.as_ref()).await;
+        let due = sent.is_none_or(|at| at.elapsed() >= ctx.settings.status_report);
+        if due || differs(&known, &now) || pod_cidr.is_empty() {
+            match send(&ctx, &client, &now, sent.is_none()).await {
+                Ok(node) => {
+                    if sent.is_none() {
+                        let text =
+                            format!("Node {} status is now: registered", ctx.settings.node_name);
+                        ctx.events.of_node(&ctx.settings.node_name, "Normal", "Starting", text);
+                    }
+                    failures.reset();
+                    sent = Some(Instant::now());
+                    use_pod_cidr(&ctx, &node, &mut pod_cidr).await;
+                }
+                Err(error) => {
+                    tracing::warn!(node = %ctx.settings.node_name, %error, "report the node's status");
+                    tokio::time::sleep(failures.next(rand::random())).await;
+                    continue;
+                }
+            }
+        }
+        let ready =
+            now.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+        known = now;
+        tokio::time::sleep(if ready { ctx.settings.status_update } else { NOT_READY }).await;
+    }
+}
+
+/// Whether two statuses differ in more than when they were made.
+fn differs(before: &NodeStatus, now: &NodeStatus) -> bool {
+    let without_heartbeats = |status: &NodeStatus| {
+        let mut status = status.clone();
+        status.conditions.iter_mut().flatten().for_each(|c| c.last_heartbeat_time = None);
+        status
+    };
+    without_heartbeats(before) != without_heartbeats(now)
+}
+
+async fn send(
+    ctx: &Context,
+    client: &Client,
+    status: &NodeStatus,
+    register: bool,
+) -> Result<Node, client::Error> {
+    let name = &ctx.settings.node_name;
+    if register && ctx.settings.register {
+        self::register(ctx, client, status).await?;
+    }
+    let patch = json!({ "status": status });
+    let at = Patched { namespace: "", name, subresource: "status" };
+    match client.patch(&Resource::NODES, at, PatchKind::Strategic, &patch).await {
+        // Someone deleted the node: it comes back, as with upstream's kubelet when that is started again.
+        Err(error) if error.is_not_found() && ctx.settings.register => {
+            self::register(ctx, client, status).await?;
+            client.patch(&Resource::NODES, at, PatchKind::Strategic, &patch).await
+        }
+        other => other,
+    }
+}
+
+/// Makes the node's object, or brings the labels of an existing one up to date.
+async fn register(
+    ctx: &Context,
+    client: &Client,
+    status: &NodeStatus,
+) -> Result<(), client::Error> {
+    let name = &ctx.settings.node_name;
+    let labels = labels(ctx);
+    let annotations = json!({ "volumes.kubernetes.io/controller-managed-attach-detach": "true" });
+    let mut node = json!({
+        "metadata": { "name": name, "labels": labels, "annotations": annotations },
+        "spec": {},
+        "status": status,
+    });
+    if !ctx.settings.taints.is_empty() {
+        node["spec"]["taints"] = json!(ctx.settings.taints);
+    }
+    match client.create::<_, Value>(&Resource::NODES, "", &node).await {
+        Ok(_) => {
+            tracing::info!(node = %name, "the node is registered");
+            Ok(())
+        }
+        Err(error) if error.is_already_exists() => {
+            let existing: Node = client.get(&Resource::NODES, "", name).await?;
+            let have = existing.metadata.labels.unwrap_or_default();
+            if labels.iter().all(|(key, value)| have.get(key) == Some(value)) {
+                return Ok(());
+            }
+            let patch = json!({ "metadata": { "labels": labels } });
+            let at = Patched { namespace: "", name, subresource: "" };
+            client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn labels(ctx: &Context) -> BTreeMap<String, String> {
+    let mut labels = ctx.settings.labels.clone();
+    let arch = status::architecture();
+    for (key, value) in [
+        ("beta.kubernetes.io/arch", arch),
+        ("beta.kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", arch),
+        ("kubernetes.io/hostname", &ctx.settings.node_name),
+        ("kubernetes.io/os", "linux"),
+    ] {
+        labels.insert(key.to_owned(), value.to_owned());
+    }
+    labels
+}
+
+/// Hands the range that the node was given on to the runtime.
+async fn use_pod_cidr(ctx: &Context, node: &Node, known: &mut String) {
+    let ranges = node.spec.as_ref().and_then(|s| s.pod_cidrs.clone()).unwrap_or_default().join(",");
+    if ranges.is_empty() || ranges == *known {
+        return;
+    }
+    match ctx.cri.set_pod_cidr(&ranges).await {
+        Ok(()) => *known = ranges,
+        Err(error) => tracing::warn!(%error, "tell the runtime this node's Pod range"),
+    }
+}

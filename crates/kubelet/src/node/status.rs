@@ -1,0 +1,234 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{
+        ContainerImage, DaemonEndpoint, NodeAddress, NodeCondition, NodeDaemonEndpoints,
+        NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeStatus, NodeSwapStatus, NodeSystemInfo,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use pod_core::Timestamp;
+
+use super::{allocatable, capacity};
+use crate::context::Context;
+
+/// How many images a node tells of, the largest first, which is what the scheduler wants to know.
+const IMAGES: usize = 50;
+/// Below these the node says that it is short; upstream's default thresholds for eviction.
+const MEMORY_LOW: u64 = 100 << 20;
+const DISK_LOW_PERCENT: u64 = 10;
+const INODES_LOW_PERCENT: u64 = 5;
+const PIDS_LEFT: u64 = 1000;
+
+/// Everything the node says of itself; conditions carry over when they began from `before`.
+pub(super) async fn status(
+    ctx: &Context,
+    before: &NodeStatus,
+    pleg: Option<&String>,
+) -> NodeStatus {
+    let now = Timestamp::from_second(ctx.now().as_second()).unwrap_or_default();
+    let version = ctx.cri.version().await.unwrap_or_default();
+    let runtime = ctx.cri.status(false).await;
+    let handlers = runtime.as_ref().map(|s| handlers(&s.runtime_handlers)).unwrap_or_default();
+    let said = [
+        memory_pressure(),
+        disk_pressure(ctx),
+        pid_pressure(),
+        ready(runtime.map_err(|e| e.to_string()), pleg),
+    ];
+    let old: BTreeMap<&str, &NodeCondition> =
+        before.conditions.iter().flatten().map(|c| (c.type_.as_str(), c)).collect();
+    let conditions = said.into_iter().map(|said| said.condition(&old, now)).collect();
+    let ips = ctx.settings.node_ips.iter().map(|ip| ("InternalIP", ip));
+    let addresses = ips.chain([("Hostname", &ctx.settings.node_name)]);
+    let address = |(kind, address): (&str, &String)| NodeAddress {
+        type_: kind.to_owned(),
+        address: address.clone(),
+    };
+    NodeStatus {
+        addresses: Some(addresses.map(address).collect()),
+        capacity: Some(capacity(ctx)),
+        allocatable: Some(allocatable(ctx)),
+        conditions: Some(conditions),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(ctx.settings.port) }),
+        }),
+        node_info: Some(info(
+            ctx,
+            format!("{}://{}", version.runtime_name, version.runtime_version),
+        )),
+        images: Some(images(ctx).await),
+        runtime_handlers: (!handlers.is_empty()).then_some(handlers),
+        ..NodeStatus::default()
+    }
+}
+
+fn info(ctx: &Context, runtime: String) -> NodeSystemInfo {
+    let machine = &ctx.machine;
+    NodeSystemInfo {
+        architecture: architecture().to_owned(),
+        boot_id: machine.boot_id.clone(),
+        container_runtime_version: runtime,
+        kernel_version: machine.kernel.clone(),
+        kube_proxy_version: String::new(),
+        kubelet_version: super::VERSION.to_owned(),
+        machine_id: machine.machine_id.clone(),
+        operating_system: "linux".to_owned(),
+        os_image: machine.os_image.clone(),
+        swap: Some(NodeSwapStatus { capacity: i64::try_from(machine.swap).ok() }),
+        system_uuid: machine.system_uuid.clone(),
+    }
+}
+
+/// The CPU architecture as Go calls it, which labels and images use.
+pub(super) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn handlers(known: &[cri::v1::RuntimeHandler]) -> Vec<NodeRuntimeHandler> {
+    let handler = |h: &cri::v1::RuntimeHandler| NodeRuntimeHandler {
+        name: Some(h.name.clone()),
+        features: h.features.as_ref().map(|f| NodeRuntimeHandlerFeatures {
+            recursive_read_only_mounts: Some(f.recursive_read_only_mounts),
+            user_namespaces: Some(f.user_namespaces),
+        }),
+    };
+    known.iter().map(handler).collect()
+}
+
+async fn images(ctx: &Context) -> Vec<ContainerImage> {
+    let mut images = ctx.cri.list_images().await.unwrap_or_default();
+    images.sort_by(|a, b| b.size.cmp(&a.size).then_with(|| a.id.cmp(&b.id)));
+    let image = |image: cri::v1::Image| ContainerImage {
+        names: Some(image.repo_digests.into_iter().chain(image.repo_tags).collect()),
+        size_bytes: i64::try_from(image.size).ok(),
+    };
+    images.into_iter().take(IMAGES).map(image).collect()
+}
+
+/// One condition as it is now.
+struct Said {
+    kind: &'static str,
+    status: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Said {
+    fn pressure(
+        kind: &'static str,
+        under: bool,
+        reasons: (&'static str, &'static str),
+        what: &str,
+    ) -> Self {
+        let (yes, no) = reasons;
+        let has = if under { "has insufficient" } else { "has sufficient" };
+        Self {
+            kind,
+            status: under,
+            reason: if under { yes } else { no },
+            message: format!("kubelet {has} {what}"),
+        }
+    }
+
+    fn condition(self, old: &BTreeMap<&str, &NodeCondition>, now: Timestamp) -> NodeCondition {
+        let status = if self.status { "True" } else { "False" };
+        let since = old
+            .get(self.kind)
+            .filter(|o| o.status == status)
+            .and_then(|o| o.last_transition_time.clone());
+        NodeCondition {
+            type_: self.kind.to_owned(),
+            status: status.to_owned(),
+            reason: Some(self.reason.to_owned()),
+            message: Some(self.message),
+            last_heartbeat_time: Some(Time(now)),
+            last_transition_time: Some(since.unwrap_or(Time(now))),
+        }
+    }
+}
+
+fn memory_pressure() -> Said {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let available =
+        line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()).map(|kib| kib * 1024);
+    let low = available.is_some_and(|bytes| bytes < MEMORY_LOW);
+    Said::pressure(
+        "MemoryPressure",
+        low,
+        ("KubeletHasInsufficientMemory", "KubeletHasSufficientMemory"),
+        "memory available",
+    )
+}
+
+fn disk_pressure(ctx: &Context) -> Said {
+    let disk = sys::disk_use(&ctx.settings.root).unwrap_or_default();
+    let full = disk.capacity > 0 && disk.available * 100 / disk.capacity < DISK_LOW_PERCENT;
+    let no_inodes = disk.inodes > 0 && disk.inodes_free * 100 / disk.inodes < INODES_LOW_PERCENT;
+    if full || no_inodes {
+        return Said {
+            kind: "DiskPressure",
+            status: true,
+            reason: "KubeletHasDiskPressure",
+            message: "kubelet has disk pressure".to_owned(),
+        };
+    }
+    Said {
+        kind: "DiskPressure",
+        status: false,
+        reason: "KubeletHasNoDiskPressure",
+        message: "kubelet has no disk pressure".to_owned(),
+    }
+}
+
+fn pid_pressure() -> Said {
+    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    // The fourth field of loadavg is running/all.
+    let running = std::fs::read_to_string("/proc/loadavg")
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(3)?.split('/').nth(1)?.parse::<u64>().ok());
+    let low = match (number("/proc/sys/kernel/pid_max"), running) {
+        (Some(most), Some(running)) => most.saturating_sub(running) < PIDS_LEFT,
+        _ => false,
+    };
+    Said::pressure(
+        "PIDPressure",
+        low,
+        ("KubeletHasInsufficientPID", "KubeletHasSufficientPID"),
+        "PID available",
+    )
+}
+
+fn ready(runtime: Result<cri::v1::StatusResponse, String>, pleg: Option<&String>) -> Said {
+    let mut causes = Vec::new();
+    match runtime {
+        Err(error) => causes.push(format!("container runtime is down: {error}")),
+        Ok(answer) => {
+            let conditions = answer.status.unwrap_or_default().conditions;
+            for (kind, what) in [
+                ("RuntimeReady", "container runtime not ready"),
+                ("NetworkReady", "container runtime network not ready"),
+            ] {
+                match conditions.iter().find(|c| c.r#type == kind) {
+                    Some(c) if c.status => {}
+                    Some(c) => causes.push(format!(
+                        "{what}: {kind}=false reason:{} message:{}",
+                        c.reason, c.message
+                    )),
+                    None => causes.push(format!("{what}: the runtime says nothing of {kind}")),
+                }
+            }
+        }
+    }
+    causes.extend(pleg.map(|error| format!("the runtime's containers cannot be listed: {error}")));
+    let status = causes.is_empty();
+    let reason = if status { "KubeletReady" } else { "KubeletNotReady" };
+    let message =
+        if status { "kubelet is posting ready status".to_owned() } else { causes.join("; ") };
+    Said { kind: "Ready", status, reason, message }
+}

@@ -1,0 +1,258 @@
+//! Who asks, and whether they may: client certificates and tokens, and the API server's word on both.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use client::{Client, Resource};
+use http::{Method, Response, StatusCode, header, request::Parts};
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use serde_json::{Value, json};
+use serve::{Body, Connection};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::{ServerError, text, tls};
+use crate::context::Context;
+
+/// Answers that are remembered; at the limit all are forgotten.
+const REMEMBERED: usize = 4096;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct User {
+    name: String,
+    uid: String,
+    groups: Vec<String>,
+}
+
+pub(super) struct Auth {
+    ctx: Arc<Context>,
+    client_ca: Option<Arc<dyn ClientCertVerifier>>,
+    tokens: Remembered<[u8; 32], Option<User>>,
+    decisions: Remembered<(User, &'static str, &'static str), Result<bool, String>>,
+}
+
+/// Answers of the API server, for as long as they may be used.
+struct Remembered<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+
+impl<K: std::hash::Hash + Eq, V: Clone> Remembered<K, V> {
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    fn get(&self, key: &K) -> Option<V> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(key).filter(|(until, _)| *until > Instant::now()).map(|(_, value)| value.clone())
+    }
+
+    fn put(&self, key: K, value: V, ttl: Duration) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED {
+            known.clear();
+        }
+        known.insert(key, (Instant::now() + ttl, value));
+    }
+}
+
+type Refused = Box<Response<Body>>;
+
+fn unauthorized() -> Refused {
+    Box::new(text(StatusCode::UNAUTHORIZED, "Unauthorized"))
+}
+
+impl Auth {
+    pub(super) fn new(ctx: &Arc<Context>) -> Result<Self, ServerError> {
+        let client_ca = match &ctx.settings.server.client_ca {
+            None => None,
+            Some(path) => {
+                let bad = |message: String| ServerError::ClientCa { path: path.clone(), message };
+                let mut roots = RootCertStore::empty();
+                for certificate in CertificateDer::pem_slice_iter(&tls::read(path)?) {
+                    let certificate = certificate.map_err(|e| bad(e.to_string()))?;
+                    roots.add(certificate).map_err(|e| bad(e.to_string()))?;
+                }
+                let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                Some(verifier.build().map_err(|e| bad(e.to_string()))?)
+            }
+        };
+        Ok(Self {
+            ctx: ctx.clone(),
+            client_ca,
+            tokens: Remembered::new(),
+            decisions: Remembered::new(),
+        })
+    }
+
+    pub(super) async fn check(&self, request: &Parts) -> Result<(), Refused> {
+        let user = self.authenticate(request).await?;
+        if self.ctx.settings.server.always_allow {
+            return Ok(());
+        }
+        let verb = match request.method {
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE => "delete",
+            _ => "get",
+        };
+        let mut last = "";
+        for subresource in subresources(request.uri.path()) {
+            match self.authorize(&user, verb, subresource).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => last = subresource,
+                Err(message) => {
+                    let message = format!("Authorization error ({message})");
+                    return Err(Box::new(text(StatusCode::INTERNAL_SERVER_ERROR, message)));
+                }
+            }
+        }
+        let message = format!(
+            "Forbidden (user={}, verb={verb}, resource=nodes, subresource={last})",
+            user.name
+        );
+        Err(Box::new(text(StatusCode::FORBIDDEN, message)))
+    }
+
+    async fn authenticate(&self, request: &Parts) -> Result<User, Refused> {
+        let connection = request.extensions.get::<Arc<Connection>>();
+        if let Some(connection) = connection
+            && let Some(user) = self.by_certificate(connection)?
+        {
+            return Ok(user);
+        }
+        let header = request.headers.get(header::AUTHORIZATION).and_then(|h| h.to_str().ok());
+        let token = header
+            .and_then(|h| h.split_once(' '))
+            .filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer"));
+        if let Some((_, token)) = token {
+            return self.by_token(token.trim()).await?.ok_or_else(unauthorized);
+        }
+        if self.ctx.settings.server.anonymous {
+            let groups = vec!["system:unauthenticated".to_owned()];
+            return Ok(User { name: "system:anonymous".to_owned(), uid: String::new(), groups });
+        }
+        Err(unauthorized())
+    }
+
+    fn by_certificate(&self, connection: &Connection) -> Result<Option<User>, Refused> {
+        let (Some(verifier), Some((leaf, rest))) =
+            (&self.client_ca, connection.client_certificates.split_first())
+        else {
+            return Ok(None);
+        };
+        let now = self.ctx.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if let Err(error) = verifier.verify_client_cert(leaf, rest, UnixTime::since_unix_epoch(now))
+        {
+            tracing::debug!(%error, "a client certificate is not accepted");
+            return Err(unauthorized());
+        }
+        let subject = pki::Cert::from_der(leaf.to_vec())
+            .and_then(|cert| cert.identity())
+            .map_err(|_| unauthorized())?;
+        let mut groups = subject.organizations.clone();
+        groups.push("system:authenticated".to_owned());
+        Ok(Some(User { name: subject.common_name.clone(), uid: String::new(), groups }))
+    }
+
+    /// Asks the API server whose token this is.
+    async fn by_token(&self, token: &str) -> Result<Option<User>, Refused> {
+        let Some(client) =
+            self.ctx.client.as_ref().filter(|_| self.ctx.settings.server.webhook_authentication)
+        else {
+            return Ok(None);
+        };
+        let key: [u8; 32] = Sha256::digest(token).into();
+        if let Some(known) = self.tokens.get(&key) {
+            return Ok(known);
+        }
+        let review = json!({ "spec": { "token": token } });
+        let answer = review_of(client, &Resource::TOKEN_REVIEWS, &review).await;
+        let answer = answer.map_err(|error| {
+            tracing::warn!(%error, "review a token");
+            unauthorized()
+        })?;
+        let status = &answer["status"];
+        let user = (status["authenticated"] == true).then(|| User {
+            name: status["user"]["username"].as_str().unwrap_or_default().to_owned(),
+            uid: status["user"]["uid"].as_str().unwrap_or_default().to_owned(),
+            groups: serde_json::from_value(status["user"]["groups"].clone()).unwrap_or_default(),
+        });
+        self.tokens.put(key, user.clone(), self.ctx.settings.server.authentication_ttl);
+        Ok(user)
+    }
+
+    /// Asks the API server whether a user may do something with this node.
+    async fn authorize(
+        &self,
+        user: &User,
+        verb: &'static str,
+        subresource: &'static str,
+    ) -> Result<bool, String> {
+        let key = (user.clone(), verb, subresource);
+        if let Some(known) = self.decisions.get(&key) {
+            return known;
+        }
+        let settings = &self.ctx.settings;
+        let client = self.ctx.client.as_ref().ok_or("this kubelet has no API server to ask")?;
+        let review = json!({ "spec": {
+            "user": user.name,
+            "uid": user.uid,
+            "groups": user.groups,
+            "resourceAttributes": {
+                "verb": verb, "version": "v1", "resource": "nodes", "subresource": subresource, "name": settings.node_name,
+            },
+        } });
+        let answer = review_of(client, &Resource::SUBJECT_ACCESS_REVIEWS, &review)
+            .await
+            .map_err(|e| e.to_string())?;
+        let allowed = answer["status"]["allowed"] == true;
+        let ttl =
+            if allowed { settings.server.authorized_ttl } else { settings.server.unauthorized_ttl };
+        self.decisions.put(key, Ok(allowed), ttl);
+        Ok(allowed)
+    }
+}
+
+async fn review_of(
+    client: &Client,
+    resource: &Resource,
+    review: &Value,
+) -> Result<Value, client::Error> {
+    client.create(resource, "", review).await
+}
+
+/// What a path means for authorisation; any of them lets the request pass.
+fn subresources(path: &str) -> &'static [&'static str] {
+    match path.trim_start_matches('/').split('/').next().unwrap_or_default() {
+        "stats" => &["stats"],
+        "metrics" => &["metrics"],
+        "logs" => &["log"],
+        "checkpoint" => &["checkpoint"],
+        "pods" | "runningpods" => &["pods", "proxy"],
+        "healthz" => &["healthz", "proxy"],
+        "configz" => &["configz", "proxy"],
+        _ => &["proxy"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_the_subresources_that_upstream_gives_them() {
+        assert_eq!(subresources("/stats/summary"), ["stats"]);
+        assert_eq!(subresources("/metrics/resource"), ["metrics"]);
+        assert_eq!(subresources("/pods"), ["pods", "proxy"]);
+        assert_eq!(subresources("/exec/a/b/c"), ["proxy"]);
+        assert_eq!(subresources("/"), ["proxy"]);
+    }
+}

@@ -1,0 +1,282 @@
+use std::{
+    io::SeekFrom,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use pod_core::{Run, Timestamp};
+use serve::{Body, BoxError};
+use tokio::{
+    fs::File,
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, BufReader},
+};
+
+use super::{Query, Server, text};
+use crate::{context::Context, logs::parse};
+
+/// How often a log is looked at that is being followed.
+const LOOK: Duration = Duration::from_millis(100);
+/// The most that one piece of an answer holds.
+const PIECE: usize = 64 << 10;
+
+/// What is wanted of a log.
+#[derive(Clone, Debug, Default)]
+struct Wanted {
+    follow: bool,
+    timestamps: bool,
+    tail: Option<usize>,
+    since: Option<Timestamp>,
+    limit: Option<usize>,
+    /// `Stdout` or `Stderr` alone.
+    stream: Option<&'static str>,
+}
+
+impl Wanted {
+    fn of(query: &Query, now: Timestamp) -> Result<Self, String> {
+        let number = |name: &str| match query.get(name) {
+            None => Ok(None),
+            Some(text) => text
+                .parse::<u64>()
+                .map(Some)
+                .map_err(|_| format!("{name} must be a number: {text:?}")),
+        };
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let since = match (query.get("sinceTime"), number("sinceSeconds")?) {
+            (Some(text), _) => Some(text.parse().map_err(|e| format!("sinceTime: {e}"))?),
+            (None, Some(seconds)) => now.checked_sub(Duration::from_secs(seconds)).ok(),
+            (None, None) => None,
+        };
+        Ok(Self {
+            follow: query.is("follow"),
+            timestamps: query.is("timestamps"),
+            tail: number("tailLines")?.map(size),
+            since,
+            limit: number("limitBytes")?.map(size),
+            stream: match query.get("stream") {
+                Some("Stdout") => Some("stdout"),
+                Some("Stderr") => Some("stderr"),
+                _ => None,
+            },
+        })
+    }
+}
+
+pub(super) async fn serve(
+    server: &Server,
+    namespace: &str,
+    pod: &str,
+    container: &str,
+    query: &Query,
+) -> Response<Body> {
+    let wanted = match Wanted::of(query, server.ctx.now()) {
+        Ok(wanted) => wanted,
+        Err(message) => return text(StatusCode::UNPROCESSABLE_ENTITY, message),
+    };
+    let (id, path) = match find(server, namespace, pod, container, query.is("previous")).await {
+        Ok(found) => found,
+        Err((status, message)) => return text(status, message),
+    };
+    let start = match open(&path, &wanted).await {
+        Ok(reader) => reader,
+        Err(error) => {
+            let message = format!("failed to read the log {}: {error}", path.display());
+            return text(StatusCode::INTERNAL_SERVER_ERROR, message);
+        }
+    };
+    let log = Log {
+        ctx: server.ctx.clone(),
+        id,
+        path,
+        reader: start,
+        wanted,
+        line: Vec::new(),
+        fresh: true,
+        sent: 0,
+    };
+    let frames = stream::try_unfold(log, |mut log| async move {
+        let piece = log.next().await?;
+        Ok::<_, BoxError>(piece.map(|bytes| (Frame::data(bytes), log)))
+    });
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
+    response
+}
+
+/// The container's id and log file.
+async fn find(
+    server: &Server,
+    namespace: &str,
+    name: &str,
+    container: &str,
+    previous: bool,
+) -> Result<(String, PathBuf), (StatusCode, String)> {
+    let bad = |message: String| (StatusCode::BAD_REQUEST, message);
+    let (pod, observed) = server.pods.find(namespace, name, None).ok_or_else(|| {
+        (StatusCode::NOT_FOUND, format!("pod {name:?} not found in namespace {namespace:?}"))
+    })?;
+    if !pod_core::members(&pod).iter().any(|m| m.container.name == container) {
+        return Err((
+            StatusCode::NOT_FOUND,
+            format!("container {container:?} not found in pod {name:?}"),
+        ));
+    }
+    let mut instances = observed.containers.iter().filter(|c| c.name == container);
+    let instance =
+        if previous { instances.nth(1) } else { instances.find(|c| c.run != Run::Created) };
+    let Some(instance) = instance else {
+        if previous {
+            return Err(bad(format!(
+                "previous terminated container {container:?} in pod {name:?} not found"
+            )));
+        }
+        let status = pod.status.unwrap_or_default();
+        let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+        let waiting =
+            all.into_iter().find(|s| s.name == container).and_then(|s| s.state.clone()?.waiting);
+        let reason =
+            waiting.and_then(|w| w.reason).unwrap_or_else(|| "ContainerCreating".to_owned());
+        return Err(bad(format!(
+            "container {container:?} in pod {name:?} is waiting to start: {reason}"
+        )));
+    };
+    let status =
+        server.ctx.cri.container_status(&instance.id).await.map_err(|e| bad(e.to_string()))?;
+    Ok((instance.id.clone(), PathBuf::from(status.log_path)))
+}
+
+/// Opens a log where the wanted part begins.
+async fn open(path: &Path, wanted: &Wanted) -> std::io::Result<BufReader<File>> {
+    let mut file = File::open(path).await?;
+    if let Some(lines) = wanted.tail {
+        let start = tail_start(&mut file, lines).await?;
+        file.seek(SeekFrom::Start(start)).await?;
+    }
+    Ok(BufReader::new(file))
+}
+
+/// Where the last lines begin, found from the end.
+async fn tail_start(file: &mut File, lines: usize) -> std::io::Result<u64> {
+    let end = file.metadata().await?.len();
+    let (mut at, mut left) = (end, lines.saturating_add(1));
+    let mut block = vec![0; PIECE];
+    while at > 0 {
+        let from = at.saturating_sub(PIECE as u64);
+        let size = usize::try_from(at - from).unwrap_or(PIECE);
+        file.seek(SeekFrom::Start(from)).await?;
+        file.read_exact(&mut block[..size]).await?;
+        for (place, _) in block[..size].iter().enumerate().rev().filter(|(_, b)| **b == b'\n') {
+            left -= 1;
+            if left == 0 {
+                return Ok(from + place as u64 + 1);
+            }
+        }
+        at = from;
+    }
+    Ok(0)
+}
+
+/// A log being sent.
+struct Log {
+    ctx: Arc<Context>,
+    id: String,
+    path: PathBuf,
+    reader: BufReader<File>,
+    wanted: Wanted,
+    line: Vec<u8>,
+    /// The next piece of text begins a line.
+    fresh: bool,
+    sent: usize,
+}
+
+impl Log {
+    /// The next piece, `None` at the end.
+    async fn next(&mut self) -> std::io::Result<Option<Bytes>> {
+        let mut piece = Vec::new();
+        while piece.len() < PIECE {
+            if self.wanted.limit.is_some_and(|limit| self.sent + piece.len() >= limit) {
+                break;
+            }
+            if self.reader.read_until(b'\n', &mut self.line).await? > 0
+                && self.line.ends_with(b"\n")
+            {
+                self.take_line(&mut piece);
+                continue;
+            }
+            if !piece.is_empty() || !self.more().await? {
+                break;
+            }
+        }
+        if let Some(limit) = self.wanted.limit {
+            piece.truncate(limit.saturating_sub(self.sent));
+        }
+        self.sent += piece.len();
+        Ok((!piece.is_empty()).then(|| piece.into()))
+    }
+
+    fn take_line(&mut self, piece: &mut Vec<u8>) {
+        let line = std::mem::take(&mut self.line);
+        let Some(parsed) = parse(line.strip_suffix(b"\n").unwrap_or(&line)) else { return };
+        let early =
+            |since: Timestamp| parsed.time.parse::<Timestamp>().is_ok_and(|time| time < since);
+        let other = |stream: &str| (stream == "stderr") != parsed.stderr;
+        if self.wanted.since.is_some_and(early) || self.wanted.stream.is_some_and(other) {
+            return;
+        }
+        if self.fresh && self.wanted.timestamps {
+            piece.extend_from_slice(parsed.time.as_bytes());
+            piece.push(b' ');
+        }
+        piece.extend_from_slice(parsed.text);
+        self.fresh = !parsed.partial;
+        if self.fresh {
+            piece.push(b'\n');
+        }
+    }
+
+    /// At the end of the file: waits for more if there is to be any.
+    async fn more(&mut self) -> std::io::Result<bool> {
+        if !self.wanted.follow {
+            return Ok(false);
+        }
+        let mut looks = 0u32;
+        let mut ended = false;
+        loop {
+            // Asked before the file is looked at, so that what came before the end is read.
+            if looks.is_multiple_of(10) {
+                let status = self.ctx.cri.container_status(&self.id).await;
+                ended =
+                    !status.is_ok_and(|s| s.state() == cri::v1::ContainerState::ContainerRunning);
+            }
+            looks = looks.wrapping_add(1);
+            let position = self.reader.stream_position().await?;
+            if self.reader.get_ref().metadata().await?.len() > position {
+                return Ok(true);
+            }
+            if self.rotated().await {
+                self.reader = BufReader::new(File::open(&self.path).await?);
+                self.line.clear();
+                return Ok(true);
+            }
+            if ended {
+                return Ok(false);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Whether the path leads to another file than the open one.
+    async fn rotated(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let own = self.reader.get_ref().metadata().await.map(|m| m.ino());
+        let now = tokio::fs::metadata(&self.path).await.map(|m| m.ino());
+        matches!((own, now), (Ok(own), Ok(now)) if own != now)
+    }
+}

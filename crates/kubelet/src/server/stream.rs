@@ -1,0 +1,263 @@
+//! Exec, attach and port-forward: the runtime serves the stream, and the kubelet stands between.
+//!
+//! A client that speaks SPDY is joined to the runtime byte by byte, and so is the SPDY that a port-forward tunnels in
+//! a WebSocket. Only exec and attach over a WebSocket are translated, since runtimes' servers know SPDY for sure and
+//! the latest WebSocket protocol perhaps.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
+use hyper_util::rt::TokioIo;
+use serve::Body;
+use tokio::net::TcpStream;
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{handshake::derive_accept_key, protocol::Role},
+};
+
+use super::{Query, Server, full, text, websocket};
+use crate::context::Context;
+
+const PROTOCOL_HEADER: &str = "x-stream-protocol-version";
+/// What kubectl asks for, the best first.
+const CHANNELS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io"];
+const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
+
+/// Which streams there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub(super) stdin: bool,
+    pub(super) stdout: bool,
+    pub(super) stderr: bool,
+    pub(super) tty: bool,
+}
+
+impl Options {
+    /// The kubelet's own names of these parameters, or those of the Pod's subresources, which a server may hand on.
+    fn of(query: &Query) -> Self {
+        let either = |one: &str, other: &str| query.is(one) || query.is(other);
+        let tty = query.is("tty");
+        Self {
+            stdin: either("input", "stdin"),
+            stdout: either("output", "stdout"),
+            // A terminal has one output.
+            stderr: either("error", "stderr") && !tty,
+            tty,
+        }
+    }
+}
+
+pub(super) async fn of_container(
+    server: &Server,
+    request: Request<Body>,
+    (namespace, name, uid, container): (&str, &str, Option<&str>, &str),
+    query: &Query,
+) -> Response<Body> {
+    let options = Options::of(query);
+    if !(options.stdin || options.stdout || options.stderr) {
+        return text(
+            StatusCode::BAD_REQUEST,
+            "you must specify at least 1 of stdin, stdout, stderr",
+        );
+    }
+    let Some((_, observed)) = server.pods.find(namespace, name, uid) else {
+        return text(StatusCode::NOT_FOUND, format!("pod does not exist: {namespace}/{name}"));
+    };
+    let running = observed.newest(container).filter(|c| c.is_running());
+    let Some(running) = running else {
+        return text(StatusCode::NOT_FOUND, format!("container not found ({container:?})"));
+    };
+    let id = running.id.clone();
+    let Options { stdin, stdout, stderr, tty } = options;
+    let exec = request.uri().path().starts_with("/exec/");
+    let url = if exec {
+        let cmd = query.all("command");
+        server
+            .ctx
+            .cri
+            .exec(cri::v1::ExecRequest { container_id: id, cmd, tty, stdin, stdout, stderr })
+            .await
+    } else {
+        server
+            .ctx
+            .cri
+            .attach(cri::v1::AttachRequest { container_id: id, tty, stdin, stdout, stderr })
+            .await
+    };
+    match url {
+        Ok(url) => join(&server.ctx, request, &url, Kind::Channels(options)).await,
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error.message()),
+    }
+}
+
+pub(super) async fn port_forward(
+    server: &Server,
+    request: Request<Body>,
+    namespace: &str,
+    name: &str,
+    uid: Option<&str>,
+) -> Response<Body> {
+    let Some((_, observed)) = server.pods.find(namespace, name, uid) else {
+        return text(StatusCode::NOT_FOUND, format!("pod does not exist: {namespace}/{name}"));
+    };
+    let Some(sandbox) = observed.ready_sandbox() else {
+        return text(
+            StatusCode::NOT_FOUND,
+            format!("the sandbox of pod {namespace}/{name} does not run"),
+        );
+    };
+    match server.ctx.cri.port_forward(&sandbox.id, Vec::new()).await {
+        Ok(url) => join(&server.ctx, request, &url, Kind::Tunnel).await,
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, error.message()),
+    }
+}
+
+/// What a WebSocket carries.
+#[derive(Clone, Copy)]
+enum Kind {
+    Channels(Options),
+    Tunnel,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum JoinError {
+    #[error("the runtime's streaming address {0:?} has no host and port")]
+    Address(String),
+    #[error("connect to the runtime's streaming server {0}: {1}")]
+    Connect(String, std::io::Error),
+    #[error("ask the runtime's streaming server: {0}")]
+    Ask(#[from] hyper::Error),
+    #[error("ask the runtime's streaming server: {0}")]
+    Request(#[from] http::Error),
+    #[error("the runtime's streaming server answers {0}")]
+    Refused(StatusCode),
+}
+
+/// Upgrades both ends and joins them in a task.
+async fn join(
+    ctx: &Arc<Context>,
+    mut request: Request<Body>,
+    url: &str,
+    kind: Kind,
+) -> Response<Body> {
+    let upgraded = hyper::upgrade::on(&mut request);
+    let asked = request.into_parts().0.headers;
+    let upgrade =
+        asked.get(header::UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or_default().to_lowercase();
+    let (protocols, answer) = match upgrade.as_str() {
+        "websocket" => match accept(&asked, kind) {
+            Ok((protocol, headers)) => (vec![protocols_of(kind)], Some((protocol, headers))),
+            Err(response) => return *response,
+        },
+        "spdy/3.1" => (asked.get_all(PROTOCOL_HEADER).iter().cloned().collect(), None),
+        _ => return text(StatusCode::BAD_REQUEST, "Upgrade request required"),
+    };
+    let (mut backend, headers) = match dial(ctx, url, protocols).await {
+        Ok(response) => {
+            let headers = response.headers().clone();
+            (response, headers)
+        }
+        Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    };
+    let (protocol, headers) =
+        answer.map_or((None, headers), |(protocol, headers)| (Some(protocol), headers));
+    ctx.tasks.spawn_until_shutdown("kubelet stream", async move {
+        let (Ok(client), Ok(runtime)) = (upgraded.await, hyper::upgrade::on(&mut backend).await)
+        else {
+            tracing::debug!("a stream's client left before it began");
+            return;
+        };
+        let (mut client, mut runtime) = (TokioIo::new(client), TokioIo::new(runtime));
+        let Some(protocol) = protocol else {
+            drop(tokio::io::copy_bidirectional(&mut client, &mut runtime).await);
+            return;
+        };
+        let socket = WebSocketStream::from_raw_socket(client, Role::Server, None).await;
+        let ended = match kind {
+            Kind::Channels(options) => {
+                websocket::channels(socket, runtime, options, protocol == CHANNELS[0]).await
+            }
+            Kind::Tunnel => websocket::tunnel(socket, runtime).await,
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a stream ended");
+        }
+    });
+    let mut response = Response::new(full(Vec::new()));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *response.headers_mut() = headers;
+    response
+}
+
+fn protocols_of(kind: Kind) -> HeaderValue {
+    match kind {
+        Kind::Channels(_) => HeaderValue::from_static("v4.channel.k8s.io"),
+        Kind::Tunnel => HeaderValue::from_static("portforward.k8s.io"),
+    }
+}
+
+type Accepted = (&'static str, HeaderMap);
+
+/// The answer to a WebSocket's handshake.
+fn accept(headers: &HeaderMap, kind: Kind) -> Result<Accepted, Box<Response<Body>>> {
+    let offered: Vec<&str> = headers
+        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(',').map(str::trim))
+        .collect();
+    let known: &[&'static str] = match kind {
+        Kind::Channels(_) => CHANNELS,
+        Kind::Tunnel => &[TUNNEL],
+    };
+    let refuse = |message: String| Box::new(text(StatusCode::BAD_REQUEST, message));
+    let chosen = known.iter().find(|k| offered.contains(k)).ok_or_else(|| {
+        refuse(format!(
+            "none of the WebSocket protocols {offered:?} is known here; known are {known:?}"
+        ))
+    })?;
+    let key = headers
+        .get(header::SEC_WEBSOCKET_KEY)
+        .ok_or_else(|| refuse("Sec-WebSocket-Key is missing".to_owned()))?;
+    let accepted = HeaderValue::try_from(derive_accept_key(key.as_bytes()))
+        .map_err(|e| refuse(e.to_string()))?;
+    let mut answer = HeaderMap::new();
+    answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    answer.insert(header::SEC_WEBSOCKET_ACCEPT, accepted);
+    answer.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen));
+    Ok((chosen, answer))
+}
+
+/// Asks the runtime's streaming server for an upgrade to SPDY.
+async fn dial(
+    ctx: &Arc<Context>,
+    url: &str,
+    protocols: Vec<HeaderValue>,
+) -> Result<Response<hyper::body::Incoming>, JoinError> {
+    let bad = || JoinError::Address(url.to_owned());
+    let uri: Uri = url.parse().map_err(|_| bad())?;
+    let authority = uri.authority().ok_or_else(bad)?.clone();
+    let stream = TcpStream::connect(authority.as_str())
+        .await
+        .map_err(|e| JoinError::Connect(authority.to_string(), e))?;
+    let _ = stream.set_nodelay(true);
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    ctx.tasks.spawn_until_shutdown("kubelet stream connection", async move {
+        drop(connection.with_upgrades().await);
+    });
+    let target = uri.path_and_query().map_or("/", |p| p.as_str());
+    let mut request = Request::post(target)
+        .header(header::HOST, authority.as_str())
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "SPDY/3.1");
+    for protocol in protocols {
+        request = request.header(PROTOCOL_HEADER, protocol);
+    }
+    let response = sender.send_request(request.body(full(Vec::new()))?).await?;
+    match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => Ok(response),
+        other => Err(JoinError::Refused(other)),
+    }
+}

@@ -1,0 +1,190 @@
+//! What a WebSocket carries for kubectl: channels of an exec, or a tunnelled connection.
+
+use futures_util::{Sink, SinkExt, Stream, StreamExt};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    sync::Mutex,
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{Error as WsError, Message},
+};
+
+use super::{
+    spdy::{self, Encoder, Frame},
+    stream::Options,
+};
+
+/// A message on this channel closes the channel that it names; since v5.
+const CLOSE: u8 = 255;
+const PIECE: usize = 32 << 10;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("the WebSocket: {0}")]
+    WebSocket(#[from] WsError),
+    #[error("the runtime's stream: {0}")]
+    Runtime(#[from] std::io::Error),
+}
+
+/// A channel of the WebSocket protocol and its stream with the runtime.
+#[derive(Clone, Copy)]
+struct Channel {
+    number: u8,
+    stream: u32,
+    name: &'static str,
+    /// Whether the runtime is who speaks on it.
+    output: bool,
+}
+
+fn channels_of(options: Options) -> Vec<Channel> {
+    // The error channel is the first stream, as it is for every client of this protocol.
+    let all = [
+        (3, "error", true, true),
+        (0, "stdin", false, options.stdin),
+        (1, "stdout", true, options.stdout),
+        (2, "stderr", true, options.stderr),
+        (4, "resize", false, options.tty),
+    ];
+    let wanted = all.into_iter().filter(|(.., wanted)| *wanted);
+    wanted
+        .zip((1..).step_by(2))
+        .map(|((number, name, output, _), stream)| Channel { number, stream, name, output })
+        .collect()
+}
+
+/// Translates between a WebSocket's channels and a runtime's SPDY streams until either ends.
+pub(super) async fn channels<C, R>(
+    socket: WebSocketStream<C>,
+    runtime: R,
+    options: Options,
+    can_close: bool,
+) -> Result<(), Error>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    R: AsyncRead + AsyncWrite,
+{
+    let channels = channels_of(options);
+    let (mut to_client, from_client) = socket.split();
+    let (from_runtime, mut to_runtime) = tokio::io::split(runtime);
+    let mut encoder = Encoder::default();
+    for channel in &channels {
+        to_runtime.write_all(&encoder.open(channel.stream, ("streamtype", channel.name))).await?;
+    }
+    to_runtime.flush().await?;
+    let to_runtime = Mutex::new(to_runtime);
+    // The end of the output is the end; the end of the client's messages is, too, since nobody listens then.
+    let ended = tokio::select! {
+        ended = output(from_runtime, &mut to_client, &to_runtime, &encoder, &channels) => ended,
+        ended = input(from_client, &to_runtime, &encoder, &channels, can_close) => ended,
+    };
+    let _ = to_client.close().await;
+    ended
+}
+
+async fn output<W: AsyncWrite + Unpin>(
+    mut from: impl AsyncRead + Unpin,
+    to: &mut (impl Sink<Message, Error = WsError> + Unpin),
+    runtime: &Mutex<W>,
+    encoder: &Encoder,
+    channels: &[Channel],
+) -> Result<(), Error> {
+    let mut open: Vec<u32> = channels.iter().filter(|c| c.output).map(|c| c.stream).collect();
+    while !open.is_empty() {
+        match spdy::read(&mut from).await? {
+            None | Some(Frame::GoAway) => break,
+            Some(Frame::Data { stream, last, content }) => {
+                let channel = channels.iter().find(|c| c.stream == stream && c.output);
+                if let Some(channel) = channel.filter(|_| !content.is_empty()) {
+                    let mut message = Vec::with_capacity(content.len() + 1);
+                    message.push(channel.number);
+                    message.extend_from_slice(&content);
+                    to.send(Message::binary(message)).await?;
+                }
+                if last {
+                    open.retain(|s| *s != stream);
+                }
+            }
+            Some(Frame::Reset { stream }) => open.retain(|s| *s != stream),
+            Some(Frame::Ping { id }) => {
+                let mut runtime = runtime.lock().await;
+                runtime.write_all(&encoder.pong(id)).await?;
+                runtime.flush().await?;
+            }
+            Some(Frame::Other) => {}
+        }
+    }
+    Ok(())
+}
+
+async fn input<W: AsyncWrite + Unpin>(
+    mut from: impl Stream<Item = Result<Message, WsError>> + Unpin,
+    runtime: &Mutex<W>,
+    encoder: &Encoder,
+    channels: &[Channel],
+    can_close: bool,
+) -> Result<(), Error> {
+    while let Some(message) = from.next().await {
+        let bytes = match message? {
+            Message::Binary(bytes) => bytes,
+            Message::Text(text) => text.into(),
+            Message::Close(_) => break,
+            _ => continue,
+        };
+        let (number, content, last) = match bytes.as_ref() {
+            [CLOSE, number, ..] if can_close => (*number, &[][..], true),
+            [number, content @ ..] => (*number, content, false),
+            [] => continue,
+        };
+        let Some(channel) = channels.iter().find(|c| c.number == number && !c.output) else {
+            continue;
+        };
+        if content.is_empty() && !last {
+            continue;
+        }
+        let mut runtime = runtime.lock().await;
+        runtime.write_all(&encoder.data(channel.stream, content, last)).await?;
+        runtime.flush().await?;
+    }
+    Ok(())
+}
+
+/// Carries a connection's bytes in a WebSocket's messages.
+pub(super) async fn tunnel<C, R>(socket: WebSocketStream<C>, runtime: R) -> Result<(), Error>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    R: AsyncRead + AsyncWrite,
+{
+    let (mut to_client, mut from_client) = socket.split();
+    let (mut from_runtime, mut to_runtime) = tokio::io::split(runtime);
+    let inward = async {
+        while let Some(message) = from_client.next().await {
+            match message? {
+                Message::Binary(bytes) => {
+                    to_runtime.write_all(&bytes).await?;
+                    to_runtime.flush().await?;
+                }
+                Message::Close(_) => break,
+                _ => {}
+            }
+        }
+        to_runtime.shutdown().await?;
+        Ok::<_, Error>(())
+    };
+    let outward = async {
+        let mut piece = vec![0; PIECE];
+        loop {
+            let size = from_runtime.read(&mut piece).await?;
+            if size == 0 {
+                return Ok::<_, Error>(());
+            }
+            to_client.send(Message::binary(piece[..size].to_vec())).await?;
+        }
+    };
+    let ended = tokio::select! {
+        ended = inward => ended,
+        ended = outward => ended,
+    };
+    let _ = to_client.close().await;
+    ended
+}

@@ -1,0 +1,175 @@
+use client::{DeleteOptions, Patched, Resource};
+use serde_json::{Value, json};
+use testkit::FakeApi;
+
+use crate::node::{APP, Node, eventually};
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut spec = spec;
+    spec["nodeName"] = json!("node");
+    spec["hostNetwork"] = json!(true);
+    spec["terminationGracePeriodSeconds"] = json!(1);
+    json!({ "metadata": { "name": name, "namespace": "default" }, "spec": spec })
+}
+
+fn container(name: &str, command: &str) -> Value {
+    json!({ "name": name, "image": APP, "command": ["sh", "-c", command] })
+}
+
+fn status(api: &FakeApi, name: &str) -> Value {
+    api.get(&Resource::PODS, "default", name).map_or(Value::Null, |pod| pod["status"].clone())
+}
+
+fn state(api: &FakeApi, name: &str) -> Value {
+    status(api, name)["containerStatuses"][0]["state"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_of_the_api_runs_is_reported_and_ends() {
+    let mut node = Node::start("api").await;
+    let api = FakeApi::default();
+    node.start_kubelet(Some(api.client("kubelet")));
+    eventually("the node is ready", async || {
+        let node = api.get(&Resource::NODES, "", "node").unwrap_or_default();
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+    })
+    .await;
+    eventually("the lease is kept", async || {
+        api.get(&Resource::LEASES, "kube-node-lease", "node").is_some()
+    })
+    .await;
+
+    let map = json!({ "metadata": { "name": "settings", "namespace": "default" }, "data": { "colour": "red" } });
+    let mut app = container(
+        "app",
+        "echo $COLOUR $(cat /etc/settings/colour) > /dev/termination-log; sleep 1000",
+    );
+    app["env"] = json!([{ "name": "COLOUR", "valueFrom": { "configMapKeyRef": { "name": "settings", "key": "colour" } } }]);
+    app["volumeMounts"] = json!([{ "name": "settings", "mountPath": "/etc/settings" }]);
+    app["readinessProbe"] = json!({ "exec": { "command": ["sh", "-c", "test -s /dev/termination-log"] }, "periodSeconds": 1 });
+    app["command"][0] = json!("/bin/sh");
+    let mut held = pod(
+        "web",
+        json!({ "containers": [app], "volumes": [{ "name": "settings", "configMap": { "name": "settings" } }] }),
+    );
+    held["metadata"]["finalizers"] = json!(["test/held"]);
+    api.create(&Resource::PODS, held).await;
+    eventually("the missing ConfigMap is told", async || {
+        api.list(&Resource::EVENTS, "default").iter().any(|e| {
+            e["reason"] == "FailedMount"
+                && e["message"].as_str().unwrap().contains("configmap \"settings\" not found")
+        })
+    })
+    .await;
+    assert_eq!(state(&api, "web")["waiting"]["reason"], "ContainerCreating");
+    api.create(&Resource::CONFIG_MAPS, map).await;
+    eventually("the Pod is ready", async || {
+        let conditions = status(&api, "web")["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+    })
+    .await;
+    assert_eq!(status(&api, "web")["phase"], "Running");
+    assert_eq!(status(&api, "web")["podIP"], "127.0.0.1");
+
+    api.client("user")
+        .delete(&Resource::PODS, "default", "web", &DeleteOptions::default())
+        .await
+        .unwrap();
+    eventually("the container's end is reported", async || {
+        state(&api, "web")["terminated"]["message"].as_str().is_some_and(|m| m.trim() == "red red")
+    })
+    .await;
+    assert_eq!(state(&api, "web")["terminated"]["exitCode"], 137);
+    let at = Patched { namespace: "default", name: "web", subresource: "" };
+    api.merge(&Resource::PODS, at, json!({ "metadata": { "finalizers": null } })).await;
+    eventually("nothing is left", async || node.is_empty().await).await;
+    node.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_goes_wrong_with_a_pod_is_told_in_its_status() {
+    let mut node = Node::start("wrong").await;
+    let api = FakeApi::default();
+    node.start_kubelet(Some(api.client("kubelet")));
+    let never =
+        json!({ "name": "app", "image": "windlass.test/none:1", "imagePullPolicy": "Never" });
+    let cases = [
+        ("crash", json!({ "containers": [container("app", "exit 3")] }), "CrashLoopBackOff"),
+        ("never", json!({ "containers": [never] }), "ErrImageNeverPull"),
+        (
+            "pull",
+            json!({ "containers": [{ "name": "app", "image": "127.0.0.1:1/none:1" }] }),
+            "ImagePullBackOff",
+        ),
+        (
+            "command",
+            json!({ "containers": [{ "name": "app", "image": APP, "command": ["/none"] }] }),
+            "RunContainerError",
+        ),
+        (
+            "config",
+            json!({ "containers": [{ "name": "app", "image": APP, "securityContext": { "runAsNonRoot": true } }] }),
+            "CreateContainerConfigError",
+        ),
+    ];
+    for (name, spec, _) in &cases {
+        api.create(&Resource::PODS, pod(name, spec.clone())).await;
+    }
+    let done = json!({ "restartPolicy": "Never", "containers": [container("app", "exit 0")] });
+    api.create(&Resource::PODS, pod("done", done)).await;
+    let failed = json!({ "restartPolicy": "Never", "containers": [container("app", "exit 7")] });
+    api.create(&Resource::PODS, pod("failed", failed)).await;
+    for (name, _, reason) in &cases {
+        eventually(&format!("{name} waits with {reason}"), async || {
+            state(&api, name)["waiting"]["reason"] == *reason
+        })
+        .await;
+    }
+    eventually("the Pod succeeds", async || status(&api, "done")["phase"] == "Succeeded").await;
+    assert_eq!(state(&api, "done")["terminated"]["reason"], "Completed");
+    eventually("the Pod fails", async || status(&api, "failed")["phase"] == "Failed").await;
+    assert_eq!(state(&api, "failed")["terminated"]["exitCode"], 7);
+    let restarts =
+        status(&api, "crash")["containerStatuses"][0]["lastState"]["terminated"]["exitCode"]
+            .clone();
+    assert_eq!(restarts, 3);
+    node.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_static_pod_has_a_mirror_that_comes_back() {
+    let mut node = Node::start("mirror").await;
+    let api = FakeApi::default();
+    node.start_kubelet(Some(api.client("kubelet")));
+    let manifest = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: default}}\nspec:\n  hostNetwork: true\n  \
+         terminationGracePeriodSeconds: 0\n  containers:\n  - {{name: app, image: '{APP}', command: [sleep, '1000']}}\n"
+    );
+    node.manifest("web", &manifest);
+    eventually("the mirror runs", async || status(&api, "web-node")["phase"] == "Running").await;
+    let first = api.get(&Resource::PODS, "default", "web-node").unwrap();
+    assert_eq!(first["metadata"]["ownerReferences"][0]["kind"], "Node");
+    let container = node.running("app").await.unwrap().id;
+    api.client("user")
+        .delete(&Resource::PODS, "default", "web-node", &DeleteOptions::default())
+        .await
+        .unwrap();
+    eventually("the mirror comes back", async || {
+        let mirror = api.get(&Resource::PODS, "default", "web-node").unwrap_or_default();
+        mirror["metadata"]["uid"] != first["metadata"]["uid"]
+            && mirror["status"]["phase"] == "Running"
+    })
+    .await;
+    assert_eq!(
+        node.running("app").await.unwrap().id,
+        container,
+        "a mirror's deletion stops nothing"
+    );
+    node.remove_manifest("web");
+    eventually("the mirror goes with its file", async || {
+        api.get(&Resource::PODS, "default", "web-node").is_none() && node.is_empty().await
+    })
+    .await;
+    node.close().await;
+}

@@ -1,0 +1,159 @@
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use bootstrap_core::{
+    Layout,
+    config::{Facts, Init},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+pub const DEFAULT_NAME: &str = "windlass";
+
+/// One local cluster: its name, where its files are, and what was decided when it was made.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    pub name: String,
+    pub root: PathBuf,
+    pub settings: Settings,
+}
+
+/// Kept in `cluster.json` under the root, so that every process of the cluster, and every later `up`, agrees.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Settings {
+    pub node_name: String,
+    pub address: IpAddr,
+    pub api_port: u16,
+    pub kubelet_port: u16,
+    pub pod_cidr: String,
+    pub service_cidr: String,
+    pub dns_domain: String,
+}
+
+impl Cluster {
+    pub fn default_root(name: &str) -> PathBuf {
+        Path::new("/var/lib/windlass").join(name)
+    }
+
+    pub fn at(name: &str, root: Option<&Path>) -> PathBuf {
+        root.map_or_else(|| Self::default_root(name), Path::to_owned)
+    }
+
+    /// An existing cluster.
+    pub fn load(name: &str, root: &Path) -> Result<Self, Error> {
+        let path = root.join("cluster.json");
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Error::NoCluster(root.to_owned()));
+            }
+            Err(source) => return Err(Error::File { operation: "reading", path, source }),
+        };
+        let settings = serde_json::from_str(&text)
+            .map_err(|e| Error::Settings { path, detail: e.to_string() })?;
+        Ok(Self { name: name.to_owned(), root: root.to_owned(), settings })
+    }
+
+    pub fn save(&self) -> Result<(), Error> {
+        let path = self.root.join("cluster.json");
+        let text = serde_json::to_vec_pretty(&self.settings)
+            .map_err(|e| Error::Settings { path: path.clone(), detail: e.to_string() })?;
+        pki::write_file(&path, &text, 0o644)?;
+        Ok(())
+    }
+
+    pub fn layout(&self) -> Layout {
+        Layout::under(&self.root)
+    }
+
+    /// Everything that `init` would work on.
+    pub fn init(&self) -> Init {
+        let layout = self.layout();
+        let mut init = Init::default();
+        let settings = &self.settings;
+        init.init.node_registration.name.clone_from(&settings.node_name);
+        init.init.node_registration.cri_socket =
+            format!("unix://{}", self.containerd_socket().display());
+        init.init.node_registration.taints = Some(Vec::new());
+        init.init.local_api_endpoint.advertise_address = settings.address.to_string();
+        init.init.local_api_endpoint.bind_port = settings.api_port.into();
+        init.cluster.cluster_name.clone_from(&self.name);
+        init.cluster.certificates_dir = layout.certificates.display().to_string();
+        init.cluster.networking.pod_subnet.clone_from(&settings.pod_cidr);
+        init.cluster.networking.service_subnet.clone_from(&settings.service_cidr);
+        init.cluster.networking.dns_domain.clone_from(&settings.dns_domain);
+        // The whole start takes a second: RSA keys alone would take longer.
+        init.cluster.encryption_algorithm = "ECDSA-P256".to_owned();
+        init.cluster.api_server.cert_sans = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        init.kubelet = self.kubelet(&layout);
+        let facts = Facts {
+            hostname: settings.node_name.clone(),
+            address: Some(settings.address),
+            cgroup_driver: "cgroupfs".to_owned(),
+            ..Facts::default()
+        };
+        init.fill(&facts);
+        init
+    }
+
+    fn kubelet(&self, layout: &Layout) -> api_config::KubeletConfiguration {
+        let mut kubelet = api_config::KubeletConfiguration::new();
+        kubelet.static_pod_path = layout.manifests().display().to_string();
+        kubelet.address = self.settings.address.to_string();
+        kubelet.port = self.settings.kubelet_port.into();
+        kubelet.tls_cert_file = layout.kubelet.join("pki/kubelet.crt").display().to_string();
+        kubelet.tls_private_key_file = layout.kubelet.join("pki/kubelet.key").display().to_string();
+        kubelet.cgroup_root = self.cgroup();
+        kubelet.fail_cgroup_v1 = Some(false);
+        kubelet.pod_logs_dir = self.root.join("var/log/pods").display().to_string();
+        kubelet
+    }
+
+    /// The cgroup that everything of the node's Pods lies under.
+    pub fn cgroup(&self) -> String {
+        format!("/windlass-{}", self.name)
+    }
+
+    /// An interface's name has at most 15 bytes.
+    pub fn bridge(&self) -> String {
+        let short: String = self.name.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
+        format!("wl-{short}")
+    }
+
+    pub fn run(&self) -> PathBuf {
+        self.root.join("run")
+    }
+
+    pub fn store(&self) -> PathBuf {
+        self.root.join("var/lib/store")
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("var/log")
+    }
+
+    pub fn containerd_socket(&self) -> PathBuf {
+        self.run().join("containerd/containerd.sock")
+    }
+
+    pub fn cni_conf(&self) -> PathBuf {
+        self.root.join("etc/cni/net.d")
+    }
+
+    pub fn cni_bin(&self) -> PathBuf {
+        self.root.join("opt/cni/bin")
+    }
+
+    pub fn cni_data(&self) -> PathBuf {
+        self.root.join("var/lib/cni")
+    }
+
+    /// The copy of the binary that the cluster runs; the CNI plugin's links point to it.
+    pub fn binary(&self) -> PathBuf {
+        self.root.join("bin/windlass")
+    }
+}

@@ -1,0 +1,113 @@
+//! The control plane's process: API server, controllers and scheduler around one embedded store.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use api_meta::UserInfo;
+use apiserver::{ApiServer, Config, FrontProxy};
+use telemetry::Recorder;
+
+use crate::{Cluster, Error};
+
+/// Runs until shutdown.
+pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
+    let recorder = Recorder::new(&cluster.root, "control-plane");
+    let directory = cluster.store();
+    std::fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
+    let mut step = recorder.begin("open the store");
+    step.read(&directory);
+    let opened = tokio::task::spawn_blocking(move || {
+        store::embedded::Embedded::open(&directory, store::embedded::Options::default())
+    });
+    let store = opened.await.map_err(|e| Error::Other(format!("opening the store: {e}")))??;
+    step.done();
+    let step = recorder.begin("start the API server");
+    let api = apiserver::start(api_config(&cluster)?, Arc::new(store), tasks).await?;
+    step.done();
+    start_controllers(&cluster, &api, tasks)?;
+    let scheduler = api.client(user("system:kube-scheduler"), "kube-scheduler");
+    let scheduling = tasks.clone();
+    tasks.essential("kube-scheduler", async move {
+        scheduler::run(scheduler::Config::default(), scheduler, &scheduling).await;
+    });
+    tasks.shutdown().stopping().await;
+    api.stopping();
+    Ok(())
+}
+
+fn user(name: &str) -> UserInfo {
+    UserInfo::new(name, &["system:authenticated"])
+}
+
+/// Each controller writes under its own service account; the shared reads are the controller manager's.
+fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> Result<(), Error> {
+    let pki = cluster.layout().certificates;
+    let read = |name: &str| {
+        let path = pki.join(name);
+        std::fs::read_to_string(&path).map_err(Error::file("reading", path))
+    };
+    let ca = read("ca.crt")?;
+    let config = controllers::Config {
+        cluster_name: cluster.name.clone(),
+        cluster_cidrs: vec![cluster.settings.pod_cidr.clone()],
+        service_cidrs: vec![cluster.settings.service_cidr.clone()],
+        allocate_node_cidrs: true,
+        root_ca: Some(ca.clone()),
+        signing: Some((ca, read("ca.key")?)),
+        ..controllers::Config::default()
+    };
+    let api = api.clone();
+    let clients = move |name: &str| {
+        let identity = match name {
+            controllers::SHARED_IDENTITY => user(name),
+            account => UserInfo::service_account("kube-system", account),
+        };
+        api.client(identity, &format!("kube-controller-manager/{name}"))
+    };
+    let running = tasks.clone();
+    tasks.essential("kube-controller-manager", async move {
+        controllers::run(config, clients, &running).await;
+    });
+    Ok(())
+}
+
+fn api_config(cluster: &Cluster) -> Result<Config, Error> {
+    let settings = &cluster.settings;
+    let pki = cluster.layout().certificates;
+    let file = |name: &str| pki.join(name);
+    let cidr = settings.service_cidr.parse();
+    let headers = |name: &str| vec![name.to_owned()];
+    let any = if settings.address.is_ipv4() { "0.0.0.0" } else { "::" };
+    let any = any.parse().map_err(|e| Error::Other(format!("the address {any}: {e}")))?;
+    Ok(Config {
+        bind: SocketAddr::new(any, settings.api_port),
+        advertise: settings.address,
+        service_cidrs: vec![cidr.map_err(|detail| Error::Settings {
+            path: Path::new("cluster.json").to_owned(),
+            detail,
+        })?],
+        node_ports: (30_000, 32_767),
+        event_ttl: Duration::from_secs(3600),
+        compaction_interval: Duration::from_secs(300),
+        tls_certificate: file("apiserver.crt"),
+        tls_key: file("apiserver.key"),
+        client_ca: file("ca.crt"),
+        service_account_keys: vec![file("sa.pub")],
+        service_account_signing_key: file("sa.key"),
+        service_account_issuer: format!("https://kubernetes.default.svc.{}", settings.dns_domain),
+        api_audiences: Vec::new(),
+        kubelet_client_certificate: file("apiserver-kubelet-client.crt"),
+        kubelet_client_key: file("apiserver-kubelet-client.key"),
+        kubelet_ca: Some(file("ca.crt")),
+        front_proxy: Some(FrontProxy {
+            ca: file("front-proxy-ca.crt"),
+            allowed_names: vec!["front-proxy-client".to_owned()],
+            username_headers: headers("X-Remote-User"),
+            group_headers: headers("X-Remote-Group"),
+            extra_prefixes: headers("X-Remote-Extra-"),
+        }),
+        anonymous: true,
+        bootstrap_tokens: true,
+        enable_admission: vec!["NodeRestriction".to_owned()],
+        disable_admission: Vec::new(),
+    })
+}

@@ -1,0 +1,172 @@
+//! `windlass down`: stops the cluster and takes away everything that it made.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use api_config::kubeconfig;
+
+use crate::{
+    Cluster, Error,
+    process::{self, Role},
+    up::{context, kubeconfig_path},
+};
+
+/// Stops a cluster and removes what it made.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The cluster's name
+    #[arg(long, default_value = crate::DEFAULT_NAME)]
+    pub name: String,
+    /// Where the cluster keeps its files [default: /var/lib/windlass/NAME]
+    #[arg(long)]
+    pub root: Option<PathBuf>,
+    /// The kubeconfig to take the cluster's context out of [default: kubectl's own]
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Keep the store and the PKI, so that the next `up` finds every object again
+    #[arg(long)]
+    pub keep_data: bool,
+}
+
+const GRACE: Duration = Duration::from_secs(15);
+
+pub async fn run(args: Args) -> Result<(), Error> {
+    let root = Cluster::at(&args.name, args.root.as_deref());
+    let cluster = match Cluster::load(&args.name, &root) {
+        Ok(cluster) => cluster,
+        // Nothing there is what down is for.
+        Err(Error::NoCluster(_)) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    // The supervisor would start the others again, and they it: it goes first, by a mark that all of them read.
+    let stopping = cluster.run().join("stopping");
+    fs::create_dir_all(cluster.run()).map_err(Error::file("creating", cluster.run()))?;
+    fs::write(&stopping, "").map_err(Error::file("writing", &stopping))?;
+    for role in [Role::Supervisor, Role::Agent, Role::ControlPlane] {
+        if let Some(pid) = role.running(&cluster) {
+            process::stop(pid, GRACE).await;
+        }
+    }
+    remove_containers(&cluster).await;
+    if let Some(pid) = Role::Containerd.running(&cluster) {
+        process::stop(pid, GRACE).await;
+    }
+    for pid in processes_under(&cluster) {
+        process::stop(pid, Duration::from_secs(2)).await;
+    }
+    remove_network(&cluster);
+    unmount_under(&cluster.root);
+    remove_cgroups(&cluster.cgroup());
+    let path = kubeconfig_path(args.kubeconfig.as_deref());
+    if path.exists() {
+        kubeconfig::update_file(&path, |config| drop(config.remove(&context(&cluster))))?;
+    }
+    remove_files(&cluster, args.keep_data)
+}
+
+/// Removes every sandbox through the runtime, which runs the CNI plugin's deletion and unmounts its layers.
+async fn remove_containers(cluster: &Cluster) {
+    if Role::Containerd.running(cluster).is_none() {
+        return;
+    }
+    let endpoint = format!("unix://{}", cluster.containerd_socket().display());
+    let runtime = cri::Client::new(&endpoint, Duration::from_secs(30));
+    let sandboxes = match runtime.list_pod_sandboxes(None).await {
+        Ok(sandboxes) => sandboxes,
+        Err(error) => {
+            tracing::warn!(%error, "listing the cluster's Pods");
+            return;
+        }
+    };
+    for sandbox in sandboxes {
+        let stopped = runtime.stop_pod_sandbox(&sandbox.id).await;
+        if let Err(error) = stopped.and(runtime.remove_pod_sandbox(&sandbox.id).await) {
+            tracing::warn!(sandbox = %sandbox.id, %error, "removing a Pod");
+        }
+    }
+}
+
+/// Processes whose command line names the cluster's root: shims that outlived their containerd.
+fn processes_under(cluster: &Cluster) -> Vec<i32> {
+    let root = cluster.root.display().to_string();
+    let own = std::process::id().cast_signed();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| *pid != own)
+        .filter(|pid| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            let program = line.split('\0').next().unwrap_or_default();
+            program.ends_with("containerd-shim-runc-v2") && line.contains(&root)
+        })
+        .collect()
+}
+
+/// The bridge, the plugin's tables and the service proxy's.
+fn remove_network(cluster: &Cluster) {
+    let _ = Command::new("ip").args(["link", "delete", &cluster.bridge()]).output();
+    let tables = Command::new("nft").args(["list", "tables"]).output();
+    let tables = tables.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
+    for table in tables.lines().filter_map(|l| l.strip_prefix("table ")) {
+        let ours = table.ends_with(" kube-proxy") || table.contains(&cluster.bridge());
+        if ours {
+            let mut arguments = vec!["delete", "table"];
+            arguments.extend(table.split_whitespace());
+            let _ = Command::new("nft").args(arguments).output();
+        }
+    }
+}
+
+/// Unmounts what lies under a directory, the deepest first.
+fn unmount_under(root: &Path) {
+    let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return };
+    let points = table.lines().filter_map(|line| line.split_whitespace().nth(4));
+    let mut points: Vec<PathBuf> = points.map(PathBuf::from).filter(|p| p.starts_with(root) && p != root).collect();
+    points.sort_by_key(|p| std::cmp::Reverse(p.components().count()));
+    for point in points {
+        if let Err(error) = nix::mount::umount2(&point, nix::mount::MntFlags::MNT_DETACH) {
+            tracing::warn!(path = %point.display(), %error, "unmounting");
+        }
+    }
+}
+
+/// Removes a cgroup and those below it, in each hierarchy.
+fn remove_cgroups(group: &str) {
+    let hierarchies = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|e| e.path());
+    for hierarchy in hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]) {
+        remove_cgroup(&hierarchy.join(group.trim_start_matches('/')));
+    }
+}
+
+fn remove_cgroup(path: &Path) {
+    let Ok(entries) = fs::read_dir(path) else { return };
+    for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+        remove_cgroup(&entry.path());
+    }
+    let _ = fs::remove_dir(path);
+}
+
+/// With `keep`, what the next `up` needs to find every object again stays: the settings, the PKI and the store.
+fn remove_files(cluster: &Cluster, keep: bool) -> Result<(), Error> {
+    let root = &cluster.root;
+    if !keep {
+        fs::remove_dir_all(root).map_err(Error::file("removing", root))?;
+        // Only when it is the last cluster's.
+        if let Some(parent) = root.parent().filter(|p| p.ends_with("var/lib/windlass")) {
+            let _ = fs::remove_dir(parent);
+        }
+        return Ok(());
+    }
+    for kept_out in ["run", "var/lib/containerd", "var/lib/kubelet/pods", "var/lib/cni", "etc/cni", "opt"] {
+        let path = root.join(kept_out);
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(Error::file("removing", &path))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,60 @@
+use std::path::PathBuf;
+
+/// Why a local cluster could not be brought up, run or taken down.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{operation} {}: {source}", path.display())]
+    File { operation: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("starting {program}: {source}; is it installed?")]
+    Start { program: String, source: std::io::Error },
+    #[error("preflight: {} of the machine's conditions are not met:\n{}", .0.len(), lines(.0))]
+    Preflight(Vec<crate::preflight::Problem>),
+    #[error("the cluster's settings {}: {detail}", path.display())]
+    Settings { path: PathBuf, detail: String },
+    #[error("there is no cluster at {}: run `windlass up` first", .0.display())]
+    NoCluster(PathBuf),
+    #[error("{what} did not come up in time; {process} said last:\n{log}")]
+    NotUp { what: &'static str, process: &'static str, log: String },
+    #[error(transparent)]
+    Bootstrap(#[from] bootstrap::Error),
+    #[error(transparent)]
+    Plan(#[from] bootstrap_core::Error),
+    #[error(transparent)]
+    Pki(#[from] pki::Error),
+    #[error(transparent)]
+    Config(#[from] api_config::Error),
+    #[error(transparent)]
+    Api(#[from] client::Error),
+    #[error(transparent)]
+    Kubeconfig(#[from] client::KubeconfigError),
+    #[error(transparent)]
+    ApiServer(#[from] apiserver::StartError),
+    #[error("opening the store: {0}")]
+    Store(#[from] store::Error),
+    #[error(transparent)]
+    Kubelet(#[from] kubelet::Error),
+    #[error(transparent)]
+    Proxy(#[from] proxy::RunError),
+    #[error(transparent)]
+    Image(#[from] oci::Error),
+    #[error(transparent)]
+    Import(#[from] oci::ImportError),
+    #[error(transparent)]
+    Network(#[from] cni::InstallError),
+    #[error("{0}")]
+    Other(String),
+}
+
+fn lines(problems: &[crate::preflight::Problem]) -> String {
+    problems.iter().map(|p| format!("  {p}")).collect::<Vec<_>>().join("\n")
+}
+
+impl Error {
+    pub(crate) fn file(
+        operation: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { operation, path, source }
+    }
+}

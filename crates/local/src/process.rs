@@ -1,0 +1,134 @@
+//! Processes that outlive the command that starts them: pid files, logs, waiting and signals.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{Read, Seek, SeekFrom},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use nix::{sys::signal::Signal, unistd::Pid};
+use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
+use tokio::io::unix::AsyncFd;
+
+use crate::{Cluster, Error};
+
+/// What the supervisor keeps running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Supervisor,
+    Containerd,
+    ControlPlane,
+    Agent,
+}
+
+impl Role {
+    pub(crate) const SUPERVISED: [Self; 3] = [Self::Containerd, Self::ControlPlane, Self::Agent];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Supervisor => "supervisor",
+            Self::Containerd => "containerd",
+            Self::ControlPlane => "control-plane",
+            Self::Agent => "agent",
+        }
+    }
+
+    fn pid_file(self, cluster: &Cluster) -> PathBuf {
+        cluster.run().join(format!("{}.pid", self.name()))
+    }
+
+    pub(crate) fn log(self, cluster: &Cluster) -> PathBuf {
+        cluster.logs().join(format!("{}.log", self.name()))
+    }
+
+    fn command(self, cluster: &Cluster) -> Command {
+        if self == Self::Containerd {
+            let mut command = Command::new("containerd");
+            command.arg("--config").arg(cluster.root.join("etc/containerd/config.toml"));
+            return command;
+        }
+        let mut command = Command::new(cluster.binary());
+        command.arg("internal").arg(self.name());
+        command.arg("--name").arg(&cluster.name).arg("--root").arg(&cluster.root);
+        command
+    }
+
+    /// The pid, if the process runs. A pid file tells when its process started too, so that another process
+    /// that was given the same pid later is not taken for it.
+    pub(crate) fn running(self, cluster: &Cluster) -> Option<i32> {
+        let text = std::fs::read_to_string(self.pid_file(cluster)).ok()?;
+        let (pid, started) = text.trim().split_once(' ')?;
+        let pid: i32 = pid.parse().ok()?;
+        (start_time(pid)?.to_string() == started).then_some(pid)
+    }
+
+    /// Writes the pid file of the calling process or one of its children.
+    pub(crate) fn record(self, cluster: &Cluster, pid: i32) -> Result<(), Error> {
+        let text = format!("{pid} {}\n", start_time(pid).unwrap_or(0));
+        pki::write_file(&self.pid_file(cluster), text.as_bytes(), 0o644)?;
+        Ok(())
+    }
+
+    /// Starts the process in a session of its own, its output appended to its log.
+    pub(crate) fn start(self, cluster: &Cluster) -> Result<std::process::Child, Error> {
+        let path = self.log(cluster);
+        let open = || OpenOptions::new().create(true).append(true).open(&path);
+        let log = open().map_err(Error::file("opening the log", &path))?;
+        let copy = log.try_clone().map_err(Error::file("opening the log", &path))?;
+        let mut command = self.command(cluster);
+        command.stdin(Stdio::null()).stdout(log).stderr(copy).process_group(0);
+        let child = command.spawn().map_err(|source| Error::Start {
+            program: command.get_program().to_string_lossy().into_owned(),
+            source,
+        })?;
+        self.record(cluster, child.id().cast_signed())?;
+        Ok(child)
+    }
+
+    /// The last lines of the process's log.
+    pub(crate) fn last_words(self, cluster: &Cluster) -> String {
+        tail(&self.log(cluster), 12).unwrap_or_default()
+    }
+}
+
+/// The process's start, in clock ticks since the machine booted; none for one that is gone or a zombie.
+fn start_time(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name, in parentheses, may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    if state == "Z" { None } else { fields.nth(18)?.parse().ok() }
+}
+
+/// Waits for a process that need not be ours.
+pub(crate) async fn exited(pid: i32) {
+    let Some(pid) = RawPid::from_raw(pid) else { return };
+    let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    if let Ok(descriptor) = AsyncFd::new(descriptor) {
+        drop(descriptor.readable().await);
+    }
+}
+
+/// Asks a process to end, and ends it after `grace`.
+pub(crate) async fn stop(pid: i32, grace: Duration) {
+    let target = Pid::from_raw(pid);
+    let _ = nix::sys::signal::kill(target, Signal::SIGTERM);
+    if tokio::time::timeout(grace, exited(pid)).await.is_err() {
+        let _ = nix::sys::signal::kill(target, Signal::SIGKILL);
+        let _ = tokio::time::timeout(grace, exited(pid)).await;
+    }
+}
+
+fn tail(path: &Path, lines: usize) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(16 << 10)))?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    let all: Vec<&str> = text.lines().collect();
+    Ok(all[all.len().saturating_sub(lines)..].join("\n"))
+}

@@ -1,0 +1,78 @@
+//! Keeps the cluster's processes running. The supervisor itself is kept running by the processes it starts: one
+//! of them that sees it gone starts another, which adopts what runs.
+
+use std::time::Duration;
+
+use telemetry::Recorder;
+
+use crate::{
+    Cluster, Error,
+    process::{self, Role},
+};
+
+/// A process that lived this long has come up: its next failure starts a new back-off.
+const SETTLED: Duration = Duration::from_secs(30);
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Runs until it is asked to stop, and then stops the others.
+pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
+    if Role::Supervisor.running(&cluster).is_some_and(|pid| pid != std::process::id().cast_signed()) {
+        return Ok(());
+    }
+    Role::Supervisor.record(&cluster, std::process::id().cast_signed())?;
+    for role in Role::SUPERVISED {
+        let cluster = cluster.clone();
+        tasks.spawn_until_shutdown(role.name(), async move { keep(role, &cluster).await });
+    }
+    tasks.shutdown().stopping().await;
+    // The agent first, so that it does not report what ends on purpose; the runtime last.
+    for role in [Role::Agent, Role::ControlPlane, Role::Containerd] {
+        if let Some(pid) = role.running(&cluster) {
+            process::stop(pid, GRACE).await;
+        }
+    }
+    Ok(())
+}
+
+async fn keep(role: Role, cluster: &Cluster) {
+    let recorder = Recorder::new(&cluster.root, "supervisor");
+    let mut backoff = rt::Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+    loop {
+        let started = tokio::time::Instant::now();
+        if let Some(pid) = role.running(cluster) {
+            process::exited(pid).await;
+        } else {
+            let step = recorder.begin(format!("start {}", role.name()));
+            match role.start(cluster) {
+                Ok(mut child) => {
+                    step.done();
+                    process::exited(child.id().cast_signed()).await;
+                    let _ = child.wait();
+                }
+                Err(error) => drop(step.failed(error)),
+            }
+        }
+        if started.elapsed() > SETTLED {
+            backoff.reset();
+        }
+        tracing::warn!(process = role.name(), "ended; starting it again");
+        tokio::time::sleep(backoff.next(0.0)).await;
+    }
+}
+
+/// Starts another supervisor when this one's is gone; run by the processes that it starts.
+pub(crate) async fn mind(cluster: Cluster) {
+    loop {
+        match Role::Supervisor.running(&cluster) {
+            Some(pid) => process::exited(pid).await,
+            // Both may see it gone: the one that comes second finds the first's and ends.
+            None if cluster.run().join("stopping").exists() => {}
+            None => {
+                if let Err(error) = Role::Supervisor.start(&cluster) {
+                    tracing::error!(%error, "starting the supervisor");
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}

@@ -1,0 +1,324 @@
+//! `windlass up`: init's phases under the cluster's root, then the processes, then a wait until Pods can run.
+
+use std::{
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use api_config::{Kubeconfig, kubeconfig};
+use bootstrap_core::{certs, kubeconfigs};
+use client::{Client, Patched, PatchKind, Resource};
+use pki::{AltName, LeafSpec, Subject, Usage, Validity};
+use serde_json::{Value, json};
+use telemetry::{Progress, Recorder};
+use tokio::time::Instant;
+
+use crate::{
+    Cluster, Error,
+    cluster::Settings,
+    containerd::{self, PAUSE_IMAGE, WINDLASS_IMAGE},
+    preflight,
+    process::Role,
+};
+
+/// Brings up a one-node cluster on this machine.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The cluster's name, and its context's in the kubeconfig
+    #[arg(long, default_value = crate::DEFAULT_NAME)]
+    pub name: String,
+    /// Where the cluster keeps its files [default: /var/lib/windlass/NAME]
+    #[arg(long)]
+    pub root: Option<PathBuf>,
+    /// The kubeconfig to add the cluster's context to [default: kubectl's own]
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The node's address [default: the one that reaches the default gateway]
+    #[arg(long)]
+    pub address: Option<IpAddr>,
+    /// How long to wait for the cluster, in seconds
+    #[arg(long, default_value_t = 120)]
+    pub timeout: u64,
+}
+
+pub async fn run(args: Args) -> Result<(), Error> {
+    let started = Instant::now();
+    let root = Cluster::at(&args.name, args.root.as_deref());
+    let cluster = match Cluster::load(&args.name, &root) {
+        Ok(cluster) => cluster,
+        Err(Error::NoCluster(_)) => new_cluster(&args, &root)?,
+        Err(error) => return Err(error),
+    };
+    let progress = Progress::stderr(Recorder::new(&root, "up"));
+    if Role::Supervisor.running(&cluster).is_none() {
+        check_machine(&cluster, &progress)?;
+        prepare(&cluster, &progress)?;
+        progress.step("start containerd, control plane and agent", async { Role::Supervisor.start(&cluster) }).await?;
+    } else {
+        progress.note("the cluster runs already");
+    }
+    let deadline = Instant::now() + Duration::from_secs(args.timeout);
+    progress.step("import images", import_images(&cluster, deadline)).await?;
+    let client = admin(&cluster)?;
+    progress.step("wait for the API server", ready(&cluster, &client, deadline)).await?;
+    progress.step("install cluster DNS and bootstrap objects", add_ons(&cluster, &client)).await?;
+    progress.step("wait for the node", node_ready(&cluster, &client, deadline)).await?;
+    progress.step("wait for cluster DNS", dns_ready(&cluster, &client, deadline)).await?;
+    let path = merge(&args, &cluster)?;
+    progress.note(&format!("context {} is in {}", context(&cluster), path.display()));
+    progress.note(&format!("up in {:.1} s; try: kubectl --context {} get pods -A", started.elapsed().as_secs_f64(), context(&cluster)));
+    Ok(())
+}
+
+fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
+    let address = match args.address {
+        Some(address) => address,
+        None => kubelet::default_address().ok_or_else(|| {
+            Error::Other("this machine has no address besides loopback's; give one with --address".to_owned())
+        })?,
+    };
+    let host = nix::unistd::gethostname().map_err(|e| Error::Other(format!("reading the host's name: {e}")))?;
+    let settings = Settings {
+        node_name: host.to_string_lossy().to_lowercase(),
+        address,
+        api_port: 6443,
+        kubelet_port: 10250,
+        pod_cidr: "10.244.0.0/16".to_owned(),
+        service_cidr: "10.96.0.0/12".to_owned(),
+        dns_domain: "cluster.local".to_owned(),
+    };
+    Ok(Cluster { name: args.name.clone(), root: root.to_owned(), settings })
+}
+
+fn check_machine(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
+    let step = progress.begin("check the machine");
+    let problems = preflight::check(cluster);
+    step.end(if problems.is_empty() { Ok(()) } else { Err(Error::Preflight(problems)) })
+}
+
+/// Everything that is made before a process runs: directories, the binary, PKI, kubeconfigs, configurations.
+fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
+    let layout = cluster.layout();
+    for directory in [cluster.run(), cluster.logs(), cluster.store(), cluster.root.join("bin"), layout.manifests(), layout.kubelet.join("pki")] {
+        fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
+    }
+    cluster.save()?;
+    let init = cluster.init();
+    let (endpoint, node) = (&init.init.local_api_endpoint, &cluster.settings.node_name);
+    let now = SystemTime::now();
+    let _ = fs::remove_file(cluster.run().join("stopping"));
+    let mut step = progress.begin("make certificates and keys");
+    let plan = certs::Plan::new(&init.cluster, endpoint, node)?;
+    let touched = bootstrap::certs::ensure(&layout.certificates, &plan, now)?;
+    touched.into_iter().filter(|t| t.written).for_each(|t| drop(step.record().written(t.path)));
+    serving_certificate(cluster, &plan, now)?;
+    step.end(Ok::<_, Error>(()))?;
+    let mut step = progress.begin("write kubeconfigs and configuration");
+    let mut plans = kubeconfigs::plan(&init.cluster, endpoint, node, true);
+    plans.push(proxy_kubeconfig(&plans)?);
+    let touched = bootstrap::kubeconfigs::ensure(&layout.kubernetes, &layout.certificates, &plans, &plan, now)?;
+    touched.into_iter().filter(|t| t.written).for_each(|t| drop(step.record().written(t.path)));
+    let text = bootstrap_core::kubelet::config(&init.kubelet, &init.init.node_registration)?;
+    pki::write_file(&layout.kubelet_config(), text.as_bytes(), 0o644)?;
+    containerd::configure(cluster)?;
+    step.end(Ok::<_, Error>(()))?;
+    install_binary(cluster)
+}
+
+/// The cluster runs a copy of this binary, so that building or removing the original does not disturb it.
+fn install_binary(cluster: &Cluster) -> Result<(), Error> {
+    let target = cluster.binary();
+    let own = std::env::current_exe().map_err(Error::file("finding", &target))?;
+    if own == target {
+        return Ok(());
+    }
+    let beside = target.with_extension("new");
+    let _ = fs::remove_file(&beside);
+    fs::copy(&own, &beside).map_err(Error::file("copying the binary to", &beside))?;
+    fs::rename(&beside, &target).map_err(Error::file("putting in place", &target))
+}
+
+/// The kubelet serves with a certificate of the cluster's CA, so that the API server can check whom it talks to.
+fn serving_certificate(cluster: &Cluster, plan: &certs::Plan, now: SystemTime) -> Result<(), Error> {
+    let directory = cluster.layout().kubelet.join("pki");
+    let (cert_path, key_path) = (directory.join("kubelet.crt"), directory.join("kubelet.key"));
+    if cert_path.exists() && key_path.exists() {
+        return Ok(());
+    }
+    let pki = cluster.layout().certificates;
+    let authority = pki::Authority::from_parts(pki::read_cert(&pki.join("ca.crt"))?, pki::read_key(&pki.join("ca.key"))?)?;
+    let settings = &cluster.settings;
+    let spec = LeafSpec {
+        subject: Subject::new(format!("system:node:{}", settings.node_name)),
+        alt_names: vec![AltName::Dns(settings.node_name.clone()), AltName::Ip(settings.address)],
+        usage: Usage::Server,
+    };
+    let (cert, key) = authority.issue_new(&spec, plan.algorithm, Validity::starting(now, plan.leaf_validity))?;
+    pki::write_key(&key_path, &key)?;
+    pki::write_cert(&cert_path, &cert)?;
+    Ok(())
+}
+
+/// The service proxy runs in the agent here, and so has a client certificate and not a service account.
+fn proxy_kubeconfig(plans: &[kubeconfigs::Plan]) -> Result<kubeconfigs::Plan, Error> {
+    let scheduler = plans.iter().find(|p| p.file == "scheduler.conf");
+    let scheduler = scheduler.ok_or_else(|| Error::Other("the plan of kubeconfigs has no scheduler.conf".to_owned()))?;
+    Ok(kubeconfigs::Plan {
+        phase: "kube-proxy",
+        file: "kube-proxy.conf",
+        user: Subject::new("system:kube-proxy"),
+        long_name: "certificate embedded in the kubeconfig file for the service proxy to use",
+        ..scheduler.clone()
+    })
+}
+
+/// Packs this binary as the images that the cluster needs, and gives them to containerd.
+async fn import_images(cluster: &Cluster, deadline: Instant) -> Result<(), Error> {
+    let socket = cluster.containerd_socket();
+    let up = wait(deadline, async || tokio::net::UnixStream::connect(&socket).await.is_ok());
+    not_up(cluster, up.await, "containerd", Role::Containerd)?;
+    let marker = cluster.root.join("var/lib/containerd/windlass-images");
+    let version = version_of(&cluster.binary())?;
+    if fs::read_to_string(&marker).is_ok_and(|known| known == version) {
+        return Ok(());
+    }
+    let (binary, archive) = (cluster.binary(), cluster.run().join("images.tar"));
+    let dns = bootstrap_core::images::coredns(&cluster.init().cluster);
+    let packed = tokio::task::spawn_blocking(move || -> Result<(), Error> {
+        let images = [
+            oci::Image::of_binary(PAUSE_IMAGE, &binary, "/pause", &["/pause"]),
+            oci::Image::of_binary(WINDLASS_IMAGE, &binary, "/windlass", &["/windlass"]),
+            oci::Image::of_binary(&dns, &binary, "/coredns", &["/coredns"]),
+        ];
+        let file = fs::File::create(&archive).map_err(Error::file("creating", &archive))?;
+        oci::write_archive(&images, std::io::BufWriter::new(file))?;
+        oci::import(&socket, &archive)?;
+        fs::remove_file(&archive).map_err(Error::file("removing", &archive))
+    });
+    packed.await.map_err(|e| Error::Other(format!("packing images: {e}")))??;
+    pki::write_file(&marker, version.as_bytes(), 0o644)?;
+    Ok(())
+}
+
+/// Tells one build of the binary from another, without reading all of it.
+fn version_of(binary: &Path) -> Result<String, Error> {
+    use std::os::unix::fs::MetadataExt;
+    let meta = fs::metadata(binary).map_err(Error::file("reading", binary))?;
+    Ok(format!("{} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec()))
+}
+
+pub(crate) fn admin(cluster: &Cluster) -> Result<Client, Error> {
+    let config = client::Kubeconfig::load(&cluster.layout().kubeconfig("super-admin.conf"))?;
+    Ok(Client::from_kubeconfig(&config, "windlass")?)
+}
+
+async fn ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
+    let up = wait(deadline, async || {
+        client.call(http::Method::GET, "/readyz", "", bytes::Bytes::new()).await.is_ok()
+    });
+    not_up(cluster, up.await, "the API server", Role::ControlPlane)
+}
+
+async fn node_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
+    let name = &cluster.settings.node_name;
+    let up = wait(deadline, async || match client.get::<Value>(&Resource::NODES, "", name).await {
+        Ok(node) => node["status"]["conditions"].as_array().is_some_and(|conditions| {
+            conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+        }),
+        Err(_) => false,
+    });
+    not_up(cluster, up.await, "the node", Role::Agent)
+}
+
+async fn dns_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
+    let up = wait(deadline, async || {
+        let deployment = client.get::<Value>(&Resource::DEPLOYMENTS, "kube-system", "coredns").await;
+        deployment.is_ok_and(|d| d["status"]["readyReplicas"].as_i64().unwrap_or(0) > 0)
+    });
+    not_up(cluster, up.await, "cluster DNS", Role::Agent)
+}
+
+async fn wait(deadline: Instant, mut holds: impl AsyncFnMut() -> bool) -> bool {
+    while !holds().await {
+        if Instant::now() > deadline {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    true
+}
+
+fn not_up(cluster: &Cluster, up: bool, what: &'static str, role: Role) -> Result<(), Error> {
+    if up {
+        return Ok(());
+    }
+    Err(Error::NotUp { what, process: role.name(), log: role.last_words(cluster) })
+}
+
+/// Cluster DNS and what kubeadm keeps in the cluster, applied so that a second `up` changes nothing.
+async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
+    let init = cluster.init();
+    let mut objects = bootstrap_core::addons::coredns(&init.cluster, 1)?;
+    objects.push(bootstrap_core::objects::cluster_admins());
+    objects.push(bootstrap_core::objects::api_server_kubelet_client());
+    for object in &objects {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let resource = resource_of(kind).ok_or_else(|| Error::Other(format!("no resource is known for {kind}")))?;
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let at = Patched { namespace: text("namespace"), name: text("name"), subresource: "" };
+        let apply = PatchKind::Apply { manager: "windlass", force: true };
+        client.patch::<Value>(&resource, at, apply, object).await?;
+    }
+    let at = Patched { namespace: "", name: &cluster.settings.node_name, subresource: "" };
+    let labels = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
+    match client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &labels).await {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn resource_of(kind: &str) -> Option<Resource> {
+    [
+        Resource::CONFIG_MAPS,
+        Resource::SERVICE_ACCOUNTS,
+        Resource::CLUSTER_ROLES,
+        Resource::CLUSTER_ROLE_BINDINGS,
+        Resource::DEPLOYMENTS,
+        Resource::SERVICES,
+        Resource::ROLES,
+        Resource::ROLE_BINDINGS,
+    ]
+    .into_iter()
+    .find(|r| r.kind == kind)
+}
+
+/// The context's name in the user's kubeconfig.
+pub(crate) fn context(cluster: &Cluster) -> String {
+    match cluster.name.as_str() {
+        crate::DEFAULT_NAME => crate::DEFAULT_NAME.to_owned(),
+        name => format!("windlass-{name}"),
+    }
+}
+
+pub(crate) fn kubeconfig_path(given: Option<&Path>) -> PathBuf {
+    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
+    match given {
+        Some(path) => path.to_owned(),
+        None => kubeconfig::file_to_change(std::env::var("KUBECONFIG").ok().as_deref(), &home),
+    }
+}
+
+fn merge(args: &Args, cluster: &Cluster) -> Result<PathBuf, Error> {
+    let path = kubeconfig_path(args.kubeconfig.as_deref());
+    let admin = Kubeconfig::load(&cluster.layout().kubeconfig("admin.conf"))?;
+    let current = admin.current()?;
+    let name = context(cluster);
+    let mut own = Kubeconfig::single(&name, current.cluster.clone(), &name, current.user.clone());
+    // kind names cluster, user and context alike, and so do we.
+    own.contexts.iter_mut().for_each(|c| c.name.clone_from(&name));
+    own.current_context.clone_from(&name);
+    kubeconfig::update_file(&path, |config| config.merge(own))?;
+    Ok(path)
+}
