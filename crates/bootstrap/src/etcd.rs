@@ -159,10 +159,20 @@ impl Etcd {
         }
     }
 
-    pub async fn remove(&self, id: &str) -> Result<(), Error> {
-        self.call("remove a member", "/v3/cluster/member/remove", &json!({"ID": id}))
-            .await
-            .map(drop)
+    /// Removes a member. etcd refuses for some seconds after a member came or went, until it knows who is well.
+    pub async fn remove(&self, id: &str, patience: Duration) -> Result<(), Error> {
+        let until = Instant::now() + patience;
+        loop {
+            match self
+                .call("remove a member", "/v3/cluster/member/remove", &json!({ "ID": id }))
+                .await
+            {
+                Ok(_) => return Ok(()),
+                Err(_) if !self.members().await?.iter().any(|m| m.id == id) => return Ok(()),
+                Err(e) if Instant::now() >= until => return Err(e),
+                Err(_) => sleep(POLL).await,
+            }
+        }
     }
 }
 

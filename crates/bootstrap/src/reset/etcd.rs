@@ -43,12 +43,13 @@ async fn remove(ctx: &mut Ctx) -> Result<Outcome, Error> {
     if endpoints.is_empty() {
         return Ok(Outcome::skipped("this is the only member; the cluster's data goes with it"));
     }
+    let patience = ctx.node.timeouts().etcd_api_call.unwrap_or_default().to_std();
     let cluster = Etcd::new(&endpoints, &ctx.node.layout)?;
     let host = own.trim_start_matches("https://").rsplit_once(':').map_or("", |(host, _)| host);
     let peer = etcd::peer_url(host.trim_matches(['[', ']']));
     match cluster.members().await?.into_iter().find(|m| m.peer_urls.contains(&peer)) {
         Some(member) => {
-            cluster.remove(&member.id).await?;
+            cluster.remove(&member.id, patience).await?;
             Ok(Outcome::done())
         }
         None => Ok(Outcome::skipped("this machine is no member any more")),

@@ -4,4 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod commands;
+mod etcd;
 mod golden;
+mod live;
+mod server;
