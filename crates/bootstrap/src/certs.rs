@@ -1,6 +1,7 @@
 //! Makes the PKI that a plan asks for, around what is there already.
 
 mod authority;
+mod due;
 mod leaf;
 mod renew;
 mod service_account;
@@ -10,6 +11,7 @@ use std::{path::Path, time::SystemTime};
 use bootstrap_core::certs::Plan;
 
 pub use authority::{Held, ensure_authority, load_authority};
+pub use due::{EVERY, KUBECONFIGS, is_due, keep_renewed, renew_due};
 pub use leaf::ensure_leaf;
 pub use renew::{Renewal, renew_kubeconfig, renew_leaf};
 pub use service_account::ensure_service_account;

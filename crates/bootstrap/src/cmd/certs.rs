@@ -12,7 +12,7 @@ use time::{OffsetDateTime, macros::format_description};
 use super::{Program, flags::ClusterFlags};
 use crate::{
     Error,
-    certs::{Renewal, renew_kubeconfig, renew_leaf},
+    certs::{KUBECONFIGS, Renewal, renew_due, renew_kubeconfig, renew_leaf},
     cluster::new_certificate_key,
     node::Node,
 };
@@ -29,7 +29,7 @@ enum Command {
     CheckExpiration(ClusterFlags),
     /// Renew certificates for a Kubernetes cluster
     Renew {
-        /// all, a certificate such as apiserver, or a kubeconfig file such as admin.conf
+        /// all, due (those with a third of their life left), a certificate such as apiserver, or a kubeconfig file such as admin.conf
         name: String,
         #[command(flatten)]
         flags: Box<ClusterFlags>,
@@ -39,10 +39,6 @@ enum Command {
     /// Generate certificate keys
     CertificateKey,
 }
-
-/// The kubeconfig files with certificates that are renewed here; the kubelet renews its own.
-const RENEWED: [&str; 4] =
-    ["admin.conf", "controller-manager.conf", "scheduler.conf", "super-admin.conf"];
 
 pub(super) fn run(args: Args, program: Program) -> Result<(), Error> {
     match args.command {
@@ -83,7 +79,7 @@ fn cert_in(path: &Path) -> Result<Cert, Error> {
 fn expirations(layout: &Layout, plan: &Plan, now: SystemTime) -> Result<String, Error> {
     let external = |ca: Ca| if layout.pki(ca.base(), "key").exists() { "no" } else { "yes" };
     let mut rows: Vec<(String, std::path::PathBuf, Option<Ca>)> =
-        RENEWED.iter().map(|f| ((*f).to_owned(), layout.kubeconfig(f), None)).collect();
+        KUBECONFIGS.iter().map(|f| ((*f).to_owned(), layout.kubeconfig(f), None)).collect();
     rows.extend(
         plan.leaves.iter().map(|l| (l.name.to_owned(), layout.pki(l.base, "crt"), Some(l.ca))),
     );
@@ -147,6 +143,12 @@ fn residual(end: SystemTime, now: SystemTime) -> String {
 
 fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
     let plan = node.pki()?;
+    if name == "due" {
+        for touched in renew_due(&node.layout, &plan, node.now()) {
+            println!("{} renewed", touched?.path.display());
+        }
+        return Ok(());
+    }
     let renewal = Renewal {
         now: node.now(),
         period: plan.leaf_validity,
@@ -165,7 +167,7 @@ fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
         renew_leaf(dir, leaf.base, leaf.ca, renewal)?;
         println!("{} renewed", leaf.long_name);
     }
-    for plan in plans.iter().filter(|p| RENEWED.contains(&p.file) && (all || p.file == name)) {
+    for plan in plans.iter().filter(|p| KUBECONFIGS.contains(&p.file) && (all || p.file == name)) {
         found = true;
         let path = node.layout.kubeconfig(plan.file);
         if all && !path.exists() {
@@ -176,7 +178,7 @@ fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
         println!("{} renewed", plan.long_name);
     }
     if !found {
-        let names: Vec<&str> = plan.leaves.iter().map(|l| l.name).chain(RENEWED).collect();
+        let names: Vec<&str> = plan.leaves.iter().map(|l| l.name).chain(KUBECONFIGS).collect();
         return Err(Error::Usage(format!(
             "{name:?} is no certificate that can be renewed; use all or one of {}",
             names.join(", ")
