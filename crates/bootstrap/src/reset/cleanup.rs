@@ -21,6 +21,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             if let Err(e) = service::stop_kubelet(&node.host).await {
                 left.push(e.to_string());
             }
+            left.extend(service::uninstall(&node.host).await);
             let kubelet = fs::canonicalize(&node.layout.kubelet)
                 .unwrap_or_else(|_| node.layout.kubelet.clone());
             left.extend(unmount_below(&node.host, &kubelet, flags(&ctx.reset.unmount_flags)));

@@ -279,3 +279,37 @@ async fn a_control_plane_joins_with_the_shared_certificates() {
         try_join(third.path(), complete(join, "third"), "third").await.err().unwrap().to_string();
     assert!(error.contains("ca.crt is missing") && error.contains("--certificate-key"), "{error}");
 }
+
+#[tokio::test(flavor = "current_thread")]
+async fn reset_takes_back_what_init_wrote() {
+    let root = tempfile::tempdir().unwrap();
+    let mut ctx = init::Ctx::new(machine(root.path(), "first"));
+    let offline = ["certs", "kubeconfig", "etcd", "control-plane", "kubelet-start"];
+    phase::run(&init::phases(), &owned(&offline), &[], &quiet(), &mut ctx).await.unwrap();
+    let data = root.path().join("var/lib/etcd");
+    std::fs::write(data.join("member"), "").unwrap();
+    let files = |dir: &Path| -> Vec<String> {
+        let mut found = Vec::new();
+        let mut open = vec![dir.to_owned()];
+        while let Some(dir) = open.pop() {
+            for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+                match entry.file_type().unwrap().is_dir() {
+                    true => open.push(entry.path()),
+                    false => found.push(entry.path().display().to_string()),
+                }
+            }
+        }
+        found
+    };
+    assert!(files(root.path()).len() > 35, "{:?}", files(root.path()));
+    let mut reset = bootstrap::reset::Ctx {
+        reset: Default::default(),
+        node: ctx.node,
+        ignored: Default::default(),
+    };
+    phase::run(&bootstrap::reset::phases(), &owned(&["cleanup-node"]), &[], &quiet(), &mut reset)
+        .await
+        .unwrap();
+    assert_eq!(files(root.path()), Vec::<String>::new());
+    assert!(data.is_dir(), "the directory may be a mount, and stays");
+}
