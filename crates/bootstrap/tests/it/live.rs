@@ -301,7 +301,7 @@ async fn reset_takes_back_what_init_wrote() {
         }
         found
     };
-    assert!(files(root.path()).len() > 35, "{:?}", files(root.path()));
+    assert_eq!(files(root.path()).len(), 35, "{:?}", files(root.path()));
     let mut reset = bootstrap::reset::Ctx {
         reset: Default::default(),
         node: ctx.node,
