@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use api_meta::Status;
 use serde_json::Value;
 
@@ -7,6 +9,8 @@ use crate::{Outcome, Plugin, Request, plugins as p};
 #[derive(Clone, Copy)]
 pub enum Presence {
     Here(fn() -> Box<dyn Plugin>),
+    /// Made from its part of `--admission-control-config-file`, null without one.
+    Configured(fn(&Value) -> Result<Box<dyn Plugin>, String>),
     /// It calls out or evaluates expressions, and so is part of the API server's pipeline and not of this chain.
     Pipeline,
     /// It cannot be enabled.
@@ -48,7 +52,13 @@ pub static PLUGINS: &[PluginInfo] = &[
     }),
     here("AlwaysPullImages", false, || Box::new(p::always_pull_images::AlwaysPullImages)),
     other("ImagePolicyWebhook", false, Presence::Absent),
-    here("PodSecurity", true, || Box::new(p::pod_security::PodSecurity)),
+    other(
+        "PodSecurity",
+        true,
+        Presence::Configured(|configuration| {
+            Ok(Box::new(p::pod_security::PodSecurity::configured(configuration)?))
+        }),
+    ),
     here("PodNodeSelector", false, || Box::new(p::pod_node_selector::PodNodeSelector)),
     here("Priority", true, || Box::new(p::priority::Priority)),
     here("DefaultTolerationSeconds", true, || {
@@ -65,7 +75,9 @@ pub static PLUGINS: &[PluginInfo] = &[
     here("StorageObjectInUseProtection", true, || {
         Box::new(p::storage_object_in_use_protection::StorageObjectInUseProtection)
     }),
-    other("OwnerReferencesPermissionEnforcement", false, Presence::Absent),
+    here("OwnerReferencesPermissionEnforcement", false, || {
+        Box::new(p::owner_references_permission_enforcement::OwnerReferencesPermissionEnforcement)
+    }),
     here("PersistentVolumeClaimResize", true, || {
         Box::new(p::persistent_volume_claim_resize::PersistentVolumeClaimResize)
     }),
@@ -101,6 +113,8 @@ pub enum UnknownPlugin {
         "{0} is in both --enable-admission-plugins and --disable-admission-plugins; take it from one"
     )]
     Both(String),
+    #[error("cannot use the configuration of admission plugin {name}: {cause}")]
+    Configuration { name: String, cause: String },
 }
 
 /// The plugins that are on, in their order.
@@ -112,6 +126,16 @@ pub struct Chain {
 impl Chain {
     /// What is on by default, more what is enabled, less what is disabled.
     pub fn new<S: AsRef<str>>(enable: &[S], disable: &[S]) -> Result<Self, UnknownPlugin> {
+        Self::configured(enable, disable, &BTreeMap::new())
+    }
+
+    /// The same, with what an `AdmissionConfiguration` says: by plugin, the object under `configuration` (or in the
+    /// file that `path` names).
+    pub fn configured<S: AsRef<str>>(
+        enable: &[S],
+        disable: &[S],
+        configuration: &BTreeMap<String, Value>,
+    ) -> Result<Self, UnknownPlugin> {
         let names = |list: &[S]| -> Vec<String> {
             list.iter().map(|s| s.as_ref().trim().to_owned()).collect()
         };
@@ -136,8 +160,16 @@ impl Chain {
         let (mut plugins, mut names) = (Vec::new(), Vec::new());
         for plugin in PLUGINS.iter().filter(on) {
             names.push(plugin.name);
-            if let Presence::Here(make) = plugin.presence {
-                plugins.push(make());
+            match plugin.presence {
+                Presence::Here(make) => plugins.push(make()),
+                Presence::Configured(make) => {
+                    let made = make(configuration.get(plugin.name).unwrap_or(&Value::Null));
+                    plugins.push(made.map_err(|cause| UnknownPlugin::Configuration {
+                        name: plugin.name.into(),
+                        cause,
+                    })?);
+                }
+                Presence::Pipeline | Presence::Absent => {}
             }
         }
         Ok(Self { plugins, names })

@@ -38,6 +38,14 @@ impl Objects for Cluster {
             .map(|(_, o)| o.clone())
             .collect()
     }
+
+    fn resource_of(&self, group: &str, kind: &str) -> Option<(GroupResource, bool)> {
+        match (group, kind) {
+            ("", "Pod") => Some((GroupResource::PODS, true)),
+            ("", "Node") => Some((GroupResource::NODES, false)),
+            _ => None,
+        }
+    }
 }
 
 impl Authorizer for Cluster {

@@ -11,6 +11,11 @@ use crate::GroupResource;
 pub trait Objects: Send + Sync {
     fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>>;
     fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>>;
+
+    /// The resource that serves a kind, and whether it is namespaced.
+    fn resource_of(&self, _group: &str, _kind: &str) -> Option<(GroupResource, bool)> {
+        None
+    }
 }
 
 /// Something that keeps an index over objects and is told of every change, in order.

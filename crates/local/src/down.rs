@@ -109,6 +109,13 @@ fn processes_under(cluster: &Cluster) -> Vec<i32> {
 
 /// The bridge, the plugin's tables and the service proxy's.
 fn remove_network(cluster: &Cluster) {
+    // The host's ends of Pods whose deletion did not come to their network.
+    let ports = Command::new("ip").args(["-o", "link", "show", "master", &cluster.bridge()]).output();
+    let ports = ports.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
+    for port in ports.lines().filter_map(|line| line.split(": ").nth(1)) {
+        let name = port.split('@').next().unwrap_or(port);
+        let _ = Command::new("ip").args(["link", "delete", name]).output();
+    }
     let _ = Command::new("ip").args(["link", "delete", &cluster.bridge()]).output();
     let tables = Command::new("nft").args(["list", "tables"]).output();
     let tables = tables.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();

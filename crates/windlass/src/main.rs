@@ -1,7 +1,10 @@
 //! The one binary of many commands. Called by a component's name (a link `kubelet`, `coredns`, a CNI plugin) it is
 //! that component.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+mod components;
+mod images;
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 use local::Cluster;
@@ -28,6 +31,17 @@ enum Command {
     Pause,
     /// Runs as the CNI plugin
     Cni,
+    /// Serves cluster DNS as CoreDNS does
+    Coredns(dns::Args),
+    /// Runs the node's agent
+    Kubelet(kubelet::Args),
+    /// Runs the service proxy
+    KubeProxy(proxy::Args),
+    /// Gives Pods their nodes
+    KubeScheduler(scheduler::Args),
+    /// Builds and imports container images without a registry
+    #[command(subcommand)]
+    Images(images::Command),
     /// What `up` starts in the background
     #[command(subcommand, hide = true)]
     Internal(Internal),
@@ -65,16 +79,26 @@ fn main() -> ExitCode {
         "pause" => return pause(),
         _ => {}
     }
-    let mut arguments = std::env::args_os();
-    let cli = match called_as().as_str() {
-        name @ ("coredns" | "kubelet" | "kube-proxy" | "kube-scheduler") => {
-            let mut with_name = vec![arguments.next().unwrap_or_default(), name.into()];
-            with_name.extend(arguments);
-            Cli::parse_from(with_name)
-        }
-        _ => Cli::parse_from(arguments),
-    };
-    run(cli.command)
+    run(Cli::parse_from(arguments()).command)
+}
+
+/// The command line as our parser wants it: the name that the binary is called by is the command, and CoreDNS's
+/// flags have one dash.
+fn arguments() -> Vec<OsString> {
+    let mut given = std::env::args_os();
+    let mut arguments: Vec<OsString> = given.by_ref().take(1).collect();
+    let name = called_as();
+    if matches!(name.as_str(), "coredns" | "kubelet" | "kube-proxy" | "kube-scheduler") {
+        arguments.push(name.into());
+    }
+    let rest: Vec<OsString> = given.collect();
+    let command = arguments.get(1).or(rest.first());
+    if command.is_some_and(|c| c == "coredns") {
+        arguments.extend(dns::flags::two_dashes(rest));
+    } else {
+        arguments.extend(rest);
+    }
+    arguments
 }
 
 /// The name that the binary was called by.
@@ -102,6 +126,14 @@ fn run(command: Command) -> ExitCode {
             Ok(false) => ExitCode::FAILURE,
             Err(error) => fail(&error),
         },
+        Command::Images(command) => match images::run(command) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        },
+        Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
+        Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),
+        Command::KubeProxy(args) => component("kube-proxy", |tasks| components::kube_proxy(args, tasks)),
+        Command::KubeScheduler(args) => component("kube-scheduler", |tasks| components::kube_scheduler(args, tasks)),
         Command::Internal(internal) => background(internal),
     }
 }
@@ -164,25 +196,36 @@ fn background(internal: Internal) -> ExitCode {
         Internal::ControlPlane(place) => ("control-plane", place),
         Internal::Agent(place) => ("agent", place),
     };
-    log(name);
-    install_tls();
     let root = Cluster::at(&place.name, place.root.as_deref());
     let cluster = match Cluster::load(&place.name, &root) {
         Ok(cluster) => cluster,
         Err(error) => return fail(&error),
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&error),
-    };
-    let result = runtime.block_on(until_stopped(|tasks| async move {
+    component(name, |tasks| async move {
         match internal {
             Internal::Supervisor(_) => local::run_supervisor(cluster, &tasks).await,
             Internal::ControlPlane(_) => local::run_control_plane(cluster, &tasks).await,
             Internal::Agent(_) => local::run_agent(cluster, &tasks).await,
         }
-    }));
-    match result {
+        .map_err(Failure::from)
+    })
+}
+
+/// Why a component ended.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs a component until it ends or is told to stop.
+fn component<F>(name: &'static str, work: impl FnOnce(rt::Tasks) -> F) -> ExitCode
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    log(name);
+    install_tls();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error),
+    };
+    match runtime.block_on(until_stopped(work)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(%error, "stopping");
@@ -195,14 +238,13 @@ fn background(internal: Internal) -> ExitCode {
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs a component until it ends or a signal asks it to, and drains its tasks.
-async fn until_stopped<F>(component: impl FnOnce(rt::Tasks) -> F) -> Result<(), local::Error>
+async fn until_stopped<F>(component: impl FnOnce(rt::Tasks) -> F) -> Result<(), Failure>
 where
-    F: Future<Output = Result<(), local::Error>>,
+    F: Future<Output = Result<(), Failure>>,
 {
     use tokio::signal::unix::{SignalKind, signal};
     let tasks = rt::Tasks::new(rt::Shutdown::new());
-    let signals = |kind| signal(kind).map_err(|e| local::Error::Other(format!("handling signals: {e}")));
-    let (mut terminate, mut interrupt) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let shutdown = tasks.shutdown().clone();
     tasks.spawn_until_shutdown("signals", async move {
         tokio::select! {

@@ -11,6 +11,7 @@ pub(crate) mod limit_ranger;
 pub(crate) mod namespace_exists;
 pub(crate) mod namespace_lifecycle;
 pub(crate) mod node_restriction;
+pub(crate) mod owner_references_permission_enforcement;
 pub(crate) mod persistent_volume_claim_resize;
 pub(crate) mod pod_node_selector;
 pub(crate) mod pod_security;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use api_meta::{GroupKind, GroupResource, Status, go_quote};
 use checks::Violation;
-use policy::{Level, LevelVersion, policy_of, violations};
+use policy::{Level, LevelVersion, Policy, violations};
 use serde_json::Value;
 
 use crate::{
@@ -17,7 +17,55 @@ use crate::{
     tree::{items, text},
 };
 
-pub(crate) struct PodSecurity;
+pub(crate) struct PodSecurity {
+    defaults: Policy,
+    exempt: Exemptions,
+}
+
+/// Whom no level holds back.
+#[derive(Default)]
+struct Exemptions {
+    users: Vec<String>,
+    namespaces: Vec<String>,
+    runtime_classes: Vec<String>,
+}
+
+impl PodSecurity {
+    /// Reads a `PodSecurityConfiguration`; null is none.
+    pub(crate) fn configured(configuration: &Value) -> Result<Self, String> {
+        let list = |pointer: &str| {
+            items(configuration, pointer).filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        Ok(Self {
+            defaults: Policy::of_configuration(&configuration["defaults"])?,
+            exempt: Exemptions {
+                users: list("/exemptions/usernames"),
+                namespaces: list("/exemptions/namespaces"),
+                runtime_classes: list("/exemptions/runtimeClasses"),
+            },
+        })
+    }
+
+    fn policy(&self, request: &Request<'_>) -> Policy {
+        let namespace = request.objects.get(&GroupResource::NAMESPACES, "", request.namespace);
+        self.defaults.with_labels(namespace.as_deref().unwrap_or(&Value::Null)).0
+    }
+
+    /// By what a request is exempt, as the audit log names it.
+    fn exemption(&self, request: &Request<'_>, pod: &Value) -> Option<&'static str> {
+        let listed =
+            |list: &[String], name: &str| !name.is_empty() && list.iter().any(|n| n == name);
+        if listed(&self.exempt.namespaces, request.namespace) {
+            Some("namespace")
+        } else if listed(&self.exempt.users, &request.user.name) {
+            Some("user")
+        } else if listed(&self.exempt.runtime_classes, text(pod, "/spec/runtimeClassName")) {
+            Some("runtimeClass")
+        } else {
+            None
+        }
+    }
+}
 
 const AUDIT_PREFIX: &str = "pod-security.kubernetes.io/";
 
@@ -32,7 +80,7 @@ impl Plugin for PodSecurity {
             return Ok(());
         }
         if request.is(&GroupResource::NAMESPACES) {
-            return check_namespace(request, object, outcome);
+            return self.check_namespace(request, object, outcome);
         }
         if request.is(&GroupResource::PODS)
             || request.is_sub(&GroupResource::PODS, "ephemeralcontainers")
@@ -40,10 +88,10 @@ impl Plugin for PodSecurity {
             if request.old.is_some_and(|old| !is_significant(old, object)) {
                 return Ok(());
             }
-            return check_pod(request, object, outcome);
+            return self.check_pod(request, object, outcome);
         }
         if let (Some(template), "") = (template_of(request, object), request.subresource) {
-            advise(request, template, outcome);
+            self.advise(request, template, outcome);
         }
         Ok(())
     }
@@ -88,64 +136,72 @@ fn told(level: LevelVersion, found: &[Violation]) -> String {
     format!("violate PodSecurity {}: {}", go_quote(&level.to_string()), list.join(", "))
 }
 
-fn namespace_of(request: &Request<'_>) -> std::sync::Arc<Value> {
-    let found = request.objects.get(&GroupResource::NAMESPACES, "", request.namespace);
-    found.unwrap_or_else(|| Value::Null.into())
-}
+impl PodSecurity {
+    fn check_pod(
+        &self,
+        request: &Request<'_>,
+        pod: &Value,
+        outcome: &mut Outcome,
+    ) -> Result<(), Status> {
+        if let Some(by) = self.exemption(request, pod) {
+            outcome.audit.insert(format!("{AUDIT_PREFIX}exempt"), by.into());
+            return Ok(());
+        }
+        let policy = self.policy(request);
+        outcome.audit.insert(format!("{AUDIT_PREFIX}enforce-policy"), policy.enforce.to_string());
+        let found = violations(policy.enforce, pod);
+        if !found.is_empty() {
+            let cause = told(policy.enforce, &found).replacen("violate", "violates", 1);
+            return Err(request.forbidden(pod, cause));
+        }
+        self.advise(request, pod, outcome);
+        Ok(())
+    }
 
-fn check_pod(request: &Request<'_>, pod: &Value, outcome: &mut Outcome) -> Result<(), Status> {
-    let (policy, _) = policy_of(&namespace_of(request));
-    outcome.audit.insert(format!("{AUDIT_PREFIX}enforce-policy"), policy.enforce.to_string());
-    let found = violations(policy.enforce, pod);
-    if !found.is_empty() {
-        let cause = told(policy.enforce, &found).replacen("violate", "violates", 1);
-        return Err(request.forbidden(pod, cause));
+    /// Warnings and audit annotations, which refuse nothing.
+    fn advise(&self, request: &Request<'_>, pod: &Value, outcome: &mut Outcome) {
+        if self.exemption(request, pod).is_some() {
+            return;
+        }
+        let policy = self.policy(request);
+        let audited = violations(policy.audit, pod);
+        if !audited.is_empty() {
+            let text = format!("would {}", told(policy.audit, &audited));
+            outcome.audit.insert(format!("{AUDIT_PREFIX}audit-violations"), text);
+        }
+        let warned = violations(policy.warn, pod);
+        if !warned.is_empty() {
+            outcome.warnings.push(format!("would {}", told(policy.warn, &warned)));
+        }
     }
-    advise(request, pod, outcome);
-    Ok(())
-}
 
-/// Warnings and audit annotations, which refuse nothing.
-fn advise(request: &Request<'_>, pod: &Value, outcome: &mut Outcome) {
-    let (policy, _) = policy_of(&namespace_of(request));
-    let audited = violations(policy.audit, pod);
-    if !audited.is_empty() {
-        let text = format!("would {}", told(policy.audit, &audited));
-        outcome.audit.insert(format!("{AUDIT_PREFIX}audit-violations"), text);
+    fn check_namespace(
+        &self,
+        request: &Request<'_>,
+        namespace: &Value,
+        outcome: &mut Outcome,
+    ) -> Result<(), Status> {
+        let (policy, errors) = self.defaults.with_labels(namespace);
+        let (before, errors_before) = match request.old.map(|old| self.defaults.with_labels(old)) {
+            Some((policy, errors)) => (Some(policy), errors),
+            None => (None, Vec::new()),
+        };
+        if !errors.is_empty() && errors != errors_before {
+            return Err(Status::invalid(
+                &GroupKind::new("", "Namespace"),
+                request.object_name(namespace),
+                &errors,
+            ));
+        }
+        let name = request.object_name(namespace);
+        let stricter = before.is_some_and(|before| before.enforce != policy.enforce)
+            && policy.enforce.level > Level::Privileged
+            && !self.exempt.namespaces.iter().any(|n| n == name);
+        if stricter {
+            outcome.warnings.extend(existing_pods(request, name, policy.enforce));
+        }
+        Ok(())
     }
-    let warned = violations(policy.warn, pod);
-    if !warned.is_empty() {
-        outcome.warnings.push(format!("would {}", told(policy.warn, &warned)));
-    }
-}
-
-fn check_namespace(
-    request: &Request<'_>,
-    namespace: &Value,
-    outcome: &mut Outcome,
-) -> Result<(), Status> {
-    let (policy, errors) = policy_of(namespace);
-    let (before, errors_before) = request.old.map_or((None, Vec::new()), |old| {
-        let (policy, errors) = policy_of(old);
-        (Some(policy), errors)
-    });
-    if !errors.is_empty() && errors != errors_before {
-        return Err(Status::invalid(
-            &GroupKind::new("", "Namespace"),
-            request.object_name(namespace),
-            &errors,
-        ));
-    }
-    let stricter = before.is_some_and(|before| before.enforce != policy.enforce)
-        && policy.enforce.level > Level::Privileged;
-    if stricter {
-        outcome.warnings.extend(existing_pods(
-            request,
-            request.object_name(namespace),
-            policy.enforce,
-        ));
-    }
-    Ok(())
 }
 
 /// Which Pods that run already would no longer be let in.

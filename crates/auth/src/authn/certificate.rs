@@ -88,6 +88,11 @@ impl ClientCa {
         }))
     }
 
+    /// The names of the authorities in DER, which a server tells clients so that they choose the right certificate.
+    pub fn authorities(&self) -> Vec<Vec<u8>> {
+        self.verifier.root_hint_subjects().iter().map(|subject| subject.as_ref().to_vec()).collect()
+    }
+
     /// A TLS verifier that lets every certificate through the handshake, so that a bad one becomes a 401 and not an
     /// alert. It still makes the client prove that it holds the key.
     pub fn handshake_verifier(&self) -> Arc<dyn ClientCertVerifier> {
@@ -221,6 +226,7 @@ mod tests {
         assert_eq!(verified.user.groups, ["dev"]);
         assert!(verified.user.extra[CREDENTIAL_ID][0].starts_with("X509SHA256="));
         assert_eq!(ca.verify(&[], at(2025)), Ok(None));
+        assert_eq!(ca.authorities().len(), 1);
 
         let refused = |chain: &[CertificateDer<'_>], year| ca.verify(chain, at(year)).is_err();
         assert!(refused(std::slice::from_ref(&good), 2031), "expired");

@@ -39,7 +39,7 @@ pub(super) struct LevelVersion {
     pub(super) minor: Option<u32>,
 }
 
-pub(super) const PRIVILEGED: LevelVersion = LevelVersion { level: Level::Privileged, minor: None };
+const PRIVILEGED: LevelVersion = LevelVersion { level: Level::Privileged, minor: None };
 
 impl std::fmt::Display for LevelVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -70,40 +70,71 @@ pub(super) struct Policy {
 
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
-/// Reads the labels. What cannot be read is an error, and counts as the strictest where it would be enforced.
-pub(super) fn policy_of(namespace: &Value) -> (Policy, Vec<FieldError>) {
-    let labels = &namespace["metadata"]["labels"];
-    let mut errors = Vec::new();
-    let at = |key: &str| Path::new("metadata").child("labels").key(key);
-    let mut read = |mode: &str, otherwise: Level| {
-        let level_key = format!("{PREFIX}{mode}");
-        let version_key = format!("{level_key}-version");
-        let mut found = PRIVILEGED;
-        if let Some(text) = labels[&level_key].as_str() {
-            found.level = Level::parse(text).unwrap_or_else(|| {
-                let wanted = "must be one of privileged, baseline, restricted";
-                errors.push(FieldError::invalid(&at(&level_key), text, wanted));
-                otherwise
-            });
+/// The modes, and for each what counts where a label cannot be read: the strictest, where it would be enforced.
+const MODES: [(&str, Level); 3] =
+    [("enforce", Level::Restricted), ("audit", Level::Privileged), ("warn", Level::Privileged)];
+
+impl Policy {
+    /// Nothing is asked for.
+    pub(super) const NONE: Self = Self { enforce: PRIVILEGED, audit: PRIVILEGED, warn: PRIVILEGED };
+
+    fn mode(&mut self, mode: &str) -> &mut LevelVersion {
+        match mode {
+            "enforce" => &mut self.enforce,
+            "audit" => &mut self.audit,
+            _ => &mut self.warn,
         }
-        if let Some(text) = labels[&version_key].as_str() {
-            found.minor = version(text).unwrap_or_else(|| {
-                errors.push(FieldError::invalid(
-                    &at(&version_key),
-                    text,
-                    "must be \"latest\" or \"v1.x\"",
-                ));
-                None
-            });
+    }
+
+    /// Takes levels and versions from where `read` finds them by name (`enforce`, `enforce-version`); what cannot be
+    /// read goes to `wrong`, with what it must be.
+    fn take<'v>(
+        mut self,
+        read: impl Fn(&str) -> Option<&'v str>,
+        mut wrong: impl FnMut(&str, &str, &str),
+    ) -> Self {
+        for (mode, otherwise) in MODES {
+            let found = self.mode(mode);
+            if let Some(text) = read(mode) {
+                found.level = Level::parse(text).unwrap_or_else(|| {
+                    wrong(mode, text, "must be one of privileged, baseline, restricted");
+                    otherwise
+                });
+            }
+            let key = format!("{mode}-version");
+            if let Some(text) = read(&key) {
+                found.minor = version(text).unwrap_or_else(|| {
+                    wrong(&key, text, "must be \"latest\" or \"v1.x\"");
+                    None
+                });
+            }
         }
-        found
-    };
-    let policy = Policy {
-        enforce: read("enforce", Level::Restricted),
-        audit: read("audit", Level::Privileged),
-        warn: read("warn", Level::Privileged),
-    };
-    (policy, errors)
+        self
+    }
+
+    /// The defaults of a configuration file.
+    pub(super) fn of_configuration(defaults: &Value) -> Result<Self, String> {
+        let mut errors = Vec::new();
+        let policy = Self::NONE.take(
+            |key| defaults[key].as_str(),
+            |key, text, must| errors.push(format!("defaults.{key}: {text:?} {must}")),
+        );
+        if errors.is_empty() { Ok(policy) } else { Err(errors.join("; ")) }
+    }
+
+    /// These defaults, with what a namespace's labels say.
+    pub(super) fn with_labels(self, namespace: &Value) -> (Self, Vec<FieldError>) {
+        let labels = &namespace["metadata"]["labels"];
+        let mut errors = Vec::new();
+        let policy = self.take(
+            |key| labels[format!("{PREFIX}{key}")].as_str(),
+            |key, text, must| {
+                let at = Path::new("metadata").child("labels").key(&format!("{PREFIX}{key}"));
+                errors.push(FieldError::invalid(&at, text, must));
+            },
+        );
+        (policy, errors)
+    }
 }
 
 /// What a Pod does against a level, in upstream's order: the baseline's checks first, each set by its name.

@@ -3,6 +3,10 @@ use serde_json::json;
 use super::*;
 use crate::testing::{Cluster, Try, pod};
 
+fn plain() -> PodSecurity {
+    PodSecurity::configured(&Value::Null).unwrap()
+}
+
 fn labelled(labels: Value) -> Value {
     json!({"metadata": {"name": "ns", "labels": labels}})
 }
@@ -15,7 +19,7 @@ fn enforce(level: &str) -> Cluster {
 /// What a level says about a Pod with this spec: the part after the level's name.
 fn judge(level: &str, spec: Value) -> String {
     let cluster = enforce(level);
-    let refusal = Try::create(&cluster, &GroupResource::PODS).refusal(&PodSecurity, pod(spec));
+    let refusal = Try::create(&cluster, &GroupResource::PODS).refusal(&plain(), pod(spec));
     let prefix = format!("pods \"p\" is forbidden: violates PodSecurity \"{level}:latest\": ");
     match refusal.strip_prefix(&prefix) {
         Some(found) => found.to_owned(),
@@ -140,9 +144,8 @@ fn warns_and_audits_without_refusing() {
     let labels = json!({"pod-security.kubernetes.io/warn": "baseline", "pod-security.kubernetes.io/audit": "baseline", "pod-security.kubernetes.io/warn-version": "v1.30"});
     let cluster = Cluster::default().with(&GroupResource::NAMESPACES, labelled(labels));
     let bad = json!({"hostPID": true, "containers": []});
-    let outcome = Try::create(&cluster, &GroupResource::PODS)
-        .admit(&PodSecurity, &mut pod(bad.clone()))
-        .unwrap();
+    let outcome =
+        Try::create(&cluster, &GroupResource::PODS).admit(&plain(), &mut pod(bad.clone())).unwrap();
     assert_eq!(
         outcome.warnings,
         ["would violate PodSecurity \"baseline:v1.30\": host namespaces (hostPID=true)"]
@@ -156,7 +159,7 @@ fn warns_and_audits_without_refusing() {
     let mut deployment =
         json!({"metadata": {"name": "d", "namespace": "ns"}, "spec": {"template": {"spec": bad}}});
     let deployments = GroupResource::new("apps", "deployments");
-    let outcome = Try::create(&cluster, &deployments).admit(&PodSecurity, &mut deployment).unwrap();
+    let outcome = Try::create(&cluster, &deployments).admit(&plain(), &mut deployment).unwrap();
     assert_eq!(outcome.warnings.len(), 1);
 }
 
@@ -168,7 +171,7 @@ fn namespaces_say_valid_levels() {
             json!({"metadata": {"name": "q", "namespace": "ns"}, "spec": {"hostIPC": true}}),
         );
     let create = |labels: Value| {
-        Try::create(&cluster, &GroupResource::NAMESPACES).refusal(&PodSecurity, labelled(labels))
+        Try::create(&cluster, &GroupResource::NAMESPACES).refusal(&plain(), labelled(labels))
     };
     assert_eq!(
         create(json!({"pod-security.kubernetes.io/enforce": "strict"})),
@@ -180,10 +183,7 @@ fn namespaces_say_valid_levels() {
     );
     let update = Try::update(&cluster, &GroupResource::NAMESPACES, labelled(json!({})));
     let outcome = update
-        .admit(
-            &PodSecurity,
-            &mut labelled(json!({"pod-security.kubernetes.io/enforce": "baseline"})),
-        )
+        .admit(&plain(), &mut labelled(json!({"pod-security.kubernetes.io/enforce": "baseline"})))
         .unwrap();
     assert_eq!(
         outcome.warnings,
@@ -194,4 +194,38 @@ fn namespaces_say_valid_levels() {
     );
     // What cannot be read is enforced as the strictest.
     assert!(judge("strict", one(json!({}))).contains("violates PodSecurity \"restricted:latest\""));
+}
+
+#[test]
+fn a_file_gives_defaults_and_exemptions() {
+    let configuration = json!({
+        "defaults": {"enforce": "baseline", "enforce-version": "v1.30"},
+        "exemptions": {"usernames": ["root"], "namespaces": ["kube-system"], "runtimeClasses": ["vm"]}
+    });
+    let plugin = PodSecurity::configured(&configuration).unwrap();
+    let cluster = Cluster::default();
+    let create = || Try::create(&cluster, &GroupResource::PODS);
+    let bad = |spec: Value| {
+        let mut spec = spec;
+        spec["hostPID"] = true.into();
+        pod(spec)
+    };
+    assert!(
+        create()
+            .refusal(&plugin, bad(json!({})))
+            .contains("violates PodSecurity \"baseline:v1.30\"")
+    );
+    let exempt = |by: &str, outcome: Outcome| {
+        assert_eq!(outcome.audit["pod-security.kubernetes.io/exempt"], by)
+    };
+    exempt(
+        "runtimeClass",
+        create().admit(&plugin, &mut bad(json!({"runtimeClassName": "vm"}))).unwrap(),
+    );
+    let root = create().by(api_meta::UserInfo::new("root", &[]));
+    exempt("user", root.admit(&plugin, &mut bad(json!({}))).unwrap());
+    let mut system = bad(json!({}));
+    system["metadata"]["namespace"] = "kube-system".into();
+    exempt("namespace", create().admit(&plugin, &mut system).unwrap());
+    assert!(PodSecurity::configured(&json!({"defaults": {"warn": "strict"}})).is_err());
 }
