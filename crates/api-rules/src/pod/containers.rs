@@ -176,12 +176,8 @@ impl<'a> Walk<'a> {
                     self.errors.push(FieldError::invalid(&path.child("hostPort"), host, message));
                 }
                 if self.host && host != number {
-                    let detail = "must match `hostPort` when `hostNetwork` is true";
-                    self.errors.push(FieldError::invalid(
-                        &path.child("containerPort"),
-                        number,
-                        detail,
-                    ));
+                    let detail = "must match `containerPort` when `hostNetwork` is true";
+                    self.errors.push(FieldError::invalid(&path.child("hostPort"), host, detail));
                 }
             }
             one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, self.errors);
