@@ -29,7 +29,7 @@ fn facts(name: &str) -> Facts {
     }
 }
 
-fn machine(root: &Path, name: &str) -> Node {
+pub(crate) fn machine(root: &Path, name: &str) -> Node {
     let mut documents = Documents::default();
     let cluster = documents.cluster.get_or_insert_default();
     cluster.encryption_algorithm = "ECDSA-P256".into();
@@ -44,11 +44,11 @@ fn machine(root: &Path, name: &str) -> Node {
     )
 }
 
-fn quiet() -> Progress {
+pub(crate) fn quiet() -> Progress {
     Progress::silent(Recorder::none())
 }
 
-fn owned(names: &[&str]) -> Vec<String> {
+pub(crate) fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|n| (*n).to_owned()).collect()
 }
 
@@ -64,29 +64,26 @@ async fn cluster(root: &Path, api: &FakeApi) -> (init::Ctx, String) {
     ctx.node.config.cluster.control_plane_endpoint = address.to_string();
     let live = ["kubeconfig", "upload-config", "upload-certs", "bootstrap-token", "addon"];
     phase::run(&init::phases(), &owned(&live), &[], &quiet(), &mut ctx).await.unwrap();
-    sign(api, TOKEN);
+    sign_with(&api.client("signer")).await;
     (ctx, address.to_string())
 }
 
 /// What the controller manager's bootstrap signer does.
-fn sign(api: &FakeApi, token: &str) {
-    let token: Token = token.parse().unwrap();
-    let info = api.get(&Resource::CONFIG_MAPS, "kube-public", "cluster-info").unwrap();
+pub(crate) async fn sign_with(client: &client::Client) {
+    let token: Token = TOKEN.parse().unwrap();
+    let info: Value =
+        client.get(&Resource::CONFIG_MAPS, "kube-public", "cluster-info").await.unwrap();
     let jws = discovery::sign(info["data"]["kubeconfig"].as_str().unwrap(), &token);
     let patch = json!({"data": {format!("{}{}", discovery::SIGNATURE_PREFIX, token.id): jws}});
-    let client = api.client("signer");
     let at =
         client::Patched { namespace: "kube-public", name: "cluster-info", ..Default::default() };
-    let done = async move {
-        client
-            .patch::<Value>(&Resource::CONFIG_MAPS, at, client::PatchKind::Merge, &patch)
-            .await
-            .map(drop)
-    };
-    futures_util::future::FutureExt::now_or_never(done).unwrap().unwrap();
+    client
+        .patch::<Value>(&Resource::CONFIG_MAPS, at, client::PatchKind::Merge, &patch)
+        .await
+        .unwrap();
 }
 
-fn joining(server: &str, pin: &str) -> JoinConfiguration {
+pub(crate) fn joining(server: &str, pin: &str) -> JoinConfiguration {
     let mut join = JoinConfiguration::default();
     join.discovery.bootstrap_token = Some(BootstrapTokenDiscovery {
         token: TOKEN.into(),
@@ -99,14 +96,18 @@ fn joining(server: &str, pin: &str) -> JoinConfiguration {
     join
 }
 
-fn complete(mut join: JoinConfiguration, name: &str) -> JoinConfiguration {
+pub(crate) fn complete(mut join: JoinConfiguration, name: &str) -> JoinConfiguration {
     config::default_join(&mut join, &facts(name));
     config::validate_join(&join).unwrap();
     join
 }
 
 /// Runs the phases of a join that need no kubelet.
-async fn try_join(root: &Path, join: JoinConfiguration, name: &str) -> Result<join::Ctx, Error> {
+pub(crate) async fn try_join(
+    root: &Path,
+    join: JoinConfiguration,
+    name: &str,
+) -> Result<join::Ctx, Error> {
     let mut node = machine(root, name);
     node.config.init.node_registration = join.node_registration.clone();
     if let Some(control_plane) = &join.control_plane {
