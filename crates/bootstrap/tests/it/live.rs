@@ -1,6 +1,10 @@
 //! `init` and `join` against an API server: what they put there, and what a joining machine makes of it.
 
-use std::{path::Path, sync::Arc, time::SystemTime};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use api_config::kubeadm::{
     ApiEndpoint, BootstrapTokenDiscovery, JoinConfiguration, JoinControlPlane, Timeouts,
@@ -13,7 +17,7 @@ use bootstrap_core::{
     tokens::Token,
 };
 use client::Resource;
-use rt::SystemClock;
+use rt::{Clock, ManualClock, SystemClock};
 use serde_json::{Value, json};
 use telemetry::{Progress, Recorder};
 use testkit::FakeApi;
@@ -108,7 +112,17 @@ pub(crate) async fn try_join(
     join: JoinConfiguration,
     name: &str,
 ) -> Result<join::Ctx, Error> {
+    join_at(root, join, name, Arc::new(SystemClock)).await
+}
+
+async fn join_at(
+    root: &Path,
+    join: JoinConfiguration,
+    name: &str,
+    clock: Arc<dyn Clock>,
+) -> Result<join::Ctx, Error> {
     let mut node = machine(root, name);
+    node.clock = clock;
     node.config.init.node_registration = join.node_registration.clone();
     if let Some(control_plane) = &join.control_plane {
         node.config.init.local_api_endpoint = control_plane.local_api_endpoint.clone();
@@ -117,6 +131,24 @@ pub(crate) async fn try_join(
     let phases = owned(&["control-plane-prepare", "kubelet-start"]);
     phase::run(&join::phases(), &phases, &[], &quiet(), &mut ctx).await?;
     Ok(ctx)
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_clock_that_is_off_is_named() {
+    let (root, worker, api) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), FakeApi::default());
+    let (first, server) = cluster(root.path(), &api).await;
+    let pin = pki::read_cert(&first.node.layout.pki("ca", "crt")).unwrap().pin().unwrap();
+    let day = Duration::from_secs(86_400);
+    for (now, wanted) in [
+        (SystemTime::now() - day, "check this machine's clock"),
+        (SystemTime::now() + 4000 * day, "has expired"),
+    ] {
+        let clock = Arc::new(ManualClock::new(now));
+        let join = complete(joining(&server, &pin), "second");
+        let error = join_at(worker.path(), join, "second", clock).await.err().unwrap().to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "current_thread")]
