@@ -7,4 +7,5 @@ mod commands;
 mod etcd;
 mod golden;
 mod live;
+mod real;
 mod server;
