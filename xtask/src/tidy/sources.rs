@@ -129,7 +129,9 @@ fn production(text: &str) -> impl Iterator<Item = &str> {
 
 /// Whether a line opens unsafe code, or lets the compiler accept it.
 fn holds_unsafe(line: &str) -> bool {
-    ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern", "allow(unsafe_code"]
-        .iter()
-        .any(|form| line.contains(form))
+    let opens = ["{", "fn", "impl", "extern"];
+    line.starts_with("#") && line.contains("(unsafe_code")
+        || line
+            .split_once("unsafe ")
+            .is_some_and(|(_, rest)| opens.iter().any(|o| rest.starts_with(o)))
 }
