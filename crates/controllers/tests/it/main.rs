@@ -1,5 +1,8 @@
 //! The controllers against the real API server, in one process, with RBAC on: each writes as its own
 //! service account.
 
+// Helpers of tests fail by panicking, as the tests themselves do.
+#![allow(clippy::unwrap_used)]
+
 mod api;
 mod life;
