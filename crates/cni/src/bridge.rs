@@ -1,4 +1,4 @@
-use std::{fs, net::IpAddr, os::fd::AsFd, path::Path};
+use std::{fs, net::IpAddr, os::fd::AsFd};
 
 use net_core::{Cidr, Family, api::Protocol, ipam, nft};
 use netlink::{Link, LinkChange, Namespace, Net, NewKind, NewLink, Route};
@@ -367,13 +367,10 @@ pub(crate) fn status(config: &Config) -> Result<(), Failure> {
             return Err(Failure::unavailable(Failure::exhausted(*subnet).message));
         }
     }
-    let has_nft = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|dir| Path::new(&dir).join("nft").exists())
-    });
-    if has_nft {
+    if netlink::has_nft() {
         Ok(())
     } else {
-        Err(Failure::unavailable("nft is not in PATH; install the package nftables"))
+        Err(Failure::unavailable("nft is not there; install the package nftables"))
     }
 }
 
