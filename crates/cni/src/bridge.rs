@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    forward::allow_forwarding,
     lease::{Lease, Leases},
     rules,
     spec::{Attachment, Config, Failure},
@@ -115,6 +116,9 @@ fn ensure_rules(
     }
     if !missing && !changed {
         return Ok(());
+    }
+    if missing {
+        allow_forwarding(&config.bridge);
     }
     let all = leases.all()?;
     let tables = config.subnets.iter().map(|subnet| rules::table(config, *subnet, &all));
