@@ -2,8 +2,5 @@
 //! service account.
 #![allow(clippy::unwrap_used)]
 
-// Helpers of tests fail by panicking, as the tests themselves do.
-#![allow(clippy::unwrap_used)]
-
 mod api;
 mod life;
