@@ -1,20 +1,40 @@
 //! Between the versions of kinds that have several. Only what differs is written down; a kind's stored
 //! version is its newest, events apart, which core stores for both of their groups.
 
+use std::sync::Arc;
+
+use api_schema::{NodeId, Schema};
 use serde_json::{Map, Value, json};
 
-use crate::definition::Conversion;
+use crate::definition::{Conversion, Convert, Served};
 
 pub(crate) fn between(group: &str, version: &str, plural: &str) -> Option<Conversion> {
+    let of = |to: fn(&mut Value), from: fn(&mut Value)| {
+        Some(Conversion { to_storage: Arc::new(to), from_storage: Arc::new(from) })
+    };
     match (group, version, plural) {
-        ("events.k8s.io", "v1", "events") => {
-            Some(Conversion { to_storage: event_to_core, from_storage: event_from_core })
-        }
-        ("autoscaling", "v1", "horizontalpodautoscalers") => {
-            Some(Conversion { to_storage: scaler_to_v2, from_storage: scaler_from_v2 })
-        }
+        ("events.k8s.io", "v1", "events") => of(event_to_core, event_from_core),
+        ("autoscaling", "v1", "horizontalpodautoscalers") => of(scaler_to_v2, scaler_from_v2),
         _ => None,
     }
+}
+
+/// Between two versions of a custom kind that nobody converts: each keeps what its own schema knows.
+pub(crate) fn by_schema(served: &Served, stored: &Served) -> Conversion {
+    let fit = |served: &Served| -> Convert {
+        let (schema, node) = (served.schema.clone(), served.node);
+        Arc::new(move |tree| fit(&schema, node, tree))
+    };
+    Conversion { to_storage: fit(stored), from_storage: fit(served) }
+}
+
+/// Drops what a schema does not know and fills in its defaults, so that a schema's change shows on objects that
+/// were stored before it.
+pub(crate) fn fit(schema: &Schema, node: NodeId, tree: &mut Value) {
+    if let Err(error) = api_schema::prune(schema, node, tree) {
+        tracing::debug!(%error, "a stored object does not fit its schema");
+    }
+    api_schema::apply_defaults(schema, node, tree);
 }
 
 /// `events.k8s.io/v1` name, core/v1 name.
@@ -102,9 +122,13 @@ fn scaler_to_v2(tree: &mut Value) {
 
 fn scaler_from_v2(tree: &mut Value) {
     if let Some(Value::Array(mut metrics)) = remove(tree, "/spec", "metrics") {
-        let cpu = metrics.iter().position(|m| m["resource"]["name"] == "cpu" && m["resource"]["target"]["averageUtilization"].is_number());
+        let cpu = metrics.iter().position(|m| {
+            m["resource"]["name"] == "cpu"
+                && m["resource"]["target"]["averageUtilization"].is_number()
+        });
         if let Some(i) = cpu {
-            tree["spec"]["targetCPUUtilizationPercentage"] = metrics.remove(i)["resource"]["target"]["averageUtilization"].take();
+            tree["spec"]["targetCPUUtilizationPercentage"] =
+                metrics.remove(i)["resource"]["target"]["averageUtilization"].take();
         }
         annotate(tree, METRICS, &json!(metrics));
     }
@@ -112,9 +136,13 @@ fn scaler_from_v2(tree: &mut Value) {
         annotate(tree, BEHAVIOR, &behavior);
     }
     if let Some(Value::Array(mut metrics)) = remove(tree, "/status", "currentMetrics") {
-        let cpu = metrics.iter().position(|m| m["resource"]["name"] == "cpu" && m["resource"]["current"]["averageUtilization"].is_number());
+        let cpu = metrics.iter().position(|m| {
+            m["resource"]["name"] == "cpu"
+                && m["resource"]["current"]["averageUtilization"].is_number()
+        });
         if let Some(i) = cpu {
-            tree["status"]["currentCPUUtilizationPercentage"] = metrics.remove(i)["resource"]["current"]["averageUtilization"].take();
+            tree["status"]["currentCPUUtilizationPercentage"] =
+                metrics.remove(i)["resource"]["current"]["averageUtilization"].take();
         }
         annotate(tree, CURRENT_METRICS, &json!(metrics));
     }
@@ -124,7 +152,9 @@ fn scaler_from_v2(tree: &mut Value) {
 }
 
 fn remove(tree: &mut Value, parent: &str, field: &str) -> Option<Value> {
-    tree.pointer_mut(parent).and_then(Value::as_object_mut).and_then(|map: &mut Map<String, Value>| map.remove(field))
+    tree.pointer_mut(parent)
+        .and_then(Value::as_object_mut)
+        .and_then(|map: &mut Map<String, Value>| map.remove(field))
 }
 
 #[cfg(test)]
@@ -134,8 +164,16 @@ mod tests {
     #[test]
     fn what_goes_to_storage_comes_back() {
         let cases = [
-            ("events.k8s.io", "events", json!({"metadata": {"name": "e"}, "regarding": {"kind": "Pod"}, "note": "n", "reportingController": "c", "deprecatedCount": 2})),
-            ("autoscaling", "horizontalpodautoscalers", json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}, "status": {"currentCPUUtilizationPercentage": 10}})),
+            (
+                "events.k8s.io",
+                "events",
+                json!({"metadata": {"name": "e"}, "regarding": {"kind": "Pod"}, "note": "n", "reportingController": "c", "deprecatedCount": 2}),
+            ),
+            (
+                "autoscaling",
+                "horizontalpodautoscalers",
+                json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}, "status": {"currentCPUUtilizationPercentage": 10}}),
+            ),
         ];
         for (group, plural, object) in cases {
             let conversion = between(group, "v1", plural).unwrap();

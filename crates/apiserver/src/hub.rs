@@ -105,6 +105,8 @@ impl Hub {
             return Ok(());
         }
         let mut applied = self.applied.subscribe();
+        // Revisions of keys that no cache follows come to us only as progress.
+        self.store.request_progress().await?;
         match tokio::time::timeout(CATCH_UP, applied.wait_for(|a| *a >= revision)).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(store::Error::FutureRevision { requested: revision, current: self.applied() }),
@@ -120,18 +122,19 @@ impl Hub {
     }
 
     pub(crate) async fn remove(&self, group: &str, plural: &str) {
-        let _ = self.commands.send(Command::Remove { group: group.into(), plural: plural.into() }).await;
+        let _ = self
+            .commands
+            .send(Command::Remove { group: group.into(), plural: plural.into() })
+            .await;
     }
 
-    /// Compacts the store and the caches' histories.
-    pub(crate) async fn compact(&self, revision: Revision) -> Result<(), store::Error> {
-        self.store.compact(revision).await?;
+    /// Forgets what the store has forgotten.
+    pub(crate) fn compacted(&self, revision: Revision) {
         for resource in self.kinds().all.values() {
             if let Some(cache) = &resource.cache {
                 cache.compact(revision);
             }
         }
-        Ok(())
     }
 }
 
@@ -153,15 +156,23 @@ impl Follower {
         Ok(())
     }
 
-    async fn add(&mut self, definition: Arc<Definition>, revision: Revision) -> Result<(), store::Error> {
+    async fn add(
+        &mut self,
+        definition: Arc<Definition>,
+        revision: Revision,
+    ) -> Result<(), store::Error> {
         if !definition.is_stored() {
             self.hub.change_kinds(|kinds| kinds.insert(Resource { definition, cache: None }));
             return Ok(());
         }
         let range = self.hub.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
-        let objects: Vec<_> = range.items.iter().map(|kv| definition.object(kv)).collect();
+        let objects: Vec<_> = range.items.iter().map(|kv| definition.loaded(kv)).collect();
         for object in &objects {
-            let event = Event { kind: crate::cache::EventKind::Added, object: Arc::new(object.clone()), previous: None };
+            let event = Event {
+                kind: crate::cache::EventKind::Added,
+                object: Arc::new(object.clone()),
+                previous: None,
+            };
             self.observers.iter().for_each(|observe| observe(&definition, &event));
         }
         let cache = Arc::new(Cache::new(definition.clone(), objects, revision));
@@ -219,8 +230,13 @@ impl Follower {
 
     fn apply(&mut self, changes: &[Change]) {
         for change in changes {
-            let candidate = self.caches.range::<str, _>((Bound::Unbounded, Bound::Included(&*change.kv.key))).next_back();
-            if let Some((_, cache)) = candidate.filter(|(prefix, _)| change.kv.key.starts_with(&***prefix)) {
+            let candidate = self
+                .caches
+                .range::<str, _>((Bound::Unbounded, Bound::Included(&*change.kv.key)))
+                .next_back();
+            if let Some((_, cache)) =
+                candidate.filter(|(prefix, _)| change.kv.key.starts_with(&***prefix))
+            {
                 let event = cache.apply(change);
                 for observe in &self.observers {
                     observe(&cache.definition, &event);

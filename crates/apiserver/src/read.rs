@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::{
     answer::{self, Encoding, ListMeta},
-    cache::{Cache, Delivery, Event, EventKind, FrameKey, Watcher},
+    cache::{Delivery, Event, EventKind, FrameKey, Watcher},
     call::Call,
     object::{Object, Selectable},
     server::Server,
@@ -34,7 +34,9 @@ impl Filter {
         let labels = match query.get("labelSelector").filter(|s| !s.is_empty()) {
             Some(text) => {
                 let selector: Result<Selector, _> = text.parse();
-                Some(selector.map_err(|e: SelectorError| Box::new(Status::bad_request(e.as_bad_request(text))))?)
+                Some(selector.map_err(|e: SelectorError| {
+                    Box::new(Status::bad_request(e.as_bad_request(text)))
+                })?)
             }
             None => None,
         };
@@ -46,7 +48,8 @@ impl Filter {
     }
 
     pub(crate) fn matches(&self, object: &Object) -> bool {
-        let labels = |name: &str| object.labels.iter().find(|(k, _)| &**k == name).map(|(_, v)| &**v);
+        let labels =
+            |name: &str| object.labels.iter().find(|(k, _)| &**k == name).map(|(_, v)| &**v);
         self.fields.iter().all(|(i, equal, value)| (*object.fields[*i] == **value) == *equal)
             && self.labels.as_ref().is_none_or(|selector| selector.matches_with(labels))
     }
@@ -56,8 +59,13 @@ impl Filter {
     }
 }
 
-fn field_terms(text: &str, selectable: &[Selectable]) -> Result<Vec<(usize, bool, String)>, Box<Status>> {
-    let selector: FieldSelector = text.parse().map_err(|e: FieldSelectorError| Box::new(Status::bad_request(e.to_string())))?;
+fn field_terms(
+    text: &str,
+    selectable: &[Selectable],
+) -> Result<Vec<(usize, bool, String)>, Box<Status>> {
+    let selector: FieldSelector = text
+        .parse()
+        .map_err(|e: FieldSelectorError| Box::new(Status::bad_request(e.to_string())))?;
     let terms = selector.terms.iter().map(|term| {
         let index = selectable.iter().position(|s| *s.name == *term.field).ok_or_else(|| {
             let message = format!("field label not supported: {}", term.field);
@@ -72,7 +80,8 @@ fn field_terms(text: &str, selectable: &[Selectable]) -> Result<Vec<(usize, bool
 #[derive(Serialize, Deserialize)]
 struct Continue {
     v: String,
-    rv: Revision,
+    /// Below 0: at whatever the newest is, by a token that followed one too old.
+    rv: i64,
     /// The last key sent, without the resource's prefix.
     start: String,
 }
@@ -80,16 +89,28 @@ struct Continue {
 impl Server {
     pub(crate) async fn get(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
         let object = self.current(call, call.info.query.get("resourceVersion")).await?;
-        Ok(answer::object(&call.resource.definition, call.served(), call.accepted, StatusCode::OK, &object))
+        Ok(answer::object(
+            &call.resource.definition,
+            call.served(),
+            call.accepted,
+            StatusCode::OK,
+            &object,
+        ))
     }
 
     /// The object that a call names, as of the last write before the call.
-    pub(crate) async fn current(&self, call: &Call, version: Option<&str>) -> Result<Arc<Object>, Box<Status>> {
+    pub(crate) async fn current(
+        &self,
+        call: &Call,
+        version: Option<&str>,
+    ) -> Result<Arc<Object>, Box<Status>> {
         self.fresh(version).await?;
         let cache = call.cache()?;
         let definition = &call.resource.definition;
         let key = definition.key(&call.path.namespace, &call.path.name);
-        cache.get(&key).ok_or_else(|| Box::new(Status::not_found(&definition.group_resource(), &call.path.name)))
+        cache.get(&key).ok_or_else(|| {
+            Box::new(Status::not_found(&definition.group_resource(), &call.path.name))
+        })
     }
 
     /// Waits until the caches are as new as a read wants: no version means the newest, 0 anything at all.
@@ -98,10 +119,14 @@ impl Server {
             Some(0) => Ok(self.hub.applied()),
             Some(wanted) => {
                 let reached = self.hub.reached(wanted).await;
-                reached.map_err(|_| Box::new(Status::too_large_resource_version(wanted, self.hub.applied())))?;
+                reached.map_err(|_| {
+                    Box::new(Status::too_large_resource_version(wanted, self.hub.applied()))
+                })?;
                 Ok(self.hub.applied())
             }
-            None => self.hub.consistent().await.map_err(|e| Box::new(crate::server::store_status(e))),
+            None => {
+                self.hub.consistent().await.map_err(|e| Box::new(crate::server::store_status(e)))
+            }
         }
     }
 
@@ -111,7 +136,10 @@ impl Server {
     }
 
     /// The objects that a list or deletecollection is about.
-    pub(crate) async fn select(&self, call: &Call) -> Result<(ListMeta, Vec<Arc<Object>>), Box<Status>> {
+    pub(crate) async fn select(
+        &self,
+        call: &Call,
+    ) -> Result<(ListMeta, Vec<Arc<Object>>), Box<Status>> {
         let query = &call.info.query;
         let filter = Filter::parse(call)?;
         let definition = &call.resource.definition;
@@ -120,22 +148,23 @@ impl Server {
         let token = query.get("continue").filter(|t| !t.is_empty());
         check_list_options(query, token)?;
         let exact = query.get("resourceVersionMatch") == Some("Exact");
-        let (revision, objects, after) = match token {
-            Some(token) => {
-                let token = decode_token(token)?;
-                let after = format!("{}{}", definition.prefix, token.start);
-                (token.rv, self.at(call, &prefix, &after, token.rv).await?, after)
-            }
+        let version = query.get("resourceVersion");
+        let (revision, objects) = match token {
+            Some(token) => self.continued(call, &prefix, &decode_token(token)?).await?,
             None if exact => {
-                let revision = parse_version(query.get("resourceVersion"))?.unwrap_or_default();
-                (revision, self.at(call, &prefix, "", revision).await?, String::new())
+                let revision = parse_version(version)?.unwrap_or_default();
+                let old =
+                    || Status::expired("The resourceVersion for the provided list is too old.");
+                (
+                    revision,
+                    self.at(call, &prefix, "", revision).await?.ok_or_else(|| Box::new(old()))?,
+                )
             }
             None => {
-                let revision = self.fresh(query.get("resourceVersion")).await?;
-                (revision, call.cache()?.list(&prefix, ""), String::new())
+                let revision = self.fresh(version).await?;
+                (revision, call.cache()?.list(&prefix, ""))
             }
         };
-        let _ = after;
         let everything = filter.is_everything();
         let mut matching = objects.into_iter().filter(|o| everything || filter.matches(o));
         let Some(limit) = limit else {
@@ -145,35 +174,69 @@ impl Server {
         let rest = matching.count() as u64;
         let mut meta = ListMeta { revision, ..ListMeta::default() };
         if let Some(last) = page.last().filter(|_| rest > 0) {
-            meta.continue_token = encode_token(revision, last.key.strip_prefix(&*definition.prefix).unwrap_or_default());
+            meta.continue_token = encode_token(
+                revision as i64,
+                last.key.strip_prefix(&*definition.prefix).unwrap_or_default(),
+            );
             // As upstream: with a selector the count is not known.
             meta.remaining = everything.then_some(rest);
         }
         Ok((meta, page))
     }
 
-    /// A range at one revision: from the cache if that is the state now, else from the store's history.
-    async fn at(&self, call: &Call, prefix: &str, after: &str, revision: Revision) -> Result<Vec<Arc<Object>>, Box<Status>> {
+    /// The rest of a list, at the revision at which it began.
+    async fn continued(
+        &self,
+        call: &Call,
+        prefix: &str,
+        token: &Continue,
+    ) -> Result<(Revision, Vec<Arc<Object>>), Box<Status>> {
+        let after = format!("{}{}", call.resource.definition.prefix, token.start);
+        let Ok(revision) = Revision::try_from(token.rv) else {
+            let revision = self.fresh(None).await?;
+            return Ok((revision, call.cache()?.list(prefix, &after)));
+        };
+        if let Some(objects) = self.at(call, prefix, &after, revision).await? {
+            return Ok((revision, objects));
+        }
+        let mut status = Status::expired(CONTINUE_EXPIRED);
+        status.metadata.r#continue = encode_token(-1, &token.start);
+        Err(Box::new(status))
+    }
+
+    /// A range at one revision: from the cache if that is the state now, else from the store's history;
+    /// `None` if that has been compacted.
+    async fn at(
+        &self,
+        call: &Call,
+        prefix: &str,
+        after: &str,
+        revision: Revision,
+    ) -> Result<Option<Vec<Arc<Object>>>, Box<Status>> {
         let cache = call.cache()?;
-        self.hub.reached(revision).await.map_err(|_| Box::new(Status::too_large_resource_version(revision, self.hub.applied())))?;
+        let reached = self.hub.reached(revision).await;
+        reached.map_err(|_| {
+            Box::new(Status::too_large_resource_version(revision, self.hub.applied()))
+        })?;
         if cache.newest() <= revision {
             let objects = cache.list(prefix, after);
             if cache.newest() <= revision {
-                return Ok(objects);
+                return Ok(Some(objects));
             }
         }
         let mut range = KeyRange::prefix(prefix);
-        if !after.is_empty() {
+        if after > prefix {
             // The smallest key after `after`.
             range.start = format!("{after}\0");
         }
-        let answer = self.hub.store.range(range, 0, revision).await.map_err(|error| match error {
-            store::Error::Compacted { .. } => Box::new(Status::expired(
-                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
-            )),
-            other => Box::new(crate::server::store_status(other)),
-        })?;
-        Ok(answer.items.iter().map(|kv| Arc::new(call.resource.definition.object(kv))).collect())
+        match self.hub.store.range(range, 0, revision).await {
+            Ok(found) => {
+                let object = |kv| Arc::new(call.resource.definition.loaded(kv));
+                Ok(Some(found.items.iter().map(object).collect()))
+            }
+            Err(store::Error::Compacted { .. }) => Ok(None),
+            Err(other) => Err(Box::new(crate::server::store_status(other))),
+        }
     }
 
     pub(crate) async fn watch(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
@@ -198,12 +261,17 @@ impl Server {
             };
             // A version from the future is waited for: another server may have given it out.
             let _ = self.hub.reached(from).await;
-            cache.watch(from).map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
+            cache
+                .watch(from)
+                .map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
         };
         let floor = if send_state { 0 } else { version.unwrap_or(0) };
         let timeout = query.get("timeoutSeconds").and_then(|t| t.parse().ok()).filter(|t| *t > 0);
         // As upstream: between 30 and 60 minutes where the client does not say.
-        let timeout = timeout.map_or_else(|| Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()), Duration::from_secs);
+        let timeout = timeout.map_or_else(
+            || Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()),
+            Duration::from_secs,
+        );
         let mut accepted = call.accepted;
         if cache.definition.custom.is_some() || accepted.encoding == Encoding::Yaml {
             accepted.encoding = Encoding::Json;
@@ -217,7 +285,6 @@ impl Server {
             hub: self.hub.clone(),
             resource: call.resource.clone(),
             version: call.version,
-            cache,
             filter,
             prefix,
             floor,
@@ -240,6 +307,11 @@ impl Server {
     }
 }
 
+const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list \
+    result. You can start a new list without the continue parameter, or use the continue token in this \
+    response to retrieve the remainder of the results. Continuing with the provided token results in an \
+    inconsistent list - objects that were created, modified, or deleted between the time the first chunk \
+    was returned and now may show up in the list.";
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// One watch on its way to a client.
@@ -247,7 +319,6 @@ pub(crate) struct Stream {
     hub: Arc<crate::hub::Hub>,
     resource: crate::definition::Resource,
     version: usize,
-    cache: Arc<Cache>,
     watcher: Watcher,
     filter: Filter,
     prefix: String,
@@ -303,7 +374,9 @@ impl Stream {
     /// What the change is for this watcher: an object may enter or leave what its selectors match.
     fn kind_for(&self, event: &Event) -> Option<EventKind> {
         let object = &event.object;
-        if !object.key.starts_with(&self.prefix) || (self.floor > 0 && object.revision <= self.floor) {
+        if !object.key.starts_with(&self.prefix)
+            || (self.floor > 0 && object.revision <= self.floor)
+        {
             return None;
         }
         if self.filter.is_everything() {
@@ -325,8 +398,14 @@ impl Stream {
         match self.accepted.shape {
             // Whole objects are what nearly every watcher asks for; these frames are shared.
             answer::Shape::Whole => {
-                let key = FrameKey { kind, version: served.api_version.clone(), encoding: self.accepted.encoding as u8 };
-                delivery.frame(key, || answer::frame(definition, served, self.accepted, kind, &delivery.event, first))
+                let key = FrameKey {
+                    kind,
+                    version: served.api_version.clone(),
+                    encoding: self.accepted.encoding as u8,
+                };
+                delivery.frame(key, || {
+                    answer::frame(definition, served, self.accepted, kind, &delivery.event, first)
+                })
             }
             _ => answer::frame(definition, served, self.accepted, kind, &delivery.event, first),
         }
@@ -338,7 +417,9 @@ fn parse_version(text: Option<&str>) -> Result<Option<Revision>, Box<Status>> {
     match text.filter(|t| !t.is_empty()) {
         None => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|_| {
-            Box::new(Status::bad_request(format!("Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax")))
+            Box::new(Status::bad_request(format!(
+                "Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+            )))
         }),
     }
 }
@@ -348,7 +429,9 @@ fn limit(text: Option<&str>) -> Result<Option<usize>, Box<Status>> {
         None => Ok(None),
         Some(text) => match text.parse::<i64>() {
             Ok(limit) => Ok(usize::try_from(limit).ok().filter(|l| *l > 0)),
-            Err(_) => Err(Box::new(Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax")))),
+            Err(_) => Err(Box::new(Status::bad_request(format!(
+                "strconv.ParseInt: parsing \"{text}\": invalid syntax"
+            )))),
         },
     }
 }
@@ -359,17 +442,25 @@ fn check_list_options(query: &crate::path::Query, token: Option<&str>) -> Result
     match query.get("resourceVersionMatch").unwrap_or_default() {
         "" => {}
         "Exact" | "NotOlderThan" if version.is_empty() => {
-            return refuse("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided");
+            return refuse(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+            );
         }
         "Exact" | "NotOlderThan" if token.is_some() => {
-            return refuse("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided");
+            return refuse(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided",
+            );
         }
         "Exact" if version == "0" => {
-            return refuse("resourceVersionMatch: Forbidden: resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"");
+            return refuse(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
+            );
         }
         "Exact" | "NotOlderThan" => {}
         other => {
-            return refuse(&format!("resourceVersionMatch: Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\""));
+            return refuse(&format!(
+                "resourceVersionMatch: Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\""
+            ));
         }
     }
     if token.is_some() && !matches!(version, "" | "0") {
@@ -381,16 +472,23 @@ fn check_list_options(query: &crate::path::Query, token: Option<&str>) -> Result
     Ok(())
 }
 
-fn check_watch_options(query: &crate::path::Query, initial: Option<bool>) -> Result<(), Box<Status>> {
+fn check_watch_options(
+    query: &crate::path::Query,
+    initial: Option<bool>,
+) -> Result<(), Box<Status>> {
     let refuse = |message: &str| Err(Box::new(Status::bad_request(message)));
     match (initial, query.get("resourceVersionMatch").unwrap_or_default()) {
         (Some(_), "NotOlderThan") | (None, "") => Ok(()),
-        (Some(_), _) => refuse("sendInitialEvents: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
-        (None, _) => refuse("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
+        (Some(_), _) => refuse(
+            "sendInitialEvents: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+        (None, _) => refuse(
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
     }
 }
 
-fn encode_token(revision: Revision, start: &str) -> String {
+fn encode_token(revision: i64, start: &str) -> String {
     let token = Continue { v: "meta.k8s.io/v1".to_owned(), rv: revision, start: start.to_owned() };
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
 }
@@ -400,9 +498,10 @@ fn decode_token(text: &str) -> Result<Continue, Box<Status>> {
     let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| invalid())?;
     let token: Continue = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
     // The key comes from a client: it must stay inside the resource.
-    if token.v != "meta.k8s.io/v1" || token.start.split('/').any(|part| part == ".." || part.is_empty()) {
+    if token.v != "meta.k8s.io/v1"
+        || token.start.split('/').any(|part| part == ".." || part.is_empty())
+    {
         return Err(invalid());
     }
     Ok(token)
 }
-

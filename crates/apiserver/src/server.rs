@@ -21,19 +21,20 @@ use crate::{
     hub::Hub,
     metrics::Metrics,
     path::{RequestInfo, ResourcePath},
-    security::Security,
+    security::{Security, Selectors},
     write::Part,
 };
 
 /// Upstream's limit on a request's body.
 const BODY_LIMIT: usize = 3 << 20;
 
-pub struct Server {
+pub(crate) struct Server {
     pub(crate) config: Config,
     pub(crate) hub: Arc<Hub>,
     pub(crate) security: Security,
     pub(crate) chain: admission::Chain,
     pub(crate) allocators: Allocators,
+    pub(crate) gate: Arc<flow::Gate>,
     pub(crate) metrics: Metrics,
     pub(crate) readiness: crate::health::Readiness,
     pub(crate) kubelets: crate::subresource::kubelet::Kubelets,
@@ -53,18 +54,16 @@ impl serve::Handler for Server {
 impl Server {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let started = Instant::now();
-        let info = RequestInfo::new(request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
+        let uri = request.uri();
+        let query = uri.query().unwrap_or_default();
+        let info = Arc::new(RequestInfo::new(request.method(), uri.path(), query));
         let method = request.method().clone();
         let in_flight = self.metrics.begin();
-        let accepted = Accepted::negotiate(request.headers(), &info.query);
-        let shown = accepted.as_ref().copied().unwrap_or(Accepted::JSON);
-        let mut response = match accepted {
-            Ok(accepted) => self.proceed(request, info.clone(), accepted).await.unwrap_or_else(|status| {
-                if status.code >= 500 {
-                    tracing::warn!(path = %info.path, verb = info.verb, message = %status.message, "request failed");
-                }
-                answer::status(Accepted { shape: answer::Shape::Whole, ..shown }, &status)
-            }),
+        let mut response = match Accepted::negotiate(request.headers(), &info.query) {
+            Ok(accepted) => {
+                let done = self.proceed(request, &info, accepted).await;
+                done.unwrap_or_else(|status| refusal(&info, accepted, &status))
+            }
             Err(status) => answer::status(Accepted::JSON, &status),
         };
         drop(in_flight);
@@ -75,39 +74,80 @@ impl Server {
         response
     }
 
-    async fn proceed(&self, request: Request<Body>, info: RequestInfo, accepted: Accepted) -> Result<Response<Body>, Box<Status>> {
+    async fn proceed(
+        &self,
+        request: Request<Body>,
+        info: &Arc<RequestInfo>,
+        accepted: Accepted,
+    ) -> Result<Response<Body>, Box<Status>> {
         let user = self.authenticate(&request, &info.path)?;
         let user = self.security.impersonate(user, request.headers())?;
-        self.security.authorize(&user, &info)?;
-        match info.resource.clone() {
-            Some(path) => self.resource_request(request, info, path, user, accepted).await,
-            None => self.plain_request(request, &info, &user, accepted).await,
+        let selectors = Selectors::of(info);
+        let attributes = selectors.attributes(&user, info);
+        self.security.authorize(&attributes)?;
+        // What stays open for long (exec, logs) holds no seat; a watch holds its seat until it has begun.
+        let entered = match info.is_connection() {
+            true => None,
+            false => {
+                let entered = self.gate.enter(&attributes, self.seats(info)).await;
+                Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
+            }
+        };
+        let done = match info.resource.clone() {
+            Some(path) => {
+                self.resource_request(request, info.clone(), path, user.clone(), accepted).await
+            }
+            None => self.plain_request(&request, info, accepted),
+        };
+        let mut response = done.unwrap_or_else(|status| refusal(info, accepted, &status));
+        if let Some(entered) = entered {
+            add_flow(&entered.arrival, &mut response);
         }
+        Ok(response)
     }
 
-    fn authenticate(&self, request: &Request<Body>, path: &str) -> Result<Arc<UserInfo>, Box<Status>> {
+    /// How much work a request is, as far as can be told: lists look at whole collections.
+    fn seats(&self, info: &RequestInfo) -> u32 {
+        let Some(path) = info.resource.as_ref().filter(|_| info.verb == "list") else { return 1 };
+        let kinds = self.hub.kinds();
+        let found = kinds.find(&path.group, &path.version, &path.resource);
+        let objects = found.and_then(|(resource, _)| Some(resource.cache.as_ref()?.len()));
+        flow::Gate::seats_of_list(objects.unwrap_or(0) as u64)
+    }
+
+    fn authenticate(
+        &self,
+        request: &Request<Body>,
+        path: &str,
+    ) -> Result<Arc<UserInfo>, Box<Status>> {
         if let Some(InProcess(user)) = request.extensions().get() {
             return Ok(user.clone());
         }
-        self.security.authenticate(request.extensions().get::<Arc<Connection>>(), request.headers(), path)
+        self.security.authenticate(
+            request.extensions().get::<Arc<Connection>>(),
+            request.headers(),
+            path,
+        )
     }
 
     async fn resource_request(
         &self,
         request: Request<Body>,
-        info: RequestInfo,
+        info: Arc<RequestInfo>,
         path: ResourcePath,
         user: Arc<UserInfo>,
         accepted: Accepted,
     ) -> Result<Response<Body>, Box<Status>> {
         let kinds = self.hub.kinds();
-        let Some((resource, version)) = kinds.find(&path.group, &path.version, &path.resource) else {
+        let Some((resource, version)) = kinds.find(&path.group, &path.version, &path.resource)
+        else {
             return Err(Box::new(Status::no_such_resource()));
         };
         let definition = &resource.definition;
         let scope_is_wrong = !path.namespace.is_empty() != definition.namespaced;
         // A collection of a namespaced kind may span all namespaces; a namespace's own URL names it twice.
-        let spans = definition.namespaced && path.name.is_empty() && matches!(info.verb, "list" | "watch" | "deletecollection");
+        let spans =
+            definition.namespaced && matches!(info.verb, "list" | "watch" | "deletecollection");
         if scope_is_wrong && !spans && !definition.is("", "namespaces") {
             return Err(Box::new(Status::no_such_resource()));
         }
@@ -116,7 +156,12 @@ impl Server {
             path.namespace.clear();
         }
         let resource = resource.clone();
-        let user_agent = request.headers().get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+        let user_agent = request
+            .headers()
+            .get(header::USER_AGENT)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default()
+            .to_owned();
         let (parts, body) = request.into_parts();
         let call = Call {
             info,
@@ -137,14 +182,21 @@ impl Server {
         Ok(response)
     }
 
-    async fn dispatch(&self, call: &Call, parts: http::request::Parts) -> Result<Response<Body>, Box<Status>> {
+    async fn dispatch(
+        &self,
+        call: &Call,
+        parts: http::request::Parts,
+    ) -> Result<Response<Body>, Box<Status>> {
         if !call.path.subresource.is_empty() {
             return crate::subresource::dispatch(self, call, parts).await;
         }
         let served = call.served();
         let definition = &call.resource.definition;
         if !served.has_verb(call.info.verb) {
-            return Err(Box::new(Status::method_not_supported(&definition.group_resource(), call.info.verb)));
+            return Err(Box::new(Status::method_not_supported(
+                &definition.group_resource(),
+                call.info.verb,
+            )));
         }
         if let Some(answer) = crate::subresource::virtual_resource(self, call).await {
             return answer;
@@ -163,41 +215,48 @@ impl Server {
             "patch" => self.patch(call, Part::Main).await,
             "delete" => self.delete(call).await,
             "deletecollection" => self.delete_collection(call).await,
-            _ => Err(Box::new(Status::method_not_supported(&definition.group_resource(), call.info.verb))),
+            _ => Err(Box::new(Status::method_not_supported(
+                &definition.group_resource(),
+                call.info.verb,
+            ))),
         }
     }
 
-    async fn plain_request(&self, request: Request<Body>, info: &RequestInfo, user: &UserInfo, accepted: Accepted) -> Result<Response<Body>, Box<Status>> {
-        let _ = user;
+    fn plain_request(
+        &self,
+        request: &Request<Body>,
+        info: &RequestInfo,
+        accepted: Accepted,
+    ) -> Result<Response<Body>, Box<Status>> {
         let kinds: Arc<Kinds> = self.hub.kinds();
-        let path = info.path.as_str();
+        let (path, headers) = (info.path.as_str(), request.headers());
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Box::new(Status::no_such_resource()));
         }
-        if let Some(response) = crate::discovery::answer(&kinds, path, request.headers(), accepted) {
-            return Ok(response);
-        }
-        if let Some(response) = self.openapi.answer(&kinds, path, &info.query, request.headers()) {
-            return Ok(response);
-        }
-        if let Some(response) = self.plain_document(path, &info.query, accepted) {
-            return Ok(response);
-        }
-        Err(Box::new(Status::no_such_resource()))
+        crate::discovery::answer(&kinds, path, headers, accepted)
+            .or_else(|| self.openapi.answer(&kinds, path, headers))
+            .or_else(|| self.plain_document(path, &info.query, accepted))
+            .ok_or_else(|| Box::new(Status::no_such_resource()))
     }
 
     /// The whole body, within the limit.
     pub(crate) async fn read_body(&self, call: &Call) -> Result<Bytes, Box<Status>> {
         let Some(mut body) = call.take_body() else { return Ok(Bytes::new()) };
         let too_large = || Box::new(Status::request_too_large(format!("limit is {BODY_LIMIT}")));
-        let declared = call.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
+        let declared = call
+            .headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.parse().ok());
         if declared.is_some_and(|length: usize| length > BODY_LIMIT) {
             return Err(too_large());
         }
         let mut first: Option<Bytes> = None;
         let mut whole = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|e| Box::new(Status::bad_request(format!("reading the request's body: {e}"))))?;
+            let frame = frame.map_err(|e| {
+                Box::new(Status::bad_request(format!("reading the request's body: {e}")))
+            })?;
             let Ok(data) = frame.into_data() else { continue };
             if first.is_none() && whole.is_empty() {
                 first = Some(data);
@@ -216,8 +275,29 @@ impl Server {
     }
 }
 
+/// A failure as it goes out, which is always a whole Status.
+fn refusal(info: &RequestInfo, accepted: Accepted, status: &Status) -> Response<Body> {
+    if status.code >= 500 {
+        tracing::warn!(path = %info.path, verb = info.verb, message = %status.message, "request failed");
+    }
+    answer::status(Accepted { shape: answer::Shape::Whole, ..accepted }, status)
+}
+
+/// Says which configuration of flow control took the request, as upstream does.
+fn add_flow(arrival: &flow::Arrival, response: &mut Response<Body>) {
+    for (name, uid) in [
+        ("x-kubernetes-pf-flowschema-uid", &arrival.schema_uid),
+        ("x-kubernetes-pf-prioritylevel-uid", &arrival.level_uid),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(uid) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+}
+
 fn add_warnings(call: &Call, response: &mut Response<Body>) {
-    let warnings = std::mem::take(&mut *call.warnings.lock().unwrap_or_else(PoisonError::into_inner));
+    let warnings =
+        std::mem::take(&mut *call.warnings.lock().unwrap_or_else(PoisonError::into_inner));
     for warning in warnings {
         let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let text = text.replace('\\', "\\\\").replace('"', "\\\"");
@@ -231,8 +311,12 @@ fn add_warnings(call: &Call, response: &mut Response<Body>) {
 pub(crate) fn store_status(error: store::Error) -> Status {
     match error {
         store::Error::TooLarge { .. } => Status::request_too_large(&error),
-        store::Error::Compacted { requested, oldest } => Status::too_old_resource_version(requested, oldest),
-        store::Error::FutureRevision { requested, current } => Status::too_large_resource_version(requested, current),
+        store::Error::Compacted { requested, oldest } => {
+            Status::too_old_resource_version(requested, oldest)
+        }
+        store::Error::FutureRevision { requested, current } => {
+            Status::too_large_resource_version(requested, current)
+        }
         other => Status::internal(format!("the store: {other}")),
     }
 }

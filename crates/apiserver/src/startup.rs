@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use api_meta::GroupResource;
 use auth::rbac::Ensure;
-use client::{Client, Error, Patched, PatchKind, Resource};
+use client::{Client, Error, PatchKind, Patched, Resource};
 use serde_json::{Value, json};
 
 use crate::server::Server;
@@ -18,20 +18,34 @@ pub(crate) async fn run(server: &Server, client: &Client) -> Result<(), Error> {
         ensure(client, &Resource::NAMESPACES, "", &json!({"metadata": {"name": name}})).await?;
     }
     for (name, value, description) in [
-        ("system-node-critical", 2_000_001_000i64, "Used for system critical pods that must not be moved from their current node."),
-        ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+        (
+            "system-node-critical",
+            2_000_001_000i64,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+        (
+            "system-cluster-critical",
+            2_000_000_000,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
     ] {
         let class = json!({"metadata": {"name": name}, "value": value, "description": description});
         ensure(client, &Resource::PRIORITY_CLASSES, "", &class).await?;
     }
     bootstrap_policy(server, client).await?;
+    flow_control(server, client).await?;
     kubernetes_service(server, client).await?;
     server.readiness.started.store(true, Ordering::Relaxed);
     Ok(())
 }
 
 /// Creates an object unless it is there.
-async fn ensure(client: &Client, resource: &Resource, namespace: &str, object: &Value) -> Result<(), Error> {
+async fn ensure(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+    object: &Value,
+) -> Result<(), Error> {
     match client.create::<_, Value>(resource, namespace, object).await {
         Err(error) if !error.is_already_exists() => Err(error),
         _ => Ok(()),
@@ -46,9 +60,13 @@ async fn bootstrap_policy(server: &Server, client: &Client) -> Result<(), Error>
         let (namespace, name) = (text("namespace"), text("name"));
         match &action {
             Ensure::Create(object) => ensure(client, &resource, namespace, object).await?,
-            Ensure::Update(object) => drop(client.update::<_, Value>(&resource, namespace, name, object).await?),
+            Ensure::Update(object) => {
+                drop(client.update::<_, Value>(&resource, namespace, name, object).await?)
+            }
             Ensure::Replace(object) => {
-                client.delete(&resource, namespace, name, &client::DeleteOptions::default()).await?;
+                client
+                    .delete(&resource, namespace, name, &client::DeleteOptions::default())
+                    .await?;
                 ensure(client, &resource, namespace, object).await?;
             }
         }
@@ -56,10 +74,41 @@ async fn bootstrap_policy(server: &Server, client: &Client) -> Result<(), Error>
     Ok(())
 }
 
+/// The flow schemas and priority levels that upstream suggests.
+async fn flow_control(server: &Server, client: &Client) -> Result<(), Error> {
+    let group = "flowcontrol.apiserver.k8s.io";
+    for (kind, action) in flow::ensure_bootstrap(&server.security.objects) {
+        let name = match &*kind.resource {
+            "flowschemas" => "FlowSchema",
+            _ => "PriorityLevelConfiguration",
+        };
+        let resource = Resource {
+            group: group.into(),
+            version: "v1".into(),
+            plural: kind.resource.to_string().into(),
+            kind: name.into(),
+            namespaced: false,
+        };
+        match &action {
+            flow::Ensure::Create(object) => ensure(client, &resource, "", object).await?,
+            flow::Ensure::Update(object) => {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                client.update::<_, Value>(&resource, "", name, object).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn rbac_resource(kind: &GroupResource) -> Option<Resource> {
-    [Resource::CLUSTER_ROLES, Resource::CLUSTER_ROLE_BINDINGS, Resource::ROLES, Resource::ROLE_BINDINGS]
-        .into_iter()
-        .find(|r| *r.plural == *kind.resource)
+    [
+        Resource::CLUSTER_ROLES,
+        Resource::CLUSTER_ROLE_BINDINGS,
+        Resource::ROLES,
+        Resource::ROLE_BINDINGS,
+    ]
+    .into_iter()
+    .find(|r| *r.plural == *kind.resource)
 }
 
 /// The Service by which Pods find the API server, at the first address of the Service range.

@@ -64,6 +64,7 @@ pub(crate) struct Worker {
     hooked: Mutex<BTreeSet<String>>,
     ending: Option<Ending>,
     torn_down: bool,
+    carried_on: bool,
     last_steps: Vec<Step>,
 }
 
@@ -94,7 +95,7 @@ impl Worker {
         };
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
-            report: Report::new(&pod),
+            report: Report::default(),
             prober: Prober::new(ctx.clone(), shared.clone()),
             ctx,
             desired,
@@ -108,6 +109,7 @@ impl Worker {
             hooked: Mutex::default(),
             ending,
             torn_down: false,
+            carried_on: false,
             last_steps: Vec::new(),
         }
     }
@@ -157,6 +159,12 @@ impl Worker {
     async fn advance(&mut self, desired: &Desired) -> Next {
         let pod = &desired.pod;
         self.memory.begin_pass();
+        if !self.carried_on
+            && let Some(status) = self.ctx.mirrors.reported(pod)
+        {
+            self.prober.carry_on(&status);
+            self.carried_on = true;
+        }
         // The start time is the kubelet's own report before it is the API's.
         let known = self.with_status(pod);
         let verdicts = self.prober.verdicts();
@@ -256,6 +264,9 @@ impl Worker {
                 Step::Remove { id } => {
                     self.ctx.cri.remove_container(&id).await.map_err(|e| e.to_string())
                 }
+                Step::RemoveSandbox { id } => {
+                    self.ctx.cri.remove_pod_sandbox(&id).await.map_err(|e| e.to_string())
+                }
                 Step::Start { name, sandbox, attempt, exited, .. } => {
                     self.start(pod, &name, &sandbox, attempt, exited).await;
                     Ok(())
@@ -300,12 +311,16 @@ impl Worker {
         let Some(mounted) = self.mounted.clone() else { return };
         let members = members(pod);
         let Some(member) = members.iter().find(|m| m.container.name == name) else { return };
-        if let Some(exited) = exited {
-            self.memory.restarted(name, exited, self.ctx.now());
-        }
         let start =
             steps::start(&self.ctx, pod, member, (sandbox, attempt), &self.observed, &mounted);
-        match Box::pin(start).await {
+        let started = Box::pin(start).await;
+        // An image that cannot be had is no restart: it has a back-off of its own.
+        if let Some(exited) =
+            exited.filter(|_| started.as_ref().map_or_else(|e| !e.of_image, |()| true))
+        {
+            self.memory.restarted(name, exited, self.ctx.now());
+        }
+        match started {
             Ok(()) => self.memory.started(name),
             Err(error) if error.of_image => {
                 self.memory.pull_failed(name, error.reason, error.message, self.ctx.now());
@@ -344,7 +359,7 @@ impl Worker {
     /// Reports the Pod's status; returns whether the API server has it, or need not have it.
     async fn tell(&mut self, pod: &Pod, stopping: bool) -> bool {
         let verdicts = self.prober.verdicts();
-        let previous = self.report.previous(pod);
+        let previous = self.report.previous(&self.ctx, pod);
         let status = pod_core::status(&StatusInputs {
             pod,
             observed: &self.observed,

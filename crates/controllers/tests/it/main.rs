@@ -1,0 +1,9 @@
+//! The controllers against the real API server, in one process, with RBAC on: each writes as its own
+//! service account.
+#![allow(clippy::unwrap_used)]
+
+// Helpers of tests fail by panicking, as the tests themselves do.
+#![allow(clippy::unwrap_used)]
+
+mod api;
+mod life;
