@@ -13,8 +13,12 @@ use client::Client;
 use rt::Clock;
 
 use crate::{
-    Error, Touched, cluster, containers::Containers, host::Host, kubeconfigs as files, manifests,
+    Error, Touched, cluster,
+    containers::Containers,
+    host::Host,
+    kubeconfigs as files, manifests,
     patches::Patches,
+    service::{HostService, KubeletService},
 };
 
 pub struct Node {
@@ -28,6 +32,8 @@ pub struct Node {
     pub patches: Patches,
     pub proxy_env: Vec<(String, String)>,
     pub containers: Arc<dyn Containers>,
+    /// Who keeps the kubelet running.
+    pub service: Arc<dyn KubeletService>,
     /// The name by which users call this, for the commands that they are told.
     pub program: &'static str,
     /// Writes under a temporary directory and asks no API server.
@@ -47,6 +53,7 @@ impl Node {
             config,
             paths: layout.clone(),
             layout,
+            service: Arc::new(HostService(host.clone())),
             host,
             clock,
             containers,
