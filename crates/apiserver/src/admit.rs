@@ -47,7 +47,11 @@ impl Server {
                 return Ok(());
             }
         }
-        Err(Box::new(Status::server_timeout(&call.resource.definition.group_resource(), "charging the quota of", 1)))
+        Err(Box::new(Status::server_timeout(
+            &call.resource.definition.group_resource(),
+            "charging the quota of",
+            1,
+        )))
     }
 
     fn subject(
@@ -60,10 +64,15 @@ impl Server {
         let (group, version) = (served.group.to_string(), served.version.to_string());
         let subresource = served.subresource(&call.path.subresource);
         let kind = match subresource {
-            Some(s) => GroupVersionKind::new(s.group.to_string(), s.version.to_string(), s.kind.to_string()),
+            Some(s) => GroupVersionKind::new(
+                s.group.to_string(),
+                s.version.to_string(),
+                s.kind.to_string(),
+            ),
             None => GroupVersionKind::new(group.clone(), version.clone(), served.kind.to_string()),
         };
-        let resource = GroupVersionResource::new(group, version, call.resource.definition.plural.to_string());
+        let resource =
+            GroupVersionResource::new(group, version, call.resource.definition.plural.to_string());
         let named = |tree: &Value| tree["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let name = match call.path.name.as_str() {
             "" => old.map_or_else(|| named(object), named),
@@ -98,20 +107,34 @@ impl Server {
     }
 
     /// Nobody grants by RBAC what they do not hold themselves.
-    fn check_escalation(&self, call: &Call, object: &Value, old: Option<&Value>) -> Result<(), Box<Status>> {
+    fn check_escalation(
+        &self,
+        call: &Call,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Box<Status>> {
         let definition = &call.resource.definition;
         if &*definition.group != "rbac.authorization.k8s.io" || object.is_null() {
             return Ok(());
         }
-        self.security.check_escalation(&call.user, &definition.plural, &call.path.namespace, object, old)
+        self.security.check_escalation(
+            &call.user,
+            &definition.plural,
+            &call.path.namespace,
+            object,
+            old,
+        )
     }
 
     /// Writes the usage that a request adds. Returns false if a quota has moved on and must be judged again.
     async fn charge(&self, call: &Call, quotas: Vec<Value>) -> Result<bool, Box<Status>> {
         for quota in quotas {
             let kinds = self.hub.kinds();
-            let Some((resource, version)) = kinds.find("", "v1", "resourcequotas") else { return Ok(true) };
-            let text = |field: &str| quota["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let Some((resource, version)) = kinds.find("", "v1", "resourcequotas") else {
+                return Ok(true);
+            };
+            let text =
+                |field: &str| quota["metadata"][field].as_str().unwrap_or_default().to_owned();
             let path = ResourcePath {
                 version: "v1".into(),
                 resource: "resourcequotas".into(),
@@ -122,7 +145,12 @@ impl Server {
             };
             let on_quota = call.on(resource.clone(), version, path);
             let change = |_: Option<&Value>| Ok(quota.clone());
-            let update = Update { part: Part::Charge, change: &change, create_if_absent: false, track: false };
+            let update = Update {
+                part: Part::Charge,
+                change: &change,
+                create_if_absent: false,
+                track: false,
+            };
             match Box::pin(self.mutate(&on_quota, update)).await {
                 Ok(_) => {}
                 Err(status) if status.is_conflict() || status.is_not_found() => return Ok(false),
@@ -135,4 +163,3 @@ impl Server {
 
 const QUOTA_ATTEMPTS: usize = 8;
 static NO_OPTIONS: Value = Value::Null;
-

@@ -10,7 +10,12 @@ use std::{
 use api_meta::{FieldError, Path, Status};
 use serde_json::{Value, json};
 
-use crate::{call::Call, config::{Cidr, Config}, definition::Definition, server::Server};
+use crate::{
+    call::Call,
+    config::{Cidr, Config},
+    definition::Definition,
+    server::Server,
+};
 
 pub(crate) struct Allocators(Arc<Mutex<State>>);
 
@@ -53,7 +58,12 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 impl Allocators {
     pub(crate) fn new(config: &Config) -> Self {
-        let state = State { cidrs: config.service_cidrs.clone(), ports: config.node_ports, addresses: HashMap::new(), used_ports: HashMap::new() };
+        let state = State {
+            cidrs: config.service_cidrs.clone(),
+            ports: config.node_ports,
+            addresses: HashMap::new(),
+            used_ports: HashMap::new(),
+        };
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -133,12 +143,20 @@ impl State {
 
 impl Server {
     /// Gives a Service its addresses and ports, or says why it cannot have those that it wants.
-    pub(crate) async fn allocate(&self, call: &Call, tree: &mut Value, old: Option<&Value>) -> Result<Held, Box<Status>> {
+    pub(crate) async fn allocate(
+        &self,
+        call: &Call,
+        tree: &mut Value,
+        old: Option<&Value>,
+    ) -> Result<Held, Box<Status>> {
         let definition = &call.resource.definition;
         if !definition.is("", "services") || !matches!(call.path.subresource.as_str(), "") {
             return Ok(Held::nothing());
         }
-        let mut request = Request { state: lock(&self.allocators.0), held: Held { state: None, addresses: Vec::new(), ports: Vec::new() } };
+        let mut request = Request {
+            state: lock(&self.allocators.0),
+            held: Held { state: None, addresses: Vec::new(), ports: Vec::new() },
+        };
         let outcome = request.service(tree, old);
         let Request { state, mut held } = request;
         drop(state);
@@ -173,7 +191,12 @@ impl Request<'_> {
         Ok(())
     }
 
-    fn cluster_ips(&mut self, tree: &mut Value, old: Option<&Value>, kept: &[IpAddr]) -> Result<(), FieldError> {
+    fn cluster_ips(
+        &mut self,
+        tree: &mut Value,
+        old: Option<&Value>,
+        kept: &[IpAddr],
+    ) -> Result<(), FieldError> {
         let spec = Path::new("spec");
         self.families(tree, old)?;
         if tree["spec"]["clusterIP"] == "None" {
@@ -191,12 +214,20 @@ impl Request<'_> {
         for (i, family) in families.iter().enumerate() {
             let field = spec.child("clusterIPs").index(i);
             let cidr = self.cidr(family).ok_or_else(|| {
-                FieldError::invalid(&spec.child("ipFamilies").index(i), family.as_str(), "not configured on this cluster")
+                FieldError::invalid(
+                    &spec.child("ipFamilies").index(i),
+                    family.as_str(),
+                    "not configured on this cluster",
+                )
             })?;
             let address = match wanted.get(i) {
                 Some(text) => {
                     let address: IpAddr = text.parse().map_err(|_| {
-                        FieldError::invalid(&field, text.as_str(), "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+                        FieldError::invalid(
+                            &field,
+                            text.as_str(),
+                            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                        )
                     })?;
                     if !kept.contains(&address) {
                         self.take_address(address, &cidr, &field)?;
@@ -205,7 +236,10 @@ impl Request<'_> {
                 }
                 None => {
                     let free = self.state.free_address(&cidr).ok_or_else(|| {
-                        FieldError::internal(&spec.child("clusterIP"), "failed to allocate a serviceIP: range is full")
+                        FieldError::internal(
+                            &spec.child("clusterIP"),
+                            "failed to allocate a serviceIP: range is full",
+                        )
                     })?;
                     self.hold_address(free);
                     free
@@ -220,9 +254,12 @@ impl Request<'_> {
 
     /// Decides `ipFamilies` and `ipFamilyPolicy` from what is asked for and what the cluster has.
     fn families(&mut self, tree: &mut Value, old: Option<&Value>) -> Result<(), FieldError> {
-        let headless_without_selector = tree["spec"]["clusterIP"] == "None" && tree["spec"]["selector"].as_object().is_none_or(|s| s.is_empty());
+        let headless_without_selector = tree["spec"]["clusterIP"] == "None"
+            && tree["spec"]["selector"].as_object().is_none_or(|s| s.is_empty());
         let policy = tree["spec"]["ipFamilyPolicy"].as_str().map(str::to_owned);
-        let policy = policy.unwrap_or_else(|| if headless_without_selector { "RequireDualStack".into() } else { "SingleStack".into() });
+        let policy = policy.unwrap_or_else(|| {
+            if headless_without_selector { "RequireDualStack".into() } else { "SingleStack".into() }
+        });
         let mut families = strings(&tree["spec"]["ipFamilies"]);
         if families.is_empty() {
             // An address that is asked for decides the family.
@@ -243,7 +280,11 @@ impl Request<'_> {
                 families.push(other.to_owned());
             } else if policy == "RequireDualStack" {
                 let field = Path::new("spec").child("ipFamilyPolicy");
-                return Err(FieldError::invalid(&field, policy, "this cluster is not configured for dual-stack services"));
+                return Err(FieldError::invalid(
+                    &field,
+                    policy,
+                    "this cluster is not configured for dual-stack services",
+                ));
             }
         }
         tree["spec"]["ipFamilyPolicy"] = json!(policy);
@@ -255,10 +296,17 @@ impl Request<'_> {
         self.state.cidrs.iter().find(|c| family(&c.address) == wanted).copied()
     }
 
-    fn take_address(&mut self, address: IpAddr, cidr: &Cidr, field: &Path) -> Result<(), FieldError> {
+    fn take_address(
+        &mut self,
+        address: IpAddr,
+        cidr: &Cidr,
+        field: &Path,
+    ) -> Result<(), FieldError> {
         let text = address.to_string();
         if !cidr.contains(address) {
-            let detail = format!("failed to allocate IP {text}: the provided IP ({text}) is not in the valid range. The range of valid IPs is {cidr}");
+            let detail = format!(
+                "failed to allocate IP {text}: the provided IP ({text}) is not in the valid range. The range of valid IPs is {cidr}"
+            );
             return Err(FieldError::invalid(field, text, detail));
         }
         if self.state.addresses.contains_key(&address) {
@@ -274,9 +322,17 @@ impl Request<'_> {
         self.held.addresses.push(address);
     }
 
-    fn node_ports(&mut self, tree: &mut Value, old: Option<&Value>, kept: &[u16], kind: &str) -> Result<(), FieldError> {
+    fn node_ports(
+        &mut self,
+        tree: &mut Value,
+        old: Option<&Value>,
+        kept: &[u16],
+        kind: &str,
+    ) -> Result<(), FieldError> {
         let spec = Path::new("spec");
-        if kind == "LoadBalancer" && tree["spec"]["allocateLoadBalancerNodePorts"] == Value::Bool(false) {
+        if kind == "LoadBalancer"
+            && tree["spec"]["allocateLoadBalancerNodePorts"] == Value::Bool(false)
+        {
             return Ok(());
         }
         let mut own: HashMap<u16, Vec<String>> = HashMap::new();
@@ -292,13 +348,19 @@ impl Request<'_> {
                 0 => match before() {
                     Some(port) => port,
                     None => {
-                        let free = self.state.free_port().ok_or_else(|| FieldError::internal(&field, "failed to allocate a nodePort: range is full"))?;
+                        let free = self.state.free_port().ok_or_else(|| {
+                            FieldError::internal(
+                                &field,
+                                "failed to allocate a nodePort: range is full",
+                            )
+                        })?;
                         self.hold_port(free);
                         free
                     }
                 },
                 wanted => {
-                    let mine = kept.contains(&wanted) || own.get(&wanted).is_some_and(|p| !p.contains(&protocol));
+                    let mine = kept.contains(&wanted)
+                        || own.get(&wanted).is_some_and(|p| !p.contains(&protocol));
                     if !mine {
                         self.take_port(wanted, &field)?;
                     }
@@ -311,7 +373,9 @@ impl Request<'_> {
         let local = kind == "LoadBalancer" && tree["spec"]["externalTrafficPolicy"] == "Local";
         if local && tree["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) == 0 {
             let field = spec.child("healthCheckNodePort");
-            let free = self.state.free_port().ok_or_else(|| FieldError::internal(&field, "failed to allocate a nodePort: range is full"))?;
+            let free = self.state.free_port().ok_or_else(|| {
+                FieldError::internal(&field, "failed to allocate a nodePort: range is full")
+            })?;
             self.hold_port(free);
             tree["spec"]["healthCheckNodePort"] = json!(free);
         }
@@ -321,11 +385,17 @@ impl Request<'_> {
     fn take_port(&mut self, port: u16, field: &Path) -> Result<(), FieldError> {
         let (low, high) = self.state.ports;
         if !(low..=high).contains(&port) {
-            let detail = format!("provided port is not in the valid range. The range of valid ports is {low}-{high}");
+            let detail = format!(
+                "provided port is not in the valid range. The range of valid ports is {low}-{high}"
+            );
             return Err(FieldError::invalid(field, u64::from(port), detail));
         }
         if self.state.used_ports.contains_key(&port) {
-            return Err(FieldError::invalid(field, u64::from(port), "provided port is already allocated"));
+            return Err(FieldError::invalid(
+                field,
+                u64::from(port),
+                "provided port is already allocated",
+            ));
         }
         self.hold_port(port);
         Ok(())

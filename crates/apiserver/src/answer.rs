@@ -57,13 +57,16 @@ pub(crate) struct ListMeta {
 }
 
 impl Accepted {
-    pub(crate) const JSON: Self = Self { encoding: Encoding::Json, shape: Shape::Whole, pretty: false };
+    pub(crate) const JSON: Self =
+        Self { encoding: Encoding::Json, shape: Shape::Whole, pretty: false };
 
     /// Reads `Accept`. `whole_only`: the resource has no tables (discovery, reviews).
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, Box<Status>> {
         let text = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
-        let pretty = query.flag("pretty") || query.get("pretty").is_none() && browser_or_curl(headers);
-        let mut ranges: Vec<(&str, f32)> = text.split(',').map(|range| (range.trim(), quality(range))).collect();
+        let pretty =
+            query.flag("pretty") || query.get("pretty").is_none() && browser_or_curl(headers);
+        let mut ranges: Vec<(&str, f32)> =
+            text.split(',').map(|range| (range.trim(), quality(range))).collect();
         ranges.sort_by(|a, b| b.1.total_cmp(&a.1));
         for (range, q) in ranges {
             if q > 0.0
@@ -72,7 +75,11 @@ impl Accepted {
                 return Ok(Self { encoding, shape, pretty });
             }
         }
-        Err(Box::new(Status::not_acceptable(&["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"])))
+        Err(Box::new(Status::not_acceptable(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ])))
     }
 }
 
@@ -131,7 +138,11 @@ pub(crate) fn write_object(out: &mut Vec<u8>, served: &Served, object: &Object, 
     }
     out.reserve(object.bytes.len() + 96);
     if typed {
-        let _ = write!(out, "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{", served.kind, served.api_version);
+        let _ = write!(
+            out,
+            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{",
+            served.kind, served.api_version
+        );
     } else {
         out.extend_from_slice(HEAD);
     }
@@ -167,10 +178,18 @@ fn partial(mut tree: Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": tree["metadata"].take()})
 }
 
-fn row(definition: &Definition, served: &Served, tree: Value, include: Include, now: Timestamp) -> Value {
+fn row(
+    definition: &Definition,
+    served: &Served,
+    tree: Value,
+    include: Include,
+    now: Timestamp,
+) -> Value {
     let cells = match &served.columns {
         Some(columns) => crate::custom::cells(columns, &tree, now),
-        None => vec![tree["metadata"]["name"].clone(), tree["metadata"]["creationTimestamp"].clone()],
+        None => {
+            vec![tree["metadata"]["name"].clone(), tree["metadata"]["creationTimestamp"].clone()]
+        }
     };
     match include {
         Include::Nothing => json!({"cells": cells, "object": null}),
@@ -182,11 +201,19 @@ fn row(definition: &Definition, served: &Served, tree: Value, include: Include, 
 fn columns(definition: &Definition, served: &Served) -> Value {
     match &served.columns {
         Some(columns) => crate::custom::columns(columns),
-        None => json!([{"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}, {"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0}]),
+        None => {
+            json!([{"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}, {"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0}])
+        }
     }
 }
 
-fn table(definition: &Definition, served: &Served, meta: &ListMeta, rows: Vec<Value>, with_columns: bool) -> Value {
+fn table(
+    definition: &Definition,
+    served: &Served,
+    meta: &ListMeta,
+    rows: Vec<Value>,
+    with_columns: bool,
+) -> Value {
     let columns = if with_columns { columns(definition, served) } else { json!([]) };
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta.tree(), "columnDefinitions": columns, "rows": rows})
 }
@@ -205,7 +232,13 @@ impl ListMeta {
 }
 
 /// One object's answer.
-pub(crate) fn object(definition: &Definition, served: &Served, accepted: Accepted, code: StatusCode, object: &Object) -> Response<Body> {
+pub(crate) fn object(
+    definition: &Definition,
+    served: &Served,
+    accepted: Accepted,
+    code: StatusCode,
+    object: &Object,
+) -> Response<Body> {
     match accepted.shape {
         Shape::Whole if accepted.encoding == Encoding::Json && !accepted.pretty => {
             let mut out = Vec::new();
@@ -223,12 +256,24 @@ pub(crate) fn object(definition: &Definition, served: &Served, accepted: Accepte
 }
 
 /// A list's answer: for whole objects, joined bytes.
-pub(crate) fn list(definition: &Definition, served: &Served, accepted: Accepted, meta: &ListMeta, objects: &[Arc<Object>]) -> Response<Body> {
+pub(crate) fn list(
+    definition: &Definition,
+    served: &Served,
+    accepted: Accepted,
+    meta: &ListMeta,
+    objects: &[Arc<Object>],
+) -> Response<Body> {
     match accepted.shape {
         Shape::Whole if accepted.encoding == Encoding::Json && !accepted.pretty => {
             let total: usize = objects.iter().map(|o| o.bytes.len() + 64).sum();
             let mut out = Vec::with_capacity(total + 256);
-            let _ = write!(out, "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[", served.list_kind, served.api_version, meta.tree());
+            let _ = write!(
+                out,
+                "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
+                served.list_kind,
+                served.api_version,
+                meta.tree()
+            );
             for (i, object) in objects.iter().enumerate() {
                 if i > 0 {
                     out.push(b',');
@@ -250,21 +295,37 @@ pub(crate) fn list(definition: &Definition, served: &Served, accepted: Accepted,
         }
         Shape::Table(include) => {
             let now = crate::now();
-            let rows = objects.iter().map(|o| row(definition, served, tree(served, o), include, now)).collect();
+            let rows = objects
+                .iter()
+                .map(|o| row(definition, served, tree(served, o), include, now))
+                .collect();
             value(accepted, StatusCode::OK, &table(definition, served, meta, rows, true))
         }
     }
 }
 
 /// One event of a watch, with its line feed. `first`: only the first table of a watch names its columns.
-pub(crate) fn frame(definition: &Definition, served: &Served, accepted: Accepted, kind: EventKind, event: &Event, first: bool) -> Bytes {
+pub(crate) fn frame(
+    definition: &Definition,
+    served: &Served,
+    accepted: Accepted,
+    kind: EventKind,
+    event: &Event,
+    first: bool,
+) -> Bytes {
     let shape = accepted.shape;
     if accepted.encoding == Encoding::Protobuf {
         let object = match shape {
             Shape::Whole => tree(served, &event.object),
             Shape::Partial => partial(tree(served, &event.object)),
             Shape::Table(include) => {
-                let rows = vec![row(definition, served, tree(served, &event.object), include, crate::now())];
+                let rows = vec![row(
+                    definition,
+                    served,
+                    tree(served, &event.object),
+                    include,
+                    crate::now(),
+                )];
                 let meta = ListMeta { revision: event.object.revision, ..ListMeta::default() };
                 table(definition, served, &meta, rows, first)
             }
@@ -275,9 +336,12 @@ pub(crate) fn frame(definition: &Definition, served: &Served, accepted: Accepted
     let _ = write!(out, "{{\"type\":\"{}\",\"object\":", kind.text());
     match shape {
         Shape::Whole => write_object(&mut out, served, &event.object, true),
-        Shape::Partial => drop(serde_json::to_writer(&mut out, &partial(tree(served, &event.object)))),
+        Shape::Partial => {
+            drop(serde_json::to_writer(&mut out, &partial(tree(served, &event.object))))
+        }
         Shape::Table(include) => {
-            let rows = vec![row(definition, served, tree(served, &event.object), include, crate::now())];
+            let rows =
+                vec![row(definition, served, tree(served, &event.object), include, crate::now())];
             let meta = ListMeta { revision: event.object.revision, ..ListMeta::default() };
             drop(serde_json::to_writer(&mut out, &table(definition, served, &meta, rows, first)));
         }
@@ -287,14 +351,23 @@ pub(crate) fn frame(definition: &Definition, served: &Served, accepted: Accepted
 }
 
 /// A bookmark: an empty object at a revision. `initial_end` closes the initial events of a streaming list.
-pub(crate) fn bookmark(served: &Served, accepted: Accepted, revision: Revision, initial_end: bool) -> Bytes {
+pub(crate) fn bookmark(
+    served: &Served,
+    accepted: Accepted,
+    revision: Revision,
+    initial_end: bool,
+) -> Bytes {
     let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
     if initial_end {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
     let object = match accepted.shape {
-        Shape::Whole => json!({"kind": *served.kind, "apiVersion": *served.api_version, "metadata": metadata}),
-        Shape::Partial => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}),
+        Shape::Whole => {
+            json!({"kind": *served.kind, "apiVersion": *served.api_version, "metadata": metadata})
+        }
+        Shape::Partial => {
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+        }
         Shape::Table(_) => {
             let row = json!({"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}});
             let meta = json!({"resourceVersion": revision.to_string()});
@@ -309,7 +382,8 @@ pub(crate) fn bookmark(served: &Served, accepted: Accepted, revision: Revision, 
 
 /// One event of a protobuf watch: its length in four bytes, then a WatchEvent around the enveloped object.
 fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
-    let frame = api_codec::protobuf::watch_frame(kind, &crate::codec::protobuf(object).unwrap_or_default());
+    let frame =
+        api_codec::protobuf::watch_frame(kind, &crate::codec::protobuf(object).unwrap_or_default());
     let mut out = Vec::with_capacity(frame.len() + 4);
     out.extend_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes());
     out.extend_from_slice(&frame);
@@ -329,7 +403,11 @@ fn line(value: &Value) -> Bytes {
 /// Any tree as an answer.
 pub(crate) fn value(accepted: Accepted, code: StatusCode, tree: &Value) -> Response<Body> {
     match accepted.encoding {
-        Encoding::Yaml => bytes(code, "application/yaml", api_codec::to_yaml(tree).unwrap_or_default().into_bytes()),
+        Encoding::Yaml => bytes(
+            code,
+            "application/yaml",
+            api_codec::to_yaml(tree).unwrap_or_default().into_bytes(),
+        ),
         Encoding::Protobuf => match crate::codec::protobuf(tree) {
             Some(encoded) => bytes(code, "application/vnd.kubernetes.protobuf", encoded),
             None => bytes(code, "application/json", tree.to_string().into_bytes()),
@@ -353,7 +431,11 @@ pub(crate) fn status(accepted: Accepted, status: &Status) -> Response<Body> {
     response
 }
 
-pub(crate) fn bytes(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn bytes(
+    code: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Body> {
     let mut response = Response::new(full(body));
     *response.status_mut() = code;
     let headers = response.headers_mut();

@@ -116,7 +116,11 @@ pub(crate) struct TooOld {
 }
 
 impl Cache {
-    pub(crate) fn new(definition: Arc<Definition>, objects: Vec<Object>, revision: Revision) -> Self {
+    pub(crate) fn new(
+        definition: Arc<Definition>,
+        objects: Vec<Object>,
+        revision: Revision,
+    ) -> Self {
         let bytes = objects.iter().map(|o| o.bytes.len()).sum();
         let objects = objects.into_iter().map(|o| (o.key.clone(), Arc::new(o))).collect();
         let inner = Inner {
@@ -173,7 +177,9 @@ impl Cache {
             .objects
             .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
             .take_while(|(key, _)| key.starts_with(prefix))
-            .map(|(_, object)| Arc::new(Event { kind: EventKind::Added, object: object.clone(), previous: None }))
+            .map(|(_, object)| {
+                Arc::new(Event { kind: EventKind::Added, object: object.clone(), previous: None })
+            })
             .collect();
         inner.register(backlog)
     }
@@ -197,7 +203,9 @@ impl Cache {
             }
             ChangeKind::Delete => {
                 inner.objects.remove(&change.kv.key);
-                let last = previous.clone().unwrap_or_else(|| Arc::new(self.definition.object(&change.kv)));
+                let last = previous
+                    .clone()
+                    .unwrap_or_else(|| Arc::new(self.definition.object(&change.kv)));
                 let object = Object { revision: change.kv.mod_revision, ..Object::clone(&last) };
                 Event { kind: EventKind::Deleted, object: Arc::new(object), previous }
             }
@@ -268,7 +276,13 @@ impl Definition {
         self.object_from(kv.key.clone(), kv.mod_revision, kv.value.clone(), &tree)
     }
 
-    pub(crate) fn object_from(&self, key: Arc<str>, revision: Revision, bytes: Bytes, tree: &serde_json::Value) -> Object {
+    pub(crate) fn object_from(
+        &self,
+        key: Arc<str>,
+        revision: Revision,
+        bytes: Bytes,
+        tree: &serde_json::Value,
+    ) -> Object {
         let fields = self.selectable.iter().map(|s| s.value(tree)).collect();
         Object { key, revision, bytes, labels: labels_of(tree), fields }
     }

@@ -1,9 +1,6 @@
 //! One request for a resource, after authentication and authorisation.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::AtomicBool,
-};
+use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
 
 use api_meta::{Status, UserInfo};
 use http::{HeaderMap, Method};

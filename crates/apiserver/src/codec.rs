@@ -36,14 +36,24 @@ impl<'a> Expected<'a> {
     }
 
     /// A built-in kind by its name.
-    pub(crate) fn builtin(group: &str, version: &'a str, api_version: &'a str, kind: &'a str) -> Result<Self, Box<Status>> {
+    pub(crate) fn builtin(
+        group: &str,
+        version: &'a str,
+        api_version: &'a str,
+        kind: &'a str,
+    ) -> Result<Self, Box<Status>> {
         let schema = Schema::builtin();
-        let node = schema.kind(group, version, kind).ok_or_else(|| Box::new(Status::internal(format!("the schema has no {kind}"))))?;
+        let node = schema
+            .kind(group, version, kind)
+            .ok_or_else(|| Box::new(Status::internal(format!("the schema has no {kind}"))))?;
         Ok(Self { schema, node, api_version, version, kind, custom: false })
     }
 
     fn unrecognized(&self, cause: impl std::fmt::Display) -> Box<Status> {
-        Box::new(Status::bad_request(format!("the object provided is unrecognized (must be of type {}): {cause}", self.kind)))
+        Box::new(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {cause}",
+            self.kind
+        )))
     }
 
     fn unreadable(&self, cause: impl std::fmt::Display) -> Box<Status> {
@@ -79,7 +89,11 @@ pub(crate) fn decode_object(call: &Call, body: Bytes) -> Result<Value, Box<Statu
 }
 
 /// A body as the kind that its endpoint takes, defaults filled in, with kind and apiVersion.
-pub(crate) fn decode(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Value, Box<Status>> {
+pub(crate) fn decode(
+    call: &Call,
+    body: &Bytes,
+    expected: Expected<'_>,
+) -> Result<Value, Box<Status>> {
     let json = as_json(call, body, expected)?;
     check_type(&json, expected)?;
     let mut decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Defaults)
@@ -93,13 +107,19 @@ pub(crate) fn decode(call: &Call, body: &Bytes, expected: Expected<'_>) -> Resul
 /// An applied configuration: only what it says, no defaults.
 pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {
     let expected = Expected::of(&call.resource.definition, call.served());
-    let tree = api_codec::from_yaml(body).map_err(|e| Box::new(Status::bad_request(format!("error decoding YAML: {e}"))))?;
+    let tree = api_codec::from_yaml(body)
+        .map_err(|e| Box::new(Status::bad_request(format!("error decoding YAML: {e}"))))?;
     let json = serde_json::to_vec(&tree).map_err(|e| expected.unrecognized(e))?;
-    if tree["apiVersion"].as_str().is_none_or(str::is_empty) || tree["kind"].as_str().is_none_or(str::is_empty) {
-        return Err(Box::new(Status::bad_request("apiVersion and kind must be set in an applied configuration")));
+    if tree["apiVersion"].as_str().is_none_or(str::is_empty)
+        || tree["kind"].as_str().is_none_or(str::is_empty)
+    {
+        return Err(Box::new(Status::bad_request(
+            "apiVersion and kind must be set in an applied configuration",
+        )));
     }
     check_type(&json, expected)?;
-    let mut decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given).map_err(|error| expected.unreadable(error))?;
+    let mut decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
+        .map_err(|error| expected.unreadable(error))?;
     report(call, &decoded, expected)?;
     decoded.value["kind"] = Value::from(expected.kind);
     decoded.value["apiVersion"] = Value::from(expected.api_version);
@@ -109,8 +129,9 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
 /// A patched tree, read again: a patch cannot bring in what a body could not.
 pub(crate) fn decode_patched(call: &Call, tree: &Value) -> Result<Value, Box<Status>> {
     let expected = Expected::of(&call.resource.definition, call.served());
-    let mut decoded = api_schema::decode_value(expected.schema, expected.node, tree.clone(), Fill::Defaults)
-        .map_err(|error| expected.unreadable(error))?;
+    let mut decoded =
+        api_schema::decode_value(expected.schema, expected.node, tree.clone(), Fill::Defaults)
+            .map_err(|error| expected.unreadable(error))?;
     report(call, &decoded, expected)?;
     decoded.value["kind"] = Value::from(expected.kind);
     decoded.value["apiVersion"] = Value::from(expected.api_version);
@@ -122,13 +143,18 @@ pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Stat
     let body = Bytes::copy_from_slice(body);
     let expected = Expected::builtin("", "v1", "v1", "DeleteOptions")?;
     let json = as_json(call, &body, expected)?;
-    let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given).map_err(|error| expected.unreadable(error))?;
+    let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
+        .map_err(|error| expected.unreadable(error))?;
     report(call, &decoded, expected)?;
     Ok(decoded.value)
 }
 
 fn as_json(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Bytes, Box<Status>> {
-    let content_type = call.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("application/json");
+    let content_type = call
+        .headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or("application/json");
     match content_type.split(';').next().unwrap_or_default().trim() {
         "application/json" | "" | "*/*" | "application/x-www-form-urlencoded" => Ok(body.clone()),
         "application/yaml" | "application/x-yaml" | "text/yaml" => {
@@ -136,7 +162,8 @@ fn as_json(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Bytes, B
             serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
         }
         "application/vnd.kubernetes.protobuf" if !expected.custom => {
-            let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body).map_err(|e| expected.unrecognized(e))?;
+            let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body)
+                .map_err(|e| expected.unrecognized(e))?;
             serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
         }
         _ => Err(Box::new(Status::unsupported_media_type(&[
@@ -167,7 +194,11 @@ fn check_type(json: &[u8], expected: Expected<'_>) -> Result<(), Box<Status>> {
 }
 
 /// Refuses, warns of or passes over what the schema does not know, as the request wants it.
-fn report(call: &Call, decoded: &api_schema::Decoded, expected: Expected<'_>) -> Result<(), Box<Status>> {
+fn report(
+    call: &Call,
+    decoded: &api_schema::Decoded,
+    expected: Expected<'_>,
+) -> Result<(), Box<Status>> {
     match validation(call)? {
         Validation::Ignore => Ok(()),
         Validation::Warn => {
@@ -192,7 +223,12 @@ pub(crate) fn defaults(served: &Served, definition: &Definition, tree: &mut Valu
 }
 
 /// What the schema itself demands: custom kinds' keywords, built-in kinds' enumerations.
-pub(crate) fn validate(definition: &Definition, served: &Served, tree: &Value, errors: &mut ErrorList) {
+pub(crate) fn validate(
+    definition: &Definition,
+    served: &Served,
+    tree: &Value,
+    errors: &mut ErrorList,
+) {
     if definition.custom.is_some() {
         errors.append(&mut api_schema::validate(&served.schema, served.node, tree));
     }

@@ -1,6 +1,10 @@
 //! The API server's configuration, parsed once.
 
-use std::{net::{IpAddr, SocketAddr}, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 /// What `apiserver::Server` needs, whichever way it was said.
 #[derive(Clone, Debug)]
@@ -53,9 +57,13 @@ impl std::str::FromStr for Cidr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = text.split_once('/').and_then(|(a, p)| Some((a.parse::<IpAddr>().ok()?, p.parse::<u8>().ok()?)));
+        let parsed = text
+            .split_once('/')
+            .and_then(|(a, p)| Some((a.parse::<IpAddr>().ok()?, p.parse::<u8>().ok()?)));
         match parsed {
-            Some((address, prefix)) if prefix <= if address.is_ipv4() { 32 } else { 128 } => Ok(Self { address: masked(address, prefix), prefix }),
+            Some((address, prefix)) if prefix <= if address.is_ipv4() { 32 } else { 128 } => {
+                Ok(Self { address: masked(address, prefix), prefix })
+            }
             _ => Err(format!("invalid CIDR address: {text}")),
         }
     }
@@ -69,8 +77,12 @@ impl std::fmt::Display for Cidr {
 
 fn masked(address: IpAddr, prefix: u8) -> IpAddr {
     match address {
-        IpAddr::V4(a) => IpAddr::V4((u32::from(a) & u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0)).into()),
-        IpAddr::V6(a) => IpAddr::V6((u128::from(a) & u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0)).into()),
+        IpAddr::V4(a) => IpAddr::V4(
+            (u32::from(a) & u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0)).into(),
+        ),
+        IpAddr::V6(a) => IpAddr::V6(
+            (u128::from(a) & u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0)).into(),
+        ),
     }
 }
 
@@ -92,7 +104,11 @@ impl Cidr {
     pub fn usable(&self) -> u128 {
         let bits = if self.address.is_ipv4() { 32 } else { 128 } - u32::from(self.prefix);
         let size = 1u128.checked_shl(bits.min(127)).unwrap_or(u128::MAX);
-        if self.address.is_ipv4() { size.saturating_sub(2) } else { size.saturating_sub(1).min(1 << 16) }
+        if self.address.is_ipv4() {
+            size.saturating_sub(2)
+        } else {
+            size.saturating_sub(1).min(1 << 16)
+        }
     }
 }
 
@@ -105,7 +121,10 @@ mod tests {
         let v4: Cidr = "10.96.0.7/12".parse().unwrap();
         assert_eq!(v4.to_string(), "10.96.0.0/12");
         assert_eq!(v4.nth(1).to_string(), "10.96.0.1");
-        assert!(v4.contains("10.111.255.255".parse().unwrap()) && !v4.contains("10.112.0.0".parse().unwrap()));
+        assert!(
+            v4.contains("10.111.255.255".parse().unwrap())
+                && !v4.contains("10.112.0.0".parse().unwrap())
+        );
         assert_eq!("10.0.0.0/30".parse::<Cidr>().unwrap().usable(), 2);
         let v6: Cidr = "fd00::/108".parse().unwrap();
         assert_eq!((v6.nth(10).to_string().as_str(), v6.usable()), ("fd00::a", 65536));

@@ -102,9 +102,13 @@ fn scaler_to_v2(tree: &mut Value) {
 
 fn scaler_from_v2(tree: &mut Value) {
     if let Some(Value::Array(mut metrics)) = remove(tree, "/spec", "metrics") {
-        let cpu = metrics.iter().position(|m| m["resource"]["name"] == "cpu" && m["resource"]["target"]["averageUtilization"].is_number());
+        let cpu = metrics.iter().position(|m| {
+            m["resource"]["name"] == "cpu"
+                && m["resource"]["target"]["averageUtilization"].is_number()
+        });
         if let Some(i) = cpu {
-            tree["spec"]["targetCPUUtilizationPercentage"] = metrics.remove(i)["resource"]["target"]["averageUtilization"].take();
+            tree["spec"]["targetCPUUtilizationPercentage"] =
+                metrics.remove(i)["resource"]["target"]["averageUtilization"].take();
         }
         annotate(tree, METRICS, &json!(metrics));
     }
@@ -112,9 +116,13 @@ fn scaler_from_v2(tree: &mut Value) {
         annotate(tree, BEHAVIOR, &behavior);
     }
     if let Some(Value::Array(mut metrics)) = remove(tree, "/status", "currentMetrics") {
-        let cpu = metrics.iter().position(|m| m["resource"]["name"] == "cpu" && m["resource"]["current"]["averageUtilization"].is_number());
+        let cpu = metrics.iter().position(|m| {
+            m["resource"]["name"] == "cpu"
+                && m["resource"]["current"]["averageUtilization"].is_number()
+        });
         if let Some(i) = cpu {
-            tree["status"]["currentCPUUtilizationPercentage"] = metrics.remove(i)["resource"]["current"]["averageUtilization"].take();
+            tree["status"]["currentCPUUtilizationPercentage"] =
+                metrics.remove(i)["resource"]["current"]["averageUtilization"].take();
         }
         annotate(tree, CURRENT_METRICS, &json!(metrics));
     }
@@ -124,7 +132,9 @@ fn scaler_from_v2(tree: &mut Value) {
 }
 
 fn remove(tree: &mut Value, parent: &str, field: &str) -> Option<Value> {
-    tree.pointer_mut(parent).and_then(Value::as_object_mut).and_then(|map: &mut Map<String, Value>| map.remove(field))
+    tree.pointer_mut(parent)
+        .and_then(Value::as_object_mut)
+        .and_then(|map: &mut Map<String, Value>| map.remove(field))
 }
 
 #[cfg(test)]
@@ -134,8 +144,16 @@ mod tests {
     #[test]
     fn what_goes_to_storage_comes_back() {
         let cases = [
-            ("events.k8s.io", "events", json!({"metadata": {"name": "e"}, "regarding": {"kind": "Pod"}, "note": "n", "reportingController": "c", "deprecatedCount": 2})),
-            ("autoscaling", "horizontalpodautoscalers", json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}, "status": {"currentCPUUtilizationPercentage": 10}})),
+            (
+                "events.k8s.io",
+                "events",
+                json!({"metadata": {"name": "e"}, "regarding": {"kind": "Pod"}, "note": "n", "reportingController": "c", "deprecatedCount": 2}),
+            ),
+            (
+                "autoscaling",
+                "horizontalpodautoscalers",
+                json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}, "status": {"currentCPUUtilizationPercentage": 10}}),
+            ),
         ];
         for (group, plural, object) in cases {
             let conversion = between(group, "v1", plural).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api_meta::{Path, Timestamp, human_duration};
 use api_schema::{Schema, openapi};
-use client::{Client, DeleteOptions, Error, ListOptions, Patched, PatchKind, Resource, WorkQueue};
+use client::{Client, DeleteOptions, Error, ListOptions, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -18,7 +18,8 @@ use crate::{
 
 /// Keeps a definition until the objects of its kind are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+const VERBS: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 /// Puts the name of every definition that changes into the queue that [`follow`] works off.
 pub(crate) fn observer() -> (Observer, WorkQueue<String>) {
@@ -33,7 +34,12 @@ pub(crate) fn observer() -> (Observer, WorkQueue<String>) {
 }
 
 /// Serves, changes and withdraws custom kinds as their definitions say.
-pub(crate) async fn follow(server: Arc<Server>, client: Client, queue: WorkQueue<String>, shutdown: rt::Shutdown) {
+pub(crate) async fn follow(
+    server: Arc<Server>,
+    client: Client,
+    queue: WorkQueue<String>,
+    shutdown: rt::Shutdown,
+) {
     while let Some(name) = shutdown.unless_stopping(queue.next()).await {
         match reconcile(&server, &client, &name).await {
             Ok(()) => queue.forget(&name),
@@ -63,8 +69,13 @@ async fn reconcile(server: &Server, client: &Client, name: &str) -> Result<(), E
     }
     let conflict = name_conflict(&server.hub.kinds(), &crd);
     let definition = definition(&crd);
-    let known = server.hub.kinds().get(text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["plural"])).map(|r| r.definition.clone());
-    let changed = known.as_ref().and_then(|d| d.custom.as_ref()).is_none_or(|old| old["spec"] != crd["spec"]);
+    let known = server
+        .hub
+        .kinds()
+        .get(text(&crd["spec"]["group"]), text(&crd["spec"]["names"]["plural"]))
+        .map(|r| r.definition.clone());
+    let changed =
+        known.as_ref().and_then(|d| d.custom.as_ref()).is_none_or(|old| old["spec"] != crd["spec"]);
     if conflict.is_none() && changed {
         server.hub.add(Arc::new(definition)).await;
     }
@@ -83,12 +94,17 @@ fn text(value: &Value) -> &str {
 
 /// Deletes the kind's objects, then lets the definition go.
 async fn finalize(client: &Client, crd: &Value) -> Result<(), Error> {
-    let finalizers: Vec<&str> = crd["metadata"]["finalizers"].as_array().into_iter().flatten().map(text).collect();
+    let finalizers: Vec<&str> =
+        crd["metadata"]["finalizers"].as_array().into_iter().flatten().map(text).collect();
     if !finalizers.contains(&CLEANUP) {
         return Ok(());
     }
     let spec = &crd["spec"];
-    let served = spec["versions"].as_array().into_iter().flatten().find(|v| v["served"] == Value::Bool(true));
+    let served = spec["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|v| v["served"] == Value::Bool(true));
     if let Some(version) = served {
         let resource = Resource {
             group: text(&spec["group"]).to_owned().into(),
@@ -99,13 +115,16 @@ async fn finalize(client: &Client, crd: &Value) -> Result<(), Error> {
         };
         let left = client.list::<Value>(&resource, "", &ListOptions::default()).await;
         for object in left.map(|l| l.items).unwrap_or_default() {
-            let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+            let (namespace, name) =
+                (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
             match client.delete(&resource, namespace, name, &DeleteOptions::default()).await {
                 Err(error) if !error.is_not_found() => return Err(error),
                 _ => {}
             }
         }
-        let left = client.list::<Value>(&resource, "", &ListOptions { limit: Some(1), ..ListOptions::default() }).await;
+        let left = client
+            .list::<Value>(&resource, "", &ListOptions { limit: Some(1), ..ListOptions::default() })
+            .await;
         if let Some(object) = left.ok().and_then(|l| l.items.into_iter().next()) {
             return Err(Error::Transport {
                 operation: "waiting for the finalizers of",
@@ -117,7 +136,10 @@ async fn finalize(client: &Client, crd: &Value) -> Result<(), Error> {
     let kept: Vec<&str> = finalizers.into_iter().filter(|f| *f != CLEANUP).collect();
     let at = Patched { namespace: "", name: text(&crd["metadata"]["name"]), subresource: "" };
     let patch = json!({"metadata": {"finalizers": kept, "resourceVersion": crd["metadata"]["resourceVersion"]}});
-    match client.patch::<Value>(&Resource::CUSTOM_RESOURCE_DEFINITIONS, at, PatchKind::Merge, &patch).await {
+    match client
+        .patch::<Value>(&Resource::CUSTOM_RESOURCE_DEFINITIONS, at, PatchKind::Merge, &patch)
+        .await
+    {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
     }
@@ -128,7 +150,11 @@ fn name_conflict(kinds: &Kinds, crd: &Value) -> Option<(&'static str, String)> {
     let spec = &crd["spec"];
     let names = &spec["names"];
     let (group, plural) = (text(&spec["group"]), text(&names["plural"]));
-    let others = kinds.all.values().map(|r| &r.definition).filter(|d| &*d.group == group && &*d.plural != plural);
+    let others = kinds
+        .all
+        .values()
+        .map(|r| &r.definition)
+        .filter(|d| &*d.group == group && &*d.plural != plural);
     for other in others {
         for served in &other.served {
             let mut taken: Vec<&str> = vec![&other.plural, &served.singular];
@@ -139,7 +165,10 @@ fn name_conflict(kinds: &Kinds, crd: &Value) -> Option<(&'static str, String)> {
                 return Some(("NameConflict", format!("\"{name}\" is already in use")));
             }
             let kinds = [text(&names["kind"]), text(&names["listKind"])];
-            if let Some(kind) = kinds.iter().find(|k| !k.is_empty() && (**k == &*served.kind || **k == &*served.list_kind)) {
+            if let Some(kind) = kinds
+                .iter()
+                .find(|k| !k.is_empty() && (**k == &*served.kind || **k == &*served.list_kind))
+            {
                 return Some(("KindConflict", format!("\"{kind}\" is already in use")));
             }
         }
@@ -153,8 +182,18 @@ fn status(crd: &Value, conflict: Option<(&'static str, String)>) -> Value {
     if conflict.is_none() {
         status["acceptedNames"] = spec["names"].clone();
     }
-    let mut stored: Vec<String> = crd["status"]["storedVersions"].as_array().into_iter().flatten().map(|v| text(v).to_owned()).collect();
-    for version in spec["versions"].as_array().into_iter().flatten().filter(|v| v["storage"] == Value::Bool(true)) {
+    let mut stored: Vec<String> = crd["status"]["storedVersions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|v| text(v).to_owned())
+        .collect();
+    for version in spec["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|v| v["storage"] == Value::Bool(true))
+    {
         let name = text(&version["name"]).to_owned();
         if !stored.contains(&name) {
             stored.push(name);
@@ -168,7 +207,11 @@ fn status(crd: &Value, conflict: Option<(&'static str, String)>) -> Value {
     };
     set_condition(&mut status, "NamesAccepted", established, reason, &message);
     // Once established a kind stays so, whatever a later change of names meets.
-    let was = crd["status"]["conditions"].as_array().into_iter().flatten().any(|c| c["type"] == "Established" && c["status"] == "True");
+    let was = crd["status"]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .any(|c| c["type"] == "Established" && c["status"] == "True");
     let (reason, message) = match established || was {
         true => ("InitialNamesAccepted", "the initial names have been accepted"),
         false => ("NotAccepted", "not all names are accepted"),
@@ -180,7 +223,12 @@ fn status(crd: &Value, conflict: Option<(&'static str, String)>) -> Value {
 fn set_condition(status: &mut Value, kind: &str, holds: bool, reason: &str, message: &str) {
     let truth = if holds { "True" } else { "False" };
     let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-    let same = |c: &Value| c["type"] == kind && c["status"] == truth && c["reason"] == reason && c["message"] == message;
+    let same = |c: &Value| {
+        c["type"] == kind
+            && c["status"] == truth
+            && c["reason"] == reason
+            && c["message"] == message
+    };
     if conditions.iter().any(same) {
         return;
     }
@@ -196,7 +244,8 @@ pub(crate) fn definition(crd: &Value) -> Definition {
     let (group, names) = (text(&spec["group"]), &spec["names"]);
     let plural = text(&names["plural"]);
     let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
-    let mut of: Vec<&Value> = versions.iter().copied().filter(|v| v["served"] == Value::Bool(true)).collect();
+    let mut of: Vec<&Value> =
+        versions.iter().copied().filter(|v| v["served"] == Value::Bool(true)).collect();
     let storage = versions.iter().copied().find(|v| v["storage"] == Value::Bool(true));
     if let Some(storage) = storage.filter(|s| !of.iter().any(|v| v["name"] == s["name"])) {
         of.push(storage);
@@ -205,7 +254,10 @@ pub(crate) fn definition(crd: &Value) -> Definition {
     let selectable = of.iter().flat_map(|v| v["selectableFields"].as_array().into_iter().flatten());
     let own = selectable.map(|field| {
         let path = text(&field["jsonPath"]).trim_start_matches('.');
-        Selectable { name: path.into(), read: Read::Pointer(format!("/{}", path.replace('.', "/")).into()) }
+        Selectable {
+            name: path.into(),
+            read: Read::Pointer(format!("/{}", path.replace('.', "/")).into()),
+        }
     });
     Definition {
         group: group.into(),
@@ -222,12 +274,20 @@ pub(crate) fn definition(crd: &Value) -> Definition {
 
 fn served(group: &str, names: &Value, version: &Value) -> Served {
     let (name, kind) = (text(&version["name"]), text(&names["kind"]));
-    let words = |list: &Value| list.as_array().into_iter().flatten().map(|w| Arc::from(text(w))).collect();
+    let words =
+        |list: &Value| list.as_array().into_iter().flatten().map(|w| Arc::from(text(w))).collect();
     let given = &version["schema"]["openAPIV3Schema"];
-    let schema = Schema::from_crd(given, group, name, kind, &Path::new("spec")).unwrap_or_else(|errors| {
-        tracing::warn!(group, kind, version = name, ?errors, "a custom kind's schema cannot be used");
-        Schema::free_form(group, name, kind)
-    });
+    let schema =
+        Schema::from_crd(given, group, name, kind, &Path::new("spec")).unwrap_or_else(|errors| {
+            tracing::warn!(
+                group,
+                kind,
+                version = name,
+                ?errors,
+                "a custom kind's schema cannot be used"
+            );
+            Schema::free_form(group, name, kind)
+        });
     let node = schema.kinds[0].node;
     let list_kind = match text(&names["listKind"]) {
         "" => format!("{kind}List"),
@@ -252,9 +312,11 @@ fn served(group: &str, names: &Value, version: &Value) -> Served {
         schema: Arc::new(schema),
         node,
         conversion: None,
-        warning: (version["deprecated"] == Value::Bool(true)).then(|| match text(&version["deprecationWarning"]) {
-            "" => format!("{group}/{name} {kind} is deprecated").into(),
-            given => given.into(),
+        warning: (version["deprecated"] == Value::Bool(true)).then(|| {
+            match text(&version["deprecationWarning"]) {
+                "" => format!("{group}/{name} {kind} is deprecated").into(),
+                given => given.into(),
+            }
         }),
         columns: Some(Arc::new(version["additionalPrinterColumns"].clone())),
         enabled: version["served"] == Value::Bool(true),
@@ -263,14 +325,15 @@ fn served(group: &str, names: &Value, version: &Value) -> Served {
 
 fn subresources(group: &str, version: &str, kind: &str, given: &Value) -> Vec<ServedSubresource> {
     let verbs: Vec<Arc<str>> = ["get", "patch", "update"].map(Arc::from).to_vec();
-    let of = |name: &str, group: &str, version: &str, kind: &str, foreign: bool| ServedSubresource {
-        name: name.into(),
-        group: group.into(),
-        version: version.into(),
-        kind: kind.into(),
-        foreign,
-        verbs: verbs.clone(),
-    };
+    let of =
+        |name: &str, group: &str, version: &str, kind: &str, foreign: bool| ServedSubresource {
+            name: name.into(),
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            foreign,
+            verbs: verbs.clone(),
+        };
     let status = given.get("status").map(|_| of("status", group, version, kind, false));
     let scale = given.get("scale").map(|_| of("scale", "autoscaling", "v1", "Scale", true));
     status.into_iter().chain(scale).collect()
@@ -321,7 +384,12 @@ pub(crate) fn cells(given: &Value, object: &Value, now: Timestamp) -> Vec<Value>
             },
             ("string", [Value::String(one)]) => json!(one),
             ("string", [one]) => json!(one.to_string()),
-            ("string", many) => json!(many.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect::<Vec<_>>().join(",")),
+            ("string", many) => json!(
+                many.iter()
+                    .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+                    .collect::<Vec<_>>()
+                    .join(",")
+            ),
             (_, [one, ..]) => (*one).clone(),
         });
     }
@@ -336,7 +404,9 @@ pub(crate) fn openapi(kinds: &Kinds, path: &str) -> Option<Value> {
     let mut custom = Vec::new();
     for resource in kinds.all.values() {
         let definition = &resource.definition;
-        for served in definition.served.iter().filter(|s| &*s.group == group && &*s.version == version) {
+        for served in
+            definition.served.iter().filter(|s| &*s.group == group && &*s.version == version)
+        {
             any = true;
             if definition.custom.is_some() {
                 custom.push(openapi::CustomKind {

@@ -143,12 +143,18 @@ impl Kinds {
 
     pub(crate) fn remove(&mut self, group: &str, plural: &str) -> Option<Resource> {
         let gone = self.all.remove(&(Arc::from(group), Arc::from(plural)))?;
-        self.by_path.retain(|_, (resource, _)| !Arc::ptr_eq(&resource.definition, &gone.definition));
+        self.by_path
+            .retain(|_, (resource, _)| !Arc::ptr_eq(&resource.definition, &gone.definition));
         Some(gone)
     }
 
     /// The resource behind `/apis/GROUP/VERSION/…/PLURAL`, and which of its served versions that is.
-    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<(&Resource, usize)> {
+    pub(crate) fn find(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Option<(&Resource, usize)> {
         let path = (Arc::from(group), Arc::from(version), Arc::from(plural));
         self.by_path.get(&path).map(|(resource, index)| (resource, *index))
     }
@@ -157,7 +163,6 @@ impl Kinds {
     pub(crate) fn get(&self, group: &str, plural: &str) -> Option<&Resource> {
         self.all.get(&(Arc::from(group), Arc::from(plural)))
     }
-
 }
 
 /// Where upstream's etcd keys do not follow the plural name.
@@ -168,7 +173,9 @@ fn storage_path(group: &str, plural: &str) -> String {
         ("", "endpoints") => "services/endpoints",
         ("", "replicationcontrollers") => "controllers",
         ("networking.k8s.io", "ingresses") => "ingress",
-        ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => return format!("{group}/{plural}"),
+        ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => {
+            return format!("{group}/{plural}");
+        }
         _ => plural,
     };
     path.to_owned()
@@ -177,11 +184,15 @@ fn storage_path(group: &str, plural: &str) -> String {
 /// What the kinds that are stored and do not act yet say to whoever writes them.
 fn warning(group: &str, plural: &str) -> Option<&'static str> {
     match (group, plural) {
-        ("admissionregistration.k8s.io", _) => {
-            Some("this server stores admission webhooks and policies and does not call or evaluate them yet")
+        ("admissionregistration.k8s.io", _) => Some(
+            "this server stores admission webhooks and policies and does not call or evaluate them yet",
+        ),
+        ("apiregistration.k8s.io", "apiservices") => {
+            Some("this server stores APIServices and does not aggregate other API servers yet")
         }
-        ("apiregistration.k8s.io", "apiservices") => Some("this server stores APIServices and does not aggregate other API servers yet"),
-        ("flowcontrol.apiserver.k8s.io", _) => Some("this server stores flow control objects and does not act on them yet"),
+        ("flowcontrol.apiserver.k8s.io", _) => {
+            Some("this server stores flow control objects and does not act on them yet")
+        }
         _ => None,
     }
 }

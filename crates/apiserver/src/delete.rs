@@ -48,18 +48,26 @@ impl DeleteOptions {
             Self {
                 grace_period_seconds: query.get("gracePeriodSeconds").and_then(|s| s.parse().ok()),
                 propagation_policy: query.get("propagationPolicy").map(str::to_owned),
-                orphan_dependents: query.get("orphanDependents").map(|_| query.flag("orphanDependents")),
+                orphan_dependents: query
+                    .get("orphanDependents")
+                    .map(|_| query.flag("orphanDependents")),
                 ..Self::default()
             }
         } else {
             let tree = crate::codec::decode_options(call, body)?;
-            serde_json::from_value(tree).map_err(|e| Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}"))))?
+            serde_json::from_value(tree).map_err(|e| {
+                Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}")))
+            })?
         };
         let policy = options.propagation_policy.as_deref();
         if options.orphan_dependents.is_some() && policy.is_some() {
-            return Err(Box::new(Status::bad_request("orphanDependents and deletionPropagation cannot be both set")));
+            return Err(Box::new(Status::bad_request(
+                "orphanDependents and deletionPropagation cannot be both set",
+            )));
         }
-        if let Some(other) = policy.filter(|p| !matches!(*p, "Foreground" | "Background" | "Orphan")) {
+        if let Some(other) =
+            policy.filter(|p| !matches!(*p, "Foreground" | "Background" | "Orphan"))
+        {
             return Err(Box::new(Status::bad_request(format!(
                 "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"{other}\": supported values: \"Background\", \"Foreground\", \"Orphan\", \"nil\""
             ))));
@@ -75,17 +83,26 @@ impl DeleteOptions {
         Ok(options)
     }
 
-    fn check(&self, definition: &Definition, object: &Object, tree: &Value) -> Result<(), Box<Status>> {
+    fn check(
+        &self,
+        definition: &Definition,
+        object: &Object,
+        tree: &Value,
+    ) -> Result<(), Box<Status>> {
         let uid = tree["metadata"]["uid"].as_str().unwrap_or_default();
         let conflict = |what: &str, wanted: &str, is: &str| {
-            let cause = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}");
+            let cause = format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}"
+            );
             Err(Box::new(Status::conflict(&definition.group_resource(), object.name(), cause)))
         };
         if let Some(wanted) = self.preconditions.uid.as_deref().filter(|w| *w != uid) {
             return conflict("UID", wanted, uid);
         }
         let version = object.revision.to_string();
-        if let Some(wanted) = self.preconditions.resource_version.as_deref().filter(|w| *w != version) {
+        if let Some(wanted) =
+            self.preconditions.resource_version.as_deref().filter(|w| *w != version)
+        {
             return conflict("ResourceVersion", wanted, &version);
         }
         Ok(())
@@ -106,7 +123,8 @@ pub(crate) fn finished(definition: &Definition, tree: &Value) -> bool {
     let meta = &tree["metadata"];
     let finalizers = meta["finalizers"].as_array().map_or(0, Vec::len);
     let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    let contents = definition.is("", "namespaces") && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    let contents = definition.is("", "namespaces")
+        && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
     !meta["deletionTimestamp"].is_null() && finalizers == 0 && grace == 0 && !contents
 }
 
@@ -116,8 +134,16 @@ impl Server {
         let options = DeleteOptions::read(call, &body)?;
         let definition = &call.resource.definition;
         match self.remove(call, &call.path.namespace, &call.path.name, &options).await? {
-            Deleted::Pending(object) => Ok(answer::object(definition, call.served(), call.accepted, StatusCode::OK, &object)),
-            Deleted::Gone(tree) if answers_object(definition) => Ok(answer::value(call.accepted, StatusCode::OK, &tree)),
+            Deleted::Pending(object) => Ok(answer::object(
+                definition,
+                call.served(),
+                call.accepted,
+                StatusCode::OK,
+                &object,
+            )),
+            Deleted::Gone(tree) if answers_object(definition) => {
+                Ok(answer::value(call.accepted, StatusCode::OK, &tree))
+            }
             Deleted::Gone(tree) => {
                 let mut details = json!({"name": call.path.name, "kind": *definition.plural, "uid": tree["metadata"]["uid"]});
                 if !definition.group.is_empty() {
@@ -129,7 +155,10 @@ impl Server {
         }
     }
 
-    pub(crate) async fn delete_collection(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
+    pub(crate) async fn delete_collection(
+        &self,
+        call: &Call,
+    ) -> Result<Response<Body>, Box<Status>> {
         let body = self.read_body(call).await?;
         let options = DeleteOptions::read(call, &body)?;
         let (meta, objects) = self.select(call).await?;
@@ -147,7 +176,13 @@ impl Server {
     }
 
     /// Deletes one object, or begins to.
-    pub(crate) async fn remove(&self, call: &Call, namespace: &str, name: &str, options: &DeleteOptions) -> Result<Deleted, Box<Status>> {
+    pub(crate) async fn remove(
+        &self,
+        call: &Call,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Box<Status>> {
         let definition = &call.resource.definition;
         let key: Arc<str> = definition.key(namespace, name).into();
         self.hub.consistent().await.map_err(|e| Box::new(store_status(e)))?;
@@ -172,18 +207,31 @@ impl Server {
                 (conversion.to_storage)(&mut stored);
             }
             let bytes = Bytes::from(api_codec::encode_stored(&stored));
-            let op = if at_once { Op::Delete } else { Op::Put { value: bytes.clone(), ttl_seconds: None } };
-            let write = Write { key: key.clone(), expected: Expected::ModRevision(object.revision), op };
+            let op = if at_once {
+                Op::Delete
+            } else {
+                Op::Put { value: bytes.clone(), ttl_seconds: None }
+            };
+            let write =
+                Write { key: key.clone(), expected: Expected::ModRevision(object.revision), op };
             match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
                 Outcome::Done { revision, .. } if at_once => {
                     tree["metadata"]["resourceVersion"] = json!(revision.to_string());
                     return Ok(Deleted::Gone(tree));
                 }
                 Outcome::Done { revision, .. } => {
-                    let object = Object { key, revision, bytes, labels: Box::default(), fields: Box::default() };
+                    let object = Object {
+                        key,
+                        revision,
+                        bytes,
+                        labels: Box::default(),
+                        fields: Box::default(),
+                    };
                     return Ok(Deleted::Pending(Arc::new(object)));
                 }
-                Outcome::Conflict { current: now } => current = now.map(|kv| Arc::new(definition.object(&kv))),
+                Outcome::Conflict { current: now } => {
+                    current = now.map(|kv| Arc::new(definition.object(&kv)))
+                }
             }
         }
         Err(Box::new(Status::server_timeout(&definition.group_resource(), "delete", 1)))
@@ -202,7 +250,8 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
         None => grace,
     };
     let waits = tree["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
-        || definition.is("", "namespaces") && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+        || definition.is("", "namespaces")
+            && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
     if !waits && grace == 0 {
         return true;
     }
@@ -263,12 +312,19 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
         Some("Orphan") => Some(ORPHAN),
         Some(_) => None,
         // Nothing was said: what an earlier deletion said stands.
-        None => finalizers.iter().any(|f| f == FOREGROUND).then_some(FOREGROUND).or_else(|| finalizers.iter().any(|f| f == ORPHAN).then_some(ORPHAN)),
+        None => finalizers
+            .iter()
+            .any(|f| f == FOREGROUND)
+            .then_some(FOREGROUND)
+            .or_else(|| finalizers.iter().any(|f| f == ORPHAN).then_some(ORPHAN)),
     };
     finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
     finalizers.extend(wanted.map(str::to_owned));
     // A definition stays until the objects of its kind are gone.
-    if new && definition.is("apiextensions.k8s.io", "customresourcedefinitions") && !finalizers.iter().any(|f| f == crate::custom::CLEANUP) {
+    if new
+        && definition.is("apiextensions.k8s.io", "customresourcedefinitions")
+        && !finalizers.iter().any(|f| f == crate::custom::CLEANUP)
+    {
         finalizers.push(crate::custom::CLEANUP.to_owned());
     }
     if finalizers.is_empty() {
@@ -282,9 +338,20 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
 fn answers_object(definition: &Definition) -> bool {
     matches!(
         (&*definition.group, &*definition.plural),
-        ("", "pods" | "services" | "serviceaccounts" | "persistentvolumes" | "persistentvolumeclaims" | "podtemplates" | "resourcequotas")
-            | ("policy", "podsecuritypolicies")
-            | ("storage.k8s.io", "storageclasses" | "csinodes" | "volumeattachments" | "csidrivers")
+        (
+            "",
+            "pods"
+                | "services"
+                | "serviceaccounts"
+                | "persistentvolumes"
+                | "persistentvolumeclaims"
+                | "podtemplates"
+                | "resourcequotas"
+        ) | ("policy", "podsecuritypolicies")
+            | (
+                "storage.k8s.io",
+                "storageclasses" | "csinodes" | "volumeattachments" | "csidrivers"
+            )
             | ("resource.k8s.io", _)
     )
 }

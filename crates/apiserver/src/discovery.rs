@@ -41,15 +41,28 @@ const ORDER: [&str; 22] = [
 type GroupVersions<'a> = BTreeMap<(usize, &'a str), Vec<&'a str>>;
 
 /// Answers a discovery path; `None` if it is none.
-pub(crate) fn answer(kinds: &Kinds, path: &str, headers: &HeaderMap, accepted: Accepted) -> Option<Response<Body>> {
+pub(crate) fn answer(
+    kinds: &Kinds,
+    path: &str,
+    headers: &HeaderMap,
+    accepted: Accepted,
+) -> Option<Response<Body>> {
     let path = path.trim_end_matches('/');
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let tree = match parts.as_slice() {
-        ["api"] | ["apis"] if wants_aggregated(headers) => return Some(aggregated(kinds, parts[0] == "api", headers)),
-        ["api"] => json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
+        ["api"] | ["apis"] if wants_aggregated(headers) => {
+            return Some(aggregated(kinds, parts[0] == "api", headers));
+        }
+        ["api"] => {
+            json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
+        }
         ["apis"] => groups(kinds),
         ["api", version] => resources(kinds, "", version)?,
-        ["apis", group] => group_document(group, &versions(kinds).into_iter().find(|((_, g), _)| g == group)?.1, true),
+        ["apis", group] => group_document(
+            group,
+            &versions(kinds).into_iter().find(|((_, g), _)| g == group)?.1,
+            true,
+        ),
         ["apis", group, version] => resources(kinds, group, version)?,
         _ => return None,
     };
@@ -72,7 +85,9 @@ fn versions(kinds: &Kinds) -> GroupVersions<'_> {
 }
 
 fn served(kinds: &Kinds) -> impl Iterator<Item = (&Arc<Definition>, &Served)> {
-    kinds.all.values().flat_map(|r| r.definition.served.iter().filter(|s| s.enabled).map(move |s| (&r.definition, s)))
+    kinds.all.values().flat_map(|r| {
+        r.definition.served.iter().filter(|s| s.enabled).map(move |s| (&r.definition, s))
+    })
 }
 
 /// Kubernetes' version priority: GA before beta before alpha, each by number; others last.
@@ -93,14 +108,20 @@ pub(crate) fn version_rank(version: &str) -> (u8, u32, u32) {
 }
 
 fn groups(kinds: &Kinds) -> Value {
-    let groups: Vec<Value> = versions(kinds).iter().map(|((_, group), versions)| group_document(group, versions, false)).collect();
+    let groups: Vec<Value> = versions(kinds)
+        .iter()
+        .map(|((_, group), versions)| group_document(group, versions, false))
+        .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 fn group_document(group: &str, versions: &[&str], alone: bool) -> Value {
-    let versions: Vec<Value> =
-        versions.iter().map(|v| json!({"groupVersion": api_version(group, v), "version": v})).collect();
-    let mut document = json!({"name": group, "preferredVersion": versions[0], "versions": versions});
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(|v| json!({"groupVersion": api_version(group, v), "version": v}))
+        .collect();
+    let mut document =
+        json!({"name": group, "preferredVersion": versions[0], "versions": versions});
     if alone {
         document["kind"] = json!("APIGroup");
         document["apiVersion"] = json!("v1");
@@ -110,7 +131,9 @@ fn group_document(group: &str, versions: &[&str], alone: bool) -> Value {
 
 fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
-    for (definition, served) in served(kinds).filter(|(_, s)| &*s.group == group && &*s.version == version) {
+    for (definition, served) in
+        served(kinds).filter(|(_, s)| &*s.group == group && &*s.version == version)
+    {
         resources.push(resource(definition, served));
         for sub in &served.subresources {
             let mut entry = json!({
@@ -132,7 +155,9 @@ fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     }
     resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     let group_version = api_version(group, version);
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}))
+    Some(
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}),
+    )
 }
 
 fn resource(definition: &Definition, served: &Served) -> Value {
@@ -169,13 +194,21 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
 
 fn aggregated(kinds: &Kinds, core: bool, headers: &HeaderMap) -> Response<Body> {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let version = if accept.contains("v=v2;") || accept.contains("v=v2,") || accept.split(',').any(|r| r.contains("v=v2") && !r.contains("v=v2beta1")) { "v2" } else { "v2beta1" };
+    let version = if accept.contains("v=v2;")
+        || accept.contains("v=v2,")
+        || accept.split(',').any(|r| r.contains("v=v2") && !r.contains("v=v2beta1"))
+    {
+        "v2"
+    } else {
+        "v2beta1"
+    };
     let groups: Vec<(&str, Vec<&str>)> = if core {
         vec![("", vec!["v1"])]
     } else {
         versions(kinds).into_iter().map(|((_, group), versions)| (group, versions)).collect()
     };
-    let items: Vec<Value> = groups.iter().map(|(group, versions)| aggregated_group(kinds, group, versions)).collect();
+    let items: Vec<Value> =
+        groups.iter().map(|(group, versions)| aggregated_group(kinds, group, versions)).collect();
     let tree = json!({"kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {}, "items": items});
     let body = tree.to_string();
     let mut etag = String::from("\"");
@@ -183,11 +216,16 @@ fn aggregated(kinds: &Kinds, core: bool, headers: &HeaderMap) -> Response<Body> 
         let _ = write!(etag, "{byte:02X}");
     }
     etag.push('"');
-    let unchanged = headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
+    let unchanged =
+        headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
     let code = if unchanged { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
-    let mut response = answer::bytes(code, "application/json", if unchanged { String::new() } else { body });
-    let content_type = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
-    if let (Ok(content_type), Ok(etag)) = (HeaderValue::from_str(&content_type), HeaderValue::from_str(&etag)) {
+    let mut response =
+        answer::bytes(code, "application/json", if unchanged { String::new() } else { body });
+    let content_type =
+        format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+    if let (Ok(content_type), Ok(etag)) =
+        (HeaderValue::from_str(&content_type), HeaderValue::from_str(&etag))
+    {
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
         response.headers_mut().insert(header::ETAG, etag);
         response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
@@ -246,8 +284,12 @@ mod tests {
 
     #[test]
     fn versions_sort_as_kubernetes_has_it() {
-        let mut versions = ["foo10", "v1beta1", "v11alpha2", "v10", "v2", "v1", "v3beta1", "v12alpha1"];
+        let mut versions =
+            ["foo10", "v1beta1", "v11alpha2", "v10", "v2", "v1", "v3beta1", "v12alpha1"];
         versions.sort_by_key(|v| std::cmp::Reverse(version_rank(v)));
-        assert_eq!(versions, ["v10", "v2", "v1", "v3beta1", "v1beta1", "v12alpha1", "v11alpha2", "foo10"]);
+        assert_eq!(
+            versions,
+            ["v10", "v2", "v1", "v3beta1", "v1beta1", "v12alpha1", "v11alpha2", "foo10"]
+        );
     }
 }

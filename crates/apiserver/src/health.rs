@@ -30,26 +30,49 @@ pub(crate) struct Readiness {
 }
 
 impl Server {
-    pub(crate) fn plain_document(&self, path: &str, query: &Query, accepted: Accepted) -> Option<Response<Body>> {
+    pub(crate) fn plain_document(
+        &self,
+        path: &str,
+        query: &Query,
+        accepted: Accepted,
+    ) -> Option<Response<Body>> {
         let mut parts = path.trim_matches('/').split('/');
         match parts.next()? {
             "" => Some(answer::value(accepted, StatusCode::OK, &json!({"paths": self.paths()}))),
             "version" => Some(answer::value(accepted, StatusCode::OK, &version())),
             "metrics" => Some(self.metrics_page()),
             check @ ("livez" | "readyz" | "healthz") => self.health(check, parts.next(), query),
-            ".well-known" if parts.next() == Some("openid-configuration") => {
-                Some(answer::bytes(StatusCode::OK, "application/json", self.security.openid_configuration()))
-            }
-            "openid" => Some(answer::bytes(StatusCode::OK, "application/jwk-set+json", self.security.jwks())),
+            ".well-known" if parts.next() == Some("openid-configuration") => Some(answer::bytes(
+                StatusCode::OK,
+                "application/json",
+                self.security.openid_configuration(),
+            )),
+            "openid" => Some(answer::bytes(
+                StatusCode::OK,
+                "application/jwk-set+json",
+                self.security.jwks(),
+            )),
             _ => None,
         }
     }
 
     fn paths(&self) -> Vec<String> {
         let kinds = self.hub.kinds();
-        let mut paths: Vec<String> = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"]
-            .map(str::to_owned)
-            .to_vec();
+        let mut paths: Vec<String> = [
+            "/.well-known/openid-configuration",
+            "/api",
+            "/api/v1",
+            "/apis",
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v3",
+            "/openid/v1/jwks",
+            "/readyz",
+            "/version",
+        ]
+        .map(str::to_owned)
+        .to_vec();
         for resource in kinds.all.values() {
             for served in resource.definition.served.iter().filter(|s| !s.group.is_empty()) {
                 paths.push(format!("/apis/{}", served.group));
@@ -68,7 +91,11 @@ impl Server {
             .values()
             .filter_map(|r| {
                 let d = &r.definition;
-                let name = if d.group.is_empty() { d.plural.to_string() } else { format!("{}.{}", d.plural, d.group) };
+                let name = if d.group.is_empty() {
+                    d.plural.to_string()
+                } else {
+                    format!("{}.{}", d.plural, d.group)
+                };
                 Some((name, r.cache.as_ref()?.len()))
             })
             .collect();
@@ -82,14 +109,24 @@ impl Server {
         if ready {
             checks.push(("informer-sync", self.hub.is_following()));
         }
-        checks.push(("poststarthook/rbac/bootstrap-roles", self.readiness.started.load(Ordering::Relaxed)));
-        checks.push(("poststarthook/start-system-namespaces-controller", self.readiness.started.load(Ordering::Relaxed)));
+        checks.push((
+            "poststarthook/rbac/bootstrap-roles",
+            self.readiness.started.load(Ordering::Relaxed),
+        ));
+        checks.push((
+            "poststarthook/start-system-namespaces-controller",
+            self.readiness.started.load(Ordering::Relaxed),
+        ));
         if ready {
             checks.push(("shutdown", !self.readiness.stopping.load(Ordering::Relaxed)));
         }
         if let Some(one) = one.filter(|o| !o.is_empty()) {
             let (_, passed) = checks.iter().find(|(name, _)| *name == one)?;
-            return Some(if *passed { ok_text("ok") } else { failed(format!("internal server error: {one} check failed\n")) });
+            return Some(if *passed {
+                ok_text("ok")
+            } else {
+                failed(format!("internal server error: {one} check failed\n"))
+            });
         }
         let excluded: Vec<&str> = query.all("exclude").collect();
         let mut text = String::new();

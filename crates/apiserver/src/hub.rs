@@ -120,7 +120,10 @@ impl Hub {
     }
 
     pub(crate) async fn remove(&self, group: &str, plural: &str) {
-        let _ = self.commands.send(Command::Remove { group: group.into(), plural: plural.into() }).await;
+        let _ = self
+            .commands
+            .send(Command::Remove { group: group.into(), plural: plural.into() })
+            .await;
     }
 
     /// Compacts the store and the caches' histories.
@@ -153,7 +156,11 @@ impl Follower {
         Ok(())
     }
 
-    async fn add(&mut self, definition: Arc<Definition>, revision: Revision) -> Result<(), store::Error> {
+    async fn add(
+        &mut self,
+        definition: Arc<Definition>,
+        revision: Revision,
+    ) -> Result<(), store::Error> {
         if !definition.is_stored() {
             self.hub.change_kinds(|kinds| kinds.insert(Resource { definition, cache: None }));
             return Ok(());
@@ -161,7 +168,11 @@ impl Follower {
         let range = self.hub.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
         let objects: Vec<_> = range.items.iter().map(|kv| definition.object(kv)).collect();
         for object in &objects {
-            let event = Event { kind: crate::cache::EventKind::Added, object: Arc::new(object.clone()), previous: None };
+            let event = Event {
+                kind: crate::cache::EventKind::Added,
+                object: Arc::new(object.clone()),
+                previous: None,
+            };
             self.observers.iter().for_each(|observe| observe(&definition, &event));
         }
         let cache = Arc::new(Cache::new(definition.clone(), objects, revision));
@@ -219,8 +230,13 @@ impl Follower {
 
     fn apply(&mut self, changes: &[Change]) {
         for change in changes {
-            let candidate = self.caches.range::<str, _>((Bound::Unbounded, Bound::Included(&*change.kv.key))).next_back();
-            if let Some((_, cache)) = candidate.filter(|(prefix, _)| change.kv.key.starts_with(&***prefix)) {
+            let candidate = self
+                .caches
+                .range::<str, _>((Bound::Unbounded, Bound::Included(&*change.kv.key)))
+                .next_back();
+            if let Some((_, cache)) =
+                candidate.filter(|(prefix, _)| change.kv.key.starts_with(&***prefix))
+            {
                 let event = cache.apply(change);
                 for observe in &self.observers {
                     observe(&cache.definition, &event);

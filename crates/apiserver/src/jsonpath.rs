@@ -18,7 +18,10 @@ enum Step<'p> {
     Member(&'p str),
     Index(i64),
     All,
-    Filter { path: &'p str, value: &'p str },
+    Filter {
+        path: &'p str,
+        value: &'p str,
+    },
     /// Something that this dialect does not have finds nothing.
     Unknown,
 }
@@ -65,7 +68,9 @@ fn closing(inner: &str) -> Option<usize> {
 fn bracket(inner: &str) -> Step<'_> {
     let unquoted = |text: &'_ str| -> Option<usize> {
         let text = text.trim();
-        let quoted = text.len() >= 2 && (text.starts_with('"') && text.ends_with('"') || text.starts_with('\'') && text.ends_with('\''));
+        let quoted = text.len() >= 2
+            && (text.starts_with('"') && text.ends_with('"')
+                || text.starts_with('\'') && text.ends_with('\''));
         quoted.then_some(text.len())
     };
     let inner = inner.trim();

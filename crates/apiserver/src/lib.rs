@@ -54,7 +54,10 @@ pub use health::KUBERNETES_VERSION;
 pub use security::SecurityError;
 
 use crate::{
-    alloc::Allocators, hub::Hub, security::Security, server::{InProcess, Server},
+    alloc::Allocators,
+    hub::Hub,
+    security::Security,
+    server::{InProcess, Server},
 };
 
 /// Why the API server cannot start.
@@ -88,7 +91,11 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// Loads the store, listens, and writes the initial objects; the server answers from then on.
-pub async fn start(config: Config, store: Arc<dyn Store>, tasks: &rt::Tasks) -> Result<ApiServer, StartError> {
+pub async fn start(
+    config: Config,
+    store: Arc<dyn Store>,
+    tasks: &rt::Tasks,
+) -> Result<ApiServer, StartError> {
     let mut observers = Vec::new();
     let security = Security::new(&config, &mut observers)?;
     let chain = admission::Chain::new(&config.enable_admission, &config.disable_admission)?;
@@ -99,14 +106,18 @@ pub async fn start(config: Config, store: Arc<dyn Store>, tasks: &rt::Tasks) -> 
     let hub = Hub::start(store, definition::builtin(), observers, tasks).await?;
     security.objects.attach(&hub);
     let read = |path: &std::path::Path| {
-        std::fs::read(path).map_err(|source| StartError::Read { what: path.display().to_string(), source })
+        std::fs::read(path)
+            .map_err(|source| StartError::Read { what: path.display().to_string(), source })
     };
     let (certificate, key) = (read(&config.tls_certificate)?, read(&config.tls_key)?);
     let tls = serve::ServerTls::new(&certificate, &key, security.client_authorities.clone())?;
-    let kubelets = subresource::kubelet::Kubelets::new(&config, tasks)
-        .map_err(|source| StartError::Read { what: "the kubelet client certificate".to_owned(), source })?;
+    let kubelets = subresource::kubelet::Kubelets::new(&config, tasks).map_err(|source| {
+        StartError::Read { what: "the kubelet client certificate".to_owned(), source }
+    })?;
     let address = config.bind;
-    let listener = TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| StartError::Listen { address, source })?;
     let server = Arc::new(Server {
         config,
         hub,
@@ -119,10 +130,23 @@ pub async fn start(config: Config, store: Arc<dyn Store>, tasks: &rt::Tasks) -> 
         openapi: openapi::Documents::default(),
     });
     let api = ApiServer { server: server.clone() };
-    tasks.essential("custom kinds", custom::follow(server.clone(), api.client(system(), "custom kinds"), changes, tasks.shutdown().clone()));
+    tasks.essential(
+        "custom kinds",
+        custom::follow(
+            server.clone(),
+            api.client(system(), "custom kinds"),
+            changes,
+            tasks.shutdown().clone(),
+        ),
+    );
     let limits = serve::Limits::default();
-    tasks.essential("listener", serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone()));
-    startup::run(&server, &api.client(system(), "kube-apiserver")).await.map_err(StartError::Initial)?;
+    tasks.essential(
+        "listener",
+        serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone()),
+    );
+    startup::run(&server, &api.client(system(), "kube-apiserver"))
+        .await
+        .map_err(StartError::Initial)?;
     tasks.spawn_until_shutdown("compaction", compact(server.clone()));
     Ok(api)
 }
@@ -135,7 +159,8 @@ fn system() -> UserInfo {
 /// Every interval forgets what was superseded before the previous one, as upstream does.
 async fn compact(server: Arc<Server>) {
     let mut previous = None;
-    let mut every = tokio::time::interval(server.config.compaction_interval.max(Duration::from_secs(1)));
+    let mut every =
+        tokio::time::interval(server.config.compaction_interval.max(Duration::from_secs(1)));
     loop {
         every.tick().await;
         if let Ok(size) = server.hub.store.size_bytes().await {
@@ -170,7 +195,10 @@ struct Local {
 }
 
 impl Transport for Local {
-    fn send(&self, mut request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
+    fn send(
+        &self,
+        mut request: Request<Body>,
+    ) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
         request.extensions_mut().insert(InProcess(self.user.clone()));
         Box::pin(async move { Ok(self.server.handle(request).await) })
     }

@@ -78,7 +78,9 @@ impl Metrics {
         series.count += 1;
         let seconds = took.as_secs_f64();
         series.sum += seconds;
-        for (bucket, _) in series.buckets.iter_mut().zip(BUCKETS).filter(|(_, edge)| seconds <= *edge) {
+        for (bucket, _) in
+            series.buckets.iter_mut().zip(BUCKETS).filter(|(_, edge)| seconds <= *edge)
+        {
             *bucket += 1;
         }
     }
@@ -88,24 +90,53 @@ impl Metrics {
         let mut out = String::from("# TYPE apiserver_request_total counter\n");
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         for (labels, series) in requests.iter() {
-            let _ = writeln!(out, "apiserver_request_total{{{},code=\"{}\"}} {}", labels.text(), labels.code, series.count);
+            let _ = writeln!(
+                out,
+                "apiserver_request_total{{{},code=\"{}\"}} {}",
+                labels.text(),
+                labels.code,
+                series.count
+            );
         }
         out.push_str("# TYPE apiserver_request_duration_seconds histogram\n");
         for (labels, series) in requests.iter() {
             let shown = labels.text();
             for (edge, count) in BUCKETS.iter().zip(series.buckets) {
-                let _ = writeln!(out, "apiserver_request_duration_seconds_bucket{{{shown},code=\"{}\",le=\"{edge}\"}} {count}", labels.code);
+                let _ = writeln!(
+                    out,
+                    "apiserver_request_duration_seconds_bucket{{{shown},code=\"{}\",le=\"{edge}\"}} {count}",
+                    labels.code
+                );
             }
-            let _ = writeln!(out, "apiserver_request_duration_seconds_bucket{{{shown},code=\"{}\",le=\"+Inf\"}} {}", labels.code, series.count);
-            let _ = writeln!(out, "apiserver_request_duration_seconds_sum{{{shown},code=\"{}\"}} {}", labels.code, series.sum);
-            let _ = writeln!(out, "apiserver_request_duration_seconds_count{{{shown},code=\"{}\"}} {}", labels.code, series.count);
+            let _ = writeln!(
+                out,
+                "apiserver_request_duration_seconds_bucket{{{shown},code=\"{}\",le=\"+Inf\"}} {}",
+                labels.code, series.count
+            );
+            let _ = writeln!(
+                out,
+                "apiserver_request_duration_seconds_sum{{{shown},code=\"{}\"}} {}",
+                labels.code, series.sum
+            );
+            let _ = writeln!(
+                out,
+                "apiserver_request_duration_seconds_count{{{shown},code=\"{}\"}} {}",
+                labels.code, series.count
+            );
         }
-        let _ = writeln!(out, "# TYPE apiserver_current_inflight_requests gauge\napiserver_current_inflight_requests {}", self.in_flight.load(Ordering::Relaxed));
+        let _ = writeln!(
+            out,
+            "# TYPE apiserver_current_inflight_requests gauge\napiserver_current_inflight_requests {}",
+            self.in_flight.load(Ordering::Relaxed)
+        );
         out.push_str("# TYPE apiserver_storage_objects gauge\n");
         for (resource, count) in objects {
             let _ = writeln!(out, "apiserver_storage_objects{{resource=\"{resource}\"}} {count}");
         }
-        let _ = writeln!(out, "# TYPE apiserver_storage_size_bytes gauge\napiserver_storage_size_bytes {stored_bytes}");
+        let _ = writeln!(
+            out,
+            "# TYPE apiserver_storage_size_bytes gauge\napiserver_storage_size_bytes {stored_bytes}"
+        );
         out
     }
 }

@@ -55,10 +55,17 @@ impl Selectable {
     /// What every kind selects by, then the kind's own.
     pub(crate) fn all(own: &[api_rules::Selectable]) -> Vec<Self> {
         let common: [api_rules::Selectable; 2] = [
-            ("metadata.name", |tree| tree["metadata"]["name"].as_str().unwrap_or_default().to_owned()),
-            ("metadata.namespace", |tree| tree["metadata"]["namespace"].as_str().unwrap_or_default().to_owned()),
+            ("metadata.name", |tree| {
+                tree["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+            }),
+            ("metadata.namespace", |tree| {
+                tree["metadata"]["namespace"].as_str().unwrap_or_default().to_owned()
+            }),
         ];
-        let built = |(name, read): &api_rules::Selectable| Self { name: (*name).into(), read: Read::Built(*read) };
+        let built = |(name, read): &api_rules::Selectable| Self {
+            name: (*name).into(),
+            read: Read::Built(*read),
+        };
         common.iter().chain(own).map(built).collect()
     }
 

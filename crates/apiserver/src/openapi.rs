@@ -32,7 +32,13 @@ struct Made {
 
 impl Documents {
     /// Answers an OpenAPI path; `None` if it is none.
-    pub(crate) fn answer(&self, kinds: &Arc<Kinds>, path: &str, _query: &Query, headers: &HeaderMap) -> Option<Response<Body>> {
+    pub(crate) fn answer(
+        &self,
+        kinds: &Arc<Kinds>,
+        path: &str,
+        _query: &Query,
+        headers: &HeaderMap,
+    ) -> Option<Response<Body>> {
         let rest = path.strip_prefix("/openapi/")?;
         let (bytes, etag) = match rest.trim_end_matches('/') {
             "v3" => self.document(kinds, "v3", || Some(self.index(kinds))),
@@ -41,9 +47,11 @@ impl Documents {
                 self.document(kinds, rest, || crate::custom::openapi(kinds, group_version))
             }
         }?;
-        let unchanged = headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
+        let unchanged =
+            headers.get(header::IF_NONE_MATCH).is_some_and(|v| v.as_bytes() == etag.as_bytes());
         let code = if unchanged { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
-        let mut response = answer::bytes(code, "application/json", if unchanged { Bytes::new() } else { bytes });
+        let mut response =
+            answer::bytes(code, "application/json", if unchanged { Bytes::new() } else { bytes });
         if let Ok(etag) = HeaderValue::from_str(&etag) {
             response.headers_mut().insert(header::ETAG, etag);
         }
@@ -51,7 +59,12 @@ impl Documents {
         Some(response)
     }
 
-    fn document(&self, kinds: &Arc<Kinds>, name: &str, make: impl FnOnce() -> Option<Value>) -> Option<(Bytes, Arc<str>)> {
+    fn document(
+        &self,
+        kinds: &Arc<Kinds>,
+        name: &str,
+        make: impl FnOnce() -> Option<Value>,
+    ) -> Option<(Bytes, Arc<str>)> {
         let identity = Arc::as_ptr(kinds) as usize;
         {
             let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,14 +90,22 @@ impl Documents {
         for resource in kinds.all.values() {
             for served in &resource.definition.served {
                 let group_version = api_version(&served.group, &served.version);
-                let path = if served.group.is_empty() { format!("api/{group_version}") } else { format!("apis/{group_version}") };
+                let path = if served.group.is_empty() {
+                    format!("api/{group_version}")
+                } else {
+                    format!("apis/{group_version}")
+                };
                 if paths.contains_key(&path) {
                     continue;
                 }
                 let name = format!("v3/{path}");
                 let made = self.document(kinds, &name, || crate::custom::openapi(kinds, &path));
-                let hash = made.map(|(_, etag)| etag.trim_matches('"').to_owned()).unwrap_or_default();
-                paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}));
+                let hash =
+                    made.map(|(_, etag)| etag.trim_matches('"').to_owned()).unwrap_or_default();
+                paths.insert(
+                    path.clone(),
+                    json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}),
+                );
             }
         }
         json!({"paths": paths})

@@ -23,28 +23,54 @@ const ACCEPTED: [&str; 4] = [
 
 impl Patch {
     pub(crate) fn parse(call: &Call, body: &Bytes) -> Result<Self, Box<Status>> {
-        let content_type = call.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let content_type = call
+            .headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default();
         let content_type = content_type.split(';').next().unwrap_or_default().trim();
-        let refused = |e: serde_json::Error| Box::new(Status::bad_request(format!("error decoding patch: {e}")));
+        let refused = |e: serde_json::Error| {
+            Box::new(Status::bad_request(format!("error decoding patch: {e}")))
+        };
         let query = &call.info.query;
         if content_type != "application/apply-patch+yaml" && query.get("force").is_some() {
-            return Err(options_error("force", "Forbidden: may not be specified for non-apply patch"));
+            return Err(options_error(
+                "force",
+                "Forbidden: may not be specified for non-apply patch",
+            ));
         }
         match content_type {
             "application/json-patch+json" => Ok(Self::Json(body.clone())),
-            "application/merge-patch+json" => serde_json::from_slice(body).map(Self::Merge).map_err(refused),
-            // Custom kinds have no strategic merge, because their schemas have no merge keys.
-            "application/strategic-merge-patch+json" if call.resource.definition.custom.is_some() => {
-                Err(Box::new(Status::unsupported_media_type(&[ACCEPTED[0], ACCEPTED[1], ACCEPTED[3]])))
+            "application/merge-patch+json" => {
+                serde_json::from_slice(body).map(Self::Merge).map_err(refused)
             }
-            "application/strategic-merge-patch+json" => serde_json::from_slice(body).map(Self::Strategic).map_err(refused),
+            // Custom kinds have no strategic merge, because their schemas have no merge keys.
+            "application/strategic-merge-patch+json"
+                if call.resource.definition.custom.is_some() =>
+            {
+                Err(Box::new(Status::unsupported_media_type(&[
+                    ACCEPTED[0],
+                    ACCEPTED[1],
+                    ACCEPTED[3],
+                ])))
+            }
+            "application/strategic-merge-patch+json" => {
+                serde_json::from_slice(body).map(Self::Strategic).map_err(refused)
+            }
             "application/apply-patch+yaml" => {
                 let manager = query.get("fieldManager").unwrap_or_default();
                 if manager.is_empty() {
-                    return Err(options_error("fieldManager", "Required value: is required for apply patch"));
+                    return Err(options_error(
+                        "fieldManager",
+                        "Required value: is required for apply patch",
+                    ));
                 }
                 let configuration = crate::codec::decode_applied(call, body)?;
-                Ok(Self::Apply { configuration, manager: manager.to_owned(), force: query.flag("force") })
+                Ok(Self::Apply {
+                    configuration,
+                    manager: manager.to_owned(),
+                    force: query.flag("force"),
+                })
             }
             _ => Err(Box::new(Status::unsupported_media_type(&ACCEPTED))),
         }
@@ -59,7 +85,9 @@ impl Patch {
         let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
         match self {
             Self::Json(patch) => api_patch::json_patch(current, patch).map_err(refuse),
-            Self::Merge(patch) | Self::Strategic(patch) | Self::Apply { configuration: patch, .. } => {
+            Self::Merge(patch)
+            | Self::Strategic(patch)
+            | Self::Apply { configuration: patch, .. } => {
                 let mut object = current.clone();
                 api_patch::merge_patch(&mut object, patch).map_err(refuse)?;
                 Ok(object)
@@ -76,19 +104,26 @@ impl Patch {
             return apply(call, current, configuration, manager, *force);
         }
         let Some(current) = current else {
-            return Err(Box::new(Status::not_found(&call.resource.definition.group_resource(), &call.path.name)));
+            return Err(Box::new(Status::not_found(
+                &call.resource.definition.group_resource(),
+                &call.path.name,
+            )));
         };
         let patched = match self {
             Self::Strategic(patch) => {
                 let mut object = current.clone();
-                api_patch::strategic(&served.schema, Some(served.node), &mut object, patch).map_err(refuse)?;
+                api_patch::strategic(&served.schema, Some(served.node), &mut object, patch)
+                    .map_err(refuse)?;
                 object
             }
             _ => self.apply_untyped(call, current)?,
         };
         for (field, what) in [("kind", "kind"), ("apiVersion", "apiVersion")] {
             if patched[field] != current[field] && !patched[field].is_null() {
-                let message = format!("the {what} in the patched data ({}) does not match the expected one ({})", patched[field], current[field]);
+                let message = format!(
+                    "the {what} in the patched data ({}) does not match the expected one ({})",
+                    patched[field], current[field]
+                );
                 return Err(Box::new(Status::bad_request(message)));
             }
         }
@@ -103,11 +138,20 @@ impl Patch {
     }
 }
 
-fn apply(call: &Call, current: Option<&Value>, configuration: &Value, manager: &str, force: bool) -> Result<Value, Box<Status>> {
+fn apply(
+    call: &Call,
+    current: Option<&Value>,
+    configuration: &Value,
+    manager: &str,
+    force: bool,
+) -> Result<Value, Box<Status>> {
     let served = call.served();
     let name = configuration["metadata"]["name"].as_str().unwrap_or_default();
     if !name.is_empty() && name != call.path.name {
-        let message = format!("the name of the object ({name}) does not match the name on the URL ({})", call.path.name);
+        let message = format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            call.path.name
+        );
         return Err(Box::new(Status::bad_request(message)));
     }
     let now = crate::now().to_string();
@@ -127,16 +171,28 @@ fn apply(call: &Call, current: Option<&Value>, configuration: &Value, manager: &
     if call.resource.definition.namespaced {
         configuration["metadata"]["namespace"] = json!(call.path.namespace);
     }
-    let mut merged = api_patch::apply(&context, current, &configuration).map_err(|e| Box::new(apply_status(&e)))?;
-    if let (Some(version), Some(meta)) = (configuration["metadata"].get("resourceVersion"), merged["metadata"].as_object_mut()) {
+    let mut merged = api_patch::apply(&context, current, &configuration)
+        .map_err(|e| Box::new(apply_status(&e)))?;
+    if let (Some(version), Some(meta)) =
+        (configuration["metadata"].get("resourceVersion"), merged["metadata"].as_object_mut())
+    {
         meta.insert("resourceVersion".to_owned(), version.clone());
     }
-    Ok(merged)
+    // A configuration says only what its owner cares about: the rest gets its defaults as in any other write.
+    crate::codec::decode_patched(call, &merged)
 }
 
 fn options_error(field: &str, detail: &str) -> Box<Status> {
-    let mut status = Status::failure(422, StatusReason::Invalid, format!("PatchOptions.meta.k8s.io \"\" is invalid: {field}: {detail}"));
-    let cause = StatusCause { reason: "FieldValueInvalid".into(), message: detail.to_owned(), field: field.to_owned() };
+    let mut status = Status::failure(
+        422,
+        StatusReason::Invalid,
+        format!("PatchOptions.meta.k8s.io \"\" is invalid: {field}: {detail}"),
+    );
+    let cause = StatusCause {
+        reason: "FieldValueInvalid".into(),
+        message: detail.to_owned(),
+        field: field.to_owned(),
+    };
     status = status.with_details(StatusDetails {
         group: "meta.k8s.io".to_owned(),
         kind: "PatchOptions".to_owned(),

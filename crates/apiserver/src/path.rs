@@ -131,7 +131,9 @@ fn resource_verb(method: &Method, resource: &ResourcePath, query: &Query) -> &'s
         Method::PATCH => "patch",
         Method::DELETE if one => "delete",
         Method::DELETE => "deletecollection",
-        Method::GET | Method::HEAD if query.flag("watch") && resource.subresource.is_empty() => "watch",
+        Method::GET | Method::HEAD if query.flag("watch") && resource.subresource.is_empty() => {
+            "watch"
+        }
         Method::GET | Method::HEAD if one => "get",
         Method::GET | Method::HEAD => "list",
         _ => "",
@@ -191,7 +193,12 @@ mod tests {
             ("GET", "/apis/apps/v1/deployments?watch=1", "watch", "apps|deployments|||"),
             ("GET", "/api/v1/nodes/n1/proxy/metrics", "get", "|nodes|proxy||n1"),
             ("POST", "/apis/apps/v1/namespaces/a/deployments", "create", "apps|deployments||a|"),
-            ("GET", "/api/v1/namespaces/a/secrets?fieldSelector=metadata.name%3Ds&watch", "watch", "|secrets||a|s"),
+            (
+                "GET",
+                "/api/v1/namespaces/a/secrets?fieldSelector=metadata.name%3Ds&watch",
+                "watch",
+                "|secrets||a|s",
+            ),
             ("GET", "/api/v1/watch/namespaces/a/pods?watch=true", "watch", "|pods||a|"),
         ];
         for (method, url, verb, expected) in table {
@@ -199,7 +206,11 @@ mod tests {
             let info = RequestInfo::new(&method.parse().unwrap(), path, query);
             let r = info.resource.clone().unwrap();
             assert_eq!(info.verb, verb, "{url}");
-            assert_eq!(format!("{}|{}|{}|{}|{}", r.group, r.resource, r.subresource, r.namespace, r.name), expected, "{url}");
+            assert_eq!(
+                format!("{}|{}|{}|{}|{}", r.group, r.resource, r.subresource, r.namespace, r.name),
+                expected,
+                "{url}"
+            );
         }
         for path in ["/", "/api", "/api/v1", "/apis/apps/v1", "/healthz", "/openapi/v3"] {
             assert_eq!(RequestInfo::new(&Method::GET, path, "").resource, None, "{path}");

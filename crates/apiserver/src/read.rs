@@ -34,7 +34,9 @@ impl Filter {
         let labels = match query.get("labelSelector").filter(|s| !s.is_empty()) {
             Some(text) => {
                 let selector: Result<Selector, _> = text.parse();
-                Some(selector.map_err(|e: SelectorError| Box::new(Status::bad_request(e.as_bad_request(text))))?)
+                Some(selector.map_err(|e: SelectorError| {
+                    Box::new(Status::bad_request(e.as_bad_request(text)))
+                })?)
             }
             None => None,
         };
@@ -46,7 +48,8 @@ impl Filter {
     }
 
     pub(crate) fn matches(&self, object: &Object) -> bool {
-        let labels = |name: &str| object.labels.iter().find(|(k, _)| &**k == name).map(|(_, v)| &**v);
+        let labels =
+            |name: &str| object.labels.iter().find(|(k, _)| &**k == name).map(|(_, v)| &**v);
         self.fields.iter().all(|(i, equal, value)| (*object.fields[*i] == **value) == *equal)
             && self.labels.as_ref().is_none_or(|selector| selector.matches_with(labels))
     }
@@ -56,8 +59,13 @@ impl Filter {
     }
 }
 
-fn field_terms(text: &str, selectable: &[Selectable]) -> Result<Vec<(usize, bool, String)>, Box<Status>> {
-    let selector: FieldSelector = text.parse().map_err(|e: FieldSelectorError| Box::new(Status::bad_request(e.to_string())))?;
+fn field_terms(
+    text: &str,
+    selectable: &[Selectable],
+) -> Result<Vec<(usize, bool, String)>, Box<Status>> {
+    let selector: FieldSelector = text
+        .parse()
+        .map_err(|e: FieldSelectorError| Box::new(Status::bad_request(e.to_string())))?;
     let terms = selector.terms.iter().map(|term| {
         let index = selectable.iter().position(|s| *s.name == *term.field).ok_or_else(|| {
             let message = format!("field label not supported: {}", term.field);
@@ -80,16 +88,28 @@ struct Continue {
 impl Server {
     pub(crate) async fn get(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
         let object = self.current(call, call.info.query.get("resourceVersion")).await?;
-        Ok(answer::object(&call.resource.definition, call.served(), call.accepted, StatusCode::OK, &object))
+        Ok(answer::object(
+            &call.resource.definition,
+            call.served(),
+            call.accepted,
+            StatusCode::OK,
+            &object,
+        ))
     }
 
     /// The object that a call names, as of the last write before the call.
-    pub(crate) async fn current(&self, call: &Call, version: Option<&str>) -> Result<Arc<Object>, Box<Status>> {
+    pub(crate) async fn current(
+        &self,
+        call: &Call,
+        version: Option<&str>,
+    ) -> Result<Arc<Object>, Box<Status>> {
         self.fresh(version).await?;
         let cache = call.cache()?;
         let definition = &call.resource.definition;
         let key = definition.key(&call.path.namespace, &call.path.name);
-        cache.get(&key).ok_or_else(|| Box::new(Status::not_found(&definition.group_resource(), &call.path.name)))
+        cache.get(&key).ok_or_else(|| {
+            Box::new(Status::not_found(&definition.group_resource(), &call.path.name))
+        })
     }
 
     /// Waits until the caches are as new as a read wants: no version means the newest, 0 anything at all.
@@ -98,10 +118,14 @@ impl Server {
             Some(0) => Ok(self.hub.applied()),
             Some(wanted) => {
                 let reached = self.hub.reached(wanted).await;
-                reached.map_err(|_| Box::new(Status::too_large_resource_version(wanted, self.hub.applied())))?;
+                reached.map_err(|_| {
+                    Box::new(Status::too_large_resource_version(wanted, self.hub.applied()))
+                })?;
                 Ok(self.hub.applied())
             }
-            None => self.hub.consistent().await.map_err(|e| Box::new(crate::server::store_status(e))),
+            None => {
+                self.hub.consistent().await.map_err(|e| Box::new(crate::server::store_status(e)))
+            }
         }
     }
 
@@ -111,7 +135,10 @@ impl Server {
     }
 
     /// The objects that a list or deletecollection is about.
-    pub(crate) async fn select(&self, call: &Call) -> Result<(ListMeta, Vec<Arc<Object>>), Box<Status>> {
+    pub(crate) async fn select(
+        &self,
+        call: &Call,
+    ) -> Result<(ListMeta, Vec<Arc<Object>>), Box<Status>> {
         let query = &call.info.query;
         let filter = Filter::parse(call)?;
         let definition = &call.resource.definition;
@@ -145,7 +172,10 @@ impl Server {
         let rest = matching.count() as u64;
         let mut meta = ListMeta { revision, ..ListMeta::default() };
         if let Some(last) = page.last().filter(|_| rest > 0) {
-            meta.continue_token = encode_token(revision, last.key.strip_prefix(&*definition.prefix).unwrap_or_default());
+            meta.continue_token = encode_token(
+                revision,
+                last.key.strip_prefix(&*definition.prefix).unwrap_or_default(),
+            );
             // As upstream: with a selector the count is not known.
             meta.remaining = everything.then_some(rest);
         }
@@ -153,9 +183,17 @@ impl Server {
     }
 
     /// A range at one revision: from the cache if that is the state now, else from the store's history.
-    async fn at(&self, call: &Call, prefix: &str, after: &str, revision: Revision) -> Result<Vec<Arc<Object>>, Box<Status>> {
+    async fn at(
+        &self,
+        call: &Call,
+        prefix: &str,
+        after: &str,
+        revision: Revision,
+    ) -> Result<Vec<Arc<Object>>, Box<Status>> {
         let cache = call.cache()?;
-        self.hub.reached(revision).await.map_err(|_| Box::new(Status::too_large_resource_version(revision, self.hub.applied())))?;
+        self.hub.reached(revision).await.map_err(|_| {
+            Box::new(Status::too_large_resource_version(revision, self.hub.applied()))
+        })?;
         if cache.newest() <= revision {
             let objects = cache.list(prefix, after);
             if cache.newest() <= revision {
@@ -198,12 +236,17 @@ impl Server {
             };
             // A version from the future is waited for: another server may have given it out.
             let _ = self.hub.reached(from).await;
-            cache.watch(from).map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
+            cache
+                .watch(from)
+                .map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
         };
         let floor = if send_state { 0 } else { version.unwrap_or(0) };
         let timeout = query.get("timeoutSeconds").and_then(|t| t.parse().ok()).filter(|t| *t > 0);
         // As upstream: between 30 and 60 minutes where the client does not say.
-        let timeout = timeout.map_or_else(|| Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()), Duration::from_secs);
+        let timeout = timeout.map_or_else(
+            || Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()),
+            Duration::from_secs,
+        );
         let mut accepted = call.accepted;
         if cache.definition.custom.is_some() || accepted.encoding == Encoding::Yaml {
             accepted.encoding = Encoding::Json;
@@ -303,7 +346,9 @@ impl Stream {
     /// What the change is for this watcher: an object may enter or leave what its selectors match.
     fn kind_for(&self, event: &Event) -> Option<EventKind> {
         let object = &event.object;
-        if !object.key.starts_with(&self.prefix) || (self.floor > 0 && object.revision <= self.floor) {
+        if !object.key.starts_with(&self.prefix)
+            || (self.floor > 0 && object.revision <= self.floor)
+        {
             return None;
         }
         if self.filter.is_everything() {
@@ -325,8 +370,14 @@ impl Stream {
         match self.accepted.shape {
             // Whole objects are what nearly every watcher asks for; these frames are shared.
             answer::Shape::Whole => {
-                let key = FrameKey { kind, version: served.api_version.clone(), encoding: self.accepted.encoding as u8 };
-                delivery.frame(key, || answer::frame(definition, served, self.accepted, kind, &delivery.event, first))
+                let key = FrameKey {
+                    kind,
+                    version: served.api_version.clone(),
+                    encoding: self.accepted.encoding as u8,
+                };
+                delivery.frame(key, || {
+                    answer::frame(definition, served, self.accepted, kind, &delivery.event, first)
+                })
             }
             _ => answer::frame(definition, served, self.accepted, kind, &delivery.event, first),
         }
@@ -338,7 +389,9 @@ fn parse_version(text: Option<&str>) -> Result<Option<Revision>, Box<Status>> {
     match text.filter(|t| !t.is_empty()) {
         None => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|_| {
-            Box::new(Status::bad_request(format!("Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax")))
+            Box::new(Status::bad_request(format!(
+                "Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+            )))
         }),
     }
 }
@@ -348,7 +401,9 @@ fn limit(text: Option<&str>) -> Result<Option<usize>, Box<Status>> {
         None => Ok(None),
         Some(text) => match text.parse::<i64>() {
             Ok(limit) => Ok(usize::try_from(limit).ok().filter(|l| *l > 0)),
-            Err(_) => Err(Box::new(Status::bad_request(format!("strconv.ParseInt: parsing \"{text}\": invalid syntax")))),
+            Err(_) => Err(Box::new(Status::bad_request(format!(
+                "strconv.ParseInt: parsing \"{text}\": invalid syntax"
+            )))),
         },
     }
 }
@@ -359,17 +414,25 @@ fn check_list_options(query: &crate::path::Query, token: Option<&str>) -> Result
     match query.get("resourceVersionMatch").unwrap_or_default() {
         "" => {}
         "Exact" | "NotOlderThan" if version.is_empty() => {
-            return refuse("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided");
+            return refuse(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+            );
         }
         "Exact" | "NotOlderThan" if token.is_some() => {
-            return refuse("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided");
+            return refuse(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided",
+            );
         }
         "Exact" if version == "0" => {
-            return refuse("resourceVersionMatch: Forbidden: resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"");
+            return refuse(
+                "resourceVersionMatch: Forbidden: resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
+            );
         }
         "Exact" | "NotOlderThan" => {}
         other => {
-            return refuse(&format!("resourceVersionMatch: Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\""));
+            return refuse(&format!(
+                "resourceVersionMatch: Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\""
+            ));
         }
     }
     if token.is_some() && !matches!(version, "" | "0") {
@@ -381,12 +444,19 @@ fn check_list_options(query: &crate::path::Query, token: Option<&str>) -> Result
     Ok(())
 }
 
-fn check_watch_options(query: &crate::path::Query, initial: Option<bool>) -> Result<(), Box<Status>> {
+fn check_watch_options(
+    query: &crate::path::Query,
+    initial: Option<bool>,
+) -> Result<(), Box<Status>> {
     let refuse = |message: &str| Err(Box::new(Status::bad_request(message)));
     match (initial, query.get("resourceVersionMatch").unwrap_or_default()) {
         (Some(_), "NotOlderThan") | (None, "") => Ok(()),
-        (Some(_), _) => refuse("sendInitialEvents: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
-        (None, _) => refuse("resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
+        (Some(_), _) => refuse(
+            "sendInitialEvents: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        ),
+        (None, _) => refuse(
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        ),
     }
 }
 
@@ -400,9 +470,10 @@ fn decode_token(text: &str) -> Result<Continue, Box<Status>> {
     let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| invalid())?;
     let token: Continue = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
     // The key comes from a client: it must stay inside the resource.
-    if token.v != "meta.k8s.io/v1" || token.start.split('/').any(|part| part == ".." || part.is_empty()) {
+    if token.v != "meta.k8s.io/v1"
+        || token.start.split('/').any(|part| part == ".." || part.is_empty())
+    {
         return Err(invalid());
     }
     Ok(token)
 }
-

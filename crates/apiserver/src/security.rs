@@ -6,7 +6,10 @@ use std::{
     time::SystemTime,
 };
 
-use api_meta::{Attributes, Authorizer, FieldSelector, GroupResource, Objects, Observer, Selector, Status, UserInfo};
+use api_meta::{
+    Attributes, Authorizer, FieldSelector, GroupResource, Objects, Observer, Selector, Status,
+    UserInfo,
+};
 use auth::{
     authn::{
         Anonymous, Authentication, PeerCertificate, Presented, TokenAuthenticator,
@@ -55,16 +58,31 @@ pub enum SecurityError {
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, SecurityError> {
-    std::fs::read(path).map_err(|source| SecurityError::Read { what, path: path.display().to_string(), source })
+    std::fs::read(path).map_err(|source| SecurityError::Read {
+        what,
+        path: path.display().to_string(),
+        source,
+    })
 }
 
-fn used<T, E: std::fmt::Display>(what: &'static str, path: &Path, result: Result<T, E>) -> Result<T, SecurityError> {
-    result.map_err(|e| SecurityError::Use { what, path: path.display().to_string(), detail: e.to_string() })
+fn used<T, E: std::fmt::Display>(
+    what: &'static str,
+    path: &Path,
+    result: Result<T, E>,
+) -> Result<T, SecurityError> {
+    result.map_err(|e| SecurityError::Use {
+        what,
+        path: path.display().to_string(),
+        detail: e.to_string(),
+    })
 }
 
 impl Security {
     /// Reads keys and CAs. `observers` receives the indexes that must follow the caches.
-    pub(crate) fn new(config: &Config, observers: &mut Vec<Watching>) -> Result<Self, SecurityError> {
+    pub(crate) fn new(
+        config: &Config,
+        observers: &mut Vec<Watching>,
+    ) -> Result<Self, SecurityError> {
         let (rbac, node) = (Arc::new(Rbac::new()), Arc::new(NodeAuthorizer::new()));
         observers.push(following(rbac.clone()));
         observers.push(following(node.clone()));
@@ -80,9 +98,17 @@ impl Security {
             verifying.extend(used("service-account key", path, VerifyingKey::all_from_pem(&pem))?);
         }
         let signing = &config.service_account_signing_key;
-        let key = used("service-account signing key", signing, SigningKey::from_pem(&read("service-account signing key", signing)?))?;
+        let key = used(
+            "service-account signing key",
+            signing,
+            SigningKey::from_pem(&read("service-account signing key", signing)?),
+        )?;
         let issuer = config.service_account_issuer.clone();
-        let audiences = if config.api_audiences.is_empty() { vec![issuer.clone()] } else { config.api_audiences.clone() };
+        let audiences = if config.api_audiences.is_empty() {
+            vec![issuer.clone()]
+        } else {
+            config.api_audiences.clone()
+        };
         let mut tokens: Vec<Box<dyn TokenAuthenticator>> =
             vec![Box::new(ServiceAccountTokens::new(vec![issuer.clone()], verifying.clone()))];
         if config.bootstrap_tokens {
@@ -90,7 +116,12 @@ impl Security {
         }
         let ca = read("client CA", &config.client_ca)?;
         let client_ca = used("client CA", &config.client_ca, ClientCa::from_pem(&ca))?;
-        let client_authorities = client_ca.handshake_verifier().root_hint_subjects().iter().map(|s| s.as_ref().to_vec()).collect();
+        let client_authorities = client_ca
+            .handshake_verifier()
+            .root_hint_subjects()
+            .iter()
+            .map(|s| s.as_ref().to_vec())
+            .collect();
         let authentication = Authentication {
             client_ca: Some(client_ca),
             front_proxy: config.front_proxy.as_ref().map(front_proxy).transpose()?,
@@ -98,7 +129,13 @@ impl Security {
             api_audiences: audiences.clone(),
             anonymous: if config.anonymous { Anonymous::On } else { Anonymous::Off },
         };
-        let issuing = TokenIssuer { key, issuer: issuer.clone(), api_audiences: audiences, max_expiration: None, extend: true };
+        let issuing = TokenIssuer {
+            key,
+            issuer: issuer.clone(),
+            api_audiences: audiences,
+            max_expiration: None,
+            extend: true,
+        };
         Ok(Self {
             authentication,
             authorizer,
@@ -111,12 +148,19 @@ impl Security {
         })
     }
 
-    pub(crate) fn authenticate(&self, connection: Option<&Arc<Connection>>, headers: &HeaderMap, path: &str) -> Result<Arc<UserInfo>, Box<Status>> {
+    pub(crate) fn authenticate(
+        &self,
+        connection: Option<&Arc<Connection>>,
+        headers: &HeaderMap,
+        path: &str,
+    ) -> Result<Arc<UserInfo>, Box<Status>> {
         let now = SystemTime::now();
         let unknown = PeerCertificate::default();
         // A connection's certificates are judged once.
         let judged = connection.map(|connection| {
-            connection.judged.get_or_init(|| Arc::new(self.authentication.peer(&connection.client_certificates, now)))
+            connection.judged.get_or_init(|| {
+                Arc::new(self.authentication.peer(&connection.client_certificates, now))
+            })
         });
         let peer = judged.and_then(|j| j.downcast_ref()).unwrap_or(&unknown);
         let presented = Presented { peer, headers, path, now };
@@ -129,7 +173,11 @@ impl Security {
         }
     }
 
-    pub(crate) fn impersonate(&self, user: Arc<UserInfo>, headers: &HeaderMap) -> Result<Arc<UserInfo>, Box<Status>> {
+    pub(crate) fn impersonate(
+        &self,
+        user: Arc<UserInfo>,
+        headers: &HeaderMap,
+    ) -> Result<Arc<UserInfo>, Box<Status>> {
         match impersonation::impersonate(headers, &user, &self.authorizer) {
             Ok(None) => Ok(user),
             Ok(Some(other)) => Ok(Arc::new(other)),
@@ -138,7 +186,8 @@ impl Security {
     }
 
     pub(crate) fn authorize(&self, user: &UserInfo, info: &RequestInfo) -> Result<(), Box<Status>> {
-        let fields: Option<FieldSelector> = info.query.get("fieldSelector").and_then(|s| s.parse().ok());
+        let fields: Option<FieldSelector> =
+            info.query.get("fieldSelector").and_then(|s| s.parse().ok());
         let labels: Option<Selector> = info.query.get("labelSelector").and_then(|s| s.parse().ok());
         let attributes = match &info.resource {
             None => Attributes::path(user, info.verb, &info.path),
@@ -160,22 +209,46 @@ impl Security {
     }
 
     /// Refuses a write of a role or binding that would grant what its writer does not hold.
-    pub(crate) fn check_escalation(&self, user: &UserInfo, plural: &str, namespace: &str, object: &Value, old: Option<&Value>) -> Result<(), Box<Status>> {
+    pub(crate) fn check_escalation(
+        &self,
+        user: &UserInfo,
+        plural: &str,
+        namespace: &str,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Result<(), Box<Status>> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let rules = |tree: &Value| -> Vec<PolicyRule> { serde_json::from_value(tree["rules"].clone()).unwrap_or_default() };
+        let rules = |tree: &Value| -> Vec<PolicyRule> {
+            serde_json::from_value(tree["rules"].clone()).unwrap_or_default()
+        };
         let verdict = match plural {
             "roles" | "clusterroles" => {
                 let old = old.map(rules);
-                check_role(&self.rbac, &self.authorizer, user, name, namespace, old.as_deref(), &rules(object))
+                check_role(
+                    &self.rbac,
+                    &self.authorizer,
+                    user,
+                    name,
+                    namespace,
+                    old.as_deref(),
+                    &rules(object),
+                )
             }
             _ => {
                 // A change that grants nothing new needs no more than the right to update.
-                if old.is_some_and(|o| o["subjects"] == object["subjects"] && o["roleRef"] == object["roleRef"]) {
+                if old.is_some_and(|o| {
+                    o["subjects"] == object["subjects"] && o["roleRef"] == object["roleRef"]
+                }) {
                     return Ok(());
                 }
                 let text = |field: &str| object["roleRef"][field].as_str().unwrap_or_default();
                 let role = RoleRef::of_binding(text("kind"), text("name"), namespace);
-                check_binding(&self.rbac, &self.authorizer, user, &BindingGrant { name, namespace, role: &role })
+                check_binding(
+                    &self.rbac,
+                    &self.authorizer,
+                    user,
+                    &BindingGrant { name, namespace, role: &role },
+                )
             }
         };
         verdict.map_err(Box::new)
@@ -210,7 +283,8 @@ pub(crate) fn following(index: Arc<impl Observer + 'static>) -> Watching {
         let Some(resource) = wanted else { return };
         let tree = |object: &crate::object::Object| object.tree().ok();
         let old = event.previous.as_deref().and_then(tree);
-        let new = (event.kind != crate::cache::EventKind::Deleted).then(|| tree(&event.object)).flatten();
+        let new =
+            (event.kind != crate::cache::EventKind::Deleted).then(|| tree(&event.object)).flatten();
         index.changed(resource, old.as_ref(), new.as_ref());
     })
 }
@@ -232,7 +306,8 @@ impl Snapshot {
     }
 
     fn tree(&self, object: &crate::object::Object) -> Option<Arc<Value>> {
-        if let Some((revision, tree)) = self.parsed.read().unwrap_or_else(PoisonError::into_inner).get(&object.key)
+        if let Some((revision, tree)) =
+            self.parsed.read().unwrap_or_else(PoisonError::into_inner).get(&object.key)
             && *revision == object.revision
         {
             return Some(tree.clone());
@@ -261,7 +336,8 @@ impl Objects for Snapshot {
             let hub = self.hub.get()?.upgrade()?;
             let kinds = hub.kinds();
             let resource = kinds.get(&resource.group, &resource.resource)?;
-            let objects = resource.cache.as_ref()?.list(&resource.definition.key(namespace, ""), "");
+            let objects =
+                resource.cache.as_ref()?.list(&resource.definition.key(namespace, ""), "");
             Some(objects.iter().filter_map(|o| o.tree().ok().map(Arc::new)).collect())
         };
         list().unwrap_or_default()

@@ -53,7 +53,11 @@ impl serve::Handler for Server {
 impl Server {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let started = Instant::now();
-        let info = RequestInfo::new(request.method(), request.uri().path(), request.uri().query().unwrap_or_default());
+        let info = RequestInfo::new(
+            request.method(),
+            request.uri().path(),
+            request.uri().query().unwrap_or_default(),
+        );
         let method = request.method().clone();
         let in_flight = self.metrics.begin();
         let accepted = Accepted::negotiate(request.headers(), &info.query);
@@ -75,7 +79,12 @@ impl Server {
         response
     }
 
-    async fn proceed(&self, request: Request<Body>, info: RequestInfo, accepted: Accepted) -> Result<Response<Body>, Box<Status>> {
+    async fn proceed(
+        &self,
+        request: Request<Body>,
+        info: RequestInfo,
+        accepted: Accepted,
+    ) -> Result<Response<Body>, Box<Status>> {
         let user = self.authenticate(&request, &info.path)?;
         let user = self.security.impersonate(user, request.headers())?;
         self.security.authorize(&user, &info)?;
@@ -85,11 +94,19 @@ impl Server {
         }
     }
 
-    fn authenticate(&self, request: &Request<Body>, path: &str) -> Result<Arc<UserInfo>, Box<Status>> {
+    fn authenticate(
+        &self,
+        request: &Request<Body>,
+        path: &str,
+    ) -> Result<Arc<UserInfo>, Box<Status>> {
         if let Some(InProcess(user)) = request.extensions().get() {
             return Ok(user.clone());
         }
-        self.security.authenticate(request.extensions().get::<Arc<Connection>>(), request.headers(), path)
+        self.security.authenticate(
+            request.extensions().get::<Arc<Connection>>(),
+            request.headers(),
+            path,
+        )
     }
 
     async fn resource_request(
@@ -101,13 +118,16 @@ impl Server {
         accepted: Accepted,
     ) -> Result<Response<Body>, Box<Status>> {
         let kinds = self.hub.kinds();
-        let Some((resource, version)) = kinds.find(&path.group, &path.version, &path.resource) else {
+        let Some((resource, version)) = kinds.find(&path.group, &path.version, &path.resource)
+        else {
             return Err(Box::new(Status::no_such_resource()));
         };
         let definition = &resource.definition;
         let scope_is_wrong = !path.namespace.is_empty() != definition.namespaced;
         // A collection of a namespaced kind may span all namespaces; a namespace's own URL names it twice.
-        let spans = definition.namespaced && path.name.is_empty() && matches!(info.verb, "list" | "watch" | "deletecollection");
+        let spans = definition.namespaced
+            && path.name.is_empty()
+            && matches!(info.verb, "list" | "watch" | "deletecollection");
         if scope_is_wrong && !spans && !definition.is("", "namespaces") {
             return Err(Box::new(Status::no_such_resource()));
         }
@@ -116,7 +136,12 @@ impl Server {
             path.namespace.clear();
         }
         let resource = resource.clone();
-        let user_agent = request.headers().get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+        let user_agent = request
+            .headers()
+            .get(header::USER_AGENT)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default()
+            .to_owned();
         let (parts, body) = request.into_parts();
         let call = Call {
             info,
@@ -137,14 +162,21 @@ impl Server {
         Ok(response)
     }
 
-    async fn dispatch(&self, call: &Call, parts: http::request::Parts) -> Result<Response<Body>, Box<Status>> {
+    async fn dispatch(
+        &self,
+        call: &Call,
+        parts: http::request::Parts,
+    ) -> Result<Response<Body>, Box<Status>> {
         if !call.path.subresource.is_empty() {
             return crate::subresource::dispatch(self, call, parts).await;
         }
         let served = call.served();
         let definition = &call.resource.definition;
         if !served.has_verb(call.info.verb) {
-            return Err(Box::new(Status::method_not_supported(&definition.group_resource(), call.info.verb)));
+            return Err(Box::new(Status::method_not_supported(
+                &definition.group_resource(),
+                call.info.verb,
+            )));
         }
         if let Some(answer) = crate::subresource::virtual_resource(self, call).await {
             return answer;
@@ -163,18 +195,28 @@ impl Server {
             "patch" => self.patch(call, Part::Main).await,
             "delete" => self.delete(call).await,
             "deletecollection" => self.delete_collection(call).await,
-            _ => Err(Box::new(Status::method_not_supported(&definition.group_resource(), call.info.verb))),
+            _ => Err(Box::new(Status::method_not_supported(
+                &definition.group_resource(),
+                call.info.verb,
+            ))),
         }
     }
 
-    async fn plain_request(&self, request: Request<Body>, info: &RequestInfo, user: &UserInfo, accepted: Accepted) -> Result<Response<Body>, Box<Status>> {
+    async fn plain_request(
+        &self,
+        request: Request<Body>,
+        info: &RequestInfo,
+        user: &UserInfo,
+        accepted: Accepted,
+    ) -> Result<Response<Body>, Box<Status>> {
         let _ = user;
         let kinds: Arc<Kinds> = self.hub.kinds();
         let path = info.path.as_str();
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Box::new(Status::no_such_resource()));
         }
-        if let Some(response) = crate::discovery::answer(&kinds, path, request.headers(), accepted) {
+        if let Some(response) = crate::discovery::answer(&kinds, path, request.headers(), accepted)
+        {
             return Ok(response);
         }
         if let Some(response) = self.openapi.answer(&kinds, path, &info.query, request.headers()) {
@@ -190,14 +232,20 @@ impl Server {
     pub(crate) async fn read_body(&self, call: &Call) -> Result<Bytes, Box<Status>> {
         let Some(mut body) = call.take_body() else { return Ok(Bytes::new()) };
         let too_large = || Box::new(Status::request_too_large(format!("limit is {BODY_LIMIT}")));
-        let declared = call.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
+        let declared = call
+            .headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.parse().ok());
         if declared.is_some_and(|length: usize| length > BODY_LIMIT) {
             return Err(too_large());
         }
         let mut first: Option<Bytes> = None;
         let mut whole = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|e| Box::new(Status::bad_request(format!("reading the request's body: {e}"))))?;
+            let frame = frame.map_err(|e| {
+                Box::new(Status::bad_request(format!("reading the request's body: {e}")))
+            })?;
             let Ok(data) = frame.into_data() else { continue };
             if first.is_none() && whole.is_empty() {
                 first = Some(data);
@@ -217,7 +265,8 @@ impl Server {
 }
 
 fn add_warnings(call: &Call, response: &mut Response<Body>) {
-    let warnings = std::mem::take(&mut *call.warnings.lock().unwrap_or_else(PoisonError::into_inner));
+    let warnings =
+        std::mem::take(&mut *call.warnings.lock().unwrap_or_else(PoisonError::into_inner));
     for warning in warnings {
         let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let text = text.replace('\\', "\\\\").replace('"', "\\\"");
@@ -231,8 +280,12 @@ fn add_warnings(call: &Call, response: &mut Response<Body>) {
 pub(crate) fn store_status(error: store::Error) -> Status {
     match error {
         store::Error::TooLarge { .. } => Status::request_too_large(&error),
-        store::Error::Compacted { requested, oldest } => Status::too_old_resource_version(requested, oldest),
-        store::Error::FutureRevision { requested, current } => Status::too_large_resource_version(requested, current),
+        store::Error::Compacted { requested, oldest } => {
+            Status::too_old_resource_version(requested, oldest)
+        }
+        store::Error::FutureRevision { requested, current } => {
+            Status::too_large_resource_version(requested, current)
+        }
         other => Status::internal(format!("the store: {other}")),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use api_meta::GroupResource;
 use auth::rbac::Ensure;
-use client::{Client, Error, Patched, PatchKind, Resource};
+use client::{Client, Error, PatchKind, Patched, Resource};
 use serde_json::{Value, json};
 
 use crate::server::Server;
@@ -18,8 +18,16 @@ pub(crate) async fn run(server: &Server, client: &Client) -> Result<(), Error> {
         ensure(client, &Resource::NAMESPACES, "", &json!({"metadata": {"name": name}})).await?;
     }
     for (name, value, description) in [
-        ("system-node-critical", 2_000_001_000i64, "Used for system critical pods that must not be moved from their current node."),
-        ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+        (
+            "system-node-critical",
+            2_000_001_000i64,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+        (
+            "system-cluster-critical",
+            2_000_000_000,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
     ] {
         let class = json!({"metadata": {"name": name}, "value": value, "description": description});
         ensure(client, &Resource::PRIORITY_CLASSES, "", &class).await?;
@@ -31,7 +39,12 @@ pub(crate) async fn run(server: &Server, client: &Client) -> Result<(), Error> {
 }
 
 /// Creates an object unless it is there.
-async fn ensure(client: &Client, resource: &Resource, namespace: &str, object: &Value) -> Result<(), Error> {
+async fn ensure(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+    object: &Value,
+) -> Result<(), Error> {
     match client.create::<_, Value>(resource, namespace, object).await {
         Err(error) if !error.is_already_exists() => Err(error),
         _ => Ok(()),
@@ -46,9 +59,13 @@ async fn bootstrap_policy(server: &Server, client: &Client) -> Result<(), Error>
         let (namespace, name) = (text("namespace"), text("name"));
         match &action {
             Ensure::Create(object) => ensure(client, &resource, namespace, object).await?,
-            Ensure::Update(object) => drop(client.update::<_, Value>(&resource, namespace, name, object).await?),
+            Ensure::Update(object) => {
+                drop(client.update::<_, Value>(&resource, namespace, name, object).await?)
+            }
             Ensure::Replace(object) => {
-                client.delete(&resource, namespace, name, &client::DeleteOptions::default()).await?;
+                client
+                    .delete(&resource, namespace, name, &client::DeleteOptions::default())
+                    .await?;
                 ensure(client, &resource, namespace, object).await?;
             }
         }
@@ -57,9 +74,14 @@ async fn bootstrap_policy(server: &Server, client: &Client) -> Result<(), Error>
 }
 
 fn rbac_resource(kind: &GroupResource) -> Option<Resource> {
-    [Resource::CLUSTER_ROLES, Resource::CLUSTER_ROLE_BINDINGS, Resource::ROLES, Resource::ROLE_BINDINGS]
-        .into_iter()
-        .find(|r| *r.plural == *kind.resource)
+    [
+        Resource::CLUSTER_ROLES,
+        Resource::CLUSTER_ROLE_BINDINGS,
+        Resource::ROLES,
+        Resource::ROLE_BINDINGS,
+    ]
+    .into_iter()
+    .find(|r| *r.plural == *kind.resource)
 }
 
 /// The Service by which Pods find the API server, at the first address of the Service range.

@@ -23,7 +23,8 @@ const ATTEMPTS: usize = 8;
 
 /// What changes an object: from the current one (none: it does not exist) to the wanted one, both as the
 /// called version shows them.
-pub(crate) type Change<'a> = dyn Fn(Option<&Value>) -> Result<Value, Box<Status>> + Send + Sync + 'a;
+pub(crate) type Change<'a> =
+    dyn Fn(Option<&Value>) -> Result<Value, Box<Status>> + Send + Sync + 'a;
 
 /// Which part of an object a write may touch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,15 +52,27 @@ impl Server {
         let tree = crate::codec::decode_object(call, self.read_body(call).await?)?;
         let (object, dry) = self.insert(call, tree).await?;
         let _ = dry;
-        Ok(answer::object(&call.resource.definition, call.served(), call.accepted, StatusCode::CREATED, &object))
+        Ok(answer::object(
+            &call.resource.definition,
+            call.served(),
+            call.accepted,
+            StatusCode::CREATED,
+            &object,
+        ))
     }
 
     /// Brings a new object through preparation, admission and validation into the store.
-    pub(crate) async fn insert(&self, call: &Call, mut tree: Value) -> Result<(Arc<Object>, bool), Box<Status>> {
+    pub(crate) async fn insert(
+        &self,
+        call: &Call,
+        mut tree: Value,
+    ) -> Result<(Arc<Object>, bool), Box<Status>> {
         let definition = &call.resource.definition;
         check_namespace(definition, &mut tree, &call.path.namespace)?;
         if tree["metadata"]["resourceVersion"].as_str().is_some_and(|v| !v.is_empty()) {
-            return Err(Box::new(Status::bad_request("resourceVersion should not be set on objects to be created")));
+            return Err(Box::new(Status::bad_request(
+                "resourceVersion should not be set on objects to be created",
+            )));
         }
         let generated = generate_name(definition, call, &mut tree)?;
         begin_life(&mut tree);
@@ -73,7 +86,12 @@ impl Server {
         result
     }
 
-    async fn insert_prepared(&self, call: &Call, mut tree: Value, generated: bool) -> Result<(Arc<Object>, bool), Box<Status>> {
+    async fn insert_prepared(
+        &self,
+        call: &Call,
+        mut tree: Value,
+        generated: bool,
+    ) -> Result<(Arc<Object>, bool), Box<Status>> {
         let definition = &call.resource.definition;
         self.track(call, None, &mut tree);
         let mut errors = definition.strategy.create_errors(&tree, definition.namespaced);
@@ -93,13 +111,24 @@ impl Server {
         let op = Op::Put { value: bytes.clone(), ttl_seconds: self.ttl(definition) };
         let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
         match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
-            Outcome::Done { revision, .. } => {
-                Ok((Arc::new(Object { key, revision, bytes, labels: Box::default(), fields: Box::default() }), false))
+            Outcome::Done { revision, .. } => Ok((
+                Arc::new(Object {
+                    key,
+                    revision,
+                    bytes,
+                    labels: Box::default(),
+                    fields: Box::default(),
+                }),
+                false,
+            )),
+            Outcome::Conflict { .. } if generated => Err(Box::new(Status::generate_name_conflict(
+                &definition.group_resource(),
+                &name,
+                1,
+            ))),
+            Outcome::Conflict { .. } => {
+                Err(Box::new(Status::already_exists(&definition.group_resource(), &name)))
             }
-            Outcome::Conflict { .. } if generated => {
-                Err(Box::new(Status::generate_name_conflict(&definition.group_resource(), &name, 1)))
-            }
-            Outcome::Conflict { .. } => Err(Box::new(Status::already_exists(&definition.group_resource(), &name))),
         }
     }
 
@@ -109,24 +138,36 @@ impl Server {
         Object { key, revision, bytes, labels: Box::default(), fields: Box::default() }
     }
 
-    pub(crate) async fn update(&self, call: &Call, part: Part) -> Result<Response<Body>, Box<Status>> {
+    pub(crate) async fn update(
+        &self,
+        call: &Call,
+        part: Part,
+    ) -> Result<Response<Body>, Box<Status>> {
         let wanted = crate::codec::decode_object(call, self.read_body(call).await?)?;
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
         if name != call.path.name {
             let message = if name.is_empty() {
                 "name must be provided".to_owned()
             } else {
-                format!("the name of the object ({name}) does not match the name on the URL ({})", call.path.name)
+                format!(
+                    "the name of the object ({name}) does not match the name on the URL ({})",
+                    call.path.name
+                )
             };
             return Err(Box::new(Status::bad_request(message)));
         }
         let change = |_: Option<&Value>| Ok(wanted.clone());
-        let create_if_absent = part == Part::Main && call.resource.definition.strategy.create_on_update;
+        let create_if_absent =
+            part == Part::Main && call.resource.definition.strategy.create_on_update;
         self.change(call, Update { part, change: &change, create_if_absent, track: true }).await
     }
 
     /// Changes one object and answers it.
-    pub(crate) async fn change(&self, call: &Call, update: Update<'_>) -> Result<Response<Body>, Box<Status>> {
+    pub(crate) async fn change(
+        &self,
+        call: &Call,
+        update: Update<'_>,
+    ) -> Result<Response<Body>, Box<Status>> {
         let (object, created) = self.mutate(call, update).await?;
         let code = if created { StatusCode::CREATED } else { StatusCode::OK };
         Ok(answer::object(&call.resource.definition, call.served(), call.accepted, code, &object))
@@ -134,7 +175,11 @@ impl Server {
 
     /// Reads, changes, admits, validates and writes one object, again if another write came in between and
     /// the caller did not name a resource version. Returns whether the object is new.
-    pub(crate) async fn mutate(&self, call: &Call, update: Update<'_>) -> Result<(Arc<Object>, bool), Box<Status>> {
+    pub(crate) async fn mutate(
+        &self,
+        call: &Call,
+        update: Update<'_>,
+    ) -> Result<(Arc<Object>, bool), Box<Status>> {
         let definition = &call.resource.definition;
         let key: Arc<str> = definition.key(&call.path.namespace, &call.path.name).into();
         self.hub.consistent().await.map_err(|e| Box::new(store_status(e)))?;
@@ -144,14 +189,21 @@ impl Server {
                 let wanted = (update.change)(None);
                 if !update.create_if_absent {
                     // A patch of what is not there fails before it is even read.
-                    return Err(Box::new(Status::not_found(&definition.group_resource(), &call.path.name)));
+                    return Err(Box::new(Status::not_found(
+                        &definition.group_resource(),
+                        &call.path.name,
+                    )));
                 }
                 let mut wanted = wanted?;
                 wanted["metadata"]["name"] = json!(call.path.name);
                 if let Some(meta) = wanted["metadata"].as_object_mut() {
                     meta.remove("resourceVersion");
                     if meta.get("uid").and_then(Value::as_str).is_some_and(|uid| !uid.is_empty()) {
-                        return Err(Box::new(Status::conflict(&definition.group_resource(), &call.path.name, "Precondition failed: UID in precondition does not match: the object does not exist")));
+                        return Err(Box::new(Status::conflict(
+                            &definition.group_resource(),
+                            &call.path.name,
+                            "Precondition failed: UID in precondition does not match: the object does not exist",
+                        )));
                     }
                 }
                 return self.insert(call, wanted).await.map(|(object, _)| (object, true));
@@ -159,7 +211,10 @@ impl Server {
             match self.attempt(call, &update, &key, &old).await? {
                 Attempt::Done(object) => return Ok((object, false)),
                 Attempt::Conflict { retry: false, .. } => {
-                    return Err(Box::new(Status::modified(&definition.group_resource(), &call.path.name)));
+                    return Err(Box::new(Status::modified(
+                        &definition.group_resource(),
+                        &call.path.name,
+                    )));
                 }
                 Attempt::Conflict { now, .. } => current = now,
             }
@@ -167,7 +222,13 @@ impl Server {
         Err(Box::new(Status::server_timeout(&definition.group_resource(), "update", 1)))
     }
 
-    async fn attempt(&self, call: &Call, update: &Update<'_>, key: &Arc<str>, old_object: &Arc<Object>) -> Result<Attempt, Box<Status>> {
+    async fn attempt(
+        &self,
+        call: &Call,
+        update: &Update<'_>,
+        key: &Arc<str>,
+        old_object: &Arc<Object>,
+    ) -> Result<Attempt, Box<Status>> {
         let definition = &call.resource.definition;
         let served = call.served();
         let old = answer::tree(served, old_object);
@@ -183,13 +244,20 @@ impl Server {
         }
         crate::codec::defaults(served, definition, &mut new);
         let held = self.allocate(call, &mut new, Some(&old)).await?;
-        let result = self.store_changed(call, update, key, old_object, &old, new, named.is_empty()).await;
+        let result =
+            self.store_changed(call, update, key, old_object, &old, new, named.is_empty()).await;
         held.settle(matches!(result, Ok(Attempt::Done(_))) && !call.dry_run());
         result
     }
 
     /// What of the wanted object the caller may not decide comes from the old one.
-    fn prepare(&self, call: &Call, part: Part, old: &Value, new: &mut Value) -> Result<(), Box<Status>> {
+    fn prepare(
+        &self,
+        call: &Call,
+        part: Part,
+        old: &Value,
+        new: &mut Value,
+    ) -> Result<(), Box<Status>> {
         let definition = &call.resource.definition;
         crate::meta::keep(definition, old, new)?;
         crate::codec::defaults(call.served(), definition, new);
@@ -198,7 +266,8 @@ impl Server {
             Part::Main => definition.strategy.prepare_update(new, old, &now),
             Part::Status => definition.strategy.prepare_status(new, old, &now),
             Part::Sub => {
-                let found = definition.strategy.prepare_subresource(&call.path.subresource, new, old, &now);
+                let found =
+                    definition.strategy.prepare_subresource(&call.path.subresource, new, old, &now);
                 found.ok_or_else(|| Box::new(Status::no_such_resource()))?;
             }
             Part::Narrow | Part::Charge => {}
@@ -238,13 +307,23 @@ impl Server {
             return Ok(Attempt::Done(old_object.clone()));
         }
         if call.dry_run() {
-            return Ok(Attempt::Done(Arc::new(self.built(call, key.clone(), old_object.revision, &new))));
+            return Ok(Attempt::Done(Arc::new(self.built(
+                call,
+                key.clone(),
+                old_object.revision,
+                &new,
+            ))));
         }
         // The last finalizer of an object that is being deleted takes the object along.
         let finished = crate::delete::finished(definition, &new);
         let bytes = stored_bytes(served, new);
-        let op = if finished { Op::Delete } else { Op::Put { value: bytes.clone(), ttl_seconds: self.ttl(definition) } };
-        let write = Write { key: key.clone(), expected: Expected::ModRevision(old_object.revision), op };
+        let op = if finished {
+            Op::Delete
+        } else {
+            Op::Put { value: bytes.clone(), ttl_seconds: self.ttl(definition) }
+        };
+        let write =
+            Write { key: key.clone(), expected: Expected::ModRevision(old_object.revision), op };
         match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
             Outcome::Done { revision, .. } => Ok(Attempt::Done(Arc::new(Object {
                 key: key.clone(),
@@ -282,12 +361,25 @@ impl Server {
         definition.is("", "events").then_some(self.config.event_ttl.as_secs())
     }
 
-    pub(crate) async fn patch(&self, call: &Call, part: Part) -> Result<Response<Body>, Box<Status>> {
+    pub(crate) async fn patch(
+        &self,
+        call: &Call,
+        part: Part,
+    ) -> Result<Response<Body>, Box<Status>> {
         let body = self.read_body(call).await?;
         let patch = crate::patch::Patch::parse(call, &body)?;
         let apply = patch.is_apply();
         let change = |current: Option<&Value>| patch.apply(call, current);
-        self.change(call, Update { part, change: &change, create_if_absent: apply && part == Part::Main, track: !apply }).await
+        self.change(
+            call,
+            Update {
+                part,
+                change: &change,
+                create_if_absent: apply && part == Part::Main,
+                track: !apply,
+            },
+        )
+        .await
     }
 }
 
@@ -316,7 +408,9 @@ fn invalid(served: &Served, tree: &Value, errors: ErrorList) -> Result<(), Box<S
 fn same(new: &Value, old: &Value) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
     let rest = |map: &Map<String, Value>, other: &Map<String, Value>| {
-        map.iter().all(|(k, v)| matches!(k.as_str(), "metadata" | "kind" | "apiVersion") || other.get(k) == Some(v))
+        map.iter().all(|(k, v)| {
+            matches!(k.as_str(), "metadata" | "kind" | "apiVersion") || other.get(k) == Some(v)
+        })
     };
     if !rest(new, old) || !rest(old, new) {
         return false;
@@ -325,7 +419,9 @@ fn same(new: &Value, old: &Value) -> bool {
         let entries = map.get("metadata").and_then(Value::as_object).into_iter().flatten();
         entries
             .filter(|(k, _)| k.as_str() != "resourceVersion")
-            .map(|(k, v)| (k.clone(), if k == "managedFields" { without_times(v) } else { v.clone() }))
+            .map(|(k, v)| {
+                (k.clone(), if k == "managedFields" { without_times(v) } else { v.clone() })
+            })
             .collect()
     };
     meta(new) == meta(old)
@@ -342,8 +438,16 @@ fn without_times(managed: &Value) -> Value {
 }
 
 /// The object's namespace is the URL's; one that names another is refused.
-fn check_namespace(definition: &Definition, tree: &mut Value, namespace: &str) -> Result<(), Box<Status>> {
-    let Some(meta) = tree.as_object_mut().map(|t| t.entry("metadata").or_insert_with(|| json!({}))).and_then(Value::as_object_mut) else {
+fn check_namespace(
+    definition: &Definition,
+    tree: &mut Value,
+    namespace: &str,
+) -> Result<(), Box<Status>> {
+    let Some(meta) = tree
+        .as_object_mut()
+        .map(|t| t.entry("metadata").or_insert_with(|| json!({})))
+        .and_then(Value::as_object_mut)
+    else {
         return Err(Box::new(Status::bad_request("the object has no metadata")));
     };
     let own = meta.get("namespace").and_then(Value::as_str).unwrap_or_default();
@@ -361,7 +465,11 @@ fn check_namespace(definition: &Definition, tree: &mut Value, namespace: &str) -
 }
 
 /// Fills in the name that `generateName` asks for. Returns whether it did.
-fn generate_name(definition: &Definition, call: &Call, tree: &mut Value) -> Result<bool, Box<Status>> {
+fn generate_name(
+    definition: &Definition,
+    call: &Call,
+    tree: &mut Value,
+) -> Result<bool, Box<Status>> {
     let meta = &tree["metadata"];
     let text = |field: &str| meta[field].as_str().unwrap_or_default().to_owned();
     let (name, prefix) = (text("name"), text("generateName"));
@@ -369,11 +477,15 @@ fn generate_name(definition: &Definition, call: &Call, tree: &mut Value) -> Resu
         return Ok(false);
     }
     if prefix.is_empty() {
-        let error = FieldError::required(&Path::new("metadata").child("name"), "name or generateName is required");
+        let error = FieldError::required(
+            &Path::new("metadata").child("name"),
+            "name or generateName is required",
+        );
         return Err(Box::new(Status::invalid(&call.served().group_kind(), "", &[error])));
     }
     let _ = definition;
-    tree["metadata"]["name"] = json!(api_meta::names::generate(&prefix, |below| rand::random_range(0..below)));
+    tree["metadata"]["name"] =
+        json!(api_meta::names::generate(&prefix, |below| rand::random_range(0..below)));
     Ok(true)
 }
 
@@ -402,7 +514,8 @@ impl Call {
     }
 
     pub(crate) fn dry_run(&self) -> bool {
-        self.info.query.all("dryRun").any(|v| v == "All") || self.dry_run_in_body.load(std::sync::atomic::Ordering::Relaxed)
+        self.info.query.all("dryRun").any(|v| v == "All")
+            || self.dry_run_in_body.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     pub(crate) fn is(&self, method: &Method) -> bool {

@@ -124,6 +124,11 @@ pub fn for_join(node: &Node, as_control_plane: bool) -> Vec<Check> {
     all
 }
 
+/// The checks before a machine is reset.
+pub fn for_reset() -> Vec<Check> {
+    vec![system::privileged()]
+}
+
 fn control_plane(node: &Node) -> Vec<Check> {
     let port = u16::try_from(node.config.init.local_api_endpoint.bind_port)
         .unwrap_or(constants::API_SERVER_PORT);

@@ -18,8 +18,7 @@ pub(crate) fn add(
     config: &Config,
     attachment: &Attachment,
 ) -> Result<Value, Failure> {
-    let namespace =
-        Namespace::open(&attachment.netns).map_err(|error| Failure::new(3, error.to_string()))?;
+    let namespace = Namespace::open(&attachment.netns).map_err(Failure::container)?;
     let (lease, bridge) = {
         let leases = Leases::lock(&config.data_dir, &config.name)?;
         let ports = &config.runtime_config.port_mappings;
@@ -301,7 +300,7 @@ pub(crate) fn check(
         )));
     }
     let inside = Namespace::open(&attachment.netns).and_then(|namespace| namespace.kernel());
-    let inside = inside.map_err(|error| Failure::new(3, error.to_string()))?;
+    let inside = inside.map_err(Failure::container)?;
     let interface = inside.link(&attachment.interface).map_err(Failure::network)?;
     let addresses = inside.addresses().map_err(Failure::network)?;
     for address in &lease.addresses {

@@ -22,10 +22,12 @@ mod shared;
 mod views;
 
 mod cluster_role;
+mod cronjob;
 mod daemonset;
 mod deployment;
 mod endpointslice;
 mod garbage;
+mod job;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
@@ -33,6 +35,8 @@ mod pod_gc;
 mod replicaset;
 mod root_ca;
 mod service_account;
+mod statefulset;
+mod ttl;
 
 use std::sync::Arc;
 

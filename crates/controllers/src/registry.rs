@@ -1,6 +1,7 @@
 use crate::{
-    cluster_role, context::Context, daemonset, deployment, endpointslice, garbage, namespace,
-    node_ipam, node_lifecycle, pod_gc, replicaset, root_ca, service_account,
+    cluster_role, context::Context, cronjob, daemonset, deployment, endpointslice, garbage, job,
+    namespace, node_ipam, node_lifecycle, pod_gc, replicaset, root_ca, service_account,
+    statefulset, ttl,
 };
 
 /// One controller.
@@ -33,6 +34,11 @@ pub fn registry() -> &'static [Controller] {
             = replicaset::start_replication;
         "daemonset-controller" as "daemon-set-controller"
             on ["daemonsets" "pods" "nodes" "controllerrevisions"] = daemonset::start;
+        "statefulset-controller" as "statefulset-controller"
+            on ["statefulsets" "pods" "persistentvolumeclaims" "controllerrevisions"] = statefulset::start;
+        "job-controller" as "job-controller" on ["jobs" "pods"] = job::start;
+        "cronjob-controller" as "cronjob-controller" on ["cronjobs" "jobs"] = cronjob::start;
+        "ttl-after-finished-controller" as "ttl-after-finished-controller" on ["jobs"] = ttl::start;
         "deployment-controller" as "deployment-controller" on ["deployments" "replicasets" "pods"]
             = deployment::start;
         "endpointslice-controller" as "endpointslice-controller"

@@ -533,3 +533,66 @@ impl Set {
         selector(self.spec.selector.as_ref())
     }
 }
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Job {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: JobSpec,
+    pub(crate) status: JobStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct JobSpec {
+    pub(crate) parallelism: Option<i64>,
+    pub(crate) completions: Option<i64>,
+    pub(crate) completion_mode: Option<String>,
+    pub(crate) backoff_limit: Option<i64>,
+    pub(crate) active_deadline_seconds: Option<i64>,
+    pub(crate) ttl_seconds_after_finished: Option<i64>,
+    pub(crate) suspend: bool,
+    pub(crate) managed_by: Option<String>,
+    pub(crate) pod_replacement_policy: Option<String>,
+    pub(crate) selector: Option<LabelSelector>,
+    pub(crate) template: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct JobStatus {
+    pub(crate) start_time: Option<Timestamp>,
+    pub(crate) completion_time: Option<Timestamp>,
+    pub(crate) active: i64,
+    pub(crate) ready: Option<i64>,
+    pub(crate) terminating: Option<i64>,
+    pub(crate) succeeded: i64,
+    pub(crate) failed: i64,
+    pub(crate) completed_indexes: Option<String>,
+    pub(crate) uncounted_terminated_pods: Option<Uncounted>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) conditions: Vec<Condition>,
+}
+
+/// Pods that have ended and whose finalizer still has to go before they are added to the counts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Uncounted {
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) succeeded: Vec<String>,
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failed: Vec<String>,
+}
+
+impl Job {
+    /// When it finished, and whether well.
+    pub(crate) fn finished(&self) -> Option<(bool, Option<Timestamp>)> {
+        let of = |kind| condition(&self.status.conditions, kind).filter(|c| c.status == "True");
+        let complete = of("Complete").map(|c| (true, c.last_transition_time));
+        complete.or_else(|| of("Failed").map(|c| (false, c.last_transition_time)))
+    }
+
+    pub(crate) fn indexed(&self) -> bool {
+        self.spec.completion_mode.as_deref() == Some("Indexed")
+    }
+}

@@ -15,9 +15,9 @@ pub struct Args {
     /// A kubeconfig with which to ask for a client certificate, where --kubeconfig does not exist yet.
     #[arg(long)]
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// Where certificates are kept.
-    #[arg(long, default_value = "/var/lib/kubelet/pki")]
-    pub cert_dir: PathBuf,
+    /// Where certificates are kept; below the root directory if it is not given.
+    #[arg(long)]
+    pub cert_dir: Option<PathBuf>,
     /// The node's name, if it is not to be the host's.
     #[arg(long)]
     pub hostname_override: Option<String>,

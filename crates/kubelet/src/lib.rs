@@ -12,6 +12,7 @@ mod args;
 mod config;
 mod context;
 mod events;
+mod housekeeping;
 mod logs;
 mod machine;
 mod node;

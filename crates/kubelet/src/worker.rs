@@ -256,6 +256,9 @@ impl Worker {
                 Step::Remove { id } => {
                     self.ctx.cri.remove_container(&id).await.map_err(|e| e.to_string())
                 }
+                Step::RemoveSandbox { id } => {
+                    self.ctx.cri.remove_pod_sandbox(&id).await.map_err(|e| e.to_string())
+                }
                 Step::Start { name, sandbox, attempt, exited, .. } => {
                     self.start(pod, &name, &sandbox, attempt, exited).await;
                     Ok(())
@@ -300,12 +303,16 @@ impl Worker {
         let Some(mounted) = self.mounted.clone() else { return };
         let members = members(pod);
         let Some(member) = members.iter().find(|m| m.container.name == name) else { return };
-        if let Some(exited) = exited {
-            self.memory.restarted(name, exited, self.ctx.now());
-        }
         let start =
             steps::start(&self.ctx, pod, member, (sandbox, attempt), &self.observed, &mounted);
-        match Box::pin(start).await {
+        let started = Box::pin(start).await;
+        // An image that cannot be had is no restart: it has a back-off of its own.
+        if let Some(exited) =
+            exited.filter(|_| started.as_ref().map_or_else(|e| !e.of_image, |()| true))
+        {
+            self.memory.restarted(name, exited, self.ctx.now());
+        }
+        match started {
             Ok(()) => self.memory.started(name),
             Err(error) if error.of_image => {
                 self.memory.pull_failed(name, error.reason, error.message, self.ctx.now());

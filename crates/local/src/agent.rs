@@ -17,6 +17,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let client = Client::from_kubeconfig(&kubeconfig, "kubelet/v1.36.2 (windlass)")?;
     follow_pod_cidr(&cluster, &client, tasks, recorder.clone());
     start_proxy(&cluster, tasks)?;
+    tasks.spawn_until_shutdown("supervisor's watch", crate::supervisor::mind(cluster.clone()));
     let args = kubelet::Args {
         config: Some(layout.kubelet_config()),
         kubeconfig: Some(layout.kubeconfig("kubelet.conf")),

@@ -188,9 +188,10 @@ async fn import_images(cluster: &Cluster, deadline: Instant) -> Result<(), Error
     let dns = bootstrap_core::images::coredns(&cluster.init().cluster);
     let packed = tokio::task::spawn_blocking(move || -> Result<(), Error> {
         let images = [
-            oci::Image::of_binary(PAUSE_IMAGE, &binary, "/pause", &["/pause"]),
+            // The same file at the same place: the images share one layer, which is imported and unpacked once.
+            oci::Image::of_binary(PAUSE_IMAGE, &binary, "/windlass", &["/windlass", "pause"]),
             oci::Image::of_binary(WINDLASS_IMAGE, &binary, "/windlass", &["/windlass"]),
-            oci::Image::of_binary(&dns, &binary, "/coredns", &["/coredns"]),
+            oci::Image::of_binary(&dns, &binary, "/windlass", &["/windlass", "coredns"]),
         ];
         let file = fs::File::create(&archive).map_err(Error::file("creating", &archive))?;
         oci::write_archive(&images, std::io::BufWriter::new(file))?;
@@ -261,6 +262,11 @@ fn not_up(cluster: &Cluster, up: bool, what: &'static str, role: Role) -> Result
 async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     let init = cluster.init();
     let mut objects = bootstrap_core::addons::coredns(&init.cluster, 1)?;
+    // Somebody waits for this one at a terminal, and a second between probes is soon enough for a process that is
+    // ready in a tenth of it.
+    for deployment in objects.iter_mut().filter(|o| o["kind"] == "Deployment") {
+        deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["periodSeconds"] = json!(1);
+    }
     objects.push(bootstrap_core::objects::cluster_admins());
     objects.push(bootstrap_core::objects::api_server_kubelet_client());
     for object in &objects {

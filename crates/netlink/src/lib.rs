@@ -18,6 +18,7 @@ mod namespace;
 mod nft;
 mod route;
 mod socket;
+mod table;
 mod wire;
 
 use std::{net::IpAddr, os::fd::BorrowedFd};
@@ -27,6 +28,7 @@ pub use kernel::Kernel;
 pub use namespace::Namespace;
 use net_core::{Cidr, Family, conntrack::Flow, nft::Installed};
 pub use nft::NftError;
+pub use table::{TableWriter, Written};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

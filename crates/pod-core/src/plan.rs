@@ -44,6 +44,10 @@ pub enum Step {
     Remove {
         id: String,
     },
+    /// Removes a sandbox that has a successor and holds nothing any more.
+    RemoveSandbox {
+        id: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +96,8 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     }
     let remains = inputs.observed.remains().map(|c| Step::Remove { id: c.id.clone() });
     plan.steps.extend(remains);
+    let spent = inputs.observed.spent_sandboxes().map(|s| Step::RemoveSandbox { id: s.id.clone() });
+    plan.steps.extend(spent);
     plan
 }
 

@@ -108,7 +108,7 @@ fn field(path: &Path, keys: &[&str]) -> u64 {
     let found = |key: &&str| {
         text.lines().find_map(|line| line.strip_prefix(key)).and_then(|v| v.trim().parse().ok())
     };
-    keys.iter().find_map(|key| found(key)).unwrap_or(0)
+    keys.iter().find_map(found).unwrap_or(0)
 }
 
 fn children(path: &Path) -> Result<Vec<String>, Error> {

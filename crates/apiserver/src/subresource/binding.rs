@@ -52,7 +52,8 @@ fn bound(
         Err(Box::new(Status::conflict(&resource, name, cause)))
     };
     let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-    if let Some(wanted) = binding["metadata"]["uid"].as_str().filter(|u| !u.is_empty() && *u != uid) {
+    if let Some(wanted) = binding["metadata"]["uid"].as_str().filter(|u| !u.is_empty() && *u != uid)
+    {
         return conflict(format!(
             "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
         ));

@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use api_meta::{
-    GroupResource, LabelSelector, Objects, Status, StatusCause, StatusDetails,
-};
+use api_meta::{GroupResource, LabelSelector, Objects, Status, StatusCause, StatusDetails};
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Answer;
-use crate::{
-    answer, call::Call, codec, delete::DeleteOptions, path::ResourcePath, server::Server,
-};
+use crate::{answer, call::Call, codec, delete::DeleteOptions, path::ResourcePath, server::Server};
 
 pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     let expected = codec::Expected::builtin("policy", "v1", "policy/v1", "Eviction")?;
@@ -47,7 +43,8 @@ async fn check_budgets(server: &Server, call: &Call, pod: &Value) -> Result<(), 
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let ready = conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
-    let healthy = number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy");
+    let healthy =
+        number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy");
     if !ready && (healthy || budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow") {
         return Ok(());
     }

@@ -10,8 +10,10 @@ use std::{
 use api_meta::{GroupResource, Objects, Status};
 use client::{HttpTransport, TlsMaterial, Transport};
 use http::{Method, Request, Response, StatusCode, Uri, header, request::Parts};
+use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use serve::Body;
 
 use super::Answer;
 use crate::{answer, call::Call, config::Config, server::Server};
@@ -57,7 +59,8 @@ impl Kubelets {
             false => TlsMaterial { insecure: true, ..TlsMaterial::default() },
         };
         let tls = material.client_config().map_err(|e| Box::new(Status::internal(e)))?;
-        let transport = HttpTransport::new(&server, tls, None).map_err(|e| Box::new(Status::internal(e)))?;
+        let transport =
+            HttpTransport::new(&server, tls, None).map_err(|e| Box::new(Status::internal(e)))?;
         let transport = Arc::new(transport);
         if known.len() >= KNOWN_LIMIT {
             known.clear();
@@ -96,7 +99,10 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         Box::new(Status::failure(500, api_meta::StatusReason::InternalError, message))
     })?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(response);
+        return match response.status().as_u16() {
+            code @ 400.. if call.path.subresource != "proxy" => Err(refusal(call, code, response).await),
+            _ => Ok(response),
+        };
     }
     let Some(upgraded) = upgraded else {
         return Err(Box::new(Status::bad_request("the connection cannot be upgraded")));
@@ -119,6 +125,24 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     Ok(head)
 }
 
+/// The kubelet refuses in plain text; clients of the API expect a Status.
+async fn refusal(call: &Call, code: u16, response: Response<Body>) -> Box<Status> {
+    const LIMIT: usize = 8 << 10;
+    let mut body = response.into_body();
+    let mut text = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await
+        && text.len() < LIMIT
+    {
+        text.extend_from_slice(&frame.into_data().unwrap_or_default());
+    }
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    Box::new(match code {
+        400 => Status::bad_request(text),
+        404 => Status::not_found(&call.resource.definition.group_resource(), &call.path.name),
+        _ => Status::internal(text),
+    })
+}
+
 /// The kubelet takes streams by POST or, for WebSockets, GET; everything else keeps its method.
 fn onward_method(call: &Call, upgrade: bool) -> Method {
     match (call.path.subresource.as_str(), upgrade) {
@@ -139,14 +163,25 @@ fn target(server: &Server, call: &Call) -> Result<Target, Box<Status>> {
         "services" => service(objects, path),
         _ if path.subresource == "proxy" => {
             let (scheme, name, port) = split_name(&path.name);
-            let pod = objects.get(&GroupResource::PODS, &path.namespace, name).ok_or_else(|| not_found(&GroupResource::PODS))?;
+            let pod = objects
+                .get(&GroupResource::PODS, &path.namespace, name)
+                .ok_or_else(|| not_found(&GroupResource::PODS))?;
             let ip = pod["status"]["podIP"].as_str().filter(|ip| !ip.is_empty());
-            let ip = ip.ok_or_else(|| Box::new(Status::bad_request("address not allowed: the Pod has no IP yet")))?;
+            let ip = ip.ok_or_else(|| {
+                Box::new(Status::bad_request("address not allowed: the Pod has no IP yet"))
+            })?;
             let port = pod_port(&pod, port);
-            Ok(Target { scheme, authority: join(ip, &port), path: format!("/{}", path.rest), kubelet: false })
+            Ok(Target {
+                scheme,
+                authority: join(ip, &port),
+                path: format!("/{}", path.rest),
+                kubelet: false,
+            })
         }
         _ => {
-            let pod = objects.get(&GroupResource::PODS, &path.namespace, &path.name).ok_or_else(|| not_found(&GroupResource::PODS))?;
+            let pod = objects
+                .get(&GroupResource::PODS, &path.namespace, &path.name)
+                .ok_or_else(|| not_found(&GroupResource::PODS))?;
             stream(objects, call, &pod)
         }
     }
@@ -156,7 +191,9 @@ fn target(server: &Server, call: &Call) -> Result<Target, Box<Status>> {
 fn split_name(text: &str) -> (&'static str, &str, &str) {
     let mut parts = text.splitn(3, ':');
     match (parts.next(), parts.next(), parts.next()) {
-        (Some(scheme), Some(name), Some(port)) => (if scheme == "https" { "https" } else { "http" }, name, port),
+        (Some(scheme), Some(name), Some(port)) => {
+            (if scheme == "https" { "https" } else { "http" }, name, port)
+        }
         (Some(name), Some(port), None) => ("http", name, port),
         _ => ("http", text, ""),
     }
@@ -191,7 +228,9 @@ fn service(objects: &dyn Objects, path: &crate::path::ResourcePath) -> Result<Ta
     };
     let ports = service["spec"]["ports"].as_array();
     let wanted = ports.into_iter().flatten().find(|p| {
-        port.is_empty() || p["name"] == port || p["port"].as_u64().is_some_and(|n| n.to_string() == port)
+        port.is_empty()
+            || p["name"] == port
+            || p["port"].as_u64().is_some_and(|n| n.to_string() == port)
     });
     let port_name = wanted.ok_or_else(unavailable)?["name"].as_str().unwrap_or_default().to_owned();
     let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
@@ -223,7 +262,10 @@ fn stream(objects: &dyn Objects, call: &Call, pod: &Value) -> Result<Target, Box
     let path = &call.path;
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     if node.is_empty() {
-        return Err(Box::new(Status::bad_request(format!("pod {} does not have a host assigned", path.name))));
+        return Err(Box::new(Status::bad_request(format!(
+            "pod {} does not have a host assigned",
+            path.name
+        ))));
     }
     let container = match path.subresource.as_str() {
         "portforward" => String::new(),
@@ -243,24 +285,31 @@ fn container(call: &Call, pod: &Value) -> Result<String, Box<Status>> {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
         containers.filter_map(|c| c["name"].as_str()).map(str::to_owned).collect()
     };
-    let (main, init, ephemeral) = (names("containers"), names("initContainers"), names("ephemeralContainers"));
+    let (main, init, ephemeral) =
+        (names("containers"), names("initContainers"), names("ephemeralContainers"));
     let pod_name = &call.path.name;
     let wanted = call.info.query.get("container").unwrap_or_default();
     if !wanted.is_empty() {
         let known = main.iter().chain(&init).chain(&ephemeral).any(|n| n == wanted);
         return match known {
             true => Ok(wanted.to_owned()),
-            false => Err(Box::new(Status::bad_request(format!("container {wanted} is not valid for pod {pod_name}")))),
+            false => Err(Box::new(Status::bad_request(format!(
+                "container {wanted} is not valid for pod {pod_name}"
+            )))),
         };
     }
-    let preferred = pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
+    let preferred =
+        pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
     if let Some(preferred) = preferred.filter(|p| main.iter().any(|n| n == p)) {
         return Ok(preferred.to_owned());
     }
     match main.as_slice() {
         [one] => Ok(one.clone()),
         many => {
-            let mut message = format!("a container name must be specified for pod {pod_name}, choose one of: [{}]", many.join(" "));
+            let mut message = format!(
+                "a container name must be specified for pod {pod_name}, choose one of: [{}]",
+                many.join(" ")
+            );
             if !init.is_empty() {
                 message.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
             }
@@ -271,11 +320,22 @@ fn container(call: &Call, pod: &Value) -> Result<String, Box<Status>> {
 
 /// The kubelet of a node, at the address that kubeadm prefers.
 fn kubelet(objects: &dyn Objects, name: &str, path: String) -> Result<Target, Box<Status>> {
-    let node = objects.get(&GroupResource::NODES, "", name).ok_or_else(|| Box::new(Status::not_found(&GroupResource::NODES, name)))?;
+    let node = objects
+        .get(&GroupResource::NODES, "", name)
+        .ok_or_else(|| Box::new(Status::not_found(&GroupResource::NODES, name)))?;
     let addresses = node["status"]["addresses"].as_array();
-    let of = |kind: &str| addresses.into_iter().flatten().find(|a| a["type"] == kind).and_then(|a| a["address"].as_str());
+    let of = |kind: &str| {
+        addresses
+            .into_iter()
+            .flatten()
+            .find(|a| a["type"] == kind)
+            .and_then(|a| a["address"].as_str())
+    };
     let host = of("InternalIP").or_else(|| of("ExternalIP")).or_else(|| of("Hostname"));
-    let host = host.ok_or_else(|| Box::new(Status::internal(format!("no preferred addresses found for node {name}"))))?;
-    let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().unwrap_or(10250);
+    let host = host.ok_or_else(|| {
+        Box::new(Status::internal(format!("no preferred addresses found for node {name}")))
+    })?;
+    let port =
+        node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().unwrap_or(10250);
     Ok(Target { scheme: "https", authority: join(host, &port.to_string()), path, kubelet: true })
 }

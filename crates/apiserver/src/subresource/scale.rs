@@ -123,7 +123,9 @@ fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<St
     // A Scale without a resource version changes whatever is there.
     let version = wanted["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty());
     match (version, object["metadata"].as_object_mut()) {
-        (Some(version), Some(meta)) => drop(meta.insert("resourceVersion".to_owned(), json!(version))),
+        (Some(version), Some(meta)) => {
+            drop(meta.insert("resourceVersion".to_owned(), json!(version)))
+        }
         (None, Some(meta)) => drop(meta.remove("resourceVersion")),
         (_, None) => {}
     }

@@ -28,6 +28,7 @@ pub(super) const START: Phase<Ctx> = Phase {
                 &node.patches,
             )?);
             if !node.dry_run {
+                touched.extend(service::install(&node.host, true).await?);
                 service::start_kubelet(&node.host).await?;
             }
             Ok(Outcome::Done(touched))

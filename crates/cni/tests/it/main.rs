@@ -304,6 +304,18 @@ fn bad_calls_are_told_by_the_specifications_codes() {
         let failure = node.call(command, id, netns, more.clone()).unwrap_err();
         assert_eq!(failure.code, code, "{command} {more}: {failure}");
     }
+    let environment = Environment {
+        command: "ADD".into(),
+        container: "a".into(),
+        netns: "/no/such/netns".into(),
+        interface: "eth0".into(),
+    };
+    let failure = handle(&environment, node.config(json!({})).to_string().as_bytes()).unwrap_err();
+    assert_eq!(failure.code, 3);
+    assert!(
+        failure.message.contains("/no/such/netns") && failure.message.contains("No such file"),
+        "{failure}"
+    );
     let answer = node.call("VERSION", "", None, json!({})).unwrap().unwrap();
     assert!(answer["supportedVersions"].as_array().unwrap().contains(&json!("1.1.0")));
 }

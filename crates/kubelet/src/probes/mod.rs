@@ -33,6 +33,8 @@ struct Target {
 
 type Key = (String, ProbeKind);
 type Targets = BTreeMap<Key, Target>;
+/// A probe's result, `None` if it was not its turn.
+type Asked = (Key, Option<Result<(), String>>);
 
 /// The probes of one Pod, as its worker holds them.
 pub(crate) struct Prober {
@@ -116,8 +118,7 @@ async fn run(
     mut targets: watch::Receiver<Targets>,
 ) {
     let mut tracks: BTreeMap<Key, Track> = BTreeMap::new();
-    let mut running: FuturesUnordered<BoxFuture<'static, (Key, Option<Result<(), String>>)>> =
-        FuturesUnordered::new();
+    let mut running: FuturesUnordered<BoxFuture<'static, Asked>> = FuturesUnordered::new();
     loop {
         let wanted = targets.borrow_and_update().clone();
         tracks.retain(|key, _| wanted.contains_key(key));
@@ -171,7 +172,7 @@ async fn probe_after(
     target: Target,
     verdicts: Arc<Mutex<Verdicts>>,
     wait: Duration,
-) -> (Key, Option<Result<(), String>>) {
+) -> Asked {
     tokio::time::sleep(wait).await;
     let key = (target.id.clone(), target.kind);
     let started = lock(&verdicts).of(&target.id, &target.container).started;

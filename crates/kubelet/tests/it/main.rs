@@ -2,6 +2,8 @@
 //!
 //! They need root, containerd, runc, and busybox as a static binary.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails by panicking, and helpers are tests too.
+
 mod api;
 mod node;
 mod server;
