@@ -148,6 +148,18 @@ async fn every_workload_runs_and_its_namespace_can_be_deleted() {
             "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
         )
         .await;
+    cluster
+        .create(
+            &Resource::RESOURCE_QUOTAS,
+            json!({"metadata": meta, "spec": {"hard": {"pods": "50", "count/jobs.batch": "5"}}}),
+        )
+        .await;
+    cluster
+        .until("its quota is counted", || async {
+            let quota = cluster.get(&Resource::RESOURCE_QUOTAS, "shop", "w").await;
+            status(&quota, "used")["count/jobs.batch"] == "1"
+        })
+        .await;
     for (resource, field, number) in [
         (Resource::STATEFUL_SETS, "readyReplicas", 2),
         (Resource::DAEMON_SETS, "numberReady", 1),
