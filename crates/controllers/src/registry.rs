@@ -43,6 +43,8 @@ pub fn registry() -> &'static [Controller] {
             = deployment::start;
         "endpointslice-controller" as "endpointslice-controller"
             on ["services" "endpointslices" "pods" "nodes"] = endpointslice::start;
+        "endpointslice-mirroring-controller" as "endpointslicemirroring-controller"
+            on ["endpoints" "services" "endpointslices"] = endpointslice::start_mirroring;
         "endpoints-controller" as "endpoint-controller" on ["services" "endpoints" "pods"]
             = endpointslice::start_endpoints;
         "garbage-collector-controller" as "generic-garbage-collector" on ["*"] = garbage::start;
