@@ -281,7 +281,7 @@ fn value_from(variable: &Value, path: &Path, errors: &mut ErrorList) {
         [] => errors.push(FieldError::invalid(
             path,
             "",
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
         )),
         [_] if !variable.blank("value") => errors.push(FieldError::invalid(
             path,

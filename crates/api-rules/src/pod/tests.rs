@@ -132,7 +132,7 @@ fn mistakes_in_upstreams_words() {
         ),
         (
             container(json!({"env": [{"name": "A", "valueFrom": {}}]})),
-            "spec.containers[0].env[0].valueFrom: Invalid value: \"\": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+            "spec.containers[0].env[0].valueFrom: Invalid value: \"\": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
         ),
         (
             json!({"hostNetwork": true, "containers": [{"name": "c", "image": "i", "terminationMessagePolicy": "File",
