@@ -81,7 +81,10 @@ pub struct Link {
     pub name: String,
     pub mac: Vec<u8>,
     pub mtu: u32,
+    /// It is switched on.
     pub up: bool,
+    /// It is switched on, and packets get through: the other end is, too.
+    pub operational: bool,
     /// The bridge that it is a port of.
     pub master: Option<u32>,
     /// "bridge", "veth", "vxlan"; empty for hardware and loopback.
@@ -173,6 +176,11 @@ pub struct Neighbour {
     pub address: IpAddr,
     pub mac: [u8; 6],
     pub bridge: bool,
+}
+
+/// Whether nftables can be changed from here at all.
+pub fn has_nft() -> bool {
+    nft::program().is_absolute()
 }
 
 /// The operations that components need, each one step for the kernel.

@@ -31,6 +31,11 @@ enum Command {
     Pause,
     /// Runs as the CNI plugin
     Cni,
+    /// kubeadm's commands: init, join, reset, token, certs, config, kubeconfig
+    #[command(flatten)]
+    Bootstrap(bootstrap::cmd::Command),
+    /// Serves machines that boot from the network
+    Metal(netboot::cmd::Args),
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
     /// Runs the node's agent
@@ -130,10 +135,28 @@ fn run(command: Command) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         },
+        Command::Bootstrap(command) => {
+            log("bootstrap");
+            let program = match called_as().as_str() {
+                "kubeadm" => bootstrap::cmd::Program::Kubeadm,
+                _ => bootstrap::cmd::Program::Windlass,
+            };
+            match block_on(async { Ok(bootstrap::cmd::run(command, program).await?) }) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(&error),
+            }
+        }
+        Command::Metal(args) => {
+            component("metal", |tasks| async { Ok(netboot::cmd::run(args, tasks).await?) })
+        }
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),
-        Command::KubeProxy(args) => component("kube-proxy", |tasks| components::kube_proxy(args, tasks)),
-        Command::KubeScheduler(args) => component("kube-scheduler", |tasks| components::kube_scheduler(args, tasks)),
+        Command::KubeProxy(args) => {
+            component("kube-proxy", |tasks| components::kube_proxy(args, tasks))
+        }
+        Command::KubeScheduler(args) => {
+            component("kube-scheduler", |tasks| components::kube_scheduler(args, tasks))
+        }
         Command::Internal(internal) => background(internal),
     }
 }
@@ -244,7 +267,8 @@ where
 {
     use tokio::signal::unix::{SignalKind, signal};
     let tasks = rt::Tasks::new(rt::Shutdown::new());
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let shutdown = tasks.shutdown().clone();
     tasks.spawn_until_shutdown("signals", async move {
         tokio::select! {

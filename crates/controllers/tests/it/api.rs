@@ -1,19 +1,15 @@
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::time::Duration;
 
 use api_meta::UserInfo;
 use apiserver::ApiServer;
 use client::{Client, PatchKind, Patched, Resource};
-use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
+use testkit::RealApi;
 
-/// An API server with controllers, in memory and a temporary directory.
+/// The API server with controllers, and a kubelet that makes every Pod run.
 pub(crate) struct Cluster {
     pub(crate) user: Client,
-    tasks: rt::Tasks,
-    _directory: tempfile::TempDir,
+    api: RealApi,
 }
 
 impl Cluster {
@@ -22,27 +18,15 @@ impl Cluster {
             .with_env_filter("warn,controllers=debug")
             .with_test_writer()
             .try_init();
-        let directory = tempfile::tempdir().unwrap();
-        write_pki(directory.path());
-        let store_path = directory.path().join("store");
-        std::fs::create_dir_all(&store_path).unwrap();
-        let store =
-            store::embedded::Embedded::open(&store_path, store::embedded::Options::default())
-                .unwrap();
-        let tasks = rt::Tasks::new(rt::Shutdown::new());
-        let api =
-            apiserver::start(api_config(directory.path()), Arc::new(store), &tasks).await.unwrap();
-        let user =
-            api.client(UserInfo::new("admin", &["system:masters", "system:authenticated"]), "test");
-        start_controllers(&api, config, &tasks);
-        let kubelet = api
-            .client(UserInfo::new("admin", &["system:masters", "system:authenticated"]), "kubelet");
-        tasks.spawn_until_shutdown("kubelet", ready_pods(kubelet));
-        Self { user, tasks, _directory: directory }
+        let api = RealApi::start().await.unwrap();
+        let tasks = api.tasks();
+        start_controllers(&api.server(), config, &tasks);
+        tasks.spawn_until_shutdown("kubelet", ready_pods(api.admin()));
+        Self { user: api.admin(), api }
     }
 
     pub(crate) async fn stop(self) {
-        let left = self.tasks.drain(Duration::from_secs(5)).await;
+        let left = self.api.stop().await;
         assert!(left.unfinished.is_empty(), "{left:?}");
     }
 
@@ -121,50 +105,4 @@ async fn ready_pods(client: Client) {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-fn write_pki(directory: &std::path::Path) {
-    let validity = Validity::starting(SystemTime::now(), Duration::from_secs(3600));
-    let ca = Authority::create("kubernetes", KeyAlgorithm::EcdsaP256, validity).unwrap();
-    pki::write_cert(&directory.join("ca.crt"), ca.cert()).unwrap();
-    for name in ["apiserver", "sa"] {
-        let spec =
-            LeafSpec { subject: Subject::new(name), alt_names: vec![], usage: Usage::Server };
-        let (cert, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
-        pki::write_cert(&directory.join(format!("{name}.crt")), &cert).unwrap();
-        pki::write_key(&directory.join(format!("{name}.key")), &key).unwrap();
-        pki::write_public_key(&directory.join(format!("{name}.pub")), &key).unwrap();
-    }
-}
-
-fn api_config(directory: &std::path::Path) -> apiserver::Config {
-    let file = |name: &str| directory.join(name);
-    apiserver::Config {
-        bind: free_address(),
-        advertise: "192.0.2.1".parse().unwrap(),
-        service_cidrs: vec!["10.96.0.0/12".parse().unwrap()],
-        node_ports: (30_000, 32_767),
-        event_ttl: Duration::from_secs(3600),
-        compaction_interval: Duration::from_secs(300),
-        tls_certificate: file("apiserver.crt"),
-        tls_key: file("apiserver.key"),
-        client_ca: file("ca.crt"),
-        service_account_keys: vec![file("sa.pub")],
-        service_account_signing_key: file("sa.key"),
-        service_account_issuer: "https://kubernetes.default.svc".into(),
-        api_audiences: vec![],
-        kubelet_client_certificate: file("apiserver.crt"),
-        kubelet_client_key: file("apiserver.key"),
-        kubelet_ca: None,
-        front_proxy: None,
-        anonymous: true,
-        bootstrap_tokens: false,
-        enable_admission: vec![],
-        disable_admission: vec![],
-    }
-}
-
-/// The API server publishes its port, so it has to be known beforehand.
-fn free_address() -> std::net::SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

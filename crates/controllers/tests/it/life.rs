@@ -62,6 +62,19 @@ async fn an_application_lives_and_goes_without_a_trace() {
     };
     cluster.until("it is rolled out", done(1)).await;
     cluster
+        .create(
+            &Resource::POD_DISRUPTION_BUDGETS,
+            json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"maxUnavailable": 1,
+                "selector": {"matchLabels": {"app": "web"}}}}),
+        )
+        .await;
+    cluster
+        .until("its budget allows one to go", || async {
+            let budget = cluster.get(&Resource::POD_DISRUPTION_BUDGETS, "default", "web").await;
+            *status(&budget, "disruptionsAllowed") == 1 && *status(&budget, "expectedPods") == 3
+        })
+        .await;
+    cluster
         .until("its endpoints are known", || async {
             let slices = cluster.list(&Resource::ENDPOINT_SLICES, "default").await;
             slices.iter().any(|s| {
@@ -157,5 +170,45 @@ async fn every_workload_runs_and_its_namespace_can_be_deleted() {
             cluster.get(&Resource::NAMESPACES, "", "shop").await.is_none()
         })
         .await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kubelets_request_is_approved_and_signed() {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use pki::{Authority, Key, KeyAlgorithm, SigningRequest, Subject, Validity};
+    let validity =
+        Validity::starting(std::time::SystemTime::now(), std::time::Duration::from_secs(7200));
+    let ca = Authority::create("kubernetes", KeyAlgorithm::EcdsaP256, validity).unwrap();
+    let config = controllers::Config {
+        signing: Some((ca.cert().to_pem(), ca.key().to_pem().unwrap())),
+        ..controllers::Config::default()
+    };
+    let cluster = Cluster::start(config).await;
+    let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
+    let subject = Subject::new("system:node:n").in_group("system:nodes");
+    let request = SigningRequest::create(&subject, &[], &key).unwrap();
+    cluster
+        .create(
+            &Resource::CERTIFICATE_SIGNING_REQUESTS,
+            json!({"metadata": {"name": "c"}, "spec": {
+                "request": STANDARD.encode(request.to_pem()),
+                "username": "admin", "groups": ["system:masters", "system:authenticated"],
+                "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+                "usages": ["client auth", "digital signature"]}}),
+        )
+        .await;
+    cluster
+        .until("it has its certificate", || async {
+            let csr = cluster.get(&Resource::CERTIFICATE_SIGNING_REQUESTS, "", "c").await;
+            status(&csr, "certificate").is_string()
+        })
+        .await;
+    let csr = cluster.get(&Resource::CERTIFICATE_SIGNING_REQUESTS, "", "c").await;
+    let pem = STANDARD.decode(status(&csr, "certificate").as_str().unwrap()).unwrap();
+    let certificate = pki::Cert::from_pem(std::str::from_utf8(&pem).unwrap()).unwrap();
+    certificate.check_signed_by(ca.cert()).unwrap();
+    certificate.check_key(&key).unwrap();
+    assert_eq!(certificate.info().unwrap().subject, subject);
     cluster.stop().await;
 }
