@@ -61,6 +61,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "dns",
             "cni",
             "bootstrap",
+            "netboot",
         ],
         siblings: false,
     },
@@ -98,8 +99,8 @@ pub(super) const PURE: &[&str] = &[
 const IMPURE: &[&str] =
     &["tokio", "hyper", "hyper-util", "futures-util", "rt", "client", "nix", "rustix"];
 
-/// What every crate's tests may use: the API server in memory, and the real one.
-const FOR_TESTS: &[&str] = &["testkit", "apiserver"];
+/// What every crate's tests may use: an API server in memory, the real one, and the Pod network's plugin.
+const FOR_TESTS: &[&str] = &["testkit", "apiserver", "cni"];
 
 pub(super) fn problems(crates: &[Crate]) -> Vec<String> {
     let mut problems = Vec::new();
