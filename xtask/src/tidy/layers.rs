@@ -28,7 +28,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "core",
-        crates: &["sched-core", "pod-core", "net-core", "bootstrap-core"],
+        crates: &["sched-core", "pod-core", "net-core", "bootstrap-core", "ignition"],
         siblings: false,
     },
     Layer {
@@ -93,6 +93,7 @@ pub(super) const PURE: &[&str] = &[
     "admission",
     "pki",
     "gotmpl",
+    "ignition",
 ];
 
 /// What pure crates have no use for.
