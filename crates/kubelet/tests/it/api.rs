@@ -147,6 +147,10 @@ async fn what_goes_wrong_with_a_pod_is_told_in_its_status() {
         status(&api, "crash")["containerStatuses"][0]["lastState"]["terminated"]["exitCode"]
             .clone();
     assert_eq!(restarts, 3);
+    let told = api.list(&Resource::EVENTS, "default");
+    assert!(
+        told.iter().any(|e| e["reason"] == "BackOff" && e["involvedObject"]["name"] == "crash")
+    );
     node.close().await;
 }
 
