@@ -9,6 +9,7 @@
 mod decode;
 mod duration;
 mod error;
+pub mod flags;
 pub mod kubeadm;
 pub mod kubeconfig;
 pub mod kubelet;
