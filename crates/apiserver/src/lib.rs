@@ -20,6 +20,7 @@ mod custom;
 mod definition;
 mod delete;
 mod discovery;
+pub mod flags;
 mod health;
 mod hub;
 mod jsonpath;
@@ -34,6 +35,7 @@ mod security;
 mod server;
 mod startup;
 mod subresource;
+mod transform;
 mod write;
 
 use std::{
@@ -52,6 +54,7 @@ use tokio::net::TcpListener;
 pub use config::{Cidr, Config, FrontProxy};
 pub use health::KUBERNETES_VERSION;
 pub use security::SecurityError;
+pub use transform::UpstreamForm;
 
 use crate::{
     alloc::Allocators,

@@ -100,7 +100,9 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     })?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return match response.status().as_u16() {
-            code @ 400.. if call.path.subresource != "proxy" => Err(refusal(call, code, response).await),
+            code @ 400.. if call.path.subresource != "proxy" => {
+                Err(refusal(call, code, response).await)
+            }
             _ => Ok(response),
         };
     }
