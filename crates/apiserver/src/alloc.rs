@@ -27,7 +27,7 @@ struct State {
     used_ports: HashMap<u16, u32>,
 }
 
-/// What one request has taken. Whatever is not settled is given back when this is dropped.
+/// What one request has taken, given back when this is dropped: its Service, once stored, holds what it uses.
 pub(crate) struct Held {
     state: Option<Arc<Mutex<State>>>,
     addresses: Vec<IpAddr>,
@@ -38,9 +38,6 @@ impl Held {
     fn nothing() -> Self {
         Self { state: None, addresses: Vec::new(), ports: Vec::new() }
     }
-
-    /// Gives back the request's own hold: once its Service is stored, the Service holds what it uses.
-    pub(crate) fn settle(self, _stored: bool) {}
 }
 
 impl Drop for Held {
@@ -143,7 +140,7 @@ impl State {
 
 impl Server {
     /// Gives a Service its addresses and ports, or says why it cannot have those that it wants.
-    pub(crate) async fn allocate(
+    pub(crate) fn allocate(
         &self,
         call: &Call,
         tree: &mut Value,

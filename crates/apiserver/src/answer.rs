@@ -2,6 +2,7 @@
 
 use std::{io::Write as _, sync::Arc};
 
+use api_codec::Form;
 use api_meta::{Status, Timestamp};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -15,9 +16,6 @@ use crate::{
     object::Object,
     path::Query,
 };
-
-/// Every stored object begins so; the resource version is spliced in right behind.
-pub(crate) const HEAD: &[u8] = b"{\"metadata\":{";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
@@ -136,18 +134,11 @@ pub(crate) fn write_object(out: &mut Vec<u8>, served: &Served, object: &Object, 
     if served.conversion.is_some() {
         return write_converted(out, served, object, typed);
     }
-    out.reserve(object.bytes.len() + 96);
-    if typed {
-        let _ = write!(
-            out,
-            "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{",
-            served.kind, served.api_version
-        );
-    } else {
-        out.extend_from_slice(HEAD);
-    }
-    let _ = write!(out, "\"resourceVersion\":\"{}\",", object.revision);
-    out.extend_from_slice(object.bytes.get(HEAD.len()..).unwrap_or(b"}}"));
+    let form = match typed {
+        true => Form::Full { kind: &served.kind, api_version: &served.api_version },
+        false => Form::Item,
+    };
+    api_codec::splice(out, &object.bytes, object.revision, form);
 }
 
 fn write_converted(out: &mut Vec<u8>, served: &Served, object: &Object, typed: bool) {
@@ -187,9 +178,15 @@ fn row(
 ) -> Value {
     let cells = match &served.columns {
         Some(columns) => crate::custom::cells(columns, &tree, now),
-        None => {
-            vec![tree["metadata"]["name"].clone(), tree["metadata"]["creationTimestamp"].clone()]
-        }
+        None => match &served.conversion {
+            None => api_rules::table::cells(&served.group, &definition.plural, &tree, now),
+            // Tables are made for the stored version.
+            Some(conversion) => {
+                let mut stored = tree.clone();
+                (conversion.to_storage)(&mut stored);
+                api_rules::table::cells(&definition.group, &definition.plural, &stored, now)
+            }
+        },
     };
     match include {
         Include::Nothing => json!({"cells": cells, "object": null}),
@@ -201,9 +198,7 @@ fn row(
 fn columns(definition: &Definition, served: &Served) -> Value {
     match &served.columns {
         Some(columns) => crate::custom::columns(columns),
-        None => {
-            json!([{"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}, {"name": "Created At", "type": "date", "format": "", "description": "", "priority": 0}])
-        }
+        None => json!(api_rules::table::columns(&definition.group, &definition.plural)),
     }
 }
 
@@ -388,10 +383,6 @@ fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
     out.extend_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes());
     out.extend_from_slice(&frame);
     out.into()
-}
-
-pub(crate) fn error_frame(status: &Status) -> Bytes {
-    line(&json!({"type": "ERROR", "object": status}))
 }
 
 fn line(value: &Value) -> Bytes {

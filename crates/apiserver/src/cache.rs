@@ -107,6 +107,8 @@ struct Inner {
     /// The newest change that this cache has applied, or the revision it was loaded at.
     newest: Revision,
     watchers: Vec<mpsc::Sender<Arc<Delivery>>>,
+    /// So many watchers are swept of those that have gone, lest a quiet resource collects them.
+    sweep_at: usize,
 }
 
 /// The revision asked for is no longer in the history.
@@ -131,6 +133,7 @@ impl Cache {
             oldest: revision,
             newest: revision,
             watchers: Vec::new(),
+            sweep_at: 16,
         };
         Self { definition, inner: Mutex::new(inner) }
     }
@@ -150,7 +153,8 @@ impl Cache {
     /// The objects under a key prefix, in key order, after `after` (empty: from the start).
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Vec<Arc<Object>> {
         let inner = self.lock();
-        let from = if after.is_empty() { Bound::Included(prefix) } else { Bound::Excluded(after) };
+        // A place before the prefix would end the walk before it has begun.
+        let from = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
         inner
             .objects
             .range::<str, _>((from, Bound::Unbounded))
@@ -235,6 +239,10 @@ impl Cache {
 
 impl Inner {
     fn register(&mut self, backlog: VecDeque<Arc<Event>>) -> Watcher {
+        if self.watchers.len() >= self.sweep_at {
+            self.watchers.retain(|watcher| !watcher.is_closed());
+            self.sweep_at = 16.max(2 * self.watchers.len());
+        }
         let (sender, queue) = mpsc::channel(WATCHER_QUEUE);
         self.watchers.push(sender);
         Watcher { backlog, queue, revision: self.newest }
@@ -269,22 +277,34 @@ impl Definition {
     /// Reads what selectors need from a stored object's bytes. An object that cannot be parsed is kept, with
     /// nothing to select by, so that it can still be seen and deleted.
     pub(crate) fn object(&self, kv: &store::KeyValue) -> Object {
-        let tree = crate::object::parse(kv).unwrap_or_else(|error| {
+        let tree = self.wanted.read(&kv.value).unwrap_or_else(|error| {
             tracing::error!(key = %kv.key, %error, "a stored object cannot be parsed");
             serde_json::Value::Null
         });
-        self.object_from(kv.key.clone(), kv.mod_revision, kv.value.clone(), &tree)
+        Object {
+            key: kv.key.clone(),
+            revision: kv.mod_revision,
+            bytes: kv.value.clone(),
+            labels: labels_of(&tree),
+            fields: self.selectable.iter().map(|s| s.value(&tree)).collect(),
+        }
     }
+}
 
-    pub(crate) fn object_from(
-        &self,
-        key: Arc<str>,
-        revision: Revision,
-        bytes: Bytes,
-        tree: &serde_json::Value,
-    ) -> Object {
-        let fields = self.selectable.iter().map(|s| s.value(tree)).collect();
-        Object { key, revision, bytes, labels: labels_of(tree), fields }
+impl Definition {
+    /// An object from the store that may be older than its kind's schema: only custom kinds' schemas change.
+    pub(crate) fn loaded(&self, kv: &store::KeyValue) -> Object {
+        let Some(mut tree) =
+            self.custom.as_ref().and_then(|_| serde_json::from_slice(&kv.value).ok())
+        else {
+            return self.object(kv);
+        };
+        crate::conversion::fit(&self.stored().schema, self.stored().node, &mut tree);
+        let fitted = api_codec::encode_stored(&tree);
+        match fitted == kv.value {
+            true => self.object(kv),
+            false => self.object(&store::KeyValue { value: fitted.into(), ..kv.clone() }),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub(crate) struct Call {
-    pub(crate) info: RequestInfo,
+    pub(crate) info: Arc<RequestInfo>,
     pub(crate) path: ResourcePath,
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
@@ -60,7 +60,7 @@ impl Call {
     /// eviction, a namespace's contents).
     pub(crate) fn on(&self, resource: Resource, version: usize, path: ResourcePath) -> Self {
         Self {
-            info: RequestInfo { resource: Some(path.clone()), ..self.info.clone() },
+            info: Arc::new(RequestInfo { resource: Some(path.clone()), ..(*self.info).clone() }),
             path,
             method: self.method.clone(),
             headers: self.headers.clone(),

@@ -222,15 +222,22 @@ pub(crate) fn defaults(served: &Served, definition: &Definition, tree: &mut Valu
     }
 }
 
-/// What the schema itself demands: custom kinds' keywords, built-in kinds' enumerations.
+/// What the schema itself demands of custom objects, and what their definitions' schemas must be.
 pub(crate) fn validate(
     definition: &Definition,
     served: &Served,
     tree: &Value,
+    old: Option<&Value>,
     errors: &mut ErrorList,
 ) {
     if definition.custom.is_some() {
-        errors.append(&mut api_schema::validate(&served.schema, served.node, tree));
+        errors.append(&mut match old {
+            None => api_schema::validate(&served.schema, served.node, tree),
+            Some(old) => api_schema::validate_update(&served.schema, served.node, tree, old),
+        });
+    }
+    if definition.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        errors.append(&mut crate::custom::schema_errors(tree, old));
     }
 }
 

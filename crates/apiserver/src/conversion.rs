@@ -1,20 +1,40 @@
 //! Between the versions of kinds that have several. Only what differs is written down; a kind's stored
 //! version is its newest, events apart, which core stores for both of their groups.
 
+use std::sync::Arc;
+
+use api_schema::{NodeId, Schema};
 use serde_json::{Map, Value, json};
 
-use crate::definition::Conversion;
+use crate::definition::{Conversion, Convert, Served};
 
 pub(crate) fn between(group: &str, version: &str, plural: &str) -> Option<Conversion> {
+    let of = |to: fn(&mut Value), from: fn(&mut Value)| {
+        Some(Conversion { to_storage: Arc::new(to), from_storage: Arc::new(from) })
+    };
     match (group, version, plural) {
-        ("events.k8s.io", "v1", "events") => {
-            Some(Conversion { to_storage: event_to_core, from_storage: event_from_core })
-        }
-        ("autoscaling", "v1", "horizontalpodautoscalers") => {
-            Some(Conversion { to_storage: scaler_to_v2, from_storage: scaler_from_v2 })
-        }
+        ("events.k8s.io", "v1", "events") => of(event_to_core, event_from_core),
+        ("autoscaling", "v1", "horizontalpodautoscalers") => of(scaler_to_v2, scaler_from_v2),
         _ => None,
     }
+}
+
+/// Between two versions of a custom kind that nobody converts: each keeps what its own schema knows.
+pub(crate) fn by_schema(served: &Served, stored: &Served) -> Conversion {
+    let fit = |served: &Served| -> Convert {
+        let (schema, node) = (served.schema.clone(), served.node);
+        Arc::new(move |tree| fit(&schema, node, tree))
+    };
+    Conversion { to_storage: fit(stored), from_storage: fit(served) }
+}
+
+/// Drops what a schema does not know and fills in its defaults, so that a schema's change shows on objects that
+/// were stored before it.
+pub(crate) fn fit(schema: &Schema, node: NodeId, tree: &mut Value) {
+    if let Err(error) = api_schema::prune(schema, node, tree) {
+        tracing::debug!(%error, "a stored object does not fit its schema");
+    }
+    api_schema::apply_defaults(schema, node, tree);
 }
 
 /// `events.k8s.io/v1` name, core/v1 name.

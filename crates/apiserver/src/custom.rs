@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::{Path, Timestamp, human_duration};
+use api_meta::{ErrorList, Path, Timestamp, human_duration};
 use api_schema::{Schema, openapi};
 use client::{Client, DeleteOptions, Error, ListOptions, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
@@ -145,6 +145,26 @@ async fn finalize(client: &Client, crd: &Value) -> Result<(), Error> {
     }
 }
 
+/// What is wrong with the schemas of a definition; on an update, with those that it changes.
+pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
+    let (spec, path) = (&crd["spec"], Path::new("spec").child("versions"));
+    let mut errors = ErrorList::new();
+    for (i, version) in spec["versions"].as_array().into_iter().flatten().enumerate() {
+        let given = &version["schema"]["openAPIV3Schema"];
+        let before = old.and_then(|old| {
+            old["spec"]["versions"].as_array()?.iter().find(|v| v["name"] == version["name"])
+        });
+        if given.is_null() || before.is_some_and(|b| b["schema"]["openAPIV3Schema"] == *given) {
+            continue;
+        }
+        let path = path.index(i).child("schema").child("openAPIV3Schema");
+        let (group, kind) = (text(&spec["group"]), text(&spec["names"]["kind"]));
+        let made = Schema::from_crd(given, group, text(&version["name"]), kind, &path);
+        errors.extend(made.err().unwrap_or_default());
+    }
+    errors
+}
+
 /// Two kinds of a group cannot share a name.
 fn name_conflict(kinds: &Kinds, crd: &Value) -> Option<(&'static str, String)> {
     let spec = &crd["spec"];
@@ -259,14 +279,21 @@ pub(crate) fn definition(crd: &Value) -> Definition {
             read: Read::Pointer(format!("/{}", path.replace('.', "/")).into()),
         }
     });
+    let selectable: Vec<_> = Selectable::all(&[]).into_iter().chain(own).collect();
+    let storage = of.iter().position(|v| v["storage"] == Value::Bool(true)).unwrap_or(0);
+    let mut all: Vec<Served> = of.iter().map(|v| served(group, names, v)).collect();
+    for i in (0..all.len()).filter(|i| of[*i]["schema"] != of[storage]["schema"]) {
+        all[i].conversion = Some(crate::conversion::by_schema(&all[i], &all[storage]));
+    }
     Definition {
         group: group.into(),
         plural: plural.into(),
         namespaced: spec["scope"] == "Namespaced",
         prefix: format!("/registry/{group}/{plural}/").into(),
-        selectable: Selectable::all(&[]).into_iter().chain(own).collect(),
-        storage: of.iter().position(|v| v["storage"] == Value::Bool(true)).unwrap_or(0),
-        served: of.iter().map(|v| served(group, names, v)).collect(),
+        wanted: Selectable::wanted(&selectable),
+        selectable,
+        storage,
+        served: all,
         custom: Some(Arc::new(crd.clone())),
         strategy: api_rules::Strategy::custom(has_status),
     }

@@ -10,7 +10,7 @@ use api_meta::{GroupKind, GroupResource};
 use api_schema::{ApiResource, NodeId, Schema};
 use serde_json::Value;
 
-use crate::{cache::Cache, object::Selectable};
+use crate::{cache::Cache, object::Selectable, sparse::Wanted};
 
 /// A resource as it is stored, with all the groups and versions that serve it.
 pub(crate) struct Definition {
@@ -20,6 +20,8 @@ pub(crate) struct Definition {
     /// `/registry/pods/`, or `/registry/GROUP/PLURAL/` for custom kinds.
     pub(crate) prefix: Arc<str>,
     pub(crate) selectable: Vec<Selectable>,
+    /// What of an object is read to know its labels and selectable fields.
+    pub(crate) wanted: Wanted,
     pub(crate) served: Vec<Served>,
     /// Which of `served` the stored form is.
     pub(crate) storage: usize,
@@ -29,7 +31,6 @@ pub(crate) struct Definition {
 }
 
 /// One group and version of a resource.
-#[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) group: Arc<str>,
     pub(crate) version: Arc<str>,
@@ -65,11 +66,13 @@ pub(crate) struct ServedSubresource {
 }
 
 /// Between a served version and the stored one, on whole objects.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub(crate) struct Conversion {
-    pub(crate) to_storage: fn(&mut Value),
-    pub(crate) from_storage: fn(&mut Value),
+    pub(crate) to_storage: Convert,
+    pub(crate) from_storage: Convert,
 }
+
+pub(crate) type Convert = Arc<dyn Fn(&mut Value) + Send + Sync>;
 
 impl Definition {
     pub(crate) fn group_resource(&self) -> GroupResource {
@@ -125,7 +128,8 @@ pub(crate) struct Resource {
 /// Every resource that is served, replaced as a whole when custom kinds come and go.
 #[derive(Clone, Default)]
 pub(crate) struct Kinds {
-    by_path: HashMap<(Arc<str>, Arc<str>, Arc<str>), (Resource, usize)>,
+    /// By `GROUP/VERSION/PLURAL`.
+    by_path: HashMap<String, (Resource, usize)>,
     /// Definitions by `(group, plural)` of their storage.
     pub(crate) all: BTreeMap<(Arc<str>, Arc<str>), Resource>,
 }
@@ -135,7 +139,7 @@ impl Kinds {
         let definition = resource.definition.clone();
         self.remove(&definition.group, &definition.plural);
         for (index, served) in definition.served.iter().enumerate().filter(|(_, s)| s.enabled) {
-            let path = (served.group.clone(), served.version.clone(), definition.plural.clone());
+            let path = api_path(&served.group, &served.version, &definition.plural);
             self.by_path.insert(path, (resource.clone(), index));
         }
         self.all.insert((definition.group.clone(), definition.plural.clone()), resource);
@@ -155,8 +159,9 @@ impl Kinds {
         version: &str,
         plural: &str,
     ) -> Option<(&Resource, usize)> {
-        let path = (Arc::from(group), Arc::from(version), Arc::from(plural));
-        self.by_path.get(&path).map(|(resource, index)| (resource, *index))
+        self.by_path
+            .get(&api_path(group, version, plural))
+            .map(|(resource, index)| (resource, *index))
     }
 
     /// The resource stored under a group and plural name.
@@ -190,9 +195,6 @@ fn warning(group: &str, plural: &str) -> Option<&'static str> {
         ("apiregistration.k8s.io", "apiservices") => {
             Some("this server stores APIServices and does not aggregate other API servers yet")
         }
-        ("flowcontrol.apiserver.k8s.io", _) => {
-            Some("this server stores flow control objects and does not act on them yet")
-        }
         _ => None,
     }
 }
@@ -223,12 +225,14 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
     let first = versions[0];
     let (group, plural) = storage_home(first.group, first.name);
     let strategy = api_rules::strategy(group, plural);
+    let selectable = Selectable::all(strategy.selectable);
     Definition {
         group: group.into(),
         plural: plural.into(),
         namespaced: first.namespaced,
         prefix: format!("/registry/{}/", storage_path(group, plural)).into(),
-        selectable: Selectable::all(strategy.selectable),
+        wanted: Selectable::wanted(&selectable),
+        selectable,
         // Where a resource has several versions the newest is stored; for events that is core's v1.
         storage: if group.is_empty() { 0 } else { versions.len() - 1 },
         served: versions.iter().map(|r| served(r)).collect(),
@@ -271,6 +275,10 @@ fn served(resource: &'static ApiResource) -> Served {
         columns: None,
         enabled: true,
     }
+}
+
+fn api_path(group: &str, version: &str, plural: &str) -> String {
+    [group, "/", version, "/", plural].concat()
 }
 
 pub(crate) fn api_version(group: &str, version: &str) -> String {

@@ -141,7 +141,9 @@ impl Server {
                 StatusCode::OK,
                 &object,
             )),
-            Deleted::Gone(tree) if answers_object(definition) => {
+            Deleted::Gone(tree)
+                if api_schema::returns_deleted(&definition.group, &definition.plural) =>
+            {
                 Ok(answer::value(call.accepted, StatusCode::OK, &tree))
             }
             Deleted::Gone(tree) => {
@@ -202,39 +204,45 @@ impl Server {
             if !at_once && tree == old {
                 return Ok(Deleted::Pending(object));
             }
-            let mut stored = tree.clone();
-            if let Some(conversion) = &call.served().conversion {
-                (conversion.to_storage)(&mut stored);
-            }
-            let bytes = Bytes::from(api_codec::encode_stored(&stored));
-            let op = if at_once {
-                Op::Delete
-            } else {
-                Op::Put { value: bytes.clone(), ttl_seconds: None }
-            };
-            let write =
-                Write { key: key.clone(), expected: Expected::ModRevision(object.revision), op };
-            match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
-                Outcome::Done { revision, .. } if at_once => {
-                    tree["metadata"]["resourceVersion"] = json!(revision.to_string());
-                    return Ok(Deleted::Gone(tree));
-                }
-                Outcome::Done { revision, .. } => {
-                    let object = Object {
-                        key,
-                        revision,
-                        bytes,
-                        labels: Box::default(),
-                        fields: Box::default(),
-                    };
-                    return Ok(Deleted::Pending(Arc::new(object)));
-                }
-                Outcome::Conflict { current: now } => {
-                    current = now.map(|kv| Arc::new(definition.object(&kv)))
-                }
+            match self.store_deleted(call, &object, tree, at_once).await? {
+                Ok(deleted) => return Ok(deleted),
+                Err(now) => current = now,
             }
         }
         Err(Box::new(Status::server_timeout(&definition.group_resource(), "delete", 1)))
+    }
+
+    /// Deletes the object or stores it marked; if another write came in between, what is there now.
+    async fn store_deleted(
+        &self,
+        call: &Call,
+        object: &Object,
+        mut tree: Value,
+        at_once: bool,
+    ) -> Result<Result<Deleted, Option<Arc<Object>>>, Box<Status>> {
+        let definition = &call.resource.definition;
+        let key = object.key.clone();
+        let (op, bytes) = match at_once {
+            true => (Op::Delete, Bytes::new()),
+            false => {
+                let bytes = crate::write::stored_bytes(call.served(), tree.clone());
+                (Op::Put { value: bytes.clone(), ttl_seconds: None }, bytes)
+            }
+        };
+        let expected = Expected::ModRevision(object.revision);
+        let write = Write { key: key.clone(), expected, op };
+        match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
+            Outcome::Done { revision, .. } if at_once => {
+                tree["metadata"]["resourceVersion"] = json!(revision.to_string());
+                Ok(Ok(Deleted::Gone(tree)))
+            }
+            Outcome::Done { revision, .. } => {
+                Ok(Ok(Deleted::Pending(Arc::new(Object::to_answer(key, revision, bytes)))))
+            }
+            Outcome::Conflict { current } => {
+                Ok(Err(current.map(|kv| Arc::new(definition.loaded(&kv)))))
+            }
+        }
     }
 }
 
@@ -332,26 +340,4 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
     } else {
         meta.insert("finalizers".to_owned(), json!(finalizers));
     }
-}
-
-/// Upstream answers most deletions with a Status and some kinds with the deleted object.
-fn answers_object(definition: &Definition) -> bool {
-    matches!(
-        (&*definition.group, &*definition.plural),
-        (
-            "",
-            "pods"
-                | "services"
-                | "serviceaccounts"
-                | "persistentvolumes"
-                | "persistentvolumeclaims"
-                | "podtemplates"
-                | "resourcequotas"
-        ) | ("policy", "podsecuritypolicies")
-            | (
-                "storage.k8s.io",
-                "storageclasses" | "csinodes" | "volumeattachments" | "csidrivers"
-            )
-            | ("resource.k8s.io", _)
-    )
 }

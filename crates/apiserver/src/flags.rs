@@ -8,7 +8,7 @@ use std::{
 
 use api_config::{
     GoDuration,
-    flags::{self, Flag, Known},
+    known::{self, Flag, Known},
 };
 
 use crate::config::{Cidr, Config, FrontProxy};
@@ -384,7 +384,7 @@ const IGNORED: &[Flag] = &[
 #[derive(Clone, Debug, Default)]
 pub struct Refused;
 
-impl flags::Tables for Refused {
+impl known::Tables for Refused {
     const TABLES: &'static [&'static [Flag]] = &[REFUSED];
 }
 
@@ -392,8 +392,8 @@ impl flags::Tables for Refused {
 #[derive(Clone, Debug, Default)]
 pub struct Ignored;
 
-impl flags::Tables for Ignored {
-    const TABLES: &'static [&'static [Flag]] = &[IGNORED, flags::COMMON];
+impl known::Tables for Ignored {
+    const TABLES: &'static [&'static [Flag]] = &[IGNORED, known::COMMON];
 }
 
 #[cfg(test)]

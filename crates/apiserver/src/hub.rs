@@ -105,6 +105,8 @@ impl Hub {
             return Ok(());
         }
         let mut applied = self.applied.subscribe();
+        // Revisions of keys that no cache follows come to us only as progress.
+        self.store.request_progress().await?;
         match tokio::time::timeout(CATCH_UP, applied.wait_for(|a| *a >= revision)).await {
             Ok(Ok(_)) => Ok(()),
             _ => Err(store::Error::FutureRevision { requested: revision, current: self.applied() }),
@@ -126,15 +128,13 @@ impl Hub {
             .await;
     }
 
-    /// Compacts the store and the caches' histories.
-    pub(crate) async fn compact(&self, revision: Revision) -> Result<(), store::Error> {
-        self.store.compact(revision).await?;
+    /// Forgets what the store has forgotten.
+    pub(crate) fn compacted(&self, revision: Revision) {
         for resource in self.kinds().all.values() {
             if let Some(cache) = &resource.cache {
                 cache.compact(revision);
             }
         }
-        Ok(())
     }
 }
 
@@ -166,7 +166,7 @@ impl Follower {
             return Ok(());
         }
         let range = self.hub.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
-        let objects: Vec<_> = range.items.iter().map(|kv| definition.object(kv)).collect();
+        let objects: Vec<_> = range.items.iter().map(|kv| definition.loaded(kv)).collect();
         for object in &objects {
             let event = Event {
                 kind: crate::cache::EventKind::Added,

@@ -33,12 +33,14 @@ mod path;
 mod read;
 mod security;
 mod server;
+mod sparse;
 mod startup;
 mod subresource;
 mod transform;
 mod write;
 
 use std::{
+    net::SocketAddr,
     sync::{Arc, atomic::Ordering},
     time::{Duration, SystemTime},
 };
@@ -53,6 +55,7 @@ use tokio::net::TcpListener;
 
 pub use config::{Cidr, Config, FrontProxy};
 pub use health::KUBERNETES_VERSION;
+pub use hub::HubError;
 pub use security::SecurityError;
 pub use transform::UpstreamForm;
 
@@ -69,18 +72,23 @@ pub enum StartError {
     #[error(transparent)]
     Security(#[from] SecurityError),
     #[error(transparent)]
-    Hub(#[from] hub::HubError),
+    Hub(#[from] HubError),
     #[error(transparent)]
     Admission(#[from] admission::UnknownPlugin),
     #[error("reading {what}: {source}")]
     Read { what: String, source: std::io::Error },
     #[error("listening on {address}: {source}; is another API server running?")]
-    Listen { address: std::net::SocketAddr, source: std::io::Error },
+    Listen { address: SocketAddr, source: std::io::Error },
     #[error("using the serving certificate: {0}")]
     Tls(#[from] serve::TlsError),
     #[error("writing the initial objects: {0}")]
     Initial(#[source] client::Error),
 }
+
+/// Upstream's `--max-requests-inflight` and `--max-mutating-requests-inflight`, together.
+const SEATS: u32 = 400 + 200;
+/// A quarter of upstream's `--request-timeout`: how long a request may wait for its turn.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A running API server.
 #[derive(Clone)]
@@ -95,7 +103,7 @@ pub(crate) fn now() -> Timestamp {
 
 /// Loads the store, listens, and writes the initial objects; the server answers from then on.
 pub async fn start(
-    config: Config,
+    mut config: Config,
     store: Arc<dyn Store>,
     tasks: &rt::Tasks,
 ) -> Result<ApiServer, StartError> {
@@ -104,54 +112,58 @@ pub async fn start(
     let chain = admission::Chain::new(&config.enable_admission, &config.disable_admission)?;
     let allocators = Allocators::new(&config);
     observers.push(allocators.observer());
+    let gate = flow::Gate::new(SEATS, PATIENCE);
+    observers.push(security::following(gate.clone()));
     let (custom, changes) = custom::observer();
     observers.push(custom);
     let hub = Hub::start(store, definition::builtin(), observers, tasks).await?;
     security.objects.attach(&hub);
-    let read = |path: &std::path::Path| {
-        std::fs::read(path)
-            .map_err(|source| StartError::Read { what: path.display().to_string(), source })
-    };
-    let (certificate, key) = (read(&config.tls_certificate)?, read(&config.tls_key)?);
-    let tls = serve::ServerTls::new(&certificate, &key, security.client_authorities.clone())?;
+    let (listener, tls) = listen(&mut config, &security).await?;
     let kubelets = subresource::kubelet::Kubelets::new(&config, tasks).map_err(|source| {
         StartError::Read { what: "the kubelet client certificate".to_owned(), source }
     })?;
-    let address = config.bind;
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|source| StartError::Listen { address, source })?;
     let server = Arc::new(Server {
         config,
         hub,
         security,
         chain,
         allocators,
+        gate,
         metrics: metrics::Metrics::default(),
         readiness: health::Readiness::default(),
         kubelets,
         openapi: openapi::Documents::default(),
     });
     let api = ApiServer { server: server.clone() };
-    tasks.essential(
-        "custom kinds",
-        custom::follow(
-            server.clone(),
-            api.client(system(), "custom kinds"),
-            changes,
-            tasks.shutdown().clone(),
-        ),
-    );
+    let definitions = api.client(system(), "custom kinds");
+    let follow = custom::follow(server.clone(), definitions, changes, tasks.shutdown().clone());
+    tasks.essential("custom kinds", follow);
     let limits = serve::Limits::default();
-    tasks.essential(
-        "listener",
-        serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone()),
-    );
-    startup::run(&server, &api.client(system(), "kube-apiserver"))
-        .await
-        .map_err(StartError::Initial)?;
+    let serving = serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone());
+    tasks.essential("listener", serving);
+    tasks.spawn_until_shutdown("flow control", rebalance(server.clone()));
+    let client = api.client(system(), "kube-apiserver");
+    startup::run(&server, &client).await.map_err(StartError::Initial)?;
     tasks.spawn_until_shutdown("compaction", compact(server.clone()));
     Ok(api)
+}
+
+/// Listens where the configuration says, and notes there which port that became.
+async fn listen(
+    config: &mut Config,
+    security: &Security,
+) -> Result<(TcpListener, serve::ServerTls), StartError> {
+    let read = |path: &std::path::Path| {
+        std::fs::read(path)
+            .map_err(|source| StartError::Read { what: path.display().to_string(), source })
+    };
+    let (certificate, key) = (read(&config.tls_certificate)?, read(&config.tls_key)?);
+    let tls = serve::ServerTls::new(&certificate, &key, security.client_authorities.clone())?;
+    let address = config.bind;
+    let failed = |source| StartError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    config.bind = listener.local_addr().map_err(failed)?;
+    Ok((listener, tls))
 }
 
 /// The identity under which the server itself writes.
@@ -159,9 +171,9 @@ fn system() -> UserInfo {
     UserInfo::new("system:apiserver", &["system:masters", "system:authenticated"])
 }
 
-/// Every interval forgets what was superseded before the previous one, as upstream does.
+/// Every interval forgets what was superseded before the previous one, in turns with other API servers.
 async fn compact(server: Arc<Server>) {
-    let mut previous = None;
+    let mut compactor = store::Compactor::default();
     let mut every =
         tokio::time::interval(server.config.compaction_interval.max(Duration::from_secs(1)));
     loop {
@@ -169,12 +181,20 @@ async fn compact(server: Arc<Server>) {
         if let Ok(size) = server.hub.store.size_bytes().await {
             server.hub.size.store(size, Ordering::Relaxed);
         }
-        let revision = server.hub.applied();
-        if let Some(before) = previous.replace(revision)
-            && let Err(error) = server.hub.compact(before).await
-        {
-            tracing::warn!(%error, "compacting the store");
+        match compactor.step(&*server.hub.store).await {
+            Ok(Some(revision)) => server.hub.compacted(revision),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "compacting the store"),
         }
+    }
+}
+
+/// Moves seats of flow control to where requests wait, as often as upstream does.
+async fn rebalance(server: Arc<Server>) {
+    let mut every = tokio::time::interval(Duration::from_secs(10));
+    loop {
+        every.tick().await;
+        server.gate.rebalance();
     }
 }
 
@@ -183,6 +203,11 @@ impl ApiServer {
     pub fn client(&self, user: UserInfo, user_agent: &str) -> Client {
         let transport = Local { server: self.server.clone(), user: Arc::new(user) };
         Client::new(Arc::new(transport), user_agent)
+    }
+
+    /// Where the server listens.
+    pub fn address(&self) -> SocketAddr {
+        self.server.config.bind
     }
 
     /// Makes `/readyz` fail, so that load balancers turn away before the server stops.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
-use store::{KeyValue, Revision};
+use store::Revision;
+
+use crate::sparse::Wanted;
 
 /// An object at one revision: canonical JSON bytes without kind, apiVersion and resource version, and beside
 /// them what selectors read. The bytes are shared with the store's memory index.
@@ -19,15 +21,14 @@ pub(crate) struct Object {
 }
 
 impl Object {
+    /// An object on its way to the client that wrote it, which no selector looks at.
+    pub(crate) fn to_answer(key: Arc<str>, revision: Revision, bytes: Bytes) -> Self {
+        Self { key, revision, bytes, labels: Box::default(), fields: Box::default() }
+    }
+
     /// The last segment of the key.
     pub(crate) fn name(&self) -> &str {
         self.key.rsplit('/').next().unwrap_or_default()
-    }
-
-    /// The namespace, of a key under the definition's prefix; empty for cluster-scoped objects.
-    pub(crate) fn namespace(&self, definition: &crate::definition::Definition) -> &str {
-        let rest = self.key.strip_prefix(&*definition.prefix).unwrap_or_default();
-        rest.rsplit_once('/').map_or("", |(namespace, _)| namespace)
     }
 
     /// The whole tree. The bytes are ours, so that a failure is a corrupt store.
@@ -69,6 +70,16 @@ impl Selectable {
         common.iter().chain(own).map(built).collect()
     }
 
+    /// The members that are read for these fields, and for label selectors.
+    pub(crate) fn wanted(all: &[Self]) -> Wanted {
+        let path = |selectable: &Self| match &selectable.read {
+            Read::Built(_) => selectable.name.to_string(),
+            Read::Pointer(pointer) => pointer.trim_start_matches('/').replace('/', "."),
+        };
+        let paths: Vec<String> = all.iter().map(path).collect();
+        Wanted::of(paths.iter().map(String::as_str).chain(["metadata.labels"]))
+    }
+
     pub(crate) fn value(&self, tree: &Value) -> Box<str> {
         match &self.read {
             Read::Built(read) => read(tree).into(),
@@ -85,8 +96,4 @@ impl Selectable {
 pub(crate) fn labels_of(tree: &Value) -> Box<[(Box<str>, Box<str>)]> {
     let Some(labels) = tree["metadata"]["labels"].as_object() else { return Box::default() };
     labels.iter().filter_map(|(k, v)| Some((k.as_str().into(), v.as_str()?.into()))).collect()
-}
-
-pub(crate) fn parse(kv: &KeyValue) -> Result<Value, serde_json::Error> {
-    serde_json::from_slice(&kv.value)
 }

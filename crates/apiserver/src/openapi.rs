@@ -14,7 +14,6 @@ use sha2::{Digest, Sha256};
 use crate::{
     answer,
     definition::{Kinds, api_version},
-    path::Query,
 };
 
 /// Finished documents, by path; forgotten when custom kinds change.
@@ -36,7 +35,6 @@ impl Documents {
         &self,
         kinds: &Arc<Kinds>,
         path: &str,
-        _query: &Query,
         headers: &HeaderMap,
     ) -> Option<Response<Body>> {
         let rest = path.strip_prefix("/openapi/")?;

@@ -178,7 +178,8 @@ fn apply(
     {
         meta.insert("resourceVersion".to_owned(), version.clone());
     }
-    Ok(merged)
+    // A configuration says only what its owner cares about: the rest gets its defaults as in any other write.
+    crate::codec::decode_patched(call, &merged)
 }
 
 fn options_error(field: &str, detail: &str) -> Box<Status> {

@@ -92,6 +92,13 @@ impl RequestInfo {
         info
     }
 
+    /// Whether the request is passed on to somebody else and may stay open for as long as they talk.
+    pub(crate) fn is_connection(&self) -> bool {
+        self.resource.as_ref().is_some_and(|r| {
+            matches!(r.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")
+        })
+    }
+
     /// A list or watch whose field selector asks for one name is authorised for that name, so that a kubelet
     /// may watch the one Secret that it needs.
     fn one_name_by_selector(&mut self) {

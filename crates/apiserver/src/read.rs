@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::{
     answer::{self, Encoding, ListMeta},
-    cache::{Cache, Delivery, Event, EventKind, FrameKey, Watcher},
+    cache::{Delivery, Event, EventKind, FrameKey, Watcher},
     call::Call,
     object::{Object, Selectable},
     server::Server,
@@ -80,7 +80,8 @@ fn field_terms(
 #[derive(Serialize, Deserialize)]
 struct Continue {
     v: String,
-    rv: Revision,
+    /// Below 0: at whatever the newest is, by a token that followed one too old.
+    rv: i64,
     /// The last key sent, without the resource's prefix.
     start: String,
 }
@@ -147,22 +148,23 @@ impl Server {
         let token = query.get("continue").filter(|t| !t.is_empty());
         check_list_options(query, token)?;
         let exact = query.get("resourceVersionMatch") == Some("Exact");
-        let (revision, objects, after) = match token {
-            Some(token) => {
-                let token = decode_token(token)?;
-                let after = format!("{}{}", definition.prefix, token.start);
-                (token.rv, self.at(call, &prefix, &after, token.rv).await?, after)
-            }
+        let version = query.get("resourceVersion");
+        let (revision, objects) = match token {
+            Some(token) => self.continued(call, &prefix, &decode_token(token)?).await?,
             None if exact => {
-                let revision = parse_version(query.get("resourceVersion"))?.unwrap_or_default();
-                (revision, self.at(call, &prefix, "", revision).await?, String::new())
+                let revision = parse_version(version)?.unwrap_or_default();
+                let old =
+                    || Status::expired("The resourceVersion for the provided list is too old.");
+                (
+                    revision,
+                    self.at(call, &prefix, "", revision).await?.ok_or_else(|| Box::new(old()))?,
+                )
             }
             None => {
-                let revision = self.fresh(query.get("resourceVersion")).await?;
-                (revision, call.cache()?.list(&prefix, ""), String::new())
+                let revision = self.fresh(version).await?;
+                (revision, call.cache()?.list(&prefix, ""))
             }
         };
-        let _ = after;
         let everything = filter.is_everything();
         let mut matching = objects.into_iter().filter(|o| everything || filter.matches(o));
         let Some(limit) = limit else {
@@ -173,7 +175,7 @@ impl Server {
         let mut meta = ListMeta { revision, ..ListMeta::default() };
         if let Some(last) = page.last().filter(|_| rest > 0) {
             meta.continue_token = encode_token(
-                revision,
+                revision as i64,
                 last.key.strip_prefix(&*definition.prefix).unwrap_or_default(),
             );
             // As upstream: with a selector the count is not known.
@@ -182,36 +184,59 @@ impl Server {
         Ok((meta, page))
     }
 
-    /// A range at one revision: from the cache if that is the state now, else from the store's history.
+    /// The rest of a list, at the revision at which it began.
+    async fn continued(
+        &self,
+        call: &Call,
+        prefix: &str,
+        token: &Continue,
+    ) -> Result<(Revision, Vec<Arc<Object>>), Box<Status>> {
+        let after = format!("{}{}", call.resource.definition.prefix, token.start);
+        let Ok(revision) = Revision::try_from(token.rv) else {
+            let revision = self.fresh(None).await?;
+            return Ok((revision, call.cache()?.list(prefix, &after)));
+        };
+        if let Some(objects) = self.at(call, prefix, &after, revision).await? {
+            return Ok((revision, objects));
+        }
+        let mut status = Status::expired(CONTINUE_EXPIRED);
+        status.metadata.r#continue = encode_token(-1, &token.start);
+        Err(Box::new(status))
+    }
+
+    /// A range at one revision: from the cache if that is the state now, else from the store's history;
+    /// `None` if that has been compacted.
     async fn at(
         &self,
         call: &Call,
         prefix: &str,
         after: &str,
         revision: Revision,
-    ) -> Result<Vec<Arc<Object>>, Box<Status>> {
+    ) -> Result<Option<Vec<Arc<Object>>>, Box<Status>> {
         let cache = call.cache()?;
-        self.hub.reached(revision).await.map_err(|_| {
+        let reached = self.hub.reached(revision).await;
+        reached.map_err(|_| {
             Box::new(Status::too_large_resource_version(revision, self.hub.applied()))
         })?;
         if cache.newest() <= revision {
             let objects = cache.list(prefix, after);
             if cache.newest() <= revision {
-                return Ok(objects);
+                return Ok(Some(objects));
             }
         }
         let mut range = KeyRange::prefix(prefix);
-        if !after.is_empty() {
+        if after > prefix {
             // The smallest key after `after`.
             range.start = format!("{after}\0");
         }
-        let answer = self.hub.store.range(range, 0, revision).await.map_err(|error| match error {
-            store::Error::Compacted { .. } => Box::new(Status::expired(
-                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
-            )),
-            other => Box::new(crate::server::store_status(other)),
-        })?;
-        Ok(answer.items.iter().map(|kv| Arc::new(call.resource.definition.object(kv))).collect())
+        match self.hub.store.range(range, 0, revision).await {
+            Ok(found) => {
+                let object = |kv| Arc::new(call.resource.definition.loaded(kv));
+                Ok(Some(found.items.iter().map(object).collect()))
+            }
+            Err(store::Error::Compacted { .. }) => Ok(None),
+            Err(other) => Err(Box::new(crate::server::store_status(other))),
+        }
     }
 
     pub(crate) async fn watch(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
@@ -220,10 +245,7 @@ impl Server {
         let cache = call.cache()?.clone();
         let prefix = cache.definition.key(&call.path.namespace, "");
         let version = parse_version(query.get("resourceVersion"))?;
-        let initial = match query.get("sendInitialEvents") {
-            Some(_) => Some(query.flag("sendInitialEvents")),
-            None => None,
-        };
+        let initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
         check_watch_options(query, initial)?;
         let send_state = initial.unwrap_or(matches!(version, None | Some(0)));
         let watcher = if send_state {
@@ -260,7 +282,6 @@ impl Server {
             hub: self.hub.clone(),
             resource: call.resource.clone(),
             version: call.version,
-            cache,
             filter,
             prefix,
             floor,
@@ -283,6 +304,11 @@ impl Server {
     }
 }
 
+const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list \
+    result. You can start a new list without the continue parameter, or use the continue token in this \
+    response to retrieve the remainder of the results. Continuing with the provided token results in an \
+    inconsistent list - objects that were created, modified, or deleted between the time the first chunk \
+    was returned and now may show up in the list.";
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// One watch on its way to a client.
@@ -290,7 +316,6 @@ pub(crate) struct Stream {
     hub: Arc<crate::hub::Hub>,
     resource: crate::definition::Resource,
     version: usize,
-    cache: Arc<Cache>,
     watcher: Watcher,
     filter: Filter,
     prefix: String,
@@ -460,7 +485,7 @@ fn check_watch_options(
     }
 }
 
-fn encode_token(revision: Revision, start: &str) -> String {
+fn encode_token(revision: i64, start: &str) -> String {
     let token = Continue { v: "meta.k8s.io/v1".to_owned(), rv: revision, start: start.to_owned() };
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
 }

@@ -18,6 +18,7 @@ use auth::{
         front_proxy::FrontProxy,
         impersonation,
         keys::{self, SigningKey, VerifyingKey},
+        legacy_token::LegacyTokens,
         service_account::{ServiceAccountTokens, TokenIssuer},
     },
     authz::{
@@ -109,19 +110,16 @@ impl Security {
         } else {
             config.api_audiences.clone()
         };
-        let mut tokens: Vec<Box<dyn TokenAuthenticator>> =
-            vec![Box::new(ServiceAccountTokens::new(vec![issuer.clone()], verifying.clone()))];
+        let mut tokens: Vec<Box<dyn TokenAuthenticator>> = vec![
+            Box::new(ServiceAccountTokens::new(vec![issuer.clone()], verifying.clone())),
+            Box::new(LegacyTokens { keys: verifying.clone(), api_audiences: audiences.clone() }),
+        ];
         if config.bootstrap_tokens {
             tokens.push(Box::new(BootstrapTokens));
         }
         let ca = read("client CA", &config.client_ca)?;
         let client_ca = used("client CA", &config.client_ca, ClientCa::from_pem(&ca))?;
-        let client_authorities = client_ca
-            .handshake_verifier()
-            .root_hint_subjects()
-            .iter()
-            .map(|s| s.as_ref().to_vec())
-            .collect();
+        let client_authorities = client_ca.authorities();
         let authentication = Authentication {
             client_ca: Some(client_ca),
             front_proxy: config.front_proxy.as_ref().map(front_proxy).transpose()?,
@@ -185,27 +183,12 @@ impl Security {
         }
     }
 
-    pub(crate) fn authorize(&self, user: &UserInfo, info: &RequestInfo) -> Result<(), Box<Status>> {
-        let fields: Option<FieldSelector> =
-            info.query.get("fieldSelector").and_then(|s| s.parse().ok());
-        let labels: Option<Selector> = info.query.get("labelSelector").and_then(|s| s.parse().ok());
-        let attributes = match &info.resource {
-            None => Attributes::path(user, info.verb, &info.path),
-            Some(path) => Attributes {
-                version: &path.version,
-                subresource: &path.subresource,
-                namespace: &path.namespace,
-                name: &path.name,
-                field_selector: fields.as_ref(),
-                label_selector: labels.as_ref(),
-                ..Attributes::resource(user, info.verb, &path.group, &path.resource)
-            },
-        };
-        let decision = self.authorizer.authorize(&attributes);
+    pub(crate) fn authorize(&self, attributes: &Attributes<'_>) -> Result<(), Box<Status>> {
+        let decision = self.authorizer.authorize(attributes);
         if decision.is_allowed() {
             return Ok(());
         }
-        Err(Box::new(auth::forbidden(&attributes, decision.reason())))
+        Err(Box::new(auth::forbidden(attributes, decision.reason())))
     }
 
     /// Refuses a write of a role or binding that would grant what its writer does not hold.
@@ -261,6 +244,41 @@ impl Security {
     pub(crate) fn openid_configuration(&self) -> String {
         let uri = format!("{}/openid/v1/jwks", self.issuer.trim_end_matches('/'));
         keys::openid_configuration(&self.issuer, &uri, &self.verifying).to_string()
+    }
+}
+
+/// The selectors of a request, which authorisers may look at.
+pub(crate) struct Selectors {
+    fields: Option<FieldSelector>,
+    labels: Option<Selector>,
+}
+
+impl Selectors {
+    pub(crate) fn of(info: &RequestInfo) -> Self {
+        Self {
+            fields: info.query.get("fieldSelector").and_then(|s| s.parse().ok()),
+            labels: info.query.get("labelSelector").and_then(|s| s.parse().ok()),
+        }
+    }
+
+    /// What authorisation and flow control see of a request.
+    pub(crate) fn attributes<'a>(
+        &'a self,
+        user: &'a UserInfo,
+        info: &'a RequestInfo,
+    ) -> Attributes<'a> {
+        match &info.resource {
+            None => Attributes::path(user, info.verb, &info.path),
+            Some(path) => Attributes {
+                version: &path.version,
+                subresource: &path.subresource,
+                namespace: &path.namespace,
+                name: &path.name,
+                field_selector: self.fields.as_ref(),
+                label_selector: self.labels.as_ref(),
+                ..Attributes::resource(user, info.verb, &path.group, &path.resource)
+            },
+        }
     }
 }
 
@@ -338,8 +356,19 @@ impl Objects for Snapshot {
             let resource = kinds.get(&resource.group, &resource.resource)?;
             let objects =
                 resource.cache.as_ref()?.list(&resource.definition.key(namespace, ""), "");
-            Some(objects.iter().filter_map(|o| o.tree().ok().map(Arc::new)).collect())
+            Some(objects.iter().filter_map(|o| self.tree(o)).collect())
         };
         list().unwrap_or_default()
+    }
+
+    fn resource_of(&self, group: &str, kind: &str) -> Option<(GroupResource, bool)> {
+        let hub = self.hub.get()?.upgrade()?;
+        let kinds = hub.kinds();
+        let mut definitions = kinds.all.values().map(|r| &r.definition);
+        let serves = |d: &&Arc<Definition>| {
+            d.served.iter().any(|s| *s.group == *group && *s.kind == *kind && s.enabled)
+        };
+        let found = definitions.find(serves)?;
+        Some((found.group_resource(), found.namespaced))
     }
 }

@@ -21,19 +21,20 @@ use crate::{
     hub::Hub,
     metrics::Metrics,
     path::{RequestInfo, ResourcePath},
-    security::Security,
+    security::{Security, Selectors},
     write::Part,
 };
 
 /// Upstream's limit on a request's body.
 const BODY_LIMIT: usize = 3 << 20;
 
-pub struct Server {
+pub(crate) struct Server {
     pub(crate) config: Config,
     pub(crate) hub: Arc<Hub>,
     pub(crate) security: Security,
     pub(crate) chain: admission::Chain,
     pub(crate) allocators: Allocators,
+    pub(crate) gate: Arc<flow::Gate>,
     pub(crate) metrics: Metrics,
     pub(crate) readiness: crate::health::Readiness,
     pub(crate) kubelets: crate::subresource::kubelet::Kubelets,
@@ -53,22 +54,16 @@ impl serve::Handler for Server {
 impl Server {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let started = Instant::now();
-        let info = RequestInfo::new(
-            request.method(),
-            request.uri().path(),
-            request.uri().query().unwrap_or_default(),
-        );
+        let uri = request.uri();
+        let query = uri.query().unwrap_or_default();
+        let info = Arc::new(RequestInfo::new(request.method(), uri.path(), query));
         let method = request.method().clone();
         let in_flight = self.metrics.begin();
-        let accepted = Accepted::negotiate(request.headers(), &info.query);
-        let shown = accepted.as_ref().copied().unwrap_or(Accepted::JSON);
-        let mut response = match accepted {
-            Ok(accepted) => self.proceed(request, info.clone(), accepted).await.unwrap_or_else(|status| {
-                if status.code >= 500 {
-                    tracing::warn!(path = %info.path, verb = info.verb, message = %status.message, "request failed");
-                }
-                answer::status(Accepted { shape: answer::Shape::Whole, ..shown }, &status)
-            }),
+        let mut response = match Accepted::negotiate(request.headers(), &info.query) {
+            Ok(accepted) => {
+                let done = self.proceed(request, &info, accepted).await;
+                done.unwrap_or_else(|status| refusal(&info, accepted, &status))
+            }
             Err(status) => answer::status(Accepted::JSON, &status),
         };
         drop(in_flight);
@@ -82,16 +77,42 @@ impl Server {
     async fn proceed(
         &self,
         request: Request<Body>,
-        info: RequestInfo,
+        info: &Arc<RequestInfo>,
         accepted: Accepted,
     ) -> Result<Response<Body>, Box<Status>> {
         let user = self.authenticate(&request, &info.path)?;
         let user = self.security.impersonate(user, request.headers())?;
-        self.security.authorize(&user, &info)?;
-        match info.resource.clone() {
-            Some(path) => self.resource_request(request, info, path, user, accepted).await,
-            None => self.plain_request(request, &info, &user, accepted).await,
+        let selectors = Selectors::of(info);
+        let attributes = selectors.attributes(&user, info);
+        self.security.authorize(&attributes)?;
+        // What stays open for long (exec, logs) holds no seat; a watch holds its seat until it has begun.
+        let entered = match info.is_connection() {
+            true => None,
+            false => {
+                let entered = self.gate.enter(&attributes, self.seats(info)).await;
+                Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
+            }
+        };
+        let done = match info.resource.clone() {
+            Some(path) => {
+                self.resource_request(request, info.clone(), path, user.clone(), accepted).await
+            }
+            None => self.plain_request(&request, info, accepted),
+        };
+        let mut response = done.unwrap_or_else(|status| refusal(info, accepted, &status));
+        if let Some(entered) = entered {
+            add_flow(&entered.arrival, &mut response);
         }
+        Ok(response)
+    }
+
+    /// How much work a request is, as far as can be told: lists look at whole collections.
+    fn seats(&self, info: &RequestInfo) -> u32 {
+        let Some(path) = info.resource.as_ref().filter(|_| info.verb == "list") else { return 1 };
+        let kinds = self.hub.kinds();
+        let found = kinds.find(&path.group, &path.version, &path.resource);
+        let objects = found.and_then(|(resource, _)| Some(resource.cache.as_ref()?.len()));
+        flow::Gate::seats_of_list(objects.unwrap_or(0) as u64)
     }
 
     fn authenticate(
@@ -112,7 +133,7 @@ impl Server {
     async fn resource_request(
         &self,
         request: Request<Body>,
-        info: RequestInfo,
+        info: Arc<RequestInfo>,
         path: ResourcePath,
         user: Arc<UserInfo>,
         accepted: Accepted,
@@ -123,11 +144,10 @@ impl Server {
             return Err(Box::new(Status::no_such_resource()));
         };
         let definition = &resource.definition;
-        let scope_is_wrong = !path.namespace.is_empty() != definition.namespaced;
+        let scope_is_wrong = path.namespace.is_empty() == definition.namespaced;
         // A collection of a namespaced kind may span all namespaces; a namespace's own URL names it twice.
-        let spans = definition.namespaced
-            && path.name.is_empty()
-            && matches!(info.verb, "list" | "watch" | "deletecollection");
+        let spans =
+            definition.namespaced && matches!(info.verb, "list" | "watch" | "deletecollection");
         if scope_is_wrong && !spans && !definition.is("", "namespaces") {
             return Err(Box::new(Status::no_such_resource()));
         }
@@ -202,30 +222,21 @@ impl Server {
         }
     }
 
-    async fn plain_request(
+    fn plain_request(
         &self,
-        request: Request<Body>,
+        request: &Request<Body>,
         info: &RequestInfo,
-        user: &UserInfo,
         accepted: Accepted,
     ) -> Result<Response<Body>, Box<Status>> {
-        let _ = user;
         let kinds: Arc<Kinds> = self.hub.kinds();
-        let path = info.path.as_str();
+        let (path, headers) = (info.path.as_str(), request.headers());
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Box::new(Status::no_such_resource()));
         }
-        if let Some(response) = crate::discovery::answer(&kinds, path, request.headers(), accepted)
-        {
-            return Ok(response);
-        }
-        if let Some(response) = self.openapi.answer(&kinds, path, &info.query, request.headers()) {
-            return Ok(response);
-        }
-        if let Some(response) = self.plain_document(path, &info.query, accepted) {
-            return Ok(response);
-        }
-        Err(Box::new(Status::no_such_resource()))
+        crate::discovery::answer(&kinds, path, headers, accepted)
+            .or_else(|| self.openapi.answer(&kinds, path, headers))
+            .or_else(|| self.plain_document(path, &info.query, accepted))
+            .ok_or_else(|| Box::new(Status::no_such_resource()))
     }
 
     /// The whole body, within the limit.
@@ -261,6 +272,26 @@ impl Server {
         }
         let body = first.unwrap_or_else(|| whole.freeze());
         if body.len() > BODY_LIMIT { Err(too_large()) } else { Ok(body) }
+    }
+}
+
+/// A failure as it goes out, which is always a whole Status.
+fn refusal(info: &RequestInfo, accepted: Accepted, status: &Status) -> Response<Body> {
+    if status.code >= 500 {
+        tracing::warn!(path = %info.path, verb = info.verb, message = %status.message, "request failed");
+    }
+    answer::status(Accepted { shape: answer::Shape::Whole, ..accepted }, status)
+}
+
+/// Says which configuration of flow control took the request, as upstream does.
+fn add_flow(arrival: &flow::Arrival, response: &mut Response<Body>) {
+    for (name, uid) in [
+        ("x-kubernetes-pf-flowschema-uid", &arrival.schema_uid),
+        ("x-kubernetes-pf-prioritylevel-uid", &arrival.level_uid),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(uid) {
+            response.headers_mut().insert(name, value);
+        }
     }
 }
 

@@ -33,6 +33,7 @@ pub(crate) async fn run(server: &Server, client: &Client) -> Result<(), Error> {
         ensure(client, &Resource::PRIORITY_CLASSES, "", &class).await?;
     }
     bootstrap_policy(server, client).await?;
+    flow_control(server, client).await?;
     kubernetes_service(server, client).await?;
     server.readiness.started.store(true, Ordering::Relaxed);
     Ok(())
@@ -67,6 +68,32 @@ async fn bootstrap_policy(server: &Server, client: &Client) -> Result<(), Error>
                     .delete(&resource, namespace, name, &client::DeleteOptions::default())
                     .await?;
                 ensure(client, &resource, namespace, object).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The flow schemas and priority levels that upstream suggests.
+async fn flow_control(server: &Server, client: &Client) -> Result<(), Error> {
+    let group = "flowcontrol.apiserver.k8s.io";
+    for (kind, action) in flow::ensure_bootstrap(&server.security.objects) {
+        let name = match &*kind.resource {
+            "flowschemas" => "FlowSchema",
+            _ => "PriorityLevelConfiguration",
+        };
+        let resource = Resource {
+            group: group.into(),
+            version: "v1".into(),
+            plural: kind.resource.to_string().into(),
+            kind: name.into(),
+            namespaced: false,
+        };
+        match &action {
+            flow::Ensure::Create(object) => ensure(client, &resource, "", object).await?,
+            flow::Ensure::Update(object) => {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                client.update::<_, Value>(&resource, "", name, object).await?;
             }
         }
     }

@@ -1,12 +1,12 @@
 //! create, update, patch: one way for every kind from a decoded object to the store.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use admission::Operation;
 use api_meta::{ErrorList, FieldError, Path, Status};
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use serve::Body;
 use store::{Expected, Op, Outcome, Write};
 
@@ -14,6 +14,7 @@ use crate::{
     answer,
     call::Call,
     definition::{Definition, Served},
+    meta,
     object::Object,
     server::{Server, store_status},
 };
@@ -50,92 +51,78 @@ pub(crate) struct Update<'a> {
 impl Server {
     pub(crate) async fn create(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
         let tree = crate::codec::decode_object(call, self.read_body(call).await?)?;
-        let (object, dry) = self.insert(call, tree).await?;
-        let _ = dry;
-        Ok(answer::object(
-            &call.resource.definition,
-            call.served(),
-            call.accepted,
-            StatusCode::CREATED,
-            &object,
-        ))
+        let object = self.insert(call, tree, true).await?;
+        let definition = &call.resource.definition;
+        Ok(answer::object(definition, call.served(), call.accepted, StatusCode::CREATED, &object))
     }
 
-    /// Brings a new object through preparation, admission and validation into the store.
-    pub(crate) async fn insert(
+    /// Brings a new object through preparation, admission and validation into the store. `track`: note in
+    /// `managedFields` who wrote it; apply has done so.
+    async fn insert(
         &self,
         call: &Call,
         mut tree: Value,
-    ) -> Result<(Arc<Object>, bool), Box<Status>> {
+        track: bool,
+    ) -> Result<Arc<Object>, Box<Status>> {
         let definition = &call.resource.definition;
-        check_namespace(definition, &mut tree, &call.path.namespace)?;
+        meta::check_namespace(definition, &mut tree, &call.path.namespace)?;
         if tree["metadata"]["resourceVersion"].as_str().is_some_and(|v| !v.is_empty()) {
-            return Err(Box::new(Status::bad_request(
-                "resourceVersion should not be set on objects to be created",
-            )));
+            let message = "resourceVersion should not be set on objects to be created";
+            return Err(Box::new(Status::bad_request(message)));
         }
-        let generated = generate_name(definition, call, &mut tree)?;
-        begin_life(&mut tree);
+        let generated = meta::generate_name(call, &mut tree)?;
+        meta::begin_life(&mut tree);
         crate::codec::defaults(call.served(), definition, &mut tree);
         definition.strategy.prepare_create(&mut tree, &crate::now().to_string());
         self.admit(call, Operation::Create, &mut tree, None).await?;
         crate::codec::defaults(call.served(), definition, &mut tree);
-        let held = self.allocate(call, &mut tree, None).await?;
-        let result = self.insert_prepared(call, tree, generated).await;
-        held.settle(result.is_ok() && !call.dry_run());
-        result
+        // Held until the Service that asked for them is stored, or has failed to be.
+        let _held = self.allocate(call, &mut tree, None)?;
+        if track {
+            self.track(call, None, &mut tree);
+        }
+        self.insert_prepared(call, tree, generated).await
     }
 
     async fn insert_prepared(
         &self,
         call: &Call,
-        mut tree: Value,
+        tree: Value,
         generated: bool,
-    ) -> Result<(Arc<Object>, bool), Box<Status>> {
+    ) -> Result<Arc<Object>, Box<Status>> {
         let definition = &call.resource.definition;
-        self.track(call, None, &mut tree);
         let mut errors = definition.strategy.create_errors(&tree, definition.namespaced);
-        crate::codec::validate(definition, call.served(), &tree, &mut errors);
+        crate::codec::validate(definition, call.served(), &tree, None, &mut errors);
         invalid(call.served(), &tree, errors)?;
+        self.warn_of(call, &tree);
         self.validate_admission(call, Operation::Create, &tree, None).await?;
-        let name = tree["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let namespace = tree["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+        let text = |field: &str| tree["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (name, namespace) = (text("name"), text("namespace"));
         let key: Arc<str> = definition.key(&namespace, &name).into();
+        let exists = || Box::new(Status::already_exists(&definition.group_resource(), &name));
+        let bytes = stored_bytes(call.served(), tree);
         if call.dry_run() {
-            if call.cache()?.get(&key).is_some() {
-                return Err(Box::new(Status::already_exists(&definition.group_resource(), &name)));
-            }
-            return Ok((Arc::new(self.built(call, key, 0, &tree)), true));
+            return match call.cache()?.get(&key) {
+                Some(_) => Err(exists()),
+                None => Ok(Arc::new(Object::to_answer(key, 0, bytes))),
+            };
         }
-        let bytes = stored_bytes(call.served(), tree.clone());
         let op = Op::Put { value: bytes.clone(), ttl_seconds: self.ttl(definition) };
         let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
         match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
-            Outcome::Done { revision, .. } => Ok((
-                Arc::new(Object {
-                    key,
-                    revision,
-                    bytes,
-                    labels: Box::default(),
-                    fields: Box::default(),
-                }),
-                false,
-            )),
-            Outcome::Conflict { .. } if generated => Err(Box::new(Status::generate_name_conflict(
-                &definition.group_resource(),
-                &name,
-                1,
-            ))),
-            Outcome::Conflict { .. } => {
-                Err(Box::new(Status::already_exists(&definition.group_resource(), &name)))
+            Outcome::Done { revision, .. } => Ok(Arc::new(Object::to_answer(key, revision, bytes))),
+            Outcome::Conflict { .. } if generated => {
+                let resource = definition.group_resource();
+                Err(Box::new(Status::generate_name_conflict(&resource, &name, 1)))
             }
+            Outcome::Conflict { .. } => Err(exists()),
         }
     }
 
-    /// An object that is answered without being stored.
-    fn built(&self, call: &Call, key: Arc<str>, revision: u64, tree: &Value) -> Object {
-        let bytes = stored_bytes(call.served(), tree.clone());
-        Object { key, revision, bytes, labels: Box::default(), fields: Box::default() }
+    /// What is allowed but deserves a word.
+    fn warn_of(&self, call: &Call, tree: &Value) {
+        let warnings = (call.resource.definition.strategy.warnings)(tree);
+        warnings.into_iter().for_each(|warning| call.warn(warning));
     }
 
     pub(crate) async fn update(
@@ -146,19 +133,18 @@ impl Server {
         let wanted = crate::codec::decode_object(call, self.read_body(call).await?)?;
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
         if name != call.path.name {
-            let message = if name.is_empty() {
-                "name must be provided".to_owned()
-            } else {
-                format!(
+            let message = match name {
+                "" => "name must be provided".to_owned(),
+                name => format!(
                     "the name of the object ({name}) does not match the name on the URL ({})",
                     call.path.name
-                )
+                ),
             };
             return Err(Box::new(Status::bad_request(message)));
         }
         let change = |_: Option<&Value>| Ok(wanted.clone());
-        let create_if_absent =
-            part == Part::Main && call.resource.definition.strategy.create_on_update;
+        let strategy = call.resource.definition.strategy;
+        let create_if_absent = part == Part::Main && strategy.create_on_update;
         self.change(call, Update { part, change: &change, create_if_absent, track: true }).await
     }
 
@@ -170,11 +156,13 @@ impl Server {
     ) -> Result<Response<Body>, Box<Status>> {
         let (object, created) = self.mutate(call, update).await?;
         let code = if created { StatusCode::CREATED } else { StatusCode::OK };
-        Ok(answer::object(&call.resource.definition, call.served(), call.accepted, code, &object))
+        let definition = &call.resource.definition;
+        Ok(answer::object(definition, call.served(), call.accepted, code, &object))
     }
 
-    /// Reads, changes, admits, validates and writes one object, again if another write came in between and
-    /// the caller did not name a resource version. Returns whether the object is new.
+    /// Reads, changes, admits, validates and writes one object, again if another write came in between: a
+    /// caller who named a resource version then learns that it is no longer the newest. Returns whether the
+    /// object is new.
     pub(crate) async fn mutate(
         &self,
         call: &Call,
@@ -186,68 +174,65 @@ impl Server {
         let mut current = call.cache()?.get(&key);
         for _ in 0..ATTEMPTS {
             let Some(old) = current else {
-                let wanted = (update.change)(None);
-                if !update.create_if_absent {
-                    // A patch of what is not there fails before it is even read.
-                    return Err(Box::new(Status::not_found(
-                        &definition.group_resource(),
-                        &call.path.name,
-                    )));
-                }
-                let mut wanted = wanted?;
-                wanted["metadata"]["name"] = json!(call.path.name);
-                if let Some(meta) = wanted["metadata"].as_object_mut() {
-                    meta.remove("resourceVersion");
-                    if meta.get("uid").and_then(Value::as_str).is_some_and(|uid| !uid.is_empty()) {
-                        return Err(Box::new(Status::conflict(
-                            &definition.group_resource(),
-                            &call.path.name,
-                            "Precondition failed: UID in precondition does not match: the object does not exist",
-                        )));
-                    }
-                }
-                return self.insert(call, wanted).await.map(|(object, _)| (object, true));
+                return self.create_absent(call, &update).await.map(|object| (object, true));
             };
-            match self.attempt(call, &update, &key, &old).await? {
+            match self.attempt(call, &update, &old).await? {
                 Attempt::Done(object) => return Ok((object, false)),
-                Attempt::Conflict { retry: false, .. } => {
-                    return Err(Box::new(Status::modified(
-                        &definition.group_resource(),
-                        &call.path.name,
-                    )));
-                }
-                Attempt::Conflict { now, .. } => current = now,
+                Attempt::Conflict { now } => current = now,
             }
         }
         Err(Box::new(Status::server_timeout(&definition.group_resource(), "update", 1)))
+    }
+
+    /// An update or apply of what is not there.
+    async fn create_absent(
+        &self,
+        call: &Call,
+        update: &Update<'_>,
+    ) -> Result<Arc<Object>, Box<Status>> {
+        let resource = || call.resource.definition.group_resource();
+        if !update.create_if_absent {
+            return Err(Box::new(Status::not_found(&resource(), &call.path.name)));
+        }
+        let mut wanted = (update.change)(None)?;
+        wanted["metadata"]["name"] = json!(call.path.name);
+        if let Some(meta) = wanted["metadata"].as_object_mut() {
+            meta.remove("resourceVersion");
+            if let Some(uid) = meta.get("uid").and_then(Value::as_str).filter(|u| !u.is_empty()) {
+                let cause = format!(
+                    "Precondition failed: UID in precondition: {uid}, UID in object meta: "
+                );
+                return Err(Box::new(Status::conflict(&resource(), &call.path.name, cause)));
+            }
+        }
+        self.insert(call, wanted, update.track).await
     }
 
     async fn attempt(
         &self,
         call: &Call,
         update: &Update<'_>,
-        key: &Arc<str>,
-        old_object: &Arc<Object>,
+        stored: &Arc<Object>,
     ) -> Result<Attempt, Box<Status>> {
         let definition = &call.resource.definition;
-        let served = call.served();
-        let old = answer::tree(served, old_object);
+        let old = answer::tree(call.served(), stored);
         let mut new = (update.change)(Some(&old))?;
-        check_namespace(definition, &mut new, &call.path.namespace)?;
-        let named = new["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-        if !named.is_empty() && named != old_object.revision.to_string() {
-            return Err(Box::new(Status::modified(&definition.group_resource(), &call.path.name)));
-        }
+        meta::check_namespace(definition, &mut new, &call.path.namespace)?;
+        check_version(call, stored, &new)?;
         self.prepare(call, update.part, &old, &mut new)?;
         if update.part != Part::Charge {
             self.admit(call, Operation::Update, &mut new, Some(&old)).await?;
         }
-        crate::codec::defaults(served, definition, &mut new);
-        let held = self.allocate(call, &mut new, Some(&old)).await?;
-        let result =
-            self.store_changed(call, update, key, old_object, &old, new, named.is_empty()).await;
-        held.settle(matches!(result, Ok(Attempt::Done(_))) && !call.dry_run());
-        result
+        crate::codec::defaults(call.served(), definition, &mut new);
+        let _held = self.allocate(call, &mut new, Some(&old))?;
+        if update.track {
+            self.track(call, Some(&old), &mut new);
+        }
+        self.check_changed(call, update.part, &old, &new).await?;
+        if meta::same(&new, &old) {
+            return Ok(Attempt::Done(stored.clone()));
+        }
+        self.store_changed(call, stored, new).await
     }
 
     /// What of the wanted object the caller may not decide comes from the old one.
@@ -259,15 +244,15 @@ impl Server {
         new: &mut Value,
     ) -> Result<(), Box<Status>> {
         let definition = &call.resource.definition;
-        crate::meta::keep(definition, old, new)?;
+        meta::keep(definition, old, new)?;
         crate::codec::defaults(call.served(), definition, new);
         let now = crate::now().to_string();
         match part {
             Part::Main => definition.strategy.prepare_update(new, old, &now),
             Part::Status => definition.strategy.prepare_status(new, old, &now),
             Part::Sub => {
-                let found =
-                    definition.strategy.prepare_subresource(&call.path.subresource, new, old, &now);
+                let name = &call.path.subresource;
+                let found = definition.strategy.prepare_subresource(name, new, old, &now);
                 found.ok_or_else(|| Box::new(Status::no_such_resource()))?;
             }
             Part::Narrow | Part::Charge => {}
@@ -275,66 +260,60 @@ impl Server {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)]
+    async fn check_changed(
+        &self,
+        call: &Call,
+        part: Part,
+        old: &Value,
+        new: &Value,
+    ) -> Result<(), Box<Status>> {
+        let definition = &call.resource.definition;
+        let (strategy, namespaced) = (definition.strategy, definition.namespaced);
+        let mut errors = match part {
+            Part::Main => strategy.update_errors(new, old, namespaced),
+            Part::Status => strategy.status_errors(new, old, namespaced),
+            Part::Sub => strategy.subresource_errors(&call.path.subresource, new, old, namespaced),
+            Part::Narrow | Part::Charge => ErrorList::new(),
+        };
+        crate::codec::validate(definition, call.served(), new, Some(old), &mut errors);
+        invalid(call.served(), new, errors)?;
+        if part == Part::Main {
+            self.warn_of(call, new);
+        }
+        if part != Part::Charge {
+            self.validate_admission(call, Operation::Update, new, Some(old)).await?;
+        }
+        Ok(())
+    }
+
     async fn store_changed(
         &self,
         call: &Call,
-        update: &Update<'_>,
-        key: &Arc<str>,
-        old_object: &Arc<Object>,
-        old: &Value,
-        mut new: Value,
-        unconditional: bool,
+        stored: &Arc<Object>,
+        new: Value,
     ) -> Result<Attempt, Box<Status>> {
         let definition = &call.resource.definition;
-        let served = call.served();
-        if update.track {
-            self.track(call, Some(old), &mut new);
-        }
-        let (strategy, namespaced) = (definition.strategy, definition.namespaced);
-        let mut errors = match update.part {
-            Part::Main => strategy.update_errors(&new, old, namespaced),
-            Part::Status => strategy.status_errors(&new, old, namespaced),
-            Part::Sub => strategy.subresource_errors(&call.path.subresource, &new, old, namespaced),
-            Part::Narrow | Part::Charge => ErrorList::new(),
-        };
-        crate::codec::validate(definition, served, &new, &mut errors);
-        invalid(served, &new, errors)?;
-        if update.part != Part::Charge {
-            self.validate_admission(call, Operation::Update, &new, Some(old)).await?;
-        }
-        if same(&new, old) {
-            return Ok(Attempt::Done(old_object.clone()));
-        }
-        if call.dry_run() {
-            return Ok(Attempt::Done(Arc::new(self.built(
-                call,
-                key.clone(),
-                old_object.revision,
-                &new,
-            ))));
-        }
         // The last finalizer of an object that is being deleted takes the object along.
         let finished = crate::delete::finished(definition, &new);
-        let bytes = stored_bytes(served, new);
-        let op = if finished {
-            Op::Delete
-        } else {
-            Op::Put { value: bytes.clone(), ttl_seconds: self.ttl(definition) }
+        let bytes = stored_bytes(call.served(), new);
+        let key = stored.key.clone();
+        if call.dry_run() {
+            let object = Object::to_answer(key, stored.revision, bytes);
+            return Ok(Attempt::Done(Arc::new(object)));
+        }
+        let op = match finished {
+            true => Op::Delete,
+            false => Op::Put { value: bytes.clone(), ttl_seconds: self.ttl(definition) },
         };
-        let write =
-            Write { key: key.clone(), expected: Expected::ModRevision(old_object.revision), op };
+        let expected = Expected::ModRevision(stored.revision);
+        let write = Write { key: key.clone(), expected, op };
         match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
-            Outcome::Done { revision, .. } => Ok(Attempt::Done(Arc::new(Object {
-                key: key.clone(),
-                revision,
-                bytes,
-                labels: Box::default(),
-                fields: Box::default(),
-            }))),
+            Outcome::Done { revision, .. } => {
+                Ok(Attempt::Done(Arc::new(Object::to_answer(key, revision, bytes))))
+            }
             Outcome::Conflict { current } => {
-                let now = current.map(|kv| Arc::new(definition.object(&kv)));
-                Ok(Attempt::Conflict { now, retry: unconditional })
+                let now = current.map(|kv| Arc::new(definition.loaded(&kv)));
+                Ok(Attempt::Conflict { now })
             }
         }
     }
@@ -385,11 +364,28 @@ impl Server {
 
 enum Attempt {
     Done(Arc<Object>),
-    Conflict { now: Option<Arc<Object>>, retry: bool },
+    Conflict { now: Option<Arc<Object>> },
+}
+
+/// Whoever names a resource version means to change that very state; some kinds' updates must name one.
+fn check_version(call: &Call, stored: &Object, new: &Value) -> Result<(), Box<Status>> {
+    let definition = &call.resource.definition;
+    let named = new["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    if !named.is_empty() && named != stored.revision.to_string() {
+        return Err(Box::new(Status::modified(&definition.group_resource(), &call.path.name)));
+    }
+    let whole = call.method == Method::PUT && call.path.subresource != "scale";
+    if named.is_empty() && whole && !definition.strategy.unconditional_update {
+        let path = Path::new("metadata").child("resourceVersion");
+        let error = FieldError::invalid(&path, 0, "must be specified for an update");
+        let kind = call.served().group_kind();
+        return Err(Box::new(Status::invalid(&kind, &call.path.name, &[error])));
+    }
+    Ok(())
 }
 
 /// The stored form of an object as `served` shows it.
-fn stored_bytes(served: &Served, mut tree: Value) -> Bytes {
+pub(crate) fn stored_bytes(served: &Served, mut tree: Value) -> Bytes {
     if let Some(conversion) = &served.conversion {
         (conversion.to_storage)(&mut tree);
     }
@@ -402,103 +398,6 @@ fn invalid(served: &Served, tree: &Value, errors: ErrorList) -> Result<(), Box<S
     }
     let name = tree["metadata"]["name"].as_str().unwrap_or_default();
     Err(Box::new(Status::invalid(&served.group_kind(), name, &errors)))
-}
-
-/// Whether a write would change nothing but time stamps of `managedFields`.
-fn same(new: &Value, old: &Value) -> bool {
-    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
-    let rest = |map: &Map<String, Value>, other: &Map<String, Value>| {
-        map.iter().all(|(k, v)| {
-            matches!(k.as_str(), "metadata" | "kind" | "apiVersion") || other.get(k) == Some(v)
-        })
-    };
-    if !rest(new, old) || !rest(old, new) {
-        return false;
-    }
-    let meta = |map: &Map<String, Value>| -> BTreeMap<String, Value> {
-        let entries = map.get("metadata").and_then(Value::as_object).into_iter().flatten();
-        entries
-            .filter(|(k, _)| k.as_str() != "resourceVersion")
-            .map(|(k, v)| {
-                (k.clone(), if k == "managedFields" { without_times(v) } else { v.clone() })
-            })
-            .collect()
-    };
-    meta(new) == meta(old)
-}
-
-fn without_times(managed: &Value) -> Value {
-    let mut managed = managed.clone();
-    for entry in managed.as_array_mut().into_iter().flatten() {
-        if let Some(entry) = entry.as_object_mut() {
-            entry.remove("time");
-        }
-    }
-    managed
-}
-
-/// The object's namespace is the URL's; one that names another is refused.
-fn check_namespace(
-    definition: &Definition,
-    tree: &mut Value,
-    namespace: &str,
-) -> Result<(), Box<Status>> {
-    let Some(meta) = tree
-        .as_object_mut()
-        .map(|t| t.entry("metadata").or_insert_with(|| json!({})))
-        .and_then(Value::as_object_mut)
-    else {
-        return Err(Box::new(Status::bad_request("the object has no metadata")));
-    };
-    let own = meta.get("namespace").and_then(Value::as_str).unwrap_or_default();
-    if !own.is_empty() && own != namespace {
-        return Err(Box::new(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        )));
-    }
-    if definition.namespaced {
-        meta.insert("namespace".to_owned(), json!(namespace));
-    } else {
-        meta.remove("namespace");
-    }
-    Ok(())
-}
-
-/// Fills in the name that `generateName` asks for. Returns whether it did.
-fn generate_name(
-    definition: &Definition,
-    call: &Call,
-    tree: &mut Value,
-) -> Result<bool, Box<Status>> {
-    let meta = &tree["metadata"];
-    let text = |field: &str| meta[field].as_str().unwrap_or_default().to_owned();
-    let (name, prefix) = (text("name"), text("generateName"));
-    if !name.is_empty() {
-        return Ok(false);
-    }
-    if prefix.is_empty() {
-        let error = FieldError::required(
-            &Path::new("metadata").child("name"),
-            "name or generateName is required",
-        );
-        return Err(Box::new(Status::invalid(&call.served().group_kind(), "", &[error])));
-    }
-    let _ = definition;
-    tree["metadata"]["name"] =
-        json!(api_meta::names::generate(&prefix, |below| rand::random_range(0..below)));
-    Ok(true)
-}
-
-/// The fields that only the server decides.
-fn begin_life(tree: &mut Value) {
-    let now = crate::now().to_string();
-    if let Some(meta) = tree["metadata"].as_object_mut() {
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            meta.remove(field);
-        }
-        meta.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
-        meta.insert("creationTimestamp".to_owned(), json!(now));
-    }
 }
 
 impl Call {
@@ -516,9 +415,5 @@ impl Call {
     pub(crate) fn dry_run(&self) -> bool {
         self.info.query.all("dryRun").any(|v| v == "All")
             || self.dry_run_in_body.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    pub(crate) fn is(&self, method: &Method) -> bool {
-        self.method == *method
     }
 }

@@ -28,6 +28,13 @@ pub enum Program {
 }
 
 impl Program {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Windlass => "windlass",
+            Self::Kubeadm => "kubeadm",
+        }
+    }
+
     pub fn image_repository(self) -> &'static str {
         match self {
             Self::Windlass => OWN_REPOSITORY,

@@ -48,7 +48,7 @@ impl Ctx {
         if let Some(found) = &self.found {
             return Ok(found.clone());
         }
-        let found = discovery::discover(&self.join).await?;
+        let found = discovery::discover(&self.join, self.node.now()).await?;
         discovery::read_configuration(&found.client, &mut self.node).await?;
         Ok(self.found.insert(found).clone())
     }

@@ -29,6 +29,8 @@ pub struct Node {
     pub proxy_env: Vec<(String, String)>,
     pub containers: Arc<dyn Containers>,
     pub etcd_release: EtcdRelease,
+    /// The name by which users call this, for the commands that they are told.
+    pub program: &'static str,
     /// Writes under a temporary directory and asks no API server.
     pub dry_run: bool,
     client: Option<Client>,
@@ -52,6 +54,7 @@ impl Node {
             patches: Patches::none(),
             proxy_env: Vec::new(),
             etcd_release: EtcdRelease::default(),
+            program: "windlass",
             dry_run: false,
             client: None,
         }

@@ -1,4 +1,4 @@
-use std::{fs, net::IpAddr, os::fd::AsFd, path::Path};
+use std::{fs, net::IpAddr, os::fd::AsFd};
 
 use net_core::{Cidr, Family, api::Protocol, ipam, nft};
 use netlink::{Link, LinkChange, Namespace, Net, NewKind, NewLink, Route};
@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    forward::allow_forwarding,
     lease::{Lease, Leases},
     rules,
     spec::{Attachment, Config, Failure},
@@ -18,8 +19,7 @@ pub(crate) fn add(
     config: &Config,
     attachment: &Attachment,
 ) -> Result<Value, Failure> {
-    let namespace =
-        Namespace::open(&attachment.netns).map_err(|error| Failure::new(3, error.to_string()))?;
+    let namespace = Namespace::open(&attachment.netns).map_err(Failure::container)?;
     let (lease, bridge) = {
         let leases = Leases::lock(&config.data_dir, &config.name)?;
         let ports = &config.runtime_config.port_mappings;
@@ -116,6 +116,9 @@ fn ensure_rules(
     }
     if !missing && !changed {
         return Ok(());
+    }
+    if missing {
+        allow_forwarding(&config.bridge);
     }
     let all = leases.all()?;
     let tables = config.subnets.iter().map(|subnet| rules::table(config, *subnet, &all));
@@ -301,7 +304,7 @@ pub(crate) fn check(
         )));
     }
     let inside = Namespace::open(&attachment.netns).and_then(|namespace| namespace.kernel());
-    let inside = inside.map_err(|error| Failure::new(3, error.to_string()))?;
+    let inside = inside.map_err(Failure::container)?;
     let interface = inside.link(&attachment.interface).map_err(Failure::network)?;
     let addresses = inside.addresses().map_err(Failure::network)?;
     for address in &lease.addresses {
@@ -368,13 +371,10 @@ pub(crate) fn status(config: &Config) -> Result<(), Failure> {
             return Err(Failure::unavailable(Failure::exhausted(*subnet).message));
         }
     }
-    let has_nft = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|dir| Path::new(&dir).join("nft").exists())
-    });
-    if has_nft {
+    if netlink::has_nft() {
         Ok(())
     } else {
-        Err(Failure::unavailable("nft is not in PATH; install the package nftables"))
+        Err(Failure::unavailable("nft is not there; install the package nftables"))
     }
 }
 

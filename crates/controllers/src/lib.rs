@@ -13,14 +13,18 @@
 mod cidr;
 mod config;
 mod context;
+mod credentials;
 mod discovery;
 mod expectations;
+mod flags;
 mod history;
 mod pods;
 mod registry;
 mod shared;
 mod views;
 
+mod bootstrap_tokens;
+mod certificates;
 mod cluster_role;
 mod cronjob;
 mod daemonset;
@@ -44,6 +48,8 @@ use client::{Client, LeaderElection, LeaderElectionConfig};
 use context::Context;
 
 pub use config::Config;
+pub use credentials::ServiceAccounts;
+pub use flags::{Accepted, Args, FlagError};
 pub use registry::{Controller, registry};
 
 /// The name that shared informers read under.
@@ -59,6 +65,7 @@ pub async fn run(
     tasks: &rt::Tasks,
 ) {
     let own = clients(SHARED_IDENTITY);
+    let config = config.identified();
     if !config.leader_election {
         start(config, &clients, tasks);
         return tasks.shutdown().stopping().await;

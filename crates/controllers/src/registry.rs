@@ -1,7 +1,7 @@
 use crate::{
-    cluster_role, context::Context, cronjob, daemonset, deployment, endpointslice, garbage, job,
-    namespace, node_ipam, node_lifecycle, pod_gc, replicaset, root_ca, service_account,
-    statefulset, ttl,
+    bootstrap_tokens, certificates, cluster_role, context::Context, cronjob, daemonset, deployment,
+    endpointslice, garbage, job, namespace, node_ipam, node_lifecycle, pod_gc, replicaset, root_ca,
+    service_account, statefulset, ttl,
 };
 
 /// One controller.
@@ -46,6 +46,15 @@ pub fn registry() -> &'static [Controller] {
         "endpoints-controller" as "endpoint-controller" on ["services" "endpoints" "pods"]
             = endpointslice::start_endpoints;
         "garbage-collector-controller" as "generic-garbage-collector" on ["*"] = garbage::start;
+        "certificatesigningrequest-approving-controller" as "certificate-controller"
+            on ["certificatesigningrequests"] = certificates::start_approving;
+        "certificatesigningrequest-signing-controller" as "certificate-controller"
+            on ["certificatesigningrequests"] = certificates::start_signing;
+        "certificatesigningrequest-cleaner-controller" as "certificate-controller"
+            on ["certificatesigningrequests"] = certificates::start_cleaning;
+        "bootstrap-signer-controller" as "bootstrap-signer" on ["secrets" "configmaps"]
+            = bootstrap_tokens::start_signer;
+        "token-cleaner-controller" as "token-cleaner" on ["secrets"] = bootstrap_tokens::start_cleaner;
         "node-lifecycle-controller" as "node-controller" on ["nodes" "leases" "pods"] = node_lifecycle::start;
         "taint-eviction-controller" as "node-controller" on ["pods" "nodes"] = node_lifecycle::start_eviction;
         "pod-garbage-collector-controller" as "pod-garbage-collector" on ["pods" "nodes"] = pod_gc::start;

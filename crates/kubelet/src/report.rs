@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::context::Context;
 
 /// What was told of one Pod.
+#[derive(Default)]
 pub(crate) struct Report {
     last: Option<PodStatus>,
     /// The uid of the object that was told; a mirror may be made anew.
@@ -15,17 +16,15 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(_pod: &Pod) -> Self {
-        Self { last: None, told: None }
-    }
-
     pub(crate) fn last(&self) -> Option<&PodStatus> {
         self.last.as_ref()
     }
 
     /// What the next status is compared with and carries on from.
-    pub(crate) fn previous(&self, pod: &Pod) -> PodStatus {
-        self.last.clone().or_else(|| pod.status.clone()).unwrap_or_default()
+    pub(crate) fn previous(&self, ctx: &Context, pod: &Pod) -> PodStatus {
+        // Before anything was told, the kubelet before this one has the word.
+        let before = if self.told.is_none() { ctx.mirrors.reported(pod) } else { None };
+        before.or_else(|| self.last.clone()).unwrap_or_default()
     }
 
     /// Sends a status if it is new; returns whether there is nothing left to tell.
@@ -37,18 +36,17 @@ impl Report {
             self.last = Some(status);
             return true;
         };
-        let same = self.last.as_ref() == Some(&status)
-            || (self.last.is_none() && pod.status.as_ref() == Some(&status));
-        if same
-            && self.told.as_ref().is_none_or(|told| *told == uid)
-            && (self.told.is_some() || self.last.is_none())
-        {
+        let before = match &self.told {
+            Some(told) if *told == uid => self.last.clone(),
+            _ => ctx.mirrors.reported(pod),
+        };
+        if before.as_ref() == Some(&status) {
             self.told = Some(uid);
             self.last = Some(status);
             return true;
         }
-        let before = self.told.as_ref().and(self.last.as_ref()).or(pod.status.as_ref());
-        let patch = json!({ "metadata": { "uid": uid }, "status": difference(before, &status) });
+        let patch =
+            json!({ "metadata": { "uid": uid }, "status": difference(before.as_ref(), &status) });
         let at = Patched {
             namespace: pod.metadata.namespace.as_deref().unwrap_or_default(),
             name: pod.metadata.name.as_deref().unwrap_or_default(),

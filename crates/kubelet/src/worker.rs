@@ -64,6 +64,7 @@ pub(crate) struct Worker {
     hooked: Mutex<BTreeSet<String>>,
     ending: Option<Ending>,
     torn_down: bool,
+    carried_on: bool,
     last_steps: Vec<Step>,
 }
 
@@ -94,7 +95,7 @@ impl Worker {
         };
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
-            report: Report::new(&pod),
+            report: Report::default(),
             prober: Prober::new(ctx.clone(), shared.clone()),
             ctx,
             desired,
@@ -108,6 +109,7 @@ impl Worker {
             hooked: Mutex::default(),
             ending,
             torn_down: false,
+            carried_on: false,
             last_steps: Vec::new(),
         }
     }
@@ -157,6 +159,12 @@ impl Worker {
     async fn advance(&mut self, desired: &Desired) -> Next {
         let pod = &desired.pod;
         self.memory.begin_pass();
+        if !self.carried_on
+            && let Some(status) = self.ctx.mirrors.reported(pod)
+        {
+            self.prober.carry_on(&status);
+            self.carried_on = true;
+        }
         // The start time is the kubelet's own report before it is the API's.
         let known = self.with_status(pod);
         let verdicts = self.prober.verdicts();
@@ -351,7 +359,7 @@ impl Worker {
     /// Reports the Pod's status; returns whether the API server has it, or need not have it.
     async fn tell(&mut self, pod: &Pod, stopping: bool) -> bool {
         let verdicts = self.prober.verdicts();
-        let previous = self.report.previous(pod);
+        let previous = self.report.previous(&self.ctx, pod);
         let status = pod_core::status(&StatusInputs {
             pod,
             observed: &self.observed,

@@ -71,17 +71,17 @@ struct NodeSpec {
 /// containerd says that the network is ready when it finds the file.
 fn follow_pod_cidr(cluster: &Cluster, client: &Client, tasks: &rt::Tasks, recorder: Recorder) {
     let (ranges, mut changed) = watch::channel(Vec::<String>::new());
-    let options =
-        ListOptions::fields(&format!("metadata.name={}", cluster.settings.node_name));
-    let informer = Informer::<Node>::start(client, Resource::NODES, options, tasks, move |change| {
-        if let Some(node) = change.new {
-            ranges.send_if_modified(|ranges| {
-                let differs = *ranges != node.spec.pod_cidrs;
-                ranges.clone_from(&node.spec.pod_cidrs);
-                differs
-            });
-        }
-    });
+    let options = ListOptions::fields(&format!("metadata.name={}", cluster.settings.node_name));
+    let informer =
+        Informer::<Node>::start(client, Resource::NODES, options, tasks, move |change| {
+            if let Some(node) = change.new {
+                ranges.send_if_modified(|ranges| {
+                    let differs = *ranges != node.spec.pod_cidrs;
+                    ranges.clone_from(&node.spec.pod_cidrs);
+                    differs
+                });
+            }
+        });
     let cluster = cluster.clone();
     tasks.spawn_until_shutdown("Pod network", async move {
         let _informer = informer;
@@ -101,7 +101,9 @@ fn follow_pod_cidr(cluster: &Cluster, client: &Client, tasks: &rt::Tasks, record
 }
 
 fn install(cluster: &Cluster, ranges: &[String]) -> Result<bool, Error> {
-    let parse = |text: &String| text.parse().map_err(|_| Error::Other(format!("the node's Pod range {text} is no CIDR")));
+    let parse = |text: &String| {
+        text.parse().map_err(|_| Error::Other(format!("the node's Pod range {text} is no CIDR")))
+    };
     let network = cni::Network {
         name: cluster.name.clone(),
         bridge: cluster.bridge(),

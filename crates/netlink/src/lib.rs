@@ -175,6 +175,11 @@ pub struct Neighbour {
     pub bridge: bool,
 }
 
+/// Whether nftables can be changed from here at all.
+pub fn has_nft() -> bool {
+    nft::program().is_absolute()
+}
+
 /// The operations that components need, each one step for the kernel.
 pub trait Net: Send + Sync {
     fn link(&self, name: &str) -> Result<Option<Link>, Error>;

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use api_config::{
     GoDuration, KubeProxyConfiguration,
-    flags::{self, Flag, Known},
+    known::{self, Flag, Known},
 };
 
 use crate::ConfigError;
@@ -33,13 +33,17 @@ pub struct Args {
     /// Where /metrics listens
     #[arg(long, default_value = "127.0.0.1:10249")]
     pub metrics_bind_address: String,
-    #[arg(long, default_value = "nftables")]
+    /// iptables, ipvs or nftables: rules are nftables' in any case, with what the mode promises
+    #[arg(long, default_value = "")]
     pub proxy_mode: String,
     /// Masquerade everything that is sent to a Service
     #[arg(long)]
     pub masquerade_all: bool,
     #[arg(long)]
     pub iptables_masquerade_bit: Option<i32>,
+    /// Node ports answer on 127.0.0.1 too (not in nftables mode)
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub iptables_localhost_nodeports: Option<bool>,
     #[arg(long)]
     pub iptables_sync_period: Option<GoDuration>,
     #[arg(long)]
@@ -91,10 +95,19 @@ impl Args {
         config.healthz_bind_address = self.healthz_bind_address.clone();
         config.metrics_bind_address = self.metrics_bind_address.clone();
         config.mode = self.proxy_mode.clone();
+        // The flags are older than the modes: they are meant for whichever is used.
         config.nftables.masquerade_all = self.masquerade_all;
         config.nftables.masquerade_bit = self.iptables_masquerade_bit;
         config.nftables.sync_period = self.iptables_sync_period.unwrap_or_default();
         config.nftables.min_sync_period = self.iptables_min_sync_period.unwrap_or_default();
+        let shared = &config.nftables;
+        config.iptables = api_config::proxy::Iptables {
+            masquerade_all: shared.masquerade_all,
+            masquerade_bit: shared.masquerade_bit,
+            sync_period: shared.sync_period,
+            min_sync_period: shared.min_sync_period,
+            localhost_node_ports: self.iptables_localhost_nodeports,
+        };
         config.detect_local_mode = self.detect_local_mode.clone();
         config.detect_local.bridge_interface = self.pod_bridge_interface.clone();
         config.detect_local.interface_name_prefix = self.pod_interface_name_prefix.clone();
@@ -134,7 +147,6 @@ const IGNORED: &[Flag] = &[
     ),
     ("healthz-port", true, "upstream ignores it too; use --healthz-bind-address"),
     ("init-only", false, "there is no initialisation that needs more privileges than running"),
-    ("iptables-localhost-nodeports", false, "node ports are not served on loopback with nftables"),
     ("ipvs-exclude-cidrs", true, "rules are nftables only"),
     ("ipvs-min-sync-period", true, "rules are nftables only"),
     ("ipvs-scheduler", true, "rules are nftables only"),
@@ -156,8 +168,8 @@ const IGNORED: &[Flag] = &[
 #[derive(Clone, Debug, Default)]
 pub struct Tables;
 
-impl flags::Tables for Tables {
-    const TABLES: &'static [&'static [Flag]] = &[IGNORED, flags::COMMON];
+impl known::Tables for Tables {
+    const TABLES: &'static [&'static [Flag]] = &[IGNORED, known::COMMON];
 }
 
 /// An address to listen on; upstream takes a bare IP for the default port, and nothing for "do not listen"

@@ -11,7 +11,8 @@ fn client(kubeconfig: &Path, agent: &str) -> Result<Client, Failure> {
 }
 
 pub(crate) async fn coredns(args: dns::Args, tasks: rt::Tasks) -> Result<(), Failure> {
-    let options = dns::Options { corefile: args.conf, port: args.port, kubeconfig: args.kubeconfig };
+    let options =
+        dns::Options { corefile: args.conf, port: args.port, kubeconfig: args.kubeconfig };
     Ok(dns::run(options, None, &tasks).await?)
 }
 
@@ -29,13 +30,17 @@ pub(crate) async fn kube_proxy(args: proxy::Args, tasks: rt::Tasks) -> Result<()
     let (settings, more) = proxy::Settings::new(&config, &host)?;
     warnings.extend(more);
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let client = client(Path::new(&config.client_connection.kubeconfig), "kube-proxy/v1.36.2 (windlass)")?;
+    let client =
+        client(Path::new(&config.client_connection.kubeconfig), "kube-proxy/v1.36.2 (windlass)")?;
     Ok(proxy::run(settings, client, Arc::new(netlink::Kernel::open()?), &tasks).await?)
 }
 
 pub(crate) async fn kube_scheduler(args: scheduler::Args, tasks: rt::Tasks) -> Result<(), Failure> {
     let config = args.config()?;
-    let kubeconfig = config.kubeconfig.clone().ok_or("--kubeconfig, or clientConnection.kubeconfig in --config, is required")?;
+    let kubeconfig = config
+        .kubeconfig
+        .clone()
+        .ok_or("--kubeconfig, or clientConnection.kubeconfig in --config, is required")?;
     let client = client(&kubeconfig, "kube-scheduler/v1.36.2 (windlass)")?;
     scheduler::run(config, client, &tasks).await;
     Ok(())

@@ -66,7 +66,10 @@ fn make(build: &Build) -> Result<(), Failure> {
         given => given.iter().map(String::as_str).collect(),
     };
     let mut image = oci::Image::of_binary(&build.image, &binary, &build.path, &entrypoint);
-    let links = build.links.iter().map(|link| (link.clone(), oci::Entry::Link { target: build.path.clone() }));
+    let links = build
+        .links
+        .iter()
+        .map(|link| (link.clone(), oci::Entry::Link { target: build.path.clone() }));
     image.entries.extend(links.collect::<BTreeMap<_, _>>());
     let archive = match &build.output {
         Some(path) => path.clone(),

@@ -132,8 +132,12 @@ fn run(command: Command) -> ExitCode {
         },
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),
-        Command::KubeProxy(args) => component("kube-proxy", |tasks| components::kube_proxy(args, tasks)),
-        Command::KubeScheduler(args) => component("kube-scheduler", |tasks| components::kube_scheduler(args, tasks)),
+        Command::KubeProxy(args) => {
+            component("kube-proxy", |tasks| components::kube_proxy(args, tasks))
+        }
+        Command::KubeScheduler(args) => {
+            component("kube-scheduler", |tasks| components::kube_scheduler(args, tasks))
+        }
         Command::Internal(internal) => background(internal),
     }
 }
@@ -244,7 +248,8 @@ where
 {
     use tokio::signal::unix::{SignalKind, signal};
     let tasks = rt::Tasks::new(rt::Shutdown::new());
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let shutdown = tasks.shutdown().clone();
     tasks.spawn_until_shutdown("signals", async move {
         tokio::select! {

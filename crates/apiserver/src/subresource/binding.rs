@@ -69,8 +69,10 @@ fn bound(
     }
     let mut pod = pod.clone();
     pod["spec"]["nodeName"] = json!(target);
-    for (key, value) in binding["metadata"]["annotations"].as_object().into_iter().flatten() {
-        pod["metadata"]["annotations"][key] = value.clone();
+    for field in ["annotations", "labels"] {
+        for (key, value) in binding["metadata"][field].as_object().into_iter().flatten() {
+            pod["metadata"][field][key] = value.clone();
+        }
     }
     let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
     conditions.retain(|c| c["type"] != "PodScheduled");

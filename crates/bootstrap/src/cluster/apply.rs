@@ -38,18 +38,21 @@ pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
         );
         move |source| Error::Api { operation, subject, source }
     };
-    match client.create::<_, Value>(resource, namespace, object).await {
-        Ok(_) => Ok(()),
-        Err(e) if e.is_already_exists() => {
-            let at = Patched { namespace, name, ..Patched::default() };
-            client
-                .patch::<Value>(resource, at, PatchKind::Merge, object)
-                .await
-                .map(drop)
-                .map_err(failed("update"))
-        }
-        Err(e) => Err(failed("create")(e)),
+    let refused = match client.create::<_, Value>(resource, namespace, object).await {
+        Ok(_) => return Ok(()),
+        // The address of a Service that is there already is found to be taken before its name is.
+        Err(e) if e.is_already_exists() || e.is_invalid() => e,
+        Err(e) => return Err(failed("create")(e)),
+    };
+    if refused.is_invalid() && get(client, resource, namespace, name).await?.is_none() {
+        return Err(failed("create")(refused));
     }
+    let at = Patched { namespace, name, ..Patched::default() };
+    client
+        .patch::<Value>(resource, at, PatchKind::Merge, object)
+        .await
+        .map(drop)
+        .map_err(failed("update"))
 }
 
 pub async fn apply_all(

@@ -62,7 +62,7 @@ pub(super) fn run(args: Args, program: Program) -> Result<(), Error> {
 fn machine(flags: &ClusterFlags, program: Program) -> Result<Node, Error> {
     let all = flags.init(flags.documents()?, program)?;
     let layout = flags.layout(&all.cluster.certificates_dir);
-    flags.node(all, layout)
+    flags.node(all, layout, program)
 }
 
 /// The certificate that a file holds: itself, or the client certificate of a kubeconfig.

@@ -181,7 +181,7 @@ impl ClusterFlags {
     }
 
     /// The machine that the phases work on.
-    pub(super) fn node(&self, all: Init, layout: Layout) -> Result<Node, Error> {
+    pub(super) fn node(&self, all: Init, layout: Layout, program: Program) -> Result<Node, Error> {
         let runtime: Arc<dyn Containers> =
             Arc::new(Runtime::new(&all.init.node_registration.cri_socket));
         let patches = match (&self.patches, &all.init.patches) {
@@ -196,6 +196,7 @@ impl ClusterFlags {
         node.patches = patches;
         node.proxy_env = host::proxy_env(std::env::vars());
         node.dry_run = dry_run;
+        node.program = program.name();
         node.paths = Layout {
             certificates: node.config.cluster.certificates_dir.clone().into(),
             ..Layout::default()

@@ -91,7 +91,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
         layout = Layout { certificates: dir.join("pki"), kubernetes: dir.clone(), kubelet: dir };
     }
     let progress = flags::progress("init", &flags.cluster.host(), all.init.dry_run);
-    let mut ctx = init::Ctx::new(flags.cluster.node(all, layout)?);
+    let mut ctx = init::Ctx::new(flags.cluster.node(all, layout, program)?);
     ctx.ignored = ignored;
     ctx.upload_certs = flags.upload_certs;
     ctx.skip_token_print = flags.skip_token_print;

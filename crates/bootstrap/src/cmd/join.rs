@@ -110,7 +110,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
     };
     let ignored = flags.cluster.ignored(&join.node_registration.ignore_preflight_errors)?;
     let (as_control_plane, dry_run) = (join.control_plane.is_some(), join.dry_run);
-    let mut ctx = join::Ctx::new(join, flags.cluster.node(all, layout)?);
+    let mut ctx = join::Ctx::new(join, flags.cluster.node(all, layout, program)?);
     ctx.ignored = ignored;
     phase::run(&join::phases(), &only, &skip, &progress, &mut ctx).await?;
     if only.is_empty() && !dry_run {

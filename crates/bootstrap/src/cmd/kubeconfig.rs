@@ -46,7 +46,7 @@ pub(super) fn run(args: Args, program: Program) -> Result<(), Error> {
     let Command::User(args) = args.command;
     let all = args.cluster.init(args.cluster.documents()?, program)?;
     let layout = args.cluster.layout(&all.cluster.certificates_dir);
-    let node = args.cluster.node(all, layout)?;
+    let node = args.cluster.node(all, layout, program)?;
     let key_file = node.layout.pki("ca", "key");
     let authority =
         load_authority(&node.layout.certificates, Ca::Kubernetes, node.now())?.ok_or_else(

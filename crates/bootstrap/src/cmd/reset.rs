@@ -105,7 +105,11 @@ pub(super) async fn run(args: Args) -> Result<(), Error> {
         flags.skip_phases
     };
     let progress = flags::progress("reset", &cluster.host(), configuration.dry_run);
-    let mut ctx = reset::Ctx { node: cluster.node(all, layout)?, reset: configuration, ignored };
+    let mut ctx = reset::Ctx {
+        node: cluster.node(all, layout, Program::Kubeadm)?,
+        reset: configuration,
+        ignored,
+    };
     phase::run(&reset::phases(), &only, &skip, &progress, &mut ctx).await?;
     println!(
         "\nThe reset process does not clean CNI configuration of others. To do so, you must remove /etc/cni/net.d\n\

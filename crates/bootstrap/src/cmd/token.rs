@@ -120,7 +120,7 @@ async fn run_create(args: Create, client: &Client, program: Program) -> Result<(
     debug_assert!(
         !endpoint::stable_host_port(&all.cluster, &all.init.local_api_endpoint).is_empty()
     );
-    let node = args.cluster.node(all, layout)?;
+    let node = args.cluster.node(all, layout, program)?;
     let command = join_command(&node, &token.reveal())?.replace(" \\\n\t", " ");
     match args.certificate_key {
         Some(key) => println!("{command} --control-plane --certificate-key {key}"),

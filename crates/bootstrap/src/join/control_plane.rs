@@ -4,7 +4,7 @@ use super::{Ctx, worker};
 use crate::{
     certs,
     cluster::download_certs,
-    init::{mark, wait_for_control_plane},
+    init::{control_plane_targets, mark, wait_for_control_plane},
     phase::{Outcome, Phase},
 };
 
@@ -117,7 +117,8 @@ pub(super) const WAIT: Phase<Ctx> = Phase {
                 return Ok(Outcome::skipped("dry run"));
             }
             wait_for_control_plane(&ctx.node).await?;
-            Ok(Outcome::done())
+            let names = control_plane_targets(&ctx.node).into_iter().map(|t| t.name.to_owned());
+            Ok(Outcome::Waited(names.collect()))
         })
     },
 };

@@ -113,7 +113,7 @@ pub(super) const WAIT: Phase<Ctx> = Phase {
             if bootstrap.exists() {
                 fs::remove_file(&bootstrap).map_err(io("remove", &bootstrap))?;
             }
-            Ok(Outcome::Done(vec![Touched { path, written: false }]))
+            Ok(Outcome::Waited(vec![path.display().to_string()]))
         })
     },
 };

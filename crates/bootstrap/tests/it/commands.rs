@@ -78,6 +78,22 @@ fn offline_phases_write_a_control_plane_below_rootfs() {
 }
 
 #[test]
+fn a_dry_run_changes_nothing_outside_of_its_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path());
+    let before = Path::new("/etc/kubernetes").exists();
+    kubeadm(&["init", "--dry-run", "--skip-phases", "preflight", "--config", &config]).unwrap();
+    let written = std::env::temp_dir().join(format!("kubeadm-init-dryrun-{}", std::process::id()));
+    for file in
+        ["pki/ca.crt", "manifests/etcd.yaml", "admin.conf", "config.yaml", "kubeadm-flags.env"]
+    {
+        assert!(written.join(file).exists(), "{file}");
+    }
+    fs::remove_dir_all(written).unwrap();
+    assert_eq!(Path::new("/etc/kubernetes").exists(), before);
+}
+
+#[test]
 fn mistakes_are_told_before_anything_is_done() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path());

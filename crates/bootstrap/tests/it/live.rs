@@ -1,6 +1,10 @@
 //! `init` and `join` against an API server: what they put there, and what a joining machine makes of it.
 
-use std::{path::Path, sync::Arc, time::SystemTime};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use api_config::kubeadm::{
     ApiEndpoint, BootstrapTokenDiscovery, JoinConfiguration, JoinControlPlane, Timeouts,
@@ -13,7 +17,7 @@ use bootstrap_core::{
     tokens::Token,
 };
 use client::Resource;
-use rt::SystemClock;
+use rt::{Clock, ManualClock, SystemClock};
 use serde_json::{Value, json};
 use telemetry::{Progress, Recorder};
 use testkit::FakeApi;
@@ -29,7 +33,7 @@ fn facts(name: &str) -> Facts {
     }
 }
 
-fn machine(root: &Path, name: &str) -> Node {
+pub(crate) fn machine(root: &Path, name: &str) -> Node {
     let mut documents = Documents::default();
     let cluster = documents.cluster.get_or_insert_default();
     cluster.encryption_algorithm = "ECDSA-P256".into();
@@ -44,11 +48,11 @@ fn machine(root: &Path, name: &str) -> Node {
     )
 }
 
-fn quiet() -> Progress {
+pub(crate) fn quiet() -> Progress {
     Progress::silent(Recorder::none())
 }
 
-fn owned(names: &[&str]) -> Vec<String> {
+pub(crate) fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|n| (*n).to_owned()).collect()
 }
 
@@ -64,29 +68,26 @@ async fn cluster(root: &Path, api: &FakeApi) -> (init::Ctx, String) {
     ctx.node.config.cluster.control_plane_endpoint = address.to_string();
     let live = ["kubeconfig", "upload-config", "upload-certs", "bootstrap-token", "addon"];
     phase::run(&init::phases(), &owned(&live), &[], &quiet(), &mut ctx).await.unwrap();
-    sign(api, TOKEN);
+    sign_with(&api.client("signer")).await;
     (ctx, address.to_string())
 }
 
 /// What the controller manager's bootstrap signer does.
-fn sign(api: &FakeApi, token: &str) {
-    let token: Token = token.parse().unwrap();
-    let info = api.get(&Resource::CONFIG_MAPS, "kube-public", "cluster-info").unwrap();
+pub(crate) async fn sign_with(client: &client::Client) {
+    let token: Token = TOKEN.parse().unwrap();
+    let info: Value =
+        client.get(&Resource::CONFIG_MAPS, "kube-public", "cluster-info").await.unwrap();
     let jws = discovery::sign(info["data"]["kubeconfig"].as_str().unwrap(), &token);
     let patch = json!({"data": {format!("{}{}", discovery::SIGNATURE_PREFIX, token.id): jws}});
-    let client = api.client("signer");
     let at =
         client::Patched { namespace: "kube-public", name: "cluster-info", ..Default::default() };
-    let done = async move {
-        client
-            .patch::<Value>(&Resource::CONFIG_MAPS, at, client::PatchKind::Merge, &patch)
-            .await
-            .map(drop)
-    };
-    futures_util::future::FutureExt::now_or_never(done).unwrap().unwrap();
+    client
+        .patch::<Value>(&Resource::CONFIG_MAPS, at, client::PatchKind::Merge, &patch)
+        .await
+        .unwrap();
 }
 
-fn joining(server: &str, pin: &str) -> JoinConfiguration {
+pub(crate) fn joining(server: &str, pin: &str) -> JoinConfiguration {
     let mut join = JoinConfiguration::default();
     join.discovery.bootstrap_token = Some(BootstrapTokenDiscovery {
         token: TOKEN.into(),
@@ -99,15 +100,29 @@ fn joining(server: &str, pin: &str) -> JoinConfiguration {
     join
 }
 
-fn complete(mut join: JoinConfiguration, name: &str) -> JoinConfiguration {
+pub(crate) fn complete(mut join: JoinConfiguration, name: &str) -> JoinConfiguration {
     config::default_join(&mut join, &facts(name));
     config::validate_join(&join).unwrap();
     join
 }
 
 /// Runs the phases of a join that need no kubelet.
-async fn try_join(root: &Path, join: JoinConfiguration, name: &str) -> Result<join::Ctx, Error> {
+pub(crate) async fn try_join(
+    root: &Path,
+    join: JoinConfiguration,
+    name: &str,
+) -> Result<join::Ctx, Error> {
+    join_at(root, join, name, Arc::new(SystemClock)).await
+}
+
+async fn join_at(
+    root: &Path,
+    join: JoinConfiguration,
+    name: &str,
+    clock: Arc<dyn Clock>,
+) -> Result<join::Ctx, Error> {
     let mut node = machine(root, name);
+    node.clock = clock;
     node.config.init.node_registration = join.node_registration.clone();
     if let Some(control_plane) = &join.control_plane {
         node.config.init.local_api_endpoint = control_plane.local_api_endpoint.clone();
@@ -116,6 +131,24 @@ async fn try_join(root: &Path, join: JoinConfiguration, name: &str) -> Result<jo
     let phases = owned(&["control-plane-prepare", "kubelet-start"]);
     phase::run(&join::phases(), &phases, &[], &quiet(), &mut ctx).await?;
     Ok(ctx)
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_clock_that_is_off_is_named() {
+    let (root, worker, api) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), FakeApi::default());
+    let (first, server) = cluster(root.path(), &api).await;
+    let pin = pki::read_cert(&first.node.layout.pki("ca", "crt")).unwrap().pin().unwrap();
+    let day = Duration::from_secs(86_400);
+    for (now, wanted) in [
+        (SystemTime::now() - day, "check this machine's clock"),
+        (SystemTime::now() + 4000 * day, "has expired"),
+    ] {
+        let clock = Arc::new(ManualClock::new(now));
+        let join = complete(joining(&server, &pin), "second");
+        let error = join_at(worker.path(), join, "second", clock).await.err().unwrap().to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "current_thread")]

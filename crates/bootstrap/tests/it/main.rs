@@ -7,4 +7,6 @@ mod commands;
 mod etcd;
 mod golden;
 mod live;
+mod openssl;
+mod real;
 mod server;

@@ -72,6 +72,19 @@ async fn a_pod_of_the_api_runs_is_reported_and_ends() {
     assert_eq!(status(&api, "web")["phase"], "Running");
     assert_eq!(status(&api, "web")["podIP"], "127.0.0.1");
 
+    let before = status(&api, "web");
+    node.stop_kubelet().await;
+    node.start_kubelet(Some(api.client("kubelet")));
+    api.create(
+        &Resource::PODS,
+        pod("second", json!({ "containers": [container("app", "sleep 1000")] })),
+    )
+    .await;
+    eventually("another Pod runs", async || status(&api, "second")["phase"] == "Running").await;
+    assert_eq!(status(&api, "web"), before, "a restarted kubelet changes nothing");
+    let none = DeleteOptions::default();
+    api.client("user").delete(&Resource::PODS, "default", "second", &none).await.unwrap();
+
     api.client("user")
         .delete(&Resource::PODS, "default", "web", &DeleteOptions::default())
         .await

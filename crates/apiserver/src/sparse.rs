@@ -1,0 +1,159 @@
+//! Reads the few members of a stored object that selectors look at, and skips all else: half of the work of a
+//! write would otherwise be to parse again what was just encoded.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// Members to read, as a tree; one without members of its own is read whole.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted(Vec<(Box<str>, Wanted)>);
+
+impl Wanted {
+    /// `paths` are dotted, without lists.
+    pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut wanted = Self::default();
+        for path in paths {
+            let mut at = &mut wanted;
+            for member in path.split('.') {
+                let known = at.0.iter().position(|(name, _)| **name == *member);
+                let index = known.unwrap_or_else(|| {
+                    at.0.push((member.into(), Self::default()));
+                    at.0.len() - 1
+                });
+                at = &mut at.0[index].1;
+            }
+        }
+        wanted
+    }
+
+    /// The object with the wanted members only.
+    pub(crate) fn read(&self, json: &[u8]) -> Result<Value, serde_json::Error> {
+        let mut deserializer = serde_json::Deserializer::from_slice(json);
+        let value = self.deserialize(&mut deserializer)?;
+        deserializer.end()?;
+        Ok(value)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &Wanted {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        match self.0.is_empty() {
+            true => serde::Deserialize::deserialize(deserializer),
+            false => deserializer.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for &Wanted {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut kept = Map::new();
+        while let Some(member) = map.next_key_seed(Member(&self.0))? {
+            match member {
+                Some((name, wanted)) => {
+                    kept.insert(name.to_string(), map.next_value_seed(wanted)?);
+                }
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(Value::Object(kept))
+    }
+
+    // A member that should have members and has none holds nothing that a selector could see.
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Value::Null)
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+}
+
+/// A member's name, looked up without copying it.
+struct Member<'a>(&'a [(Box<str>, Wanted)]);
+
+impl<'de, 'a> DeserializeSeed<'de> for Member<'a> {
+    type Value = Option<&'a (Box<str>, Wanted)>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for Member<'a> {
+    type Value = Option<&'a (Box<str>, Wanted)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a member's name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().find(|(wanted, _)| **wanted == *name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_wanted_is_read() {
+        let wanted = Wanted::of(["metadata.name", "metadata.labels", "spec.a.b", "kind"]);
+        let table = [
+            (json!({}), json!({})),
+            (
+                json!({"metadata": {"name": "n", "uid": "u", "labels": {"x.y/z": "1"}}, "kind": "K", "status": [1]}),
+                json!({"metadata": {"name": "n", "labels": {"x.y/z": "1"}}, "kind": "K"}),
+            ),
+            (
+                json!({"spec": {"a": {"b": [1, {"c": null}], "c": 1}}}),
+                json!({"spec": {"a": {"b": [1, {"c": null}]}}}),
+            ),
+            (json!({"spec": [1, 2], "metadata": "text"}), json!({"spec": null, "metadata": null})),
+            (
+                json!({"metadata": null, "spec": {"a": 7}}),
+                json!({"metadata": null, "spec": {"a": null}}),
+            ),
+        ];
+        for (object, expected) in table {
+            assert_eq!(wanted.read(object.to_string().as_bytes()).unwrap(), expected);
+        }
+        assert!(wanted.read(b"{\"metadata\":").is_err());
+        assert!(wanted.read(b"{} {}").is_err());
+    }
+}
