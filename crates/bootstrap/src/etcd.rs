@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use api_config::kubeadm::ExternalEtcd;
 use bootstrap_core::{
     Layout,
     constants::{ETCD_CLIENT_PORT, ETCD_PEER_PORT},
@@ -47,6 +48,23 @@ impl Etcd {
         Self::with(endpoints, &tls)
     }
 
+    /// An etcd that is run elsewhere, by the files that the configuration names.
+    pub fn external(etcd: &ExternalEtcd) -> Result<Self, Error> {
+        let read = |path: &str| match path {
+            "" => Ok(None),
+            path => std::fs::read(path).map(Some).map_err(io("read", path.as_ref())),
+        };
+        let tls = TlsMaterial {
+            ca: read(&etcd.ca_file)?,
+            certificate: read(&etcd.cert_file)?,
+            key: read(&etcd.key_file)?,
+            insecure: false,
+        };
+        let https: Vec<String> =
+            etcd.endpoints.iter().filter(|e| e.starts_with("https://")).cloned().collect();
+        Self::with(&https, &tls)
+    }
+
     pub fn with(endpoints: &[String], tls: &TlsMaterial) -> Result<Self, Error> {
         let clients = endpoints.iter().map(|endpoint| {
             let failed = |reason: String| Error::Client { path: endpoint.into(), reason };
@@ -84,6 +102,25 @@ impl Etcd {
             }
         }
         Err(last)
+    }
+
+    /// The version of every endpoint, in order.
+    pub async fn versions(&self) -> Result<Vec<String>, Error> {
+        let mut versions = Vec::new();
+        for (endpoint, client) in &self.clients {
+            let failed = |source| Error::Api {
+                operation: "ask the version",
+                subject: format!("of etcd at {endpoint}"),
+                source,
+            };
+            let answer = client
+                .call(http::Method::GET, "/version", "", Default::default())
+                .await
+                .map_err(failed)?;
+            let value: Value = serde_json::from_slice(&answer).unwrap_or_default();
+            versions.push(value["etcdserver"].as_str().unwrap_or_default().to_owned());
+        }
+        Ok(versions)
     }
 
     pub async fn members(&self) -> Result<Vec<Member>, Error> {

@@ -20,7 +20,7 @@ pub mod patches;
 pub mod phase;
 pub mod preflight;
 pub mod reset;
-mod service;
+pub mod service;
 
 pub use error::Error;
 

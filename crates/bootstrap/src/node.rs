@@ -7,14 +7,18 @@ use bootstrap_core::{
     Layout, certs,
     config::Init,
     kubeconfigs,
-    manifests::{Component, EtcdMember, EtcdRelease, Machine},
+    manifests::{Component, EtcdMember, Machine},
 };
 use client::Client;
 use rt::Clock;
 
 use crate::{
-    Error, Touched, cluster, containers::Containers, host::Host, kubeconfigs as files, manifests,
+    Error, Touched, cluster,
+    containers::Containers,
+    host::Host,
+    kubeconfigs as files, manifests,
     patches::Patches,
+    service::{HostService, KubeletService},
 };
 
 pub struct Node {
@@ -28,7 +32,8 @@ pub struct Node {
     pub patches: Patches,
     pub proxy_env: Vec<(String, String)>,
     pub containers: Arc<dyn Containers>,
-    pub etcd_release: EtcdRelease,
+    /// Who keeps the kubelet running.
+    pub service: Arc<dyn KubeletService>,
     /// The name by which users call this, for the commands that they are told.
     pub program: &'static str,
     /// Writes under a temporary directory and asks no API server.
@@ -48,12 +53,12 @@ impl Node {
             config,
             paths: layout.clone(),
             layout,
+            service: Arc::new(HostService(host.clone())),
             host,
             clock,
             containers,
             patches: Patches::none(),
             proxy_env: Vec::new(),
-            etcd_release: EtcdRelease::default(),
             program: "windlass",
             dry_run: false,
             client: None,
@@ -114,7 +119,6 @@ impl Node {
             proxy_env: &self.proxy_env,
             has_ca_key: self.layout.pki("ca", "key").exists(),
             etcd_members: members,
-            etcd_release: self.etcd_release,
         };
         manifests::write(component, &machine, &self.layout.manifests(), &self.patches)
     }

@@ -1,7 +1,12 @@
-use std::{fs, net::IpAddr, os::fd::AsFd};
+use std::{
+    fs,
+    net::IpAddr,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
 
 use net_core::{Cidr, Family, api::Protocol, ipam, nft};
-use netlink::{Link, LinkChange, Namespace, Net, NewKind, NewLink, Route};
+use netlink::{Kernel, Link, LinkChange, Namespace, Net, NewKind, NewLink, Route};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -31,7 +36,10 @@ pub(crate) fn add(
     let host_name = host_name(attachment);
     let mac = lease.addresses.first().map(|address| mac_of(*address));
     let host = make_pair(net, config, attachment, &namespace, &host_name, mac, bridge.index)?;
-    configure(config, attachment, &namespace, &lease)?;
+    let inside = configure(config, attachment, &namespace, &lease)?;
+    wait_until_operational(&inside, &attachment.interface)?;
+    wait_until_operational(net, &host_name)?;
+    wait_until_operational(net, &config.bridge)?;
     forget_flows(net, &lease)?;
     Ok(result(config, attachment, &bridge, &host, &lease, mac))
 }
@@ -168,7 +176,7 @@ fn configure(
     attachment: &Attachment,
     namespace: &Namespace,
     lease: &Lease,
-) -> Result<(), Failure> {
+) -> Result<Kernel, Failure> {
     let interface = attachment.interface.as_str();
     let work = || {
         for conf in ["all", interface] {
@@ -178,7 +186,7 @@ fn configure(
             set(&format!("ipv6/conf/{interface}/accept_redirects"), "0")?;
             set(&format!("ipv6/conf/{interface}/accept_dad"), "0")?;
         }
-        netlink::Kernel::open().map_err(Failure::network)
+        Kernel::open().map_err(Failure::network)
     };
     let inside = namespace.run(work).map_err(Failure::network)??;
     let up = LinkChange { up: Some(true), ..LinkChange::default() };
@@ -205,7 +213,21 @@ fn configure(
             inside.put_route(&route).map_err(Failure::network)?;
         }
     }
-    Ok(())
+    Ok(inside)
+}
+
+/// The kernel learns of a carrier a moment after both ends are up, and until then drops what the bridge, its port
+/// or the Pod would send. A Pod that began before would lose its first packets, and wait a second or more before it
+/// sends them again.
+fn wait_until_operational(net: &dyn Net, name: &str) -> Result<(), Failure> {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(5) {
+        if net.link(name).map_err(Failure::network)?.is_some_and(|link| link.operational) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    Err(Failure::new(100, format!("interface {name} did not become operational within 5 s")))
 }
 
 fn default_route(family: Family) -> Cidr {

@@ -1,7 +1,7 @@
 use crate::{
     bootstrap_tokens, certificates, cluster_role, context::Context, cronjob, daemonset, deployment,
-    endpointslice, garbage, job, namespace, node_ipam, node_lifecycle, pod_gc, replicaset, root_ca,
-    service_account, statefulset, ttl,
+    disruption, endpointslice, garbage, job, namespace, node_ipam, node_lifecycle, pod_gc,
+    protection, replicaset, root_ca, service_account, statefulset, ttl,
 };
 
 /// One controller.
@@ -46,6 +46,13 @@ pub fn registry() -> &'static [Controller] {
         "endpoints-controller" as "endpoint-controller" on ["services" "endpoints" "pods"]
             = endpointslice::start_endpoints;
         "garbage-collector-controller" as "generic-garbage-collector" on ["*"] = garbage::start;
+        "disruption-controller" as "disruption-controller"
+            on ["poddisruptionbudgets" "pods" "replicasets" "replicationcontrollers" "statefulsets" "deployments"]
+            = disruption::start;
+        "persistentvolumeclaim-protection-controller" as "pvc-protection-controller"
+            on ["persistentvolumeclaims" "pods"] = protection::start_claims;
+        "persistentvolume-protection-controller" as "pv-protection-controller" on ["persistentvolumes"]
+            = protection::start_volumes;
         "certificatesigningrequest-approving-controller" as "certificate-controller"
             on ["certificatesigningrequests"] = certificates::start_approving;
         "certificatesigningrequest-signing-controller" as "certificate-controller"

@@ -52,6 +52,8 @@ pub(crate) struct Worker {
     ctx: Arc<Context>,
     desired: watch::Receiver<Desired>,
     shared: Arc<Shared>,
+    /// As it was wanted when last looked at.
+    pod: Arc<Pod>,
     uid: String,
     memory: Memory,
     observed: Observed,
@@ -63,6 +65,8 @@ pub(crate) struct Worker {
     volume_failures: u32,
     hooked: Mutex<BTreeSet<String>>,
     ending: Option<Ending>,
+    /// When the last container is to have ended.
+    stop_by: Option<Instant>,
     torn_down: bool,
     carried_on: bool,
     last_steps: Vec<Step>,
@@ -98,6 +102,7 @@ impl Worker {
             report: Report::default(),
             prober: Prober::new(ctx.clone(), shared.clone()),
             ctx,
+            pod,
             desired,
             shared,
             memory: Memory::default(),
@@ -108,6 +113,7 @@ impl Worker {
             volume_failures: 0,
             hooked: Mutex::default(),
             ending,
+            stop_by: None,
             torn_down: false,
             carried_on: false,
             last_steps: Vec::new(),
@@ -116,7 +122,14 @@ impl Worker {
 
     pub(crate) async fn run(mut self) {
         loop {
+            let before = self.pod.clone();
             let desired = self.desired.borrow_and_update().clone();
+            self.pod = desired.pod.clone();
+            let shown = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
+            if shown(&before) != shown(&self.pod) {
+                // Volumes may show them to the containers.
+                self.volumes_due = Instant::now();
+            }
             match runtime::observe(&self.ctx, &self.uid, &self.observed).await {
                 Ok(observed) => self.observed = observed,
                 Err(error) => {
@@ -383,12 +396,15 @@ impl Worker {
         if self.observed.running().next().is_some() {
             self.tell(pod, true).await;
             let known = self.with_status(pod);
+            let by =
+                self.stop_by.map_or(Instant::now() + grace, |by| by.min(Instant::now() + grace));
+            self.stop_by = Some(by);
+            let left = by.saturating_duration_since(Instant::now());
             let mut change = self.desired.clone();
-            change.mark_unchanged();
             tokio::select! {
-                () = steps::stop_all(&self.ctx, &known, &self.observed, grace, &self.hooked) => {}
-                // A shorter grace, mostly: begin again with what runs still.
-                _ = change.changed() => {}
+                () = steps::stop_all(&self.ctx, &known, &self.observed, left, &self.hooked) => {}
+                // Someone has less patience: begin again with what runs still.
+                _ = change.wait_for(|now| pod_core::grace_period(&now.pod) < grace) => {}
             }
             return Next::Now;
         }

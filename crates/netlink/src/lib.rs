@@ -81,7 +81,10 @@ pub struct Link {
     pub name: String,
     pub mac: Vec<u8>,
     pub mtu: u32,
+    /// It is switched on.
     pub up: bool,
+    /// It is switched on, and packets get through: the other end is, too.
+    pub operational: bool,
     /// The bridge that it is a port of.
     pub master: Option<u32>,
     /// "bridge", "veth", "vxlan"; empty for hardware and loopback.

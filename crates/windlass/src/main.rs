@@ -31,6 +31,11 @@ enum Command {
     Pause,
     /// Runs as the CNI plugin
     Cni,
+    /// kubeadm's commands: init, join, reset, token, certs, config, kubeconfig
+    #[command(flatten)]
+    Bootstrap(bootstrap::cmd::Command),
+    /// Serves machines that boot from the network
+    Metal(netboot::cmd::Args),
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
     /// Runs the node's agent
@@ -130,6 +135,20 @@ fn run(command: Command) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         },
+        Command::Bootstrap(command) => {
+            log("bootstrap");
+            let program = match called_as().as_str() {
+                "kubeadm" => bootstrap::cmd::Program::Kubeadm,
+                _ => bootstrap::cmd::Program::Windlass,
+            };
+            match block_on(async { Ok(bootstrap::cmd::run(command, program).await?) }) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(&error),
+            }
+        }
+        Command::Metal(args) => {
+            component("metal", |tasks| async { Ok(netboot::cmd::run(args, tasks).await?) })
+        }
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),
         Command::KubeProxy(args) => {

@@ -11,7 +11,6 @@ use crate::{
     error::io,
     kubelet,
     phase::{Outcome, Phase},
-    service,
 };
 
 const BOOTSTRAP: &str = "bootstrap-kubelet.conf";
@@ -40,7 +39,7 @@ pub(super) const START: Phase<Ctx> = Phase {
                 touched.push(Touched { path: ca, written: true });
             }
             if !node.dry_run {
-                service::stop_kubelet(&node.host).await?;
+                node.service.stop().await?;
             }
             if !node.layout.kubeconfig("kubelet.conf").exists() {
                 let path = node.layout.kubeconfig(BOOTSTRAP);
@@ -61,8 +60,8 @@ pub(super) const START: Phase<Ctx> = Phase {
                 &node.patches,
             )?);
             if !node.dry_run {
-                touched.extend(service::install(&node.host, ctx.is_control_plane()).await?);
-                service::start_kubelet(&node.host).await?;
+                touched.extend(node.service.install(ctx.is_control_plane()).await?);
+                node.service.start().await?;
             }
             Ok(Outcome::Done(touched))
         })

@@ -6,7 +6,6 @@ use super::Ctx;
 use crate::{
     host::Host,
     phase::{Outcome, Phase},
-    service,
 };
 
 pub(super) const PHASE: Phase<Ctx> = Phase {
@@ -18,10 +17,10 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             if node.dry_run {
                 return Ok(Outcome::skipped("dry run"));
             }
-            if let Err(e) = service::stop_kubelet(&node.host).await {
+            if let Err(e) = node.service.stop().await {
                 left.push(e.to_string());
             }
-            left.extend(service::uninstall(&node.host).await);
+            left.extend(node.service.uninstall().await);
             let kubelet = fs::canonicalize(&node.layout.kubelet)
                 .unwrap_or_else(|_| node.layout.kubelet.clone());
             left.extend(unmount_below(&node.host, &kubelet, flags(&ctx.reset.unmount_flags)));

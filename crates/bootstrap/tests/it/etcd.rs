@@ -88,6 +88,7 @@ async fn a_member_joins_as_learner_votes_and_leaves() {
         assert!(std::time::Instant::now() < until, "{e}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+    assert!(etcd.versions().await.unwrap()[0].starts_with("3."));
     let members = etcd.add_learner("b", &peer, patience).await.unwrap();
     let names: Vec<_> = members.iter().map(|m| m.name.as_str()).collect();
     assert!(names.contains(&"a") && names.contains(&"b"), "{names:?}");

@@ -304,6 +304,22 @@ fn an_add_takes_less_than_ten_milliseconds() {
 }
 
 #[test]
+fn a_new_pod_loses_no_packet() {
+    let node = Node::new();
+    let gateway: SocketAddr = "10.9.0.1:9".parse().unwrap();
+    for n in 0..20 {
+        let pod = node.add(&format!("c{n}"), json!({}));
+        let connect =
+            || TcpStream::connect_timeout(&gateway, Duration::from_millis(500)).unwrap_err();
+        assert_eq!(
+            pod.namespace.run(connect).unwrap().kind(),
+            ErrorKind::ConnectionRefused,
+            "Pod {n}, at once"
+        );
+    }
+}
+
+#[test]
 fn bad_calls_are_told_by_the_specifications_codes() {
     let node = Node::new();
     let pod = Namespace::new().unwrap();

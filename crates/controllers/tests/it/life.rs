@@ -62,6 +62,19 @@ async fn an_application_lives_and_goes_without_a_trace() {
     };
     cluster.until("it is rolled out", done(1)).await;
     cluster
+        .create(
+            &Resource::POD_DISRUPTION_BUDGETS,
+            json!({"metadata": {"name": "web", "namespace": "default"}, "spec": {"maxUnavailable": 1,
+                "selector": {"matchLabels": {"app": "web"}}}}),
+        )
+        .await;
+    cluster
+        .until("its budget allows one to go", || async {
+            let budget = cluster.get(&Resource::POD_DISRUPTION_BUDGETS, "default", "web").await;
+            *status(&budget, "disruptionsAllowed") == 1 && *status(&budget, "expectedPods") == 3
+        })
+        .await;
+    cluster
         .until("its endpoints are known", || async {
             let slices = cluster.list(&Resource::ENDPOINT_SLICES, "default").await;
             slices.iter().any(|s| {

@@ -216,7 +216,11 @@ fn group(ctx: &Context, class: QosClass, uid: &str) -> String {
 /// Removes a Pod's group whatever its class was: an orphan's is not known.
 pub(crate) fn remove_group(ctx: &Context, uid: &str) -> Result<(), sys::Error> {
     let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
-    classes.into_iter().try_for_each(|class| ctx.cgroups.remove(&group(ctx, class, uid)))
+    classes.into_iter().map(|class| group(ctx, class, uid)).try_for_each(|group| {
+        // The runtime has ended the Pod's processes, unless it forgot them.
+        ctx.cgroups.kill(&group)?;
+        ctx.cgroups.remove(&group)
+    })
 }
 
 /// The uids of the Pods that have a group on this node.

@@ -48,7 +48,7 @@ pub fn check(matchbox: &Matchbox) -> Report {
         let profile = match store.profile(&group.profile) {
             Ok(profile) => profile,
             Err(source) => {
-                let failure = Failure::Profile { group: group.id.clone(), source };
+                let failure = Failure::Profile { group: group.id.clone(), source: source.into() };
                 report.problems.push(failure.to_string());
                 continue;
             }

@@ -26,13 +26,13 @@ const METADATA: &str = "plain/text";
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(Box<StoreError>),
     #[error("group {group:?}: {source}")]
-    Profile { group: String, source: StoreError },
+    Profile { group: String, source: Box<StoreError> },
     #[error("group {group:?}, profile {profile:?}: no {what} template is named; set {what}_id")]
     NoTemplate { group: String, profile: String, what: &'static str },
     #[error("group {group:?}, profile {profile:?}: {source}")]
-    Template { group: String, profile: String, source: StoreError },
+    Template { group: String, profile: String, source: Box<StoreError> },
     #[error("group {group:?}, profile {profile:?}, {what} template {name:?}: {reason}")]
     Render { group: String, profile: String, what: &'static str, name: String, reason: String },
 }
@@ -87,15 +87,15 @@ impl Matchbox {
         if endpoint == "boot.ipxe" {
             return Ok((TEXT, render::BOOT_IPXE.into()));
         }
-        let group = self.store.select(labels)?;
+        let group = self.store.select(labels).map_err(|error| Failure::Store(error.into()))?;
         let data = render::data(&group, labels, query);
         if endpoint == "metadata" {
             return Ok((METADATA, render::metadata(&data)));
         }
-        let profile = self
-            .store
-            .profile(&group.profile)
-            .map_err(|source| Failure::Profile { group: group.id.clone(), source })?;
+        let profile = self.store.profile(&group.profile).map_err(|source| Failure::Profile {
+            group: group.id.clone(),
+            source: source.into(),
+        })?;
         let kind = match endpoint {
             "ignition" => Kind::Ignition,
             "cloud" => Kind::Cloud,
@@ -132,7 +132,9 @@ impl Matchbox {
         }
         let text = match self.store.template(kind, name) {
             Ok(text) => text,
-            Err(source) => return Err(Failure::Template { group, profile, source }),
+            Err(error) => {
+                return Err(Failure::Template { group, profile, source: error.into() });
+            }
         };
         let failed =
             |reason| Failure::Render { group, profile, what, name: name.to_owned(), reason };

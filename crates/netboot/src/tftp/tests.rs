@@ -122,7 +122,7 @@ proptest::proptest! {
         lost in proptest::collection::btree_map(1usize..400, proptest::bool::weighted(0.3), 0..100),
     ) {
         // At most three losses in a row, so that no client would give up.
-        let lost = |n: usize| lost.get(&n) == Some(&true) && n % 4 != 0;
+        let lost = |n: usize| lost.get(&n) == Some(&true) && !n.is_multiple_of(4);
         let got = receive(len, block, window, lost);
         proptest::prop_assert_eq!(got, (0..len).map(|i| (i % 251) as u8).collect::<Vec<_>>());
     }
