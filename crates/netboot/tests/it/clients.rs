@@ -50,6 +50,26 @@ fn dhcp_with_a_real_client() {
 }
 
 #[test]
+fn names_by_dns() {
+    if !inside("clients::names_by_dns") {
+        return;
+    }
+    let mut world = World::new();
+    let host = Host::new("h1");
+    host.run("ip addr add 192.168.77.99/24 dev eth0");
+    let hosts = "--dhcp-host 52:54:00:00:00:01,192.168.77.50,node1 --domain example.test";
+    world.serve(&format!("{RANGE} {hosts} --host-record matchbox.example.com,{SERVER}"));
+    for (name, want) in [("node1.example.test", "192.168.77.50"), ("matchbox.example.com", SERVER)]
+    {
+        let answer = host.run(&format!("busybox nslookup -type=a {name} {SERVER}"));
+        assert!(answer.contains(&format!("Address: {want}")), "{answer}");
+    }
+    let (_, absent) = host.try_run(&format!("busybox nslookup -type=a x.example.test {SERVER}"));
+    assert!(absent.contains("NXDOMAIN"), "{absent}");
+    world.stop();
+}
+
+#[test]
 fn files_by_http_and_tftp() {
     if !inside("clients::files_by_http_and_tftp") {
         return;
