@@ -1,6 +1,6 @@
 //! Everything that streams: logs, exec, attach, port-forward, cp.
 
-use e2e::{shared, until};
+use e2e::shared;
 
 #[test]
 fn logs_of_the_container_before_are_kept() {
