@@ -2,6 +2,10 @@
 
 mod access;
 mod basics;
+mod charts;
+mod custom;
+mod mistakes;
+mod network;
 mod objects;
 mod streams;
 mod workloads;

@@ -98,3 +98,45 @@ fn a_pod_that_fits_no_node_says_why() {
         text.contains("0/1 nodes are available: 1 Insufficient cpu")
     });
 }
+
+#[test]
+fn an_image_that_is_not_there_says_so() {
+    let s = shared("workloads-image");
+    s.kubectl("run lost --image=lost:1 --image-pull-policy=Never").ok();
+    s.until("get pod lost", |row| row.contains("ErrImageNeverPull"));
+}
+
+#[test]
+fn init_containers_run_first_and_sidecars_stay() {
+    let s = shared("workloads-init");
+    s.apply(
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"staged"},"spec":{
+            "volumes":[{"name":"work","emptyDir":{}}],
+            "initContainers":[
+                {"name":"first","image":"box:1","command":["sh","-c","echo first >/work/order"],"volumeMounts":[{"name":"work","mountPath":"/work"}]},
+                {"name":"beside","image":"box:1","restartPolicy":"Always"},
+                {"name":"second","image":"box:1","command":["sh","-c","echo second >>/work/order"],"volumeMounts":[{"name":"work","mountPath":"/work"}]}],
+            "containers":[{"name":"main","image":"box:1","volumeMounts":[{"name":"work","mountPath":"/work"}]}]}}"#,
+    );
+    s.kubectl("wait pod/staged --for=condition=Ready --timeout=90s").ok();
+    assert_eq!(s.kubectl("exec staged -c main -- cat /work/order").ok(), "first\nsecond\n");
+    let row = s.kubectl("get pod staged").ok();
+    assert!(row.contains("2/2"), "{row}");
+}
+
+#[test]
+fn probes_decide_over_readiness_and_restarts() {
+    let s = shared("workloads-probes");
+    s.apply(
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"probed"},"spec":{"containers":[{"name":"c","image":"app:1",
+            "readinessProbe":{"exec":{"command":["test","-e","/tmp/ready"]},"periodSeconds":1},
+            "livenessProbe":{"httpGet":{"port":8080,"path":"/index.html"},"periodSeconds":1,"failureThreshold":5}}]}}"#,
+    );
+    s.until("get pod probed", |row| row.contains("Running") && row.contains("0/1"));
+    s.kubectl("exec probed -- touch /tmp/ready").ok();
+    s.kubectl("wait pod/probed --for=condition=Ready --timeout=90s").ok();
+    s.kubectl("exec probed -- rm /www/index.html").ok();
+    s.until("get pod probed -o jsonpath={.status.containerStatuses[0].restartCount}", |count| {
+        count != "0"
+    });
+}
