@@ -10,6 +10,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::run::workspace_root;
+
 mod gotypes;
 mod proto;
 mod resources;
@@ -58,10 +60,6 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-fn workspace_root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_owned()
 }
 
 fn read(path: &Path) -> Result<String, String> {

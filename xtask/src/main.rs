@@ -2,13 +2,38 @@
 
 use std::process::ExitCode;
 
+mod bench;
+mod build;
 mod codegen;
+mod down;
+mod machine;
+mod run;
+mod test;
+mod tidy;
+mod tools;
+mod up;
+
+const USAGE: &str = "usage: cargo xtask COMMAND
+
+  up [ARGS]       install what the machine lacks, build the release binary, bring a cluster up
+  down [ARGS]     take the cluster away again
+  test [--full]   format, lints, tidiness, all tests, then the end-to-end tests with the release binary;
+                  --full adds the check of licences, sources and banned crates
+  bench [ARGS]    measure a cluster and print the table of budgets
+  tidy            check the rules that the compiler does not know
+  codegen ...     refresh the schema facts from what upstream publishes";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    let rest = args.get(1..).unwrap_or_default();
     let result = match args.first().map(String::as_str) {
-        Some("codegen") => codegen::run(&args[1..]),
-        _ => Err("usage: cargo xtask codegen --import DIR [--go DIR] [--out DIR] [--check]".into()),
+        Some("up") => up::run(rest),
+        Some("down") => down::run(rest),
+        Some("test") => test::run(rest),
+        Some("bench") => bench::run(rest),
+        Some("tidy") => tidy::run(),
+        Some("codegen") => codegen::run(rest),
+        _ => Err(USAGE.into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

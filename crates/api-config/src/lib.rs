@@ -9,6 +9,8 @@
 mod decode;
 mod duration;
 mod error;
+pub mod flags;
+pub mod known;
 pub mod kubeadm;
 pub mod kubeconfig;
 pub mod kubelet;

@@ -224,12 +224,14 @@ fn unowned() -> FieldSet {
 /// A write that changes nothing but times is no write: the live times stay.
 fn keep_times_if_unchanged(live: Option<&Value>, mut result: Value) -> Value {
     let Some(live) = live else { return result };
+    // Times decide the order of entries too, so that both must be left out of the comparison.
     let timeless = |list: &Value| {
-        let mut list = list.clone();
-        for entry in list.as_array_mut().into_iter().flatten() {
+        let mut entries = list.as_array().cloned().unwrap_or_default();
+        for entry in &mut entries {
             entry.as_object_mut().map(|entry| entry.remove("time"));
         }
-        list
+        entries.sort_by_cached_key(Value::to_string);
+        entries
     };
     if timeless(managed::of(live)) != timeless(managed::of(&result)) {
         return result;

@@ -1,5 +1,7 @@
 //! What can be wrong with a patch, and the HTTP code that each mistake answers with.
 
+use serde_json::Value;
+
 /// Why a patch could not be applied. The texts are upstream's where clients see them.
 #[derive(Debug, thiserror::Error)]
 pub enum PatchError {
@@ -60,5 +62,23 @@ impl PatchError {
             | Self::MergeDirectiveInList
             | Self::MixedList(_) => 500,
         }
+    }
+}
+
+/// A value as Go prints it, which upstream's messages show: `map[image:nginx name:web]`.
+pub(crate) fn go_print(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_print).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::Object(map) => {
+            let pairs: Vec<String> =
+                map.iter().map(|(key, value)| format!("{key}:{}", go_print(value))).collect();
+            format!("map[{}]", pairs.join(" "))
+        }
+        other => other.to_string(),
     }
 }

@@ -10,7 +10,7 @@ mod tests;
 use api_schema::{NodeId, Patch, Schema, Shape};
 use serde_json::{Map, Value};
 
-use crate::PatchError;
+use crate::{PatchError, error::go_print};
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -34,6 +34,8 @@ pub fn strategic(
 /// What the schema says about one member: the node behind it and how its patches merge.
 struct Member {
     node: Option<NodeId>,
+    /// Whether the schema knows nothing of the inside: such objects are replaced.
+    opaque: bool,
     item: Option<NodeId>,
     patch: Patch,
 }
@@ -51,7 +53,8 @@ fn member(schema: &Schema, parent: Option<NodeId>, name: &str) -> Member {
         Some(Shape::List { item, .. }) => Some(*item),
         _ => None,
     };
-    Member { node, item, patch }
+    let opaque = node.is_some_and(|id| matches!(schema.node(id).shape, Shape::Any));
+    Member { node, opaque, item, patch }
 }
 
 fn merge_map(
@@ -111,7 +114,7 @@ fn merge_member(
         return Ok(());
     }
     match (original.get_mut(name), patch) {
-        (Some(Value::Object(old)), Value::Object(new)) => {
+        (Some(Value::Object(old)), Value::Object(new)) if !member.opaque => {
             merge_map(schema, member.node, old, new)?;
         }
         (Some(Value::Array(old)), Value::Array(new)) if member.patch.merge => {
@@ -120,7 +123,7 @@ fn merge_member(
         (found, patch) => {
             let absent = found.is_none();
             if absent && let (Value::Array(new), Some(order)) = (patch, order) {
-                list::check_order(member, new, list::order_list(order)?, name)?;
+                list::check_order(member, new, list::order_list(order)?)?;
             }
             match clean(patch) {
                 Some(value) => original.insert(name.to_owned(), value),
@@ -186,6 +189,6 @@ fn is_special(item: &Value) -> bool {
 fn unknown_directive(directive: &Value, map: &Map<String, Value>) -> PatchError {
     PatchError::UnknownDirective {
         directive: directive.as_str().map_or_else(|| directive.to_string(), str::to_owned),
-        map: Value::Object(map.clone()).to_string(),
+        map: go_print(&Value::Object(map.clone())),
     }
 }

@@ -113,7 +113,7 @@ impl Step<'_> {
                 let matches = |item: &&Value| {
                     find(item, path).iter().any(|v| match v {
                         Value::String(text) => text == wanted,
-                        other => other.to_string() == *wanted,
+                        other => *other.to_string() == **wanted,
                     })
                 };
                 items.iter().filter(matches).collect()

@@ -245,10 +245,7 @@ impl Server {
         let cache = call.cache()?.clone();
         let prefix = cache.definition.key(&call.path.namespace, "");
         let version = parse_version(query.get("resourceVersion"))?;
-        let initial = match query.get("sendInitialEvents") {
-            Some(_) => Some(query.flag("sendInitialEvents")),
-            None => None,
-        };
+        let initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
         check_watch_options(query, initial)?;
         let send_state = initial.unwrap_or(matches!(version, None | Some(0)));
         let watcher = if send_state {

@@ -144,7 +144,7 @@ impl Server {
             return Err(Box::new(Status::no_such_resource()));
         };
         let definition = &resource.definition;
-        let scope_is_wrong = !path.namespace.is_empty() != definition.namespaced;
+        let scope_is_wrong = path.namespace.is_empty() == definition.namespaced;
         // A collection of a namespaced kind may span all namespaces; a namespace's own URL names it twice.
         let spans =
             definition.namespaced && matches!(info.verb, "list" | "watch" | "deletecollection");

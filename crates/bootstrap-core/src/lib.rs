@@ -20,6 +20,7 @@ pub mod manifests;
 pub mod net;
 pub mod objects;
 pub mod tokens;
+pub mod units;
 
 pub use error::Error;
 pub use layout::Layout;

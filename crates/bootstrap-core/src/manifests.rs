@@ -30,7 +30,6 @@ pub struct Machine<'a> {
     pub has_ca_key: bool,
     /// The members of etcd that this one joins, itself included; empty where it is the first.
     pub etcd_members: &'a [EtcdMember],
-    pub etcd_release: EtcdRelease,
 }
 
 /// Directories in which distributions keep trusted certificates.

@@ -1,7 +1,9 @@
 //! Makes the PKI that a plan asks for, around what is there already.
 
 mod authority;
+mod due;
 mod leaf;
+mod renew;
 mod service_account;
 
 use std::{path::Path, time::SystemTime};
@@ -9,7 +11,9 @@ use std::{path::Path, time::SystemTime};
 use bootstrap_core::certs::Plan;
 
 pub use authority::{Held, ensure_authority, load_authority};
+pub use due::{EVERY, KUBECONFIGS, is_due, keep_renewed, renew_due};
 pub use leaf::ensure_leaf;
+pub use renew::{Renewal, renew_kubeconfig, renew_leaf};
 pub use service_account::ensure_service_account;
 
 use crate::{Error, Touched};
@@ -20,6 +24,22 @@ pub fn ensure(dir: &Path, plan: &Plan, now: SystemTime) -> Result<Vec<Touched>, 
     touched.extend(each(&plan.leaves, |leaf| ensure_leaf(dir, leaf, plan, now))?);
     touched.extend(ensure_service_account(dir, plan)?);
     Ok(touched)
+}
+
+/// A joining control plane makes only leaves: what the others share must be here, since a second authority of the same
+/// name would split the cluster.
+pub fn require_shared(dir: &Path, plan: &Plan) -> Result<(), Error> {
+    let mut wanted: Vec<_> =
+        plan.authorities.iter().map(|ca| dir.join(format!("{}.crt", ca.base()))).collect();
+    wanted.extend(["sa.key", "sa.pub"].map(|name| dir.join(name)));
+    match wanted.into_iter().find(|path| !path.exists()) {
+        None => Ok(()),
+        Some(missing) => Err(Error::Usage(format!(
+            "{} is missing, which the control planes share: give --certificate-key (init phase upload-certs --upload-certs \
+             prints it), or copy the files here",
+            missing.display()
+        ))),
+    }
 }
 
 /// Runs independent work side by side: making RSA keys is most of the time, and it needs no order.

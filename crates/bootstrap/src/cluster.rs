@@ -9,6 +9,7 @@ use std::{path::Path, time::Duration};
 use api_config::GoDuration;
 use bootstrap_core::{Layout, objects};
 use client::{Client, Kubeconfig};
+use tokio::time::Instant;
 
 pub use apply::{apply, apply_all, get, resource_of};
 pub use health::{Target, wait_for, wait_for_kubelet};
@@ -28,33 +29,40 @@ pub fn client(path: &Path) -> Result<Client, Error> {
 /// A client with the administrator's rights. Those of admin.conf come from a binding in the cluster; where it is
 /// missing yet, super-admin.conf, which needs none, makes it.
 pub async fn admin(layout: &Layout, patience: Option<GoDuration>) -> Result<Client, Error> {
-    let admin = client(&layout.kubeconfig("admin.conf"))?;
+    let path = layout.kubeconfig("admin.conf");
+    let (admin, super_admin) = (client(&path)?, layout.kubeconfig("super-admin.conf"));
     let binding = objects::cluster_admins();
-    let until =
-        tokio::time::Instant::now() + patience.map_or(Duration::from_secs(60), GoDuration::to_std);
+    let until = Instant::now() + patience.map_or(Duration::from_secs(60), GoDuration::to_std);
+    let mut bound = false;
     loop {
-        let refused = match apply(&admin, &binding).await {
+        let error = match apply(&admin, &binding).await {
             Ok(()) => return Ok(admin),
-            Err(Error::Api { source, .. }) if source.is_forbidden() => true,
-            // The server may have only just begun to listen.
-            Err(Error::Api { source: client::Error::Transport { .. }, .. })
-                if tokio::time::Instant::now() < until =>
-            {
-                false
-            }
-            Err(e) => return Err(e),
+            Err(e) => e,
         };
-        let super_admin = layout.kubeconfig("super-admin.conf");
-        if refused && super_admin.exists() {
-            apply(&client(&super_admin)?, &binding).await?;
-            return Ok(admin);
+        match &error {
+            Error::Api { source, .. } if source.is_forbidden() && bound => {
+                // The binding is there; the server's authoriser learns of it in a moment.
+            }
+            Error::Api { source, .. } if source.is_forbidden() && super_admin.exists() => {
+                apply(&client(&super_admin)?, &binding).await?;
+                bound = true;
+            }
+            Error::Api { source, .. } if source.is_forbidden() => {
+                return Err(Error::Client {
+                    path,
+                    reason: format!(
+                        "{source}; its group kubeadm:cluster-admins is bound to no role, and there is no {} to bind it with",
+                        super_admin.display()
+                    ),
+                });
+            }
+            // The server may have only just begun to listen.
+            Error::Api { source: client::Error::Transport { .. }, .. } => {}
+            _ => return Err(error),
         }
-        if tokio::time::Instant::now() >= until {
-            return Err(Error::Client {
-                path: layout.kubeconfig("admin.conf"),
-                reason: "its group kubeadm:cluster-admins is bound to no role, and there is no super-admin.conf to bind it with".to_owned(),
-            });
+        if Instant::now() >= until {
+            return Err(error);
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

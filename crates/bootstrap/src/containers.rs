@@ -1,6 +1,10 @@
 //! What bootstrapping needs of a container runtime.
 
+mod runtime;
+
 use futures_util::future::BoxFuture;
+
+pub use runtime::Runtime;
 
 use crate::Error;
 

@@ -59,7 +59,8 @@ pub fn make(
     pki: &Pki,
     now: SystemTime,
 ) -> Result<Kubeconfig, Error> {
-    let period = Validity::starting(now, pki.leaf_validity);
+    let period =
+        Validity::starting(now, pki.leaf_validity).until_at_most(ca.cert().info()?.not_after);
     // The certificate is good from the CA's first moment on, as kubeadm has it: it is used where it is made.
     let validity =
         Validity { not_before: ca.cert().info()?.not_before.min(period.not_before), ..period };

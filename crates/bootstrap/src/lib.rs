@@ -5,10 +5,13 @@
 
 pub mod certs;
 pub mod cluster;
+pub mod cmd;
 pub mod containers;
 mod error;
+pub mod etcd;
 pub mod host;
 pub mod init;
+pub mod join;
 pub mod kubeconfigs;
 pub mod kubelet;
 pub mod manifests;
@@ -16,7 +19,8 @@ pub mod node;
 pub mod patches;
 pub mod phase;
 pub mod preflight;
-mod service;
+pub mod reset;
+pub mod service;
 
 pub use error::Error;
 

@@ -1,6 +1,6 @@
 //! Writes static Pods for the kubelet to run.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use api_config::yaml;
 use bootstrap_core::manifests::{Component, Machine, manifest};
@@ -12,12 +12,12 @@ use crate::{Error, Touched, error::io, patches::Patches};
 pub fn write(
     component: Component,
     machine: &Machine<'_>,
+    dir: &Path,
     patches: &Patches,
 ) -> Result<Touched, Error> {
-    let dir = machine.layout.manifests();
-    fs::create_dir_all(&dir).map_err(io("create the directory", &dir))?;
-    fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))
-        .map_err(io("set the mode of", &dir))?;
+    fs::create_dir_all(dir).map_err(io("create the directory", dir))?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
+        .map_err(io("set the mode of", dir))?;
     let path = dir.join(component.file());
     let pod = patches.apply(component.name(), manifest(component, machine)?)?;
     let text = yaml::to_string(&pod)?;
@@ -29,8 +29,7 @@ pub fn write(
 }
 
 /// Makes etcd's data directory, which nobody else may read.
-pub fn make_data_dir(path: &str) -> Result<(), Error> {
-    let path = std::path::Path::new(path);
+pub fn make_data_dir(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(io("create the directory", path))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700))
         .map_err(io("set the mode of", path))

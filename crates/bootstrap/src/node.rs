@@ -7,25 +7,35 @@ use bootstrap_core::{
     Layout, certs,
     config::Init,
     kubeconfigs,
-    manifests::{Component, EtcdMember, EtcdRelease, Machine},
+    manifests::{Component, EtcdMember, Machine},
 };
 use client::Client;
 use rt::Clock;
 
 use crate::{
-    Error, Touched, cluster, containers::Containers, host::Host, kubeconfigs as files, manifests,
+    Error, Touched, cluster,
+    containers::Containers,
+    host::Host,
+    kubeconfigs as files, manifests,
     patches::Patches,
+    service::{HostService, KubeletService},
 };
 
 pub struct Node {
     pub config: Init,
+    /// Where files are written.
     pub layout: Layout,
+    /// Where the components find them: the same places but for a root or a dry run's directory before them.
+    pub paths: Layout,
     pub host: Host,
     pub clock: Arc<dyn Clock>,
     pub patches: Patches,
     pub proxy_env: Vec<(String, String)>,
     pub containers: Arc<dyn Containers>,
-    pub etcd_release: EtcdRelease,
+    /// Who keeps the kubelet running.
+    pub service: Arc<dyn KubeletService>,
+    /// The name by which users call this, for the commands that they are told.
+    pub program: &'static str,
     /// Writes under a temporary directory and asks no API server.
     pub dry_run: bool,
     client: Option<Client>,
@@ -41,13 +51,15 @@ impl Node {
     ) -> Self {
         Self {
             config,
+            paths: layout.clone(),
             layout,
+            service: Arc::new(HostService(host.clone())),
             host,
             clock,
             containers,
             patches: Patches::none(),
             proxy_env: Vec::new(),
-            etcd_release: EtcdRelease::default(),
+            program: "windlass",
             dry_run: false,
             client: None,
         }
@@ -102,14 +114,13 @@ impl Node {
             cluster: &self.config.cluster,
             local: &self.config.init.local_api_endpoint,
             node_name: self.name(),
-            layout: &self.layout,
+            layout: &self.paths,
             ca_directories: &ca_directories,
             proxy_env: &self.proxy_env,
             has_ca_key: self.layout.pki("ca", "key").exists(),
             etcd_members: members,
-            etcd_release: self.etcd_release,
         };
-        manifests::write(component, &machine, &self.patches)
+        manifests::write(component, &machine, &self.layout.manifests(), &self.patches)
     }
 
     /// The patience that the configuration asks for.

@@ -9,6 +9,8 @@ use crate::{Error, Touched};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done(Vec<Touched>),
+    /// It waited for these, and they are there now.
+    Waited(Vec<String>),
     /// It has nothing to do here, and why.
     Skipped(String),
 }
@@ -89,6 +91,12 @@ async fn run_one<C>(phase: &Phase<C>, progress: &Progress, context: &mut C) -> R
                 } else {
                     shown.record().read(file.path);
                 }
+            }
+            shown.end(Ok::<_, Error>(()))
+        }
+        Ok(Outcome::Waited(names)) => {
+            for name in names {
+                shown.record().waited_for(name);
             }
             shown.end(Ok::<_, Error>(()))
         }

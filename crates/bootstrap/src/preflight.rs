@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, fmt::Write, path::Path};
 
 use bootstrap_core::{constants, images, manifests::Component};
 
-use crate::{Error, node::Node};
+use crate::{Error, etcd::Etcd, node::Node};
 
 /// What is wrong and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +124,11 @@ pub fn for_join(node: &Node, as_control_plane: bool) -> Vec<Check> {
     all
 }
 
+/// The checks before a machine is reset.
+pub fn for_reset() -> Vec<Check> {
+    vec![system::privileged()]
+}
+
 fn control_plane(node: &Node) -> Vec<Check> {
     let port = u16::try_from(node.config.init.local_api_endpoint.bind_port)
         .unwrap_or(constants::API_SERVER_PORT);
@@ -165,6 +170,38 @@ pub async fn check_runtime(node: &Node, ignored: &Ignored) -> Result<(), Error> 
         )),
     };
     check(vec![Check::new("CRI", result), checks::kubelet_service(&node.host).await], ignored)
+}
+
+/// Whether an external etcd is new enough.
+pub async fn check_external_etcd(node: &Node, ignored: &Ignored) -> Result<(), Error> {
+    let Some(external) = &node.config.cluster.etcd.external else { return Ok(()) };
+    let wanted = constants::MIN_EXTERNAL_ETCD_VERSION;
+    let cure =
+        format!("run etcd {wanted} or newer, and check the endpoints and the client certificates");
+    let result = match Etcd::external(external) {
+        Ok(etcd) => etcd.versions().await,
+        Err(e) => Err(e),
+    };
+    let result = match result {
+        Ok(versions) => match versions.iter().find(|v| version_of(v) < version_of(wanted)) {
+            Some(old) => Err(Problem::error(
+                format!(
+                    "this version of kubeadm only supports external etcd version >= {wanted}, not {old:?}"
+                ),
+                cure,
+            )),
+            None => Ok(()),
+        },
+        Err(e) => Err(Problem::error(e.to_string(), cure)),
+    };
+    check(vec![Check::new("ExternalEtcdVersion", result)], ignored)
+}
+
+fn version_of(text: &str) -> Vec<u32> {
+    text.trim_start_matches('v')
+        .split(['.', '-', '+'])
+        .map_while(|part| part.parse().ok())
+        .collect()
 }
 
 /// Fetches the images that are missing, one after the other unless asked otherwise.

@@ -1,11 +1,17 @@
-use std::{fs, net::IpAddr, os::fd::AsFd, path::Path};
+use std::{
+    fs,
+    net::IpAddr,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
 
 use net_core::{Cidr, Family, api::Protocol, ipam, nft};
-use netlink::{Link, LinkChange, Namespace, Net, NewKind, NewLink, Route};
+use netlink::{Kernel, Link, LinkChange, Namespace, Net, NewKind, NewLink, Route};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    forward::allow_forwarding,
     lease::{Lease, Leases},
     rules,
     spec::{Attachment, Config, Failure},
@@ -18,8 +24,7 @@ pub(crate) fn add(
     config: &Config,
     attachment: &Attachment,
 ) -> Result<Value, Failure> {
-    let namespace =
-        Namespace::open(&attachment.netns).map_err(|error| Failure::new(3, error.to_string()))?;
+    let namespace = Namespace::open(&attachment.netns).map_err(Failure::container)?;
     let (lease, bridge) = {
         let leases = Leases::lock(&config.data_dir, &config.name)?;
         let ports = &config.runtime_config.port_mappings;
@@ -31,7 +36,10 @@ pub(crate) fn add(
     let host_name = host_name(attachment);
     let mac = lease.addresses.first().map(|address| mac_of(*address));
     let host = make_pair(net, config, attachment, &namespace, &host_name, mac, bridge.index)?;
-    configure(config, attachment, &namespace, &lease)?;
+    let inside = configure(config, attachment, &namespace, &lease)?;
+    wait_until_operational(&inside, &attachment.interface)?;
+    wait_until_operational(net, &host_name)?;
+    wait_until_operational(net, &config.bridge)?;
     forget_flows(net, &lease)?;
     Ok(result(config, attachment, &bridge, &host, &lease, mac))
 }
@@ -117,6 +125,9 @@ fn ensure_rules(
     if !missing && !changed {
         return Ok(());
     }
+    if missing {
+        allow_forwarding(&config.bridge);
+    }
     let all = leases.all()?;
     let tables = config.subnets.iter().map(|subnet| rules::table(config, *subnet, &all));
     let transaction: String = tables.map(|table| nft::create(&table).to_string()).collect();
@@ -165,7 +176,7 @@ fn configure(
     attachment: &Attachment,
     namespace: &Namespace,
     lease: &Lease,
-) -> Result<(), Failure> {
+) -> Result<Kernel, Failure> {
     let interface = attachment.interface.as_str();
     let work = || {
         for conf in ["all", interface] {
@@ -175,7 +186,7 @@ fn configure(
             set(&format!("ipv6/conf/{interface}/accept_redirects"), "0")?;
             set(&format!("ipv6/conf/{interface}/accept_dad"), "0")?;
         }
-        netlink::Kernel::open().map_err(Failure::network)
+        Kernel::open().map_err(Failure::network)
     };
     let inside = namespace.run(work).map_err(Failure::network)??;
     let up = LinkChange { up: Some(true), ..LinkChange::default() };
@@ -202,7 +213,21 @@ fn configure(
             inside.put_route(&route).map_err(Failure::network)?;
         }
     }
-    Ok(())
+    Ok(inside)
+}
+
+/// The kernel learns of a carrier a moment after both ends are up, and until then drops what the bridge, its port
+/// or the Pod would send. A Pod that began before would lose its first packets, and wait a second or more before it
+/// sends them again.
+fn wait_until_operational(net: &dyn Net, name: &str) -> Result<(), Failure> {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(5) {
+        if net.link(name).map_err(Failure::network)?.is_some_and(|link| link.operational) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    Err(Failure::new(100, format!("interface {name} did not become operational within 5 s")))
 }
 
 fn default_route(family: Family) -> Cidr {
@@ -301,7 +326,7 @@ pub(crate) fn check(
         )));
     }
     let inside = Namespace::open(&attachment.netns).and_then(|namespace| namespace.kernel());
-    let inside = inside.map_err(|error| Failure::new(3, error.to_string()))?;
+    let inside = inside.map_err(Failure::container)?;
     let interface = inside.link(&attachment.interface).map_err(Failure::network)?;
     let addresses = inside.addresses().map_err(Failure::network)?;
     for address in &lease.addresses {
@@ -368,13 +393,10 @@ pub(crate) fn status(config: &Config) -> Result<(), Failure> {
             return Err(Failure::unavailable(Failure::exhausted(*subnet).message));
         }
     }
-    let has_nft = std::env::var_os("PATH").is_some_and(|path| {
-        std::env::split_paths(&path).any(|dir| Path::new(&dir).join("nft").exists())
-    });
-    if has_nft {
+    if netlink::has_nft() {
         Ok(())
     } else {
-        Err(Failure::unavailable("nft is not in PATH; install the package nftables"))
+        Err(Failure::unavailable("nft is not there; install the package nftables"))
     }
 }
 

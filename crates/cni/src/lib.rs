@@ -12,6 +12,7 @@
 //!   missing or its host ports change.
 
 mod bridge;
+mod forward;
 mod install;
 mod lease;
 mod loopback;
@@ -23,6 +24,7 @@ use std::{
     process::ExitCode,
 };
 
+pub use forward::{allow_forwarding, disallow_forwarding};
 pub use install::{InstallError, Network, PLUGIN, install, uninstall};
 use netlink::Kernel;
 use serde_json::Value;

@@ -19,7 +19,7 @@ pub(crate) fn handle(call: &Call, config: &Config) -> Result<Option<Value>, Fail
 
 fn kernel(attachment: &Attachment) -> Result<netlink::Kernel, Failure> {
     let opened = Namespace::open(&attachment.netns).and_then(|namespace| namespace.kernel());
-    opened.map_err(|error| Failure::new(3, error.to_string()))
+    opened.map_err(Failure::container)
 }
 
 fn bring_up(attachment: &Attachment) -> Result<(), Failure> {

@@ -48,7 +48,12 @@ impl Failure {
 
     /// The plugin's own codes begin at 100.
     pub(crate) fn network(error: netlink::Error) -> Self {
-        Self::new(100, error.to_string())
+        Self::new(100, with_causes(&error))
+    }
+
+    /// The container, or what has to be there of it, is not.
+    pub(crate) fn container(error: netlink::Error) -> Self {
+        Self::new(3, with_causes(&error))
     }
 
     pub(crate) fn exhausted(subnet: Cidr) -> Self {
@@ -65,6 +70,12 @@ impl Failure {
     pub(crate) fn to_json(&self, version: &str) -> Value {
         json!({"cniVersion": version, "code": self.code, "msg": self.message})
     }
+}
+
+/// The runtime shows one line: it has to say why, too.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// The `CNI_*` variables.

@@ -1,7 +1,7 @@
 use std::{future::Future, sync::Arc, time::SystemTime};
 
 use api_meta::Timestamp;
-use client::{Client, Error, Resource, WorkQueue};
+use client::{Client, Error, PatchKind, Patched, Resource, WorkQueue};
 use events::EventRecorder;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
@@ -99,12 +99,13 @@ impl Context {
         meta: &Meta,
         patch: Value,
     ) -> Result<Value, Error> {
-        self.merge_by_update(resource, meta, "", &patch).await
+        let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "" };
+        self.client.patch(resource, at, PatchKind::Merge, &patch).await
     }
 
-    /// Upstream's roles let controllers update what they own and not patch it: so the object is read, changed and
-    /// written back on its resource version. An object that was replaced meanwhile is a conflict.
-    async fn merge_by_update(
+    /// Upstream's roles let controllers update what they own and its status, and patch neither: so the object is
+    /// read, changed and written back on its resource version. An object replaced meanwhile is a conflict.
+    pub(crate) async fn merge_by_update(
         &self,
         resource: &Resource,
         meta: &Meta,
@@ -123,6 +124,8 @@ impl Context {
 fn settled(name: &str, key: &str, result: Result<(), Error>) -> bool {
     match result {
         Ok(()) => true,
+        // What cannot be made in a namespace that is going away need not be made.
+        Err(error) if crate::pods::namespace_is_going(&error) => true,
         // Someone else was faster; the informer brings the news and the key comes back.
         Err(error) if error.is_conflict() || error.is_not_found() => {
             tracing::debug!(controller = name, key, %error, "again");

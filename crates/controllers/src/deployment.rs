@@ -198,7 +198,10 @@ impl Reconciler {
             Action::Annotate(annotations) => {
                 let patch = json!({"metadata": {"annotations": annotations}});
                 let meta = &deployment.metadata;
-                self.context.merge(&Resource::DEPLOYMENTS, meta, patch).await.map_err(plain)?;
+                self.context
+                    .merge_by_update(&Resource::DEPLOYMENTS, meta, "", &patch)
+                    .await
+                    .map_err(plain)?;
             }
         }
         Ok(Acted::Done)

@@ -13,26 +13,37 @@
 mod cidr;
 mod config;
 mod context;
+mod credentials;
 mod discovery;
 mod expectations;
+mod flags;
 mod history;
 mod pods;
 mod registry;
 mod shared;
 mod views;
 
+mod bootstrap_tokens;
+mod certificates;
 mod cluster_role;
+mod cronjob;
 mod daemonset;
 mod deployment;
+mod disruption;
 mod endpointslice;
 mod garbage;
+mod job;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;
 mod pod_gc;
+mod protection;
+mod quota;
 mod replicaset;
 mod root_ca;
 mod service_account;
+mod statefulset;
+mod ttl;
 
 use std::sync::Arc;
 
@@ -40,6 +51,8 @@ use client::{Client, LeaderElection, LeaderElectionConfig};
 use context::Context;
 
 pub use config::Config;
+pub use credentials::ServiceAccounts;
+pub use flags::{Accepted, Args, FlagError};
 pub use registry::{Controller, registry};
 
 /// The name that shared informers read under.
@@ -55,6 +68,7 @@ pub async fn run(
     tasks: &rt::Tasks,
 ) {
     let own = clients(SHARED_IDENTITY);
+    let config = config.identified();
     if !config.leader_election {
         start(config, &clients, tasks);
         return tasks.shutdown().stopping().await;

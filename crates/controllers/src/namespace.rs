@@ -256,15 +256,11 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
             None => new.push(condition),
         }
     }
-    let meta = Meta { name: name.to_owned(), ..Meta::default() };
-    let patch = json!({"conditions": new});
-    if merged(&found["status"], &patch) == found["status"] {
+    let wanted = merged(&found, &json!({"status": {"conditions": new}}));
+    if wanted == found {
         return Ok(());
     }
-    let at = client::Patched { namespace: "", name: &meta.name, subresource: "status" };
-    let patch = json!({"status": patch});
-    let resource = &Resource::NAMESPACES;
-    match context.client.patch::<Value>(resource, at, client::PatchKind::Merge, &patch).await {
+    match context.client.update_status::<_, Value>(&Resource::NAMESPACES, "", name, &wanted).await {
         Err(error) if error.is_not_found() => Ok(()),
         other => other.map(drop),
     }

@@ -1,6 +1,7 @@
 use crate::{
-    cluster_role, context::Context, daemonset, deployment, endpointslice, garbage, namespace,
-    node_ipam, node_lifecycle, pod_gc, replicaset, root_ca, service_account,
+    bootstrap_tokens, certificates, cluster_role, context::Context, cronjob, daemonset, deployment,
+    disruption, endpointslice, garbage, job, namespace, node_ipam, node_lifecycle, pod_gc,
+    protection, quota, replicaset, root_ca, service_account, statefulset, ttl,
 };
 
 /// One controller.
@@ -33,13 +34,37 @@ pub fn registry() -> &'static [Controller] {
             = replicaset::start_replication;
         "daemonset-controller" as "daemon-set-controller"
             on ["daemonsets" "pods" "nodes" "controllerrevisions"] = daemonset::start;
+        "statefulset-controller" as "statefulset-controller"
+            on ["statefulsets" "pods" "persistentvolumeclaims" "controllerrevisions"] = statefulset::start;
+        "job-controller" as "job-controller" on ["jobs" "pods"] = job::start;
+        "cronjob-controller" as "cronjob-controller" on ["cronjobs" "jobs"] = cronjob::start;
+        "ttl-after-finished-controller" as "ttl-after-finished-controller" on ["jobs"] = ttl::start;
         "deployment-controller" as "deployment-controller" on ["deployments" "replicasets" "pods"]
             = deployment::start;
         "endpointslice-controller" as "endpointslice-controller"
             on ["services" "endpointslices" "pods" "nodes"] = endpointslice::start;
+        "endpointslice-mirroring-controller" as "endpointslicemirroring-controller"
+            on ["endpoints" "services" "endpointslices"] = endpointslice::start_mirroring;
         "endpoints-controller" as "endpoint-controller" on ["services" "endpoints" "pods"]
             = endpointslice::start_endpoints;
         "garbage-collector-controller" as "generic-garbage-collector" on ["*"] = garbage::start;
+        "resourcequota-controller" as "resourcequota-controller" on ["resourcequotas" "pods"] = quota::start;
+        "disruption-controller" as "disruption-controller"
+            on ["poddisruptionbudgets" "pods" "replicasets" "replicationcontrollers" "statefulsets" "deployments"]
+            = disruption::start;
+        "persistentvolumeclaim-protection-controller" as "pvc-protection-controller"
+            on ["persistentvolumeclaims" "pods"] = protection::start_claims;
+        "persistentvolume-protection-controller" as "pv-protection-controller" on ["persistentvolumes"]
+            = protection::start_volumes;
+        "certificatesigningrequest-approving-controller" as "certificate-controller"
+            on ["certificatesigningrequests"] = certificates::start_approving;
+        "certificatesigningrequest-signing-controller" as "certificate-controller"
+            on ["certificatesigningrequests"] = certificates::start_signing;
+        "certificatesigningrequest-cleaner-controller" as "certificate-controller"
+            on ["certificatesigningrequests"] = certificates::start_cleaning;
+        "bootstrap-signer-controller" as "bootstrap-signer" on ["secrets" "configmaps"]
+            = bootstrap_tokens::start_signer;
+        "token-cleaner-controller" as "token-cleaner" on ["secrets"] = bootstrap_tokens::start_cleaner;
         "node-lifecycle-controller" as "node-controller" on ["nodes" "leases" "pods"] = node_lifecycle::start;
         "taint-eviction-controller" as "node-controller" on ["pods" "nodes"] = node_lifecycle::start_eviction;
         "pod-garbage-collector-controller" as "pod-garbage-collector" on ["pods" "nodes"] = pod_gc::start;

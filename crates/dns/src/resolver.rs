@@ -19,7 +19,7 @@ use crate::{
     index::Index,
     observe::Metrics,
     wire,
-    zone::{Answer, Zone, address_data},
+    zone::{Alias, Answer, Zone, address_data},
 };
 
 /// Aliases of aliases are followed this far.
@@ -67,12 +67,7 @@ pub(crate) struct Elsewhere<'r> {
 
 enum What<'r> {
     Forward(&'r Forward, Option<Key>),
-    Alias(Box<Aliased>),
-}
-
-struct Aliased {
-    record: Record,
-    target: Name,
+    Alias(Box<Alias>),
 }
 
 impl Resolver {
@@ -119,7 +114,7 @@ impl Resolver {
     }
 
     fn decide<'r>(&'r self, packet: &[u8], query: Message, via: Via) -> Decision<'r> {
-        let refuse = |query, code| Decision::Reply(Reply::new(query, code));
+        let refuse = |query, code| Decision::Reply(Box::new(Reply::new(query, code)));
         if query.metadata.message_type != MessageType::Query
             || query.metadata.op_code != OpCode::Query
         {
@@ -186,7 +181,10 @@ impl Resolver {
         let options = block.options.kubernetes.as_ref()?;
         let (origin, ()) = longest(options.zones.iter().map(|zone| (zone, ())), name)?;
         if !(self.is_synced)() {
-            return Some(Decision::Reply(Reply::new(query.clone(), ResponseCode::ServFail)));
+            return Some(Decision::Reply(Box::new(Reply::new(
+                query.clone(),
+                ResponseCode::ServFail,
+            ))));
         }
         let kind = query.queries.first()?.query_type();
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
@@ -208,11 +206,9 @@ impl Resolver {
                     reply.shuffle();
                 }
             }
-            Answer::Alias { record, .. } if kind == RecordType::CNAME => {
-                reply.answers = vec![record]
-            }
-            Answer::Alias { record, target } => {
-                let what = What::Alias(Box::new(Aliased { record, target }));
+            Answer::Alias(alias) if kind == RecordType::CNAME => reply.answers = vec![alias.record],
+            Answer::Alias(alias) => {
+                let what = What::Alias(alias);
                 return Some(Decision::Elsewhere(Box::new(Elsewhere {
                     query: query.clone(),
                     block,
@@ -220,7 +216,7 @@ impl Resolver {
                 })));
             }
         }
-        Some(Decision::Reply(reply))
+        Some(Decision::Reply(Box::new(reply)))
     }
 
     pub(crate) fn elsewhere<'a>(
@@ -236,8 +232,8 @@ impl Resolver {
                 What::Forward(forward, key) => {
                     self.forward(packet, via, query, block, forward, key).await
                 }
-                What::Alias(aliased) => {
-                    let Aliased { record, target } = *aliased;
+                What::Alias(alias) => {
+                    let Alias { record, target } = *alias;
                     let mut reply = Reply::new(query, ResponseCode::NoError);
                     reply.authoritative = true;
                     reply.answers = vec![record];
@@ -317,7 +313,7 @@ impl Resolver {
 }
 
 enum Decision<'r> {
-    Reply(Reply),
+    Reply(Box<Reply>),
     Cached(Vec<u8>),
     Elsewhere(Box<Elsewhere<'r>>),
 }
@@ -364,7 +360,7 @@ impl ServerBlock {
             None if self.forward(name).is_some() => return None,
             None => reply.code = ResponseCode::NXDomain,
         }
-        Some(Decision::Reply(reply))
+        Some(Decision::Reply(Box::new(reply)))
     }
 }
 

@@ -23,10 +23,13 @@ pub enum Answer {
         additionals: Vec<Record>,
     },
     /// The name is another's alias, whose records have to be found.
-    Alias {
-        record: Record,
-        target: Name,
-    },
+    Alias(Box<Alias>),
+}
+
+#[derive(Debug, PartialEq)]
+pub struct Alias {
+    pub record: Record,
+    pub target: Name,
 }
 
 impl Answer {
@@ -210,7 +213,7 @@ impl<'a> Zone<'a> {
         let Some(mut target) = target.ok().filter(|_| whole) else { return Answer::NoSuchName };
         target.set_fqdn(true);
         let record = self.record(owner, RData::CNAME(CNAME(target.clone())));
-        Answer::Alias { record, target }
+        Answer::Alias(Box::new(Alias { record, target }))
     }
 
     fn endpoint_targets(&self, namespace: &str, service: &str) -> Vec<Target<'a>> {

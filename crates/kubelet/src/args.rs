@@ -2,6 +2,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::Parser;
 
+use crate::machine::Machine;
+
 /// The node's agent: runs the Pods that the API binds to this node, and those of static files.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "kubelet")]
@@ -15,9 +17,9 @@ pub struct Args {
     /// A kubeconfig with which to ask for a client certificate, where --kubeconfig does not exist yet.
     #[arg(long)]
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// Where certificates are kept.
-    #[arg(long, default_value = "/var/lib/kubelet/pki")]
-    pub cert_dir: PathBuf,
+    /// Where certificates are kept; below the root directory if it is not given.
+    #[arg(long)]
+    pub cert_dir: Option<PathBuf>,
     /// The node's name, if it is not to be the host's.
     #[arg(long)]
     pub hostname_override: Option<String>,
@@ -45,6 +47,19 @@ pub struct Args {
 }
 
 impl Args {
+    /// The node's name: the one given, or the host's.
+    pub fn node_name(&self) -> String {
+        match &self.hostname_override {
+            Some(name) => name.trim().to_lowercase(),
+            None => Machine::read().hostname,
+        }
+    }
+
+    /// Where certificates are kept.
+    pub fn cert_dir(&self) -> PathBuf {
+        self.cert_dir.clone().unwrap_or_else(|| self.root_dir.join("pki"))
+    }
+
     /// The labels by key; a label without `=` has an empty value.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let pair = |label: &String| {

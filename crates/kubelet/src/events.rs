@@ -13,6 +13,10 @@ const WAITING: usize = 1000;
 /// How many different Events are remembered, to count repetitions instead of storing them.
 const REMEMBERED: usize = 4096;
 
+/// One object may have so many Events at once, and then one each five minutes, as with upstream's clients.
+const BURST: f64 = 25.0;
+const REFILL_SECONDS: f64 = 300.0;
+
 /// Where Events go. Recording never waits.
 #[derive(Clone)]
 pub(crate) struct Events {
@@ -127,14 +131,42 @@ struct Seen {
     count: u32,
 }
 
+/// What is left of an object's allowance.
+struct Allowance {
+    left: f64,
+    at: Timestamp,
+}
+
+impl Allowance {
+    fn take(&mut self, now: Timestamp) -> bool {
+        let passed = now.duration_since(self.at).as_secs_f64().max(0.0);
+        self.at = now;
+        self.left = (self.left + passed / REFILL_SECONDS).min(BURST);
+        let allowed = self.left >= 1.0;
+        if allowed {
+            self.left -= 1.0;
+        }
+        allowed
+    }
+}
+
 async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<Event>) {
     let mut seen: HashMap<Key, Seen> = HashMap::new();
+    let mut allowances: HashMap<String, Allowance> = HashMap::new();
     while let Some(event) = waiting.recv().await {
         if seen.len() >= REMEMBERED {
             seen.clear();
         }
+        if allowances.len() >= REMEMBERED {
+            allowances.clear();
+        }
         let about = &event.about;
         let uid = about.uid.clone().unwrap_or_default();
+        let allowance =
+            allowances.entry(uid.clone()).or_insert(Allowance { left: BURST, at: event.at });
+        if !allowance.take(event.at) {
+            continue;
+        }
         let key = Key(uid, about.field_path.clone(), event.reason, event.message.clone());
         let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
         if let Some(known) = seen.get_mut(&key) {

@@ -1,13 +1,14 @@
 //! Telling the API what became of a Pod.
 
 use client::{DeleteOptions, PatchKind, Patched, Preconditions, Resource};
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use pod_core::namespaced_name;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
 
 /// What was told of one Pod.
+#[derive(Default)]
 pub(crate) struct Report {
     last: Option<PodStatus>,
     /// The uid of the object that was told; a mirror may be made anew.
@@ -15,17 +16,15 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(_pod: &Pod) -> Self {
-        Self { last: None, told: None }
-    }
-
     pub(crate) fn last(&self) -> Option<&PodStatus> {
         self.last.as_ref()
     }
 
     /// What the next status is compared with and carries on from.
-    pub(crate) fn previous(&self, pod: &Pod) -> PodStatus {
-        self.last.clone().or_else(|| pod.status.clone()).unwrap_or_default()
+    pub(crate) fn previous(&self, ctx: &Context, pod: &Pod) -> PodStatus {
+        // Before anything was told, the kubelet before this one has the word.
+        let before = if self.told.is_none() { ctx.mirrors.reported(pod) } else { None };
+        before.or_else(|| self.last.clone()).unwrap_or_default()
     }
 
     /// Sends a status if it is new; returns whether there is nothing left to tell.
@@ -37,18 +36,17 @@ impl Report {
             self.last = Some(status);
             return true;
         };
-        let same = self.last.as_ref() == Some(&status)
-            || (self.last.is_none() && pod.status.as_ref() == Some(&status));
-        if same
-            && self.told.as_ref().is_none_or(|told| *told == uid)
-            && (self.told.is_some() || self.last.is_none())
-        {
+        let before = match &self.told {
+            Some(told) if *told == uid => self.last.clone(),
+            _ => ctx.mirrors.reported(pod),
+        };
+        if before.as_ref() == Some(&status) {
             self.told = Some(uid);
             self.last = Some(status);
             return true;
         }
-        let before = self.told.as_ref().and(self.last.as_ref()).or(pod.status.as_ref());
-        let patch = json!({ "metadata": { "uid": uid }, "status": difference(before, &status) });
+        let patch =
+            json!({ "metadata": { "uid": uid }, "status": difference(before.as_ref(), &status) });
         let at = Patched {
             namespace: pod.metadata.namespace.as_deref().unwrap_or_default(),
             name: pod.metadata.name.as_deref().unwrap_or_default(),
@@ -82,6 +80,41 @@ fn difference(before: Option<&PodStatus>, now: &PodStatus) -> Value {
         patch.entry(field).or_insert(Value::Null);
     }
     Value::Object(patch)
+}
+
+/// Tells by Events which containers have begun to wait before they are tried again.
+pub(crate) fn tell_back_offs(ctx: &Context, pod: &Pod, before: &PodStatus, now: &PodStatus) {
+    let reason =
+        |container: &ContainerStatus| container.state.as_ref()?.waiting.as_ref()?.reason.clone();
+    let all = |status: &PodStatus| -> Vec<ContainerStatus> {
+        let lists = [&status.init_container_statuses, &status.container_statuses];
+        lists.into_iter().flatten().flatten().cloned().collect()
+    };
+    let old = all(before);
+    for container in all(now) {
+        let known = old.iter().find(|o| o.name == container.name);
+        let same_run = known.is_some_and(|o| o.container_id == container.container_id);
+        let waits = reason(&container);
+        if waits.is_none() || (same_run && known.and_then(reason) == waits) {
+            continue;
+        }
+        let name = &container.name;
+        match waits.as_deref() {
+            Some("CrashLoopBackOff") => {
+                let text = |t: &Option<String>| t.clone().unwrap_or_default();
+                let meta = &pod.metadata;
+                let of =
+                    format!("{}_{}({})", text(&meta.name), text(&meta.namespace), text(&meta.uid));
+                let message = format!("Back-off restarting failed container {name} in pod {of}");
+                ctx.events.of_container(pod, name, "Warning", "BackOff", message);
+            }
+            Some("ImagePullBackOff") => {
+                let message = format!("Back-off pulling image {:?}", container.image);
+                ctx.events.of_container(pod, name, "Normal", "BackOff", message);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Lets the API forget a Pod whose containers have ended; returns whether it has.

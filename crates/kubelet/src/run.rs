@@ -8,6 +8,7 @@ use crate::{
     config::{self, ConfigError, KubeletConfiguration, Place, Settings},
     context::Context,
     events::Events,
+    housekeeping,
     machine::{self, Machine},
     node::{self, Heartbeats},
     objects::Objects,
@@ -25,6 +26,8 @@ pub enum Error {
     NoAddress,
     #[error("make the kubelet's directory {}: {source}", path.display())]
     Root { path: std::path::PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Kubeconfig(#[from] client::KubeconfigError),
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error("start the thread of heartbeats: {0}")]
@@ -51,10 +54,7 @@ impl Config {
         if let Some(endpoint) = &args.container_runtime_endpoint {
             file.container_runtime_endpoint.clone_from(endpoint);
         }
-        let node_name = match &args.hostname_override {
-            Some(name) => name.trim().to_lowercase(),
-            None => Machine::read().hostname,
-        };
+        let node_name = args.node_name();
         let node_ips = if args.node_ip.is_empty() {
             vec![machine::default_address().ok_or(Error::NoAddress)?.to_string()]
         } else {
@@ -64,10 +64,18 @@ impl Config {
             node_name,
             node_ips,
             root: args.root_dir.clone(),
-            cert_dir: args.cert_dir.clone(),
+            cert_dir: args.cert_dir(),
             labels: args.labels(),
         };
-        Ok(Self { settings: Settings::new(&file, place)?, heartbeats: None })
+        // A connection that carries nothing else cannot be held up by anything else.
+        let heartbeats = match &args.kubeconfig {
+            Some(path) if path.exists() => {
+                let kubeconfig = client::Kubeconfig::load(path)?;
+                Some(client::Client::from_kubeconfig(&kubeconfig, "kubelet-heartbeats")?)
+            }
+            _ => None,
+        };
+        Ok(Self { settings: Settings::new(&file, place)?, heartbeats })
     }
 }
 
@@ -171,6 +179,8 @@ fn start(
         // The informer lives as long as this task.
         std::future::pending::<()>().await;
     });
+    let keep = housekeeping::run(ctx.clone(), pods.clone(), sources_ready.clone());
+    tasks.spawn_until_shutdown("kubelet housekeeping", keep);
     tasks.spawn_until_shutdown(
         "kubelet runtime events",
         pleg::run(ctx.clone(), pods.clone(), sources_ready, healthy),

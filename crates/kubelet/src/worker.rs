@@ -52,6 +52,8 @@ pub(crate) struct Worker {
     ctx: Arc<Context>,
     desired: watch::Receiver<Desired>,
     shared: Arc<Shared>,
+    /// As it was wanted when last looked at.
+    pod: Arc<Pod>,
     uid: String,
     memory: Memory,
     observed: Observed,
@@ -63,7 +65,10 @@ pub(crate) struct Worker {
     volume_failures: u32,
     hooked: Mutex<BTreeSet<String>>,
     ending: Option<Ending>,
+    /// When the last container is to have ended.
+    stop_by: Option<Instant>,
     torn_down: bool,
+    carried_on: bool,
     last_steps: Vec<Step>,
 }
 
@@ -94,9 +99,10 @@ impl Worker {
         };
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
-            report: Report::new(&pod),
+            report: Report::default(),
             prober: Prober::new(ctx.clone(), shared.clone()),
             ctx,
+            pod,
             desired,
             shared,
             memory: Memory::default(),
@@ -107,14 +113,23 @@ impl Worker {
             volume_failures: 0,
             hooked: Mutex::default(),
             ending,
+            stop_by: None,
             torn_down: false,
+            carried_on: false,
             last_steps: Vec::new(),
         }
     }
 
     pub(crate) async fn run(mut self) {
         loop {
+            let before = self.pod.clone();
             let desired = self.desired.borrow_and_update().clone();
+            self.pod = desired.pod.clone();
+            let shown = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
+            if shown(&before) != shown(&self.pod) {
+                // Volumes may show them to the containers.
+                self.volumes_due = Instant::now();
+            }
             match runtime::observe(&self.ctx, &self.uid, &self.observed).await {
                 Ok(observed) => self.observed = observed,
                 Err(error) => {
@@ -157,6 +172,12 @@ impl Worker {
     async fn advance(&mut self, desired: &Desired) -> Next {
         let pod = &desired.pod;
         self.memory.begin_pass();
+        if !self.carried_on
+            && let Some(status) = self.ctx.mirrors.reported(pod)
+        {
+            self.prober.carry_on(&status);
+            self.carried_on = true;
+        }
         // The start time is the kubelet's own report before it is the API's.
         let known = self.with_status(pod);
         let verdicts = self.prober.verdicts();
@@ -256,6 +277,9 @@ impl Worker {
                 Step::Remove { id } => {
                     self.ctx.cri.remove_container(&id).await.map_err(|e| e.to_string())
                 }
+                Step::RemoveSandbox { id } => {
+                    self.ctx.cri.remove_pod_sandbox(&id).await.map_err(|e| e.to_string())
+                }
                 Step::Start { name, sandbox, attempt, exited, .. } => {
                     self.start(pod, &name, &sandbox, attempt, exited).await;
                     Ok(())
@@ -300,12 +324,16 @@ impl Worker {
         let Some(mounted) = self.mounted.clone() else { return };
         let members = members(pod);
         let Some(member) = members.iter().find(|m| m.container.name == name) else { return };
-        if let Some(exited) = exited {
-            self.memory.restarted(name, exited, self.ctx.now());
-        }
         let start =
             steps::start(&self.ctx, pod, member, (sandbox, attempt), &self.observed, &mounted);
-        match Box::pin(start).await {
+        let started = Box::pin(start).await;
+        // An image that cannot be had is no restart: it has a back-off of its own.
+        if let Some(exited) =
+            exited.filter(|_| started.as_ref().map_or_else(|e| !e.of_image, |()| true))
+        {
+            self.memory.restarted(name, exited, self.ctx.now());
+        }
+        match started {
             Ok(()) => self.memory.started(name),
             Err(error) if error.of_image => {
                 self.memory.pull_failed(name, error.reason, error.message, self.ctx.now());
@@ -344,7 +372,7 @@ impl Worker {
     /// Reports the Pod's status; returns whether the API server has it, or need not have it.
     async fn tell(&mut self, pod: &Pod, stopping: bool) -> bool {
         let verdicts = self.prober.verdicts();
-        let previous = self.report.previous(pod);
+        let previous = self.report.previous(&self.ctx, pod);
         let status = pod_core::status(&StatusInputs {
             pod,
             observed: &self.observed,
@@ -357,6 +385,7 @@ impl Worker {
             host_ips: &self.ctx.settings.node_ips,
             runtime: &self.ctx.runtime_name,
         });
+        report::tell_back_offs(&self.ctx, pod, &previous, &status);
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status.clone());
         self.report.send(&self.ctx, pod, status).await
     }
@@ -368,12 +397,15 @@ impl Worker {
         if self.observed.running().next().is_some() {
             self.tell(pod, true).await;
             let known = self.with_status(pod);
+            let by =
+                self.stop_by.map_or(Instant::now() + grace, |by| by.min(Instant::now() + grace));
+            self.stop_by = Some(by);
+            let left = by.saturating_duration_since(Instant::now());
             let mut change = self.desired.clone();
-            change.mark_unchanged();
             tokio::select! {
-                () = steps::stop_all(&self.ctx, &known, &self.observed, grace, &self.hooked) => {}
-                // A shorter grace, mostly: begin again with what runs still.
-                _ = change.changed() => {}
+                () = steps::stop_all(&self.ctx, &known, &self.observed, left, &self.hooked) => {}
+                // Someone has less patience: begin again with what runs still.
+                _ = change.wait_for(|now| pod_core::grace_period(&now.pod) < grace) => {}
             }
             return Next::Now;
         }

@@ -17,6 +17,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let client = Client::from_kubeconfig(&kubeconfig, "kubelet/v1.36.2 (windlass)")?;
     follow_pod_cidr(&cluster, &client, tasks, recorder.clone());
     start_proxy(&cluster, tasks)?;
+    tasks.spawn_until_shutdown("supervisor's watch", crate::supervisor::mind(cluster.clone()));
     let args = kubelet::Args {
         config: Some(layout.kubelet_config()),
         kubeconfig: Some(layout.kubeconfig("kubelet.conf")),
@@ -38,7 +39,6 @@ fn start_proxy(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let client = Client::from_kubeconfig(&kubeconfig, "kube-proxy/v1.36.2 (windlass)")?;
     let mut config = api_config::KubeProxyConfiguration::new();
     config.cluster_cidr.clone_from(&cluster.settings.pod_cidr);
-    config.mode = "nftables".to_owned();
     config.hostname_override.clone_from(&cluster.settings.node_name);
     let (settings, warnings) = proxy::Settings::new(&config, &cluster.settings.node_name)
         .map_err(|e| Error::Other(e.to_string()))?;
@@ -70,17 +70,17 @@ struct NodeSpec {
 /// containerd says that the network is ready when it finds the file.
 fn follow_pod_cidr(cluster: &Cluster, client: &Client, tasks: &rt::Tasks, recorder: Recorder) {
     let (ranges, mut changed) = watch::channel(Vec::<String>::new());
-    let options =
-        ListOptions::fields(&format!("metadata.name={}", cluster.settings.node_name));
-    let informer = Informer::<Node>::start(client, Resource::NODES, options, tasks, move |change| {
-        if let Some(node) = change.new {
-            ranges.send_if_modified(|ranges| {
-                let differs = *ranges != node.spec.pod_cidrs;
-                ranges.clone_from(&node.spec.pod_cidrs);
-                differs
-            });
-        }
-    });
+    let options = ListOptions::fields(&format!("metadata.name={}", cluster.settings.node_name));
+    let informer =
+        Informer::<Node>::start(client, Resource::NODES, options, tasks, move |change| {
+            if let Some(node) = change.new {
+                ranges.send_if_modified(|ranges| {
+                    let differs = *ranges != node.spec.pod_cidrs;
+                    ranges.clone_from(&node.spec.pod_cidrs);
+                    differs
+                });
+            }
+        });
     let cluster = cluster.clone();
     tasks.spawn_until_shutdown("Pod network", async move {
         let _informer = informer;
@@ -100,7 +100,9 @@ fn follow_pod_cidr(cluster: &Cluster, client: &Client, tasks: &rt::Tasks, record
 }
 
 fn install(cluster: &Cluster, ranges: &[String]) -> Result<bool, Error> {
-    let parse = |text: &String| text.parse().map_err(|_| Error::Other(format!("the node's Pod range {text} is no CIDR")));
+    let parse = |text: &String| {
+        text.parse().map_err(|_| Error::Other(format!("the node's Pod range {text} is no CIDR")))
+    };
     let network = cni::Network {
         name: cluster.name.clone(),
         bridge: cluster.bridge(),

@@ -120,7 +120,8 @@ impl Cluster {
 
     /// An interface's name has at most 15 bytes.
     pub fn bridge(&self) -> String {
-        let short: String = self.name.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
+        let short: String =
+            self.name.chars().filter(char::is_ascii_alphanumeric).take(12).collect();
         format!("wl-{short}")
     }
 

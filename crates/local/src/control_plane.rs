@@ -24,6 +24,7 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let api = apiserver::start(api_config(&cluster)?, Arc::new(store), tasks).await?;
     step.done();
     start_controllers(&cluster, &api, tasks)?;
+    tasks.spawn_until_shutdown("supervisor's watch", crate::supervisor::mind(cluster.clone()));
     let scheduler = api.client(user("system:kube-scheduler"), "kube-scheduler");
     let scheduling = tasks.clone();
     tasks.essential("kube-scheduler", async move {

@@ -63,7 +63,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
     remove_cgroups(&cluster.cgroup());
     let path = kubeconfig_path(args.kubeconfig.as_deref());
     if path.exists() {
-        kubeconfig::update_file(&path, |config| drop(config.remove(&context(&cluster))))?;
+        kubeconfig::update_file(&path, |config| {
+            config.remove(&context(&cluster));
+        })?;
     }
     remove_files(&cluster, args.keep_data)
 }
@@ -109,8 +111,11 @@ fn processes_under(cluster: &Cluster) -> Vec<i32> {
 
 /// The bridge, the plugin's tables and the service proxy's.
 fn remove_network(cluster: &Cluster) {
+    // The exception that the plugin made where a host firewall forwards nothing.
+    cni::disallow_forwarding(&cluster.bridge());
     // The host's ends of Pods whose deletion did not come to their network.
-    let ports = Command::new("ip").args(["-o", "link", "show", "master", &cluster.bridge()]).output();
+    let ports =
+        Command::new("ip").args(["-o", "link", "show", "master", &cluster.bridge()]).output();
     let ports = ports.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
     for port in ports.lines().filter_map(|line| line.split(": ").nth(1)) {
         let name = port.split('@').next().unwrap_or(port);
@@ -118,7 +123,8 @@ fn remove_network(cluster: &Cluster) {
     }
     let _ = Command::new("ip").args(["link", "delete", &cluster.bridge()]).output();
     let tables = Command::new("nft").args(["list", "tables"]).output();
-    let tables = tables.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
+    let tables =
+        tables.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
     for table in tables.lines().filter_map(|l| l.strip_prefix("table ")) {
         let ours = table.ends_with(" kube-proxy") || table.contains(&cluster.bridge());
         if ours {
@@ -133,7 +139,8 @@ fn remove_network(cluster: &Cluster) {
 fn unmount_under(root: &Path) {
     let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return };
     let points = table.lines().filter_map(|line| line.split_whitespace().nth(4));
-    let mut points: Vec<PathBuf> = points.map(PathBuf::from).filter(|p| p.starts_with(root) && p != root).collect();
+    let mut points: Vec<PathBuf> =
+        points.map(PathBuf::from).filter(|p| p.starts_with(root) && p != root).collect();
     points.sort_by_key(|p| std::cmp::Reverse(p.components().count()));
     for point in points {
         if let Err(error) = nix::mount::umount2(&point, nix::mount::MntFlags::MNT_DETACH) {
@@ -144,7 +151,8 @@ fn unmount_under(root: &Path) {
 
 /// Removes a cgroup and those below it, in each hierarchy.
 fn remove_cgroups(group: &str) {
-    let hierarchies = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|e| e.path());
+    let hierarchies =
+        fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|e| e.path());
     for hierarchy in hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]) {
         remove_cgroup(&hierarchy.join(group.trim_start_matches('/')));
     }
@@ -169,7 +177,9 @@ fn remove_files(cluster: &Cluster, keep: bool) -> Result<(), Error> {
         }
         return Ok(());
     }
-    for kept_out in ["run", "var/lib/containerd", "var/lib/kubelet/pods", "var/lib/cni", "etc/cni", "opt"] {
+    for kept_out in
+        ["run", "var/lib/containerd", "var/lib/kubelet/pods", "var/lib/cni", "etc/cni", "opt"]
+    {
         let path = root.join(kept_out);
         if path.exists() {
             fs::remove_dir_all(&path).map_err(Error::file("removing", &path))?;

@@ -25,7 +25,11 @@ const NEEDED_MIB: u64 = 1024;
 pub(crate) fn check(cluster: &Cluster) -> Vec<Problem> {
     let mut problems = Vec::new();
     if !nix::unistd::geteuid().is_root() {
-        problems.push(problem("IsPrivilegedUser", "user is not running as root", "run it with sudo"));
+        problems.push(problem(
+            "IsPrivilegedUser",
+            "user is not running as root",
+            "run it with sudo",
+        ));
         return problems;
     }
     problems.extend(containerd());
@@ -39,7 +43,11 @@ pub(crate) fn check(cluster: &Cluster) -> Vec<Problem> {
         }
     }
     let settings = &cluster.settings;
-    for (port, what) in [(settings.api_port, "the API server"), (settings.kubelet_port, "the kubelet"), (10256, "the service proxy")] {
+    for (port, what) in [
+        (settings.api_port, "the API server"),
+        (settings.kubelet_port, "the kubelet"),
+        (10256, "the service proxy"),
+    ] {
         if let Err(error) = TcpListener::bind(("0.0.0.0", port)) {
             problems.push(Problem {
                 check: "Port",
@@ -75,14 +83,22 @@ fn containerd() -> Option<Problem> {
     let output = match Command::new("containerd").arg("--version").output() {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
         Err(error) => {
-            return Some(Problem { check: "CRI", cause: format!("containerd cannot be run: {error}"), cure });
+            return Some(Problem {
+                check: "CRI",
+                cause: format!("containerd cannot be run: {error}"),
+                cure,
+            });
         }
     };
     // `containerd github.com/containerd/containerd 1.6.20~ds1 …`, or with a v before the number.
     let version = output.split_whitespace().nth(2).unwrap_or_default().trim_start_matches('v');
     let mut numbers = version.split(['.', '~', '-', '+']).map(|n| n.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    (found < (1, 6)).then(|| Problem { check: "ContainerRuntimeVersion", cause: format!("containerd is {version}, which is too old"), cure })
+    (found < (1, 6)).then(|| Problem {
+        check: "ContainerRuntimeVersion",
+        cause: format!("containerd is {version}, which is too old"),
+        cure,
+    })
 }
 
 /// The controllers that the kubelet and runc need, in either version of cgroups.

@@ -107,7 +107,10 @@ fn start_time(pid: i32) -> Option<u64> {
 pub(crate) async fn exited(pid: i32) {
     let Some(pid) = RawPid::from_raw(pid) else { return };
     let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    if let Ok(descriptor) = AsyncFd::new(descriptor) {
+    // The descriptor is owned, so that the lack of I/O safety that the deprecation is about cannot arise.
+    #[expect(deprecated)]
+    let descriptor = AsyncFd::new(descriptor);
+    if let Ok(descriptor) = descriptor {
         drop(descriptor.readable().await);
     }
 }

@@ -29,7 +29,11 @@ pub async fn run(args: Args) -> Result<bool, Error> {
             Some(pid) => println!("  ✓ {} runs (pid {pid})", role.name()),
             None => {
                 well = false;
-                println!("  ✗ {} does not run; its log {} ends:", role.name(), role.log(&cluster).display());
+                println!(
+                    "  ✗ {} does not run; its log {} ends:",
+                    role.name(),
+                    role.log(&cluster).display()
+                );
                 role.last_words(&cluster).lines().for_each(|line| println!("      {line}"));
             }
         }
@@ -41,7 +45,10 @@ pub async fn run(args: Args) -> Result<bool, Error> {
             println!("  ✗ the API server does not answer: {error}");
         }
         Ok(nodes) => {
-            println!("  ✓ the API server answers at https://{}:{}", cluster.settings.address, cluster.settings.api_port);
+            println!(
+                "  ✓ the API server answers at https://{}:{}",
+                cluster.settings.address, cluster.settings.api_port
+            );
             for node in nodes.items {
                 well &= report(&node, "node", "Ready");
             }
@@ -67,9 +74,16 @@ fn report(object: &Value, kind: &str, condition: &str) -> bool {
         println!("  ✓ {kind} {name} is {condition}");
         return true;
     }
-    let cause = found.map_or_else(|| text("/status/phase").to_owned(), |c| {
-        format!("{} {}", c["reason"].as_str().unwrap_or_default(), c["message"].as_str().unwrap_or_default())
-    });
+    let cause = found.map_or_else(
+        || text("/status/phase").to_owned(),
+        |c| {
+            format!(
+                "{} {}",
+                c["reason"].as_str().unwrap_or_default(),
+                c["message"].as_str().unwrap_or_default()
+            )
+        },
+    );
     println!("  ✗ {kind} {name} is not {condition}: {}{}", cause.trim(), waiting(object));
     false
 }
@@ -83,7 +97,10 @@ fn waiting(pod: &Value) -> String {
         let waiting = &status["state"]["waiting"];
         if let Some(reason) = waiting["reason"].as_str() {
             let message = waiting["message"].as_str().unwrap_or_default();
-            reasons.push_str(&format!("; {}: {reason} {message}", status["name"].as_str().unwrap_or_default()));
+            reasons.push_str(&format!(
+                "; {}: {reason} {message}",
+                status["name"].as_str().unwrap_or_default()
+            ));
         }
     }
     reasons

@@ -16,10 +16,12 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Runs until it is asked to stop, and then stops the others.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
-    if Role::Supervisor.running(&cluster).is_some_and(|pid| pid != std::process::id().cast_signed()) {
+    let own = std::process::id().cast_signed();
+    // Of two that are started at once the one in the pid file stays.
+    if Role::Supervisor.running(&cluster).is_some_and(|pid| pid != own) {
         return Ok(());
     }
-    Role::Supervisor.record(&cluster, std::process::id().cast_signed())?;
+    Role::Supervisor.record(&cluster, own)?;
     for role in Role::SUPERVISED {
         let cluster = cluster.clone();
         tasks.spawn_until_shutdown(role.name(), async move { keep(role, &cluster).await });
@@ -62,16 +64,19 @@ async fn keep(role: Role, cluster: &Cluster) {
 
 /// Starts another supervisor when this one's is gone; run by the processes that it starts.
 pub(crate) async fn mind(cluster: Cluster) {
+    let mut started: Option<std::process::Child> = None;
     loop {
         match Role::Supervisor.running(&cluster) {
-            Some(pid) => process::exited(pid).await,
+            Some(pid) => {
+                process::exited(pid).await;
+                started.take().map(|mut child| child.wait());
+            }
             // Both may see it gone: the one that comes second finds the first's and ends.
             None if cluster.run().join("stopping").exists() => {}
-            None => {
-                if let Err(error) = Role::Supervisor.start(&cluster) {
-                    tracing::error!(%error, "starting the supervisor");
-                }
-            }
+            None => match Role::Supervisor.start(&cluster) {
+                Ok(child) => started = Some(child),
+                Err(error) => tracing::error!(%error, "starting the supervisor"),
+            },
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

@@ -9,7 +9,7 @@ use std::{
 
 use api_config::{Kubeconfig, kubeconfig};
 use bootstrap_core::{certs, kubeconfigs};
-use client::{Client, Patched, PatchKind, Resource};
+use client::{Client, PatchKind, Patched, Resource};
 use pki::{AltName, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
 use telemetry::{Progress, Recorder};
@@ -55,7 +55,11 @@ pub async fn run(args: Args) -> Result<(), Error> {
     if Role::Supervisor.running(&cluster).is_none() {
         check_machine(&cluster, &progress)?;
         prepare(&cluster, &progress)?;
-        progress.step("start containerd, control plane and agent", async { Role::Supervisor.start(&cluster) }).await?;
+        progress
+            .step("start containerd, control plane and agent", async {
+                Role::Supervisor.start(&cluster)
+            })
+            .await?;
     } else {
         progress.note("the cluster runs already");
     }
@@ -68,7 +72,11 @@ pub async fn run(args: Args) -> Result<(), Error> {
     progress.step("wait for cluster DNS", dns_ready(&cluster, &client, deadline)).await?;
     let path = merge(&args, &cluster)?;
     progress.note(&format!("context {} is in {}", context(&cluster), path.display()));
-    progress.note(&format!("up in {:.1} s; try: kubectl --context {} get pods -A", started.elapsed().as_secs_f64(), context(&cluster)));
+    progress.note(&format!(
+        "up in {:.1} s; try: kubectl --context {} get pods -A",
+        started.elapsed().as_secs_f64(),
+        context(&cluster)
+    ));
     Ok(())
 }
 
@@ -76,10 +84,14 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
     let address = match args.address {
         Some(address) => address,
         None => kubelet::default_address().ok_or_else(|| {
-            Error::Other("this machine has no address besides loopback's; give one with --address".to_owned())
+            Error::Other(
+                "this machine has no address besides loopback's; give one with --address"
+                    .to_owned(),
+            )
         })?,
     };
-    let host = nix::unistd::gethostname().map_err(|e| Error::Other(format!("reading the host's name: {e}")))?;
+    let host = nix::unistd::gethostname()
+        .map_err(|e| Error::Other(format!("reading the host's name: {e}")))?;
     let settings = Settings {
         node_name: host.to_string_lossy().to_lowercase(),
         address,
@@ -101,7 +113,14 @@ fn check_machine(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
 /// Everything that is made before a process runs: directories, the binary, PKI, kubeconfigs, configurations.
 fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     let layout = cluster.layout();
-    for directory in [cluster.run(), cluster.logs(), cluster.store(), cluster.root.join("bin"), layout.manifests(), layout.kubelet.join("pki")] {
+    for directory in [
+        cluster.run(),
+        cluster.logs(),
+        cluster.store(),
+        cluster.root.join("bin"),
+        layout.manifests(),
+        layout.kubelet.join("pki"),
+    ] {
         fs::create_dir_all(&directory).map_err(Error::file("creating", &directory))?;
     }
     cluster.save()?;
@@ -112,14 +131,24 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     let mut step = progress.begin("make certificates and keys");
     let plan = certs::Plan::new(&init.cluster, endpoint, node)?;
     let touched = bootstrap::certs::ensure(&layout.certificates, &plan, now)?;
-    touched.into_iter().filter(|t| t.written).for_each(|t| drop(step.record().written(t.path)));
+    touched.into_iter().filter(|t| t.written).for_each(|t| {
+        step.record().written(t.path);
+    });
     serving_certificate(cluster, &plan, now)?;
     step.end(Ok::<_, Error>(()))?;
     let mut step = progress.begin("write kubeconfigs and configuration");
     let mut plans = kubeconfigs::plan(&init.cluster, endpoint, node, true);
     plans.push(proxy_kubeconfig(&plans)?);
-    let touched = bootstrap::kubeconfigs::ensure(&layout.kubernetes, &layout.certificates, &plans, &plan, now)?;
-    touched.into_iter().filter(|t| t.written).for_each(|t| drop(step.record().written(t.path)));
+    let touched = bootstrap::kubeconfigs::ensure(
+        &layout.kubernetes,
+        &layout.certificates,
+        &plans,
+        &plan,
+        now,
+    )?;
+    touched.into_iter().filter(|t| t.written).for_each(|t| {
+        step.record().written(t.path);
+    });
     let text = bootstrap_core::kubelet::config(&init.kubelet, &init.init.node_registration)?;
     pki::write_file(&layout.kubelet_config(), text.as_bytes(), 0o644)?;
     containerd::configure(cluster)?;
@@ -141,21 +170,29 @@ fn install_binary(cluster: &Cluster) -> Result<(), Error> {
 }
 
 /// The kubelet serves with a certificate of the cluster's CA, so that the API server can check whom it talks to.
-fn serving_certificate(cluster: &Cluster, plan: &certs::Plan, now: SystemTime) -> Result<(), Error> {
+fn serving_certificate(
+    cluster: &Cluster,
+    plan: &certs::Plan,
+    now: SystemTime,
+) -> Result<(), Error> {
     let directory = cluster.layout().kubelet.join("pki");
     let (cert_path, key_path) = (directory.join("kubelet.crt"), directory.join("kubelet.key"));
     if cert_path.exists() && key_path.exists() {
         return Ok(());
     }
     let pki = cluster.layout().certificates;
-    let authority = pki::Authority::from_parts(pki::read_cert(&pki.join("ca.crt"))?, pki::read_key(&pki.join("ca.key"))?)?;
+    let authority = pki::Authority::from_parts(
+        pki::read_cert(&pki.join("ca.crt"))?,
+        pki::read_key(&pki.join("ca.key"))?,
+    )?;
     let settings = &cluster.settings;
     let spec = LeafSpec {
         subject: Subject::new(format!("system:node:{}", settings.node_name)),
         alt_names: vec![AltName::Dns(settings.node_name.clone()), AltName::Ip(settings.address)],
         usage: Usage::Server,
     };
-    let (cert, key) = authority.issue_new(&spec, plan.algorithm, Validity::starting(now, plan.leaf_validity))?;
+    let (cert, key) =
+        authority.issue_new(&spec, plan.algorithm, Validity::starting(now, plan.leaf_validity))?;
     pki::write_key(&key_path, &key)?;
     pki::write_cert(&cert_path, &cert)?;
     Ok(())
@@ -164,7 +201,8 @@ fn serving_certificate(cluster: &Cluster, plan: &certs::Plan, now: SystemTime) -
 /// The service proxy runs in the agent here, and so has a client certificate and not a service account.
 fn proxy_kubeconfig(plans: &[kubeconfigs::Plan]) -> Result<kubeconfigs::Plan, Error> {
     let scheduler = plans.iter().find(|p| p.file == "scheduler.conf");
-    let scheduler = scheduler.ok_or_else(|| Error::Other("the plan of kubeconfigs has no scheduler.conf".to_owned()))?;
+    let scheduler = scheduler
+        .ok_or_else(|| Error::Other("the plan of kubeconfigs has no scheduler.conf".to_owned()))?;
     Ok(kubeconfigs::Plan {
         phase: "kube-proxy",
         file: "kube-proxy.conf",
@@ -188,9 +226,10 @@ async fn import_images(cluster: &Cluster, deadline: Instant) -> Result<(), Error
     let dns = bootstrap_core::images::coredns(&cluster.init().cluster);
     let packed = tokio::task::spawn_blocking(move || -> Result<(), Error> {
         let images = [
-            oci::Image::of_binary(PAUSE_IMAGE, &binary, "/pause", &["/pause"]),
+            // The same file at the same place: the images share one layer, which is imported and unpacked once.
+            oci::Image::of_binary(PAUSE_IMAGE, &binary, "/windlass", &["/windlass", "pause"]),
             oci::Image::of_binary(WINDLASS_IMAGE, &binary, "/windlass", &["/windlass"]),
-            oci::Image::of_binary(&dns, &binary, "/coredns", &["/coredns"]),
+            oci::Image::of_binary(&dns, &binary, "/windlass", &["/windlass", "coredns"]),
         ];
         let file = fs::File::create(&archive).map_err(Error::file("creating", &archive))?;
         oci::write_archive(&images, std::io::BufWriter::new(file))?;
@@ -234,7 +273,8 @@ async fn node_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Re
 
 async fn dns_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
     let up = wait(deadline, async || {
-        let deployment = client.get::<Value>(&Resource::DEPLOYMENTS, "kube-system", "coredns").await;
+        let deployment =
+            client.get::<Value>(&Resource::DEPLOYMENTS, "kube-system", "coredns").await;
         deployment.is_ok_and(|d| d["status"]["readyReplicas"].as_i64().unwrap_or(0) > 0)
     });
     not_up(cluster, up.await, "cluster DNS", Role::Agent)
@@ -261,11 +301,18 @@ fn not_up(cluster: &Cluster, up: bool, what: &'static str, role: Role) -> Result
 async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     let init = cluster.init();
     let mut objects = bootstrap_core::addons::coredns(&init.cluster, 1)?;
+    // Somebody waits for this one at a terminal, and a second between probes is soon enough for a process that is
+    // ready in a tenth of it.
+    for deployment in objects.iter_mut().filter(|o| o["kind"] == "Deployment") {
+        deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["periodSeconds"] =
+            json!(1);
+    }
     objects.push(bootstrap_core::objects::cluster_admins());
     objects.push(bootstrap_core::objects::api_server_kubelet_client());
     for object in &objects {
         let kind = object["kind"].as_str().unwrap_or_default();
-        let resource = resource_of(kind).ok_or_else(|| Error::Other(format!("no resource is known for {kind}")))?;
+        let resource = resource_of(kind)
+            .ok_or_else(|| Error::Other(format!("no resource is known for {kind}")))?;
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let at = Patched { namespace: text("namespace"), name: text("name"), subresource: "" };
         let apply = PatchKind::Apply { manager: "windlass", force: true };

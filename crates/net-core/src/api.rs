@@ -48,6 +48,7 @@ pub struct ServiceSpec {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub enum ServiceType {
     #[default]
+    #[serde(alias = "")]
     ClusterIP,
     NodePort,
     LoadBalancer,
@@ -57,6 +58,7 @@ pub enum ServiceType {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub enum Affinity {
     #[default]
+    #[serde(alias = "")]
     None,
     ClientIP,
 }
@@ -83,6 +85,7 @@ impl Default for AffinityTimeout {
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub enum TrafficPolicy {
     #[default]
+    #[serde(alias = "")]
     Cluster,
     Local,
 }
@@ -100,6 +103,7 @@ pub struct ServicePort {
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {
     #[default]
+    #[serde(alias = "")]
     Tcp,
     Udp,
     Sctp,

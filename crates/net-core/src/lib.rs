@@ -12,6 +12,8 @@ pub mod conntrack;
 pub mod endpoints;
 pub mod ipam;
 pub mod nft;
+pub mod overlay;
 pub mod plan;
+pub mod policy;
 
 pub use cidr::{Cidr, CidrError, Family};

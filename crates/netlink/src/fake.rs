@@ -77,6 +77,7 @@ impl State {
             mac,
             mtu,
             up: false,
+            operational: false,
             master: None,
             kind,
             peer: None,
@@ -120,6 +121,7 @@ impl Net for Fake {
         let link =
             link.ok_or_else(|| refused("changing link number", &index, rustix::io::Errno::NODEV))?;
         link.up = change.up.unwrap_or(link.up);
+        link.operational = link.up;
         link.master = change.master.or(link.master);
         link.mtu = change.mtu.unwrap_or(link.mtu);
         link.name = change.name.unwrap_or(&link.name).to_owned();

@@ -18,6 +18,7 @@ mod namespace;
 mod nft;
 mod route;
 mod socket;
+mod table;
 mod wire;
 
 use std::{net::IpAddr, os::fd::BorrowedFd};
@@ -27,6 +28,7 @@ pub use kernel::Kernel;
 pub use namespace::Namespace;
 use net_core::{Cidr, Family, conntrack::Flow, nft::Installed};
 pub use nft::NftError;
+pub use table::{TableWriter, Written};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -79,7 +81,10 @@ pub struct Link {
     pub name: String,
     pub mac: Vec<u8>,
     pub mtu: u32,
+    /// It is switched on.
     pub up: bool,
+    /// It is switched on, and packets get through: the other end is, too.
+    pub operational: bool,
     /// The bridge that it is a port of.
     pub master: Option<u32>,
     /// "bridge", "veth", "vxlan"; empty for hardware and loopback.
@@ -171,6 +176,11 @@ pub struct Neighbour {
     pub address: IpAddr,
     pub mac: [u8; 6],
     pub bridge: bool,
+}
+
+/// Whether nftables can be changed from here at all.
+pub fn has_nft() -> bool {
+    nft::program().is_absolute()
 }
 
 /// The operations that components need, each one step for the kernel.

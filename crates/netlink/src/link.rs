@@ -20,6 +20,8 @@ const MTU: u16 = 4;
 const LINK: u16 = 5;
 const MASTER: u16 = 10;
 const PORT_INFO: u16 = 12;
+const OPERATIONAL_STATE: u16 = 16;
+const OPERATIONAL: u8 = 6;
 const INFO: u16 = 18;
 const NETNS_FD: u16 = 28;
 const INFO_KIND: u16 = 1;
@@ -48,6 +50,7 @@ fn parse(body: &[u8]) -> Option<Link> {
         mac: attribute(attributes, ADDRESS).unwrap_or_default().to_vec(),
         mtu: number(MTU).unwrap_or_default(),
         up: u32_at(body, 8)? & UP != 0,
+        operational: attribute(attributes, OPERATIONAL_STATE) == Some(&[OPERATIONAL]),
         master: number(MASTER),
         peer: if kind == "veth" { number(LINK) } else { None },
         kind,

@@ -1,5 +1,6 @@
 use std::{
     io::Write,
+    path::PathBuf,
     process::{Command, Output, Stdio},
 };
 
@@ -25,9 +26,18 @@ pub enum NftError {
     List { table: String, message: String },
 }
 
+/// Where nft is: in `PATH`, or where distributions put it, which is not in every service's `PATH`.
+pub(crate) fn program() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    let mut candidates =
+        std::env::split_paths(&path).chain(usual).map(|directory| directory.join("nft"));
+    candidates.find(|candidate| candidate.exists()).unwrap_or_else(|| "nft".into())
+}
+
 /// Feeds one transaction to `nft -f -`.
 pub(crate) fn run(transaction: &str) -> Result<(), NftError> {
-    let mut nft = Command::new("nft");
+    let mut nft = Command::new(program());
     nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = nft.spawn().map_err(NftError::Start)?;
     let stdin = child.stdin.take();
@@ -75,7 +85,7 @@ struct Rule {
 }
 
 pub(crate) fn list(family: Family, table: &str) -> Result<Installed, NftError> {
-    let output = Command::new("nft")
+    let output = Command::new(program())
         .args(["-j", "-t", "list", "table", family.nft(), table])
         .stdin(Stdio::null())
         .output()

@@ -174,6 +174,21 @@ impl Key {
         Ok(pem::encode("PUBLIC KEY", &self.public_der()?))
     }
 
+    /// The algorithm by which another key like this one is made; `None` for given keys of other sizes.
+    pub fn algorithm(&self) -> Option<KeyAlgorithm> {
+        match &self.0 {
+            Pair::Ecdsa(_, Curve::P256) => Some(KeyAlgorithm::EcdsaP256),
+            Pair::Ecdsa(_, Curve::P384) => Some(KeyAlgorithm::EcdsaP384),
+            Pair::Ecdsa(_, Curve::P521) => None,
+            Pair::Rsa(pair) => match pair.public_modulus_len() * 8 {
+                2048 => Some(KeyAlgorithm::Rsa2048),
+                3072 => Some(KeyAlgorithm::Rsa3072),
+                4096 => Some(KeyAlgorithm::Rsa4096),
+                _ => None,
+            },
+        }
+    }
+
     pub fn is_rsa(&self) -> bool {
         matches!(self.0, Pair::Rsa(_))
     }

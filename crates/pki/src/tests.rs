@@ -45,6 +45,7 @@ fn every_algorithm_signs_a_leaf_that_verifies_and_survives_its_files() {
         }
         let other_form = Key::from_pem(&key.to_pkcs8_pem().unwrap()).unwrap();
         assert_eq!(other_form.public_pem().unwrap(), key.public_pem().unwrap());
+        assert_eq!(other_form.algorithm(), Some(algorithm));
     }
 }
 

@@ -93,12 +93,9 @@ pub fn environment(sources: &Sources<'_>) -> Result<Vec<(String, String)>, EnvEr
             env.set(name.clone(), value.clone());
         }
     }
-    Ok(env
-        .order
-        .into_iter()
-        .map(|name| (env.values.remove(&name).unwrap_or_default(), name))
-        .map(|(v, n)| (n, v))
-        .collect())
+    let Env { order, mut values } = env;
+    let pair = |name: String| values.remove(&name).map(|value| (name, value));
+    Ok(order.into_iter().filter_map(pair).collect())
 }
 
 #[derive(Default)]

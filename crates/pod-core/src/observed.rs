@@ -79,6 +79,12 @@ impl Observed {
         })
     }
 
+    /// Sandboxes that were replaced and hold no container that is still wanted.
+    pub fn spent_sandboxes(&self) -> impl Iterator<Item = &Sandbox> {
+        let replaced = self.sandboxes.iter().skip(1).filter(|s| !s.ready);
+        replaced.filter(|s| self.containers.iter().all(|c| c.sandbox != s.id))
+    }
+
     pub fn running(&self) -> impl Iterator<Item = &Container> {
         self.containers.iter().filter(|c| c.is_running())
     }

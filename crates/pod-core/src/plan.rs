@@ -7,6 +7,9 @@ use crate::{
     container_hash, members, phase::decides_end, should_restart, time::after,
 };
 
+/// How long a sandbox stands at least, if it is not the first to be lost, before it is replaced.
+const REPAIR: Duration = Duration::from_secs(10);
+
 /// All that a plan is made from.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
@@ -42,6 +45,10 @@ pub enum Step {
     },
     /// Removes an instance that has had successors.
     Remove {
+        id: String,
+    },
+    /// Removes a sandbox that has a successor and holds nothing any more.
+    RemoveSandbox {
         id: String,
     },
 }
@@ -92,6 +99,8 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     }
     let remains = inputs.observed.remains().map(|c| Step::Remove { id: c.id.clone() });
     plan.steps.extend(remains);
+    let spent = inputs.observed.spent_sandboxes().map(|s| Step::RemoveSandbox { id: s.id.clone() });
+    plan.steps.extend(spent);
     plan
 }
 
@@ -152,11 +161,18 @@ fn new_sandbox(inputs: &Inputs<'_>, plan: &mut Plan) {
     {
         return plan.look_at(at);
     }
+    let attempt = observed.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0);
+    // One loss is repaired at once; a sandbox that goes on dying is not.
+    let wait = if attempt < 2 { Duration::ZERO } else { REPAIR };
+    if let Some(last) = observed.sandboxes.first()
+        && after(last.created, wait) > inputs.now
+    {
+        return plan.look_at(after(last.created, wait));
+    }
     // The old one's network is given back before a new one is asked for.
     if let Some(sandbox) = observed.sandboxes.first() {
         plan.steps.push(Step::StopSandbox { id: sandbox.id.clone() });
     }
-    let attempt = observed.sandboxes.iter().map(|s| s.attempt + 1).max().unwrap_or(0);
     plan.steps.push(Step::CreateSandbox { attempt });
 }
 

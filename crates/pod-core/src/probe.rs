@@ -126,6 +126,11 @@ impl Verdicts {
         self.0.entry(id.to_owned()).or_default().insert(kind, verdict) != Some(verdict)
     }
 
+    /// Sets what holds until a probe says otherwise.
+    pub fn suppose(&mut self, id: &str, kind: ProbeKind, verdict: bool) {
+        self.0.entry(id.to_owned()).or_default().entry(kind).or_insert(verdict);
+    }
+
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.0.retain(|id, _| keep(id));
     }

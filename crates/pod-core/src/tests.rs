@@ -1,1 +1,3 @@
-
+mod given;
+mod simulation;
+mod steps;

@@ -36,6 +36,7 @@ pub struct Settings {
     masquerade_bit: u8,
     detect: Detect,
     node_ports: NodePortSource,
+    pub(crate) localhost_node_ports: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -93,7 +94,11 @@ impl Settings {
         let masquerade_bit = u8::try_from(bit).ok().filter(|bit| *bit < 32);
         let node =
             if config.hostname_override.is_empty() { machine } else { &config.hostname_override };
+        // As upstream's iptables mode does unless it is told otherwise; its nftables mode never does.
+        let localhost_node_ports =
+            config.mode != "nftables" && config.iptables.localhost_node_ports.unwrap_or(true);
         let settings = Self {
+            localhost_node_ports,
             node: node.trim().to_lowercase(),
             healthz: listen_address(&config.healthz_bind_address, ([0, 0, 0, 0], 10256).into())?,
             metrics: listen_address(&config.metrics_bind_address, ([127, 0, 0, 1], 10249).into())?,
@@ -124,6 +129,7 @@ impl Settings {
             masquerade_bit: self.masquerade_bit,
             local: self.detect.local_traffic(node),
             node_ports: self.node_ports.resolve(node, addresses),
+            localhost_node_ports: self.localhost_node_ports,
             service_cidrs,
         }
     }

@@ -43,6 +43,9 @@ pub async fn run(
     net: Arc<dyn Net>,
     tasks: &rt::Tasks,
 ) -> Result<(), RunError> {
+    if settings.localhost_node_ports {
+        route_localhost();
+    }
     let health = Arc::new(Health::new(settings.sync_period));
     let failed =
         |address, purpose, flag| move |source| RunError::Listen { address, purpose, flag, source };
@@ -68,6 +71,15 @@ pub async fn run(
     };
     let _ = tasks.shutdown().unless_stopping(worker.run()).await;
     Ok(())
+}
+
+/// Lets what the node sends to its own 127.0.0.1 leave it; the rules drop what comes from elsewhere.
+fn route_localhost() {
+    let path = "/proc/sys/net/ipv4/conf/all/route_localnet";
+    let is_set = std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "1");
+    if let Some(error) = (!is_set).then(|| std::fs::write(path, "1")).and_then(Result::err) {
+        tracing::warn!(%error, "node ports will not answer on 127.0.0.1: setting {path}");
+    }
 }
 
 struct Trigger {

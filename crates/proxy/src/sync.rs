@@ -5,20 +5,14 @@ use net_core::{
     api::{EndpointSlice, Protocol, Service},
     conntrack::UdpServices,
     endpoints::Slices,
-    nft::{self, Table},
     plan::{self, Config, NodePorts, TABLE},
 };
-use netlink::Net;
+use netlink::{Net, TableWriter};
 
-/// Brings the kernel's rules to what the plan says, by the smallest transaction it can.
-///
-/// It remembers what it installed, so that a change costs only what differs. After a start, or when the kernel
-/// refused a transaction, it looks at what is there: an equal digest means that nothing is to be done, anything
-/// else is brought over in place, keeping client affinity; only when that is refused too is the table made anew.
-/// None of these touches established connections: the kernel tracks them apart from the rules.
+/// Brings the kernel's rules and tracked UDP flows to what the plan says; see [`TableWriter`] for how.
 pub struct Syncer {
     net: Arc<dyn Net>,
-    installed: [Option<Table>; 2],
+    tables: [TableWriter; 2],
     udp: Option<UdpServices>,
 }
 
@@ -42,7 +36,7 @@ pub enum SyncError {
 
 impl Syncer {
     pub fn new(net: Arc<dyn Net>) -> Self {
-        Self { net, installed: [None, None], udp: None }
+        Self { net, tables: Default::default(), udp: None }
     }
 
     /// One family's failure does not keep the other from being served; the first is reported.
@@ -58,14 +52,13 @@ impl Syncer {
         let mut failure = None;
         for (slot, family) in Family::ALL.into_iter().enumerate() {
             let table = plan::plan(family, config, services(), &slices);
-            let result = self.sync_family(
-                slot,
-                table,
-                services().any(|service| has_family(service, family)),
-                &mut report,
-            );
-            if let Err(source) = result {
-                failure.get_or_insert(SyncError::Rules { family, source });
+            let needed = services().any(|service| has_family(service, family));
+            match self.tables[slot].write(&*self.net, table, needed) {
+                Ok(written) => {
+                    report.transactions += written.transactions;
+                    report.operations += written.operations;
+                }
+                Err(source) => _ = failure.get_or_insert(SyncError::Rules { family, source }),
             }
         }
         if let Some(failure) = failure {
@@ -76,57 +69,6 @@ impl Syncer {
             &mut report,
         )?;
         Ok(report)
-    }
-
-    fn sync_family(
-        &mut self,
-        slot: usize,
-        new: Table,
-        wanted: bool,
-        report: &mut Report,
-    ) -> Result<(), netlink::Error> {
-        if let Some(old) = &self.installed[slot] {
-            let transaction = nft::diff(old, &new);
-            if transaction.is_empty() {
-                return Ok(());
-            }
-            match self.commit(&transaction, report) {
-                Ok(()) => {
-                    self.installed[slot] = Some(new);
-                    return Ok(());
-                }
-                Err(error) => {
-                    tracing::warn!(%error, family = new.family.nft(), "the rules are not as they were left; looking at them");
-                    self.installed[slot] = None;
-                }
-            }
-        }
-        let found = self.net.table(new.family, TABLE)?;
-        match found {
-            // Without a Service of this family there is nothing to write, and perhaps no kernel support either.
-            None if !wanted => return Ok(()),
-            Some(found) if found.digest.as_deref() == new.digest() => {}
-            Some(found) => {
-                if let Err(error) = self.commit(&nft::resync(&found, &new), report) {
-                    tracing::warn!(%error, family = new.family.nft(), "making the table of rules anew");
-                    self.commit(&nft::create(&new), report)?;
-                }
-            }
-            None => self.commit(&nft::create(&new), report)?,
-        }
-        self.installed[slot] = Some(new);
-        Ok(())
-    }
-
-    fn commit(
-        &self,
-        transaction: &nft::Transaction<'_>,
-        report: &mut Report,
-    ) -> Result<(), netlink::Error> {
-        self.net.nft(&transaction.to_string())?;
-        report.transactions += 1;
-        report.operations += transaction.ops.len();
-        Ok(())
     }
 
     /// The targets of UDP Services change rarely, and only then is it worth reading all tracked flows.
@@ -153,19 +95,11 @@ impl Syncer {
         }
     }
 
-    /// Notices that someone else removed our tables (a firewall's reload flushes everything), so that the next
-    /// synchronisation writes them again.
+    /// Returns whether the tables are still there; see [`TableWriter::check`].
     pub fn check(&mut self) -> Result<bool, netlink::Error> {
         let mut intact = true;
-        for (slot, family) in Family::ALL.into_iter().enumerate() {
-            if self.installed[slot].is_some() && !self.net.has_table(family, TABLE)? {
-                tracing::warn!(
-                    family = family.nft(),
-                    "someone removed the rules of Services; writing them again"
-                );
-                self.installed[slot] = None;
-                intact = false;
-            }
+        for table in &mut self.tables {
+            intact &= table.check(&*self.net)?;
         }
         Ok(intact)
     }

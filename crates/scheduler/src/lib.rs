@@ -48,6 +48,7 @@ impl Shared {
 /// Runs the scheduler until shutdown. `identity` of the configuration must be unique to this process when
 /// leaders are elected.
 pub async fn run(config: Config, client: Client, tasks: &rt::Tasks) {
+    let config = config.identified();
     let core_config = sched_core::Config {
         scheduler_names: config.scheduler_names.iter().map(|name| name.as_str().into()).collect(),
         first_backoff_ms: config.first_backoff.as_millis() as u64,

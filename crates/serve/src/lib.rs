@@ -133,8 +133,7 @@ async fn accept(
         .peer_certificates()
         .map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect())
         .unwrap_or_default();
-    let connection =
-        Connection { peer: Some(peer), client_certificates, ..Connection::default() };
+    let connection = Connection { peer: Some(peer), client_certificates, ..Connection::default() };
     converse(stream, connection, handler, &limits, shutdown).await
 }
 

@@ -37,7 +37,9 @@ pub trait Cgroups: Send + Sync {
     fn version(&self) -> Version;
     /// Makes the group and its parents, and sets its limits.
     fn ensure(&self, group: &str, limits: Limits) -> Result<(), Error>;
-    /// Removes the group and those below; success if there is none.
+    /// Kills every process in the group and below; they are gone from it a moment later.
+    fn kill(&self, group: &str) -> Result<(), Error>;
+    /// Removes the group and those below, in which no process may be left; success if there is none.
     fn remove(&self, group: &str) -> Result<(), Error>;
     fn usage(&self, group: &str) -> Result<Usage, Error>;
     /// The names of the groups directly below.
@@ -96,6 +98,22 @@ fn remove_tree(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Kills the processes of a group and those below, one by one.
+fn kill_tree(path: &Path) {
+    for name in children(path).unwrap_or_default() {
+        kill_tree(&path.join(name));
+    }
+    let pids = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+    // Zero stands for processes of another PID namespace, and would mean our own group.
+    for pid in pids.lines().filter_map(|pid| pid.parse::<i32>().ok()).filter(|pid| *pid > 0) {
+        // A process that has ended meanwhile is what is wanted.
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(pid),
+            nix::sys::signal::Signal::SIGKILL,
+        );
+    }
+}
+
 fn number(path: &Path) -> Result<u64, Error> {
     let text = fs::read_to_string(path).map_err(Error::at("read", path))?;
     text.trim()
@@ -108,7 +126,7 @@ fn field(path: &Path, keys: &[&str]) -> u64 {
     let found = |key: &&str| {
         text.lines().find_map(|line| line.strip_prefix(key)).and_then(|v| v.trim().parse().ok())
     };
-    keys.iter().find_map(|key| found(key)).unwrap_or(0)
+    keys.iter().find_map(found).unwrap_or(0)
 }
 
 fn children(path: &Path) -> Result<Vec<String>, Error> {
@@ -156,6 +174,17 @@ impl Cgroups for V2 {
         write(&path.join("cpu.max"), &format!("{quota} {PERIOD}"))?;
         let memory = if limits.memory > 0 { limits.memory.to_string() } else { "max".to_owned() };
         write(&path.join("memory.max"), &memory)
+    }
+
+    fn kill(&self, group: &str) -> Result<(), Error> {
+        let file = self.path(group).join("cgroup.kill");
+        match fs::write(&file, "1") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                kill_tree(&self.path(group));
+                Ok(())
+            }
+            other => other.map_err(Error::at("write", &file)),
+        }
     }
 
     fn remove(&self, group: &str) -> Result<(), Error> {
@@ -212,6 +241,12 @@ impl Cgroups for V1 {
         write(&memory.join("memory.limit_in_bytes"), &limit.to_string())
     }
 
+    fn kill(&self, group: &str) -> Result<(), Error> {
+        let group = group.trim_matches('/');
+        self.hierarchies()?.iter().for_each(|hierarchy| kill_tree(&hierarchy.join(group)));
+        Ok(())
+    }
+
     fn remove(&self, group: &str) -> Result<(), Error> {
         let group = group.trim_matches('/');
         self.hierarchies()?.iter().try_for_each(|hierarchy| remove_tree(&hierarchy.join(group)))
@@ -253,6 +288,10 @@ impl Cgroups for RecordedCgroups {
 
     fn ensure(&self, group: &str, limits: Limits) -> Result<(), Error> {
         self.lock().insert(group.to_owned(), limits);
+        Ok(())
+    }
+
+    fn kill(&self, _group: &str) -> Result<(), Error> {
         Ok(())
     }
 

@@ -13,11 +13,8 @@ pub struct DiskUse {
 
 impl DiskUse {
     pub fn used_percent(&self) -> u64 {
-        if self.capacity == 0 {
-            0
-        } else {
-            100 - (self.available.min(self.capacity) * 100 / self.capacity)
-        }
+        let free = (self.available.min(self.capacity) * 100).checked_div(self.capacity);
+        free.map_or(0, |free| 100 - free)
     }
 }
 

@@ -1,11 +1,13 @@
-//! Helps for tests of several crates: an API server in memory.
+//! Helps for tests of several crates: an API server in memory, and the real one in this process.
 //!
 //! [`FakeApi`] is good enough to run controllers and the scheduler against: resource versions, conflicts,
 //! generations, finalizers, selectors, lists, watches and the discovery documents. It knows no defaults,
-//! validation or admission; tests that need those use the real one.
+//! validation or admission; tests that need those use [`RealApi`].
 
 mod fake_api;
 mod objects;
+mod real_api;
 
 pub use fake_api::FakeApi;
 pub use objects::{Objects, Served};
+pub use real_api::RealApi;

@@ -17,7 +17,7 @@ pub(crate) enum Command {
 #[derive(clap::Args)]
 pub(crate) struct Build {
     /// The image's name, with a tag
-    name: String,
+    image: String,
     /// The static binary; this one if none is given
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -65,8 +65,11 @@ fn make(build: &Build) -> Result<(), Failure> {
         [] => vec![&build.path],
         given => given.iter().map(String::as_str).collect(),
     };
-    let mut image = oci::Image::of_binary(&build.name, &binary, &build.path, &entrypoint);
-    let links = build.links.iter().map(|link| (link.clone(), oci::Entry::Link { target: build.path.clone() }));
+    let mut image = oci::Image::of_binary(&build.image, &binary, &build.path, &entrypoint);
+    let links = build
+        .links
+        .iter()
+        .map(|link| (link.clone(), oci::Entry::Link { target: build.path.clone() }));
     image.entries.extend(links.collect::<BTreeMap<_, _>>());
     let archive = match &build.output {
         Some(path) => path.clone(),

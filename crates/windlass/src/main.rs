@@ -2,6 +2,7 @@
 //! that component.
 
 mod components;
+mod diagnostics;
 mod images;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
@@ -31,14 +32,20 @@ enum Command {
     Pause,
     /// Runs as the CNI plugin
     Cni,
+    /// kubeadm's commands: init, join, reset, token, certs, config, kubeconfig
+    #[command(flatten)]
+    Bootstrap(bootstrap::cmd::Command),
+    /// Serves machines that boot from the network
+    Metal(netboot::cmd::Args),
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
     /// Runs the node's agent
     Kubelet(kubelet::Args),
     /// Runs the service proxy
     KubeProxy(proxy::Args),
-    /// Gives Pods their nodes
-    KubeScheduler(scheduler::Args),
+    KubeApiserver(Box<apiserver::flags::Args>),
+    KubeControllerManager(Box<components::ControllerManager>),
+    KubeScheduler(Box<components::Scheduler>),
     /// Builds and imports container images without a registry
     #[command(subcommand)]
     Images(images::Command),
@@ -82,13 +89,23 @@ fn main() -> ExitCode {
     run(Cli::parse_from(arguments()).command)
 }
 
+/// The commands that are also names of the binary.
+const COMPONENTS: &[&str] = &[
+    "coredns",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubelet",
+];
+
 /// The command line as our parser wants it: the name that the binary is called by is the command, and CoreDNS's
 /// flags have one dash.
 fn arguments() -> Vec<OsString> {
     let mut given = std::env::args_os();
     let mut arguments: Vec<OsString> = given.by_ref().take(1).collect();
     let name = called_as();
-    if matches!(name.as_str(), "coredns" | "kubelet" | "kube-proxy" | "kube-scheduler") {
+    if COMPONENTS.contains(&name.as_str()) {
         arguments.push(name.into());
     }
     let rest: Vec<OsString> = given.collect();
@@ -130,10 +147,36 @@ fn run(command: Command) -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error),
         },
+        Command::Bootstrap(command) => {
+            log("bootstrap");
+            let program = match called_as().as_str() {
+                "kubeadm" => bootstrap::cmd::Program::Kubeadm,
+                _ => bootstrap::cmd::Program::Windlass,
+            };
+            match block_on(async { Ok(bootstrap::cmd::run(command, program).await?) }) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(&error),
+            }
+        }
+        Command::Metal(args) => {
+            component("metal", |tasks| async { Ok(netboot::cmd::run(args, tasks).await?) })
+        }
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),
-        Command::KubeProxy(args) => component("kube-proxy", |tasks| components::kube_proxy(args, tasks)),
-        Command::KubeScheduler(args) => component("kube-scheduler", |tasks| components::kube_scheduler(args, tasks)),
+        Command::KubeProxy(args) => {
+            component("kube-proxy", |tasks| components::kube_proxy(args, tasks))
+        }
+        Command::KubeScheduler(args) => component("kube-scheduler", |tasks| async move {
+            components::kube_scheduler(&args, tasks).await
+        }),
+        Command::KubeApiserver(args) => component("kube-apiserver", |tasks| async move {
+            components::kube_apiserver(&args, tasks).await
+        }),
+        Command::KubeControllerManager(args) => {
+            component("kube-controller-manager", |tasks| async move {
+                components::kube_controller_manager(&args, tasks).await
+            })
+        }
         Command::Internal(internal) => background(internal),
     }
 }
@@ -244,7 +287,8 @@ where
 {
     use tokio::signal::unix::{SignalKind, signal};
     let tasks = rt::Tasks::new(rt::Shutdown::new());
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let shutdown = tasks.shutdown().clone();
     tasks.spawn_until_shutdown("signals", async move {
         tokio::select! {
@@ -259,4 +303,14 @@ where
         tracing::warn!(tasks = ?drained.unfinished, "ended with tasks still running");
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Cli::command().debug_assert();
+    }
 }

@@ -176,7 +176,9 @@ fn order_of_merged_lists() {
         let list: Vec<Value> = list.iter().map(|n| json!({"name": n})).collect();
         json!({ "containers": list })
     };
-    let cases: [(&[&str], &[&str], &[&str]); 5] = [
+    let cases: [(&[&str], &[&str], &[&str]); 7] = [
+        (&["a", "b", "b"], &["b", "c"], &["a", "b", "c"]),
+        (&["a", "b", "c", "d", "e"], &["x", "d", "y", "b"], &["a", "c", "x", "d", "e", "y", "b"]),
         (&["a", "b"], &["c"], &["a", "b", "c"]),
         (&["a", "b", "c"], &["c", "a"], &["b", "c", "a"]),
         (&["a", "b", "c"], &["b", "d"], &["a", "b", "c", "d"]),
@@ -225,6 +227,13 @@ fn force_takes_fields_over_and_agreement_shares_them() {
     assert_eq!(object["spec"], json!({"replicas": 2, "nodeName": "n"}));
     assert_eq!(owned(&object, "b"), json!({"f:spec": {"f:nodeName": {}}}));
     assert_eq!(owned(&object, "a"), json!({"f:spec": {"f:nodeName": {}, "f:replicas": {}}}));
+}
+
+#[test]
+fn an_unchanged_apply_keeps_every_time() {
+    let a = || Apply("a", config(json!({"replicas": 1})));
+    let b = || Apply("b", config(json!({"nodeName": "n"})));
+    assert_eq!(run(&[a(), b()]).unwrap(), run(&[a(), b(), a()]).unwrap());
 }
 
 #[test]
@@ -340,6 +349,14 @@ proptest! {
         let ops = |n| [Apply("a", config(one.clone())), Force("b", config(two.clone())), Force("b", config(two.clone()))]
             .into_iter().take(n).collect::<Vec<_>>();
         prop_assert_eq!(run(&ops(2)).unwrap(), run(&ops(3)).unwrap());
+    }
+
+    #[test]
+    fn applying_again_after_another_changes_nothing(one in specs(), two in specs()) {
+        let first = [Force("a", config(one.clone())), Force("b", config(two)), Force("a", config(one.clone()))];
+        let again = Force("a", config(one));
+        let before = run(&first).unwrap();
+        prop_assert_eq!(before, run(&first.into_iter().chain([again]).collect::<Vec<_>>()).unwrap());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use api_schema::Schema;
 use serde_json::{Map, Value};
 
 use super::{Member, PATCH, clean, is_special, merge_map, unknown_directive};
-use crate::PatchError;
+use crate::{PatchError, error::go_print};
 
 /// Merges `patch` into `original`, then orders the result: by the patch's `$setElementOrder` where it has one,
 /// else by the patch's own order; elements that only the server has keep their place among those.
@@ -18,13 +18,13 @@ pub(super) fn merge(
 ) -> Result<(), PatchError> {
     let order = order.map(order_list).transpose()?;
     if let Some(order) = order {
-        check_order(member, patch, order, name)?;
+        check_order(member, patch, order)?;
     }
     if original.is_empty() && patch.is_empty() {
         return Ok(());
     }
     let maps = element_kind(original.iter().chain(patch))?;
-    let before = original.clone();
+    let mut before = original.clone();
     let plain: Vec<Value> = patch.iter().filter(|item| !is_special(item)).cloned().collect();
     if maps {
         let key = member.patch.merge_key.as_deref();
@@ -40,6 +40,11 @@ pub(super) fn merge(
                 original.push(item.clone());
             }
         }
+    }
+    if order.is_some() {
+        // Upstream looks places up in the memory of the old list, into which deletions have moved what follows
+        // and additions have been written as far as there was room. Clients see the result, so it counts.
+        before = original.iter().take(before.len()).cloned().collect();
     }
     reorder(member, original, order.unwrap_or(&plain), &before)
 }
@@ -111,15 +116,14 @@ pub(super) fn check_order(
     member: &Member,
     patch: &[Value],
     order: &[Value],
-    name: &str,
 ) -> Result<(), PatchError> {
     let mut places = order.iter();
     for item in patch.iter().filter(|item| !is_special(item)) {
         if !places.any(|place| same(member, place, item)) {
             return Err(PatchError::Order {
-                patch: Value::Array(patch.to_vec()).to_string(),
-                directive: format!("{}{name}", super::SET_ELEMENT_ORDER),
-                order: Value::Array(order.to_vec()).to_string(),
+                patch: go_print(&Value::Array(patch.to_vec())),
+                directive: super::SET_ELEMENT_ORDER.to_owned(),
+                order: go_print(&Value::Array(order.to_vec())),
             });
         }
     }
@@ -178,5 +182,5 @@ fn element_kind<'a>(items: impl Iterator<Item = &'a Value>) -> Result<bool, Patc
 }
 
 fn no_merge_key(item: &Value, key: &str) -> PatchError {
-    PatchError::NoMergeKey { map: item.to_string(), key: key.to_owned() }
+    PatchError::NoMergeKey { map: go_print(item), key: key.to_owned() }
 }

@@ -62,6 +62,14 @@ fn merges() {
                 "containers": [{"name": "b", "image": "y"}]}}),
             containers(json!([{"name": "a"}, {"name": "b", "image": "y"}, {"name": "s"}])),
         ),
+        // Additions take places that deletions leave.
+        (
+            containers(json!([{"name": "a"}, {"name": "b"}, {"name": "d"}])),
+            json!({"spec": {
+                "$setElementOrder/containers": [{"name": "b"}, {"name": "c"}],
+                "containers": [{"name": "c"}, {"$patch": "delete", "name": "a"}]}}),
+            containers(json!([{"name": "b"}, {"name": "d"}, {"name": "c"}])),
+        ),
         // Lists of scalars.
         (
             json!({"metadata": {"finalizers": ["a", "b"]}}),
@@ -129,7 +137,7 @@ fn mistakes() {
     let cases = [
         (
             containers(json!([{"image": "x"}])),
-            r#"map: {"image":"x"} does not contain declared merge key: name"#,
+            "map: map[image:x] does not contain declared merge key: name",
         ),
         (
             containers(json!([{"name": "a", "$patch": "merge"}])),
@@ -137,7 +145,7 @@ fn mistakes() {
         ),
         (
             json!({"metadata": {"labels": {"$patch": "burn"}}}),
-            r#"unknown patch type: burn in map: {"$patch":"burn"}"#,
+            "unknown patch type: burn in map: map[$patch:burn]",
         ),
         (
             json!({"spec": {"strategy": {"$retainKeys": ["type"], "rollingUpdate": {}}}}),

@@ -206,20 +206,13 @@ fn always_present(schema: &Schema, field: &Field) -> bool {
 /// may have) are compared together, as one.
 fn items(schema: &Schema, form: Form, old: Side, new: Side, delta: &mut Delta) {
     let mut groups: BTreeMap<String, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
-    let (old_items, new_items) = (old.items(), new.items());
-    for (i, item) in old_items.iter().enumerate() {
-        if new_items.get(i) == Some(item) {
-            continue;
-        }
+    for item in old.items() {
         match form.element(schema, item) {
             Ok(element) => groups.entry(element).or_default().0.push(item),
             Err(_) => delta.changed.member = true,
         }
     }
-    for (i, item) in new_items.iter().enumerate() {
-        if old_items.get(i) == Some(item) {
-            continue;
-        }
+    for item in new.items() {
         match form.element(schema, item) {
             Ok(element) => groups.entry(element).or_default().1.push(item),
             Err(_) => delta.changed.member = true,
@@ -227,24 +220,36 @@ fn items(schema: &Schema, form: Form, old: Side, new: Side, delta: &mut Delta) {
     }
     for (element, (old, new)) in groups {
         let inner = match (&old[..], &new[..]) {
-            ([old], [new]) if form.item().is_some() => {
-                value(schema, form.item(), Side::Value(old), Side::Value(new))
-            }
-            ([], [new]) if form.item().is_some() => added(schema, form, new),
-            ([old], []) if form.item().is_some() => gone(schema, form, old),
             (old, new) if old == new => Delta::default(),
-            ([], _) => Delta::changed(),
-            (_, []) => Delta::removed(),
-            _ => Delta::changed(),
+            (old, new) if old.len() <= 1 && new.len() <= 1 => {
+                item(schema, form, old.first(), new.first())
+            }
+            ([_, _, ..], [_, _, ..]) => Delta::changed(),
+            ([_, _, ..], new) => {
+                let mut delta = item(schema, form, None, new.first());
+                delta.removed.member = true;
+                delta
+            }
+            (old, _) => {
+                let mut delta = item(schema, form, old.first(), None);
+                delta.changed.member = true;
+                delta
+            }
         };
         inner.attach(|| element, delta);
     }
 }
 
-fn added(schema: &Schema, form: Form, item: &Value) -> Delta {
-    value(schema, form.item(), Side::Absent, Side::Value(item))
-}
-
-fn gone(schema: &Schema, form: Form, item: &Value) -> Delta {
-    value(schema, form.item(), Side::Value(item), Side::Absent)
+/// Compares an element with itself; elements of sets are leaves.
+fn item<'a>(
+    schema: &Schema,
+    form: Form,
+    old: Option<&&'a Value>,
+    new: Option<&&'a Value>,
+) -> Delta {
+    let side = |item: Option<&&'a Value>| item.map_or(Side::Absent, |item| Side::Value(item));
+    match form.item() {
+        Some(node) => value(schema, Some(node), side(old), side(new)),
+        None => leaf(side(old), side(new)),
+    }
 }

@@ -46,13 +46,14 @@ pub(crate) fn merge(
 fn items(schema: &Schema, form: Form, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
     let element = |item: &Value| form.element(schema, item).unwrap_or_default();
     let wanted: HashSet<String> = config.iter().map(element).collect();
-    let mut shared: HashMap<String, Value> = HashMap::new();
+    // Elements that the live list has more than once are replaced, not merged.
+    let mut shared: HashMap<String, Option<Value>> = HashMap::new();
     // The live list as its own elements and the gaps that shared ones left.
     let mut rest = Vec::with_capacity(live.len());
     for item in live {
         let name = element(&item);
         if wanted.contains(&name) {
-            shared.insert(name.clone(), item);
+            shared.entry(name.clone()).and_modify(|live| *live = None).or_insert(Some(item));
             rest.push(Err(name));
         } else {
             rest.push(Ok(item));
@@ -75,7 +76,7 @@ fn items(schema: &Schema, form: Form, live: Vec<Value>, config: &[Value]) -> Vec
             order.pop_front();
             rest.next();
         }
-        merged.extend(merge(schema, form.item(), shared.remove(&name), item));
+        merged.extend(merge(schema, form.item(), shared.remove(&name).flatten(), item));
     }
     merged.extend(rest.flatten());
     merged

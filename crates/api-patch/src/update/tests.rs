@@ -118,6 +118,25 @@ fn removed_fields_belong_to_nobody() {
 }
 
 #[test]
+fn doubled_elements_are_owned_as_one() {
+    let with = |names: &[&str]| {
+        let mut object = pod();
+        let list: Vec<Value> = names.iter().map(|n| json!({"name": n, "image": "i"})).collect();
+        object["spec"]["containers"] = list.into();
+        object
+    };
+    let x = |object: &Value, entry: usize| {
+        let list = &entries(object)[entry].1["f:spec"]["f:containers"];
+        list.get("k:{\"name\":\"x\"}").cloned()
+    };
+    let doubled = chain(&[("a", "", with(&["x"])), ("b", "", with(&["x", "x"]))]);
+    assert_eq!((x(&doubled, 0), x(&doubled, 1)), (None, Some(json!({}))));
+    let single = chain(&[("a", "", with(&["x", "x"])), ("b", "", with(&["x"]))]);
+    let whole = json!({".": {}, "f:name": {}, "f:image": {}});
+    assert_eq!((x(&single, 0), x(&single, 1)), (None, Some(whole)));
+}
+
+#[test]
 fn an_unchanged_write_changes_no_time() {
     let first = chain(&[("a", "", pod())]);
     let second = chain(&[("a", "", pod()), ("a", "", first.clone()), ("b", "", pod())]);

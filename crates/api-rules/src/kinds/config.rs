@@ -26,7 +26,8 @@ pub(crate) static CONFIG_MAP: Strategy = Strategy {
             }
         }
         if size > MAX_BYTES {
-            errors.push(FieldError::too_long(&Path::new(""), MAX_BYTES));
+            // Upstream prints the path of the whole object so.
+            errors.push(FieldError::too_long(&Path::new("[]"), MAX_BYTES));
         }
     },
     check_update: |new, old, errors| check_immutable(new, old, &["data", "binaryData"], errors),

@@ -1,5 +1,5 @@
 use api_meta::field::aggregate;
-use api_schema::{Fill, Schema, decode_value, resources};
+use api_schema::{Fill, NodeId, Schema, Shape, decode_value, resources};
 use serde_json::{Value, json};
 
 use super::strategy;
@@ -342,5 +342,78 @@ fn every_resource_has_a_strategy_that_survives_an_empty_object() {
             read(&object);
         }
         let _ = strategy.update_errors(&json!({}), &json!({"spec": {}}), resource.namespaced);
+    }
+}
+
+/// An object of a type, with fields and values drawn from a seed: often wrong, sometimes of another type.
+fn sample(schema: &Schema, node: NodeId, depth: usize, seed: &mut u64) -> Value {
+    let mut draw = |n: u64| {
+        *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (*seed >> 33) % n
+    };
+    if draw(40) == 0 {
+        return [json!(null), json!(-1), json!("x"), json!([]), json!({}), json!([1, {}])]
+            [draw(6) as usize]
+            .clone();
+    }
+    let text = ["", "a", "A b", "10.0.0.1", "1Gi", "-5", "30%", "a/b", "Always"][draw(9) as usize];
+    match &schema.node(node).shape {
+        Shape::Struct(body) if depth > 0 => {
+            let fields = body.fields.iter().filter_map(|field| {
+                let value = sample(schema, field.node, depth - 1, seed);
+                (!value.is_null()).then(|| (field.name.to_string(), value))
+            });
+            Value::Object(fields.collect())
+        }
+        Shape::List { item, .. } if depth > 0 => {
+            let length = draw(3);
+            Value::Array((0..length).map(|_| sample(schema, *item, depth - 1, seed)).collect())
+        }
+        Shape::Map { value, .. } if depth > 0 => {
+            json!({"a": sample(schema, *value, depth - 1, seed)})
+        }
+        Shape::Struct(_) | Shape::Map { .. } => json!({}),
+        Shape::List { .. } => json!([]),
+        Shape::Integer { .. } | Shape::Number => json!(draw(100_000) as i64 - 10),
+        Shape::Boolean => json!(draw(2) == 0),
+        Shape::IntOrString if draw(2) == 0 => json!(draw(100)),
+        _ => json!(text),
+    }
+}
+
+#[test]
+fn no_object_is_too_odd() {
+    let schema = Schema::builtin();
+    let now: api_meta::Timestamp = NOW.parse().unwrap();
+    let mut seed = 1;
+    for resource in resources() {
+        let strategy = strategy(resource.group, resource.name);
+        let Some(node) = schema.kind(resource.group, resource.version, resource.kind) else {
+            continue;
+        };
+        for _ in 0..20 {
+            let old = sample(schema, node, 7, &mut seed);
+            let mut object = sample(schema, node, 7, &mut seed);
+            strategy.defaults(&mut object);
+            strategy.prepare_create(&mut object, NOW);
+            strategy.create_errors(&object, resource.namespaced);
+            (strategy.warnings)(&object);
+            crate::table::cells(resource.group, resource.name, &object, now);
+            strategy.selectable.iter().for_each(|(_, read)| drop(read(&object)));
+            for subresource in strategy.subresources {
+                let mut new = object.clone();
+                strategy.prepare_subresource(subresource.name, &mut new, &old, NOW);
+                strategy.subresource_errors(subresource.name, &new, &old, resource.namespaced);
+            }
+            let mut status = object.clone();
+            strategy.prepare_status(&mut status, &old, NOW);
+            strategy.status_errors(&status, &old, resource.namespaced);
+            strategy.prepare_update(&mut object, &old, NOW);
+            strategy.update_errors(&object, &old, resource.namespaced);
+            strategy.defaults(&mut object);
+            let once = object.clone();
+            strategy.defaults(&mut object);
+            assert_eq!(object, once, "defaults of {}", resource.name);
+        }
     }
 }

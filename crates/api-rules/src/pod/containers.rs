@@ -176,12 +176,8 @@ impl<'a> Walk<'a> {
                     self.errors.push(FieldError::invalid(&path.child("hostPort"), host, message));
                 }
                 if self.host && host != number {
-                    let detail = "must match `hostPort` when `hostNetwork` is true";
-                    self.errors.push(FieldError::invalid(
-                        &path.child("containerPort"),
-                        number,
-                        detail,
-                    ));
+                    let detail = "must match `containerPort` when `hostNetwork` is true";
+                    self.errors.push(FieldError::invalid(&path.child("hostPort"), host, detail));
                 }
             }
             one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &path, self.errors);
@@ -285,7 +281,7 @@ fn value_from(variable: &Value, path: &Path, errors: &mut ErrorList) {
         [] => errors.push(FieldError::invalid(
             path,
             "",
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
         )),
         [_] if !variable.blank("value") => errors.push(FieldError::invalid(
             path,

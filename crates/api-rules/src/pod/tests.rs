@@ -132,7 +132,12 @@ fn mistakes_in_upstreams_words() {
         ),
         (
             container(json!({"env": [{"name": "A", "valueFrom": {}}]})),
-            "spec.containers[0].env[0].valueFrom: Invalid value: \"\": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+            "spec.containers[0].env[0].valueFrom: Invalid value: \"\": must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
+        ),
+        (
+            json!({"hostNetwork": true, "containers": [{"name": "c", "image": "i", "terminationMessagePolicy": "File",
+                "ports": [{"containerPort": 80, "hostPort": 81, "protocol": "TCP"}]}]}),
+            "spec.containers[0].ports[0].hostPort: Invalid value: 81: must match `containerPort` when `hostNetwork` is true",
         ),
         (
             json!({"restartPolicy": "Maybe"}),

@@ -10,8 +10,10 @@ use std::{
 use api_meta::{GroupResource, Objects, Status};
 use client::{HttpTransport, TlsMaterial, Transport};
 use http::{Method, Request, Response, StatusCode, Uri, header, request::Parts};
+use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use serve::Body;
 
 use super::Answer;
 use crate::{answer, call::Call, config::Config, server::Server};
@@ -97,7 +99,12 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         Box::new(Status::failure(500, api_meta::StatusReason::InternalError, message))
     })?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(response);
+        return match response.status().as_u16() {
+            code @ 400.. if call.path.subresource != "proxy" => {
+                Err(refusal(call, code, response).await)
+            }
+            _ => Ok(response),
+        };
     }
     let Some(upgraded) = upgraded else {
         return Err(Box::new(Status::bad_request("the connection cannot be upgraded")));
@@ -118,6 +125,24 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         }
     });
     Ok(head)
+}
+
+/// The kubelet refuses in plain text; clients of the API expect a Status.
+async fn refusal(call: &Call, code: u16, response: Response<Body>) -> Box<Status> {
+    const LIMIT: usize = 8 << 10;
+    let mut body = response.into_body();
+    let mut text = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await
+        && text.len() < LIMIT
+    {
+        text.extend_from_slice(&frame.into_data().unwrap_or_default());
+    }
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    Box::new(match code {
+        400 => Status::bad_request(text),
+        404 => Status::not_found(&call.resource.definition.group_resource(), &call.path.name),
+        _ => Status::internal(text),
+    })
 }
 
 /// The kubelet takes streams by POST or, for WebSockets, GET; everything else keeps its method.

@@ -44,6 +44,12 @@ impl EtcdRelease {
     }
 }
 
+/// As the image's tag says; a tag that says nothing is the newest.
+fn release(machine: &Machine<'_>) -> EtcdRelease {
+    let tag = machine.cluster.etcd.local.as_ref().map_or("", |local| local.image_tag.as_str());
+    EtcdRelease::of(tag).unwrap_or_default()
+}
+
 pub(super) fn pod(machine: &Machine<'_>) -> Result<Value, Error> {
     let Some(local) = &machine.cluster.etcd.local else {
         return Err(Error::Invalid("there is no local etcd in this configuration".to_owned()));
@@ -61,7 +67,7 @@ pub(super) fn pod(machine: &Machine<'_>) -> Result<Value, Error> {
         "DirectoryOrCreate",
         false,
     );
-    let (live, ready) = match machine.etcd_release {
+    let (live, ready) = match release(machine) {
         EtcdRelease::V3_4 => ("/health", "/health"),
         _ => ("/livez", "/readyz"),
     };
@@ -119,7 +125,7 @@ fn defaults(machine: &Machine<'_>, data_dir: &str) -> Vec<(&'static str, String)
         ("snapshot-count", text("10000")),
         ("trusted-ca-file", pki("etcd/ca", "crt")),
     ];
-    match machine.etcd_release {
+    match release(machine) {
         EtcdRelease::V3_6 => {
             flags.push(("feature-gates", text("InitialCorruptCheck=true")));
             flags.push(("watch-progress-notify-interval", text("5s")));

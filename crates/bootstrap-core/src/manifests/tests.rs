@@ -28,7 +28,6 @@ impl Given {
             proxy_env: &[],
             has_ca_key: true,
             etcd_members: &[],
-            etcd_release: EtcdRelease::default(),
         }
     }
 
@@ -152,30 +151,23 @@ fn the_embedded_store_needs_no_etcd() {
 
 #[test]
 fn etcd_of_each_release_gets_flags_it_knows() {
-    let given = given();
-    let of = |release| {
-        let pod = manifest(Component::Etcd, &Machine { etcd_release: release, ..given.machine() })
-            .unwrap();
-        (
-            flags(&pod).join(" "),
-            pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["path"].clone(),
-        )
+    let of = |tag: &str| {
+        let mut given = given();
+        given.cluster.etcd.local.get_or_insert_default().image_tag = tag.into();
+        let pod = manifest(Component::Etcd, &given.machine()).unwrap();
+        let path = pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["path"].clone();
+        (flags(&pod).join(" "), path)
     };
-    let (flags, path) = of(EtcdRelease::of("3.4.23").unwrap());
+    let (flags, path) = of("3.4.23");
     assert!(!flags.contains("feature-gates") && !flags.contains("progress-notify"), "{flags}");
     assert_eq!(path, "/health");
-    let (flags, path) = of(EtcdRelease::of("3.5.30").unwrap());
-    assert!(
-        flags.contains("--experimental-watch-progress-notify-interval=5s")
-            && !flags.contains("feature-gates"),
-        "{flags}"
-    );
+    let (flags, path) = of("v3.5.30-0");
+    assert!(flags.contains("--experimental-watch-progress-notify-interval=5s"), "{flags}");
+    assert!(!flags.contains("feature-gates"), "{flags}");
     assert_eq!(path, "/livez");
-    assert!(
-        of(EtcdRelease::of("v3.6.8-0").unwrap())
-            .0
-            .contains("--feature-gates=InitialCorruptCheck=true")
-    );
+    for tag in ["", "3.6.8-0", "3.7.0", "latest"] {
+        assert!(of(tag).0.contains("--feature-gates=InitialCorruptCheck=true"), "{tag}");
+    }
     assert_eq!(EtcdRelease::of("2.3.0"), None);
 }
 

@@ -31,7 +31,9 @@ pub fn ensure_leaf(
             let Held::Full(ca) = &authority.held else {
                 return Err(Error::ExternalCa { missing: cert_file, key: ca_key });
             };
-            let validity = Validity::starting(now, plan.leaf_validity);
+            // A leaf that outlived its authority would only look good.
+            let validity = Validity::starting(now, plan.leaf_validity)
+                .until_at_most(ca.cert().info()?.not_after);
             // A key without a certificate is what an interrupted run or `certs generate-csr` leaves: it is used.
             let key =
                 if has_key { pki::read_key(&key_file)? } else { Key::generate(plan.algorithm)? };

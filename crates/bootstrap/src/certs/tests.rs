@@ -184,3 +184,40 @@ fn a_bundle_of_two_authorities_is_accepted() {
     fs::write(dir.path().join("ca.crt"), format!("{new}{old}")).unwrap();
     ensure(dir.path(), &plan(), now()).unwrap();
 }
+
+#[test]
+fn a_renewed_certificate_says_the_same_for_longer() {
+    let dir = tempfile::tempdir().unwrap();
+    ensure(dir.path(), &plan(), now()).unwrap();
+    let later = now() + Duration::from_secs(300 * 86_400);
+    let renewal = Renewal { now: later, period: plan().leaf_validity, algorithm: None };
+    let path = dir.path().join("etcd/peer.crt");
+    let old = pki::read_cert(&path).unwrap();
+    renew_leaf(dir.path(), "etcd/peer", Ca::Etcd, renewal).unwrap();
+    let new = pki::read_cert(&path).unwrap();
+    let (before, after) = (old.info().unwrap(), new.info().unwrap());
+    assert_eq!((&after.subject, &after.alt_names), (&before.subject, &before.alt_names));
+    assert!(after.not_after > before.not_after && after.serial != before.serial);
+    assert_ne!(new.public_der().unwrap(), old.public_der().unwrap());
+    ensure(dir.path(), &plan(), now() + Duration::from_secs(364 * 86_400)).unwrap();
+    fs::remove_file(dir.path().join("etcd/ca.key")).unwrap();
+    let error = renew_leaf(dir.path(), "etcd/peer", Ca::Etcd, renewal).unwrap_err().to_string();
+    assert!(error.contains("kept elsewhere"), "{error}");
+}
+
+#[test]
+fn no_leaf_outlives_its_authority() {
+    let dir = tempfile::tempdir().unwrap();
+    ensure(dir.path(), &plan(), now()).unwrap();
+    let late = now() + Duration::from_secs(3600 * 86_400);
+    renew_leaf(
+        dir.path(),
+        "apiserver",
+        Ca::Kubernetes,
+        Renewal { now: late, period: plan().leaf_validity, algorithm: None },
+    )
+    .unwrap();
+    let end =
+        |name: &str| pki::read_cert(&dir.path().join(name)).unwrap().info().unwrap().not_after;
+    assert_eq!(end("apiserver.crt"), end("ca.crt"));
+}

@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use client::{Client, PatchKind, Patched, Resource};
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use crate::Error;
 
@@ -25,31 +28,58 @@ pub fn resource_of(object: &Value) -> Result<&'static Resource, Error> {
     })
 }
 
-/// Creates the object, or changes the one that is there to say the same.
+/// How long a server that is starting, busy or behind is asked again.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Creates the object, or changes the one that is there to say the same. What a moment may mend is tried again.
 pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match apply_once(client, object).await {
+            Err(Error::Api { source, .. }) if is_passing(&source) && Instant::now() < until => {
+                sleep(PAUSE).await
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Whether the same request may be answered otherwise in a moment: by this server, or by another behind the same
+/// address. Everything written here may be written twice.
+fn is_passing(error: &client::Error) -> bool {
+    matches!(error, client::Error::Transport { .. })
+        || error.is_conflict()
+        || error.is_too_many_requests()
+        || error.code().is_some_and(|code| code >= 500)
+}
+
+async fn apply_once(client: &Client, object: &Value) -> Result<(), Error> {
     let resource = resource_of(object)?;
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
     let failed = |operation| {
-        let subject = format!(
-            "{} {}",
-            resource.kind,
-            if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
-        );
+        let subject = match namespace {
+            "" => format!("{} {name}", resource.kind),
+            _ => format!("{} {namespace}/{name}", resource.kind),
+        };
         move |source| Error::Api { operation, subject, source }
     };
-    match client.create::<_, Value>(resource, namespace, object).await {
-        Ok(_) => Ok(()),
-        Err(e) if e.is_already_exists() => {
-            let at = Patched { namespace, name, ..Patched::default() };
-            client
-                .patch::<Value>(resource, at, PatchKind::Merge, object)
-                .await
-                .map(drop)
-                .map_err(failed("update"))
-        }
-        Err(e) => Err(failed("create")(e)),
+    let refused = match client.create::<_, Value>(resource, namespace, object).await {
+        Ok(_) => return Ok(()),
+        // The address of a Service that is there already is found to be taken before its name is.
+        Err(e) if e.is_already_exists() || e.is_invalid() => e,
+        Err(e) => return Err(failed("create")(e)),
+    };
+    if refused.is_invalid() && get(client, resource, namespace, name).await?.is_none() {
+        return Err(failed("create")(refused));
     }
+    let at = Patched { namespace, name, ..Patched::default() };
+    client
+        .patch::<Value>(resource, at, PatchKind::Merge, object)
+        .await
+        .map(drop)
+        .map_err(failed("update"))
 }
 
 pub async fn apply_all(

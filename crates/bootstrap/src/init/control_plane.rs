@@ -16,7 +16,7 @@ pub(super) const PHASES: [Phase<Ctx>; 4] = [
                     return Ok(Outcome::skipped("the cluster has no local etcd"));
                 };
                 if !ctx.node.dry_run {
-                    manifests::make_data_dir(&etcd.data_dir)?;
+                    manifests::make_data_dir(&ctx.node.host.path(&etcd.data_dir))?;
                 }
                 Ok(Outcome::Done(vec![ctx.node.write_manifest(Component::Etcd, &[])?]))
             })

@@ -4,7 +4,6 @@ use super::Ctx;
 use crate::{
     Touched, kubelet,
     phase::{Outcome, Phase},
-    service,
 };
 
 pub(super) const START: Phase<Ctx> = Phase {
@@ -15,7 +14,7 @@ pub(super) const START: Phase<Ctx> = Phase {
             let node = &ctx.node;
             if !node.dry_run {
                 // A running kubelet would go on with its old settings.
-                service::stop_kubelet(&node.host).await?;
+                node.service.stop().await?;
             }
             let registration = &node.config.init.node_registration;
             // A control plane is tainted through the API, so that the taint can be taken off again.
@@ -28,7 +27,8 @@ pub(super) const START: Phase<Ctx> = Phase {
                 &node.patches,
             )?);
             if !node.dry_run {
-                service::start_kubelet(&node.host).await?;
+                touched.extend(node.service.install(true).await?);
+                node.service.start().await?;
             }
             Ok(Outcome::Done(touched))
         })

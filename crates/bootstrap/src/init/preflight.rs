@@ -12,6 +12,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             let node = &ctx.node;
             preflight::check(preflight::for_init(node), &ctx.ignored)?;
             preflight::check_runtime(node, &ctx.ignored).await?;
+            preflight::check_external_etcd(node, &ctx.ignored).await?;
             preflight::pull_images(node, &ctx.ignored).await?;
             Ok(Outcome::done())
         })

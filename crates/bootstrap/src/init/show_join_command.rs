@@ -53,5 +53,5 @@ pub fn join_command(node: &Node, token: &str) -> Result<String, Error> {
         .iter()
         .map(|ca| Ok(format!(" \\\n\t--discovery-token-ca-cert-hash {}", ca.pin()?)))
         .collect::<Result<String, Error>>()?;
-    Ok(format!("kubeadm join {server} --token {token}{pins}"))
+    Ok(format!("{} join {server} --token {token}{pins}", node.program))
 }

@@ -108,3 +108,10 @@ fn ignoring_makes_warnings_of_errors() {
     assert!(check(failing(), &Ignored::new(["Mem".to_owned()]).unwrap()).is_err());
     assert!(Ignored::new(["all".to_owned(), "Mem".to_owned()]).is_err());
 }
+
+#[test]
+fn versions_compare_by_number() {
+    assert!(version_of("3.5.9") < version_of("3.5.24"));
+    assert!(version_of("3.6.0") > version_of("3.5.24"));
+    assert_eq!(version_of("v3.6.8-0"), [3, 6, 8, 0]);
+}

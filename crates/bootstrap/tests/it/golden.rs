@@ -11,7 +11,7 @@ use bootstrap_core::{
     Layout, certs,
     config::{self, Documents, Facts, Init, Kinds},
     kubeconfigs, kubelet,
-    manifests::{CA_DIRECTORIES, Component, EtcdRelease, Machine, manifest},
+    manifests::{CA_DIRECTORIES, Component, Machine, manifest},
 };
 use serde_json::Value;
 
@@ -56,7 +56,6 @@ fn static_pods() {
         proxy_env: &[],
         has_ca_key: true,
         etcd_members: &[],
-        etcd_release: EtcdRelease::V3_6,
     };
     for component in
         [Component::ApiServer, Component::ControllerManager, Component::Scheduler, Component::Etcd]

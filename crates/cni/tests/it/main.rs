@@ -199,6 +199,23 @@ fn host_ports_answer_on_every_address_and_only_while_the_pod_lives() {
 }
 
 #[test]
+fn a_firewall_that_forwards_nothing_lets_pods_through() {
+    let node = Node::new();
+    let iptables = |args: &[&str]| {
+        let run = || std::process::Command::new("iptables").args(args).output().unwrap();
+        String::from_utf8(node.namespace.run(run).unwrap().stdout).unwrap()
+    };
+    iptables(&["-P", "FORWARD", "DROP"]);
+    let (a, b) = (node.add("a", json!({})), node.add("b", port("TCP", "", 8080, 80)));
+    b.serve(80);
+    assert!(seen_as(&a.namespace, "10.9.0.3:80").is_ok());
+    assert!(seen_as(&node.outside, "192.0.2.1:8080").is_ok());
+    assert_eq!(iptables(&["-S", "FORWARD"]).matches("windlass").count(), 2, "once for each way");
+    node.namespace.run(|| cni::disallow_forwarding("wl0")).unwrap();
+    assert_eq!(iptables(&["-S", "FORWARD"]).trim(), "-P FORWARD DROP");
+}
+
+#[test]
 fn a_pod_cannot_use_the_nodes_loopback() {
     let node = Node::new();
     let pod = node.add("a", json!({}));
@@ -287,6 +304,22 @@ fn an_add_takes_less_than_ten_milliseconds() {
 }
 
 #[test]
+fn a_new_pod_loses_no_packet() {
+    let node = Node::new();
+    let gateway: SocketAddr = "10.9.0.1:9".parse().unwrap();
+    for n in 0..20 {
+        let pod = node.add(&format!("c{n}"), json!({}));
+        let connect =
+            || TcpStream::connect_timeout(&gateway, Duration::from_millis(500)).unwrap_err();
+        assert_eq!(
+            pod.namespace.run(connect).unwrap().kind(),
+            ErrorKind::ConnectionRefused,
+            "Pod {n}, at once"
+        );
+    }
+}
+
+#[test]
 fn bad_calls_are_told_by_the_specifications_codes() {
     let node = Node::new();
     let pod = Namespace::new().unwrap();
@@ -304,6 +337,18 @@ fn bad_calls_are_told_by_the_specifications_codes() {
         let failure = node.call(command, id, netns, more.clone()).unwrap_err();
         assert_eq!(failure.code, code, "{command} {more}: {failure}");
     }
+    let environment = Environment {
+        command: "ADD".into(),
+        container: "a".into(),
+        netns: "/no/such/netns".into(),
+        interface: "eth0".into(),
+    };
+    let failure = handle(&environment, node.config(json!({})).to_string().as_bytes()).unwrap_err();
+    assert_eq!(failure.code, 3);
+    assert!(
+        failure.message.contains("/no/such/netns") && failure.message.contains("No such file"),
+        "{failure}"
+    );
     let answer = node.call("VERSION", "", None, json!({})).unwrap().unwrap();
     assert!(answer["supportedVersions"].as_array().unwrap().contains(&json!("1.1.0")));
 }

@@ -71,3 +71,42 @@ async fn a_daemon_runs_on_every_node_that_may_have_it() {
     .await;
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn a_stateful_set_keeps_names_and_volumes() {
+    let cluster = Cluster::start(&["statefulset-controller"], Config::default());
+    let api = &cluster.api;
+    let set = json!({"metadata": {"name": "db", "namespace": "default"}, "spec": {"replicas": 3, "serviceName": "db",
+        "selector": {"matchLabels": {"app": "d"}}, "template": template("one"),
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}});
+    api.create(&Resource::STATEFUL_SETS, set).await;
+    let status = |api: &FakeApi| {
+        api.get(&Resource::STATEFUL_SETS, "default", "db").unwrap()["status"].clone()
+    };
+    api.until("three run", |api| status(api)["readyReplicas"] == 3).await;
+    let names = |api: &FakeApi| -> Vec<String> {
+        let pods = api.list(&Resource::PODS, "default");
+        pods.iter().map(|p| p["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(api), ["db-0", "db-1", "db-2"]);
+    assert_eq!(api.list(&Resource::PERSISTENT_VOLUME_CLAIMS, "default").len(), 3);
+    let at = Patched { namespace: "default", name: "db", subresource: "" };
+    api.merge(&Resource::STATEFUL_SETS, at, json!({"spec": {"template": template("two")}})).await;
+    api.until("all are updated", |api| {
+        let status = status(api);
+        status["observedGeneration"] == 2
+            && status["updatedReplicas"] == 3
+            && status["currentRevision"] == status["updateRevision"]
+    })
+    .await;
+    assert!(cluster.pods().iter().all(|p| image(p) == "two"));
+    api.merge(&Resource::STATEFUL_SETS, at, json!({"spec": {"replicas": 1}})).await;
+    api.until("one is left", |api| names(api) == ["db-0"]).await;
+    assert_eq!(
+        api.list(&Resource::PERSISTENT_VOLUME_CLAIMS, "default").len(),
+        3,
+        "volumes are kept"
+    );
+    cluster.stop().await;
+}

@@ -55,7 +55,7 @@ fn ask_with(options: &KubernetesOptions, name: &str, kind: RecordType) -> String
     let origin = options.zones.iter().find(|zone| zone.zone_of(&name)).unwrap();
     match (Zone { options, origin, index: &index }).answer(&name, kind) {
         Answer::NoSuchName => "!".to_owned(),
-        Answer::Alias { target, .. } => format!("alias {target}"),
+        Answer::Alias(alias) => format!("alias {}", alias.target),
         Answer::Records { answers, .. } if answers.is_empty() => "-".to_owned(),
         Answer::Records { answers, .. } => {
             assert!(

@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use pod_core::{
     Observed, Run, Timestamp, Verdicts, members,
     probe::{ProbeKind, Timing, Track},
@@ -33,6 +33,8 @@ struct Target {
 
 type Key = (String, ProbeKind);
 type Targets = BTreeMap<Key, Target>;
+/// A probe's result, `None` if it was not its turn.
+type Asked = (Key, Option<Result<(), String>>);
 
 /// The probes of one Pod, as its worker holds them.
 pub(crate) struct Prober {
@@ -53,6 +55,22 @@ impl Prober {
 
     pub(crate) fn verdicts(&self) -> Verdicts {
         lock(&self.verdicts).clone()
+    }
+
+    /// Takes over what was reported before this kubelet was started, so that it takes no Pod out of service.
+    pub(crate) fn carry_on(&mut self, status: &PodStatus) {
+        let mut verdicts = lock(&self.verdicts);
+        let all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+        for container in all {
+            let id = container.container_id.as_deref().and_then(|id| id.split_once("://"));
+            let Some((_, id)) = id else { continue };
+            if container.ready {
+                verdicts.suppose(id, ProbeKind::Readiness, true);
+            }
+            if container.started == Some(true) {
+                verdicts.suppose(id, ProbeKind::Startup, true);
+            }
+        }
     }
 
     /// Probes the containers that run now, and no others.
@@ -115,9 +133,8 @@ async fn run(
     verdicts: Arc<Mutex<Verdicts>>,
     mut targets: watch::Receiver<Targets>,
 ) {
-    let mut tracks: BTreeMap<Key, Track> = BTreeMap::new();
-    let mut running: FuturesUnordered<BoxFuture<'static, (Key, Option<Result<(), String>>)>> =
-        FuturesUnordered::new();
+    let mut tracks: BTreeMap<Key, (Track, Pace)> = BTreeMap::new();
+    let mut running: FuturesUnordered<BoxFuture<'static, Asked>> = FuturesUnordered::new();
     loop {
         let wanted = targets.borrow_and_update().clone();
         tracks.retain(|key, _| wanted.contains_key(key));
@@ -128,7 +145,7 @@ async fn run(
                 let track = Track::new(Timing::of(probe));
                 let first = first_wait(&ctx, &target, track.timing());
                 running.push(Box::pin(probe_after(ctx.clone(), target, verdicts.clone(), first)));
-                tracks.insert(key, track);
+                tracks.insert(key, (track, Pace::default()));
             }
         }
         tokio::select! {
@@ -139,17 +156,52 @@ async fn run(
             }
             Some((key, result)) = running.next(), if !running.is_empty() => {
                 let target = targets.borrow().get(&key).cloned();
-                let (Some(target), Some(track)) = (target, tracks.get_mut(&key)) else { continue };
+                let (Some(target), Some((track, pace))) = (target, tracks.get_mut(&key)) else { continue };
+                let wait = pace.after(key.1, track.timing(), result.as_ref());
                 if let Some(result) = result {
-                    conclude(&ctx, &shared, &verdicts, &target, track, &result);
+                    if let Err(message) = &result && wait == track.timing().period {
+                        tell(&ctx, &target, message);
+                    }
+                    conclude(&shared, &verdicts, &target, track, result.is_ok());
                 }
                 let over = key.1 == ProbeKind::Startup && lock(&verdicts).of(&key.0, &target.container).started;
                 if !over {
-                    let period = track.timing().period;
-                    running.push(Box::pin(probe_after(ctx.clone(), target, verdicts.clone(), period)));
+                    running.push(Box::pin(probe_after(ctx.clone(), target, verdicts.clone(), wait)));
                 }
             }
         }
+    }
+}
+
+/// How soon a probe is repeated.
+#[derive(Default)]
+struct Pace {
+    succeeded: bool,
+    early: u32,
+}
+
+/// The first repetition of a readiness probe of a container that has not been ready yet.
+const EARLY: Duration = Duration::from_millis(50);
+/// How soon a probe looks again whether its turn has come.
+const TURN: Duration = Duration::from_millis(250);
+
+impl Pace {
+    /// A container that starts is asked often whether it is ready, since that costs little and a whole period is long
+    /// when one waits for it; this counts for nothing but the first success.
+    fn after(
+        &mut self,
+        kind: ProbeKind,
+        timing: &Timing,
+        result: Option<&Result<(), String>>,
+    ) -> Duration {
+        let Some(result) = result else { return timing.period.min(TURN) };
+        self.succeeded |= result.is_ok();
+        if self.succeeded || kind != ProbeKind::Readiness {
+            return timing.period;
+        }
+        let wait = EARLY * (1 << self.early.min(10));
+        self.early += 1;
+        wait.min(timing.period)
     }
 }
 
@@ -171,7 +223,7 @@ async fn probe_after(
     target: Target,
     verdicts: Arc<Mutex<Verdicts>>,
     wait: Duration,
-) -> (Key, Option<Result<(), String>>) {
+) -> Asked {
     tokio::time::sleep(wait).await;
     let key = (target.id.clone(), target.kind);
     let started = lock(&verdicts).of(&target.id, &target.container).started;
@@ -185,19 +237,19 @@ async fn probe_after(
     (key, Some(result))
 }
 
+fn tell(ctx: &Context, target: &Target, message: &str) {
+    let text = format!("{} probe failed: {message}", target.kind.as_str());
+    ctx.events.of_container(&target.pod, &target.container.name, "Warning", "Unhealthy", text);
+}
+
 fn conclude(
-    ctx: &Context,
     shared: &Shared,
     verdicts: &Mutex<Verdicts>,
     target: &Target,
     track: &mut Track,
-    result: &Result<(), String>,
+    success: bool,
 ) {
-    if let Err(message) = result {
-        let text = format!("{} probe failed: {message}", target.kind.as_str());
-        ctx.events.of_container(&target.pod, &target.container.name, "Warning", "Unhealthy", text);
-    }
-    if let Some(verdict) = track.record(result.is_ok())
+    if let Some(verdict) = track.record(success)
         && lock(verdicts).set(&target.id, target.kind, verdict)
     {
         shared.wake.notify_one();

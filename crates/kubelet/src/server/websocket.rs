@@ -1,5 +1,7 @@
 //! What a WebSocket carries for kubectl: channels of an exec, or a tunnelled connection.
 
+use std::time::Duration;
+
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -7,7 +9,10 @@ use tokio::{
 };
 use tokio_tungstenite::{
     WebSocketStream,
-    tungstenite::{Error as WsError, Message},
+    tungstenite::{
+        Error as WsError, Message, Utf8Bytes,
+        protocol::{CloseFrame, frame::coding::CloseCode},
+    },
 };
 
 use super::{
@@ -18,6 +23,8 @@ use super::{
 /// A message on this channel closes the channel that it names; since v5.
 const CLOSE: u8 = 255;
 const PIECE: usize = 32 << 10;
+/// How long a client may take to answer that it is over.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -65,7 +72,7 @@ where
     R: AsyncRead + AsyncWrite,
 {
     let channels = channels_of(options);
-    let (mut to_client, from_client) = socket.split();
+    let (mut to_client, mut from_client) = socket.split();
     let (from_runtime, mut to_runtime) = tokio::io::split(runtime);
     let mut encoder = Encoder::default();
     for channel in &channels {
@@ -76,10 +83,27 @@ where
     // The end of the output is the end; the end of the client's messages is, too, since nobody listens then.
     let ended = tokio::select! {
         ended = output(from_runtime, &mut to_client, &to_runtime, &encoder, &channels) => ended,
-        ended = input(from_client, &to_runtime, &encoder, &channels, can_close) => ended,
+        ended = input(&mut from_client, &to_runtime, &encoder, &channels, can_close) => ended,
     };
-    let _ = to_client.close().await;
+    say_goodbye(&mut to_client, &mut from_client).await;
     ended
+}
+
+/// Closes as clients expect: with a code that says that all is well, and not before they have read everything, since
+/// a connection that is closed with something unread takes with it what is still on its way.
+async fn say_goodbye(
+    to: &mut (impl Sink<Message, Error = WsError> + Unpin),
+    from: &mut (impl Stream<Item = Result<Message, WsError>> + Unpin),
+) {
+    let frame = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+    let goodbye = async {
+        to.send(Message::Close(Some(frame))).await?;
+        while let Some(message) = from.next().await {
+            message?;
+        }
+        Ok::<_, WsError>(())
+    };
+    drop(tokio::time::timeout(GOODBYE, goodbye).await);
 }
 
 async fn output<W: AsyncWrite + Unpin>(
@@ -118,7 +142,7 @@ async fn output<W: AsyncWrite + Unpin>(
 }
 
 async fn input<W: AsyncWrite + Unpin>(
-    mut from: impl Stream<Item = Result<Message, WsError>> + Unpin,
+    from: &mut (impl Stream<Item = Result<Message, WsError>> + Unpin),
     runtime: &Mutex<W>,
     encoder: &Encoder,
     channels: &[Channel],
@@ -185,6 +209,6 @@ where
         ended = inward => ended,
         ended = outward => ended,
     };
-    let _ = to_client.close().await;
+    say_goodbye(&mut to_client, &mut from_client).await;
     ended
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use client::{Client, DeleteOptions, Preconditions, Resource};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use pod_core::namespaced_name;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -37,6 +37,7 @@ struct Mirror {
     uid: String,
     hash: String,
     deleting: bool,
+    status: Option<PodStatus>,
 }
 
 impl Mirrors {
@@ -49,6 +50,7 @@ impl Mirrors {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             hash: hash(pod).cloned().unwrap_or_default(),
             deleting: pod.metadata.deletion_timestamp.is_some(),
+            status: pod.status.clone(),
         };
         self.lock().insert(namespaced_name(pod), mirror);
         self.changed.notify_one();
@@ -63,6 +65,15 @@ impl Mirrors {
     pub(crate) fn uid(&self, pod: &Pod) -> Option<String> {
         let hash = pod.metadata.annotations.as_ref()?.get(HASH)?;
         self.lock().get(&namespaced_name(pod)).filter(|m| m.hash == *hash).map(|m| m.uid.clone())
+    }
+
+    /// What the API says of a Pod: its own status, or its mirror's if it is static.
+    pub(crate) fn reported(&self, pod: &Pod) -> Option<PodStatus> {
+        if !pod_core::is_static(pod) {
+            return pod.status.clone();
+        }
+        let hash = pod.metadata.annotations.as_ref()?.get(HASH)?;
+        self.lock().get(&namespaced_name(pod)).filter(|m| m.hash == *hash)?.status.clone()
     }
 }
 

@@ -172,9 +172,7 @@ async fn exchange(
             answer = &mut asking => return answer,
             ended = &mut connection, if open => {
                 open = false;
-                if let Err(error) = ended {
-                    return Err(error);
-                }
+                ended?;
             }
         }
     }

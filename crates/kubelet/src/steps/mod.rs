@@ -11,5 +11,5 @@ mod stop;
 pub(crate) use config::node_facts;
 pub(crate) use container::start;
 pub(crate) use hooks::{HttpTarget, http_get, port_of};
-pub(crate) use sandbox::{create_sandbox, log_directory, remove_group, stop_sandbox};
+pub(crate) use sandbox::{create_sandbox, group_uids, log_directory, remove_group, stop_sandbox};
 pub(crate) use stop::{kill, stop_all};

@@ -16,7 +16,9 @@ pub(crate) enum SandboxError {
     #[error("make the Pod's control group: {0}")]
     Group(#[from] sys::Error),
     #[error("{0}")]
-    Sysctl(String),
+    Refused(String),
+    #[error("read the Pod's RuntimeClass: {0}")]
+    RuntimeClass(#[from] client::Error),
 }
 
 /// The sysctls that are namespaced and do no harm to other Pods.
@@ -42,6 +44,12 @@ pub(crate) async fn create_sandbox(
     attempt: u32,
 ) -> Result<String, SandboxError> {
     check_sysctls(ctx, pod)?;
+    if pod.spec.as_ref().and_then(|s| s.host_users) == Some(false) {
+        // Running it without the isolation that it asks for would be worse than not running it.
+        let text = "this kubelet gives Pods no user namespaces, which hostUsers: false asks for";
+        return Err(SandboxError::Refused(text.to_owned()));
+    }
+    let handler = runtime_handler(ctx, pod).await?;
     let limits = pod_cgroup(pod);
     let quota = if ctx.settings.cpu_quota { limits.cpu_quota } else { 0 };
     let limits = sys::cgroup::Limits {
@@ -52,7 +60,17 @@ pub(crate) async fn create_sandbox(
     ctx.cgroups.ensure(&pod_group(ctx, pod), limits)?;
     let logs = log_directory(ctx, pod);
     std::fs::create_dir_all(&logs).map_err(|source| SandboxError::Logs { path: logs, source })?;
-    Ok(ctx.cri.run_pod_sandbox(config(ctx, pod, attempt), "").await?)
+    Ok(ctx.cri.run_pod_sandbox(config(ctx, pod, attempt), &handler).await?)
+}
+
+/// The runtime's name for the Pod's RuntimeClass; empty is its default.
+async fn runtime_handler(ctx: &Context, pod: &Pod) -> Result<String, SandboxError> {
+    let name = pod.spec.as_ref().and_then(|s| s.runtime_class_name.as_deref()).unwrap_or_default();
+    let Some(client) = ctx.client.as_ref().filter(|_| !name.is_empty()) else {
+        return Ok(String::new());
+    };
+    let class: serde_json::Value = client.get(&client::Resource::RUNTIME_CLASSES, "", name).await?;
+    Ok(class["handler"].as_str().unwrap_or_default().to_owned())
 }
 
 fn check_sysctls(ctx: &Context, pod: &Pod) -> Result<(), SandboxError> {
@@ -67,7 +85,7 @@ fn check_sysctls(ctx: &Context, pod: &Pod) -> Result<(), SandboxError> {
         if !listed && !SAFE_SYSCTLS.contains(&name.as_str()) {
             let text =
                 format!("forbidden sysctl: {name:?} not allowlisted; see allowedUnsafeSysctls");
-            return Err(SandboxError::Sysctl(text));
+            return Err(SandboxError::Refused(text));
         }
     }
     Ok(())
@@ -129,7 +147,7 @@ pub(super) fn config(ctx: &Context, pod: &Pod, attempt: u32) -> v1::PodSandboxCo
         annotations: meta.annotations.clone().unwrap_or_default().into_iter().collect(),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: pod_group(ctx, pod),
-            security_context: Some(security::of_sandbox(pod)),
+            security_context: Some(security::of_sandbox(pod, &ctx.settings.root)),
             sysctls: sysctls(pod),
             overhead: None,
             resources: None,
@@ -198,5 +216,26 @@ fn group(ctx: &Context, class: QosClass, uid: &str) -> String {
 /// Removes a Pod's group whatever its class was: an orphan's is not known.
 pub(crate) fn remove_group(ctx: &Context, uid: &str) -> Result<(), sys::Error> {
     let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
-    classes.into_iter().try_for_each(|class| ctx.cgroups.remove(&group(ctx, class, uid)))
+    classes.into_iter().map(|class| group(ctx, class, uid)).try_for_each(|group| {
+        // The runtime has ended the Pod's processes, unless it forgot them.
+        ctx.cgroups.kill(&group)?;
+        ctx.cgroups.remove(&group)
+    })
+}
+
+/// The uids of the Pods that have a group on this node.
+pub(crate) fn group_uids(ctx: &Context) -> Vec<String> {
+    let classes = [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort];
+    let parents = classes.into_iter().filter_map(|class| {
+        group(ctx, class, "").rsplit_once('/').map(|(parent, _)| parent.to_owned())
+    });
+    let names = parents.flat_map(|parent| ctx.cgroups.children(&parent).unwrap_or_default());
+    names
+        .filter_map(|name| {
+            let name = name.strip_suffix(".slice").unwrap_or(&name);
+            let uid = name.rsplit_once("pod").map(|(_, uid)| uid)?;
+            Some(if ctx.settings.systemd_slices { uid.replace('_', "-") } else { uid.to_owned() })
+        })
+        .filter(|uid| uid.len() >= 32)
+        .collect()
 }

@@ -1,7 +1,9 @@
 //! From security contexts to what the runtime enforces.
 
+use std::path::Path;
+
 use cri::v1;
-use k8s_openapi::api::core::v1::{Container, Pod, SELinuxOptions, SeccompProfile};
+use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SELinuxOptions, SeccompProfile};
 
 /// What a container must not see of /proc and /sys.
 const MASKED: &[&str] = &[
@@ -21,10 +23,7 @@ const MASKED: &[&str] = &[
 const READ_ONLY: &[&str] =
     &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Where `Localhost` seccomp profiles are looked for below the kubelet's root.
-const SECCOMP_ROOT: &str = "/var/lib/kubelet/seccomp";
-
-pub(super) fn of_sandbox(pod: &Pod) -> v1::LinuxSandboxSecurityContext {
+pub(super) fn of_sandbox(pod: &Pod, root: &Path) -> v1::LinuxSandboxSecurityContext {
     let spec = pod.spec.clone().unwrap_or_default();
     let context = spec.security_context.clone().unwrap_or_default();
     let privileged = pod_core::members(pod).iter().any(|m| is_privileged(&m.container));
@@ -37,7 +36,7 @@ pub(super) fn of_sandbox(pod: &Pod) -> v1::LinuxSandboxSecurityContext {
         privileged,
         // A sandbox without a profile of its own gets the runtime's, as upstream's kubelet gives it.
         seccomp: Some(match context.seccomp_profile.as_ref() {
-            Some(profile) => seccomp(profile),
+            Some(profile) => seccomp(profile, root),
             None => v1::SecurityProfile {
                 profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
                 ..Default::default()
@@ -85,17 +84,29 @@ fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
     }
 }
 
-fn seccomp(profile: &SeccompProfile) -> v1::SecurityProfile {
+/// `Localhost` profiles are below the kubelet's root.
+fn seccomp(profile: &SeccompProfile, root: &Path) -> v1::SecurityProfile {
     use v1::security_profile::ProfileType;
     let (kind, path) = match profile.type_.as_str() {
         "RuntimeDefault" => (ProfileType::RuntimeDefault, String::new()),
         "Localhost" => {
             let file = profile.localhost_profile.as_deref().unwrap_or_default();
-            (ProfileType::Localhost, format!("{SECCOMP_ROOT}/{file}"))
+            (ProfileType::Localhost, root.join("seccomp").join(file).display().to_string())
         }
         _ => (ProfileType::Unconfined, String::new()),
     };
     v1::SecurityProfile { profile_type: kind.into(), localhost_ref: path }
+}
+
+fn apparmor(profile: &AppArmorProfile) -> v1::SecurityProfile {
+    use v1::security_profile::ProfileType;
+    let kind = match profile.type_.as_str() {
+        "RuntimeDefault" => ProfileType::RuntimeDefault,
+        "Localhost" => ProfileType::Localhost,
+        _ => ProfileType::Unconfined,
+    };
+    let localhost_ref = profile.localhost_profile.clone().unwrap_or_default();
+    v1::SecurityProfile { profile_type: kind.into(), localhost_ref }
 }
 
 /// Who the image says its process is.
@@ -111,6 +122,7 @@ pub(super) fn of_container(
     container: &Container,
     image: &ImageUser,
     target: Option<String>,
+    root: &Path,
 ) -> Result<v1::LinuxContainerSecurityContext, String> {
     let of_pod = pod.spec.as_ref().and_then(|s| s.security_context.clone()).unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
@@ -161,13 +173,17 @@ pub(super) fn of_container(
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
-        seccomp: Some(profile.filter(|_| !privileged).map(seccomp).unwrap_or(
+        seccomp: Some(profile.filter(|_| !privileged).map(|p| seccomp(p, root)).unwrap_or(
             v1::SecurityProfile {
                 profile_type: v1::security_profile::ProfileType::Unconfined.into(),
                 localhost_ref: String::new(),
             },
         )),
-        apparmor: None,
+        apparmor: own
+            .app_armor_profile
+            .as_ref()
+            .or(of_pod.app_armor_profile.as_ref())
+            .map(apparmor),
     })
 }
 

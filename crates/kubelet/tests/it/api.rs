@@ -4,7 +4,7 @@ use testkit::FakeApi;
 
 use crate::node::{APP, Node, eventually};
 
-fn pod(name: &str, spec: Value) -> Value {
+pub(crate) fn pod(name: &str, spec: Value) -> Value {
     let mut spec = spec;
     spec["nodeName"] = json!("node");
     spec["hostNetwork"] = json!(true);
@@ -12,15 +12,15 @@ fn pod(name: &str, spec: Value) -> Value {
     json!({ "metadata": { "name": name, "namespace": "default" }, "spec": spec })
 }
 
-fn container(name: &str, command: &str) -> Value {
+pub(crate) fn container(name: &str, command: &str) -> Value {
     json!({ "name": name, "image": APP, "command": ["sh", "-c", command] })
 }
 
-fn status(api: &FakeApi, name: &str) -> Value {
+pub(crate) fn status(api: &FakeApi, name: &str) -> Value {
     api.get(&Resource::PODS, "default", name).map_or(Value::Null, |pod| pod["status"].clone())
 }
 
-fn state(api: &FakeApi, name: &str) -> Value {
+pub(crate) fn state(api: &FakeApi, name: &str) -> Value {
     status(api, name)["containerStatuses"][0]["state"].clone()
 }
 
@@ -71,6 +71,19 @@ async fn a_pod_of_the_api_runs_is_reported_and_ends() {
     .await;
     assert_eq!(status(&api, "web")["phase"], "Running");
     assert_eq!(status(&api, "web")["podIP"], "127.0.0.1");
+
+    let before = status(&api, "web");
+    node.stop_kubelet().await;
+    node.start_kubelet(Some(api.client("kubelet")));
+    api.create(
+        &Resource::PODS,
+        pod("second", json!({ "containers": [container("app", "sleep 1000")] })),
+    )
+    .await;
+    eventually("another Pod runs", async || status(&api, "second")["phase"] == "Running").await;
+    assert_eq!(status(&api, "web"), before, "a restarted kubelet changes nothing");
+    let none = DeleteOptions::default();
+    api.client("user").delete(&Resource::PODS, "default", "second", &none).await.unwrap();
 
     api.client("user")
         .delete(&Resource::PODS, "default", "web", &DeleteOptions::default())
@@ -134,6 +147,10 @@ async fn what_goes_wrong_with_a_pod_is_told_in_its_status() {
         status(&api, "crash")["containerStatuses"][0]["lastState"]["terminated"]["exitCode"]
             .clone();
     assert_eq!(restarts, 3);
+    let told = api.list(&Resource::EVENTS, "default");
+    assert!(
+        told.iter().any(|e| e["reason"] == "BackOff" && e["involvedObject"]["name"] == "crash")
+    );
     node.close().await;
 }
 

@@ -2,7 +2,10 @@
 //!
 //! They need root, containerd, runc, and busybox as a static binary.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails by panicking, and helpers are tests too.
+
 mod api;
+mod life;
 mod node;
 mod server;
 mod statics;

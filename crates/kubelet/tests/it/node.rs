@@ -16,7 +16,7 @@ const BUSYBOX: &str = "/bin/busybox";
 /// A node: a containerd of its own and a kubelet on it, below one directory and one control group.
 pub(crate) struct Node {
     pub(crate) dir: PathBuf,
-    cgroup: String,
+    pub(crate) cgroup: String,
     containerd: Child,
     pub(crate) cri: cri::Client,
     pub(crate) port: u16,
@@ -68,10 +68,9 @@ impl Node {
             &[BUSYBOX, "sleep", "2147483647"],
         );
         let mut app = oci::Image::of_binary(APP, Path::new(BUSYBOX), BUSYBOX, &[BUSYBOX]);
-        for applet in [
-            "sh", "sleep", "cat", "echo", "tar", "nc", "true", "false", "touch", "wget", "httpd",
-            "id", "env",
-        ] {
+        let applets =
+            "sh sleep cat echo tar nc true false touch wget httpd id env stty tail mkdir rm";
+        for applet in applets.split(' ') {
             let link = oci::Entry::Link { target: "busybox".to_owned() };
             app.entries.insert(format!("/bin/{applet}"), link);
         }
@@ -165,11 +164,10 @@ impl Drop for Node {
     fn drop(&mut self) {
         // A test that failed comes here without having closed the node: its containers are ended with their group.
         let cgroups = sys::cgroup::detect();
-        for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"] {
-            kill_group(&Path::new(root).join(self.cgroup.trim_start_matches('/')));
-        }
+        let _ = cgroups.kill(&self.cgroup);
         let _ = self.containerd.kill();
         let _ = self.containerd.wait();
+        kill_shims(&self.dir);
         let until = Instant::now() + Duration::from_secs(5);
         while cgroups.remove(&self.cgroup).is_err() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(50));
@@ -202,16 +200,19 @@ fn identities(dir: &Path) {
     }
 }
 
-fn kill_group(group: &Path) {
-    for entry in fs::read_dir(group).into_iter().flatten().flatten().filter(|e| e.path().is_dir()) {
-        kill_group(&entry.path());
-    }
-    let pids = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    for pid in pids.lines().filter_map(|pid| pid.parse().ok()) {
-        let _ = nix::sys::signal::kill(
-            nix::unistd::Pid::from_raw(pid),
-            nix::sys::signal::Signal::SIGKILL,
-        );
+/// Ends the shims of this node's containerd, which outlive it by design.
+fn kill_shims(dir: &Path) {
+    let socket = dir.join("containerd.sock");
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let mut arguments = command.split(|&b| b == 0);
+        if arguments.any(|argument| argument == socket.as_os_str().as_encoded_bytes()) {
+            let pid = nix::unistd::Pid::from_raw(pid);
+            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+        }
     }
 }
 

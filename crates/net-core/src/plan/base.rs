@@ -15,7 +15,7 @@ pub(super) const FIREWALL_IPS: &str = "firewall-ips";
 pub(super) fn table(family: Family, config: &Config) -> Table {
     let mut table = Table::new(family, TABLE);
     sets(&mut table, config);
-    hooks(&mut table);
+    hooks(&mut table, config);
     dispatch(&mut table, config);
     masquerading(&mut table, config);
     table
@@ -37,15 +37,18 @@ fn sets(table: &mut Table, config: &Config) {
         for address in addresses.iter().filter(|address| Family::of(**address) == family) {
             table.element(NODE_IPS, address.to_string(), String::new());
         }
+        if config.localhost_node_ports && family == Family::V4 {
+            table.element(NODE_IPS, "127.0.0.1".to_owned(), String::new());
+        }
     }
 }
 
-fn hooks(table: &mut Table) {
-    table.base_chain(
-        "filter-prerouting",
-        "type filter hook prerouting priority -110",
-        &["ct state new jump firewall-check"],
-    );
+fn hooks(table: &mut Table, config: &Config) {
+    let mut arriving = vec!["ct state new jump firewall-check"];
+    if config.localhost_node_ports && table.family == Family::V4 {
+        arriving.push("iifname != \"lo\" ip daddr 127.0.0.0/8 ct state new drop");
+    }
+    table.base_chain("filter-prerouting", "type filter hook prerouting priority -110", &arriving);
     table.base_chain(
         "filter-input",
         "type filter hook input priority -110",
@@ -88,6 +91,9 @@ fn dispatch(table: &mut Table, config: &Config) {
     let key = format!("{ip} daddr . meta l4proto . th dport");
     let to_node = match (&config.node_ports, table.family) {
         (NodePorts::Addresses(_), _) => format!("{ip} daddr @{NODE_IPS}"),
+        (NodePorts::All, Family::V4) if config.localhost_node_ports => {
+            "fib daddr type local".to_owned()
+        }
         (NodePorts::All, Family::V4) => "fib daddr type local ip daddr != 127.0.0.0/8".to_owned(),
         (NodePorts::All, Family::V6) => "fib daddr type local ip6 daddr != ::1".to_owned(),
     };

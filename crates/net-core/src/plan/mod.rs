@@ -31,6 +31,9 @@ pub struct Config {
     pub masquerade_bit: u8,
     pub local: LocalTraffic,
     pub node_ports: NodePorts,
+    /// Node ports answer on 127.0.0.1 too. The node has to route loopback addresses for it (`route_localnet`), and
+    /// the rules keep everyone else from using that.
+    pub localhost_node_ports: bool,
     /// The ranges that Service addresses come from: traffic to an address in them that no Service has is
     /// dropped here rather than sent to the default gateway.
     pub service_cidrs: Vec<Cidr>,
@@ -45,6 +48,7 @@ impl Default for Config {
             masquerade_bit: 14,
             local: LocalTraffic::Unknown,
             node_ports: NodePorts::Addresses(Vec::new()),
+            localhost_node_ports: false,
             service_cidrs: Vec::new(),
         }
     }

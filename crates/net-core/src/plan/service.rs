@@ -216,15 +216,9 @@ impl Port<'_> {
             };
             rules.extend(endpoints.iter().map(stick));
         }
-        let verdicts = endpoints.iter().enumerate();
-        let verdicts: Vec<_> = verdicts
-            .map(|(n, endpoint)| format!("{n} : goto {}", self.endpoint_chain(endpoint)))
-            .collect();
-        rules.push(format!(
-            "numgen random mod {} vmap {{ {} }}",
-            verdicts.len(),
-            verdicts.join(" , ")
-        ));
+        let chains: Vec<_> =
+            endpoints.iter().map(|endpoint| self.endpoint_chain(endpoint)).collect();
+        rules.extend(pick(&chains));
         for endpoint in endpoints {
             self.add_endpoint_chain(table, endpoint);
         }
@@ -277,6 +271,27 @@ impl Port<'_> {
     fn key(&self, ip: IpAddr) -> String {
         format!("{ip} . {} . {}", self.port.protocol.lower(), self.port.port)
     }
+}
+
+/// Above this many endpoints, one look-up is better than a ladder of rules.
+const LADDER: usize = 8;
+
+/// The rules that go to one of `chains`, each as likely as the others.
+///
+/// A verdict map of its own for each Service is what upstream writes, but the kernel looks through all maps of a
+/// table to name a new one: with 5,000 Services that makes a table ten times as slow to write.
+fn pick(chains: &[String]) -> Vec<String> {
+    let count = chains.len();
+    if count > LADDER {
+        let verdicts = chains.iter().enumerate().map(|(n, chain)| format!("{n} : goto {chain}"));
+        let verdicts = verdicts.collect::<Vec<_>>().join(" , ");
+        return vec![format!("numgen random mod {count} vmap {{ {verdicts} }}")];
+    }
+    let step = |(n, chain): (usize, &String)| match count - n {
+        1 => format!("goto {chain}"),
+        left => format!("numgen random mod {left} 0 goto {chain}"),
+    };
+    chains.iter().enumerate().map(step).collect()
 }
 
 /// Whether a Service before this one, in order, answers or refuses at `key`.

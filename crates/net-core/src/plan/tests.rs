@@ -63,7 +63,8 @@ fn a_cluster_ip_leads_to_its_endpoints() {
         rules(&table, "service-ns/s/tcp/p80"),
         [
             "ip daddr 10.96.0.5 tcp dport 80 ip saddr != 10.1.0.0/16 jump mark-for-masquerade",
-            "numgen random mod 2 vmap { 0 : goto endpoint-ns/s/tcp/p80__10.1.0.2/8080 , 1 : goto endpoint-ns/s/tcp/p80__10.1.1.2/8080 }",
+            "numgen random mod 2 0 goto endpoint-ns/s/tcp/p80__10.1.0.2/8080",
+            "goto endpoint-ns/s/tcp/p80__10.1.1.2/8080",
         ]
     );
     assert_eq!(
@@ -149,6 +150,17 @@ fn affinity_remembers_a_client_per_endpoint() {
     assert_eq!(
         rules(&table, "endpoint-ns/s/tcp/p80__10.1.0.2/8080")[1],
         format!("update @{set} {{ ip saddr timeout 60s }}")
+    );
+}
+
+#[test]
+fn many_endpoints_are_looked_up_at_once() {
+    let endpoints: Vec<_> = (0..9).map(|n| json!({"addresses": [format!("10.1.0.{n}")]})).collect();
+    let table = table(&config(), &service(json!({})), json!(endpoints));
+    let rule = rules(&table, "service-ns/s/tcp/p80").pop().unwrap();
+    assert!(
+        rule.starts_with("numgen random mod 9 vmap { 0 : goto ") && rule.contains(" , 8 : goto "),
+        "{rule}"
     );
 }
 

@@ -92,6 +92,11 @@ fn the_component_follows_the_api_and_its_rules_outlive_it() {
     eventually("the Service answers", || ask(&world.pods[1], VIP).is_ok());
     println!("from EndpointSlice to an answer: {:?}", start.elapsed());
     assert_eq!(ask(&world.outside, "192.0.2.1:30080").unwrap().0, 0);
+    assert_eq!(
+        ask(&world.node, "127.0.0.1:30080").unwrap().0,
+        0,
+        "on localhost, as in iptables mode"
+    );
     eventually("a local endpoint", || {
         let answer = status(&world, 31000, "/");
         answer.starts_with("HTTP/1.1 200") && answer.contains("x-load-balancing-endpoint-weight: 1")

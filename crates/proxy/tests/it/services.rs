@@ -25,6 +25,14 @@ fn a_cluster_ip_spreads_connections_and_serves_pods_the_node_and_the_server_itse
     );
     ask(&world.node, VIP).unwrap();
 
+    world.serve_tcp(2, "10.1.0.4");
+    world.sync(&[service("s", json!({}))], &[slice("s", "TCP", &[0, 1, 2])]);
+    let mut counts = [0; 3];
+    for _ in 0..300 {
+        counts[ask(&world.node, VIP).unwrap().0] += 1;
+    }
+    assert!(counts.iter().all(|count| (60..=140).contains(count)), "evenly: {counts:?}");
+
     // Alone, a Pod reaches itself; it sees the node as the peer.
     world.sync(&[service("s", json!({}))], &[slice("s", "TCP", &[0])]);
     assert_eq!(ask(&world.pods[0], VIP).unwrap(), (0, "10.1.0.1".to_owned()));

@@ -1,4 +1,7 @@
-//! The scheduler against an API server in memory.
+//! The scheduler against an API server in memory, and against the real one with RBAC on.
+#![allow(clippy::unwrap_used)]
+
+mod real;
 
 use client::Resource;
 use scheduler::Config;

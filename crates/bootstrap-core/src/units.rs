@@ -1,0 +1,83 @@
+//! systemd units: the kubelet as kubeadm's packages install it, and the renewal of certificates.
+
+/// The first line of every unit that is written here, by which `reset` knows its own.
+pub const MARK: &str = "# Written by windlass; windlass reset removes it.";
+
+/// A unit file: its path and its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    pub path: &'static str,
+    pub text: String,
+}
+
+const KUBELET: &str = "/etc/systemd/system/kubelet.service";
+const DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf";
+const RENEWAL: &str = "/etc/systemd/system/windlass-certs.service";
+const TIMER: &str = "/etc/systemd/system/windlass-certs.timer";
+
+/// Every unit that may be written, for removal.
+pub const PATHS: [&str; 4] = [DROP_IN, KUBELET, RENEWAL, TIMER];
+
+/// The kubelet's service and its drop-in. `program` is this binary.
+pub fn kubelet(program: &str) -> [Unit; 2] {
+    let service = format!(
+        "{MARK}
+[Unit]
+Description=kubelet: The Kubernetes Node Agent
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart={program} kubelet
+Restart=always
+StartLimitInterval=0
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+"
+    );
+    let drop_in = format!(
+        "{MARK}
+[Service]
+Environment=\"KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf\"
+Environment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml\"
+# init and join write KUBELET_KUBEADM_ARGS into this file.
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+# KUBELET_EXTRA_ARGS in this file is the administrator's last resort; kubeletExtraArgs is the better place.
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart={program} kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+"
+    );
+    [Unit { path: KUBELET, text: service }, Unit { path: DROP_IN, text: drop_in }]
+}
+
+/// The renewal of a control plane's certificates: looked at twice a day, and once after the machine was off.
+pub fn renewal(program: &str) -> [Unit; 2] {
+    let service = format!(
+        "{MARK}
+[Unit]
+Description=Renewal of the control plane's certificates before their time
+
+[Service]
+Type=oneshot
+ExecStart={program} certs renew due
+"
+    );
+    let timer = format!(
+        "{MARK}
+[Unit]
+Description=Renewal of the control plane's certificates before their time
+
+[Timer]
+OnCalendar=*-*-* 00/12:00:00
+RandomizedDelaySec=1h
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+"
+    );
+    [Unit { path: RENEWAL, text: service }, Unit { path: TIMER, text: timer }]
+}

@@ -1,0 +1,167 @@
+//! Renewal before it is needed: whoever looks now and then never sees a certificate expire.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bootstrap_core::{Layout, certs::Plan};
+use pki::Cert;
+use rt::Clock;
+
+use super::{Renewal, renew_kubeconfig, renew_leaf};
+use crate::{Error, Touched};
+
+/// The kubeconfig files whose certificates are renewed with the others; the kubelet renews its own.
+pub const KUBECONFIGS: [&str; 4] =
+    ["admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"];
+
+/// How often to look. Far less than the third of a life that is left when a certificate becomes due.
+pub const EVERY: Duration = Duration::from_secs(6 * 3600);
+
+/// Whether a third of the certificate's life or less is left: for a year's certificate four months, in which the
+/// machine may be off, its disk full or its clock wrong.
+pub fn is_due(cert: &Cert, now: SystemTime) -> Result<bool, Error> {
+    let info = cert.info()?;
+    let life = info.not_after.duration_since(info.not_before).unwrap_or_default();
+    let left = info.not_after.duration_since(now).unwrap_or_default();
+    Ok(left <= life / 3)
+}
+
+/// Renews what is due of a machine's control plane. A file that is missing, or whose authority is kept elsewhere,
+/// is left to whoever keeps it; one that fails does not keep the others from being renewed.
+pub fn renew_due(layout: &Layout, plan: &Plan, now: SystemTime) -> Vec<Result<Touched, Error>> {
+    let renewal = Renewal { now, period: plan.leaf_validity, algorithm: Some(plan.algorithm) };
+    let dir = &layout.certificates;
+    let mut results = Vec::new();
+    for leaf in &plan.leaves {
+        let path = layout.pki(leaf.base, "crt");
+        if !path.exists() || !layout.pki(leaf.ca.base(), "key").exists() {
+            continue;
+        }
+        match pki::read_cert(&path).map_err(Error::from).and_then(|cert| is_due(&cert, now)) {
+            Ok(false) => {}
+            Ok(true) => match renew_leaf(dir, leaf.base, leaf.ca, renewal) {
+                Ok(touched) => results.extend(touched.into_iter().map(Ok)),
+                Err(e) => results.push(Err(e)),
+            },
+            Err(e) => results.push(Err(e)),
+        }
+    }
+    for path in KUBECONFIGS.map(|f| layout.kubeconfig(f)) {
+        if !path.exists() || !layout.pki("ca", "key").exists() {
+            continue;
+        }
+        match client_cert(&path).and_then(|cert| cert.map_or(Ok(false), |cert| is_due(&cert, now)))
+        {
+            Ok(false) => {}
+            Ok(true) => results.push(renew_kubeconfig(dir, &path, renewal)),
+            Err(e) => results.push(Err(e)),
+        }
+    }
+    results
+}
+
+fn client_cert(path: &Path) -> Result<Option<Cert>, Error> {
+    let config = api_config::Kubeconfig::load(path)?;
+    let pem = config.current()?.user.cert_pem()?;
+    Ok(pem.map(|pem| Cert::from_pem(&pem)).transpose()?)
+}
+
+/// Looks every six hours, for as long as its task is let run.
+pub async fn keep_renewed(layout: Layout, plan: Plan, clock: Arc<dyn Clock>) {
+    loop {
+        let (layout, plan, now) = (layout.clone(), plan.clone(), clock.now());
+        // Making keys takes a processor for a while, which others on this thread must not wait for.
+        let renewed = tokio::task::spawn_blocking(move || renew_due(&layout, &plan, now)).await;
+        for result in renewed.unwrap_or_default() {
+            match result {
+                Ok(touched) => {
+                    tracing::info!(path = %touched.path.display(), "renewed a certificate before its time")
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a certificate could not be renewed; trying again in six hours")
+                }
+            }
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{
+        certs::{
+            self,
+            tests::{cluster, endpoint},
+        },
+        kubeconfigs,
+    };
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn machine(dir: &Path, now: SystemTime) -> (Layout, Plan) {
+        let layout = Layout {
+            kubernetes: dir.to_owned(),
+            certificates: dir.join("pki"),
+            kubelet: dir.join("kubelet"),
+        };
+        let plan = Plan::new(&cluster(), &endpoint(), "vm").unwrap();
+        certs::ensure(&layout.certificates, &plan, now).unwrap();
+        let files = bootstrap_core::kubeconfigs::plan(&cluster(), &endpoint(), "vm", true);
+        kubeconfigs::ensure(&layout.kubernetes, &layout.certificates, &files, &plan, now).unwrap();
+        (layout, plan)
+    }
+
+    fn valid(layout: &Layout, plan: &Plan, at: SystemTime) {
+        for leaf in &plan.leaves {
+            let cert = pki::read_cert(&layout.pki(leaf.base, "crt")).unwrap();
+            cert.check_valid_at(at).unwrap();
+            cert.check_key(&pki::read_key(&layout.pki(leaf.base, "key")).unwrap()).unwrap();
+            cert.check_names(&leaf.spec.alt_names).unwrap();
+        }
+        for file in KUBECONFIGS {
+            client_cert(&layout.kubeconfig(file)).unwrap().unwrap().check_valid_at(at).unwrap();
+        }
+    }
+
+    /// Nine years in which the machine is looked after now and then, and sometimes off for three months.
+    #[test]
+    fn no_certificate_ever_expires() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        let end = now + 9 * 365 * DAY;
+        let (layout, plan) = machine(dir.path(), now);
+        let (mut renewed, mut step) = (0, 0u32);
+        while now < end {
+            let gap = if step % 5 == 4 { 90 } else { 25 } * DAY;
+            step += 1;
+            now += gap;
+            valid(&layout, &plan, now);
+            renewed += renew_due(&layout, &plan, now).into_iter().map(Result::unwrap).count();
+            certs::ensure(&layout.certificates, &plan, now).unwrap();
+        }
+        assert!(renewed >= 9 * 11, "{renewed}");
+    }
+
+    #[test]
+    fn what_is_not_due_and_what_is_kept_elsewhere_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        let (layout, plan) = machine(dir.path(), now);
+        assert!(renew_due(&layout, &plan, now + 200 * DAY).is_empty());
+        fs::remove_file(layout.pki("ca", "key")).unwrap();
+        let bases: Vec<_> = renew_due(&layout, &plan, now + 300 * DAY)
+            .into_iter()
+            .map(|t| t.unwrap().path)
+            .collect();
+        assert!(
+            !bases.is_empty() && bases.iter().all(|p| !p.ends_with("apiserver.crt")),
+            "{bases:?}"
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! Makes leaf certificates anew from those that are there: the same holder, names and uses, a new key, a new life.
+
+use std::{path::Path, time::SystemTime};
+
+use api_config::{Kubeconfig, kubeconfig::User};
+use bootstrap_core::certs::Ca;
+use pki::{Authority, Cert, KeyAlgorithm, LeafSpec, Usage, Validity};
+
+use super::authority::{Held, files, load_authority};
+use crate::{Error, Touched};
+
+/// What a renewal needs besides the certificate itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Renewal {
+    pub now: SystemTime,
+    pub period: std::time::Duration,
+    /// The algorithm of the new key; the old one's where this is not given.
+    pub algorithm: Option<KeyAlgorithm>,
+}
+
+fn signer(dir: &Path, ca: Ca, now: SystemTime) -> Result<Box<Authority>, Error> {
+    let (cert, key) = files(dir, ca);
+    match load_authority(dir, ca, now)?.map(|loaded| loaded.held) {
+        Some(Held::Full(authority)) => Ok(authority),
+        Some(Held::CertOnly) => Err(Error::Usage(format!(
+            "{} is missing: this authority is kept elsewhere, which renews its certificates (certs generate-csr makes the requests)",
+            key.display()
+        ))),
+        None => Err(Error::Usage(format!(
+            "{} is missing; there is nothing to renew with",
+            cert.display()
+        ))),
+    }
+}
+
+/// The new certificate and key of the holder of `old`. It lasts as long as its authority at most.
+fn reissue(
+    old: &Cert,
+    ca: &Authority,
+    fallback: KeyAlgorithm,
+    renewal: Renewal,
+) -> Result<(Cert, pki::Key), Error> {
+    let info = old.info()?;
+    let usage = match (info.server_auth, info.client_auth) {
+        (true, true) => Usage::ServerAndClient,
+        (true, false) => Usage::Server,
+        _ => Usage::Client,
+    };
+    let spec = LeafSpec { subject: info.subject, alt_names: info.alt_names, usage };
+    let validity =
+        Validity::starting(renewal.now, renewal.period).until_at_most(ca.cert().info()?.not_after);
+    Ok(ca.issue_new(&spec, renewal.algorithm.unwrap_or(fallback), validity)?)
+}
+
+/// Renews the certificate `base` under `dir`. The key and the certificate change one after the other: readers take
+/// them only as a pair that fits.
+pub fn renew_leaf(dir: &Path, base: &str, ca: Ca, renewal: Renewal) -> Result<Vec<Touched>, Error> {
+    let (cert_file, key_file) = (dir.join(format!("{base}.crt")), dir.join(format!("{base}.key")));
+    let authority = signer(dir, ca, renewal.now)?;
+    let old_key = pki::read_key(&key_file)?;
+    let fallback = old_key.algorithm().unwrap_or(KeyAlgorithm::Rsa2048);
+    let (cert, key) = reissue(&pki::read_cert(&cert_file)?, &authority, fallback, renewal)?;
+    pki::write_key(&key_file, &key)?;
+    pki::write_cert(&cert_file, &cert)?;
+    Ok(vec![Touched::written(cert_file), Touched::written(key_file)])
+}
+
+/// Renews the client certificate inside of a kubeconfig file; everything else in it stays.
+pub fn renew_kubeconfig(dir: &Path, path: &Path, renewal: Renewal) -> Result<Touched, Error> {
+    let unusable = |reason: String| Error::Kubeconfig { path: path.into(), reason };
+    let authority = signer(dir, Ca::Kubernetes, renewal.now)?;
+    let mut config = Kubeconfig::load(path)?;
+    let old = config.current()?.user.clone();
+    let pem =
+        old.cert_pem()?.ok_or_else(|| unusable("it holds no client certificate".to_owned()))?;
+    let fallback = match old.key_pem()? {
+        Some(key) => pki::Key::from_pem(&key)?.algorithm(),
+        None => None,
+    };
+    let (cert, key) = reissue(
+        &Cert::from_pem(&pem)?,
+        &authority,
+        fallback.unwrap_or(KeyAlgorithm::Rsa2048),
+        renewal,
+    )?;
+    let new = User::with_cert(&cert.to_pem(), &key.to_pem()?);
+    for named in config.users.iter_mut().filter(|u| u.user == old) {
+        named.user.client_certificate_data.clone_from(&new.client_certificate_data);
+        named.user.client_key_data.clone_from(&new.client_key_data);
+        named.user.client_certificate.clear();
+        named.user.client_key.clear();
+    }
+    config.write(path)?;
+    Ok(Touched::written(path.into()))
+}

@@ -1,0 +1,75 @@
+//! The commands, as a user types them: kubeadm's names, flags and output.
+
+mod certs;
+mod config;
+mod flags;
+mod init;
+mod join;
+mod kubeconfig;
+mod reset;
+mod token;
+
+use bootstrap_core::constants::DEFAULT_REPOSITORY;
+use clap::Subcommand;
+
+use crate::Error;
+
+/// The images of Windlass are packed from its own binary under this name.
+pub const OWN_REPOSITORY: &str = "windlass.local";
+
+/// Under which root a machine that is set up by these commands keeps its timeline.
+pub const TIMELINE_ROOT: &str = "/var/lib/windlass";
+
+/// By which name the program was called: it decides whose images a cluster runs unless it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    Windlass,
+    Kubeadm,
+}
+
+impl Program {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Windlass => "windlass",
+            Self::Kubeadm => "kubeadm",
+        }
+    }
+
+    pub fn image_repository(self) -> &'static str {
+        match self {
+            Self::Windlass => OWN_REPOSITORY,
+            Self::Kubeadm => DEFAULT_REPOSITORY,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run this command in order to set up the Kubernetes control plane
+    Init(init::Args),
+    /// Run this on any machine you wish to join an existing cluster
+    Join(Box<join::Args>),
+    /// Performs a best effort revert of changes made to this host by 'init' or 'join'
+    Reset(reset::Args),
+    /// Manage bootstrap tokens
+    Token(token::Args),
+    /// Commands related to handling Kubernetes certificates
+    Certs(certs::Args),
+    /// Manage configuration for a cluster
+    Config(config::Args),
+    /// Kubeconfig file utilities
+    Kubeconfig(kubeconfig::Args),
+}
+
+/// Runs a command within a Tokio runtime.
+pub async fn run(command: Command, program: Program) -> Result<(), Error> {
+    match command {
+        Command::Init(args) => init::run(args, program).await,
+        Command::Join(args) => join::run(*args, program).await,
+        Command::Reset(args) => reset::run(args).await,
+        Command::Token(args) => token::run(args, program).await,
+        Command::Certs(args) => certs::run(args, program),
+        Command::Config(args) => config::run(args, program).await,
+        Command::Kubeconfig(args) => kubeconfig::run(args, program),
+    }
+}

@@ -1,0 +1,266 @@
+//! Flags that several commands share, and what they change in the configuration.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+
+use api_config::{
+    GoDuration,
+    kubeadm::{BootstrapToken, InitConfiguration},
+};
+use bootstrap_core::{
+    Layout,
+    config::{self, Documents, Init},
+    tokens::Token,
+};
+use clap::Args;
+use rt::SystemClock;
+use telemetry::{Progress, Recorder};
+
+use super::{Program, TIMELINE_ROOT};
+use crate::{
+    Error,
+    containers::{Containers, Runtime},
+    error::io,
+    host::{self, Host},
+    node::Node,
+    patches::Patches,
+    preflight::Ignored,
+};
+
+/// Everything that describes a cluster and its first machine.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct ClusterFlags {
+    /// Path to a kubeadm configuration file
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// The IP address the API Server will advertise it's listening on
+    #[arg(long)]
+    pub apiserver_advertise_address: Option<String>,
+    /// Port for the API Server to bind to
+    #[arg(long)]
+    pub apiserver_bind_port: Option<i32>,
+    /// Optional extra Subject Alternative Names (SANs) for the API Server serving certificate
+    #[arg(long, value_delimiter = ',')]
+    pub apiserver_cert_extra_sans: Vec<String>,
+    /// The path where to save and store the certificates
+    #[arg(long)]
+    pub cert_dir: Option<String>,
+    /// A stable IP address or DNS name for the control plane
+    #[arg(long)]
+    pub control_plane_endpoint: Option<String>,
+    /// Path to the CRI socket to connect
+    #[arg(long)]
+    pub cri_socket: Option<String>,
+    /// A set of key=value pairs that describe feature gates for various features
+    #[arg(long, value_delimiter = ',')]
+    pub feature_gates: Vec<String>,
+    /// A container registry to pull control plane images from
+    #[arg(long)]
+    pub image_repository: Option<String>,
+    /// A specific Kubernetes version for the control plane
+    #[arg(long)]
+    pub kubernetes_version: Option<String>,
+    /// The node name
+    #[arg(long)]
+    pub node_name: Option<String>,
+    /// The range of IP addresses for the pod network
+    #[arg(long)]
+    pub pod_network_cidr: Option<String>,
+    /// The range of IP addresses for service VIPs
+    #[arg(long)]
+    pub service_cidr: Option<String>,
+    /// Alternative domain for services, e.g. "myorg.internal"
+    #[arg(long)]
+    pub service_dns_domain: Option<String>,
+    /// The directory where kubeconfig files are written
+    #[arg(long)]
+    pub kubeconfig_dir: Option<PathBuf>,
+    /// Path to a directory that contains files named "target[suffix][+patchtype].extension"
+    #[arg(long)]
+    pub patches: Option<PathBuf>,
+    /// The path to the 'real' host root filesystem; files are written below it
+    #[arg(long)]
+    pub rootfs: Option<PathBuf>,
+    /// Don't apply any changes; just output what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    /// A list of checks whose errors will be shown as warnings
+    #[arg(long)]
+    pub ignore_preflight_errors: Vec<String>,
+}
+
+impl ClusterFlags {
+    /// The flags given beside `--config` that the file must say instead.
+    fn mixed(&self) -> Vec<&'static str> {
+        let given: [(&str, bool); 12] = [
+            ("apiserver-advertise-address", self.apiserver_advertise_address.is_some()),
+            ("apiserver-bind-port", self.apiserver_bind_port.is_some()),
+            ("apiserver-cert-extra-sans", !self.apiserver_cert_extra_sans.is_empty()),
+            ("cert-dir", self.cert_dir.is_some()),
+            ("control-plane-endpoint", self.control_plane_endpoint.is_some()),
+            ("feature-gates", !self.feature_gates.is_empty()),
+            ("image-repository", self.image_repository.is_some()),
+            ("kubernetes-version", self.kubernetes_version.is_some()),
+            ("pod-network-cidr", self.pod_network_cidr.is_some()),
+            ("service-cidr", self.service_cidr.is_some()),
+            ("service-dns-domain", self.service_dns_domain.is_some()),
+            ("patches", self.patches.is_some()),
+        ];
+        given.into_iter().filter(|(_, set)| *set).map(|(name, _)| name).collect()
+    }
+
+    /// The documents that file and flags come to.
+    pub(super) fn documents(&self) -> Result<Documents, Error> {
+        let mut documents = match &self.config {
+            Some(path) => {
+                let mixed = self.mixed();
+                if !mixed.is_empty() {
+                    return Err(Error::Usage(format!(
+                        "can not mix '--config' with arguments {mixed:?}"
+                    )));
+                }
+                read_file(path)?
+            }
+            None => Documents::default(),
+        };
+        self.override_init(documents.init.get_or_insert_default());
+        let cluster = documents.cluster.get_or_insert_default();
+        let set = |field: &mut String, flag: &Option<String>| {
+            if let Some(value) = flag {
+                field.clone_from(value);
+            }
+        };
+        set(&mut cluster.certificates_dir, &self.cert_dir);
+        set(&mut cluster.control_plane_endpoint, &self.control_plane_endpoint);
+        set(&mut cluster.image_repository, &self.image_repository);
+        set(&mut cluster.kubernetes_version, &self.kubernetes_version);
+        set(&mut cluster.networking.pod_subnet, &self.pod_network_cidr);
+        set(&mut cluster.networking.service_subnet, &self.service_cidr);
+        set(&mut cluster.networking.dns_domain, &self.service_dns_domain);
+        cluster.api_server.cert_sans.extend(self.apiserver_cert_extra_sans.iter().cloned());
+        cluster.feature_gates.extend(gates(&self.feature_gates)?);
+        Ok(documents)
+    }
+
+    fn override_init(&self, init: &mut InitConfiguration) {
+        let set = |field: &mut String, flag: &Option<String>| {
+            if let Some(value) = flag {
+                field.clone_from(value);
+            }
+        };
+        set(&mut init.local_api_endpoint.advertise_address, &self.apiserver_advertise_address);
+        set(&mut init.node_registration.name, &self.node_name);
+        set(&mut init.node_registration.cri_socket, &self.cri_socket);
+        if let Some(port) = self.apiserver_bind_port {
+            init.local_api_endpoint.bind_port = port;
+        }
+        init.dry_run |= self.dry_run;
+    }
+
+    pub(super) fn host(&self) -> Host {
+        self.rootfs.as_ref().map_or_else(Host::default, Host::under)
+    }
+
+    /// The configuration, complete and valid.
+    pub(super) fn init(&self, documents: Documents, program: Program) -> Result<Init, Error> {
+        let mut facts = self.host().facts(program.image_repository());
+        facts.token = Some(Token::generate(|below| rand::random_range(0..below)).reveal());
+        let all = Init::complete(documents, &facts);
+        config::validate_init(&all)?;
+        Ok(all)
+    }
+
+    /// Where files go: the configuration's certificates directory, all below `--rootfs` where it is given.
+    pub(super) fn layout(&self, certificates_dir: &str) -> Layout {
+        let root = self.rootfs.clone().unwrap_or_else(|| "/".into());
+        let mut layout = Layout::under(&root);
+        layout.certificates = root.join(certificates_dir.trim_start_matches('/'));
+        if let Some(dir) = &self.kubeconfig_dir {
+            layout.kubernetes.clone_from(dir);
+        }
+        layout
+    }
+
+    /// The machine that the phases work on.
+    pub(super) fn node(&self, all: Init, layout: Layout, program: Program) -> Result<Node, Error> {
+        let runtime: Arc<dyn Containers> =
+            Arc::new(Runtime::new(&all.init.node_registration.cri_socket));
+        let patches = match (&self.patches, &all.init.patches) {
+            (Some(dir), _) => Patches::load(dir)?,
+            (None, Some(patches)) if !patches.directory.is_empty() => {
+                Patches::load(patches.directory.as_ref())?
+            }
+            _ => Patches::none(),
+        };
+        let dry_run = all.init.dry_run;
+        let mut node = Node::new(all, layout, self.host(), Arc::new(SystemClock), runtime);
+        node.patches = patches;
+        node.proxy_env = host::proxy_env(std::env::vars());
+        node.dry_run = dry_run;
+        node.program = program.name();
+        node.paths = Layout {
+            certificates: node.config.cluster.certificates_dir.clone().into(),
+            ..Layout::default()
+        };
+        Ok(node)
+    }
+
+    pub(super) fn ignored(&self, configured: &[String]) -> Result<Ignored, Error> {
+        Ignored::new(self.ignore_preflight_errors.iter().chain(configured).cloned())
+    }
+}
+
+/// Reads a configuration file; what it holds in vain is told.
+pub(super) fn read_file(path: &std::path::Path) -> Result<Documents, Error> {
+    let text = std::fs::read_to_string(path).map_err(io("read", path))?;
+    let read = config::read(&text)?;
+    for warning in read.warnings.iter().chain(&read.strict) {
+        tracing::warn!(path = %path.display(), "{warning}");
+    }
+    Ok(read.documents)
+}
+
+fn gates(pairs: &[String]) -> Result<BTreeMap<String, bool>, Error> {
+    pairs
+        .iter()
+        .map(|pair| match pair.split_once('=') {
+            Some((name, value)) if value.parse::<bool>().is_ok() => {
+                Ok((name.trim().to_owned(), value == "true"))
+            }
+            _ => Err(Error::Usage(format!(
+                "feature-gates: {pair:?} is not of the form name=true or name=false"
+            ))),
+        })
+        .collect()
+}
+
+/// How to show progress: on the terminal, and recorded for `windlass timeline` where this is no dry run.
+pub(super) fn progress(component: &str, host: &Host, dry_run: bool) -> Progress {
+    let recorder = if dry_run {
+        Recorder::none()
+    } else {
+        Recorder::new(&host.path(TIMELINE_ROOT), component)
+    };
+    Progress::stderr(recorder)
+}
+
+/// What the flags `--token` and `--token-ttl` make of the first token.
+pub(super) fn set_token(
+    init: &mut InitConfiguration,
+    token: &Option<String>,
+    ttl: &Option<String>,
+) -> Result<(), Error> {
+    if token.is_none() && ttl.is_none() {
+        return Ok(());
+    }
+    if init.bootstrap_tokens.is_empty() {
+        init.bootstrap_tokens.push(BootstrapToken::default());
+    }
+    let first = &mut init.bootstrap_tokens[0];
+    if let Some(token) = token {
+        first.token.clone_from(token);
+    }
+    if let Some(ttl) = ttl {
+        first.ttl = Some(ttl.parse::<GoDuration>()?);
+    }
+    Ok(())
+}

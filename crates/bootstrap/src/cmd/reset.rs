@@ -1,0 +1,135 @@
+use std::{
+    io::{BufRead, IsTerminal, Write},
+    path::PathBuf,
+};
+
+use bootstrap_core::config;
+use clap::Subcommand;
+
+use super::{
+    Program,
+    flags::{self, ClusterFlags},
+    init::list,
+};
+use crate::{Error, phase, reset};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    flags: Flags,
+    #[command(subcommand)]
+    sub: Option<Sub>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Sub {
+    /// Use this command to invoke single phase of the "reset" workflow
+    Phase(Box<PhaseArgs>),
+}
+
+#[derive(Debug, clap::Args)]
+struct PhaseArgs {
+    names: Vec<String>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+#[derive(Clone, Debug, Default, clap::Args)]
+struct Flags {
+    /// Path to a kubeadm configuration file
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// The path to the directory where the certificates are stored
+    #[arg(long)]
+    cert_dir: Option<String>,
+    /// Path to the CRI socket to connect
+    #[arg(long)]
+    cri_socket: Option<String>,
+    /// Reset the node without prompting for confirmation
+    #[arg(short, long)]
+    force: bool,
+    /// Cleanup the "/etc/kubernetes/tmp" directory
+    #[arg(long)]
+    cleanup_tmp_dir: bool,
+    /// Don't apply any changes; just output what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// A list of checks whose errors will be shown as warnings
+    #[arg(long)]
+    ignore_preflight_errors: Vec<String>,
+    /// List of phases to be skipped
+    #[arg(long, value_delimiter = ',')]
+    skip_phases: Vec<String>,
+}
+
+pub(super) async fn run(args: Args) -> Result<(), Error> {
+    let (flags, only) = match args.sub {
+        None => (args.flags, Vec::new()),
+        Some(Sub::Phase(phase)) if phase.names.is_empty() => {
+            print!("{}", list(&reset::phases()));
+            return Ok(());
+        }
+        Some(Sub::Phase(phase)) => (phase.flags, vec![phase.names.join("/")]),
+    };
+    let mut configuration = match &flags.config {
+        Some(path) => flags::read_file(path)?.reset.unwrap_or_default(),
+        None => Default::default(),
+    };
+    if let Some(dir) = &flags.cert_dir {
+        configuration.certificates_dir.clone_from(dir);
+    }
+    if let Some(socket) = &flags.cri_socket {
+        configuration.cri_socket.clone_from(socket);
+    }
+    configuration.force |= flags.force;
+    configuration.dry_run |= flags.dry_run;
+    configuration.cleanup_tmp_dir |= flags.cleanup_tmp_dir;
+    config::default_reset(&mut configuration);
+    config::validate_reset(&configuration)?;
+    if !configuration.force && !configuration.dry_run && !confirmed()? {
+        return Err(Error::Usage("aborted reset operation".to_owned()));
+    }
+    let cluster = ClusterFlags {
+        cert_dir: Some(configuration.certificates_dir.clone()),
+        cri_socket: Some(configuration.cri_socket.clone()),
+        dry_run: configuration.dry_run,
+        ignore_preflight_errors: flags.ignore_preflight_errors.clone(),
+        ..ClusterFlags::default()
+    };
+    let all = cluster.init(cluster.documents()?, Program::Kubeadm)?;
+    let layout = cluster.layout(&all.cluster.certificates_dir);
+    let ignored = cluster.ignored(&configuration.ignore_preflight_errors)?;
+    let skip = if flags.skip_phases.is_empty() {
+        configuration.skip_phases.clone()
+    } else {
+        flags.skip_phases
+    };
+    let progress = flags::progress("reset", &cluster.host(), configuration.dry_run);
+    let mut ctx = reset::Ctx {
+        node: cluster.node(all, layout, Program::Kubeadm)?,
+        reset: configuration,
+        ignored,
+    };
+    phase::run(&reset::phases(), &only, &skip, &progress, &mut ctx).await?;
+    println!(
+        "\nThe reset process does not clean CNI configuration of others. To do so, you must remove /etc/cni/net.d\n\
+         The reset process does not remove users' kubeconfig files, such as $HOME/.kube/config."
+    );
+    Ok(())
+}
+
+/// Asks; who cannot answer must say --force.
+fn confirmed() -> Result<bool, Error> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Error::Usage(
+            "nobody is there to confirm; give --force to reset without asking".to_owned(),
+        ));
+    }
+    eprintln!("[reset] WARNING: Changes made to this host by 'init' or 'join' will be reverted.");
+    eprint!("[reset] Are you sure you want to proceed? [y/N]: ");
+    let io = |source| Error::Io { operation: "ask on", path: "/dev/stdin".into(), source };
+    std::io::stderr().flush().map_err(io)?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).map_err(io)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}

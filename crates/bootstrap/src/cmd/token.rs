@@ -1,0 +1,188 @@
+use std::{path::PathBuf, time::SystemTime};
+
+use api_config::{GoDuration, kubeadm::BootstrapToken};
+use bootstrap_core::{
+    constants::BOOTSTRAPPERS_GROUP,
+    endpoint, objects,
+    tokens::{self, Token, is_token_id},
+};
+use clap::Subcommand;
+use client::{Client, ListOptions, Resource};
+use serde_json::Value;
+
+use super::{Program, flags::ClusterFlags};
+use crate::{
+    Error,
+    cluster::{self, get},
+    init::{join_command, token_secret},
+};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The kubeconfig file to use when talking to the cluster
+    #[arg(long, global = true, default_value = "/etc/kubernetes/admin.conf")]
+    kubeconfig: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Create bootstrap tokens on the server
+    Create(Box<Create>),
+    /// List bootstrap tokens on the server
+    List,
+    /// Delete bootstrap tokens on the server
+    Delete { tokens: Vec<String> },
+    /// Generate and print a bootstrap token, but do not create it on the server
+    Generate,
+}
+
+#[derive(Debug, clap::Args)]
+struct Create {
+    /// The token; one is made where it is left out
+    token: Option<String>,
+    /// A human friendly description of how this token is used
+    #[arg(long, default_value = "")]
+    description: String,
+    /// Extra groups that this token will authenticate as when used for authentication
+    #[arg(long, value_delimiter = ',', default_value = BOOTSTRAPPERS_GROUP)]
+    groups: Vec<String>,
+    /// Describes the ways in which this token can be used
+    #[arg(long, value_delimiter = ',', default_value = "signing,authentication")]
+    usages: Vec<String>,
+    /// The duration before the token is automatically deleted; 0 never expires
+    #[arg(long, default_value = "24h0m0s")]
+    ttl: String,
+    /// Print the full 'join' command needed to join the cluster
+    #[arg(long)]
+    print_join_command: bool,
+    /// With --print-join-command, print the full command to join as a control plane
+    #[arg(long)]
+    certificate_key: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+fn new_token() -> Token {
+    Token::generate(|below| rand::random_range(0..below))
+}
+
+pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
+    match args.command {
+        Command::Generate => {
+            println!("{}", new_token().reveal());
+            Ok(())
+        }
+        Command::Create(create) => {
+            run_create(*create, &cluster::client(&args.kubeconfig)?, program).await
+        }
+        Command::List => list(&cluster::client(&args.kubeconfig)?).await,
+        Command::Delete { tokens } => delete(&cluster::client(&args.kubeconfig)?, &tokens).await,
+    }
+}
+
+async fn run_create(args: Create, client: &Client, program: Program) -> Result<(), Error> {
+    let token = match &args.token {
+        Some(text) => text.parse()?,
+        None => new_token(),
+    };
+    let entry = BootstrapToken {
+        token: token.reveal(),
+        description: args.description,
+        ttl: Some(args.ttl.parse::<GoDuration>()?),
+        usages: args.usages,
+        groups: args.groups,
+        ..BootstrapToken::default()
+    };
+    // The same checks as for a token in a configuration file.
+    let mut documents = args.cluster.documents()?;
+    documents.init.get_or_insert_default().bootstrap_tokens = vec![entry.clone()];
+    let mut all = args.cluster.init(documents, program)?;
+    if get(client, &Resource::SECRETS, "kube-system", &token.secret_name()).await?.is_some() {
+        return Err(Error::Usage(format!("a token with id {:?} already exists", token.id)));
+    }
+    cluster::apply(client, &token_secret(&token, &entry, SystemTime::now())?).await?;
+    if !args.print_join_command {
+        println!("{}", token.reveal());
+        return Ok(());
+    }
+    // The running cluster knows its own endpoint better than any default.
+    if let Some(map) = get(client, &Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await? {
+        all.cluster = objects::read_kubeadm_config(&map)?;
+    }
+    let layout = args.cluster.layout(&all.cluster.certificates_dir);
+    let admin = api_config::Kubeconfig::load(&layout.kubeconfig("admin.conf"))?;
+    if all.cluster.control_plane_endpoint.is_empty() {
+        let server = admin.current()?.cluster.server.trim_start_matches("https://").to_owned();
+        all.cluster.control_plane_endpoint = server;
+    }
+    debug_assert!(
+        !endpoint::stable_host_port(&all.cluster, &all.init.local_api_endpoint).is_empty()
+    );
+    let node = args.cluster.node(all, layout, program)?;
+    let command = join_command(&node, &token.reveal())?.replace(" \\\n\t", " ");
+    match args.certificate_key {
+        Some(key) => println!("{command} --control-plane --certificate-key {key}"),
+        None => println!("{command}"),
+    }
+    Ok(())
+}
+
+async fn secrets(client: &Client) -> Result<Vec<Value>, Error> {
+    let options = ListOptions {
+        field_selector: format!("type={}", tokens::SECRET_TYPE),
+        ..ListOptions::default()
+    };
+    let list = client.list::<Value>(&Resource::SECRETS, "kube-system", &options).await.map_err(
+        |source| Error::Api { operation: "list", subject: "bootstrap tokens".to_owned(), source },
+    )?;
+    Ok(list.items)
+}
+
+async fn list(client: &Client) -> Result<(), Error> {
+    println!("{:<25}{:<24}{:<26}{:<56}EXTRA GROUPS", "TOKEN", "EXPIRES", "USAGES", "DESCRIPTION");
+    for secret in secrets(client).await? {
+        match tokens::listed(&secret) {
+            Ok(token) => {
+                let shown = |text: &str| {
+                    if text.is_empty() { "<none>".to_owned() } else { text.to_owned() }
+                };
+                println!(
+                    "{:<25}{:<24}{:<26}{:<56}{}",
+                    token.token,
+                    token.expiration.as_deref().unwrap_or("<never>"),
+                    shown(&token.usages.join(",")),
+                    shown(&token.description),
+                    shown(&token.groups.join(","))
+                );
+            }
+            Err(e) => tracing::warn!("{e}"),
+        }
+    }
+    Ok(())
+}
+
+async fn delete(client: &Client, given: &[String]) -> Result<(), Error> {
+    if given.is_empty() {
+        return Err(Error::Usage("missing argument; 'token delete' is missing token of form \"[a-z0-9]{6}.[a-z0-9]{16}\" or its id".to_owned()));
+    }
+    for text in given {
+        let id = if is_token_id(text) { text.clone() } else { text.parse::<Token>()?.id };
+        client
+            .delete(
+                &Resource::SECRETS,
+                "kube-system",
+                &tokens::secret_name(&id),
+                &Default::default(),
+            )
+            .await
+            .map_err(|source| Error::Api {
+                operation: "delete",
+                subject: format!("bootstrap token {id:?}"),
+                source,
+            })?;
+        println!("bootstrap token {id:?} deleted");
+    }
+    Ok(())
+}

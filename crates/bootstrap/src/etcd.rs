@@ -1,0 +1,267 @@
+//! The members of a cluster's etcd, through its JSON gateway, which every release since 3.4 serves.
+
+use std::{sync::Arc, time::Duration};
+
+use api_config::kubeadm::ExternalEtcd;
+use bootstrap_core::{
+    Layout,
+    constants::{ETCD_CLIENT_PORT, ETCD_PEER_PORT},
+    manifests::EtcdMember,
+    net,
+};
+use client::{Client, HttpTransport, ListOptions, Resource, TlsMaterial};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::{Error, cluster::USER_AGENT, error::io};
+
+const POLL: Duration = Duration::from_millis(500);
+
+/// A member as the cluster knows it. Ids are texts: they need all of 64 bits, which JSON numbers do not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub id: String,
+    /// Empty until the member has started.
+    pub name: String,
+    pub peer_urls: Vec<String>,
+    pub is_learner: bool,
+}
+
+/// A client of one or several etcd endpoints.
+pub struct Etcd {
+    clients: Vec<(String, Client)>,
+}
+
+impl Etcd {
+    /// By the credentials of kubeadm's etcd certificates.
+    pub fn new(endpoints: &[String], layout: &Layout) -> Result<Self, Error> {
+        let read = |base: &str, extension: &str| {
+            let path = layout.pki(base, extension);
+            std::fs::read(&path).map(Some).map_err(io("read", &path))
+        };
+        let tls = TlsMaterial {
+            ca: read("etcd/ca", "crt")?,
+            certificate: read("etcd/healthcheck-client", "crt")?,
+            key: read("etcd/healthcheck-client", "key")?,
+            insecure: false,
+        };
+        Self::with(endpoints, &tls)
+    }
+
+    /// An etcd that is run elsewhere, by the files that the configuration names.
+    pub fn external(etcd: &ExternalEtcd) -> Result<Self, Error> {
+        let read = |path: &str| match path {
+            "" => Ok(None),
+            path => std::fs::read(path).map(Some).map_err(io("read", path.as_ref())),
+        };
+        let tls = TlsMaterial {
+            ca: read(&etcd.ca_file)?,
+            certificate: read(&etcd.cert_file)?,
+            key: read(&etcd.key_file)?,
+            insecure: false,
+        };
+        let https: Vec<String> =
+            etcd.endpoints.iter().filter(|e| e.starts_with("https://")).cloned().collect();
+        Self::with(&https, &tls)
+    }
+
+    pub fn with(endpoints: &[String], tls: &TlsMaterial) -> Result<Self, Error> {
+        let clients = endpoints.iter().map(|endpoint| {
+            let failed = |reason: String| Error::Client { path: endpoint.into(), reason };
+            let config = tls.client_config().map_err(|e| failed(e.to_string()))?;
+            let transport =
+                HttpTransport::new(endpoint, config, None).map_err(|e| failed(e.to_string()))?;
+            Ok((endpoint.clone(), Client::new(Arc::new(transport), USER_AGENT)))
+        });
+        Ok(Self { clients: clients.collect::<Result<_, Error>>()? })
+    }
+
+    /// Asks one endpoint after the other until one answers.
+    async fn call(
+        &self,
+        operation: &'static str,
+        path: &str,
+        body: &Value,
+    ) -> Result<Value, Error> {
+        let mut last = Error::Usage(format!("cannot {operation}: there is no etcd endpoint"));
+        for (endpoint, client) in &self.clients {
+            let call =
+                client.call(http::Method::POST, path, "application/json", body.to_string().into());
+            match call.await {
+                Ok(answer) => {
+                    return serde_json::from_slice(&answer).map_err(|e| {
+                        Error::Usage(format!(
+                            "{endpoint}{path} answers no JSON: {e}; is it etcd 3.4 or newer?"
+                        ))
+                    });
+                }
+                Err(source) => {
+                    last =
+                        Error::Api { operation, subject: format!("of etcd at {endpoint}"), source }
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// The version of every endpoint, in order.
+    pub async fn versions(&self) -> Result<Vec<String>, Error> {
+        let mut versions = Vec::new();
+        for (endpoint, client) in &self.clients {
+            let failed = |source| Error::Api {
+                operation: "ask the version",
+                subject: format!("of etcd at {endpoint}"),
+                source,
+            };
+            let answer = client
+                .call(http::Method::GET, "/version", "", Default::default())
+                .await
+                .map_err(failed)?;
+            let value: Value = serde_json::from_slice(&answer).unwrap_or_default();
+            versions.push(value["etcdserver"].as_str().unwrap_or_default().to_owned());
+        }
+        Ok(versions)
+    }
+
+    pub async fn members(&self) -> Result<Vec<Member>, Error> {
+        Ok(members_of(&self.call("list the members", "/v3/cluster/member/list", &json!({})).await?))
+    }
+
+    /// Adds a member that does not vote yet; returns all members. Another join under way makes etcd refuse a second
+    /// learner, so this waits its turn.
+    pub async fn add_learner(
+        &self,
+        name: &str,
+        peer_url: &str,
+        patience: Duration,
+    ) -> Result<Vec<EtcdMember>, Error> {
+        let until = Instant::now() + patience;
+        loop {
+            let members = self.members().await?;
+            if !members.iter().any(|m| m.peer_urls.iter().any(|u| u == peer_url)) {
+                let body = json!({"peerURLs": [peer_url], "isLearner": true});
+                match self.call("add a member", "/v3/cluster/member/add", &body).await {
+                    Ok(_) => {}
+                    Err(_) if Instant::now() < until => {
+                        sleep(POLL).await;
+                        continue;
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+            let members = self.members().await?;
+            return Ok(members
+                .into_iter()
+                .flat_map(|m| {
+                    // A member that has not started has no name yet: it is this one.
+                    let own = m.peer_urls.iter().any(|u| u == peer_url);
+                    let name = if own { name.to_owned() } else { m.name };
+                    m.peer_urls
+                        .into_iter()
+                        .map(move |peer_url| EtcdMember { name: name.clone(), peer_url })
+                })
+                .filter(|m| !m.name.is_empty())
+                .collect());
+        }
+    }
+
+    /// Lets the learner vote once it has caught up.
+    pub async fn promote(&self, peer_url: &str, patience: Duration) -> Result<(), Error> {
+        let until = Instant::now() + patience;
+        loop {
+            let members = self.members().await?;
+            let Some(member) = members.iter().find(|m| m.peer_urls.iter().any(|u| u == peer_url))
+            else {
+                return Err(Error::Usage(format!(
+                    "etcd has no member at {peer_url}: somebody removed it meanwhile; join again"
+                )));
+            };
+            if !member.is_learner {
+                return Ok(());
+            }
+            let promoted = self
+                .call("promote a member", "/v3/cluster/member/promote", &json!({"ID": member.id}))
+                .await;
+            match promoted {
+                Ok(_) => return Ok(()),
+                Err(e) if Instant::now() >= until => {
+                    return Err(Error::NotUp {
+                        what: format!("the etcd member at {peer_url}"),
+                        waited: format!("{}s", patience.as_secs()),
+                        cause: e.to_string(),
+                    });
+                }
+                Err(_) => sleep(POLL).await,
+            }
+        }
+    }
+
+    /// Removes a member. etcd refuses for some seconds after a member came or went, until it knows who is well.
+    pub async fn remove(&self, id: &str, patience: Duration) -> Result<(), Error> {
+        let until = Instant::now() + patience;
+        loop {
+            match self
+                .call("remove a member", "/v3/cluster/member/remove", &json!({ "ID": id }))
+                .await
+            {
+                Ok(_) => return Ok(()),
+                Err(_) if !self.members().await?.iter().any(|m| m.id == id) => return Ok(()),
+                Err(e) if Instant::now() >= until => return Err(e),
+                Err(_) => sleep(POLL).await,
+            }
+        }
+    }
+}
+
+fn members_of(answer: &Value) -> Vec<Member> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let member = |m: &Value| Member {
+        id: text(&m["ID"]),
+        name: text(&m["name"]),
+        peer_urls: m["peerURLs"].as_array().into_iter().flatten().map(text).collect(),
+        is_learner: m["isLearner"].as_bool().unwrap_or(false),
+    };
+    answer["members"].as_array().into_iter().flatten().map(member).collect()
+}
+
+pub fn client_url(address: &str) -> String {
+    format!("https://{}", net::join_host_port(address, ETCD_CLIENT_PORT))
+}
+
+pub fn peer_url(address: &str) -> String {
+    format!("https://{}", net::join_host_port(address, ETCD_PEER_PORT))
+}
+
+/// The client URLs of the cluster's etcd Pods, from their annotations.
+pub async fn endpoints(client: &Client) -> Result<Vec<String>, Error> {
+    let options = ListOptions::labels("component=etcd,tier=control-plane");
+    let pods =
+        client.list::<Value>(&Resource::PODS, "kube-system", &options).await.map_err(|source| {
+            Error::Api { operation: "list", subject: "etcd's Pods".to_owned(), source }
+        })?;
+    let annotation = "kubeadm.kubernetes.io/etcd.advertise-client-urls";
+    let urls =
+        pods.items.iter().filter_map(|pod| pod["metadata"]["annotations"][annotation].as_str());
+    Ok(urls.flat_map(|urls| urls.split(',')).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_read_with_whole_ids() {
+        let answer = json!({"header": {}, "members": [
+            {"ID": "10276657743932975437", "name": "a", "peerURLs": ["https://10.0.0.1:2380"]},
+            {"ID": "9", "peerURLs": ["https://10.0.0.2:2380"], "isLearner": true},
+        ]});
+        let members = members_of(&answer);
+        assert_eq!(
+            (members[0].id.as_str(), members[0].is_learner),
+            ("10276657743932975437", false)
+        );
+        assert_eq!((members[1].name.as_str(), members[1].is_learner), ("", true));
+        assert_eq!(members_of(&json!({})), []);
+        assert_eq!(peer_url("fd00::1"), "https://[fd00::1]:2380");
+    }
+}

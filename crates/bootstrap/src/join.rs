@@ -1,0 +1,71 @@
+//! `join`: the phases that bring a machine into a cluster, as a worker or a control plane.
+
+mod control_plane;
+mod discovery;
+mod etcd;
+mod kubelet;
+mod preflight;
+
+use api_config::{Kubeconfig, kubeadm::JoinConfiguration};
+use client::Client;
+
+use crate::{
+    Error,
+    node::Node,
+    phase::{Outcome, Phase},
+    preflight::Ignored,
+};
+
+/// What `join`'s phases work on.
+pub struct Ctx {
+    pub join: JoinConfiguration,
+    /// Its configuration is the cluster's once it has been found.
+    pub node: Node,
+    pub ignored: Ignored,
+    found: Option<Found>,
+}
+
+/// The cluster as discovery found it.
+#[derive(Clone)]
+struct Found {
+    /// With the credentials of discovery, for the kubelet to ask for its own.
+    kubeconfig: Kubeconfig,
+    client: Client,
+    ca_pem: String,
+}
+
+impl Ctx {
+    pub fn new(join: JoinConfiguration, node: Node) -> Self {
+        Self { join, node, ignored: Ignored::default(), found: None }
+    }
+
+    pub fn is_control_plane(&self) -> bool {
+        self.join.control_plane.is_some()
+    }
+
+    /// Finds the cluster and reads its configuration, once.
+    async fn found(&mut self) -> Result<Found, Error> {
+        if let Some(found) = &self.found {
+            return Ok(found.clone());
+        }
+        let found = discovery::discover(&self.join, self.node.now()).await?;
+        discovery::read_configuration(&found.client, &mut self.node).await?;
+        Ok(self.found.insert(found).clone())
+    }
+}
+
+/// Every phase, in order. A worker has nothing to do in those of control planes.
+pub fn phases() -> Vec<Phase<Ctx>> {
+    let mut phases = vec![preflight::PHASE];
+    phases.extend(control_plane::PREPARE);
+    phases.extend([etcd::CHECK, kubelet::START, etcd::JOIN, kubelet::WAIT]);
+    phases.extend([control_plane::MARK, control_plane::WAIT]);
+    phases
+}
+
+fn worker() -> Result<Outcome, Error> {
+    Ok(Outcome::skipped("this machine joins as a worker"))
+}
+
+#[cfg(test)]
+mod tests;

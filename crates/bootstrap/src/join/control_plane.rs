@@ -1,0 +1,124 @@
+use bootstrap_core::{kubelet::control_plane_taint, manifests::Component};
+
+use super::{Ctx, worker};
+use crate::{
+    certs,
+    cluster::download_certs,
+    init::{control_plane_targets, mark, wait_for_control_plane},
+    phase::{Outcome, Phase},
+};
+
+pub(super) const PREPARE: [Phase<Ctx>; 4] = [
+    Phase {
+        name: "control-plane-prepare/download-certs",
+        about: "Fetch the shared certificates",
+        run: |ctx| {
+            Box::pin(async {
+                let Some(control_plane) = &ctx.join.control_plane else { return worker() };
+                let key = control_plane.certificate_key.clone();
+                if key.is_empty() {
+                    return Ok(Outcome::skipped(
+                        "no certificate key is given; the files must be here already",
+                    ));
+                }
+                let found = ctx.found().await?;
+                Ok(Outcome::Done(
+                    download_certs(&found.client, &ctx.node.layout.certificates, &key).await?,
+                ))
+            })
+        },
+    },
+    Phase {
+        name: "control-plane-prepare/certs",
+        about: "Generate this control plane's certificates",
+        run: |ctx| {
+            Box::pin(async {
+                if !ctx.is_control_plane() {
+                    return worker();
+                }
+                ctx.found().await?;
+                let plan = ctx.node.pki()?;
+                certs::require_shared(&ctx.node.layout.certificates, &plan)?;
+                Ok(Outcome::Done(certs::ensure(
+                    &ctx.node.layout.certificates,
+                    &plan,
+                    ctx.node.now(),
+                )?))
+            })
+        },
+    },
+    Phase {
+        name: "control-plane-prepare/kubeconfig",
+        about: "Generate this control plane's kubeconfig files",
+        run: |ctx| {
+            Box::pin(async {
+                if !ctx.is_control_plane() {
+                    return worker();
+                }
+                ctx.found().await?;
+                // The kubelet asks for its own, and the super-administrator's stays on the first machine.
+                let files = ["admin", "controller-manager", "scheduler"];
+                let touched = files
+                    .iter()
+                    .map(|f| ctx.node.ensure_kubeconfig(f))
+                    .collect::<Result<_, _>>()?;
+                Ok(Outcome::Done(touched))
+            })
+        },
+    },
+    Phase {
+        name: "control-plane-prepare/control-plane",
+        about: "Generate the static Pods of this control plane",
+        run: |ctx| {
+            Box::pin(async {
+                if !ctx.is_control_plane() {
+                    return worker();
+                }
+                ctx.found().await?;
+                let write = |c: &Component| ctx.node.write_manifest(*c, &[]);
+                Ok(Outcome::Done(
+                    Component::CONTROL_PLANE.iter().map(write).collect::<Result<_, _>>()?,
+                ))
+            })
+        },
+    },
+];
+
+pub(super) const MARK: Phase<Ctx> = Phase {
+    name: "control-plane-join/mark-control-plane",
+    about: "Label and taint this node as a control plane",
+    run: |ctx| {
+        Box::pin(async {
+            if !ctx.is_control_plane() {
+                return worker();
+            }
+            if ctx.node.dry_run {
+                return Ok(Outcome::skipped("dry run"));
+            }
+            let registration = ctx.join.node_registration.clone();
+            let taints = registration.taints.unwrap_or_else(|| vec![control_plane_taint()]);
+            let patience = ctx.node.timeouts().kubernetes_api_call.unwrap_or_default().to_std();
+            let client = ctx.node.client().await?;
+            mark(&client, &registration.name, &taints, patience).await?;
+            Ok(Outcome::done())
+        })
+    },
+};
+
+pub(super) const WAIT: Phase<Ctx> = Phase {
+    name: "wait-control-plane",
+    about: "Wait for this control plane to start",
+    run: |ctx| {
+        Box::pin(async {
+            if !ctx.is_control_plane() {
+                return worker();
+            }
+            if ctx.node.dry_run {
+                return Ok(Outcome::skipped("dry run"));
+            }
+            wait_for_control_plane(&ctx.node).await?;
+            let names = control_plane_targets(&ctx.node).into_iter().map(|t| t.name.to_owned());
+            Ok(Outcome::Waited(names.collect()))
+        })
+    },
+};

@@ -1,0 +1,174 @@
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use api_config::{
+    Kubeconfig, KubeletConfiguration,
+    kubeadm::{BootstrapTokenDiscovery, JoinConfiguration},
+    kubeconfig::{Cluster, User},
+    yaml,
+};
+use bootstrap_core::{
+    constants::DEFAULT_CLUSTER_NAME,
+    discovery::{self, CLUSTER_INFO},
+    objects,
+    tokens::Token,
+};
+use client::{Client, HttpTransport, Resource, TlsMaterial};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::Found;
+use crate::{
+    Error,
+    cluster::{USER_AGENT, get},
+    node::Node,
+};
+
+const TOKEN_USER: &str = "tls-bootstrap-token-user";
+const POLL: Duration = Duration::from_millis(500);
+/// A token that was made a moment ago is not signed yet; one that is not signed for longer is not known.
+const UNSIGNED: Duration = Duration::from_secs(10);
+
+/// Finds the cluster that the configuration names, and trusts it for the reason that it gives.
+pub(super) async fn discover(join: &JoinConfiguration, now: SystemTime) -> Result<Found, Error> {
+    let patience = join
+        .timeouts
+        .as_ref()
+        .and_then(|t| t.discovery)
+        .map_or(Duration::from_secs(300), |d| d.to_std());
+    let cluster = match (&join.discovery.bootstrap_token, &join.discovery.file) {
+        (Some(token), _) => by_token(token, patience, now).await?,
+        (None, Some(file)) => {
+            let config = from_file(&file.kube_config_path)?;
+            // A file with credentials of its own needs no token.
+            let current = config.current()?;
+            let has_user = current.user != &User::default();
+            if has_user && join.discovery.tls_bootstrap_token.is_empty() {
+                return found(current.cluster.clone(), current.user.clone());
+            }
+            current.cluster.clone()
+        }
+        (None, None) => {
+            return Err(Error::Usage("discovery: bootstrapToken or file must be set".to_owned()));
+        }
+    };
+    found(cluster, User::with_token(join.discovery.tls_bootstrap_token.as_str()))
+}
+
+fn found(cluster: Cluster, user: User) -> Result<Found, Error> {
+    let ca_pem = cluster.ca_pem()?.ok_or_else(|| {
+        Error::Usage(
+            "the discovery information names no certificate authority for the cluster".to_owned(),
+        )
+    })?;
+    let client = client_of(&cluster.server, Some(&ca_pem), &user)?;
+    Ok(Found {
+        kubeconfig: Kubeconfig::single(DEFAULT_CLUSTER_NAME, cluster, TOKEN_USER, user),
+        client,
+        ca_pem,
+    })
+}
+
+fn from_file(path: &str) -> Result<Kubeconfig, Error> {
+    if path.starts_with("https://") {
+        return Err(Error::Usage(format!(
+            "fetch {path} first, for example with curl, and give the file: there are no other trusted authorities here"
+        )));
+    }
+    let mut config = Kubeconfig::load(Path::new(path))?;
+    // cluster-info as it stands in the cluster has one cluster without a name, no user and no context.
+    if config.current_context.is_empty() && config.clusters.len() == 1 {
+        let cluster = config.clusters.remove(0).cluster;
+        config = Kubeconfig::single(DEFAULT_CLUSTER_NAME, cluster, TOKEN_USER, User::default());
+    }
+    Ok(config)
+}
+
+/// A client of `server`; without a CA the server is not asked who it is.
+fn client_of(server: &str, ca_pem: Option<&str>, user: &User) -> Result<Client, Error> {
+    let failed = |reason: String| Error::Client { path: server.into(), reason };
+    let tls = TlsMaterial {
+        ca: ca_pem.map(|pem| pem.as_bytes().to_vec()),
+        certificate: user.cert_pem()?.map(String::into_bytes),
+        key: user.key_pem()?.map(String::into_bytes),
+        insecure: ca_pem.is_none(),
+    };
+    let tls = tls.client_config().map_err(|e| failed(e.to_string()))?;
+    let token = user.bearer()?;
+    let token = token.map(|t| {
+        Arc::new(move || Some(t.clone())) as Arc<dyn Fn() -> Option<String> + Send + Sync>
+    });
+    let transport = HttpTransport::new(server, tls, token).map_err(|e| failed(e.to_string()))?;
+    Ok(Client::new(Arc::new(transport), USER_AGENT))
+}
+
+async fn by_token(
+    config: &BootstrapTokenDiscovery,
+    patience: Duration,
+    now: SystemTime,
+) -> Result<Cluster, Error> {
+    let token: Token = config.token.parse()?;
+    let server = format!("https://{}", config.api_server_endpoint);
+    let nobody = client_of(&server, None, &User::default())?;
+    let started = Instant::now();
+    let untrusted = loop {
+        let (error, patience) = match cluster_info(&nobody).await {
+            Ok(map) => match discovery::verify(&map, &token, &config.ca_cert_hashes) {
+                Ok(found) => break found,
+                Err(e) if e.to_string().contains("no JWS signed token") => {
+                    (e.into(), patience.min(UNSIGNED))
+                }
+                Err(e) => return Err(e.into()),
+            },
+            Err(e) => (e, patience),
+        };
+        if started.elapsed() >= patience {
+            return Err(Error::NotUp {
+                what: format!("cluster-info at {server}"),
+                waited: format!("{}s", patience.as_secs()),
+                cause: error.to_string(),
+            });
+        }
+        sleep(POLL).await;
+    };
+    // A clock that is off makes every certificate wrong; told here, it is not taken for an attack.
+    for ca in &untrusted.ca {
+        ca.check_valid_at(now)?;
+    }
+    // What nobody vouched for on the way is asked again of the server whose authority is known now.
+    let pem: String = untrusted.ca.iter().map(pki::Cert::to_pem).collect();
+    let trusted = client_of(&server, Some(&pem), &User::default())?;
+    let again = discovery::verify(&cluster_info(&trusted).await?, &token, &config.ca_cert_hashes)?;
+    if again != untrusted {
+        return Err(Error::Usage(format!(
+            "the cluster-info at {server} changed between the first answer and the trusted one; somebody may have been in between"
+        )));
+    }
+    Ok(again.cluster)
+}
+
+async fn cluster_info(client: &Client) -> Result<Value, Error> {
+    get(client, &Resource::CONFIG_MAPS, "kube-public", CLUSTER_INFO).await?.ok_or_else(|| {
+        Error::Usage("there is no ConfigMap cluster-info in the namespace kube-public: this cluster was not made for joining (init phase bootstrap-token makes it)".to_owned())
+    })
+}
+
+/// Reads the configuration that the cluster keeps for those who join.
+pub(super) async fn read_configuration(client: &Client, node: &mut Node) -> Result<(), Error> {
+    let missing = |name: &str| {
+        Error::Usage(format!(
+            "there is no ConfigMap {name} in kube-system; init phase upload-config makes it"
+        ))
+    };
+    let config = get(client, &Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await?;
+    node.config.cluster =
+        objects::read_kubeadm_config(&config.ok_or_else(|| missing("kubeadm-config"))?)?;
+    let kubelet = get(client, &Resource::CONFIG_MAPS, "kube-system", "kubelet-config").await?;
+    let kubelet = kubelet.ok_or_else(|| missing("kubelet-config"))?;
+    let text = kubelet["data"]["kubelet"].as_str().unwrap_or_default();
+    node.config.kubelet = KubeletConfiguration::from_value(yaml::parse(text)?)?.value;
+    Ok(())
+}

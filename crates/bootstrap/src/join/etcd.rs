@@ -1,0 +1,66 @@
+use bootstrap_core::manifests::Component;
+
+use super::{Ctx, worker};
+use crate::{
+    Error,
+    etcd::{self, Etcd},
+    manifests,
+    phase::{Outcome, Phase},
+};
+
+pub(super) const CHECK: Phase<Ctx> = Phase {
+    name: "check-etcd",
+    about: "Check whether the cluster's etcd answers, before this machine joins it",
+    run: |ctx| {
+        Box::pin(async {
+            if !ctx.is_control_plane() {
+                return worker();
+            }
+            ctx.found().await?;
+            if ctx.node.config.cluster.etcd.local.is_none() || ctx.node.dry_run {
+                return Ok(Outcome::skipped("the cluster's etcd is not run by this machine"));
+            }
+            let members = cluster_etcd(ctx).await?.members().await?;
+            if members.is_empty() {
+                return Err(Error::Usage("the cluster's etcd has no members".to_owned()));
+            }
+            Ok(Outcome::done())
+        })
+    },
+};
+
+pub(super) const JOIN: Phase<Ctx> = Phase {
+    name: "etcd-join",
+    about: "Add a member of etcd on this machine",
+    run: |ctx| {
+        Box::pin(async {
+            if !ctx.is_control_plane() {
+                return worker();
+            }
+            ctx.found().await?;
+            let Some(local) = ctx.node.config.cluster.etcd.local.clone() else {
+                return Ok(Outcome::skipped("the cluster has no local etcd"));
+            };
+            if ctx.node.dry_run {
+                return Ok(Outcome::skipped("dry run"));
+            }
+            let patience = ctx.node.timeouts().etcd_api_call.unwrap_or_default().to_std();
+            let peer = etcd::peer_url(&ctx.node.config.init.local_api_endpoint.advertise_address);
+            let cluster = cluster_etcd(ctx).await?;
+            manifests::make_data_dir(&ctx.node.host.path(&local.data_dir))?;
+            // The member first, then its Pod: an etcd that nobody expects would begin a cluster of its own.
+            let members = cluster.add_learner(ctx.node.name(), &peer, patience).await?;
+            let touched = ctx.node.write_manifest(Component::Etcd, &members)?;
+            cluster.promote(&peer, patience).await?;
+            Ok(Outcome::Done(vec![touched]))
+        })
+    },
+};
+
+/// The members that run now. The cluster is asked by the endpoint that the others keep, not by this machine's own
+/// API server, which waits for etcd itself.
+async fn cluster_etcd(ctx: &mut Ctx) -> Result<Etcd, Error> {
+    let client = ctx.node.client().await?;
+    let endpoints = etcd::endpoints(&client).await?;
+    Etcd::new(&endpoints, &ctx.node.layout)
+}

@@ -1,0 +1,118 @@
+use std::{fs, time::Duration};
+
+use bootstrap_core::endpoint;
+use client::Resource;
+use tokio::time::{Instant, sleep};
+
+use super::Ctx;
+use crate::{
+    Error, Touched,
+    cluster::{get, wait_for_kubelet},
+    error::io,
+    kubelet,
+    phase::{Outcome, Phase},
+};
+
+const BOOTSTRAP: &str = "bootstrap-kubelet.conf";
+
+pub(super) const START: Phase<Ctx> = Phase {
+    name: "kubelet-start",
+    about: "Write the kubelet's settings and its credentials for asking for a certificate, and (re)start it",
+    run: |ctx| {
+        Box::pin(async {
+            let found = ctx.found().await?;
+            let name = ctx.join.node_registration.name.clone();
+            refuse_taken_name(&found.client, &name).await?;
+            let node = &ctx.node;
+            let mut kubeconfig = found.kubeconfig;
+            if ctx.is_control_plane() {
+                // A control plane's kubelet asks its own API server, so that it does not depend on the others.
+                for named in &mut kubeconfig.clusters {
+                    named.cluster.server =
+                        endpoint::local_url(&node.config.init.local_api_endpoint);
+                }
+            }
+            let mut touched = Vec::new();
+            let ca = node.layout.pki("ca", "crt");
+            if !ca.exists() {
+                pki::write_file(&ca, found.ca_pem.as_bytes(), pki::PUBLIC_MODE)?;
+                touched.push(Touched { path: ca, written: true });
+            }
+            if !node.dry_run {
+                node.service.stop().await?;
+            }
+            if !node.layout.kubeconfig("kubelet.conf").exists() {
+                let path = node.layout.kubeconfig(BOOTSTRAP);
+                kubeconfig.write(&path)?;
+                touched.push(Touched { path, written: true });
+            }
+            let registration = &ctx.join.node_registration;
+            let flags = bootstrap_core::kubelet::flags(
+                registration,
+                &node.host.hostname(),
+                !ctx.is_control_plane(),
+            );
+            touched.push(kubelet::write_flags(&node.layout, &flags)?);
+            touched.extend(kubelet::write_config(
+                &node.layout,
+                &node.config.kubelet,
+                registration,
+                &node.patches,
+            )?);
+            if !node.dry_run {
+                touched.extend(node.service.install(ctx.is_control_plane()).await?);
+                node.service.start().await?;
+            }
+            Ok(Outcome::Done(touched))
+        })
+    },
+};
+
+/// Two machines under one name would take each other's Pods.
+async fn refuse_taken_name(client: &client::Client, name: &str) -> Result<(), Error> {
+    let Some(node) = get(client, &Resource::NODES, "", name).await? else { return Ok(()) };
+    let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    if conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True") {
+        return Err(Error::Usage(format!(
+            "a Node with name {name:?} and status \"Ready\" already exists in the cluster. You must delete the existing Node or \
+             change the name of this new joining Node"
+        )));
+    }
+    Ok(())
+}
+
+pub(super) const WAIT: Phase<Ctx> = Phase {
+    name: "kubelet-wait-bootstrap",
+    about: "Wait until the kubelet has its own certificate",
+    run: |ctx| {
+        Box::pin(async {
+            let node = &ctx.node;
+            if node.dry_run {
+                return Ok(Outcome::skipped("dry run"));
+            }
+            let timeouts = node.timeouts();
+            wait_for_kubelet(timeouts.kubelet_health_check.unwrap_or_default().to_std()).await?;
+            let patience = timeouts.tls_bootstrap.unwrap_or_default().to_std();
+            let (started, path) = (Instant::now(), node.layout.kubeconfig("kubelet.conf"));
+            while !path.exists() {
+                if started.elapsed() >= patience {
+                    return Err(Error::NotUp {
+                        what: "the kubelet's certificate".to_owned(),
+                        waited: format!("{}s", patience.as_secs()),
+                        cause: format!(
+                            "{} was not written: the request may wait for approval (kubectl get csr), or the token may have \
+                             expired (kubeadm token list); the kubelet's log says more (journalctl -xeu kubelet)",
+                            path.display()
+                        ),
+                    });
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+            let bootstrap = node.layout.kubeconfig(BOOTSTRAP);
+            if bootstrap.exists() {
+                fs::remove_file(&bootstrap).map_err(io("remove", &bootstrap))?;
+            }
+            Ok(Outcome::Waited(vec![path.display().to_string()]))
+        })
+    },
+};

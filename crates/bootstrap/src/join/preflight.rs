@@ -1,0 +1,31 @@
+use super::Ctx;
+use crate::{
+    Error,
+    phase::{Outcome, Phase},
+    preflight,
+};
+
+pub(super) const PHASE: Phase<Ctx> = Phase {
+    name: "preflight",
+    about: "Check whether this machine can join, and find the cluster",
+    run: |ctx| {
+        Box::pin(async {
+            let as_control_plane = ctx.is_control_plane();
+            preflight::check(preflight::for_join(&ctx.node, as_control_plane), &ctx.ignored)?;
+            preflight::check_runtime(&ctx.node, &ctx.ignored).await?;
+            ctx.found().await?;
+            if !as_control_plane {
+                return Ok(Outcome::done());
+            }
+            if ctx.node.config.cluster.control_plane_endpoint.is_empty() {
+                return Err(Error::Usage(
+                    "unable to add a new control plane instance to a cluster that doesn't have a stable controlPlaneEndpoint \
+                     address; please ensure that: * The cluster has a stable controlPlaneEndpoint address (kubeadm-config)"
+                        .to_owned(),
+                ));
+            }
+            preflight::pull_images(&ctx.node, &ctx.ignored).await?;
+            Ok(Outcome::done())
+        })
+    },
+};

@@ -1,0 +1,35 @@
+//! `reset`: takes back what `init` or `join` did to a machine.
+
+mod cleanup;
+mod etcd;
+
+use api_config::kubeadm::ResetConfiguration;
+
+use crate::{
+    node::Node,
+    phase::{Outcome, Phase},
+    preflight,
+};
+
+/// What `reset`'s phases work on. Each goes on where something fails: a machine half set up is what it is for.
+pub struct Ctx {
+    pub reset: ResetConfiguration,
+    pub node: Node,
+    pub ignored: preflight::Ignored,
+}
+
+const PREFLIGHT: Phase<Ctx> = Phase {
+    name: "preflight",
+    about: "Check whether this may be done",
+    run: |ctx| {
+        Box::pin(async {
+            preflight::check(preflight::for_reset(), &ctx.ignored)?;
+            Ok(Outcome::done())
+        })
+    },
+};
+
+/// Every phase, in order.
+pub fn phases() -> Vec<Phase<Ctx>> {
+    vec![PREFLIGHT, etcd::PHASE, cleanup::PHASE]
+}

@@ -1,0 +1,173 @@
+//! The commands as a user types them, offline.
+
+use std::{fs, path::Path};
+
+use bootstrap::cmd::{self, Command, Program};
+use clap::Parser;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Runs a command line; the error's text where it fails.
+fn kubeadm(args: &[&str]) -> Result<(), String> {
+    let cli =
+        Cli::try_parse_from(std::iter::once(&"kubeadm").chain(args)).map_err(|e| e.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(cmd::run(cli.command, Program::Kubeadm)).map_err(|e| e.to_string())
+}
+
+fn config(dir: &Path) -> String {
+    let path = dir.join("kubeadm.yaml");
+    let text = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nlocalAPIEndpoint: {advertiseAddress: 10.0.0.5}\n\
+         nodeRegistration: {name: alpha}\n---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n\
+         encryptionAlgorithm: ECDSA-P256\nkubernetesVersion: v1.36.2\ncertificatesDir: /etc/kubernetes/pki\n";
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn offline_phases_write_a_control_plane_below_rootfs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, config) = (dir.path().join("root"), config(dir.path()));
+    let root_text = root.display().to_string();
+    for phase in [
+        &["certs", "all"][..],
+        &["kubeconfig", "all"],
+        &["control-plane", "all"],
+        &["etcd", "local"],
+    ] {
+        let mut args = vec!["init", "phase"];
+        args.extend(phase);
+        args.extend(["--config", &config, "--rootfs", &root_text]);
+        kubeadm(&args).unwrap();
+    }
+    for file in
+        ["pki/etcd/server.crt", "pki/sa.pub", "super-admin.conf", "manifests/kube-scheduler.yaml"]
+    {
+        assert!(root.join("etc/kubernetes").join(file).exists(), "{file}");
+    }
+    let manifest =
+        fs::read_to_string(root.join("etc/kubernetes/manifests/kube-apiserver.yaml")).unwrap();
+    assert!(
+        manifest.contains("--client-ca-file=/etc/kubernetes/pki/ca.crt"),
+        "paths are those on the host: {manifest}"
+    );
+    assert!(root.join("var/lib/etcd").is_dir());
+    kubeadm(&["certs", "check-expiration", "--config", &config, "--rootfs", &root_text]).unwrap();
+    let before = fs::read(root.join("etc/kubernetes/pki/apiserver.crt")).unwrap();
+    kubeadm(&["certs", "renew", "all", "--config", &config, "--rootfs", &root_text]).unwrap();
+    assert_ne!(fs::read(root.join("etc/kubernetes/pki/apiserver.crt")).unwrap(), before);
+    kubeadm(&["init", "phase", "certs", "all", "--config", &config, "--rootfs", &root_text])
+        .unwrap();
+    kubeadm(&[
+        "kubeconfig",
+        "user",
+        "--client-name",
+        "jane",
+        "--org",
+        "dev",
+        "--config",
+        &config,
+        "--rootfs",
+        &root_text,
+    ])
+    .unwrap();
+}
+
+#[test]
+fn a_dry_run_changes_nothing_outside_of_its_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path());
+    let before = Path::new("/etc/kubernetes").exists();
+    kubeadm(&["init", "--dry-run", "--skip-phases", "preflight", "--config", &config]).unwrap();
+    let written = std::env::temp_dir().join(format!("kubeadm-init-dryrun-{}", std::process::id()));
+    for file in
+        ["pki/ca.crt", "manifests/etcd.yaml", "admin.conf", "config.yaml", "kubeadm-flags.env"]
+    {
+        assert!(written.join(file).exists(), "{file}");
+    }
+    fs::remove_dir_all(written).unwrap();
+    assert_eq!(Path::new("/etc/kubernetes").exists(), before);
+}
+
+#[test]
+fn mistakes_are_told_before_anything_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path());
+    let cases: &[(&[&str], &str)] = &[
+        (
+            &["init", "phase", "certs", "nonsense", "--config", &config],
+            "invalid phase name: certs/nonsense",
+        ),
+        (
+            &["init", "--config", &config, "--service-cidr", "10.0.0.0/16"],
+            "can not mix '--config' with arguments",
+        ),
+        (&["init", "--config", "/nonexistent"], "cannot read /nonexistent"),
+        (&["init", "--nonsense"], "unexpected argument '--nonsense'"),
+        (
+            &["init", "--service-cidr", "10.0.0.0/8", "--apiserver-advertise-address", "10.0.0.1"],
+            "the mask must be >= 12",
+        ),
+        (&["join", "10.0.0.1:6443", "--token", "bad"], "the bootstrap token is invalid"),
+        (
+            &["join", "10.0.0.1:6443", "--token", "abcdef.0123456789abcdef"],
+            "without caCertHashes can be unsafe",
+        ),
+        (
+            &[
+                "join",
+                "10.0.0.1:6443",
+                "--token",
+                "abcdef.0123456789abcdef",
+                "--discovery-token-ca-cert-hash",
+                "sha256:00",
+            ],
+            "64 hexadecimal digits",
+        ),
+        (
+            &[
+                "join",
+                "10.0.0.1",
+                "--token",
+                "abcdef.0123456789abcdef",
+                "--discovery-token-unsafe-skip-ca-verification",
+            ],
+            "use the form host:port",
+        ),
+        (&["reset", "phase", "nonsense", "--dry-run"], "invalid phase name: nonsense"),
+        (&["token", "list", "--kubeconfig", "/nonexistent"], "/nonexistent"),
+        (
+            &["certs", "renew", "nonsense", "--config", &config],
+            "no certificate that can be renewed",
+        ),
+    ];
+    for (args, wanted) in cases {
+        let error = kubeadm(args).unwrap_err();
+        assert!(error.contains(wanted), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn configurations_are_printed_migrated_and_validated() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (dir.path().join("old.yaml"), dir.path().join("new.yaml"));
+    for what in ["init-defaults", "join-defaults", "reset-defaults", "upgrade-defaults"] {
+        kubeadm(&["config", "print", what]).unwrap();
+    }
+    fs::write(&old, "apiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\napiServer: {extraArgs: {v: '4'}}\n").unwrap();
+    let (old_text, new_text) = (old.display().to_string(), new.display().to_string());
+    kubeadm(&["config", "migrate", "--old-config", &old_text, "--new-config", &new_text]).unwrap();
+    assert!(fs::read_to_string(&new).unwrap().contains("- name: v"));
+    kubeadm(&["config", "validate", "--config", &new_text]).unwrap();
+    fs::write(
+        &new,
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nnonsense: 1\n",
+    )
+    .unwrap();
+    let error = kubeadm(&["config", "validate", "--config", &new_text]).unwrap_err();
+    assert!(error.contains("unknown field \"nonsense\""), "{error}");
+}

@@ -1,0 +1,89 @@
+//! `init` and `join` against the API server itself: its RBAC, its bootstrap tokens, its anonymous readers.
+
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use bootstrap::{init, join, phase};
+use client::Resource;
+use serde_json::{Value, json};
+
+use super::live::{complete, joining, machine, owned, quiet, sign_with, try_join};
+
+async fn start(root: &Path, bind: SocketAddr, tasks: &rt::Tasks) {
+    let file = |name: &str| root.join("etc/kubernetes/pki").join(name);
+    let config = apiserver::Config {
+        bind,
+        // Only told to Services; a loopback address is refused there.
+        advertise: [10, 0, 0, 5].into(),
+        service_cidrs: vec!["10.96.0.0/12".parse().unwrap()],
+        node_ports: (30_000, 32_767),
+        event_ttl: Duration::from_secs(3600),
+        compaction_interval: Duration::from_secs(300),
+        tls_certificate: file("apiserver.crt"),
+        tls_key: file("apiserver.key"),
+        client_ca: file("ca.crt"),
+        service_account_keys: vec![file("sa.pub")],
+        service_account_signing_key: file("sa.key"),
+        service_account_issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
+        api_audiences: Vec::new(),
+        kubelet_client_certificate: file("apiserver-kubelet-client.crt"),
+        kubelet_client_key: file("apiserver-kubelet-client.key"),
+        kubelet_ca: None,
+        front_proxy: None,
+        anonymous: true,
+        bootstrap_tokens: true,
+        enable_admission: vec!["NodeRestriction".to_owned()],
+        disable_admission: Vec::new(),
+    };
+    let store =
+        store::embedded::Embedded::open(&root.join("store"), store::embedded::Options::default())
+            .unwrap();
+    apiserver::start(config, Arc::new(store), tasks).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_machine_is_set_up_and_a_second_joins() {
+    let root = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let bind = listener.local_addr().unwrap();
+    drop(listener);
+    let mut ctx = init::Ctx::new(machine(root.path(), "first"));
+    ctx.upload_certs = true;
+    ctx.skip_certificate_key_print = true;
+    ctx.node.config.init.local_api_endpoint.bind_port = bind.port().into();
+    ctx.node.config.cluster.control_plane_endpoint = bind.to_string();
+    phase::run(&init::phases(), &owned(&["certs", "kubeconfig"]), &[], &quiet(), &mut ctx)
+        .await
+        .unwrap();
+    let tasks = rt::Tasks::new(rt::Shutdown::new());
+    start(root.path(), bind, &tasks).await;
+    let live = owned(&["upload-config", "upload-certs", "bootstrap-token", "addon"]);
+    phase::run(&init::phases(), &live, &[], &quiet(), &mut ctx).await.unwrap();
+    phase::run(
+        &init::phases(),
+        &owned(&["upload-config", "bootstrap-token", "addon"]),
+        &[],
+        &quiet(),
+        &mut ctx,
+    )
+    .await
+    .unwrap();
+    let admin = ctx.node.client().await.unwrap();
+    let node = json!({"metadata": {"name": "first"}});
+    admin.create::<_, Value>(&Resource::NODES, "", &node).await.unwrap();
+    phase::run(&init::phases(), &owned(&["mark-control-plane"]), &[], &quiet(), &mut ctx)
+        .await
+        .unwrap();
+    let node: Value = admin.get(&Resource::NODES, "", "first").await.unwrap();
+    let taints: Vec<_> =
+        node["spec"]["taints"].as_array().unwrap().iter().map(|t| t["key"].clone()).collect();
+    assert_eq!(taints, ["node.kubernetes.io/not-ready", "node-role.kubernetes.io/control-plane"]);
+    sign_with(&admin).await;
+    let pin = pki::read_cert(&ctx.node.layout.pki("ca", "crt")).unwrap().pin().unwrap();
+    let worker = tempfile::tempdir().unwrap();
+    let joined =
+        try_join(worker.path(), complete(joining(&bind.to_string(), &pin), "second"), "second")
+            .await;
+    joined.map(|_: join::Ctx| ()).unwrap();
+    let drained = tasks.drain(Duration::from_secs(5)).await;
+    assert_eq!(drained.unfinished, Vec::<Arc<str>>::new());
+}

@@ -1,0 +1,216 @@
+//! Bootstrap tokens: signs the public cluster-info with each, and removes those that have expired.
+
+use std::sync::Arc;
+
+use api_meta::Timestamp;
+use bootstrap_core::{
+    discovery::{CLUSTER_INFO, SIGNATURE_PREFIX, sign},
+    tokens::{self, Token},
+};
+use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    shared::Watched,
+    views::{Labels, Meta, nullable},
+};
+
+const PUBLIC: &str = "kube-public";
+const SYSTEM: &str = "kube-system";
+
+/// A bootstrap token's Secret. Of other Secrets nothing is kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct TokenSecret {
+    meta: Meta,
+    token: Option<Token>,
+    signs: bool,
+    expires: Option<Timestamp>,
+}
+
+impl<'de> Deserialize<'de> for TokenSecret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let secret = Value::deserialize(deserializer)?;
+        if secret["type"] != tokens::SECRET_TYPE || secret["metadata"]["namespace"] != SYSTEM {
+            return Ok(Self::default());
+        }
+        let meta = serde_json::from_value(secret["metadata"].clone()).unwrap_or_default();
+        let Ok(listed) = tokens::listed(&secret) else {
+            return Ok(Self { meta, ..Self::default() });
+        };
+        Ok(Self {
+            meta,
+            token: listed.token.parse().ok(),
+            signs: listed.usages.iter().any(|usage| usage == "signing"),
+            expires: listed.expiration.and_then(|text| text.parse().ok()),
+        })
+    }
+}
+
+impl TokenSecret {
+    fn expired(&self, now: Timestamp) -> bool {
+        self.expires.is_some_and(|end| end <= now)
+    }
+}
+
+/// The public ConfigMap; of others nothing is kept.
+#[derive(Clone, Debug, Default)]
+struct ClusterInfo {
+    meta: Meta,
+    data: Labels,
+}
+
+impl<'de> Deserialize<'de> for ClusterInfo {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Whole {
+            metadata: Meta,
+            #[serde(default, deserialize_with = "nullable")]
+            data: Labels,
+        }
+        let whole = Whole::deserialize(deserializer)?;
+        let ours = whole.metadata.namespace == PUBLIC && whole.metadata.name == CLUSTER_INFO;
+        Ok(if ours { Self { meta: whole.metadata, data: whole.data } } else { Self::default() })
+    }
+}
+
+/// What cluster-info ought to hold, if that differs: its kubeconfig with one signature for each token.
+fn plan_signatures(
+    info: &ClusterInfo,
+    secrets: &[Arc<TokenSecret>],
+    now: Timestamp,
+) -> Option<Labels> {
+    let kubeconfig = info.data.get("kubeconfig")?;
+    let mut wanted: Labels = info
+        .data
+        .iter()
+        .filter(|(k, _)| !k.starts_with(SIGNATURE_PREFIX))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    for secret in secrets.iter().filter(|s| s.signs && !s.expired(now) && !s.meta.terminating()) {
+        if let Some(token) = &secret.token {
+            wanted.insert(format!("{SIGNATURE_PREFIX}{}", token.id), sign(kubeconfig, token));
+        }
+    }
+    (wanted != info.data).then_some(wanted)
+}
+
+pub(crate) fn start_signer(context: Context) {
+    let queue = WorkQueue::default();
+    let secrets = context.watch::<TokenSecret>(Resource::SECRETS);
+    let infos = context.watch::<ClusterInfo>(Resource::CONFIG_MAPS);
+    let add = queue.clone();
+    secrets.on(move |change| {
+        if [change.old, change.new].into_iter().flatten().any(|secret| secret.token.is_some()) {
+            add.add(CLUSTER_INFO.to_owned());
+        }
+    });
+    let add = queue.clone();
+    infos.on(move |change| {
+        if change.new.is_some_and(|info| !info.data.is_empty()) {
+            add.add(CLUSTER_INFO.to_owned());
+        }
+    });
+    let waits = vec![synced(&secrets), synced(&infos)];
+    let run = context.clone();
+    context.run(&queue, 1, waits, move |_| {
+        let (context, secrets, infos) = (run.clone(), secrets.clone(), infos.clone());
+        async move {
+            let Some(info) = infos.get(&format!("{PUBLIC}/{CLUSTER_INFO}")) else { return Ok(()) };
+            let Some(data) = plan_signatures(&info, &secrets.list(), context.now()) else {
+                return Ok(());
+            };
+            let mut map: Value =
+                context.client.get(&Resource::CONFIG_MAPS, PUBLIC, CLUSTER_INFO).await?;
+            if map["metadata"]["resourceVersion"] != info.meta.resource_version.as_str() {
+                // The informer brings the newer one.
+                return Ok(());
+            }
+            map["data"] = json!(data);
+            context
+                .client
+                .update::<_, Value>(&Resource::CONFIG_MAPS, PUBLIC, CLUSTER_INFO, &map)
+                .await
+                .map(drop)
+        }
+    });
+}
+
+pub(crate) fn start_cleaner(context: Context) {
+    let queue = WorkQueue::default();
+    let secrets = context.watch::<TokenSecret>(Resource::SECRETS);
+    let add = queue.clone();
+    secrets.on(move |change| {
+        if change.new.is_some_and(|secret| secret.expires.is_some()) {
+            add.add(change.key.to_owned());
+        }
+    });
+    let waits = vec![synced(&secrets)];
+    let (run, again) = (context.clone(), queue.clone());
+    context.run(&queue, 1, waits, move |key| {
+        let (context, secrets, again) = (run.clone(), secrets.clone(), again.clone());
+        async move { clean(&context, &secrets, &again, &key).await }
+    });
+}
+
+async fn clean(
+    context: &Context,
+    secrets: &Watched<TokenSecret>,
+    queue: &WorkQueue<String>,
+    key: &str,
+) -> Result<(), Error> {
+    let Some(secret) = secrets.get(key) else { return Ok(()) };
+    let Some(end) = secret.expires else { return Ok(()) };
+    let now = context.now();
+    if end > now {
+        queue.add_after(key.to_owned(), end.since(now));
+        return Ok(());
+    }
+    let preconditions = Preconditions {
+        uid: Some(secret.meta.uid.clone()),
+        resource_version: Some(secret.meta.resource_version.clone()),
+    };
+    let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+    match context.client.delete(&Resource::SECRETS, SYSTEM, &secret.meta.name, &options).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => {
+            tracing::info!(secret = %secret.meta.name, "removed an expired bootstrap token");
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bootstrap_core::discovery::is_signed_by;
+
+    use super::*;
+
+    fn secret(id: &str, expires: Option<&str>) -> Arc<TokenSecret> {
+        let token: Token = format!("{id}.0123456789abcdef").parse().unwrap();
+        Arc::new(TokenSecret {
+            meta: Meta::default(),
+            token: Some(token),
+            signs: true,
+            expires: expires.map(|text| text.parse().unwrap()),
+        })
+    }
+
+    #[test]
+    fn every_living_token_signs_and_others_do_not() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let data = [
+            ("kubeconfig".to_owned(), "k".to_owned()),
+            ("jws-kubeconfig-gone00".to_owned(), "x".to_owned()),
+        ];
+        let mut info = ClusterInfo { meta: Meta::default(), data: data.into() };
+        let secrets = [secret("aaaaaa", None), secret("bbbbbb", Some("2025-01-01T00:00:00Z"))];
+        let wanted = plan_signatures(&info, &secrets, now).unwrap();
+        assert_eq!(wanted.keys().collect::<Vec<_>>(), ["jws-kubeconfig-aaaaaa", "kubeconfig"]);
+        let token = secrets[0].token.as_ref().unwrap();
+        assert!(is_signed_by(&wanted["jws-kubeconfig-aaaaaa"], "k", token));
+        info.data = wanted;
+        assert_eq!(plan_signatures(&info, &secrets, now), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! Approves a kubelet's request for its client certificate, if whoever asks may ask for it.
+
+use std::sync::Arc;
+
+use client::{Error, Resource};
+use serde_json::{Value, json};
+
+use super::{Csr, KUBELET_CLIENT, add_condition, follow};
+use crate::context::Context;
+
+/// The permission that the requester needs, and what to say when it has it.
+pub(super) fn plan(csr: &Csr) -> Vec<(&'static str, &'static str)> {
+    let Ok(request) = csr.request() else { return vec![] };
+    if csr.check_kubelet_client(&request).is_err() {
+        return vec![];
+    }
+    let itself = request.info().is_ok_and(|info| info.subject.common_name == csr.spec.username);
+    let mut out = Vec::new();
+    if itself {
+        out.push((
+            "selfnodeclient",
+            "Auto approving self kubelet client certificate after SubjectAccessReview.",
+        ));
+    }
+    out.push((
+        "nodeclient",
+        "Auto approving kubelet client certificate after SubjectAccessReview.",
+    ));
+    out
+}
+
+pub(crate) fn start(context: Context) {
+    let pending = |csr: &Csr| {
+        csr.spec.signer_name == KUBELET_CLIENT
+            && csr.status.certificate.is_none()
+            && !csr.has("Approved")
+            && !csr.has("Denied")
+    };
+    follow(&context, pending, |context, csr| async move { approve(&context, &csr).await });
+}
+
+async fn approve(context: &Context, csr: &Arc<Csr>) -> Result<(), Error> {
+    for (subresource, message) in plan(csr) {
+        if may(context, csr, subresource).await? {
+            return add_condition(
+                context,
+                csr,
+                "approval",
+                ("Approved", "AutoApproved", message),
+                None,
+            )
+            .await;
+        }
+    }
+    Ok(())
+}
+
+async fn may(context: &Context, csr: &Csr, subresource: &str) -> Result<bool, Error> {
+    let spec = &csr.spec;
+    let review = json!({"spec": {
+        "user": spec.username, "uid": spec.uid, "groups": spec.groups, "extra": spec.extra,
+        "resourceAttributes": {"group": "certificates.k8s.io", "resource": "certificatesigningrequests",
+            "verb": "create", "subresource": subresource, "version": "*"},
+    }});
+    let answer: Value =
+        context.client.create(&Resource::SUBJECT_ACCESS_REVIEWS, "", &review).await?;
+    Ok(answer["status"]["allowed"] == true)
+}

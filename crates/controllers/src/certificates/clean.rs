@@ -1,0 +1,65 @@
+//! Removes requests that nobody needs any more.
+
+use std::time::{Duration, SystemTime};
+
+use api_meta::Timestamp;
+use base64::{Engine, engine::general_purpose::STANDARD};
+use client::Resource;
+use pki::Cert;
+
+use super::Csr;
+use crate::{
+    context::{Context, synced},
+    views::condition,
+};
+
+const PERIOD: Duration = Duration::from_secs(10 * 60);
+const SETTLED: u64 = 3600;
+const PENDING: u64 = 24 * 3600;
+
+/// Whether the request has had its time.
+pub(super) fn plan(csr: &Csr, now: Timestamp) -> bool {
+    let older = |at: Option<Timestamp>, seconds: u64| {
+        at.is_some_and(|at| now.since(at) > Duration::from_secs(seconds))
+    };
+    let since = |kind| {
+        condition(&csr.status.conditions, kind)
+            .and_then(|c| c.last_update_time.or(c.last_transition_time))
+    };
+    let created = csr.metadata.creation_timestamp;
+    let pending = !csr.has("Approved") && !csr.has("Denied") && !csr.has("Failed");
+    (pending && older(created, PENDING))
+        || older(since("Denied"), SETTLED)
+        || older(since("Failed"), SETTLED)
+        || (csr.status.certificate.is_some() && older(since("Approved"), SETTLED))
+        || (csr.status.certificate.is_none() && older(since("Approved"), PENDING))
+        || expired(csr, now)
+}
+
+fn expired(csr: &Csr, now: Timestamp) -> bool {
+    let pem = csr.status.certificate.as_ref().and_then(|text| STANDARD.decode(text).ok());
+    let certificate = pem.and_then(|pem| Cert::from_pem(&String::from_utf8(pem).ok()?).ok());
+    let end = certificate.and_then(|certificate| Some(certificate.info().ok()?.not_after));
+    end.is_some_and(|end| end < SystemTime::from(now))
+}
+
+pub(crate) fn start(context: Context) {
+    let requests = context.watch::<Csr>(Resource::CERTIFICATE_SIGNING_REQUESTS);
+    let run = context.clone();
+    context.tasks.spawn_until_shutdown(context.name, async move {
+        synced(&requests).await;
+        loop {
+            for csr in requests.list().iter().filter(|csr| plan(csr, run.now())) {
+                let name = &csr.metadata.name;
+                let resource = &Resource::CERTIFICATE_SIGNING_REQUESTS;
+                match run.client.delete(resource, "", name, &Default::default()).await {
+                    Err(error) if !error.is_not_found() => {
+                        tracing::warn!(request = %name, %error, "not removed")
+                    }
+                    _ => {}
+                }
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
+    });
+}

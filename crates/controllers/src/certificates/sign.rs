@@ -1,0 +1,115 @@
+//! Signs approved requests for upstream's own signers.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use client::Error;
+use pki::{AltName, Authority, Cert, Key, SigningRequest, Usage, Validity};
+
+use super::{API_CLIENT, Csr, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, add_condition, follow};
+use crate::context::Context;
+
+/// What the certificate is to be used for, or why there can be none.
+pub(super) fn plan(csr: &Csr) -> Result<(SigningRequest, Usage), String> {
+    let request = csr.request()?;
+    let client = || csr.uses_exactly(&["client auth", "digital signature"], "key encipherment");
+    match csr.spec.signer_name.as_str() {
+        KUBELET_CLIENT => csr.check_kubelet_client(&request).map(|()| Usage::Client),
+        KUBELET_SERVING => check_serving(csr, &request).map(|()| Usage::Server),
+        API_CLIENT if client() => Ok(Usage::Client),
+        API_CLIENT => {
+            Err("usages did not match [client auth digital signature key encipherment]".into())
+        }
+        _ => {
+            let asks = |usage: &str| csr.spec.usages.iter().any(|u| u == usage);
+            Ok(match (asks("server auth"), asks("client auth")) {
+                (true, true) => Usage::ServerAndClient,
+                (true, false) => Usage::Server,
+                _ => Usage::Client,
+            })
+        }
+    }
+    .map(|usage| (request, usage))
+}
+
+fn check_serving(csr: &Csr, request: &SigningRequest) -> Result<(), String> {
+    let info = request.info().map_err(|error| error.to_string())?;
+    if info.subject.organizations != ["system:nodes"] {
+        return Err("subject organization is not system:nodes".into());
+    }
+    if !info.subject.common_name.starts_with("system:node:") {
+        return Err("subject common name does not begin with system:node:".into());
+    }
+    let named = info.alt_names.iter().any(|name| matches!(name, AltName::Dns(_) | AltName::Ip(_)));
+    if !named {
+        return Err("at least one dnsName or ipAddress subjectAltName is required".into());
+    }
+    if info.alt_names.iter().any(|name| matches!(name, AltName::Email(_) | AltName::Uri(_))) {
+        return Err("emailAddress and URI subjectAltNames are not allowed".into());
+    }
+    if !csr.uses_exactly(&["server auth", "digital signature"], "key encipherment") {
+        return Err("usages did not match [server auth digital signature key encipherment]".into());
+    }
+    Ok(())
+}
+
+pub(crate) fn start(context: Context) {
+    let Some((certificate, key)) = &context.config.signing else { return };
+    let authority = Cert::from_pem(certificate)
+        .and_then(|certificate| Authority::from_parts(certificate, Key::from_pem(key)?));
+    let authority = match authority {
+        Ok(authority) => Arc::new(authority),
+        Err(error) => {
+            tracing::error!(%error, "cannot sign certificates with the cluster's signing certificate and key");
+            return;
+        }
+    };
+    let approved = |csr: &Csr| {
+        [KUBELET_CLIENT, KUBELET_SERVING, API_CLIENT, LEGACY]
+            .contains(&csr.spec.signer_name.as_str())
+            && csr.has("Approved")
+            && !csr.has("Denied")
+            && !csr.has("Failed")
+            && csr.status.certificate.is_none()
+    };
+    follow(&context, approved, move |context, csr| {
+        let authority = authority.clone();
+        async move { sign(&context, &authority, &csr).await }
+    });
+}
+
+async fn sign(context: &Context, authority: &Authority, csr: &Csr) -> Result<(), Error> {
+    let signed = plan(csr).and_then(|(request, usage)| {
+        let validity = validity(authority, csr, context.config.signing_duration);
+        authority.sign_request(&request, usage, validity).map_err(|error| error.to_string())
+    });
+    match signed {
+        Ok(certificate) => {
+            let encoded = STANDARD.encode(certificate.to_pem());
+            add_condition(context, csr, "status", ("", "", ""), Some(encoded)).await
+        }
+        Err(message) if csr.spec.signer_name == LEGACY => {
+            tracing::warn!(request = %csr.metadata.name, message, "cannot sign");
+            Ok(())
+        }
+        Err(message) => {
+            let condition = ("Failed", "SignerValidationFailure", message.as_str());
+            add_condition(context, csr, "status", condition, None).await
+        }
+    }
+}
+
+/// As long as asked for, but no longer than we sign for, and not past our own certificate's end.
+fn validity(authority: &Authority, csr: &Csr, longest: Duration) -> Validity {
+    let shortest = Duration::from_secs(600);
+    let wanted =
+        csr.spec.expiration_seconds.map(|seconds| Duration::from_secs(seconds).max(shortest));
+    let validity = Validity::starting(SystemTime::now(), wanted.unwrap_or(longest).min(longest));
+    match authority.cert().info() {
+        Ok(info) => validity.until_at_most(info.not_after),
+        Err(_) => validity,
+    }
+}

@@ -1,0 +1,120 @@
+//! Clients that act as service accounts, for a controller manager that runs as a process of its own.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use client::{Body, Client, Error, Kubeconfig, KubeconfigError, Resource, Transport};
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Request, Response, header};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use crate::SHARED_IDENTITY;
+
+const NAMESPACE: &str = "kube-system";
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// Makes a client for each service account. Tokens are asked for under the process's own identity and renewed
+/// long before they end.
+#[derive(Clone)]
+pub struct ServiceAccounts {
+    own: Client,
+    /// The same server, without credentials of its own.
+    bare: Client,
+}
+
+impl ServiceAccounts {
+    pub fn from_kubeconfig(
+        kubeconfig: &Kubeconfig,
+        user_agent: &str,
+    ) -> Result<Self, KubeconfigError> {
+        let own = Client::from_kubeconfig(kubeconfig, user_agent)?;
+        let mut without = kubeconfig.clone();
+        without.users.iter_mut().for_each(|user| user.value = Default::default());
+        Ok(Self { own, bare: Client::from_kubeconfig(&without, user_agent)? })
+    }
+
+    /// The client of one identity, as [`crate::run`] asks for it.
+    pub fn client(&self, name: &str) -> Client {
+        if name == SHARED_IDENTITY {
+            return self.own.clone();
+        }
+        let transport =
+            AsAccount { accounts: self.clone(), name: name.to_owned(), token: Mutex::new(None) };
+        Client::new(Arc::new(transport), &format!("kube-controller-manager/{name}"))
+    }
+
+    async fn token(&self, name: &str) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        struct Answer {
+            status: Token,
+        }
+        #[derive(Deserialize)]
+        struct Token {
+            token: String,
+        }
+        let accounts = &Resource::SERVICE_ACCOUNTS;
+        let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"expirationSeconds": LIFETIME.as_secs()}});
+        let ask = || {
+            self.own.create_subresource::<_, Answer>(accounts, NAMESPACE, name, "token", &request)
+        };
+        let answer = match ask().await {
+            Err(error) if error.is_not_found() => {
+                let account = json!({"metadata": {"name": name, "namespace": NAMESPACE}});
+                match self.own.create::<_, Value>(accounts, NAMESPACE, &account).await {
+                    Err(error) if !error.is_already_exists() => return Err(error),
+                    _ => {}
+                }
+                ask().await?
+            }
+            other => other?,
+        };
+        Ok(answer.status.token)
+    }
+}
+
+struct AsAccount {
+    accounts: ServiceAccounts,
+    name: String,
+    token: Mutex<Option<(HeaderValue, Instant)>>,
+}
+
+impl AsAccount {
+    async fn bearer(&self) -> Result<HeaderValue, Error> {
+        let mut known = self.token.lock().await;
+        if let Some((bearer, renew)) = &*known
+            && Instant::now() < *renew
+        {
+            return Ok(bearer.clone());
+        }
+        let token = self.accounts.token(&self.name).await?;
+        let mut bearer = HeaderValue::try_from(format!("Bearer {token}")).map_err(|source| {
+            Error::Transport {
+                operation: "using the token of",
+                target: self.name.clone(),
+                source: source.into(),
+            }
+        })?;
+        bearer.set_sensitive(true);
+        *known = Some((bearer.clone(), Instant::now() + LIFETIME / 2));
+        Ok(bearer)
+    }
+}
+
+impl Transport for AsAccount {
+    fn send(&self, mut request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
+        Box::pin(async move {
+            request.headers_mut().insert(header::AUTHORIZATION, self.bearer().await?);
+            let response = self.accounts.bare.request(request).await?;
+            if response.status() == http::StatusCode::UNAUTHORIZED {
+                // The account was made anew, or the signing key changed: the next request asks for a token.
+                *self.token.lock().await = None;
+            }
+            Ok(response)
+        })
+    }
+}

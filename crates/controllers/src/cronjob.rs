@@ -1,0 +1,395 @@
+//! Makes Jobs by the clock.
+
+mod schedule;
+
+use std::{sync::Arc, time::Duration};
+
+use api_meta::Timestamp;
+use client::{DeleteOptions, Error, Resource, WorkQueue};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    pods::{OwnerOf, namespace_is_going, said},
+    shared::Watched,
+    views::{Job, Meta, nullable},
+};
+use schedule::Schedule;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct CronJob {
+    metadata: Meta,
+    spec: Spec,
+    status: Status,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    schedule: String,
+    time_zone: Option<String>,
+    starting_deadline_seconds: Option<i64>,
+    concurrency_policy: Option<String>,
+    suspend: bool,
+    job_template: Value,
+    successful_jobs_history_limit: Option<i64>,
+    failed_jobs_history_limit: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    #[serde(deserialize_with = "nullable")]
+    active: Vec<Value>,
+    last_schedule_time: Option<Timestamp>,
+    last_successful_time: Option<Timestamp>,
+}
+
+/// What to do at `now`, besides the status.
+#[derive(Debug, Default)]
+struct Plan {
+    /// The time that a Job is due for.
+    run: Option<Timestamp>,
+    /// Running Jobs that the new one replaces.
+    replace: Vec<Arc<Job>>,
+    /// Finished Jobs beyond the history that is kept.
+    forget: Vec<Arc<Job>>,
+    next: Option<Timestamp>,
+    warnings: Vec<(&'static str, String)>,
+}
+
+fn plan(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    for (well, limit) in [
+        (true, cron.spec.successful_jobs_history_limit.unwrap_or(3)),
+        (false, cron.spec.failed_jobs_history_limit.unwrap_or(1)),
+    ] {
+        let mut ended: Vec<_> = jobs
+            .iter()
+            .filter(|j| j.finished().is_some_and(|f| f.0 == well) && !j.metadata.terminating())
+            .collect();
+        ended.sort_by_key(|job| (job.status.start_time, job.metadata.name.clone()));
+        let surplus = ended.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
+        plan.forget.extend(ended[..surplus].iter().map(|job| (*job).clone()));
+    }
+    if cron.metadata.terminating() || cron.spec.suspend {
+        return plan;
+    }
+    let zone = cron.spec.time_zone.as_deref().unwrap_or("UTC");
+    if !matches!(
+        zone,
+        "UTC" | "Etc/UTC" | "Etc/GMT" | "GMT" | "Etc/UCT" | "UCT" | "Zulu" | "Etc/Zulu"
+    ) {
+        plan.warnings.push((
+            "UnknownTimeZone",
+            format!("invalid timeZone: {zone:?}: only UTC is known here"),
+        ));
+        return plan;
+    }
+    let schedule = match Schedule::parse(&cron.spec.schedule) {
+        Ok(schedule) => schedule,
+        Err(error) => {
+            plan.warnings.push((
+                "UnparseableSchedule",
+                format!("unparseable schedule: {:?} : {error}", cron.spec.schedule),
+            ));
+            return plan;
+        }
+    };
+    let (due, missed) = latest(cron, &schedule, now);
+    plan.next = schedule.next(due.unwrap_or(now).max(now));
+    let Some(due) = due else { return plan };
+    if missed > 100 {
+        let text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+        plan.warnings.push(("TooManyMissedTimes", text.into()));
+    }
+    let late = cron
+        .spec
+        .starting_deadline_seconds
+        .is_some_and(|seconds| due.unix() + seconds < now.unix());
+    if late {
+        let text = format!("Missed scheduled time to start a job: {}", go_time(due));
+        plan.warnings.push(("MissSchedule", text));
+        return plan;
+    }
+    let name = job_name(cron, due);
+    if jobs.iter().any(|job| job.metadata.name == name)
+        || cron.status.last_schedule_time == Some(due)
+    {
+        return plan;
+    }
+    let running: Vec<_> = jobs.iter().filter(|job| job.finished().is_none()).cloned().collect();
+    match cron.spec.concurrency_policy.as_deref() {
+        Some("Forbid") if !running.is_empty() => {
+            let text = "Not starting job because prior execution is running and concurrency policy is Forbid";
+            plan.warnings.push(("JobAlreadyActive", text.into()));
+            return plan;
+        }
+        Some("Replace") => plan.replace = running,
+        _ => {}
+    }
+    plan.run = Some(due);
+    plan
+}
+
+/// The last time that was due and not run, and how many there were.
+fn latest(cron: &CronJob, schedule: &Schedule, now: Timestamp) -> (Option<Timestamp>, usize) {
+    let mut from =
+        cron.status.last_schedule_time.or(cron.metadata.creation_timestamp).unwrap_or(now);
+    if let Some(seconds) = cron.spec.starting_deadline_seconds {
+        from = from.max(Timestamp::from_unix(now.unix() - seconds, 0));
+    }
+    let (mut due, mut missed) = (None, 0);
+    while let Some(next) = schedule.next(from).filter(|next| *next <= now) {
+        (due, from) = (Some(next), next);
+        missed += 1;
+        if missed > 1000 {
+            // A clock that jumped: begin again near now.
+            from = from.max(Timestamp::from_unix(now.unix() - 24 * 3600, 0));
+        }
+        if missed > 3000 {
+            break;
+        }
+    }
+    (due, missed)
+}
+
+fn job_name(cron: &CronJob, due: Timestamp) -> String {
+    format!("{}-{}", cron.metadata.name, due.unix() / 60)
+}
+
+fn go_time(at: Timestamp) -> String {
+    at.to_string()
+}
+
+fn job_for(owner: &OwnerOf, cron: &CronJob, due: Timestamp) -> Value {
+    let template = &cron.spec.job_template;
+    let mut annotations = template["metadata"]["annotations"].clone();
+    if !annotations.is_object() {
+        annotations = json!({});
+    }
+    annotations["batch.kubernetes.io/cronjob-scheduled-timestamp"] = json!(due);
+    let mut job = json!({
+        "metadata": {"name": job_name(cron, due), "namespace": cron.metadata.namespace,
+            "annotations": annotations, "ownerReferences": [owner.reference()]},
+        "spec": template["spec"],
+    });
+    if !template["metadata"]["labels"].is_null() {
+        job["metadata"]["labels"] = template["metadata"]["labels"].clone();
+    }
+    job
+}
+
+struct Reconciler {
+    context: Context,
+    crons: Watched<CronJob>,
+    jobs: Watched<Job>,
+    queue: WorkQueue<String>,
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let crons = context.watch::<CronJob>(Resource::CRON_JOBS);
+    let jobs = context.watch::<Job>(Resource::JOBS);
+    crons.on_key(&queue);
+    let add = queue.clone();
+    jobs.on(move |change| {
+        for job in [change.old, change.new].into_iter().flatten() {
+            if let Some(owner) = job.metadata.controller().filter(|owner| owner.kind == "CronJob") {
+                add.add(format!("{}/{}", job.metadata.namespace, owner.name));
+            }
+        }
+    });
+    let waits = vec![synced(&crons), synced(&jobs)];
+    let own = Arc::new(Reconciler { context: context.clone(), crons, jobs, queue: queue.clone() });
+    context.run(&queue, 5, waits, move |key| {
+        let own = own.clone();
+        async move { own.reconcile(&key).await }
+    });
+}
+
+impl Reconciler {
+    async fn reconcile(&self, key: &str) -> Result<(), Error> {
+        let Some(cron) = self.crons.get(key) else { return Ok(()) };
+        let owner = OwnerOf::new(Resource::CRON_JOBS, &cron.metadata);
+        let mut jobs = self.jobs.in_namespace(&cron.metadata.namespace);
+        jobs.retain(|job| job.metadata.controlled_by(&cron.metadata.uid));
+        let now = self.context.now();
+        let plan = plan(&cron, &jobs, now);
+        for (reason, message) in plan.warnings {
+            self.context.events.warning(owner.object(), reason, message);
+        }
+        for job in plan.forget.iter().chain(&plan.replace) {
+            self.delete(&owner, job).await?;
+        }
+        let mut ran = cron.status.last_schedule_time;
+        if let Some(due) = plan.run {
+            self.create(&owner, &cron, due).await?;
+            ran = Some(due);
+        }
+        self.write_status(&owner, &cron, &jobs, ran).await?;
+        if let Some(next) = plan.next {
+            // A little late is better than a moment early.
+            self.queue.add_after(key.to_owned(), next.since(now) + Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    async fn create(&self, owner: &OwnerOf, cron: &CronJob, due: Timestamp) -> Result<(), Error> {
+        let job = job_for(owner, cron, due);
+        match self
+            .context
+            .client
+            .create::<_, Value>(&Resource::JOBS, &cron.metadata.namespace, &job)
+            .await
+        {
+            Ok(_) => {
+                self.context.events.normal(
+                    owner.object(),
+                    "SuccessfulCreate",
+                    format!("Created job {}", job_name(cron, due)),
+                );
+                Ok(())
+            }
+            Err(error) if error.is_already_exists() || namespace_is_going(&error) => Ok(()),
+            Err(error) => {
+                self.context.events.warning(
+                    owner.object(),
+                    "FailedCreate",
+                    format!("Error creating job: {}", said(&error)),
+                );
+                Err(error)
+            }
+        }
+    }
+
+    async fn delete(&self, owner: &OwnerOf, job: &Job) -> Result<(), Error> {
+        let options =
+            DeleteOptions { propagation_policy: Some("Background"), ..DeleteOptions::default() };
+        let meta = &job.metadata;
+        match self
+            .context
+            .client
+            .delete(&Resource::JOBS, &meta.namespace, &meta.name, &options)
+            .await
+        {
+            Err(error) if !error.is_not_found() => Err(error),
+            Err(_) => Ok(()),
+            Ok(()) => {
+                self.context.events.normal(
+                    owner.object(),
+                    "SuccessfulDelete",
+                    format!("Deleted job {}", meta.name),
+                );
+                Ok(())
+            }
+        }
+    }
+
+    async fn write_status(
+        &self,
+        owner: &OwnerOf,
+        cron: &CronJob,
+        jobs: &[Arc<Job>],
+        ran: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        let was_active =
+            |job: &Job| cron.status.active.iter().any(|a| a["uid"] == job.metadata.uid.as_str());
+        for job in jobs.iter().filter(|job| was_active(job)) {
+            if let Some((well, _)) = job.finished() {
+                let condition = if well { "Complete" } else { "Failed" };
+                let message =
+                    format!("Saw completed job: {}, condition: {condition}", job.metadata.name);
+                self.context.events.normal(owner.object(), "SawCompletedJob", message);
+            }
+        }
+        let active: Vec<_> = jobs
+            .iter()
+            .filter(|job| job.finished().is_none() && !job.metadata.terminating())
+            .map(|job| {
+                json!({"apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name,
+                    "namespace": job.metadata.namespace, "uid": job.metadata.uid,
+                    "resourceVersion": job.metadata.resource_version})
+            })
+            .collect();
+        let succeeded = jobs.iter().filter(|job| job.finished().is_some_and(|f| f.0));
+        let succeeded = succeeded
+            .filter_map(|job| job.status.completion_time)
+            .max()
+            .max(cron.status.last_successful_time);
+        let uids = |all: &[Value]| all.iter().map(|a| a["uid"].clone()).collect::<Vec<_>>();
+        let same = uids(&active) == uids(&cron.status.active)
+            && ran == cron.status.last_schedule_time
+            && succeeded == cron.status.last_successful_time;
+        if same {
+            return Ok(());
+        }
+        let active = if active.is_empty() { Value::Null } else { json!(active) };
+        let status =
+            json!({"active": active, "lastScheduleTime": ran, "lastSuccessfulTime": succeeded});
+        self.context.merge_status(&Resource::CRON_JOBS, &cron.metadata, &Value::Null, status).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cron(extra: Value) -> CronJob {
+        let mut spec = json!({"schedule": "*/10 * * * *"});
+        extra.as_object().unwrap().iter().for_each(|(k, v)| spec[k] = v.clone());
+        serde_json::from_value(json!({"metadata": {"name": "c", "creationTimestamp": "2026-01-01T00:01:00Z"}, "spec": spec}))
+            .unwrap()
+    }
+
+    fn job(name: &str, finished: Option<&str>) -> Arc<Job> {
+        let conditions =
+            finished.map(|kind| json!([{"type": kind, "status": "True"}])).unwrap_or(json!([]));
+        Arc::new(
+            serde_json::from_value(
+                json!({"metadata": {"name": name}, "status": {"conditions": conditions}}),
+            )
+            .unwrap(),
+        )
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_last_missed_time_is_run_once() {
+        let now = at("2026-01-01T00:31:00Z");
+        let made = plan(&cron(json!({})), &[], now);
+        assert_eq!(
+            (made.run, made.next),
+            (Some(at("2026-01-01T00:30:00Z")), Some(at("2026-01-01T00:40:00Z")))
+        );
+        let name = job_name(&cron(json!({})), at("2026-01-01T00:30:00Z"));
+        assert_eq!(plan(&cron(json!({})), &[job(&name, None)], now).run, None);
+        assert_eq!(plan(&cron(json!({"suspend": true})), &[], now).run, None);
+        assert_eq!(plan(&cron(json!({"startingDeadlineSeconds": 30})), &[], now).run, None);
+        assert_eq!(plan(&cron(json!({})), &[], at("2026-01-01T00:05:00Z")).run, None);
+    }
+
+    #[test]
+    fn concurrency_is_as_asked() {
+        let now = at("2026-01-01T00:31:00Z");
+        let running = [job("x", None)];
+        assert!(plan(&cron(json!({})), &running, now).run.is_some());
+        assert!(plan(&cron(json!({"concurrencyPolicy": "Forbid"})), &running, now).run.is_none());
+        let replaced = plan(&cron(json!({"concurrencyPolicy": "Replace"})), &running, now);
+        assert_eq!((replaced.run.is_some(), replaced.replace.len()), (true, 1));
+    }
+
+    #[test]
+    fn history_is_limited() {
+        let jobs: Vec<_> = (0..5).map(|i| job(&format!("j{i}"), Some("Complete"))).collect();
+        let forgotten =
+            plan(&cron(json!({"suspend": true})), &jobs, at("2026-01-01T00:31:00Z")).forget;
+        let names: Vec<_> = forgotten.iter().map(|j| j.metadata.name.as_str()).collect();
+        assert_eq!(names, ["j0", "j1"]);
+    }
+}

@@ -1,0 +1,175 @@
+//! Cron's five fields.
+
+use api_meta::Timestamp;
+
+/// When to run, in UTC.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Schedule {
+    minutes: u64,
+    hours: u64,
+    days: u64,
+    months: u64,
+    weekdays: u64,
+    /// Either day field given as `*`: then both must match, else one is enough.
+    any_day: bool,
+    every: Option<u64>,
+}
+
+const MONTHS: &[&str] =
+    &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const WEEKDAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+
+impl Schedule {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let text = match text.trim() {
+            "@yearly" | "@annually" => "0 0 1 1 *",
+            "@monthly" => "0 0 1 * *",
+            "@weekly" => "0 0 * * 0",
+            "@daily" | "@midnight" => "0 0 * * *",
+            "@hourly" => "0 * * * *",
+            other => other,
+        };
+        if let Some(period) = text.strip_prefix("@every ") {
+            let period: api_config::GoDuration =
+                period.trim().parse().map_err(|_| format!("failed to parse duration {text}"))?;
+            let seconds = u64::try_from(period.nanos() / 1_000_000_000).unwrap_or(0).max(1);
+            return Ok(Self { every: Some(seconds), ..Self::empty() });
+        }
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
+            return Err(format!("expected exactly 5 fields, found {}: [{text}]", fields.len()));
+        };
+        let star = |field: &str| field.starts_with('*') || field.starts_with('?');
+        let mut weekday_set = field(weekdays, 0, 7, WEEKDAYS, 0)?;
+        if weekday_set & (1 << 7) != 0 {
+            weekday_set |= 1;
+        }
+        Ok(Self {
+            minutes: field(minutes, 0, 59, &[], 0)?,
+            hours: field(hours, 0, 23, &[], 0)?,
+            days: field(days, 1, 31, &[], 0)?,
+            months: field(months, 1, 12, MONTHS, 1)?,
+            weekdays: weekday_set,
+            any_day: star(days) || star(weekdays),
+            every: None,
+        })
+    }
+
+    fn empty() -> Self {
+        Self { minutes: 0, hours: 0, days: 0, months: 0, weekdays: 0, any_day: false, every: None }
+    }
+
+    /// The first time after `from`; none within five years means never.
+    pub(crate) fn next(&self, from: Timestamp) -> Option<Timestamp> {
+        if let Some(seconds) = self.every {
+            return Some(Timestamp::from_unix(from.unix() + seconds as i64, 0));
+        }
+        let mut minute = from.unix().div_euclid(60) + 1;
+        let end = minute + 5 * 366 * 24 * 60;
+        while minute < end {
+            let day = minute.div_euclid(24 * 60);
+            if !self.matches_day(day) {
+                minute = (day + 1) * 24 * 60;
+                continue;
+            }
+            let of_day = minute.rem_euclid(24 * 60);
+            if self.hours & (1 << (of_day / 60)) == 0 {
+                minute = (minute.div_euclid(60) + 1) * 60;
+                continue;
+            }
+            if self.minutes & (1 << (of_day % 60)) != 0 {
+                return Some(Timestamp::from_unix(minute * 60, 0));
+            }
+            minute += 1;
+        }
+        None
+    }
+
+    fn matches_day(&self, day: i64) -> bool {
+        let date = Timestamp::from_unix(day * 86_400, 0).to_string();
+        let number = |range: std::ops::Range<usize>| date[range].parse::<u32>().unwrap_or(0);
+        let (month, of_month) = (number(5..7), number(8..10));
+        // 1970-01-01 was a Thursday.
+        let weekday = (day + 4).rem_euclid(7);
+        let by_date = self.days & (1 << of_month) != 0;
+        let by_weekday = self.weekdays & (1 << weekday) != 0;
+        let right = if self.any_day { by_date && by_weekday } else { by_date || by_weekday };
+        right && self.months & (1 << month) != 0
+    }
+}
+
+fn field(text: &str, least: u32, most: u32, names: &[&str], first: u32) -> Result<u64, String> {
+    let value = |text: &str| -> Result<u32, String> {
+        let by_name = names.iter().position(|name| name.eq_ignore_ascii_case(text));
+        let number = match by_name {
+            Some(at) => at as u32 + first,
+            None => text.parse().map_err(|_| format!("failed to parse int from {text}"))?,
+        };
+        let fits = (least..=most).contains(&number);
+        fits.then_some(number).ok_or_else(|| format!("{number} is outside of {least}-{most}"))
+    };
+    let mut set = 0;
+    for part in text.split(',') {
+        let (range, step) =
+            part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+        let (low, high) = match range {
+            "*" | "?" => (least, if most == 7 { 6 } else { most }),
+            range => match range.split_once('-') {
+                Some((low, high)) => (value(low)?, value(high)?),
+                None if step.is_some() => (value(range)?, most),
+                None => (value(range)?, value(range)?),
+            },
+        };
+        let step: u32 = step
+            .map_or(Ok(1), str::parse)
+            .map_err(|_| format!("failed to parse step in {part}"))?;
+        if step == 0 || low > high {
+            return Err(format!("bad range or step in {part}"));
+        }
+        (low..=high).step_by(step as usize).for_each(|n| set |= 1 << n);
+    }
+    Ok(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_time_is_found() {
+        for (schedule, from, next) in [
+            ("* * * * *", "2026-01-01T00:00:30Z", "2026-01-01T00:01:00Z"),
+            ("*/15 * * * *", "2026-01-01T00:15:00Z", "2026-01-01T00:30:00Z"),
+            ("0 9 * * mon-fri", "2026-01-02T10:00:00Z", "2026-01-05T09:00:00Z"),
+            ("30 4 1,15 * *", "2026-01-02T00:00:00Z", "2026-01-15T04:30:00Z"),
+            ("0 0 13 * 5", "2026-01-03T00:00:00Z", "2026-01-09T00:00:00Z"),
+            ("0 0 29 2 *", "2026-01-01T00:00:00Z", "2028-02-29T00:00:00Z"),
+            ("0 0 * * 7", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"),
+            ("@hourly", "2026-12-31T23:30:00Z", "2027-01-01T00:00:00Z"),
+            ("@every 90s", "2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z"),
+        ] {
+            let found = Schedule::parse(schedule).unwrap().next(from.parse().unwrap()).unwrap();
+            assert_eq!(found.to_string(), next, "{schedule}");
+        }
+        assert_eq!(
+            Schedule::parse("0 0 31 2 *").unwrap().next("2026-01-01T00:00:00Z".parse().unwrap()),
+            None
+        );
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in [
+            "",
+            "* * * *",
+            "60 * * * *",
+            "* * 0 * *",
+            "*/0 * * * *",
+            "5-1 * * * *",
+            "x * * * *",
+            "@every x",
+        ] {
+            assert!(Schedule::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

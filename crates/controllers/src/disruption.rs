@@ -1,0 +1,325 @@
+//! Says how many Pods of a budget may be evicted now.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use api_meta::{IntOrString, LabelSelector, Timestamp};
+use client::{Error, Resource, WorkQueue};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    shared::Watched,
+    views::{Deployment, Labels, Meta, Owner, Pod, ReplicaSet, Set, nullable},
+};
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Budget {
+    metadata: Meta,
+    spec: Spec,
+    status: Value,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    selector: Option<LabelSelector>,
+    min_available: Option<IntOrString>,
+    max_unavailable: Option<IntOrString>,
+}
+
+impl Budget {
+    /// An empty selector is everything here; none is nothing.
+    fn covers(&self, labels: &Labels) -> bool {
+        LabelSelector::selector_of(self.spec.selector.as_ref()).is_ok_and(|s| s.matches(labels))
+    }
+
+    /// Pods whose eviction was granted and not seen yet, with when it was.
+    fn disrupted(&self) -> BTreeMap<String, Timestamp> {
+        #[derive(Deserialize, Default)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Kept {
+            #[serde(deserialize_with = "nullable")]
+            disrupted_pods: BTreeMap<String, Timestamp>,
+        }
+        serde_json::from_value::<Kept>(self.status.clone()).unwrap_or_default().disrupted_pods
+    }
+}
+
+/// An eviction that has not shown for so long will not happen any more.
+const EVICTION_SHOWS: Duration = Duration::from_secs(120);
+
+/// The status, given how many Pods their owners want; `Err` says why that is not known.
+fn plan(budget: &Budget, pods: &[Arc<Pod>], wanted: Result<i64, String>, now: Timestamp) -> Value {
+    let pods: Vec<_> = pods.iter().filter(|pod| budget.covers(&pod.metadata.labels)).collect();
+    let living: Vec<_> = pods.iter().filter(|pod| !pod.finished()).collect();
+    let mut disrupted = budget.disrupted();
+    let before = disrupted.clone();
+    disrupted.retain(|name, at| {
+        let there = living.iter().any(|p| p.metadata.name == *name && !p.metadata.terminating());
+        there && now.since(*at) < EVICTION_SHOWS
+    });
+    let healthy = living
+        .iter()
+        .filter(|p| {
+            p.ready() && !p.metadata.terminating() && !disrupted.contains_key(&p.metadata.name)
+        })
+        .count() as i64;
+    let count = living.len() as i64;
+    let needed = wanted.and_then(|wanted| desired(&budget.spec, count, wanted));
+    let (expected, desired, allowed) = match &needed {
+        Ok((expected, desired)) => {
+            (*expected, *desired, if *expected > 0 { (healthy - desired).max(0) } else { 0 })
+        }
+        Err(_) => (0, 0, 0),
+    };
+    let (status, reason, message) = match &needed {
+        Err(why) => ("False", "SyncFailed", why.as_str()),
+        Ok(_) if allowed > 0 => ("True", "SufficientPods", ""),
+        Ok(_) => ("False", "InsufficientPods", ""),
+    };
+    let old = crate::views::conditions(&budget.status);
+    let old = old.iter().find(|c| c.r#type == "DisruptionAllowed" && c.status == status);
+    let since = old.and_then(|c| c.last_transition_time).unwrap_or(now.to_seconds());
+    // A merge forgets a key only when it is told to.
+    let mut kept: BTreeMap<&String, Value> =
+        before.keys().map(|name| (name, Value::Null)).collect();
+    kept.extend(disrupted.iter().map(|(name, at)| (name, json!(at))));
+    json!({
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "expectedPods": expected,
+        "disruptionsAllowed": allowed,
+        "disruptedPods": if kept.is_empty() { Value::Null } else { json!(kept) },
+        "observedGeneration": budget.metadata.generation,
+        "conditions": [{"type": "DisruptionAllowed", "status": status, "reason": reason, "message": message,
+            "observedGeneration": budget.metadata.generation, "lastTransitionTime": since}],
+    })
+}
+
+/// (how many Pods are expected, how many must be healthy)
+fn desired(spec: &Spec, count: i64, wanted: i64) -> Result<(i64, i64), String> {
+    let bad = |error: api_meta::PercentError| error.to_string();
+    if let Some(max) = &spec.max_unavailable {
+        let lost = max.scaled(wanted, true).map_err(bad)?;
+        return Ok((wanted, (wanted - lost).max(0)));
+    }
+    match &spec.min_available {
+        None => Ok((count, 0)),
+        Some(IntOrString::Int(number)) => Ok((count, i64::from(*number))),
+        Some(percent) => Ok((wanted, percent.scaled(wanted, true).map_err(bad)?)),
+    }
+}
+
+struct Reconciler {
+    context: Context,
+    budgets: Watched<Budget>,
+    pods: Watched<Pod>,
+    sets: Watched<ReplicaSet>,
+    controllers: Watched<ReplicaSet>,
+    stateful: Watched<Set>,
+    deployments: Watched<Deployment>,
+    queue: WorkQueue<String>,
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let own = Reconciler {
+        budgets: context.watch::<Budget>(Resource::POD_DISRUPTION_BUDGETS),
+        pods: context.watch::<Pod>(Resource::PODS),
+        sets: context.watch::<ReplicaSet>(Resource::REPLICA_SETS),
+        controllers: context.watch::<ReplicaSet>(Resource::REPLICATION_CONTROLLERS),
+        stateful: context.watch::<Set>(Resource::STATEFUL_SETS),
+        deployments: context.watch::<Deployment>(Resource::DEPLOYMENTS),
+        context: context.clone(),
+        queue: queue.clone(),
+    };
+    own.budgets.on_key(&queue);
+    let (add, budgets) = (queue.clone(), own.budgets.clone());
+    own.pods.on(move |change| {
+        for pod in [change.old, change.new].into_iter().flatten() {
+            let near = budgets.in_namespace(&pod.metadata.namespace);
+            for budget in near.iter().filter(|b| b.covers(&pod.metadata.labels)) {
+                add.add(budget.metadata.key());
+            }
+        }
+    });
+    let waits = vec![
+        synced(&own.budgets),
+        synced(&own.pods),
+        synced(&own.sets),
+        synced(&own.controllers),
+        synced(&own.stateful),
+        synced(&own.deployments),
+    ];
+    let own = Arc::new(own);
+    context.run(&queue, 2, waits, move |key| {
+        let own = own.clone();
+        async move { own.reconcile(&key).await }
+    });
+}
+
+impl Reconciler {
+    async fn reconcile(&self, key: &str) -> Result<(), Error> {
+        let Some(budget) = self.budgets.get(key).filter(|b| !b.metadata.terminating()) else {
+            return Ok(());
+        };
+        let mut pods = self.pods.in_namespace(&budget.metadata.namespace);
+        pods.retain(|pod| budget.covers(&pod.metadata.labels));
+        let by_count = budget.spec.max_unavailable.is_none()
+            && !matches!(budget.spec.min_available, Some(IntOrString::String(_)));
+        let wanted = if by_count { Ok(pods.len() as i64) } else { self.wanted(&pods).await? };
+        let now = self.context.now();
+        let status = plan(&budget, &pods, wanted, now);
+        let resource = &Resource::POD_DISRUPTION_BUDGETS;
+        self.context.merge_status(resource, &budget.metadata, &budget.status, status).await?;
+        if !budget.disrupted().is_empty() {
+            self.queue.add_after(key.to_owned(), EVICTION_SHOWS);
+        }
+        Ok(())
+    }
+
+    /// How many Pods the owners of these want in all.
+    async fn wanted(&self, pods: &[Arc<Pod>]) -> Result<Result<i64, String>, Error> {
+        let mut owners: BTreeMap<String, i64> = BTreeMap::new();
+        for pod in pods.iter().filter(|pod| !pod.finished()) {
+            let Some(owner) = pod.metadata.controller() else {
+                return Ok(Err(format!("found no controllers for pod \"{}\"", pod.metadata.name)));
+            };
+            if !owners.contains_key(&owner.uid) {
+                let Some((uid, replicas)) = self.scale_of(&pod.metadata.namespace, owner).await?
+                else {
+                    let message = format!(
+                        "the owner {} of pod {:?} has no scale",
+                        owner.name, pod.metadata.name
+                    );
+                    return Ok(Err(message));
+                };
+                // ReplicaSets of one Deployment count once.
+                owners.insert(owner.uid.clone(), 0);
+                owners.insert(uid, replicas);
+            }
+        }
+        Ok(Ok(owners.values().sum()))
+    }
+
+    /// The scaled owner's uid and how many Pods it wants.
+    async fn scale_of(
+        &self,
+        namespace: &str,
+        owner: &Owner,
+    ) -> Result<Option<(String, i64)>, Error> {
+        let key = format!("{namespace}/{}", owner.name);
+        Ok(match owner.kind.as_str() {
+            "ReplicaSet" => self.sets.get(&key).map(|set| {
+                let above = set.metadata.controller().filter(|above| above.kind == "Deployment");
+                let above = above
+                    .and_then(|above| self.deployments.get(&format!("{namespace}/{}", above.name)));
+                match above {
+                    Some(above) => (above.metadata.uid.clone(), above.spec.replicas.unwrap_or(1)),
+                    None => (set.metadata.uid.clone(), set.replicas()),
+                }
+            }),
+            "ReplicationController" => {
+                self.controllers.get(&key).map(|rc| (rc.metadata.uid.clone(), rc.replicas()))
+            }
+            "StatefulSet" => self
+                .stateful
+                .get(&key)
+                .map(|s| (s.metadata.uid.clone(), s.spec.replicas.unwrap_or(1))),
+            _ => self.foreign_scale(namespace, owner).await?,
+        })
+    }
+
+    /// Owners of other kinds are asked by their scale subresource, if they have one.
+    async fn foreign_scale(
+        &self,
+        namespace: &str,
+        owner: &Owner,
+    ) -> Result<Option<(String, i64)>, Error> {
+        let (group, version) =
+            owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let found = crate::discovery::all(&self.context.client, &[]).await;
+        let resource =
+            found.resources.into_iter().find(|r| r.group == group && r.kind == owner.kind);
+        let Some(mut resource) = resource else { return Ok(None) };
+        resource.version = version.to_owned().into();
+        let path = resource.object(namespace, &owner.name, "scale");
+        match self.context.client.call(http::Method::GET, &path, "", Default::default()).await {
+            Ok(bytes) => {
+                let scale: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                Ok(scale["spec"]["replicas"].as_i64().map(|replicas| (owner.uid.clone(), replicas)))
+            }
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(spec: Value, status: Value) -> Budget {
+        let mut spec = spec;
+        spec["selector"] = json!({"matchLabels": {"app": "web"}});
+        serde_json::from_value(
+            json!({"metadata": {"generation": 2}, "spec": spec, "status": status}),
+        )
+        .unwrap()
+    }
+
+    fn pods(ready: usize, unready: usize) -> Vec<Arc<Pod>> {
+        let pod = |n: usize| {
+            let status = if n < ready { "True" } else { "False" };
+            json!({"metadata": {"name": format!("p{n}"), "labels": {"app": "web"}},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]}})
+        };
+        (0..ready + unready).map(|n| Arc::new(serde_json::from_value(pod(n)).unwrap())).collect()
+    }
+
+    #[test]
+    fn as_many_may_go_as_are_not_needed() {
+        let now = Timestamp::from_unix(1_000_000, 0);
+        for (spec, ready, unready, wanted, allowed, desired) in [
+            (json!({"minAvailable": 2}), 3, 0, 3, 1, 2),
+            (json!({"minAvailable": 2}), 2, 1, 3, 0, 2),
+            (json!({"maxUnavailable": 1}), 3, 0, 3, 1, 2),
+            (json!({"maxUnavailable": 1}), 2, 1, 3, 0, 2),
+            (json!({"maxUnavailable": "50%"}), 3, 0, 3, 2, 1),
+            (json!({"minAvailable": "50%"}), 3, 0, 3, 1, 2),
+            (json!({}), 2, 0, 2, 2, 0),
+        ] {
+            let status =
+                plan(&budget(spec.clone(), json!({})), &pods(ready, unready), Ok(wanted), now);
+            let found = (status["disruptionsAllowed"].as_i64(), status["desiredHealthy"].as_i64());
+            assert_eq!(found, (Some(allowed), Some(desired)), "{spec}");
+        }
+    }
+
+    #[test]
+    fn granted_evictions_count_until_they_show_or_are_forgotten() {
+        let now = Timestamp::from_unix(1_000_000, 0);
+        let at = |ago: i64| Timestamp::from_unix(1_000_000 - ago, 0);
+        let granted = json!({"disruptedPods": {"p0": at(10), "p1": at(500), "gone": at(10)}});
+        let status = plan(&budget(json!({"minAvailable": 1}), granted), &pods(3, 0), Ok(3), now);
+        assert_eq!(status["disruptionsAllowed"], 1);
+        assert_eq!(status["disruptedPods"], json!({"p0": at(10), "p1": null, "gone": null}));
+    }
+
+    #[test]
+    fn what_is_not_known_allows_nothing() {
+        let now = Timestamp::from_unix(0, 0);
+        let status = plan(
+            &budget(json!({"maxUnavailable": 1}), json!({})),
+            &pods(3, 0),
+            Err("why".into()),
+            now,
+        );
+        assert_eq!(
+            (&status["disruptionsAllowed"], &status["conditions"][0]["reason"]),
+            (&json!(0), &json!("SyncFailed"))
+        );
+    }
+}

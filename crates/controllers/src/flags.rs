@@ -1,0 +1,267 @@
+//! kube-controller-manager's flags.
+
+use std::path::PathBuf;
+
+use api_config::GoDuration;
+
+use crate::Config;
+
+/// The flags that are acted on; [`ACCEPTED`] names the others.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// How to reach the API server.
+    #[arg(long)]
+    pub kubeconfig: PathBuf,
+    #[arg(long)]
+    pub authentication_kubeconfig: Option<PathBuf>,
+    #[arg(long)]
+    pub authorization_kubeconfig: Option<PathBuf>,
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: std::net::IpAddr,
+    #[arg(long, default_value_t = 10257)]
+    pub secure_port: u16,
+    /// Verifies client certificates of those who ask for metrics and health.
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
+    #[arg(long)]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// Work only while holding the lease kube-system/kube-controller-manager.
+    #[arg(long, num_args = 0..=1, default_value = "true", default_missing_value = "true", require_equals = true,
+        action = clap::ArgAction::Set)]
+    pub leader_elect: bool,
+    /// Controllers to run: `*` for those on by default, a name for one more, `-name` for one less.
+    #[arg(long, value_delimiter = ',', default_value = "*")]
+    pub controllers: Vec<String>,
+    #[arg(long, num_args = 0..=1, default_value = "false", default_missing_value = "true", require_equals = true,
+        action = clap::ArgAction::Set)]
+    pub allocate_node_cidrs: bool,
+    #[arg(long, value_delimiter = ',')]
+    pub cluster_cidr: Vec<String>,
+    #[arg(long, default_value = "kubernetes")]
+    pub cluster_name: String,
+    #[arg(long, value_delimiter = ',')]
+    pub service_cluster_ip_range: Vec<String>,
+    #[arg(long)]
+    pub node_cidr_mask_size: Option<u8>,
+    #[arg(long)]
+    pub node_cidr_mask_size_ipv4: Option<u8>,
+    #[arg(long)]
+    pub node_cidr_mask_size_ipv6: Option<u8>,
+    #[arg(long)]
+    pub root_ca_file: Option<PathBuf>,
+    #[arg(long)]
+    pub cluster_signing_cert_file: Option<PathBuf>,
+    #[arg(long)]
+    pub cluster_signing_key_file: Option<PathBuf>,
+    #[arg(long)]
+    pub cluster_signing_duration: Option<GoDuration>,
+    /// Long-lived token Secrets are not made; accepted because kubeadm gives it.
+    #[arg(long)]
+    pub service_account_private_key_file: Option<PathBuf>,
+    /// Each controller writes as its own service account; there is no other way here.
+    #[arg(long, num_args = 0..=1, default_value = "true", default_missing_value = "true", require_equals = true,
+        action = clap::ArgAction::Set)]
+    pub use_service_account_credentials: bool,
+    #[arg(long)]
+    pub node_monitor_period: Option<GoDuration>,
+    #[arg(long)]
+    pub node_monitor_grace_period: Option<GoDuration>,
+    #[arg(long)]
+    pub terminated_pod_gc_threshold: Option<usize>,
+    /// Upstream's other flags, accepted with a warning.
+    #[command(flatten)]
+    pub accepted: Accepted,
+}
+
+/// Upstream's flags that are accepted without effect, and why that is harmless.
+const ACCEPTED: &[(&str, &str)] = &[
+    ("concurrent-deployment-syncs", "the number of workers is fixed"),
+    ("concurrent-replicaset-syncs", "the number of workers is fixed"),
+    ("concurrent-gc-syncs", "the number of workers is fixed"),
+    ("concurrent-namespace-syncs", "the number of workers is fixed"),
+    ("concurrent-service-endpoint-syncs", "the number of workers is fixed"),
+    ("contention-profiling", "there is no Go profiler here"),
+    ("feature-gates", "there are no gated features here"),
+    ("kube-api-burst", "the API server protects itself"),
+    ("kube-api-content-type", "JSON is what the informers decode"),
+    ("kube-api-qps", "the API server protects itself"),
+    ("leader-elect-lease-duration", "upstream's default is kept"),
+    ("leader-elect-renew-deadline", "upstream's default is kept"),
+    ("leader-elect-retry-period", "upstream's default is kept"),
+    ("logging-format", "logs are text"),
+    ("min-resync-period", "informers are not resynchronised"),
+    ("profiling", "there is no Go profiler here"),
+    ("v", "set RUST_LOG for levels"),
+    ("flex-volume-plugin-dir", "there are no flex volumes here"),
+];
+
+/// The flags of [`ACCEPTED`] that were given.
+#[derive(Clone, Debug, Default)]
+pub struct Accepted(Vec<&'static str>);
+
+impl Accepted {
+    pub fn warnings(&self) -> Vec<String> {
+        let given = ACCEPTED.iter().filter(|(name, _)| self.0.contains(name));
+        given.map(|(name, reason)| format!("--{name} has no effect: {reason}")).collect()
+    }
+}
+
+impl clap::Args for Accepted {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.args(ACCEPTED.iter().map(|(name, reason)| {
+            clap::Arg::new(*name)
+                .long(*name)
+                .num_args(0..=1)
+                .require_equals(true)
+                .hide(true)
+                .help(*reason)
+        }))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Accepted {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        let given = |name: &&str| {
+            matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine)
+        };
+        Ok(Self(ACCEPTED.iter().map(|(name, _)| *name).filter(given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FlagError {
+    #[error("reading --{flag} {path}: {source}")]
+    Read { flag: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(
+        "--cluster-signing-cert-file and --cluster-signing-key-file go together; give both or neither"
+    )]
+    Signing,
+    #[error(
+        "--use-service-account-credentials=false is not supported: every controller acts as its own account"
+    )]
+    Credentials,
+    #[error("--controllers: {0:?} is no controller's name")]
+    Controller(String),
+}
+
+impl Args {
+    pub fn config(&self) -> Result<Config, FlagError> {
+        if !self.use_service_account_credentials {
+            return Err(FlagError::Credentials);
+        }
+        let read = |flag: &'static str, path: &Option<PathBuf>| match path {
+            None => Ok(None),
+            Some(path) => std::fs::read_to_string(path)
+                .map(Some)
+                .map_err(|source| FlagError::Read { flag, path: path.clone(), source }),
+        };
+        let certificate = read("cluster-signing-cert-file", &self.cluster_signing_cert_file)?;
+        let key = read("cluster-signing-key-file", &self.cluster_signing_key_file)?;
+        let signing = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            _ => return Err(FlagError::Signing),
+        };
+        let defaults = Config::default();
+        let duration = |flag: Option<GoDuration>, default| {
+            flag.map_or(default, |d| {
+                std::time::Duration::from_nanos(u64::try_from(d.nanos()).unwrap_or(0))
+            })
+        };
+        let config = Config {
+            controllers: self.controllers.clone(),
+            leader_election: self.leader_elect,
+            cluster_name: self.cluster_name.clone(),
+            cluster_cidrs: self.cluster_cidr.clone(),
+            service_cidrs: self.service_cluster_ip_range.clone(),
+            node_cidr_mask_v4: self
+                .node_cidr_mask_size_ipv4
+                .or(self.node_cidr_mask_size)
+                .unwrap_or(24),
+            node_cidr_mask_v6: self
+                .node_cidr_mask_size_ipv6
+                .or(self.node_cidr_mask_size)
+                .unwrap_or(64),
+            allocate_node_cidrs: self.allocate_node_cidrs,
+            root_ca: read("root-ca-file", &self.root_ca_file)?,
+            node_monitor_period: duration(self.node_monitor_period, defaults.node_monitor_period),
+            node_monitor_grace_period: duration(
+                self.node_monitor_grace_period,
+                defaults.node_monitor_grace_period,
+            ),
+            terminated_pod_threshold: self
+                .terminated_pod_gc_threshold
+                .unwrap_or(defaults.terminated_pod_threshold),
+            signing_duration: duration(self.cluster_signing_duration, defaults.signing_duration),
+            signing,
+            ..defaults
+        };
+        config.check_names().map_err(FlagError::Controller)?;
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parsed(flags: &[&str]) -> Args {
+        Command::try_parse_from([&["kcm", "--kubeconfig=/k"], flags].concat()).unwrap().args
+    }
+
+    #[test]
+    fn kubeadms_flags_are_understood() {
+        let args = parsed(&[
+            "--allocate-node-cidrs=true",
+            "--bind-address=127.0.0.1",
+            "--cluster-cidr=10.244.0.0/16,fd00::/48",
+            "--controllers=*,bootstrapsigner,tokencleaner",
+            "--leader-elect=true",
+            "--service-account-private-key-file=/etc/kubernetes/pki/sa.key",
+            "--use-service-account-credentials=true",
+            "--v=2",
+        ]);
+        assert_eq!(args.accepted.warnings(), ["--v has no effect: set RUST_LOG for levels"]);
+        let config = args.config().unwrap();
+        assert!(config.leader_election && config.allocate_node_cidrs);
+        assert!(
+            config.enables("bootstrap-signer-controller")
+                && config.enables("token-cleaner-controller")
+        );
+        assert_eq!(config.cluster_cidrs.len(), 2);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(matches!(
+            parsed(&["--controllers=depoyment"]).config(),
+            Err(FlagError::Controller(_))
+        ));
+        assert!(matches!(
+            parsed(&["--cluster-signing-cert-file=/dev/null"]).config(),
+            Err(FlagError::Signing)
+        ));
+        assert!(matches!(
+            parsed(&["--root-ca-file=/nowhere"]).config(),
+            Err(FlagError::Read { .. })
+        ));
+        assert!(Command::try_parse_from(["kcm", "--kubeconfig=/k", "--nonsense"]).is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! Runs Pods until enough of them have succeeded.
+
+mod indexes;
+mod plan;
+
+use std::{sync::Arc, time::Duration};
+
+use client::{Error, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    expectations::Expectations,
+    pods::{Owned, OwnerOf, follow_pods},
+    shared::Watched,
+    views::{Job, Meta, Pod, selector},
+};
+
+/// Keeps a Pod that has ended until it is counted.
+const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+
+impl Owned for Job {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+struct Reconciler {
+    context: Context,
+    jobs: Watched<Job>,
+    pods: Watched<Pod>,
+    queue: WorkQueue<String>,
+    expectations: Arc<Expectations>,
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::new(Duration::from_millis(50), Duration::from_secs(60));
+    let expectations = Arc::new(Expectations::default());
+    let jobs = context.watch::<Job>(Resource::JOBS);
+    let pods = context.watch::<Pod>(Resource::PODS);
+    jobs.on_key(&queue);
+    let adopting = jobs.clone();
+    follow_pods(&pods, "Job", &queue, &expectations, move |pod| {
+        let jobs = adopting.in_namespace(&pod.metadata.namespace);
+        let fitting = jobs
+            .iter()
+            .filter(|job| selector(job.spec.selector.as_ref()).matches(&pod.metadata.labels));
+        fitting.map(|job| job.metadata.key()).collect()
+    });
+    let waits = vec![synced(&jobs), synced(&pods)];
+    let own =
+        Reconciler { context: context.clone(), jobs, pods, queue: queue.clone(), expectations };
+    let own = Arc::new(own);
+    context.run(&queue, 5, waits, move |key| {
+        let own = own.clone();
+        async move { own.reconcile(&key).await }
+    });
+}
+
+impl Reconciler {
+    async fn reconcile(&self, key: &str) -> Result<(), Error> {
+        let Some(job) = self.jobs.get(key) else {
+            self.expectations.forget(key);
+            return self.let_go(key).await;
+        };
+        let foreign = |by: &String| by != "kubernetes.io/job-controller";
+        if job.metadata.terminating() || job.spec.managed_by.as_ref().is_some_and(foreign) {
+            return Ok(());
+        }
+        let owner = OwnerOf::new(Resource::JOBS, &job.metadata);
+        let all = self.pods.in_namespace(&job.metadata.namespace);
+        let chosen = selector(job.spec.selector.as_ref());
+        let pods = self.context.claim(&owner, &chosen, &Resource::PODS, all).await?;
+        let now = self.context.now();
+        let plan = plan::plan(&job, &pods, now, self.expectations.met(key));
+        // First the record of what ended, then the finalizers, then the counts: a crash between any two
+        // neither loses a Pod nor counts it twice.
+        self.write_status(&job, &plan.status).await?;
+        for pod in &plan.release {
+            self.release(pod).await?;
+        }
+        for (kind, reason, message) in &plan.events {
+            let events = &self.context.events;
+            match kind {
+                events::EventKind::Normal => events.normal(owner.object(), reason, message.clone()),
+                events::EventKind::Warning => {
+                    events.warning(owner.object(), reason, message.clone())
+                }
+            }
+        }
+        if let Some(after) = plan.again {
+            self.queue.add_after(key.to_owned(), after);
+        }
+        let mut result = Ok(());
+        if !plan.delete.is_empty() || !plan.create.is_empty() {
+            let uids = plan.delete.iter().map(|pod| pod.metadata.uid.as_str());
+            self.expectations.expect(key, plan.create.len(), uids);
+            let deleted = self.context.delete_pods(&owner, &plan.delete, &self.expectations).await;
+            let wanted: Vec<Value> =
+                plan.create.iter().map(|index| plan::pod_for(&owner, &job, *index)).collect();
+            result =
+                deleted.and(self.context.create_pods(&owner, &wanted, &self.expectations).await);
+        }
+        result
+    }
+
+    async fn write_status(&self, job: &Job, status: &Value) -> Result<(), Error> {
+        let current = json!(job.status);
+        self.context
+            .merge_status(&Resource::JOBS, &job.metadata, &without_nulls(current), status.clone())
+            .await
+    }
+
+    async fn release(&self, pod: &Pod) -> Result<(), Error> {
+        let left: Vec<_> = pod.metadata.finalizers.iter().filter(|f| *f != FINALIZER).collect();
+        let meta = &pod.metadata;
+        let patch = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left}});
+        match self.context.merge(&Resource::PODS, meta, patch).await {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// Pods of a Job that is gone need not be counted any more.
+    async fn let_go(&self, key: &str) -> Result<(), Error> {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        for pod in self.pods.in_namespace(namespace) {
+            let owner = pod.metadata.controller().filter(|o| o.kind == "Job" && o.name == name);
+            if owner.is_some() && pod.metadata.finalizers.iter().any(|f| f == FINALIZER) {
+                self.release(&pod).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn without_nulls(mut value: Value) -> Value {
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|_, v| !v.is_null() && *v != json!(0) && *v != json!([]));
+    }
+    value
+}

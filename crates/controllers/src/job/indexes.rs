@@ -1,0 +1,43 @@
+//! Sets of completion indexes, written as `1,3-5`.
+
+use std::collections::BTreeSet;
+
+pub(super) fn parse(text: &str, limit: i64) -> BTreeSet<i64> {
+    let mut out = BTreeSet::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<i64>(), last.parse::<i64>()) {
+            out.extend(first.max(0)..=last.min(limit - 1));
+        }
+    }
+    out
+}
+
+pub(super) fn format(indexes: &BTreeSet<i64>) -> String {
+    let mut ranges: Vec<(i64, i64)> = Vec::new();
+    for &index in indexes {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == index => *last = index,
+            _ => ranges.push((index, index)),
+        }
+    }
+    let written = ranges.iter().map(|(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first},{last}"),
+        _ => format!("{first}-{last}"),
+    });
+    written.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn are_written_as_ranges() {
+        for text in ["", "0", "0,1", "1,3-5,7", "0-99"] {
+            assert_eq!(format(&parse(text, 100)), text);
+        }
+        assert_eq!(format(&parse("0-1000000000", 3)), "0-2");
+    }
+}

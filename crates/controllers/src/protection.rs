@@ -1,0 +1,157 @@
+//! Keeps volumes and claims that are in use from disappearing under their users.
+
+use std::sync::Arc;
+
+use client::{Error, Resource, WorkQueue};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    shared::Watched,
+    views::{Meta, MetaOnly, Pod},
+};
+
+const CLAIM: &str = "kubernetes.io/pvc-protection";
+const VOLUME: &str = "kubernetes.io/pv-protection";
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Volume {
+    metadata: Meta,
+    status: VolumeStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct VolumeStatus {
+    phase: String,
+}
+
+/// The finalizers that the object ought to have, if they differ from those it has.
+fn plan(meta: &Meta, finalizer: &str, in_use: bool) -> Option<Vec<String>> {
+    let has = meta.finalizers.iter().any(|f| f == finalizer);
+    match (meta.terminating(), has) {
+        (true, true) if !in_use => {
+            Some(meta.finalizers.iter().filter(|f| *f != finalizer).cloned().collect())
+        }
+        (false, false) => Some([&meta.finalizers[..], &[finalizer.to_owned()]].concat()),
+        _ => None,
+    }
+}
+
+/// Whether a Pod that has not ended has the claim.
+fn uses(pod: &Pod, claim: &str) -> bool {
+    let named = pod.spec.volumes.iter().any(|volume| match &volume.persistent_volume_claim {
+        Some(source) => source.claim_name == claim,
+        None => {
+            volume.ephemeral.is_some() && format!("{}-{}", pod.metadata.name, volume.name) == claim
+        }
+    });
+    named && !pod.node().is_empty() && !pod.finished()
+}
+
+fn claims_of(pod: &Pod) -> Vec<String> {
+    let volumes = pod.spec.volumes.iter();
+    let names = volumes.filter_map(|volume| match &volume.persistent_volume_claim {
+        Some(source) => Some(source.claim_name.clone()),
+        None => volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.metadata.name, volume.name)),
+    });
+    names.map(|name| format!("{}/{name}", pod.metadata.namespace)).collect()
+}
+
+pub(crate) fn start_claims(context: Context) {
+    let queue = WorkQueue::default();
+    let claims = context.watch::<MetaOnly>(Resource::PERSISTENT_VOLUME_CLAIMS);
+    let pods = context.watch::<Pod>(Resource::PODS);
+    claims.on_key(&queue);
+    let add = queue.clone();
+    pods.on(move |change| {
+        let ended = change.new.is_none_or(|pod| pod.finished());
+        if let Some(pod) = change.old.filter(|_| ended) {
+            claims_of(pod).into_iter().for_each(|key| add.add(key));
+        }
+    });
+    let waits = vec![synced(&claims), synced(&pods)];
+    let run = context.clone();
+    context.run(&queue, 2, waits, move |key| {
+        let (context, claims, pods) = (run.clone(), claims.clone(), pods.clone());
+        async move {
+            let Some(claim) = claims.get(&key) else { return Ok(()) };
+            let meta = &claim.metadata;
+            let in_use = meta.terminating() && claim_in_use(&pods, meta);
+            let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
+            write(&context, resource, meta, plan(meta, CLAIM, in_use)).await
+        }
+    });
+}
+
+fn claim_in_use(pods: &Watched<Pod>, claim: &Meta) -> bool {
+    pods.in_namespace(&claim.namespace).iter().any(|pod| uses(pod, &claim.name))
+}
+
+pub(crate) fn start_volumes(context: Context) {
+    let queue = WorkQueue::default();
+    let volumes = context.watch::<Volume>(Resource::PERSISTENT_VOLUMES);
+    volumes.on_key(&queue);
+    let waits = vec![synced(&volumes)];
+    let run = context.clone();
+    context.run(&queue, 2, waits, move |key| {
+        let (context, volumes) = (run.clone(), volumes.clone());
+        async move {
+            let Some(volume): Option<Arc<Volume>> = volumes.get(&key) else { return Ok(()) };
+            let bound = volume.status.phase == "Bound";
+            let wanted = plan(&volume.metadata, VOLUME, bound);
+            write(&context, &Resource::PERSISTENT_VOLUMES, &volume.metadata, wanted).await
+        }
+    });
+}
+
+async fn write(
+    context: &Context,
+    resource: &Resource,
+    meta: &Meta,
+    finalizers: Option<Vec<String>>,
+) -> Result<(), Error> {
+    let Some(finalizers) = finalizers else { return Ok(()) };
+    let version = &meta.resource_version;
+    let mut object: Value = context.client.get(resource, &meta.namespace, &meta.name).await?;
+    if object["metadata"]["resourceVersion"] != version.as_str() {
+        // The informer brings the newer one.
+        return Ok(());
+    }
+    object["metadata"]["finalizers"] = json!(finalizers);
+    context
+        .client
+        .update::<_, Value>(resource, &meta.namespace, &meta.name, &object)
+        .await
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_finalizer_stays_while_it_is_in_use() {
+        let mut meta = Meta::default();
+        assert_eq!(plan(&meta, CLAIM, false), Some(vec![CLAIM.to_owned()]));
+        meta.finalizers = vec!["other".into(), CLAIM.into()];
+        assert_eq!(plan(&meta, CLAIM, true), None);
+        meta.deletion_timestamp = Some(api_meta::Timestamp::from_unix(0, 0));
+        assert_eq!(plan(&meta, CLAIM, true), None);
+        assert_eq!(plan(&meta, CLAIM, false), Some(vec!["other".to_owned()]));
+    }
+
+    #[test]
+    fn a_pod_uses_its_claims_while_it_runs() {
+        let pod = |phase: &str| -> Pod {
+            serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n"}, "spec": {"nodeName": "a", "volumes": [
+                {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e", "ephemeral": {}}]},
+                "status": {"phase": phase}})).unwrap()
+        };
+        assert!(uses(&pod("Running"), "data") && uses(&pod("Running"), "p-e"));
+        assert!(!uses(&pod("Succeeded"), "data") && !uses(&pod("Running"), "other"));
+        assert_eq!(claims_of(&pod("Running")), ["n/data", "n/p-e"]);
+    }
+}

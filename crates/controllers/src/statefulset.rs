@@ -1,0 +1,201 @@
+//! Pods with names, an order, and volumes of their own.
+
+mod plan;
+
+use std::{sync::Arc, time::Duration};
+
+use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    expectations::Expectations,
+    history::{Current, HASH_LABEL},
+    pods::{OwnerOf, follow_pods, namespace_is_going, said},
+    shared::Watched,
+    views::{ControllerRevision, MetaOnly, Pod, Set},
+};
+use plan::{Plan, Step};
+
+struct Reconciler {
+    context: Context,
+    sets: Watched<Set>,
+    pods: Watched<Pod>,
+    claims: Watched<MetaOnly>,
+    revisions: Watched<ControllerRevision>,
+    queue: WorkQueue<String>,
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let sets = context.watch::<Set>(Resource::STATEFUL_SETS);
+    let pods = context.watch::<Pod>(Resource::PODS);
+    let claims = context.watch::<MetaOnly>(Resource::PERSISTENT_VOLUME_CLAIMS);
+    let revisions = context.watch::<ControllerRevision>(Resource::CONTROLLER_REVISIONS);
+    sets.on_key(&queue);
+    let adopting = sets.clone();
+    // Names say which Pods there are, so nothing is made twice without expectations.
+    follow_pods(&pods, "StatefulSet", &queue, &Arc::new(Expectations::default()), move |pod| {
+        let sets = adopting.in_namespace(&pod.metadata.namespace);
+        let fitting = sets.iter().filter(|set| set.selector().matches(&pod.metadata.labels));
+        fitting.map(|set| set.metadata.key()).collect()
+    });
+    let waits = vec![synced(&sets), synced(&pods), synced(&claims), synced(&revisions)];
+    let own = Reconciler {
+        context: context.clone(),
+        sets,
+        pods,
+        claims,
+        revisions,
+        queue: queue.clone(),
+    };
+    let own = Arc::new(own);
+    context.run(&queue, 5, waits, move |key| {
+        let own = own.clone();
+        async move { own.reconcile(&key).await }
+    });
+}
+
+impl Reconciler {
+    async fn reconcile(&self, key: &str) -> Result<(), Error> {
+        let Some(set) = self.sets.get(key).filter(|set| !set.metadata.terminating()) else {
+            return Ok(());
+        };
+        let owner = OwnerOf::new(Resource::STATEFUL_SETS, &set.metadata);
+        let namespace = &set.metadata.namespace;
+        let all = self.revisions.in_namespace(namespace);
+        let revisions = self
+            .context
+            .claim(&owner, &set.selector(), &Resource::CONTROLLER_REVISIONS, all)
+            .await?;
+        let update = self.context.current_revision(&owner, &set, &revisions).await?;
+        let all = self.pods.in_namespace(namespace).into_iter();
+        let named =
+            all.filter(|pod| plan::ordinal(&set.metadata.name, &pod.metadata.name).is_some());
+        let pods =
+            self.context.claim(&owner, &set.selector(), &Resource::PODS, named.collect()).await?;
+        let current = set.status["currentRevision"].as_str().unwrap_or(&update.name).to_owned();
+        let Plan { steps, again } =
+            plan::plan(&set, &pods, &current, &update.name, self.context.now());
+        let mut result = Ok(());
+        for step in steps {
+            result = self.take(&owner, &set, step, &revisions, &update).await;
+            if result.is_err() {
+                break;
+            }
+        }
+        let status = plan::status(&set, &pods, &current, &update, self.context.now());
+        self.context
+            .merge_status(&Resource::STATEFUL_SETS, &set.metadata, &set.status, status)
+            .await?;
+        if let Some(seconds) = again {
+            self.queue.add_after(key.to_owned(), Duration::from_secs(seconds));
+        }
+        let mut live: Vec<_> =
+            pods.iter().filter_map(|p| p.metadata.labels.get(HASH_LABEL).cloned()).collect();
+        live.extend([current, update.name]);
+        self.context.trim_history(&set, &revisions, &live).await?;
+        result
+    }
+
+    async fn take(
+        &self,
+        owner: &OwnerOf,
+        set: &Set,
+        step: Step,
+        revisions: &[Arc<ControllerRevision>],
+        update: &Current,
+    ) -> Result<(), Error> {
+        match step {
+            Step::Create { ordinal, revision } => {
+                let former = revisions
+                    .iter()
+                    .find(|r| r.metadata.name == revision && revision != update.name);
+                let template = former.map_or(&set.spec.template, |r| &r.data["spec"]["template"]);
+                self.create(owner, set, ordinal, &revision, template).await
+            }
+            Step::Delete(pod) => self.delete(owner, set, &pod).await,
+            Step::Recreate(pod) => {
+                let key = &set.metadata.key();
+                let message =
+                    format!("StatefulSet {key} is recreating failed Pod {}", pod.metadata.name);
+                self.context.events.warning(owner.object(), "RecreatingFailedPod", message);
+                self.delete(owner, set, &pod).await
+            }
+        }
+    }
+
+    async fn create(
+        &self,
+        owner: &OwnerOf,
+        set: &Set,
+        ordinal: i64,
+        revision: &str,
+        template: &Value,
+    ) -> Result<(), Error> {
+        let (namespace, name) = (&set.metadata.namespace, &set.metadata.name);
+        let pod = plan::pod_for(owner, set, ordinal, revision, template);
+        let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        for claim in plan::claims_for(set, &pod_name) {
+            let claim_name = claim["metadata"]["name"].as_str().unwrap_or_default();
+            if self.claims.get(&format!("{namespace}/{claim_name}")).is_some() {
+                continue;
+            }
+            let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
+            match self.context.client.create::<_, Value>(resource, namespace, &claim).await {
+                Ok(_) => {
+                    let message = format!(
+                        "create Claim {claim_name} Pod {pod_name} in StatefulSet {name} success"
+                    );
+                    self.context.events.normal(owner.object(), "SuccessfulCreate", message);
+                }
+                Err(error) if error.is_already_exists() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match self.context.client.create::<_, Value>(&Resource::PODS, namespace, &pod).await {
+            Ok(_) => {
+                let message = format!("create Pod {pod_name} in StatefulSet {name} successful");
+                self.context.events.normal(owner.object(), "SuccessfulCreate", message);
+                Ok(())
+            }
+            Err(error) if error.is_already_exists() || namespace_is_going(&error) => Ok(()),
+            Err(error) => {
+                let message = format!(
+                    "create Pod {pod_name} in StatefulSet {name} failed error: {}",
+                    said(&error)
+                );
+                self.context.events.warning(owner.object(), "FailedCreate", message);
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes just this Pod: its successor has the same name.
+    async fn delete(&self, owner: &OwnerOf, set: &Set, pod: &Pod) -> Result<(), Error> {
+        let meta = &pod.metadata;
+        let preconditions = Preconditions { uid: Some(meta.uid.clone()), resource_version: None };
+        let options =
+            DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+        match self
+            .context
+            .client
+            .delete(&Resource::PODS, &meta.namespace, &meta.name, &options)
+            .await
+        {
+            Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => {
+                let (pod, set) = (&meta.name, &set.metadata.name);
+                let message = format!("delete Pod {pod} in StatefulSet {set} successful");
+                self.context.events.normal(owner.object(), "SuccessfulDelete", message);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A claim's labels are the selector's, so that they are found again.
+fn claim_labels(set: &Set) -> Value {
+    json!(set.spec.selector.as_ref().map(|s| s.match_labels.clone()).unwrap_or_default())
+}

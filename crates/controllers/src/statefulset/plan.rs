@@ -1,0 +1,297 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use api_meta::Timestamp;
+use serde_json::{Value, json};
+
+use super::claim_labels;
+use crate::{
+    context::count,
+    history::{Current, HASH_LABEL},
+    pods::{OwnerOf, from_template},
+    views::{Pod, Set},
+};
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Step {
+    Create {
+        ordinal: i64,
+        revision: String,
+    },
+    Delete(Arc<Pod>),
+    /// Delete a Pod that has failed; the next look makes it anew.
+    Recreate(Arc<Pod>),
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    /// Seconds until a ready Pod counts as available.
+    pub(super) again: Option<u64>,
+}
+
+/// The number in a Pod's name, if the name is one of the set's.
+pub(super) fn ordinal(set: &str, pod: &str) -> Option<i64> {
+    let number = pod.strip_prefix(set)?.strip_prefix('-')?;
+    let plain = number == "0" || !number.starts_with('0');
+    number
+        .bytes()
+        .all(|b| b.is_ascii_digit())
+        .then(|| number.parse().ok())
+        .flatten()
+        .filter(|_| plain)
+}
+
+fn replicas(set: &Set) -> i64 {
+    set.spec.replicas.unwrap_or(1)
+}
+
+fn range(set: &Set) -> std::ops::Range<i64> {
+    let start = set.spec.ordinals.as_ref().map_or(0, |o| o.start);
+    start..start + replicas(set)
+}
+
+fn partition(set: &Set) -> i64 {
+    let update = set.spec.update_strategy.rolling_update.as_ref();
+    range(set).start + update.and_then(|u| u.partition).unwrap_or(0)
+}
+
+fn revision(pod: &Pod) -> &str {
+    pod.metadata.labels.get(HASH_LABEL).map_or("", String::as_str)
+}
+
+fn works(pod: &Pod) -> bool {
+    pod.status.phase == "Running" && pod.ready() && !pod.metadata.terminating()
+}
+
+/// The next steps: in order, one at a time unless Pods are managed in parallel.
+pub(super) fn plan(
+    set: &Set,
+    pods: &[Arc<Pod>],
+    current: &str,
+    update: &str,
+    now: Timestamp,
+) -> Plan {
+    let mut plan = Plan::default();
+    let in_order = set.spec.pod_management_policy.as_deref() != Some("Parallel");
+    let wanted = range(set);
+    let mut there: BTreeMap<i64, &Arc<Pod>> = BTreeMap::new();
+    for pod in pods {
+        there.extend(ordinal(&set.metadata.name, &pod.metadata.name).map(|number| (number, pod)));
+    }
+    let rolls = set.spec.update_strategy.r#type != "OnDelete";
+    for number in wanted.clone() {
+        let Some(pod) = there.get(&number).copied() else {
+            let former = rolls && number < partition(set);
+            let revision = if former { current } else { update }.to_owned();
+            plan.steps.push(Step::Create { ordinal: number, revision });
+            if in_order {
+                return plan;
+            }
+            continue;
+        };
+        if pod.finished() && !pod.metadata.terminating() {
+            plan.steps.push(Step::Recreate(pod.clone()));
+            if in_order {
+                return plan;
+            }
+            continue;
+        }
+        if in_order && !pod.available(set.spec.min_ready_seconds, now) {
+            if works(pod) {
+                let left = pod
+                    .ready_since()
+                    .map_or(1, |at| at.unix() + set.spec.min_ready_seconds - now.unix());
+                plan.again = Some(left.max(1) as u64);
+            }
+            // A Pod of a template that cannot work is replaced all the same, or no update could repair it.
+            return replace(set, &there, update, plan);
+        }
+        if in_order && !works(pod) {
+            return replace(set, &there, update, plan);
+        }
+    }
+    for (_, pod) in there.iter().rev().filter(|(number, _)| !wanted.contains(number)) {
+        if pod.metadata.terminating() {
+            if in_order {
+                return plan;
+            }
+            continue;
+        }
+        plan.steps.push(Step::Delete((*pod).clone()));
+        if in_order {
+            return plan;
+        }
+    }
+    replace(set, &there, update, plan)
+}
+
+/// Deletes the last Pod of a former template, once all after it work.
+fn replace(set: &Set, there: &BTreeMap<i64, &Arc<Pod>>, update: &str, mut plan: Plan) -> Plan {
+    if set.spec.update_strategy.r#type == "OnDelete" {
+        return plan;
+    }
+    for number in range(set).rev().take_while(|number| *number >= partition(set)) {
+        let Some(pod) = there.get(&number) else { return plan };
+        if revision(pod) != update && !pod.metadata.terminating() {
+            plan.steps.push(Step::Delete((*pod).clone()));
+            return plan;
+        }
+        if !works(pod) {
+            return plan;
+        }
+    }
+    plan
+}
+
+pub(super) fn pod_for(
+    owner: &OwnerOf,
+    set: &Set,
+    ordinal: i64,
+    revision: &str,
+    template: &Value,
+) -> Value {
+    let mut pod = from_template(owner, template);
+    let name = format!("{}-{ordinal}", set.metadata.name);
+    if let Some(meta) = pod["metadata"].as_object_mut() {
+        meta.remove("generateName");
+    }
+    pod["metadata"]["name"] = json!(name);
+    for (label, value) in [
+        ("statefulset.kubernetes.io/pod-name", name.as_str()),
+        ("apps.kubernetes.io/pod-index", &ordinal.to_string()),
+        (HASH_LABEL, revision),
+    ] {
+        pod["metadata"]["labels"][label] = json!(value);
+    }
+    pod["spec"]["hostname"] = json!(name);
+    if let Some(service) = set.spec.service_name.as_ref().filter(|name| !name.is_empty()) {
+        pod["spec"]["subdomain"] = json!(service);
+    }
+    let mut volumes = pod["spec"]["volumes"].as_array().cloned().unwrap_or_default();
+    for claim in &set.spec.volume_claim_templates {
+        let volume = claim["metadata"]["name"].clone();
+        volumes.retain(|v| v["name"] != volume);
+        let claim = format!("{}-{name}", volume.as_str().unwrap_or_default());
+        volumes.push(json!({"name": volume, "persistentVolumeClaim": {"claimName": claim}}));
+    }
+    if !volumes.is_empty() {
+        pod["spec"]["volumes"] = json!(volumes);
+    }
+    pod
+}
+
+/// The claims of one Pod. They outlive it: its successor gets the same volumes.
+pub(super) fn claims_for(set: &Set, pod: &str) -> Vec<Value> {
+    let claim = |template: &Value| {
+        let mut claim = template.clone();
+        let volume = template["metadata"]["name"].as_str().unwrap_or_default();
+        claim["metadata"]["name"] = json!(format!("{volume}-{pod}"));
+        claim["metadata"]["namespace"] = json!(set.metadata.namespace);
+        for (label, value) in claim_labels(set).as_object().into_iter().flatten() {
+            claim["metadata"]["labels"][label] = value.clone();
+        }
+        claim.as_object_mut().map(|fields| fields.remove("status"));
+        claim
+    };
+    set.spec.volume_claim_templates.iter().map(claim).collect()
+}
+
+pub(super) fn status(
+    set: &Set,
+    pods: &[Arc<Pod>],
+    current: &str,
+    update: &Current,
+    now: Timestamp,
+) -> Value {
+    let made: Vec<_> = pods.iter().filter(|pod| !pod.finished()).collect();
+    let number = |test: &dyn Fn(&Pod) -> bool| made.iter().filter(|pod| test(pod)).count() as i64;
+    let ready = number(&works);
+    let of = |name: &str| number(&|pod| revision(pod) == name && !pod.metadata.terminating());
+    let updated = of(&update.name);
+    let all = made.len() as i64;
+    let wanted = replicas(set);
+    let done = updated == wanted && ready == wanted && all == wanted;
+    let current = if done { &update.name } else { current };
+    json!({
+        "observedGeneration": set.metadata.generation,
+        "replicas": all,
+        "readyReplicas": count(ready),
+        "availableReplicas": number(&|pod| works(pod) && pod.available(set.spec.min_ready_seconds, now)),
+        "currentReplicas": count(of(current)),
+        "updatedReplicas": count(updated),
+        "currentRevision": current,
+        "updateRevision": update.name,
+        "collisionCount": update.collisions,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(replicas: i64, extra: Value) -> Set {
+        let mut spec = json!({"replicas": replicas});
+        extra.as_object().unwrap().iter().for_each(|(k, v)| spec[k] = v.clone());
+        serde_json::from_value(json!({"metadata": {"name": "db"}, "spec": spec})).unwrap()
+    }
+
+    fn pod(number: i64, revision: &str, ready: bool) -> Arc<Pod> {
+        let status = if ready { "True" } else { "False" };
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {"name": format!("db-{number}"), "labels": {HASH_LABEL: revision}},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]},
+            }))
+            .unwrap(),
+        )
+    }
+
+    fn steps(set: &Set, pods: &[Arc<Pod>]) -> Vec<String> {
+        let now = Timestamp::from_unix(0, 0);
+        let told = plan(set, pods, "old", "new", now).steps.into_iter().map(|step| match step {
+            Step::Create { ordinal, revision } => format!("+{ordinal} {revision}"),
+            Step::Delete(pod) | Step::Recreate(pod) => format!("-{}", pod.metadata.name),
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn pods_come_in_order_each_when_the_one_before_works() {
+        let three = set(3, json!({}));
+        assert_eq!(steps(&three, &[]), ["+0 new"]);
+        assert_eq!(steps(&three, &[pod(0, "new", false)]), Vec::<String>::new());
+        assert_eq!(steps(&three, &[pod(0, "new", true)]), ["+1 new"]);
+        let parallel = set(3, json!({"podManagementPolicy": "Parallel"}));
+        assert_eq!(steps(&parallel, &[pod(1, "new", false)]), ["+0 new", "+2 new"]);
+    }
+
+    #[test]
+    fn they_go_and_are_replaced_from_the_last() {
+        let all = [pod(0, "old", true), pod(1, "old", true), pod(2, "old", true)];
+        assert_eq!(steps(&set(1, json!({})), &all), ["-db-2"]);
+        assert_eq!(steps(&set(3, json!({})), &all), ["-db-2"]);
+        let half = [pod(0, "old", true), pod(1, "old", true), pod(2, "new", true)];
+        assert_eq!(steps(&set(3, json!({})), &half), ["-db-1"]);
+        let held =
+            json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}});
+        assert_eq!(steps(&set(3, held), &half), Vec::<String>::new());
+        assert_eq!(
+            steps(&set(3, json!({"updateStrategy": {"type": "OnDelete"}})), &all),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn a_pod_that_cannot_work_is_still_replaced() {
+        let stuck = [pod(0, "old", true), pod(1, "old", false)];
+        assert_eq!(steps(&set(2, json!({})), &stuck), ["-db-1"]);
+    }
+
+    #[test]
+    fn names_are_read_strictly() {
+        assert_eq!(ordinal("db", "db-10"), Some(10));
+        for other in ["db-01", "db-x", "db-", "dbx-1", "db-1-2"] {
+            assert_eq!(ordinal("db", other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Removes finished Jobs whose time is up.
+
+use std::time::Duration;
+
+use api_meta::Timestamp;
+use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
+
+use crate::{
+    context::{Context, synced},
+    shared::Watched,
+    views::Job,
+};
+
+/// When the Job is to be removed.
+fn plan(job: &Job) -> Option<Timestamp> {
+    let seconds = u64::try_from(job.spec.ttl_seconds_after_finished?).ok()?;
+    let (_, finished) = job.finished()?;
+    (!job.metadata.terminating())
+        .then(|| finished.map(|at| at.plus(Duration::from_secs(seconds))))?
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let jobs = context.watch::<Job>(Resource::JOBS);
+    let add = queue.clone();
+    jobs.on(move |change| {
+        if change.new.is_some_and(|job| plan(job).is_some()) {
+            add.add(change.key.to_owned());
+        }
+    });
+    let waits = vec![synced(&jobs)];
+    let (run, again) = (context.clone(), queue.clone());
+    context.run(&queue, 2, waits, move |key| {
+        let (context, jobs, again) = (run.clone(), jobs.clone(), again.clone());
+        async move { reconcile(&context, &jobs, &again, &key).await }
+    });
+}
+
+async fn reconcile(
+    context: &Context,
+    jobs: &Watched<Job>,
+    queue: &WorkQueue<String>,
+    key: &str,
+) -> Result<(), Error> {
+    let Some(job) = jobs.get(key) else { return Ok(()) };
+    let Some(end) = plan(&job) else { return Ok(()) };
+    let now = context.now();
+    if end > now {
+        queue.add_after(key.to_owned(), end.since(now));
+        return Ok(());
+    }
+    let meta = &job.metadata;
+    let options = DeleteOptions {
+        propagation_policy: Some("Foreground"),
+        // The time may have been changed a moment ago.
+        preconditions: Some(Preconditions {
+            uid: Some(meta.uid.clone()),
+            resource_version: Some(meta.resource_version.clone()),
+        }),
+        ..DeleteOptions::default()
+    };
+    match context.client.delete(&Resource::JOBS, &meta.namespace, &meta.name, &options).await {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_time_runs_from_the_end_of_the_job() {
+        let job = |conditions: serde_json::Value| -> Job {
+            serde_json::from_value(json!({"spec": {"ttlSecondsAfterFinished": 10}, "status": {"conditions": conditions}}))
+                .unwrap()
+        };
+        let at = "2026-01-01T00:00:00Z";
+        let done = json!([{"type": "Complete", "status": "True", "lastTransitionTime": at}]);
+        assert_eq!(plan(&job(done)).unwrap().to_string(), "2026-01-01T00:00:10Z");
+        assert_eq!(plan(&job(json!([]))), None);
+    }
+}

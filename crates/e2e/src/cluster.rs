@@ -1,0 +1,210 @@
+//! Clusters that tests share or have for themselves.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use crate::{
+    Session,
+    namespace::Namespace,
+    process::{Ran, run},
+};
+
+/// Tests that share a cluster run side by side; one that looks at the whole machine runs alone.
+static TURN: RwLock<()> = RwLock::new(());
+static SHARED: OnceLock<Cluster> = OnceLock::new();
+/// A cluster that does not come up is not tried again by every test.
+static TRIED: Mutex<bool> = Mutex::new(false);
+
+/// Takes a cluster down when the test program ends: it waits for its standard input to be closed, which the kernel
+/// does even if the program is killed.
+const TAKE_DOWN: &str = r#"
+trap '' INT TERM HUP
+read -r _
+nsenter --net="/run/netns/$1" "$2" down --name "$3" --root "$4/root" --kubeconfig "$4/kubeconfig" >"$4/down.log" 2>&1
+ip netns delete "$1"
+rm -rf "$4"
+"#;
+
+pub struct Cluster {
+    pub namespace: Namespace,
+    pub name: String,
+    /// Holds the root, the kubeconfig and whatever the test leaves.
+    pub directory: PathBuf,
+    taker: Mutex<Child>,
+}
+
+/// The cluster that most tests use, and a namespace of it for the calling test.
+pub fn shared(test: &str) -> Session<'static> {
+    let turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
+    let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
+    let cluster = match (SHARED.get(), *tried) {
+        (Some(cluster), _) => cluster,
+        (None, true) => panic!("the shared cluster did not come up"),
+        (None, false) => {
+            *tried = true;
+            let cluster = Cluster::new("shared");
+            cluster.up().ok();
+            cluster.build_images();
+            SHARED.get_or_init(|| cluster)
+        }
+    };
+    drop(tried);
+    Session::create(cluster, test, turn)
+}
+
+/// A turn with nobody else about, for a test that looks at the whole machine or needs a cluster of its own.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Cluster {
+    /// A place for a cluster; nothing is started.
+    pub fn new(name: &str) -> Self {
+        let unique = format!("e2e-{}-{name}", std::process::id());
+        // Short, because a socket's path may have no more than 107 bytes.
+        let directory = std::env::temp_dir().join(format!("windlass-{unique}"));
+        std::fs::create_dir_all(&directory)
+            .unwrap_or_else(|e| panic!("creating {}: {e}", directory.display()));
+        let namespace = Namespace::create(&format!("windlass-{unique}"));
+        let mut taker = Command::new("sh");
+        taker
+            .args(["-c", TAKE_DOWN, "sh", &namespace.name])
+            .arg(binary())
+            .arg(&unique)
+            .arg(&directory);
+        taker.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let taker = taker.spawn().unwrap_or_else(|e| panic!("starting sh: {e}"));
+        Self { namespace, name: unique, directory, taker: Mutex::new(taker) }
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.directory.join("root")
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.directory.join("kubeconfig")
+    }
+
+    /// Runs a command of windlass on this cluster.
+    #[track_caller]
+    pub fn windlass(&self, args: &[&str]) -> Ran {
+        let mut command = self.namespace.command(&binary().display().to_string(), args);
+        command.arg("--name").arg(&self.name).arg("--root").arg(self.root());
+        run(command, b"")
+    }
+
+    #[track_caller]
+    pub fn up(&self) -> Ran {
+        self.windlass(&["up", "--kubeconfig", &self.kubeconfig().display().to_string()])
+    }
+
+    #[track_caller]
+    pub fn down(&self, more: &[&str]) -> Ran {
+        let kubeconfig = self.kubeconfig().display().to_string();
+        self.windlass(&[&["down", "--kubeconfig", &kubeconfig], more].concat())
+    }
+
+    /// A program that talks to the cluster as its administrator.
+    pub fn command(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = self.namespace.command(&tool(program), args);
+        // Caches of discovery are the cluster's, not the user's.
+        command
+            .env("KUBECONFIG", self.kubeconfig())
+            .env("HOME", &self.directory)
+            .env_remove("WINDLASS");
+        command
+    }
+
+    /// The application that tests deploy, in two versions: a web server that says its version and its Pod's name.
+    #[track_caller]
+    pub fn build_images(&self) {
+        for version in ["1", "2"] {
+            let script = format!(
+                "mkdir -p /www; echo \"version {version} on $(hostname)\" >/www/index.html; exec httpd -f -v -p 8080 -h /www"
+            );
+            self.build_image(&format!("app:{version}"), &["sh", "-c", &script]);
+        }
+        self.build_image("box:1", &["sh", "-c", "trap exit TERM; while :; do sleep 1; done"]);
+    }
+
+    /// An image of busybox, under the names of the applets that tests use.
+    #[track_caller]
+    pub fn build_image(&self, name: &str, entrypoint: &[&str]) {
+        let applets = [
+            "sh", "httpd", "wget", "nslookup", "tar", "cat", "echo", "sleep", "mkdir", "ls",
+            "hostname", "id", "env", "test", "true", "false", "touch", "rm", "nc", "stat", "ps",
+            "seq", "date", "mount", "ip", "head", "wc", "sort", "grep",
+        ];
+        let links = applets.map(|applet| format!("/bin/{applet}")).join(",");
+        let busybox = busybox();
+        let place = [
+            "images",
+            "build",
+            name,
+            "--binary",
+            &busybox,
+            "--path",
+            "/bin/busybox",
+            "--link",
+            &links,
+        ];
+        let mut command = self.namespace.command(&binary().display().to_string(), &place);
+        command
+            .arg("--name")
+            .arg(&self.name)
+            .arg("--root")
+            .arg(self.root())
+            .arg("--")
+            .args(entrypoint);
+        run(command, b"").ok();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let mut taker = self.taker.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(taker.stdin.take());
+        let _ = taker.wait();
+    }
+}
+
+/// The guard under which a test runs beside others.
+pub(crate) type Turn = RwLockReadGuard<'static, ()>;
+
+/// The binary under test: what `WINDLASS` names, or what cargo built last.
+fn binary() -> PathBuf {
+    let built = || {
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        ["x86_64-unknown-linux-gnu/release/windlass", "debug/windlass"]
+            .map(|p| target.join(p))
+            .into_iter()
+            .find(|p| p.is_file())
+    };
+    let path = std::env::var_os("WINDLASS").map(PathBuf::from).or_else(built);
+    path.unwrap_or_else(|| {
+        panic!("there is no windlass to test; run the tests by `cargo xtask test`")
+    })
+}
+
+/// kubectl and helm are those that xtask fetched; other programs are the machine's.
+fn tool(program: &str) -> String {
+    if !["kubectl", "helm"].contains(&program) {
+        return program.to_owned();
+    }
+    let fetched = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools");
+    let directory = std::env::var_os("WINDLASS_TOOLS").map_or_else(fetched, PathBuf::from);
+    let path = directory.join(program);
+    assert!(path.is_file(), "there is no {}; run the tests by `cargo xtask test`", path.display());
+    path.display().to_string()
+}
+
+fn busybox() -> String {
+    let known = ["/bin/busybox", "/usr/bin/busybox"];
+    let found = known.into_iter().find(|path| Path::new(path).is_file());
+    found
+        .unwrap_or_else(|| panic!("there is no busybox; run the tests by `cargo xtask test`"))
+        .to_owned()
+}

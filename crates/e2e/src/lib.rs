@@ -1,0 +1,18 @@
+//! Clusters to try things on: the real binary in a network namespace of its own, driven by real kubectl and helm.
+//!
+//! Invariants:
+//! - A cluster never touches the machine's own network: its processes, and the commands that talk to it, run in a
+//!   namespace made for it. Only the network is apart, because the kubelet needs the machine's cgroups and mounts.
+//! - A cluster is taken down when the test program ends, however it ends: a process that waits for that does it.
+//! - Waiting is for a condition, with a limit, and what was seen last is shown when the limit is reached.
+
+mod cluster;
+mod machine;
+mod namespace;
+mod process;
+mod session;
+
+pub use cluster::{Cluster, alone, shared};
+pub use machine::Machine;
+pub use process::{Background, Ran, until};
+pub use session::Session;

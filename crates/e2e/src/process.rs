@@ -1,0 +1,140 @@
+//! Running programs and waiting for what they do.
+
+use std::{
+    fmt,
+    io::{BufRead, BufReader, Write},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, sync_channel},
+    time::{Duration, Instant},
+};
+
+/// How long anything may take before it counts as not happening. Generous, because machines are slow at times.
+const LIMIT: Duration = Duration::from_secs(90);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a program did.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    pub command: String,
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    /// What it printed; a failure ends the test with everything that is known.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert!(self.code == Some(0), "{self}");
+        self.stdout
+    }
+
+    /// What it complained about; a success ends the test.
+    #[track_caller]
+    pub fn refused(self) -> String {
+        assert!(self.code.is_some_and(|code| code != 0), "expected a failure of {self}");
+        self.stderr
+    }
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}\nexit code {:?}\n--- stdout\n{}\n--- stderr\n{}",
+            self.command, self.code, self.stdout, self.stderr
+        )
+    }
+}
+
+/// Runs a command to its end, with `input` on its standard input.
+#[track_caller]
+pub(crate) fn run(mut command: impl std::borrow::BorrowMut<Command>, input: &[u8]) -> Ran {
+    let command = command.borrow_mut();
+    let shown = format!("{command:?}");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|e| panic!("starting {shown}: {e}"));
+    let mut stdin = child.stdin.take().expect("a pipe was asked for");
+    let output = std::thread::scope(|scope| {
+        // A program that reads nothing closes the pipe early, which is no failure.
+        scope.spawn(move || drop(stdin.write_all(input)));
+        child.wait_with_output().unwrap_or_else(|e| panic!("waiting for {shown}: {e}"))
+    });
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ran {
+        command: shown,
+        code: output.status.code(),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+    }
+}
+
+/// A program that runs beside the test, and is ended with it.
+pub struct Background {
+    child: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Background {
+    #[track_caller]
+    pub fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("starting {command:?}: {e}"));
+        let stdout = child.stdout.take().expect("a pipe was asked for");
+        let (send, lines) = sync_channel(1024);
+        std::thread::spawn(move || {
+            let read = BufReader::new(stdout).lines().map_while(Result::ok);
+            // The receiver is gone when the test is over.
+            let _ = read.into_iter().try_for_each(|line| send.send(line));
+        });
+        Self { child, lines, seen: Vec::new() }
+    }
+
+    /// Waits for a line that `wanted` accepts.
+    #[track_caller]
+    pub fn line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if wanted(&line) => return line,
+                Ok(line) => self.seen.push(line),
+                Err(error) => panic!("no such line ({error}); these came: {:#?}", self.seen),
+            }
+        }
+    }
+
+    /// Waits for the program's end, and gives its exit code.
+    #[track_caller]
+    pub fn ended(&mut self) -> Option<i32> {
+        let child = &mut self.child;
+        until("the end of a program", || match child.try_wait() {
+            Ok(Some(status)) => Ok(status.code()),
+            Ok(None) => Err("it runs".to_owned()),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tries again until `attempt` gives something. When the limit is reached, its last complaint ends the test.
+#[track_caller]
+pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(last) if Instant::now() > deadline => {
+                panic!("waited {LIMIT:?} for {what}; at last: {last}")
+            }
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}

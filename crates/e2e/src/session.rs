@@ -1,0 +1,176 @@
+//! A test's own namespace of a cluster, and kubectl in it.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{
+    Background, Cluster, Ran,
+    cluster::Turn,
+    process::{run, until},
+};
+
+pub struct Session<'a> {
+    pub cluster: &'a Cluster,
+    pub namespace: String,
+    /// Held as long as the test runs.
+    _turn: Option<Turn>,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn create(cluster: &'a Cluster, test: &str, turn: Turn) -> Self {
+        let session = Self { cluster, namespace: test.to_owned(), _turn: Some(turn) };
+        run(cluster.command("kubectl", &["create", "namespace", test]), b"").ok();
+        session
+    }
+
+    /// The default namespace of a cluster that the test has for itself.
+    pub fn own(cluster: &'a Cluster) -> Self {
+        Self { cluster, namespace: "default".to_owned(), _turn: None }
+    }
+
+    fn command(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = self.cluster.command(program, args.get(..1).unwrap_or_default());
+        command.args(["--namespace", &self.namespace]).args(args.get(1..).unwrap_or_default());
+        command
+    }
+
+    /// Runs kubectl with words that hold no blanks.
+    #[track_caller]
+    pub fn kubectl(&self, line: &str) -> Ran {
+        self.kubectl_with(&line.split_whitespace().collect::<Vec<_>>(), "")
+    }
+
+    /// Runs kubectl with words that hold anything, and input.
+    #[track_caller]
+    pub fn kubectl_with(&self, args: &[&str], input: &str) -> Ran {
+        run(self.command("kubectl", args), input.as_bytes())
+    }
+
+    #[track_caller]
+    pub fn helm(&self, line: &str) -> Ran {
+        run(self.command("helm", &line.split_whitespace().collect::<Vec<_>>()), b"")
+    }
+
+    /// Starts kubectl beside the test.
+    #[track_caller]
+    pub fn start(&self, line: &str) -> Background {
+        Background::start(self.command("kubectl", &line.split_whitespace().collect::<Vec<_>>()))
+    }
+
+    #[track_caller]
+    pub fn apply(&self, manifest: &str) -> String {
+        self.kubectl_with(&["apply", "-f", "-"], manifest).ok()
+    }
+
+    /// Runs a program on the node's network, outside of any Pod.
+    #[track_caller]
+    pub fn on_node(&self, program: &str, args: &[&str]) -> Ran {
+        run(self.cluster.command(program, args), b"")
+    }
+
+    /// Runs kubectl with a terminal for its input and output.
+    #[track_caller]
+    pub fn in_terminal(&self, line: &str) -> Ran {
+        let kubectl = self.command("kubectl", &line.split_whitespace().collect::<Vec<_>>());
+        let words = kubectl
+            .get_args()
+            .skip_while(|word| *word != "--")
+            .skip(1)
+            .map(|word| word.to_string_lossy());
+        let whole = words.collect::<Vec<_>>().join(" ");
+        run(
+            self.cluster
+                .command("script", &["--quiet", "--return", "--command", &whole, "/dev/null"]),
+            b"",
+        )
+    }
+
+    /// Runs kubectl as whoever a token stands for, and not as the administrator.
+    #[track_caller]
+    pub fn with_token(&self, token: &str, line: &str) -> Ran {
+        let server =
+            self.json("config view --minify -o json")["clusters"][0]["cluster"]["server"].clone();
+        let authority = self.cluster.root().join("etc/kubernetes/pki/ca.crt").display().to_string();
+        let given = [
+            "--server",
+            server.as_str().unwrap_or_default(),
+            "--certificate-authority",
+            &authority,
+            "--token",
+            token,
+        ];
+        let mut command = self.command("kubectl", &line.split_whitespace().collect::<Vec<_>>());
+        run(command.env("KUBECONFIG", "/dev/null").args(given), b"")
+    }
+
+    /// What a kubectl command prints, as JSON.
+    #[track_caller]
+    pub fn json(&self, line: &str) -> Value {
+        let text = self.kubectl(line).ok();
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{line} gave no JSON ({e}): {text}"))
+    }
+
+    /// An object, as `kubectl get -o json` shows it.
+    #[track_caller]
+    pub fn get(&self, what: &str) -> Value {
+        self.json(&format!("get {what} -o json"))
+    }
+
+    /// One field, by JSONPath.
+    #[track_caller]
+    pub fn field(&self, what: &str, path: &str) -> String {
+        self.kubectl(&format!("get {what} -o jsonpath={path}")).ok()
+    }
+
+    /// Waits until a kubectl command succeeds and prints what `wanted` accepts.
+    #[track_caller]
+    pub fn until(&self, line: &str, wanted: impl Fn(&str) -> bool) -> String {
+        until(line, || {
+            let ran = self.kubectl(line);
+            if ran.code == Some(0) && wanted(&ran.stdout) {
+                Ok(ran.stdout)
+            } else {
+                Err(ran.to_string())
+            }
+        })
+    }
+
+    /// A deployment of the test application, all of it available.
+    #[track_caller]
+    pub fn deploy(&self, name: &str, image: &str, replicas: u32) {
+        self.kubectl(&format!(
+            "create deployment {name} --image={image} --replicas={replicas} --port=8080"
+        ))
+        .ok();
+        self.available(name);
+    }
+
+    #[track_caller]
+    pub fn available(&self, deployment: &str) {
+        let ran = self.kubectl(&format!("rollout status deployment/{deployment} --timeout=90s"));
+        assert!(ran.code == Some(0), "{ran}\n{}", self.state());
+    }
+
+    /// A Pod that does nothing until something is executed in it.
+    #[track_caller]
+    pub fn toolbox(&self) {
+        self.kubectl("run box --image=box:1 --restart=Never").ok();
+        let ran = self.kubectl("wait pod/box --for=condition=Ready --timeout=90s");
+        assert!(ran.code == Some(0), "{ran}\n{}", self.state());
+    }
+
+    /// Fetches a page from within the cluster, until it is there.
+    #[track_caller]
+    pub fn fetch(&self, url: &str) -> String {
+        let line = format!("exec box -- wget -q -T 5 -O - {url}");
+        self.until(&line, |page| !page.is_empty())
+    }
+
+    /// What a person would look at first.
+    fn state(&self) -> String {
+        ["get all -o wide", "describe pods", "get events --sort-by=.lastTimestamp"]
+            .map(|line| self.kubectl(line).to_string())
+            .join("\n")
+    }
+}

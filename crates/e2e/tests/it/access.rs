@@ -1,0 +1,58 @@
+//! Who may do what, and nodes that take no more Pods.
+
+use e2e::shared;
+
+#[test]
+fn the_administrator_may_do_everything() {
+    let s = shared("access-admin");
+    assert_eq!(s.kubectl("auth can-i delete nodes").ok().trim(), "yes");
+    s.kubectl("auth can-i --list").ok();
+    let who = s.kubectl("auth whoami").ok();
+    assert!(who.contains("kubernetes-admin") && who.contains("system:authenticated"), "{who}");
+}
+
+#[test]
+fn a_service_account_may_do_what_its_roles_say() {
+    let s = shared("access-roles");
+    s.kubectl("create serviceaccount reader").ok();
+    let user = "system:serviceaccount:access-roles:reader";
+    let refused = s.kubectl(&format!("auth can-i list pods --as={user}"));
+    assert_eq!((refused.code, refused.stdout.trim()), (Some(1), "no"), "{refused}");
+    s.kubectl("create role reader --verb=get,list --resource=pods").ok();
+    s.kubectl("create rolebinding reader --role=reader --serviceaccount=access-roles:reader").ok();
+    s.until(&format!("auth can-i list pods --as={user}"), |answer| answer.trim() == "yes");
+    s.kubectl(&format!("get pods --as={user}")).ok();
+    let forbidden = s.kubectl(&format!("get secrets --as={user}")).refused();
+    let wanted = format!(
+        "User \"{user}\" cannot list resource \"secrets\" in API group \"\" in the namespace \"access-roles\""
+    );
+    assert!(forbidden.contains(&wanted), "{forbidden}");
+}
+
+#[test]
+fn a_token_is_made_and_believed() {
+    let s = shared("access-token");
+    s.kubectl("create serviceaccount reader").ok();
+    let token = s.kubectl("create token reader").ok();
+    let answer = s.with_token(token.trim(), "auth whoami");
+    assert!(answer.ok().contains("system:serviceaccount:access-token:reader"));
+    let refused = s.with_token("nonsense", "get pods").refused();
+    assert!(refused.contains("Unauthorized") || refused.contains("must be logged in"), "{refused}");
+}
+
+#[test]
+fn a_role_cannot_give_more_than_its_maker_has() {
+    let s = shared("access-escalate");
+    s.kubectl("create serviceaccount maker").ok();
+    let user = "system:serviceaccount:access-escalate:maker";
+    s.kubectl("create role maker --verb=create,get --resource=roles.rbac.authorization.k8s.io")
+        .ok();
+    s.kubectl("create rolebinding maker --role=maker --serviceaccount=access-escalate:maker").ok();
+    s.until(&format!("auth can-i create roles --as={user}"), |answer| answer.trim() == "yes");
+    let refused =
+        s.kubectl(&format!("create role more --verb=get --resource=secrets --as={user}")).refused();
+    assert!(
+        refused.contains("attempting to grant RBAC permissions not currently held"),
+        "{refused}"
+    );
+}

@@ -1,0 +1,11 @@
+//! The real binary, driven by real kubectl and helm. One file for each subject.
+
+mod access;
+mod basics;
+mod charts;
+mod custom;
+mod life;
+mod network;
+mod objects;
+mod streams;
+mod workloads;

@@ -1,0 +1,57 @@
+//! `eq`, `ne`, `lt`, `le`, `gt`, `ge`.
+
+use std::cmp::Ordering;
+
+use crate::value::Val;
+
+const BAD_TYPE: &str = "invalid type for comparison";
+const INCOMPATIBLE: &str = "incompatible types for comparison";
+
+/// Whether the first is equal to any of the others.
+pub(crate) fn eq(args: &[Val<'_>]) -> Result<bool, String> {
+    let Some((first, others)) = args.split_first().filter(|(_, others)| !others.is_empty()) else {
+        return Err("missing argument for comparison".into());
+    };
+    for other in others {
+        if equal(first, other)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn equal(a: &Val<'_>, b: &Val<'_>) -> Result<bool, String> {
+    match (a, b) {
+        (Val::Bool(a), Val::Bool(b)) => Ok(a == b),
+        (Val::Int(a), Val::Int(b)) => Ok(a == b),
+        (Val::Float(a), Val::Float(b)) => Ok(a == b),
+        (Val::Text(a), Val::Text(b)) => Ok(a == b),
+        (a, b) if a.is_nothing() || b.is_nothing() => Ok(a.is_nothing() && b.is_nothing()),
+        (Val::List(_) | Val::Map(_), Val::List(_) | Val::Map(_)) => {
+            if a.type_name() != b.type_name() {
+                return Err(format!(
+                    "non-comparable types {}: {}, {}: {}",
+                    crate::format::plain(a),
+                    a.type_name(),
+                    b.type_name(),
+                    crate::format::plain(b)
+                ));
+            }
+            Err(format!("non-comparable type {}: {}", crate::format::plain(b), b.type_name()))
+        }
+        _ => Err(INCOMPATIBLE.into()),
+    }
+}
+
+/// The order of two values; `None` when a NaN is among them.
+pub(crate) fn order(a: &Val<'_>, b: &Val<'_>) -> Result<Option<Ordering>, String> {
+    let basic = |v: &Val<'_>| !matches!(v, Val::Missing | Val::Nil | Val::List(_) | Val::Map(_));
+    match (a, b) {
+        (Val::Int(a), Val::Int(b)) => Ok(Some(a.cmp(b))),
+        (Val::Float(a), Val::Float(b)) => Ok(a.partial_cmp(b)),
+        (Val::Text(a), Val::Text(b)) => Ok(Some(a.cmp(b))),
+        (Val::Bool(_), Val::Bool(_)) => Err(BAD_TYPE.into()),
+        (a, b) if basic(a) && basic(b) => Err(INCOMPATIBLE.into()),
+        _ => Err(BAD_TYPE.into()),
+    }
+}

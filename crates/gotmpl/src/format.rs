@@ -1,0 +1,279 @@
+//! Go's `fmt`: the verbs of `printf`, and how values print.
+//!
+//! Left out: hexadecimal and binary floats (`%x`, `%b` of a float64), which print as bad verbs.
+
+mod float;
+mod verbs;
+
+use std::fmt::Write;
+
+use crate::value::Val;
+
+pub(crate) use verbs::sprintf;
+
+/// What stands between `%` and the verb.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Flags {
+    minus: bool,
+    plus: bool,
+    sharp: bool,
+    space: bool,
+    zero: bool,
+    width: Option<usize>,
+    precision: Option<usize>,
+}
+
+/// The value as `%v` prints it.
+pub(crate) fn plain(value: &Val<'_>) -> String {
+    let mut out = String::new();
+    print(&mut out, value, 'v', Flags::default(), 0);
+    out
+}
+
+/// Go's `fmt.Sprint`: a space between two operands when neither is a string.
+pub(crate) fn sprint(args: &[Val<'_>]) -> String {
+    let mut out = String::new();
+    let mut after_string = true;
+    for arg in args {
+        let is_string = matches!(arg, Val::Text(_));
+        if !is_string && !after_string {
+            out.push(' ');
+        }
+        print(&mut out, arg, 'v', Flags::default(), 0);
+        after_string = is_string;
+    }
+    out
+}
+
+/// Go's `fmt.Sprintln`.
+pub(crate) fn sprintln(args: &[Val<'_>]) -> String {
+    let words: Vec<String> = args.iter().map(plain).collect();
+    words.join(" ") + "\n"
+}
+
+/// Go's `strconv.Quote`.
+pub(crate) fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    text.chars().for_each(|c| quote_char(&mut out, c, '"', false));
+    out.push('"');
+    out
+}
+
+fn quote_char(out: &mut String, c: char, quote: char, ascii: bool) {
+    let escape = match c {
+        '\u{7}' => 'a',
+        '\u{8}' => 'b',
+        '\u{c}' => 'f',
+        '\n' => 'n',
+        '\r' => 'r',
+        '\t' => 't',
+        '\u{b}' => 'v',
+        '\\' => '\\',
+        c if c == quote => c,
+        c if is_print(c) && (c.is_ascii() || !ascii) => return out.push(c),
+        c => {
+            // Writing to a String cannot fail.
+            let _ = match u32::from(c) {
+                code if code < 0x20 || code == 0x7f => write!(out, "\\x{code:02x}"),
+                code if code < 0x1_0000 => write!(out, "\\u{code:04x}"),
+                code => write!(out, "\\U{code:08x}"),
+            };
+            return;
+        }
+    };
+    out.extend(['\\', escape]);
+}
+
+/// Go's `unicode.IsPrint`, as the standard library knows it.
+pub(crate) fn is_print(c: char) -> bool {
+    // A mark is escaped at the start of a string only, so that it is looked at behind a letter.
+    let mut pair = String::from("a");
+    pair.push(c);
+    matches!(c, '"' | '\'' | '\\') || pair.escape_debug().count() == 2
+}
+
+fn pad(out: &mut String, text: &str, flags: Flags) {
+    let missing = flags.width.unwrap_or(0).saturating_sub(text.chars().count());
+    let fill = if flags.zero && !flags.minus { "0" } else { " " };
+    if flags.minus {
+        out.push_str(text);
+        out.push_str(&fill.repeat(missing));
+    } else {
+        out.push_str(&fill.repeat(missing));
+        out.push_str(text);
+    }
+}
+
+/// Pads a number, whose sign comes before the zeros that pad it.
+fn pad_number(out: &mut String, text: &str, flags: Flags) {
+    let sign_len = text.len() - text.trim_start_matches(['+', '-', ' ']).len();
+    if flags.zero && !flags.minus && sign_len > 0 {
+        out.push_str(&text[..sign_len]);
+        let width = flags.width.map(|width| width.saturating_sub(sign_len));
+        pad(out, &text[sign_len..], Flags { width, ..flags });
+    } else {
+        pad(out, text, flags);
+    }
+}
+
+fn bad_verb(out: &mut String, value: &Val<'_>, verb: char) {
+    let _ = write!(out, "%!{verb}(");
+    if !value.is_nothing() {
+        let _ = write!(out, "{}=", value.type_name());
+    }
+    print(out, value, 'v', Flags::default(), 0);
+    out.push(')');
+}
+
+/// Prints one value; `depth` tells elements of lists and maps from operands.
+fn print(out: &mut String, value: &Val<'_>, verb: char, flags: Flags, depth: usize) {
+    let go_syntax = verb == 'v' && flags.sharp;
+    if verb == 'T' {
+        return pad(out, value.type_name(), flags);
+    }
+    match value {
+        Val::Missing | Val::Nil if depth > 0 && go_syntax => out.push_str("interface {}(nil)"),
+        Val::Missing | Val::Nil if depth > 0 => out.push_str("<nil>"),
+        Val::Missing | Val::Nil if verb == 'v' => pad(out, "<nil>", flags),
+        Val::Bool(value) if matches!(verb, 't' | 'v') => {
+            pad(out, if *value { "true" } else { "false" }, flags);
+        }
+        Val::Int(value) => integer(out, *value, verb, flags),
+        Val::Float(value) => match float::format(*value, verb, flags) {
+            Some(text) => {
+                let zero = flags.zero && value.is_finite();
+                pad_number(out, &text, Flags { zero, ..flags });
+            }
+            None => bad_verb(out, &Val::Float(*value), verb),
+        },
+        Val::Text(text) => string(out, text, verb, flags),
+        Val::List(items) => {
+            if go_syntax {
+                out.push_str(value.type_name());
+            }
+            out.push(if go_syntax { '{' } else { '[' });
+            for (i, item) in items.iter().enumerate() {
+                separate(out, i, go_syntax);
+                print(out, &item.into(), verb, flags, depth + 1);
+            }
+            out.push(if go_syntax { '}' } else { ']' });
+        }
+        Val::Map(map) => {
+            out.push_str(if go_syntax { value.type_name() } else { "map" });
+            out.push(if go_syntax { '{' } else { '[' });
+            for (i, (key, item)) in map.iter().enumerate() {
+                separate(out, i, go_syntax);
+                string(out, key, verb, flags);
+                out.push(':');
+                print(out, &item.into(), verb, flags, depth + 1);
+            }
+            out.push(if go_syntax { '}' } else { ']' });
+        }
+        _ => bad_verb(out, value, verb),
+    }
+}
+
+fn separate(out: &mut String, i: usize, go_syntax: bool) {
+    if i > 0 {
+        out.push_str(if go_syntax { ", " } else { " " });
+    }
+}
+
+fn integer(out: &mut String, value: i64, verb: char, flags: Flags) {
+    let magnitude = value.unsigned_abs();
+    let (prefix, digits) = match verb {
+        'v' | 'd' => ("", magnitude.to_string()),
+        'b' => ("0b", format!("{magnitude:b}")),
+        'o' | 'O' => ("0", format!("{magnitude:o}")),
+        'x' => ("0x", format!("{magnitude:x}")),
+        'X' => ("0X", format!("{magnitude:X}")),
+        'c' | 'q' | 'U' => return character(out, value, verb, flags),
+        _ => return bad_verb(out, &Val::Int(value), verb),
+    };
+    let prefix = match (verb, flags.sharp) {
+        ('O', _) => "0o",
+        (_, true) => prefix,
+        (_, false) => "",
+    };
+    let sign = match value < 0 {
+        true => "-",
+        false if flags.plus => "+",
+        false if flags.space => " ",
+        false => "",
+    };
+    let precision = match flags.precision {
+        // Precision zero of a zero prints no digits at all.
+        Some(0) if value == 0 => return pad(out, "", Flags { zero: false, ..flags }),
+        Some(precision) => precision,
+        None => match flags.width {
+            Some(width) if flags.zero && !flags.minus => width.saturating_sub(sign.len()),
+            _ => 0,
+        },
+    };
+    let zeros = "0".repeat(precision.saturating_sub(digits.len()));
+    pad(out, &format!("{sign}{prefix}{zeros}{digits}"), Flags { zero: false, ..flags });
+}
+
+fn character(out: &mut String, value: i64, verb: char, flags: Flags) {
+    let c = u32::try_from(value).ok().and_then(char::from_u32).unwrap_or('\u{fffd}');
+    let text = match verb {
+        'c' => c.to_string(),
+        'q' => {
+            let mut text = String::from("'");
+            quote_char(&mut text, c, '\'', flags.plus);
+            text + "'"
+        }
+        _ if flags.sharp && is_print(c) => format!("U+{value:04X} '{c}'"),
+        _ => format!("U+{value:04X}"),
+    };
+    pad(out, &text, flags);
+}
+
+fn string(out: &mut String, text: &str, verb: char, flags: Flags) {
+    let cut: String = match flags.precision {
+        Some(precision) => text.chars().take(precision).collect(),
+        None => text.to_owned(),
+    };
+    match verb {
+        'v' if flags.sharp => pad(out, &quote(&cut), flags),
+        'v' | 's' => pad(out, &cut, flags),
+        'q' if flags.sharp && !cut.contains(['`', '\u{7f}']) && !has_control(&cut) => {
+            pad(out, &format!("`{cut}`"), flags);
+        }
+        'q' => {
+            let mut quoted = String::from("\"");
+            cut.chars().for_each(|c| quote_char(&mut quoted, c, '"', flags.plus));
+            pad(out, &(quoted + "\""), flags);
+        }
+        'x' | 'X' => {
+            let bytes = text.as_bytes();
+            let bytes = &bytes[..flags.precision.unwrap_or(bytes.len()).min(bytes.len())];
+            pad(out, &hex(bytes, verb == 'X', flags), flags);
+        }
+        _ => bad_verb(out, &Val::text(text), verb),
+    }
+}
+
+fn has_control(text: &str) -> bool {
+    text.chars().any(|c| c.is_control() && c != '\t')
+}
+
+fn hex(bytes: &[u8], upper: bool, flags: Flags) -> String {
+    let prefix = match (flags.sharp, upper) {
+        (false, _) => "",
+        (true, false) => "0x",
+        (true, true) => "0X",
+    };
+    let mut out = String::new();
+    for (i, byte) in bytes.iter().enumerate() {
+        if flags.space && i > 0 {
+            out.push(' ');
+        }
+        if i == 0 || flags.space {
+            out.push_str(prefix);
+        }
+        let _ = if upper { write!(out, "{byte:02X}") } else { write!(out, "{byte:02x}") };
+    }
+    out
+}

@@ -1,0 +1,135 @@
+//! Go's `text/template` over JSON data.
+//!
+//! Templates written for Go give the same bytes here, and the same messages when they fail. Data comes as a
+//! `serde_json::Value`, and is seen as Go sees decoded JSON: every number is a `float64`, every object a
+//! `map[string]interface {}` visited in the order of its keys.
+//!
+//! Invariants: nothing outside the template and its data is read or written; execution is bounded in steps,
+//! output and depth ([`Limits`]), so that a template from a stranger cannot hold a thread or fill memory.
+//!
+//! One difference is inherent: a Go string may hold any bytes and ours are Unicode, so that cutting a string
+//! within a character gives U+FFFD.
+
+mod ast;
+mod compare;
+mod escape;
+mod exec;
+mod format;
+mod funcs;
+mod lex;
+mod number;
+mod parse;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::Value;
+
+/// A function of the caller's, beside the built-in ones. It may return scalars only.
+pub type Function = Arc<dyn Fn(&[Value]) -> Result<Value, String> + Send + Sync>;
+
+/// The caller's functions by name; they are known when a template is parsed.
+pub type Functions = BTreeMap<String, Function>;
+
+/// What naming an absent key of a map means; Go's option `missingkey`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingKey {
+    /// It prints `<no value>`.
+    #[default]
+    Default,
+    /// It is the zero value, which for JSON data prints `<no value>` too.
+    Zero,
+    /// It ends execution.
+    Error,
+}
+
+/// Bounds on one execution.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Nodes visited, plus one for every 16 bytes that functions make.
+    pub steps: usize,
+    /// Bytes of output, and of any one string on the way to it.
+    pub output: usize,
+    /// Templates, and blocks of control, within one another.
+    pub depth: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { steps: 1_000_000, output: 16 << 20, depth: 250 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    Parse,
+    Execute,
+    /// One of [`Limits`] was reached.
+    Limit,
+}
+
+/// A failure, worded as Go words it: it names the template and the line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    pub kind: ErrorKind,
+    pub line: usize,
+    pub message: String,
+}
+
+/// A parsed template with those that it defines.
+#[derive(Clone)]
+pub struct Template {
+    name: String,
+    text: Arc<str>,
+    trees: BTreeMap<String, Vec<ast::Node>>,
+    functions: Functions,
+    missing_key: MissingKey,
+    limits: Limits,
+}
+
+impl std::fmt::Debug for Template {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Template").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Template {
+    pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
+        Self::parse_with(name, text, Functions::new())
+    }
+
+    pub fn parse_with(name: &str, text: &str, functions: Functions) -> Result<Self, Error> {
+        let trees = parse::parse(name, text, &functions)?;
+        Ok(Self {
+            name: name.to_owned(),
+            text: text.into(),
+            trees,
+            functions,
+            missing_key: MissingKey::default(),
+            limits: Limits::default(),
+        })
+    }
+
+    pub fn missing_key(mut self, missing_key: MissingKey) -> Self {
+        self.missing_key = missing_key;
+        self
+    }
+
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The names of the templates that this text defines, itself included.
+    pub fn defined(&self) -> impl Iterator<Item = &str> {
+        self.trees.keys().map(String::as_str)
+    }
+
+    pub fn execute(&self, data: &Value) -> Result<String, Error> {
+        exec::execute(self, &self.name, data)
+    }
+}

@@ -1,0 +1,40 @@
+//! What no Pod's worker sees to: what Pods left behind while no kubelet ran, full logs, and full disks.
+
+mod images;
+mod logs;
+mod orphans;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::watch, time::Instant};
+
+use crate::{context::Context, pods::Pods};
+
+const LOOK: Duration = Duration::from_secs(10);
+const ORPHANS: Duration = Duration::from_secs(60);
+const IMAGES: Duration = Duration::from_secs(300);
+
+/// Keeps house until shutdown; nothing is taken for an orphan before all sources have been read.
+pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Receiver<bool>) {
+    let _ = sources.wait_for(|read| *read).await;
+    let mut images = images::Collector::default();
+    let (mut next_orphans, mut next_images) = (Instant::now(), Instant::now() + IMAGES);
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if let Err(error) = logs::rotate(&ctx).await {
+            tracing::warn!(%error, "rotate logs");
+        }
+        if Instant::now() >= next_orphans {
+            next_orphans = Instant::now() + ORPHANS;
+            if let Err(error) = orphans::remove(&ctx, &pods).await {
+                tracing::warn!(%error, "remove what orphaned Pods left");
+            }
+        }
+        if Instant::now() >= next_images {
+            next_images = Instant::now() + IMAGES;
+            if let Err(error) = images.collect(&ctx).await {
+                tracing::warn!(%error, "remove unused images");
+            }
+        }
+    }
+}

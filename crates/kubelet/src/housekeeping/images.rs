@@ -1,0 +1,92 @@
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    time::Duration,
+};
+
+use pod_core::Timestamp;
+
+use crate::context::Context;
+
+/// Removes images that no container uses, the longest unused first, when their disk is nearly full.
+#[derive(Default)]
+pub(super) struct Collector {
+    seen: HashMap<String, Seen>,
+}
+
+#[derive(Clone, Copy)]
+struct Seen {
+    first: Timestamp,
+    last_used: Timestamp,
+}
+
+impl Collector {
+    pub(super) async fn collect(&mut self, ctx: &Context) -> Result<(), cri::Error> {
+        let images = ctx.cri.list_images().await?;
+        let mut used: HashSet<String> = ctx
+            .cri
+            .list_containers(None)
+            .await?
+            .into_iter()
+            .flat_map(|c| [c.image_ref, c.image_id])
+            .collect();
+        used.extend(sandbox_image(ctx).await?);
+        let now = ctx.now();
+        self.seen.retain(|id, _| images.iter().any(|image| image.id == *id));
+        for image in &images {
+            let seen = self
+                .seen
+                .entry(image.id.clone())
+                .or_insert(Seen { first: now, last_used: Timestamp::MIN });
+            if used.contains(&image.id) {
+                seen.last_used = now;
+            }
+        }
+        let Some(mut excess) = excess(ctx).await? else { return Ok(()) };
+        let mut free: Vec<_> =
+            images.into_iter().filter(|i| !i.pinned && !used.contains(&i.id)).collect();
+        free.sort_by_key(|image| self.seen.get(&image.id).map(|s| (s.last_used, s.first)));
+        for image in free {
+            let old = self.seen.get(&image.id).is_some_and(|seen| {
+                Duration::try_from(now.duration_since(seen.first)).unwrap_or_default()
+                    >= ctx.settings.image_min_age
+            });
+            if !old {
+                continue;
+            }
+            tracing::info!(image = ?image.repo_tags, size = image.size, "remove an unused image");
+            ctx.cri.remove_image(&image.id).await?;
+            match excess.checked_sub(image.size) {
+                Some(left) => excess = left,
+                None => return Ok(()),
+            }
+        }
+        let text =
+            format!("wanted to free {excess} bytes more, but no more unused images are old enough");
+        ctx.events.of_node(&ctx.settings.node_name, "Warning", "FreeDiskSpaceFailed", text);
+        Ok(())
+    }
+}
+
+/// How many bytes to free, if the images' disk is fuller than it may be.
+async fn excess(ctx: &Context) -> Result<Option<u64>, cri::Error> {
+    let info = ctx.cri.image_fs_info().await?;
+    let place = info.image_filesystems.into_iter().find_map(|fs| Some(fs.fs_id?.mountpoint));
+    let disk = place.and_then(|place| sys::disk_use(Path::new(&place)).ok()).unwrap_or_default();
+    if disk.capacity == 0 || disk.used_percent() < ctx.settings.image_gc_high {
+        return Ok(None);
+    }
+    let wanted = disk.capacity / 100 * (100 - ctx.settings.image_gc_low);
+    Ok(Some(wanted.saturating_sub(disk.available)))
+}
+
+/// The image that sandboxes are made of, which no container shows; old runtimes do not pin it either.
+async fn sandbox_image(ctx: &Context) -> Result<Option<String>, cri::Error> {
+    let info = ctx.cri.status(true).await?.info;
+    let config =
+        info.get("config").and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+    let Some(name) = config.as_ref().and_then(|c| c["sandboxImage"].as_str()) else {
+        return Ok(None);
+    };
+    Ok(ctx.cri.image_status(name).await?.map(|image| image.id))
+}

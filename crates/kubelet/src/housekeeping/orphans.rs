@@ -1,0 +1,29 @@
+use std::collections::BTreeSet;
+
+use crate::{context::Context, pods::Pods, runtime, steps, volumes};
+
+/// Removes the directories, logs and control groups of Pods that neither the sources nor the runtime know.
+pub(super) async fn remove(ctx: &Context, pods: &Pods) -> Result<(), cri::Error> {
+    let known = runtime::everything(ctx).await?;
+    let is_orphan = |uid: &String| !known.contains_key(uid) && !pods.knows(uid);
+    let mut found: BTreeSet<String> = names(&ctx.settings.root.join("pods"));
+    found.extend(steps::group_uids(ctx));
+    for uid in found.into_iter().filter(is_orphan) {
+        tracing::info!(uid, "remove what a Pod left that is no more");
+        let volumes = volumes::tear_down(ctx, &uid).map_err(|e| e.to_string());
+        let group = steps::remove_group(ctx, &uid).map_err(|e| e.to_string());
+        if let Err(message) = volumes.and(group) {
+            tracing::warn!(uid, message, "remove what a Pod left");
+        }
+        let ending = format!("_{uid}");
+        for logs in names(&ctx.settings.logs).into_iter().filter(|name| name.ends_with(&ending)) {
+            drop(std::fs::remove_dir_all(ctx.settings.logs.join(logs)));
+        }
+    }
+    Ok(())
+}
+
+fn names(dir: &std::path::Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect()
+}

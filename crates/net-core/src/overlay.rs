@@ -1,0 +1,158 @@
+//! How packets get to the Pods of other nodes: by a route where the node is a neighbour, and otherwise through a
+//! VXLAN tunnel whose every entry is known beforehand, so that nothing is learnt or asked by broadcast.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use crate::{Cidr, Family, api::Node};
+
+/// What the nodes of a cluster have to agree on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    pub node: String,
+    /// Tunnel even to neighbours: for networks that carry no packets with Pods' addresses.
+    pub always_tunnel: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// This node's end of the tunnels; none where no node needs one.
+    pub tunnel: Option<Tunnel>,
+    /// By the other nodes' Pod ranges.
+    pub peers: BTreeMap<Cidr, Peer>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tunnel {
+    /// The address that tunnelled packets are sent from.
+    pub local: IpAddr,
+    pub mac: [u8; 6],
+    /// The first address of each of the node's Pod ranges.
+    pub addresses: Vec<IpAddr>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    Neighbour {
+        gateway: IpAddr,
+    },
+    /// `inner` is the tunnel's end as routes name it, `node` as tunnelled packets are addressed.
+    Tunnelled {
+        inner: IpAddr,
+        mac: [u8; 6],
+        node: IpAddr,
+    },
+}
+
+/// The plan for the node that `config` names; `connected` are the networks of its interfaces. Nodes without an
+/// address or a Pod range are left out until they have them.
+pub fn plan<'a>(
+    config: &Config,
+    nodes: impl IntoIterator<Item = &'a Node>,
+    connected: &[Cidr],
+) -> Plan {
+    let (own, others): (Vec<_>, Vec<_>) =
+        nodes.into_iter().partition(|node| *node.metadata.name == *config.node);
+    let Some(own) = own.first() else { return Plan::default() };
+    let own_addresses = own.addresses();
+    let mut plan = Plan::default();
+    for node in others {
+        let addresses = node.addresses();
+        for range in ranges(node) {
+            let neighbour = addresses.iter().copied().find(|ip| {
+                Family::of(*ip) == range.family()
+                    && connected.iter().any(|network| network.contains(*ip))
+            });
+            let peer = match neighbour.filter(|_| !config.always_tunnel) {
+                Some(gateway) => Some(Peer::Neighbour { gateway }),
+                None => tunnelled(&own_addresses, &addresses, range),
+            };
+            plan.peers.extend(peer.map(|peer| (range, peer)));
+        }
+    }
+    let needs_tunnel = plan.peers.values().any(|peer| matches!(peer, Peer::Tunnelled { .. }));
+    if let Some(local) = own_addresses.first().copied().filter(|_| needs_tunnel) {
+        let addresses = ranges(own).iter().map(|range| range.network().address).collect();
+        plan.tunnel = Some(Tunnel { local, mac: mac_of(local), addresses });
+    }
+    plan
+}
+
+/// All tunnels of a node run over its first address, and so over one family.
+fn tunnelled(own: &[IpAddr], theirs: &[IpAddr], range: Cidr) -> Option<Peer> {
+    let family = Family::of(*own.first()?);
+    let node = *theirs.iter().find(|ip| Family::of(**ip) == family)?;
+    Some(Peer::Tunnelled { inner: range.network().address, mac: mac_of(node), node })
+}
+
+fn ranges(node: &Node) -> Vec<Cidr> {
+    let texts = std::iter::once(&node.spec.pod_cidr).chain(&node.spec.pod_cidrs);
+    let mut ranges: Vec<Cidr> = texts.filter_map(|text| text.parse().ok()).collect();
+    ranges.sort();
+    ranges.dedup();
+    ranges
+}
+
+/// The tunnel's hardware address follows from the node's, so that nodes need not tell each other.
+fn mac_of(node: IpAddr) -> [u8; 6] {
+    let tail = match node {
+        IpAddr::V4(v4) => v4.octets(),
+        IpAddr::V6(v6) => {
+            let octets = v6.octets();
+            [octets[12], octets[13], octets[14], octets[15]]
+        }
+    };
+    [0x0e, 0x58, tail[0], tail[1], tail[2], tail[3]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, ip: &str, range: &str) -> Node {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": name}, "spec": {"podCIDR": range, "podCIDRs": [range]},
+            "status": {"addresses": [{"type": "InternalIP", "address": ip}]},
+        }))
+        .unwrap()
+    }
+
+    fn plan_of(always_tunnel: bool) -> Plan {
+        let nodes = [
+            node("a", "192.0.2.1", "10.1.0.0/24"),
+            node("b", "192.0.2.2", "10.1.1.0/24"),
+            node("c", "198.51.100.3", "10.1.2.0/24"),
+            node("new", "192.0.2.4", ""),
+        ];
+        let config = Config { node: "a".into(), always_tunnel };
+        plan(&config, &nodes, &["192.0.2.1/24".parse().unwrap(), "10.1.0.1/24".parse().unwrap()])
+    }
+
+    #[test]
+    fn neighbours_are_routed_to_and_others_tunnelled() {
+        let plan = plan_of(false);
+        assert_eq!(plan.peers.len(), 2);
+        let of = |range: &str| &plan.peers[&range.parse::<Cidr>().unwrap()];
+        assert_eq!(*of("10.1.1.0/24"), Peer::Neighbour { gateway: "192.0.2.2".parse().unwrap() });
+        let inner = "10.1.2.0".parse().unwrap();
+        let mac = [0x0e, 0x58, 198, 51, 100, 3];
+        assert_eq!(
+            *of("10.1.2.0/24"),
+            Peer::Tunnelled { inner, mac, node: "198.51.100.3".parse().unwrap() }
+        );
+        let tunnel = plan.tunnel.unwrap();
+        assert_eq!(
+            (tunnel.local.to_string(), tunnel.addresses),
+            ("192.0.2.1".into(), vec!["10.1.0.0".parse::<IpAddr>().unwrap()])
+        );
+    }
+
+    #[test]
+    fn everything_is_tunnelled_where_that_is_asked_for() {
+        let plan = plan_of(true);
+        assert!(plan.peers.values().all(|peer| matches!(peer, Peer::Tunnelled { .. })));
+        assert_eq!(
+            super::plan(&Config { node: "gone".into(), always_tunnel: false }, [], &[]),
+            Plan::default()
+        );
+    }
+}

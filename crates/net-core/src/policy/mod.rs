@@ -1,0 +1,319 @@
+//! NetworkPolicies → the nftables table that lets through what they allow to and from this node's Pods.
+//!
+//! A Pod that a policy of a direction selects is isolated in that direction: only what some policy allows, and
+//! answers to it, get through. Egress and ingress are base chains of their own, because what one accepts the other
+//! must still see. What the node itself sends to its Pods is never filtered: probes come from there.
+//!
+//! Table: two maps from Pod addresses to the Pods' chains; a Pod's chain jumps to those of its policies and ends
+//! with `drop`; a policy's chain accepts; sets hold the peers' addresses.
+
+pub mod api;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use api_meta::{IntOrString, LabelSelector, Selector};
+
+use crate::{Cidr, Family, api::Protocol, nft::Table};
+use api::{IpBlock, Namespaces, NetworkPolicy, Peer, Pod, PolicyType, Port, Rule};
+
+pub const TABLE: &str = "windlass-policy";
+
+/// One direction's names and matches.
+struct Direction {
+    of: PolicyType,
+    short: &'static str,
+    map: &'static str,
+    /// The header fields with the Pod's own and with the peer's address.
+    own: &'static str,
+    peer: &'static str,
+}
+
+const INGRESS: Direction = Direction {
+    of: PolicyType::Ingress,
+    short: "in",
+    map: "ingress-pods",
+    own: "daddr",
+    peer: "saddr",
+};
+const EGRESS: Direction = Direction {
+    of: PolicyType::Egress,
+    short: "out",
+    map: "egress-pods",
+    own: "saddr",
+    peer: "daddr",
+};
+
+/// The cluster as policies see it.
+pub struct Snapshot<'a> {
+    pub node: &'a str,
+    pub pods: Vec<&'a Pod>,
+    pub namespaces: &'a Namespaces,
+    pub policies: Vec<&'a NetworkPolicy>,
+}
+
+/// The sealed table of one family.
+pub fn plan(family: Family, snapshot: &Snapshot<'_>) -> Table {
+    let mut table = base(family);
+    let mut policies = snapshot.policies.clone();
+    policies.sort_by_key(|policy| (&policy.metadata.namespace, &policy.metadata.name));
+    for direction in [INGRESS, EGRESS] {
+        let plan = Plan { family, snapshot, direction };
+        plan.add_to(&mut table, &policies);
+    }
+    table.seal();
+    table
+}
+
+fn base(family: Family) -> Table {
+    let mut table = Table::new(family, TABLE);
+    let ip = family.nft();
+    let address = address_type(family);
+    for direction in [&INGRESS, &EGRESS] {
+        table.map(direction.map, format!("type {address} : verdict;"));
+    }
+    let answers = "ct state { established, related } accept";
+    let to = format!("{ip} {} vmap @{}", INGRESS.own, INGRESS.map);
+    let from = format!("{ip} {} vmap @{}", EGRESS.own, EGRESS.map);
+    table.base_chain("egress", "type filter hook forward priority 0", &[answers, &from]);
+    table.base_chain("ingress", "type filter hook forward priority 1", &[answers, &to]);
+    let discovery =
+        "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit } accept";
+    let mut to_node = vec![answers, &from];
+    if family == Family::V6 {
+        // Without its neighbours a Pod could not reach even what it may.
+        to_node.insert(0, discovery);
+    }
+    table.base_chain("egress-to-node", "type filter hook input priority 0", &to_node);
+    table
+}
+
+fn address_type(family: Family) -> &'static str {
+    if family == Family::V4 { "ipv4_addr" } else { "ipv6_addr" }
+}
+
+struct Plan<'a> {
+    family: Family,
+    snapshot: &'a Snapshot<'a>,
+    direction: Direction,
+}
+
+impl Plan<'_> {
+    fn add_to(&self, table: &mut Table, policies: &[&NetworkPolicy]) {
+        let ours = policies.iter().filter(|policy| policy.spec.is_of(self.direction.of));
+        // A Pod's chain, by the Pod's address, with the policies that select it.
+        let mut isolated: std::collections::BTreeMap<IpAddr, (&Pod, Vec<String>)> =
+            Default::default();
+        for policy in ours {
+            let selected = self.selected(policy);
+            if selected.is_empty() {
+                continue;
+            }
+            let chain = self.add_policy(table, policy, &selected);
+            for (pod, ip) in selected {
+                isolated.entry(ip).or_insert((pod, Vec::new())).1.push(chain.clone());
+            }
+        }
+        for (ip, (pod, chains)) in isolated {
+            let name = format!(
+                "pod-{}-{}/{}",
+                self.direction.short, pod.metadata.namespace, pod.metadata.name
+            );
+            // By a Service, a Pod may reach itself; nothing may keep it from that.
+            let itself = format!("{} {} {ip} accept", self.family.nft(), self.direction.peer);
+            let jumps = chains.iter().map(|chain| format!("jump {chain}"));
+            let rules = std::iter::once(itself).chain(jumps).chain(["drop".to_owned()]).collect();
+            table.chain(&name, rules);
+            table.element(self.direction.map, ip.to_string(), format!("goto {name}"));
+        }
+    }
+
+    /// This node's Pods that the policy isolates.
+    fn selected(&self, policy: &NetworkPolicy) -> Vec<(&Pod, IpAddr)> {
+        let selector = selector(&policy.spec.pod_selector);
+        let pods = self.snapshot.pods.iter().copied().filter(|pod| {
+            *pod.spec.node_name == *self.snapshot.node
+                && pod.metadata.namespace == policy.metadata.namespace
+                && selector.matches(&pod.metadata.labels)
+        });
+        pods.filter_map(|pod| Some((pod, pod.address(self.family)?))).collect()
+    }
+
+    fn add_policy(
+        &self,
+        table: &mut Table,
+        policy: &NetworkPolicy,
+        selected: &[(&Pod, IpAddr)],
+    ) -> String {
+        let meta = &policy.metadata;
+        let name = format!("policy-{}-{}/{}", self.direction.short, meta.namespace, meta.name);
+        let list = if self.direction.of == PolicyType::Ingress {
+            &policy.spec.ingress
+        } else {
+            &policy.spec.egress
+        };
+        let mut rules = Vec::new();
+        for (number, rule) in list.iter().enumerate() {
+            self.add_rule(
+                table,
+                &format!("{name}/{number}"),
+                &meta.namespace,
+                rule,
+                selected,
+                &mut rules,
+            );
+        }
+        table.chain(&name, rules);
+        name
+    }
+
+    fn add_rule(
+        &self,
+        table: &mut Table,
+        name: &str,
+        namespace: &str,
+        rule: &Rule,
+        selected: &[(&Pod, IpAddr)],
+        rules: &mut Vec<String>,
+    ) {
+        let pods = self.peers(namespace, rule);
+        let mut from = Vec::new();
+        if rule.peers.is_empty() {
+            from.push(String::new());
+        } else if !pods.is_empty() {
+            let set = format!("{name}-peers");
+            table.set(&set, format!("type {};", address_type(self.family)));
+            for (_, ip) in &pods {
+                table.element(&set, ip.to_string(), String::new());
+            }
+            from.push(format!("{} {} @{set} ", self.family.nft(), self.direction.peer));
+        }
+        from.extend(rule.peers.iter().filter_map(|peer| self.block(peer.ip_block.as_ref()?)));
+        // A name stands for what the receiving Pod calls so.
+        let receivers = if self.direction.of == PolicyType::Ingress { selected } else { &pods };
+        let ports = self.ports(table, name, &rule.ports, receivers);
+        for from in &from {
+            rules.extend(ports.iter().map(|port| format!("{from}{port}accept")));
+        }
+    }
+
+    /// The Pods, anywhere, that a rule's peers name; all of them where it names none.
+    fn peers(&self, namespace: &str, rule: &Rule) -> Vec<(&Pod, IpAddr)> {
+        let selectors: Vec<_> = rule
+            .peers
+            .iter()
+            .filter(|peer| peer.ip_block.is_none())
+            .map(PeerSelector::of)
+            .collect();
+        let pods = self.snapshot.pods.iter().copied().filter(|pod| {
+            rule.peers.is_empty()
+                || selectors
+                    .iter()
+                    .any(|peer| peer.matches(namespace, pod, self.snapshot.namespaces))
+        });
+        pods.filter_map(|pod| Some((pod, pod.address(self.family)?))).collect()
+    }
+
+    fn block(&self, block: &IpBlock) -> Option<String> {
+        let (ip, peer) = (self.family.nft(), self.direction.peer);
+        let parse =
+            |text: &str| text.parse::<Cidr>().ok().filter(|cidr| cidr.family() == self.family);
+        let mut matches = format!("{ip} {peer} {} ", parse(&block.cidr)?.network());
+        for except in block.except.iter().filter_map(|except| parse(except)) {
+            matches.push_str(&format!("{ip} {peer} != {} ", except.network()));
+        }
+        Some(matches)
+    }
+
+    fn ports(
+        &self,
+        table: &mut Table,
+        name: &str,
+        ports: &[Port],
+        receivers: &[(&Pod, IpAddr)],
+    ) -> Vec<String> {
+        if ports.is_empty() {
+            return vec![String::new()];
+        }
+        let named = format!("{name}-ports");
+        let mut matches = BTreeSet::new();
+        for port in ports {
+            let protocol = port.protocol.lower();
+            match &port.port {
+                None => _ = matches.insert(format!("meta l4proto {protocol} ")),
+                Some(IntOrString::Int(number)) => {
+                    let end = port.end_port.map(|end| format!("-{end}")).unwrap_or_default();
+                    matches.insert(format!("{protocol} dport {number}{end} "));
+                }
+                Some(IntOrString::String(text)) => {
+                    self.add_named(table, &named, text, port.protocol, receivers);
+                    matches.insert(format!(
+                        "{} daddr . meta l4proto . th dport @{named} ",
+                        self.family.nft()
+                    ));
+                }
+            }
+        }
+        matches.into_iter().collect()
+    }
+
+    fn add_named(
+        &self,
+        table: &mut Table,
+        set: &str,
+        name: &str,
+        protocol: Protocol,
+        receivers: &[(&Pod, IpAddr)],
+    ) {
+        if !table.sets.contains_key(set) {
+            table.set(
+                set,
+                format!("type {} . inet_proto . inet_service;", address_type(self.family)),
+            );
+        }
+        for (pod, ip) in receivers {
+            for number in pod.named_ports(name, protocol) {
+                table.element(
+                    set,
+                    format!("{ip} . {} . {number}", protocol.lower()),
+                    String::new(),
+                );
+            }
+        }
+    }
+}
+
+/// A peer of a rule that names Pods: of the policy's own namespace, or of those that a selector matches.
+struct PeerSelector {
+    namespaces: Option<Selector>,
+    pods: Selector,
+}
+
+impl PeerSelector {
+    fn of(peer: &Peer) -> Self {
+        let pods = match (&peer.pod_selector, &peer.namespace_selector) {
+            (Some(pods), _) => selector(pods),
+            (None, Some(_)) => Selector::everything(),
+            (None, None) => Selector::nothing(),
+        };
+        Self { namespaces: peer.namespace_selector.as_ref().map(selector), pods }
+    }
+
+    fn matches(&self, own: &str, pod: &Pod, namespaces: &Namespaces) -> bool {
+        let namespace = &*pod.metadata.namespace;
+        let fits = match &self.namespaces {
+            None => namespace == own,
+            Some(selector) => {
+                namespaces.get(namespace).is_some_and(|labels| selector.matches(labels))
+            }
+        };
+        fits && self.pods.matches(&pod.metadata.labels)
+    }
+}
+
+/// The API server has validated selectors; one that it could not have let through matches nothing.
+fn selector(selector: &LabelSelector) -> Selector {
+    selector.to_selector().unwrap_or_else(|_| Selector::nothing())
+}

@@ -1,0 +1,282 @@
+//! The rules are run by a small interpreter and compared with what the API's words say, for random clusters.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::nft::Content;
+
+/// A packet that begins a connection.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    from: IpAddr,
+    to: IpAddr,
+    protocol: Protocol,
+    port: u16,
+}
+
+/// Whether the table lets a forwarded packet through.
+fn passes(table: &Table, packet: Packet) -> bool {
+    ["egress", "ingress"].iter().all(|chain| run(table, chain, packet) != Some(false))
+}
+
+/// The verdict of a chain, if it comes to one.
+fn run(table: &Table, chain: &str, packet: Packet) -> Option<bool> {
+    for rule in &table.chains[chain].rules {
+        let words: Vec<&str> = rule.split_whitespace().collect();
+        let verdict = match matches(table, &words, packet) {
+            None => continue,
+            Some(["accept"]) => return Some(true),
+            Some(["drop"]) => return Some(false),
+            Some(["jump", target]) => run(table, target, packet),
+            Some([ip, field, "vmap", map]) => {
+                let key = address(ip, field, packet);
+                match elements(table, map.trim_start_matches('@')).get(&key) {
+                    Some(target) => {
+                        return run(table, target.strip_prefix("goto ").unwrap(), packet);
+                    }
+                    None => None,
+                }
+            }
+            Some(other) => panic!("{other:?} is not understood"),
+        };
+        if verdict.is_some() {
+            return verdict;
+        }
+    }
+    None
+}
+
+/// The rest of a rule after its matches, if they all hold.
+fn matches<'r, 'w>(table: &Table, words: &'r [&'w str], packet: Packet) -> Option<&'r [&'w str]> {
+    let protocol = packet.protocol.lower();
+    let (held, used) = match words {
+        ["ct", "state", "{", "established,", "related", "}", ..] => (false, 6),
+        [ip @ "ip", "daddr", ".", "meta", "l4proto", ".", "th", "dport", set, ..] => {
+            let key = format!("{} . {protocol} . {}", address(ip, "daddr", packet), packet.port);
+            (elements(table, &set[1..]).contains_key(&key), 9)
+        }
+        ["ip", _, "vmap", ..] => return Some(words),
+        [ip @ "ip", field, "!=", cidr, ..] => (!within(cidr, &address(ip, field, packet)), 4),
+        [ip @ "ip", field, set, ..] if set.starts_with('@') => {
+            (elements(table, &set[1..]).contains_key(&address(ip, field, packet)), 3)
+        }
+        [ip @ "ip", field, cidr, ..] => (within(cidr, &address(ip, field, packet)), 3),
+        ["meta", "l4proto", wanted, ..] => (*wanted == protocol, 3),
+        [wanted, "dport", ports, ..] => {
+            let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+            let range = first.parse::<u16>().unwrap()..=last.parse().unwrap();
+            (*wanted == protocol && range.contains(&packet.port), 3)
+        }
+        rest => return Some(rest),
+    };
+    if held { matches(table, &words[used..], packet) } else { None }
+}
+
+fn address(_ip: &str, field: &str, packet: Packet) -> String {
+    if field == "saddr" { packet.from.to_string() } else { packet.to.to_string() }
+}
+
+fn within(cidr: &str, ip: &str) -> bool {
+    let cidr = cidr.parse().unwrap_or_else(|_| Cidr::host(cidr.parse().unwrap()));
+    cidr.contains(ip.parse().unwrap())
+}
+
+fn elements<'t>(table: &'t Table, set: &str) -> &'t BTreeMap<String, String> {
+    match &table.sets[set].content {
+        Content::Ours(elements) => elements,
+        Content::Dynamic => panic!(),
+    }
+}
+
+/// The API's words, taken literally.
+fn allowed(snapshot: &Snapshot<'_>, packet: Packet) -> bool {
+    let pod = |ip| snapshot.pods.iter().copied().find(|pod| pod.address(Family::V4) == Some(ip));
+    let (from, to) = (pod(packet.from), pod(packet.to));
+    if packet.from == packet.to {
+        return true;
+    }
+    let direction = |own: Option<&Pod>, peer: Option<&Pod>, peer_ip: IpAddr, of: PolicyType| {
+        let Some(own) = own.filter(|own| *own.spec.node_name == *snapshot.node) else {
+            return true;
+        };
+        let mut policies = snapshot
+            .policies
+            .iter()
+            .filter(|policy| {
+                policy.metadata.namespace == own.metadata.namespace
+                    && policy.spec.is_of(of)
+                    && selector(&policy.spec.pod_selector).matches(&own.metadata.labels)
+            })
+            .peekable();
+        if policies.peek().is_none() {
+            return true;
+        }
+        policies.any(|policy| {
+            let rules =
+                if of == PolicyType::Ingress { &policy.spec.ingress } else { &policy.spec.egress };
+            rules.iter().any(|rule| {
+                let peer_fits = rule.peers.is_empty()
+                    || rule.peers.iter().any(|one| match &one.ip_block {
+                        Some(block) => {
+                            within(&block.cidr, &peer_ip.to_string())
+                                && !block
+                                    .except
+                                    .iter()
+                                    .any(|except| within(except, &peer_ip.to_string()))
+                        }
+                        None => peer.is_some_and(|peer| {
+                            PeerSelector::of(one).matches(
+                                &policy.metadata.namespace,
+                                peer,
+                                snapshot.namespaces,
+                            )
+                        }),
+                    });
+                let port_fits = rule.ports.is_empty()
+                    || rule.ports.iter().any(|port| {
+                        port.protocol == packet.protocol
+                            && match &port.port {
+                                None => true,
+                                Some(IntOrString::Int(number)) => (*number
+                                    ..=port.end_port.map_or(*number, i32::from))
+                                    .contains(&packet.port.into()),
+                                Some(IntOrString::String(name)) => {
+                                    // An egress rule's named port is known of the Pods that the rule names.
+                                    let by_block = of == PolicyType::Egress
+                                        && !rule.peers.is_empty()
+                                        && !rule.peers.iter().any(|one| {
+                                            one.ip_block.is_none()
+                                                && peer.is_some_and(|peer| {
+                                                    PeerSelector::of(one).matches(
+                                                        &policy.metadata.namespace,
+                                                        peer,
+                                                        snapshot.namespaces,
+                                                    )
+                                                })
+                                        });
+                                    !by_block
+                                        && to.is_some_and(|to| {
+                                            to.named_ports(name, packet.protocol)
+                                                .any(|known| known == packet.port)
+                                        })
+                                }
+                            }
+                    });
+                peer_fits && port_fits
+            })
+        })
+    };
+    direction(from, to, packet.to, PolicyType::Egress)
+        && direction(to, from, packet.from, PolicyType::Ingress)
+}
+
+const LABELS: [&str; 3] = ["a", "b", "c"];
+
+fn any_selector() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!({})),
+        (0..3usize).prop_map(|label| json!({"matchLabels": {"app": LABELS[label]}})),
+        (0..3usize).prop_map(|label| json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [LABELS[label]]}]})),
+    ]
+}
+
+fn any_rule(key: &'static str) -> impl Strategy<Value = Value> {
+    let peer = prop_oneof![
+        any_selector().prop_map(|pods| json!({"podSelector": pods})),
+        any_selector().prop_map(|namespaces| json!({"namespaceSelector": namespaces})),
+        (any_selector(), any_selector()).prop_map(
+            |(pods, namespaces)| json!({"podSelector": pods, "namespaceSelector": namespaces})
+        ),
+        Just(json!({"ipBlock": {"cidr": "10.1.0.0/24", "except": ["10.1.0.4/30"]}})),
+    ];
+    let port = prop_oneof![
+        Just(json!({"port": 80})),
+        Just(json!({"port": 80, "endPort": 82, "protocol": "TCP"})),
+        Just(json!({"protocol": "UDP"})),
+        Just(json!({"port": "web"})),
+    ];
+    (prop::collection::vec(peer, 0..3), prop::collection::vec(port, 0..3))
+        .prop_map(move |(peers, ports)| json!({key: peers, "ports": ports}))
+}
+
+fn any_policy() -> impl Strategy<Value = Value> {
+    let types = prop_oneof![
+        Just(json!(null)),
+        Just(json!(["Ingress"])),
+        Just(json!(["Egress"])),
+        Just(json!(["Ingress", "Egress"]))
+    ];
+    let rules = (
+        prop::collection::vec(any_rule("from"), 0..3),
+        prop::collection::vec(any_rule("to"), 0..3),
+    );
+    (0..2u8, any_selector(), types, rules).prop_map(|(namespace, pods, types, (ingress, egress))| {
+        json!({"metadata": {"namespace": format!("n{namespace}")},
+            "spec": {"podSelector": pods, "policyTypes": types, "ingress": ingress, "egress": egress}})
+    })
+}
+
+fn pod(number: usize, namespace: u8, label: usize, here: bool) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("p{number}"), "namespace": format!("n{namespace}"), "labels": {"app": LABELS[label]}},
+        "spec": {"nodeName": if here { "here" } else { "there" },
+            "containers": [{"ports": [{"name": "web", "containerPort": 80 + number % 2 * 8}]}]},
+        "status": {"podIPs": [{"ip": format!("10.1.0.{number}")}]},
+    }))
+    .unwrap()
+}
+
+proptest! {
+    #[test]
+    fn the_rules_allow_what_the_policies_say(
+        pods in prop::collection::vec((0..2u8, 0..3usize, any::<bool>()), 1..7),
+        policies in prop::collection::vec(any_policy(), 0..4),
+    ) {
+        let pods: Vec<_> = pods.into_iter().enumerate().map(|(n, (namespace, label, here))| pod(n + 1, namespace, label, here)).collect();
+        let policies: Vec<NetworkPolicy> = policies.into_iter().enumerate().map(|(n, mut policy)| {
+            policy["metadata"]["name"] = json!(format!("policy{n}"));
+            serde_json::from_value(policy).unwrap()
+        }).collect();
+        let namespaces: Namespaces = [("n0", "a"), ("n1", "b")].map(|(name, label)| (name.into(), [("app".to_owned(), label.to_owned())].into())).into();
+        let snapshot = Snapshot { node: "here", pods: pods.iter().collect(), namespaces: &namespaces, policies: policies.iter().collect() };
+        let table = plan(Family::V4, &snapshot);
+        let addresses: Vec<IpAddr> = (1..=pods.len()).map(|n| [10, 1, 0, n as u8].into()).chain([[192, 0, 2, 1].into()]).collect();
+        for from in &addresses {
+            for to in &addresses {
+                for (protocol, port) in [(Protocol::Tcp, 80), (Protocol::Tcp, 82), (Protocol::Tcp, 88), (Protocol::Udp, 80)] {
+                    let packet = Packet { from: *from, to: *to, protocol, port };
+                    prop_assert_eq!(passes(&table, packet), allowed(&snapshot, packet), "{:?} in {:#?}", packet, table);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pods_of_the_host_network_and_without_policies_are_left_alone() {
+    let mut host = pod(1, 0, 0, true);
+    host.spec.host_network = true;
+    let policy: NetworkPolicy = serde_json::from_value(
+        json!({"metadata": {"name": "deny", "namespace": "n0"}, "spec": {"podSelector": {}}}),
+    )
+    .unwrap();
+    let namespaces = Namespaces::new();
+    let empty = plan(
+        Family::V4,
+        &Snapshot { node: "here", pods: vec![], namespaces: &namespaces, policies: vec![] },
+    );
+    let other = pod(2, 1, 0, true);
+    let table = plan(
+        Family::V4,
+        &Snapshot {
+            node: "here",
+            pods: vec![&host, &other],
+            namespaces: &namespaces,
+            policies: vec![&policy],
+        },
+    );
+    assert_eq!(table, empty);
+}

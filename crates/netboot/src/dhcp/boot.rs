@@ -1,0 +1,144 @@
+//! Which file a machine boots, by what its firmware says of itself.
+
+use std::net::Ipv4Addr;
+
+use dhcproto::v4::{DhcpOption, Message, OptionCode};
+
+/// Option 43 for PXE: discovery control, "boot the file named here and look no further".
+const PXE_DISCOVERY: [u8; 4] = [6, 1, 8, 255];
+/// Option 175 for iPXE: no-pxedhcp, "do not wait for proxy offers".
+const IPXE_FEATURES: [u8; 3] = [0xb0, 1, 1];
+/// Option 175 has no name of its own.
+const IPXE: u8 = 175;
+
+/// File names by firmware. `{server}` stands for the address that the machine reached us by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootFiles {
+    pub bios: String,
+    pub uefi_ia32: String,
+    pub uefi_x64: String,
+    pub uefi_arm64: String,
+    pub http_x64: String,
+    pub http_arm64: String,
+    /// What iPXE runs.
+    pub ipxe: String,
+}
+
+impl BootFiles {
+    /// The usual names, with HTTP served at `port`.
+    pub fn usual(port: u16) -> Self {
+        let url = |path: &str| format!("http://{{server}}:{port}/{path}");
+        Self {
+            bios: "undionly.kpxe".into(),
+            uefi_ia32: "ipxe-i386.efi".into(),
+            uefi_x64: "ipxe.efi".into(),
+            uefi_arm64: "ipxe-arm64.efi".into(),
+            http_x64: url("assets/ipxe.efi"),
+            http_arm64: url("assets/ipxe-arm64.efi"),
+            ipxe: url("boot.ipxe"),
+        }
+    }
+
+    fn file(&self, firmware: Firmware) -> &str {
+        match firmware {
+            Firmware::Bios => &self.bios,
+            Firmware::UefiIa32 => &self.uefi_ia32,
+            Firmware::UefiX64 => &self.uefi_x64,
+            Firmware::UefiArm64 => &self.uefi_arm64,
+            Firmware::HttpX64 => &self.http_x64,
+            Firmware::HttpArm64 => &self.http_arm64,
+            Firmware::Ipxe => &self.ipxe,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Firmware {
+    Bios,
+    UefiIa32,
+    UefiX64,
+    UefiArm64,
+    HttpX64,
+    HttpArm64,
+    /// Whatever lies below, iPXE runs.
+    Ipxe,
+}
+
+impl Firmware {
+    /// What asks; `None` for one that does not boot from the network, or whose architecture we serve not.
+    pub fn of(request: &Message) -> Option<Self> {
+        let class = match request.opts().get(OptionCode::UserClass) {
+            Some(DhcpOption::UserClass(class)) => class.as_slice(),
+            _ => &[],
+        };
+        // RFC 3004 puts the length before; iPXE does not.
+        if class == b"iPXE" || class == b"\x04iPXE" {
+            return Some(Self::Ipxe);
+        }
+        let Some(DhcpOption::ClassIdentifier(vendor)) =
+            request.opts().get(OptionCode::ClassIdentifier)
+        else {
+            return None;
+        };
+        let http = vendor.starts_with(b"HTTPClient");
+        if !http && !vendor.starts_with(b"PXEClient") {
+            return None;
+        }
+        let architecture = match request.opts().get(OptionCode::ClientSystemArchitecture) {
+            Some(DhcpOption::ClientSystemArchitecture(architecture)) => architecture.0,
+            // Firmware older than RFC 4578.
+            _ => 0,
+        };
+        match (architecture, http) {
+            (0, false) => Some(Self::Bios),
+            (6, false) => Some(Self::UefiIa32),
+            // 7 is EFI byte code by the RFC and x64 by everyone's firmware.
+            (7 | 9, false) => Some(Self::UefiX64),
+            (11, false) => Some(Self::UefiArm64),
+            (16, _) => Some(Self::HttpX64),
+            (19, _) => Some(Self::HttpArm64),
+            _ => None,
+        }
+    }
+
+    fn is_http(self) -> bool {
+        matches!(self, Self::HttpX64 | Self::HttpArm64)
+    }
+}
+
+/// Adds what boots `firmware` to a reply. `proxy`: the reply gives no address.
+pub(super) fn add(
+    reply: &mut Message,
+    files: &BootFiles,
+    firmware: Firmware,
+    server: Ipv4Addr,
+    proxy: bool,
+) {
+    let file = files.file(firmware).replace("{server}", &server.to_string());
+    if file.is_empty() {
+        return;
+    }
+    reply.set_siaddr(server);
+    // The field ends with a NUL and old firmware reads nothing else; a longer name stands in option 67 alone.
+    if file.len() < 128 {
+        reply.set_fname_str(&file);
+    }
+    let opts = reply.opts_mut();
+    opts.insert(DhcpOption::BootfileName(file.into_bytes()));
+    if firmware.is_http() {
+        opts.insert(DhcpOption::ClassIdentifier(b"HTTPClient".to_vec()));
+        return;
+    }
+    opts.insert(DhcpOption::TFTPServerName(server.to_string().into_bytes()));
+    if proxy {
+        // In a plain offer EDK2 would take option 60 for a promise of a boot server's menu.
+        opts.insert(DhcpOption::ClassIdentifier(b"PXEClient".to_vec()));
+        opts.insert(DhcpOption::VendorExtensions(PXE_DISCOVERY.to_vec()));
+    }
+    if firmware == Firmware::Ipxe && !proxy {
+        opts.insert(DhcpOption::Unknown(dhcproto::v4::UnknownOption::new(
+            OptionCode::from(IPXE),
+            IPXE_FEATURES.to_vec(),
+        )));
+    }
+}

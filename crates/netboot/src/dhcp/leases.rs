@@ -1,0 +1,116 @@
+//! Who has which address until when.
+//!
+//! Kept in dnsmasq's format, so that a file of its is taken over: `EXPIRY MAC ADDRESS NAME CLIENT-ID`.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write,
+    net::Ipv4Addr,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Promised in an offer.
+    Offered,
+    Bound,
+    /// Something else answers there.
+    Conflict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The hardware address, lower case with colons.
+    pub client: String,
+    /// In seconds since the epoch.
+    pub expires: u64,
+    pub state: State,
+    pub hostname: Option<String>,
+}
+
+/// At most one lease for an address and one address for a client, so that the ranges bound the table.
+#[derive(Clone, Debug, Default)]
+pub struct Leases {
+    by_address: BTreeMap<Ipv4Addr, Lease>,
+    by_client: HashMap<String, Ipv4Addr>,
+}
+
+impl Leases {
+    /// Reads a file; lines that say nothing of IPv4 leases are left out.
+    pub fn parse(text: &str) -> Self {
+        let mut leases = Self::default();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [expires, mac, address, rest @ ..] = words.as_slice() else { continue };
+            let (Ok(expires), Some(client), Ok(address)) =
+                (expires.parse::<u64>(), crate::matchbox::parse_mac(mac), address.parse())
+            else {
+                continue;
+            };
+            // dnsmasq writes 0 for a lease without end.
+            let expires = if expires == 0 { u64::MAX } else { expires };
+            let hostname = rest.first().filter(|name| **name != "*").map(|name| (*name).to_owned());
+            leases.set(address, Lease { client, expires, state: State::Bound, hostname });
+        }
+        leases
+    }
+
+    /// The bound leases as a file.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        for (address, lease) in &self.by_address {
+            if lease.state == State::Bound {
+                let expires = if lease.expires == u64::MAX { 0 } else { lease.expires };
+                let name = lease.hostname.as_deref().unwrap_or("*");
+                // Writing to a String cannot fail.
+                let _ = writeln!(out, "{expires} {} {address} {name} *", lease.client);
+            }
+        }
+        out
+    }
+
+    pub fn get(&self, address: Ipv4Addr) -> Option<&Lease> {
+        self.by_address.get(&address)
+    }
+
+    pub fn of(&self, client: &str) -> Option<(Ipv4Addr, &Lease)> {
+        let address = *self.by_client.get(client)?;
+        self.by_address.get(&address).map(|lease| (address, lease))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Ipv4Addr, &Lease)> {
+        self.by_address.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_address.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_address.is_empty()
+    }
+
+    pub fn set(&mut self, address: Ipv4Addr, lease: Lease) {
+        self.remove(address);
+        if lease.state != State::Conflict
+            && let Some(other) = self.by_client.insert(lease.client.clone(), address)
+        {
+            self.by_address.remove(&other);
+        }
+        self.by_address.insert(address, lease);
+    }
+
+    pub fn remove(&mut self, address: Ipv4Addr) -> Option<Lease> {
+        let lease = self.by_address.remove(&address)?;
+        if self.by_client.get(&lease.client) == Some(&address) {
+            self.by_client.remove(&lease.client);
+        }
+        Some(lease)
+    }
+
+    /// Whether `client` may have the address: nobody has, or it itself, or the lease has ended.
+    pub fn is_free(&self, address: Ipv4Addr, client: &str, now: u64) -> bool {
+        self.get(address).is_none_or(|lease| {
+            lease.expires <= now || (lease.client == client && lease.state != State::Conflict)
+        })
+    }
+}

@@ -1,0 +1,407 @@
+//! What to answer: a packet, the configuration, the leases and the time in; a packet out.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use dhcproto::v4::{
+    DhcpOption, Flags, Message, MessageType, Opcode, OptionCode,
+    relay::{RelayCode, RelayInfo},
+};
+
+use super::{
+    Config, Subnet,
+    boot::{self, Firmware},
+    leases::{Lease, Leases, State},
+};
+
+/// How long an offer is kept for the client, and a conflicting address is left alone, in seconds.
+const OFFER: u64 = 60;
+const CONFLICT: u64 = 600;
+const CLIENT_PORT: u16 = 68;
+const SERVER_PORT: u16 = 67;
+/// The port of PXE boot servers, where proxyDHCP is asked for details.
+pub(crate) const PXE_PORT: u16 = 4011;
+
+/// How a packet came.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Our address on the interface that it came by.
+    pub server: Ipv4Addr,
+    pub source: SocketAddrV4,
+    /// Our port: 67, or 4011 for PXE.
+    pub port: u16,
+}
+
+#[derive(Debug)]
+pub enum Action {
+    Nothing,
+    /// Send it. `changed`: leases are to be saved before.
+    Reply {
+        message: Box<Message>,
+        to: SocketAddrV4,
+        changed: bool,
+    },
+    /// Leases have changed and nothing is to be sent.
+    Save,
+    /// Find out whether anyone answers at the address, say so to [`Machine::probed`], and hand in the packet
+    /// again.
+    Probe(Ipv4Addr),
+}
+
+pub struct Machine {
+    config: Config,
+    leases: Leases,
+    /// The address that nobody answered at, last.
+    quiet: Vec<Ipv4Addr>,
+}
+
+/// Where the search for a free address begins, so that machines keep their addresses when leases are lost.
+fn hash(client: &str) -> u32 {
+    client
+        .bytes()
+        .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Who asks: the hardware address, which firmware, boot loader and system share, where client identifiers
+/// differ between them.
+fn client(request: &Message) -> Option<String> {
+    let hex = |bytes: &[u8]| {
+        let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        bytes.join(":")
+    };
+    match (request.hlen(), request.opts().get(OptionCode::ClientIdentifier)) {
+        (1..=16, _) => Some(hex(request.chaddr())),
+        (0, Some(DhcpOption::ClientIdentifier(id))) if !id.is_empty() && id.len() <= 64 => {
+            Some(format!("id:{}", hex(id)))
+        }
+        _ => None,
+    }
+}
+
+fn address(request: &Message, code: OptionCode) -> Option<Ipv4Addr> {
+    match request.opts().get(code)? {
+        DhcpOption::RequestedIpAddress(address)
+        | DhcpOption::ServerIdentifier(address)
+        | DhcpOption::SubnetSelection(address) => Some(*address),
+        _ => None,
+    }
+}
+
+impl Machine {
+    pub fn new(config: Config, leases: Leases) -> Self {
+        Self { config, leases, quiet: Vec::new() }
+    }
+
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    /// What a probe found out. A quiet address is offered; any other is left alone for ten minutes.
+    pub fn probed(&mut self, address: Ipv4Addr, taken: bool, now: u64) {
+        if taken {
+            tracing::warn!(%address, "someone answers there already; it is not given");
+            self.conflict(address, now);
+        } else {
+            self.quiet.retain(|other| *other != address);
+            self.quiet.push(address);
+            let excess = self.quiet.len().saturating_sub(64);
+            self.quiet.drain(..excess);
+        }
+    }
+
+    fn conflict(&mut self, address: Ipv4Addr, now: u64) {
+        let lease = Lease {
+            client: String::new(),
+            expires: now + CONFLICT,
+            state: State::Conflict,
+            hostname: None,
+        };
+        self.leases.set(address, lease);
+    }
+
+    pub fn handle(&mut self, request: &Message, arrival: Arrival, now: u64) -> Action {
+        if request.opcode() != Opcode::BootRequest {
+            return Action::Nothing;
+        }
+        let (Some(kind), Some(client)) = (request.opts().msg_type(), client(request)) else {
+            return Action::Nothing;
+        };
+        if self.config.proxy || arrival.port == PXE_PORT {
+            return self.proxy(request, kind, arrival);
+        }
+        let Some(subnet) = self.subnet(request, arrival).cloned() else { return Action::Nothing };
+        match kind {
+            MessageType::Discover => self.discover(request, &subnet, &client, arrival, now),
+            MessageType::Request => self.request(request, &subnet, &client, arrival, now),
+            MessageType::Decline => match address(request, OptionCode::RequestedIpAddress) {
+                Some(address) if self.holds(&client, address) => {
+                    self.conflict(address, now);
+                    Action::Save
+                }
+                _ => Action::Nothing,
+            },
+            MessageType::Release if self.holds(&client, request.ciaddr()) => {
+                self.leases.remove(request.ciaddr());
+                Action::Save
+            }
+            MessageType::Inform => {
+                let mut reply = self.reply(request, MessageType::Ack, arrival);
+                self.settings(&mut reply, request, &subnet, arrival, None);
+                self.send(reply, request, arrival, false)
+            }
+            _ => Action::Nothing,
+        }
+    }
+
+    fn holds(&self, client: &str, address: Ipv4Addr) -> bool {
+        self.leases.get(address).is_some_and(|lease| lease.client == client)
+    }
+
+    /// The network that the client is on: as its relay says, or ours.
+    fn subnet(&self, request: &Message, arrival: Arrival) -> Option<&Subnet> {
+        let mut place = request.giaddr();
+        if let Some(DhcpOption::RelayAgentInformation(info)) =
+            request.opts().get(OptionCode::RelayAgentInformation)
+            && let Some(RelayInfo::LinkSelection(link)) = info.get(RelayCode::LinkSelection)
+        {
+            place = *link;
+        } else if let Some(link) = address(request, OptionCode::SubnetSelection) {
+            place = link;
+        }
+        if place.is_unspecified() {
+            place = arrival.server;
+        }
+        self.config.subnets.iter().find(|subnet| subnet.contains(place))
+    }
+
+    fn discover(
+        &mut self,
+        request: &Message,
+        subnet: &Subnet,
+        client: &str,
+        arrival: Arrival,
+        now: u64,
+    ) -> Action {
+        let Some(address) = self.choose(request, subnet, client, arrival, now) else {
+            tracing::warn!(client, network = %subnet.network, "no address is free; widen the range");
+            return Action::Nothing;
+        };
+        let known = self.holds(client, address);
+        if self.config.probe && !known && !self.quiet.contains(&address) {
+            return Action::Probe(address);
+        }
+        let bound = known && self.leases.get(address).is_some_and(|l| l.state == State::Bound);
+        if !bound {
+            let expires = now + OFFER;
+            let hostname = None;
+            let client = client.to_owned();
+            self.leases.set(address, Lease { client, expires, state: State::Offered, hostname });
+        }
+        let mut reply = self.reply(request, MessageType::Offer, arrival);
+        reply.set_yiaddr(address);
+        self.settings(&mut reply, request, subnet, arrival, Some(client));
+        self.send(reply, request, arrival, false)
+    }
+
+    /// The client's reservation, its lease, what it asks for, or the next free address.
+    fn choose(
+        &self,
+        request: &Message,
+        subnet: &Subnet,
+        client: &str,
+        arrival: Arrival,
+        now: u64,
+    ) -> Option<Ipv4Addr> {
+        if let Some(reservation) = self.config.reservations.get(client)
+            && subnet.contains(reservation.address)
+        {
+            return Some(reservation.address);
+        }
+        let wanted = address(request, OptionCode::RequestedIpAddress);
+        let current = self.leases.of(client).map(|(address, _)| address);
+        let fits = |address: &Ipv4Addr| self.may_have(subnet, client, *address, arrival, now);
+        if let Some(address) = current.into_iter().chain(wanted).find(fits) {
+            return Some(address);
+        }
+        let (first, last) = subnet.range?;
+        let (first, count) = (u32::from(first), u32::from(last) - u32::from(first) + 1);
+        let start = hash(client) % count;
+        (0..count).map(|i| Ipv4Addr::from(first + (start + i) % count)).find(fits)
+    }
+
+    fn may_have(
+        &self,
+        subnet: &Subnet,
+        client: &str,
+        address: Ipv4Addr,
+        arrival: Arrival,
+        now: u64,
+    ) -> bool {
+        if let Some(reservation) = self.config.reservations.get(client)
+            && subnet.contains(reservation.address)
+        {
+            return reservation.address == address;
+        }
+        let reserved = self.config.reservations.values().any(|other| other.address == address);
+        subnet.in_range(address)
+            && subnet.is_host(address)
+            && !reserved
+            && address != arrival.server
+            && self.leases.is_free(address, client, now)
+    }
+
+    fn request(
+        &mut self,
+        request: &Message,
+        subnet: &Subnet,
+        client: &str,
+        arrival: Arrival,
+        now: u64,
+    ) -> Action {
+        if let Some(server) = address(request, OptionCode::ServerIdentifier)
+            && server != arrival.server
+        {
+            // Another server's offer was taken: ours is free again.
+            let offer = self.leases.of(client).filter(|(_, lease)| lease.state == State::Offered);
+            if let Some(address) = offer.map(|(address, _)| address) {
+                self.leases.remove(address);
+            }
+            return Action::Nothing;
+        }
+        let address = address(request, OptionCode::RequestedIpAddress).unwrap_or(request.ciaddr());
+        if !self.may_have(subnet, client, address, arrival, now) {
+            tracing::info!(client, %address, "refused: the address is not the client's");
+            let mut reply = self.reply(request, MessageType::Nak, arrival);
+            reply.opts_mut().insert(DhcpOption::Message("address not available".into()));
+            return self.send(reply, request, arrival, false);
+        }
+        let hostname = self.hostname(request, client);
+        let lease = Lease {
+            client: client.to_owned(),
+            expires: now + self.config.lease.as_secs(),
+            state: State::Bound,
+            hostname,
+        };
+        self.quiet.retain(|other| *other != address);
+        self.leases.set(address, lease);
+        let mut reply = self.reply(request, MessageType::Ack, arrival);
+        reply.set_yiaddr(address);
+        reply.set_ciaddr(request.ciaddr());
+        self.settings(&mut reply, request, subnet, arrival, Some(client));
+        self.send(reply, request, arrival, true)
+    }
+
+    fn hostname(&self, request: &Message, client: &str) -> Option<String> {
+        let reserved = self.config.reservations.get(client).and_then(|r| r.hostname.clone());
+        reserved.or_else(|| match request.opts().get(OptionCode::Hostname) {
+            Some(DhcpOption::Hostname(name))
+                if !name.is_empty()
+                    && name
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.') =>
+            {
+                Some(name.clone())
+            }
+            _ => None,
+        })
+    }
+
+    /// Answers PXE firmware with files alone.
+    fn proxy(&self, request: &Message, kind: MessageType, arrival: Arrival) -> Action {
+        let Some(firmware) = Firmware::of(request) else { return Action::Nothing };
+        let kind = match kind {
+            MessageType::Discover => MessageType::Offer,
+            MessageType::Request | MessageType::Inform if arrival.port == PXE_PORT => {
+                MessageType::Ack
+            }
+            _ => return Action::Nothing,
+        };
+        let mut reply = self.reply(request, kind, arrival);
+        boot::add(&mut reply, &self.config.boot, firmware, arrival.server, true);
+        if let Some(uuid) = request.opts().get(OptionCode::ClientMachineIdentifier) {
+            reply.opts_mut().insert(uuid.clone());
+        }
+        self.send(reply, request, arrival, false)
+    }
+
+    fn reply(&self, request: &Message, kind: MessageType, arrival: Arrival) -> Message {
+        let mut reply = Message::new_with_id(
+            request.xid(),
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::UNSPECIFIED,
+            request.giaddr(),
+            request.chaddr(),
+        );
+        reply.set_opcode(Opcode::BootReply).set_htype(request.htype()).set_flags(request.flags());
+        let opts = reply.opts_mut();
+        opts.insert(DhcpOption::MessageType(kind));
+        opts.insert(DhcpOption::ServerIdentifier(arrival.server));
+        if let Some(info) = request.opts().get(OptionCode::RelayAgentInformation) {
+            opts.insert(info.clone());
+        }
+        reply
+    }
+
+    /// Adds the network's settings, the lease's times if there is one, and boot files.
+    fn settings(
+        &self,
+        reply: &mut Message,
+        request: &Message,
+        subnet: &Subnet,
+        arrival: Arrival,
+        client: Option<&str>,
+    ) {
+        let opts = reply.opts_mut();
+        if let Some(client) = client {
+            let seconds = u32::try_from(self.config.lease.as_secs()).unwrap_or(u32::MAX);
+            opts.insert(DhcpOption::AddressLeaseTime(seconds));
+            if seconds != u32::MAX {
+                opts.insert(DhcpOption::Renewal(seconds / 2));
+                opts.insert(DhcpOption::Rebinding(seconds - seconds / 8));
+            }
+            let reservation = self.config.reservations.get(client);
+            if let Some(name) = reservation.and_then(|reservation| reservation.hostname.clone()) {
+                opts.insert(DhcpOption::Hostname(name));
+            }
+        }
+        opts.insert(DhcpOption::SubnetMask(subnet.mask()));
+        opts.insert(DhcpOption::BroadcastAddr(subnet.broadcast()));
+        if !subnet.routers.is_empty() {
+            opts.insert(DhcpOption::Router(subnet.routers.clone()));
+        }
+        if !subnet.dns.is_empty() {
+            opts.insert(DhcpOption::DomainNameServer(subnet.dns.clone()));
+        }
+        if let Some(domain) = &self.config.domain {
+            opts.insert(DhcpOption::DomainName(domain.clone()));
+        }
+        if let Some(firmware) = Firmware::of(request) {
+            boot::add(reply, &self.config.boot, firmware, arrival.server, false);
+        }
+    }
+
+    fn send(
+        &self,
+        mut reply: Message,
+        request: &Message,
+        arrival: Arrival,
+        changed: bool,
+    ) -> Action {
+        let nak = reply.opts().msg_type() == Some(MessageType::Nak);
+        let to = if !request.giaddr().is_unspecified() {
+            if nak {
+                // The relay is to broadcast it: the client may have an address that is wrong here.
+                reply.set_flags(Flags::default().set_broadcast());
+            }
+            SocketAddrV4::new(request.giaddr(), SERVER_PORT)
+        } else if arrival.port == PXE_PORT {
+            arrival.source
+        } else if !request.ciaddr().is_unspecified() && !nak {
+            SocketAddrV4::new(request.ciaddr(), CLIENT_PORT)
+        } else {
+            // A client without an address does not answer ARP; a broadcast reaches it, flag or no flag.
+            SocketAddrV4::new(Ipv4Addr::BROADCAST, CLIENT_PORT)
+        };
+        Action::Reply { message: Box::new(reply), to, changed }
+    }
+}

@@ -1,0 +1,234 @@
+//! The sockets and the lease file around [`Machine`].
+
+use std::{
+    io::{self, Write},
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use dhcproto::v4::Message;
+use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
+use rt::Clock;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use tokio::{net::UdpSocket, sync::Semaphore};
+
+use super::{
+    Config, Leases,
+    machine::{Action, Arrival, Machine, PXE_PORT},
+    probe, wire,
+};
+
+const SERVER_PORT: u16 = 67;
+/// Probes under way at a time; a client whose discover is dropped sends it again.
+const PROBES: usize = 256;
+/// A network interface with an IPv4 address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    pub name: String,
+    pub index: u32,
+    pub address: Ipv4Addr,
+}
+
+impl Interface {
+    pub fn named(name: &str) -> io::Result<Self> {
+        let failed = |reason: &str| io::Error::other(format!("interface {name}: {reason}"));
+        let index = nix::net::if_::if_nametoindex(name)
+            .map_err(|error| failed(&format!("{error}; is its name right?")))?;
+        let address = nix::ifaddrs::getifaddrs()?
+            .filter(|entry| entry.interface_name == name)
+            .find_map(|entry| Some(entry.address?.as_sockaddr_in()?.ip()))
+            .ok_or_else(|| failed("has no IPv4 address; give it one"))?;
+        Ok(Self { name: name.to_owned(), index, address })
+    }
+
+    /// Has the socket send and receive on this interface alone.
+    pub(crate) fn bind(&self, socket: &impl AsFd) -> io::Result<()> {
+        Ok(setsockopt(socket, BindToDevice, &self.name.clone().into())?)
+    }
+
+    /// A UDP socket on this interface alone.
+    pub(crate) fn udp(&self, address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
+        let failed = |error: io::Error| {
+            io::Error::new(error.kind(), format!("UDP {}%{}:{port}: {error}", address, self.name))
+        };
+        let open = || {
+            let socket = rustix::net::socket_with(
+                AddressFamily::INET,
+                SocketType::DGRAM,
+                SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+                None,
+            )?;
+            // One socket for each interface, all on the same port.
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+            sockopt::set_socket_broadcast(&socket, true)?;
+            self.bind(&socket)?;
+            rustix::net::bind(&socket, &SocketAddrV4::new(address, port))?;
+            UdpSocket::from_std(std::net::UdpSocket::from(socket))
+        };
+        open().map_err(failed)
+    }
+}
+
+pub struct Server {
+    machine: Mutex<Machine>,
+    lease_file: Option<PathBuf>,
+    clock: Arc<dyn Clock>,
+    probes: Arc<Semaphore>,
+}
+
+/// One socket and what it stands for.
+struct Port {
+    socket: UdpSocket,
+    interface: Interface,
+    port: u16,
+}
+
+impl Server {
+    /// Takes over the leases of a former run.
+    pub fn new(
+        config: Config,
+        lease_file: Option<PathBuf>,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Arc<Self>> {
+        let leases = match lease_file.as_deref().map(std::fs::read_to_string) {
+            None => Leases::default(),
+            Some(Ok(text)) => Leases::parse(&text),
+            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => Leases::default(),
+            Some(Err(error)) => {
+                let path = lease_file.unwrap_or_default();
+                return Err(io::Error::new(
+                    error.kind(),
+                    format!("reading the lease file {}: {error}", path.display()),
+                ));
+            }
+        };
+        Ok(Arc::new(Self {
+            machine: Mutex::new(Machine::new(config, leases)),
+            lease_file,
+            clock,
+            probes: Arc::new(Semaphore::new(PROBES)),
+        }))
+    }
+
+    /// Opens the ports of one interface and answers there until shutdown.
+    pub fn start(self: &Arc<Self>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
+        for port in [SERVER_PORT, PXE_PORT] {
+            let socket = interface.udp(Ipv4Addr::UNSPECIFIED, port)?;
+            let port = Arc::new(Port { socket, interface: interface.clone(), port });
+            let (server, owner) = (self.clone(), tasks.clone());
+            let name = format!("dhcp {}:{}", interface.name, port.port);
+            tasks.spawn_until_shutdown(&name, async move { server.run(port, owner).await });
+        }
+        Ok(())
+    }
+
+    fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        let now = self.clock.now().duration_since(std::time::UNIX_EPOCH);
+        now.map(|since| since.as_secs()).unwrap_or_default()
+    }
+
+    async fn run(self: Arc<Self>, port: Arc<Port>, tasks: rt::Tasks) {
+        let mut buffer = vec![0; 4096];
+        loop {
+            let (length, source) = match port.socket.recv_from(&mut buffer).await {
+                Ok((length, SocketAddr::V4(source))) => (length, source),
+                Ok(_) => continue,
+                Err(error) => {
+                    tracing::warn!(%error, interface = %port.interface.name, "receiving DHCP");
+                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    continue;
+                }
+            };
+            let Some(request) = wire::decode(&buffer[..length]) else {
+                tracing::debug!(%source, "not a DHCP packet");
+                continue;
+            };
+            let server = port.interface.address;
+            let arrival = Arrival { server, source, port: port.port };
+            let action = self.decide(&request, arrival, None);
+            let Action::Probe(address) = action else {
+                self.carry_out(action, &port).await;
+                continue;
+            };
+            let Ok(permit) = self.probes.clone().try_acquire_owned() else { continue };
+            let (server, port) = (self.clone(), port.clone());
+            tasks.spawn_until_shutdown("dhcp probe", async move {
+                let _permit = permit;
+                server.probe(&request, arrival, address, &port).await;
+            });
+        }
+    }
+
+    /// Probes addresses until one is quiet, and answers with it.
+    async fn probe(&self, request: &Message, arrival: Arrival, first: Ipv4Addr, port: &Port) {
+        let mut address = first;
+        for _ in 0..8 {
+            let taken = match probe::is_taken(&port.interface, address).await {
+                Ok(taken) => taken,
+                Err(error) => {
+                    tracing::debug!(%address, %error, "probing; taken for free");
+                    false
+                }
+            };
+            match self.decide(request, arrival, Some((address, taken))) {
+                Action::Probe(next) => address = next,
+                action => return self.carry_out(action, port).await,
+            }
+        }
+    }
+
+    /// Decides, and saves what is promised before it is said.
+    fn decide(
+        &self,
+        request: &Message,
+        arrival: Arrival,
+        probed: Option<(Ipv4Addr, bool)>,
+    ) -> Action {
+        let mut machine = self.machine();
+        let now = self.now();
+        if let Some((address, taken)) = probed {
+            machine.probed(address, taken, now);
+        }
+        let action = machine.handle(request, arrival, now);
+        let changed = matches!(action, Action::Save | Action::Reply { changed: true, .. });
+        if changed
+            && let Some(path) = &self.lease_file
+            && let Err(error) = save(path, &machine.leases().to_text())
+        {
+            tracing::error!(path = %path.display(), %error, "saving leases");
+        }
+        action
+    }
+
+    async fn carry_out(&self, action: Action, port: &Port) {
+        let Action::Reply { message, to, .. } = action else { return };
+        let bytes = match wire::encode(&message) {
+            Ok(bytes) => bytes,
+            Err(error) => return tracing::error!(%error, "encoding a DHCP reply"),
+        };
+        tracing::info!(
+            kind = ?message.opts().msg_type(), address = %message.yiaddr(), %to,
+            client = ?message.chaddr(), "DHCP"
+        );
+        if let Err(error) =
+            port.socket.send_to(&bytes, SocketAddr::new(IpAddr::V4(*to.ip()), to.port())).await
+        {
+            tracing::warn!(%error, %to, interface = %port.interface.name, "sending a DHCP reply");
+        }
+    }
+}
+
+/// Replaces the file as a whole, so that a crash leaves the old one or the new one.
+fn save(path: &Path, text: &str) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut file = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}

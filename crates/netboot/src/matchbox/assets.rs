@@ -1,0 +1,239 @@
+//! The file server below `/assets/`.
+
+use std::{io::SeekFrom, path::Path};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream;
+use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
+use serve::{Body, BoxError};
+use time::{OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description};
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
+
+use crate::paths;
+
+/// What is read and sent at a time.
+const CHUNK: usize = 64 << 10;
+const HTTP_DATE: &[BorrowedFormatItem<'_>] = format_description!(
+    "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
+);
+
+fn full(status: StatusCode, kind: &str, body: impl Into<Bytes>) -> Response<Body> {
+    let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    if let Ok(kind) = HeaderValue::from_str(kind) {
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    }
+    response
+}
+
+fn not_found() -> Response<Body> {
+    full(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
+}
+
+pub(crate) async fn serve(root: &Path, name: &str, request: &Parts) -> Response<Body> {
+    let Some(decoded) = percent_decode(name) else { return not_found() };
+    let (root, wanted) = (root.to_owned(), decoded.clone());
+    let found = tokio::task::spawn_blocking(move || {
+        let path = paths::existing(&root, &wanted)?;
+        let metadata = path.metadata().ok()?;
+        Some((path, metadata))
+    });
+    let Ok(Some((path, metadata))) = found.await else { return not_found() };
+    let slash = decoded.is_empty() || decoded.ends_with('/');
+    if metadata.is_dir() != slash {
+        let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        let target = if slash { format!("../{last}") } else { format!("{last}/") };
+        return redirect(&target);
+    }
+    if metadata.is_dir() {
+        let index = path.join("index.html");
+        return match index.metadata() {
+            Ok(metadata) if metadata.is_file() => file(&index, &metadata, request).await,
+            _ => listing(&path),
+        };
+    }
+    file(&path, &metadata, request).await
+}
+
+fn redirect(target: &str) -> Response<Body> {
+    let mut response = full(StatusCode::MOVED_PERMANENTLY, "text/html; charset=utf-8", "");
+    if let Ok(target) = HeaderValue::from_str(target) {
+        response.headers_mut().insert(header::LOCATION, target);
+    }
+    response
+}
+
+fn listing(path: &Path) -> Response<Body> {
+    let Ok(entries) = path.read_dir() else { return not_found() };
+    let mut names: Vec<String> = entries
+        .filter_map(Result::ok)
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if entry.path().is_dir() { name + "/" } else { name }
+        })
+        .collect();
+    names.sort();
+    let mut out = String::from("<pre>\n");
+    for name in names {
+        let link: String = name
+            .bytes()
+            .map(|byte| match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                    char::from(byte).to_string()
+                }
+                byte => format!("%{byte:02X}"),
+            })
+            .collect();
+        let shown = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        out.push_str(&format!("<a href=\"{link}\">{shown}</a>\n"));
+    }
+    full(StatusCode::OK, "text/html; charset=utf-8", out + "</pre>\n")
+}
+
+async fn file(path: &Path, metadata: &std::fs::Metadata, request: &Parts) -> Response<Body> {
+    if !metadata.is_file() {
+        return not_found();
+    }
+    let modified = metadata
+        .modified()
+        .ok()
+        .and_then(|time| OffsetDateTime::from(time).format(&HTTP_DATE).ok());
+    let text = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
+    if modified.is_some() && text(header::IF_MODIFIED_SINCE) == modified.as_deref() {
+        let mut response = Response::new(Full::default().map_err(|n| match n {}).boxed_unsync());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return response;
+    }
+    let len = metadata.len();
+    let range = match text(header::RANGE).map(|range| parse_range(range, len)) {
+        Some(Range::Unsatisfiable) => {
+            let mut response = full(StatusCode::RANGE_NOT_SATISFIABLE, "text/plain", "");
+            if let Ok(value) = HeaderValue::from_str(&format!("bytes */{len}")) {
+                response.headers_mut().insert(header::CONTENT_RANGE, value);
+            }
+            return response;
+        }
+        Some(Range::Part(from, to)) => Some((from, to)),
+        Some(Range::Whole) | None => None,
+    };
+    let (from, to) = range.unwrap_or((0, len));
+    let body = match request.method {
+        Method::HEAD => Full::default().map_err(|never| match never {}).boxed_unsync(),
+        _ => match contents(path, from, to).await {
+            Ok(body) => body,
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "opening an asset");
+                return not_found();
+            }
+        },
+    };
+    let mut response = Response::new(body);
+    let mut set = |name, value: &str| {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(name, value);
+        }
+    };
+    set(header::CONTENT_TYPE, content_type(path));
+    set(header::CONTENT_LENGTH, &(to - from).to_string());
+    set(header::ACCEPT_RANGES, "bytes");
+    if let Some(modified) = modified {
+        set(header::LAST_MODIFIED, &modified);
+    }
+    if range.is_some() {
+        set(header::CONTENT_RANGE, &format!("bytes {from}-{}/{len}", to - 1));
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    response
+}
+
+async fn contents(path: &Path, from: u64, to: u64) -> std::io::Result<Body> {
+    let mut file = tokio::fs::File::open(path).await?;
+    file.seek(SeekFrom::Start(from)).await?;
+    let chunks = stream::try_unfold((file, to - from), |(mut file, left)| async move {
+        if left == 0 {
+            return Ok::<_, BoxError>(None);
+        }
+        let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+        let mut buffer = BytesMut::with_capacity(want);
+        let read = (&mut file).take(want as u64).read_buf(&mut buffer).await?;
+        if read == 0 {
+            return Err("the file became shorter while it was sent".into());
+        }
+        Ok(Some((Frame::data(buffer.freeze()), (file, left - read as u64))))
+    });
+    Ok(StreamBody::new(chunks).boxed_unsync())
+}
+
+#[derive(Debug, PartialEq)]
+enum Range {
+    Whole,
+    /// From the first byte to the one behind the last.
+    Part(u64, u64),
+    Unsatisfiable,
+}
+
+/// One byte range; several, or what is not understood, mean the whole file.
+fn parse_range(header: &str, len: u64) -> Range {
+    let Some((from, to)) = header.strip_prefix("bytes=").and_then(|range| range.split_once('-'))
+    else {
+        return Range::Whole;
+    };
+    let (from, to) = match (from.trim().parse::<u64>(), to.trim().parse::<u64>()) {
+        (Ok(from), Ok(to)) if to >= from => (from, to.saturating_add(1).min(len)),
+        (Ok(from), _) if to.is_empty() => (from, len),
+        (_, Ok(last)) if from.is_empty() => (len.saturating_sub(last), len),
+        _ => return Range::Whole,
+    };
+    if from < to { Range::Part(from, to) } else { Range::Unsatisfiable }
+}
+
+fn content_type(path: &Path) -> &'static str {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("html" | "htm") => "text/html; charset=utf-8",
+        Some("txt" | "ipxe" | "cfg" | "conf" | "sh") => "text/plain; charset=utf-8",
+        Some("json" | "ign") => "application/json",
+        Some("gz") => "application/gzip",
+        Some("efi") => "application/efi",
+        _ => "application/octet-stream",
+    }
+}
+
+fn percent_decode(name: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(rest.next()?).to_digit(16);
+                let (high, low) = (digit()?, digit()?);
+                u8::try_from(high * 16 + low).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        for (header, want) in [
+            ("bytes=0-3", Range::Part(0, 4)),
+            ("bytes=5-", Range::Part(5, 10)),
+            ("bytes=-3", Range::Part(7, 10)),
+            ("bytes=8-99", Range::Part(8, 10)),
+            ("bytes=10-", Range::Unsatisfiable),
+            ("bytes=0-1,3-4", Range::Whole),
+            ("lines=1-2", Range::Whole),
+            ("bytes=4-2", Range::Whole),
+        ] {
+            assert_eq!(parse_range(header, 10), want, "{header}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a group and its profile become: scripts for boot loaders, metadata, rendered templates.
+
+use std::fmt::Write;
+
+use gotmpl::{MissingKey, Template};
+use serde_json::{Map, Value, json};
+
+use super::{Boot, Group, Labels};
+
+/// The first script: it has iPXE tell who it is.
+pub(crate) const BOOT_IPXE: &str = "#!ipxe\nchain ipxe?uuid=${uuid}&mac=${mac:hexhyp}&domain=${domain}&hostname=${hostname}&serial=${serial}&arch=${buildarch:uristring}\n";
+
+pub(crate) fn ipxe(boot: &Boot) -> String {
+    let mut out = format!("#!ipxe\nkernel {}{}\n", boot.kernel, args(boot));
+    for initrd in &boot.initrd {
+        out.extend(["initrd ", initrd, "\n"]);
+    }
+    out + "boot\n"
+}
+
+fn args(boot: &Boot) -> String {
+    boot.args.iter().fold(String::new(), |out, arg| out + " " + arg)
+}
+
+pub(crate) fn grub(boot: &Boot) -> String {
+    let mut out = "default=0\nfallback=1\ntimeout=1\n".to_owned();
+    let initrds = boot.initrd.iter().fold(String::new(), |out, name| out + " \"" + name + "\"");
+    for (title, suffix) in [("EFI", "efi"), ("BIOS", "")] {
+        // Writing to a String cannot fail.
+        let _ = write!(
+            out,
+            "menuentry \"CoreOS ({title})\" {{\necho \"Loading kernel\"\nlinux{suffix} \"{}\"{}\n\
+             echo \"Loading initrd\"\ninitrd{suffix} {initrds}\n}}\n",
+            boot.kernel,
+            args(boot)
+        );
+    }
+    out
+}
+
+/// What templates see: metadata, over it the selectors, over them the request.
+pub(crate) fn data(group: &Group, labels: &Labels, raw_query: &str) -> Map<String, Value> {
+    let mut data = group.metadata.clone().unwrap_or_default();
+    for (key, pattern) in &group.selector {
+        let value = match pattern {
+            super::Pattern::Exact(value) => value.clone(),
+            // Of many values, the machine's own is the one that says something.
+            _ => labels.get(key).cloned().unwrap_or_default(),
+        };
+        data.insert(key.to_lowercase(), value.into());
+    }
+    data.insert("request".into(), json!({ "query": labels, "raw_query": raw_query }));
+    data
+}
+
+/// `OUTER_INNER=value` lines; lists and nulls have none. Sorted, so that one input has one output.
+pub(crate) fn metadata(data: &Map<String, Value>) -> String {
+    fn lines(out: &mut String, prefix: &str, data: &Map<String, Value>) {
+        for (key, value) in data {
+            let name = format!("{prefix}{key}");
+            match value {
+                Value::Object(inner) => lines(out, &format!("{name}_"), inner),
+                Value::Null | Value::Array(_) => {}
+                value => {
+                    let _ = writeln!(out, "{}={}", name.to_uppercase(), scalar(value));
+                }
+            }
+        }
+    }
+    let mut out = String::new();
+    lines(&mut out, "", data);
+    out
+}
+
+/// As Go prints it: numbers have been floats there.
+fn scalar(value: &Value) -> String {
+    let template = Template::parse("value", "{{.}}");
+    template.and_then(|template| template.execute(value)).unwrap_or_default()
+}
+
+pub(crate) fn template(
+    name: &str,
+    text: &str,
+    data: &Map<String, Value>,
+) -> Result<String, gotmpl::Error> {
+    Template::parse(name, text)?
+        .missing_key(MissingKey::Error)
+        .execute(&Value::Object(data.clone()))
+}
+
+/// The profile's boot settings with templates in arguments rendered. Matchbox has none there, and no kernel
+/// takes an argument with `{{`.
+pub(crate) fn boot(
+    boot: &Boot,
+    profile: &str,
+    data: &Map<String, Value>,
+) -> Result<Boot, gotmpl::Error> {
+    let one = |text: &String| match text.contains("{{") {
+        true => template(profile, text, data),
+        false => Ok(text.clone()),
+    };
+    Ok(Boot {
+        kernel: one(&boot.kernel)?,
+        initrd: boot.initrd.iter().map(one).collect::<Result<_, _>>()?,
+        args: boot.args.iter().map(one).collect::<Result<_, _>>()?,
+    })
+}

@@ -1,0 +1,318 @@
+//! The directory that holds groups, profiles and templates.
+//!
+//! It is read anew for every request, so that an edit counts at once; only parsed groups are kept, each as
+//! long as its file's size and time of change stay the same.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::labels::{self, Labels};
+use crate::paths;
+
+/// Larger files are no store entries.
+const MAX_FILE: u64 = 16 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error(
+        "no group matches the labels {labels:?}; add a group whose selectors all match, or one without selectors"
+    )]
+    NoGroup { labels: Labels },
+    #[error("reading {what} {name:?} ({}): {source}", path.display())]
+    Read { what: &'static str, name: String, path: PathBuf, source: io::Error },
+    #[error("{what} {name:?} ({}): {reason}", path.display())]
+    Invalid { what: &'static str, name: String, path: PathBuf, reason: String },
+}
+
+/// What one selector accepts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Pattern {
+    /// Exactly this; the empty string also matches a label that is absent.
+    Exact(String),
+    /// Any of these. Beyond Matchbox.
+    Any(Vec<String>),
+    /// Whatever begins so. Beyond Matchbox.
+    Prefix { prefix: String },
+}
+
+impl Pattern {
+    fn matches(&self, label: &str) -> bool {
+        match self {
+            Self::Exact(value) => value == label,
+            Self::Any(values) => values.iter().any(|value| value == label),
+            Self::Prefix { prefix } => label.starts_with(prefix.as_str()),
+        }
+    }
+
+    fn normalise(&mut self, key: &str) -> Result<(), String> {
+        let values = match self {
+            Self::Exact(value) => std::slice::from_mut(value),
+            Self::Any(values) => values.as_mut_slice(),
+            Self::Prefix { prefix } => {
+                if key.eq_ignore_ascii_case("mac") {
+                    *prefix = prefix.to_ascii_lowercase().replace('-', ":");
+                }
+                return Ok(());
+            }
+        };
+        for value in values {
+            *value = labels::normal(key, value)
+                .ok_or_else(|| format!("selector {key:?}: {value:?} is no MAC address"))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Pattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exact(value) => f.write_str(value),
+            Self::Any(values) => f.write_str(&values.join(",")),
+            Self::Prefix { prefix } => write!(f, "{prefix}*"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    #[serde(default)]
+    pub id: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(default)]
+    pub profile: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub selector: BTreeMap<String, Pattern>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Map<String, Value>>,
+}
+
+impl Group {
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let mut group: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        for (key, pattern) in &mut group.selector {
+            pattern.normalise(key)?;
+        }
+        if group.id.is_empty() {
+            return Err("id is required".into());
+        }
+        if group.profile.is_empty() {
+            return Err("profile is required".into());
+        }
+        Ok(group)
+    }
+
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.selector
+            .iter()
+            .all(|(key, pattern)| pattern.matches(labels.get(key).map_or("", String::as_str)))
+    }
+
+    /// `k=v` pairs, for the order of groups with as many selectors.
+    fn selector_text(&self) -> String {
+        let pairs: Vec<String> = self.selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        pairs.join(",")
+    }
+}
+
+/// The group of a machine: of those that match, the one with most selectors, then the greatest by its
+/// selectors' text, then the first by id.
+pub fn select<'g>(groups: &'g [Arc<Group>], labels: &Labels) -> Option<&'g Arc<Group>> {
+    groups.iter().filter(|group| group.matches(labels)).max_by(|a, b| {
+        let size = a.selector.len().cmp(&b.selector.len());
+        size.then_with(|| a.selector_text().cmp(&b.selector_text())).then_with(|| b.id.cmp(&a.id))
+    })
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Boot {
+    #[serde(default)]
+    pub kernel: String,
+    #[serde(default)]
+    pub initrd: Vec<String>,
+    #[serde(default)]
+    pub args: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    #[serde(default)]
+    pub id: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ignition_id: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cloud_id: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub generic_id: String,
+    #[serde(default)]
+    pub boot: Boot,
+}
+
+/// The three sorts of templates, each in its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Ignition,
+    Cloud,
+    Generic,
+}
+
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Ignition, Self::Cloud, Self::Generic];
+
+    pub fn directory(self) -> &'static str {
+        match self {
+            Self::Ignition => "ignition",
+            Self::Cloud => "cloud",
+            Self::Generic => "generic",
+        }
+    }
+
+    /// The name of the profile's template of this sort; empty when it has none.
+    pub fn name(self, profile: &Profile) -> &str {
+        match self {
+            Self::Ignition => &profile.ignition_id,
+            Self::Cloud => &profile.cloud_id,
+            Self::Generic => &profile.generic_id,
+        }
+    }
+}
+
+type Stamp = (SystemTime, u64);
+
+pub struct Store {
+    root: PathBuf,
+    groups: Mutex<HashMap<PathBuf, (Stamp, Arc<Group>)>>,
+}
+
+impl Store {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), groups: Mutex::default() }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// All groups that can be read, and what is wrong with the others.
+    pub fn groups(&self) -> (Vec<Arc<Group>>, Vec<StoreError>) {
+        let (mut groups, mut errors) = (Vec::new(), Vec::new());
+        let mut known = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = HashMap::new();
+        for path in self.entries("groups") {
+            match self.group(&path, known.remove(&path)) {
+                Ok(entry) => {
+                    groups.push(entry.1.clone());
+                    seen.insert(path, entry);
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        *known = seen;
+        (groups, errors)
+    }
+
+    fn group(
+        &self,
+        path: &Path,
+        known: Option<(Stamp, Arc<Group>)>,
+    ) -> Result<(Stamp, Arc<Group>), StoreError> {
+        let name = || path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let failed = |source| StoreError::Read {
+            what: "group",
+            name: name(),
+            path: path.to_owned(),
+            source,
+        };
+        let metadata = fs::metadata(path).map_err(failed)?;
+        let stamp = (metadata.modified().map_err(failed)?, metadata.len());
+        if let Some(entry) = known.filter(|(old, _)| *old == stamp) {
+            return Ok(entry);
+        }
+        let text = read(path).map_err(failed)?;
+        let group = Group::parse(&text).map_err(|reason| StoreError::Invalid {
+            what: "group",
+            name: name(),
+            path: path.to_owned(),
+            reason,
+        })?;
+        Ok((stamp, Arc::new(group)))
+    }
+
+    /// The JSON files of a directory, by name.
+    pub fn entries(&self, directory: &str) -> Vec<PathBuf> {
+        let Ok(entries) = fs::read_dir(self.root.join(directory)) else { return Vec::new() };
+        let mut paths: Vec<PathBuf> =
+            entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+        paths.sort();
+        paths
+    }
+
+    pub fn select(&self, labels: &Labels) -> Result<Arc<Group>, StoreError> {
+        let (groups, errors) = self.groups();
+        for error in errors {
+            tracing::warn!(%error, "skipping a group");
+        }
+        select(&groups, labels)
+            .cloned()
+            .ok_or_else(|| StoreError::NoGroup { labels: labels.clone() })
+    }
+
+    pub fn profile(&self, id: &str) -> Result<Profile, StoreError> {
+        let (path, text) = self.file("profile", "profiles", &format!("{id}.json"), id)?;
+        let invalid =
+            |reason| StoreError::Invalid { what: "profile", name: id.to_owned(), path, reason };
+        let profile: Profile =
+            serde_json::from_slice(&text).map_err(|error| invalid(error.to_string()))?;
+        Ok(profile)
+    }
+
+    /// The text of a template.
+    pub fn template(&self, kind: Kind, name: &str) -> Result<String, StoreError> {
+        let directory = kind.directory();
+        let (path, text) = self.file(directory, directory, name, name)?;
+        String::from_utf8(text).map_err(|error| StoreError::Invalid {
+            what: directory,
+            name: name.to_owned(),
+            path,
+            reason: error.to_string(),
+        })
+    }
+
+    fn file(
+        &self,
+        what: &'static str,
+        directory: &str,
+        file: &str,
+        name: &str,
+    ) -> Result<(PathBuf, Vec<u8>), StoreError> {
+        let root = self.root.join(directory);
+        let failed =
+            |path: PathBuf, source| StoreError::Read { what, name: name.to_owned(), path, source };
+        let Some(path) = paths::below(&root, file) else {
+            return Err(failed(root, io::ErrorKind::InvalidInput.into()));
+        };
+        match read(&path) {
+            Ok(text) => Ok((path, text)),
+            Err(error) => Err(failed(path, error)),
+        }
+    }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if fs::metadata(path)?.len() > MAX_FILE {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    fs::read(path)
+}

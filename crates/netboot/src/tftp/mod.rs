@@ -1,0 +1,11 @@
+//! TFTP (RFC 1350) with options (RFC 2347 to 2349) and windows (RFC 7440), read-only.
+
+mod packet;
+pub mod server;
+mod transfer;
+
+#[cfg(test)]
+mod tests;
+
+pub use packet::{Mode, Packet, ReadRequest};
+pub use transfer::{Source, Step, Transfer};

@@ -1,0 +1,166 @@
+//! The port that requests come to, and a socket and task for each transfer.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::{net::UdpSocket, sync::Semaphore};
+
+use super::{Mode, Packet, ReadRequest, Source, Step, Transfer, packet, transfer::netascii};
+use crate::{dhcp::server::Interface, paths};
+
+const PORT: u16 = 69;
+/// Transfers at a time; a client that is not answered asks again.
+const TRANSFERS: usize = 1024;
+/// Files in text mode are changed as a whole and thus held in memory.
+const MAX_TEXT: u64 = 4 << 20;
+/// No transfer takes longer, whatever its client sends.
+const LONGEST: Duration = Duration::from_secs(1800);
+
+const NOT_FOUND: u16 = 1;
+const ACCESS_VIOLATION: u16 = 2;
+const ILLEGAL: u16 = 4;
+
+pub struct Server {
+    root: PathBuf,
+    /// What `autoexec.ipxe` says when the root has no such file.
+    autoexec: Option<String>,
+    slots: Arc<Semaphore>,
+}
+
+impl Server {
+    pub fn new(root: impl Into<PathBuf>, autoexec: Option<String>) -> Arc<Self> {
+        Arc::new(Self { root: root.into(), autoexec, slots: Arc::new(Semaphore::new(TRANSFERS)) })
+    }
+
+    /// Opens the port on one interface and answers there until shutdown.
+    pub fn start(self: &Arc<Self>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
+        let socket = interface.udp(interface.address, PORT)?;
+        let (server, owner, interface) = (self.clone(), tasks.clone(), interface.clone());
+        let name = format!("tftp {}", interface.name);
+        tasks.spawn_until_shutdown(&name, async move {
+            server.run(socket, interface, owner).await;
+        });
+        Ok(())
+    }
+
+    async fn run(self: Arc<Self>, socket: UdpSocket, interface: Interface, tasks: rt::Tasks) {
+        let mut buffer = vec![0; 2048];
+        loop {
+            let (length, client) = match socket.recv_from(&mut buffer).await {
+                Ok(received) => received,
+                Err(error) => {
+                    tracing::warn!(%error, "receiving TFTP");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
+            };
+            let Some(packet) = Packet::parse(&buffer[..length]) else { continue };
+            let Ok(slot) = self.slots.clone().try_acquire_owned() else {
+                tracing::warn!(%client, "more than {TRANSFERS} transfers; asked to come again");
+                continue;
+            };
+            let (server, interface) = (self.clone(), interface.clone());
+            tasks.spawn_until_shutdown("tftp transfer", async move {
+                let _slot = slot;
+                let work = server.serve(packet, client, &interface);
+                match tokio::time::timeout(LONGEST, work).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::warn!(%client, %error, "TFTP transfer"),
+                    Err(_) => tracing::warn!(%client, "TFTP transfer took too long"),
+                }
+            });
+        }
+    }
+
+    async fn serve(
+        &self,
+        packet: Packet,
+        client: SocketAddr,
+        interface: &Interface,
+    ) -> io::Result<()> {
+        let (Packet::Read(_) | Packet::Write) = packet else { return Ok(()) };
+        let socket = interface.udp(interface.address, 0)?;
+        // Packets from elsewhere are no part of this transfer.
+        socket.connect(client).await?;
+        let Packet::Read(request) = packet else {
+            socket.send(&packet::error(ACCESS_VIOLATION, "read-only")).await?;
+            return Ok(());
+        };
+        let source = match self.open(&request) {
+            Ok(source) => source,
+            Err((code, text)) => {
+                tracing::warn!(%client, name = request.name, "TFTP: {text}");
+                socket.send(&packet::error(code, text)).await?;
+                return Ok(());
+            }
+        };
+        let name = request.name.clone();
+        let transfer = Transfer::new(source, &request);
+        if converse(&socket, transfer).await? {
+            tracing::info!(%client, name, "sent by TFTP");
+        } else {
+            tracing::info!(%client, name, "TFTP transfer given up by the client");
+        }
+        Ok(())
+    }
+
+    fn open(&self, request: &ReadRequest) -> Result<Source, (u16, &'static str)> {
+        // Some firmware writes paths as Windows does.
+        let name = request.name.replace('\\', "/");
+        let Some(path) = paths::existing(&self.root, &name) else {
+            return match &self.autoexec {
+                Some(script) if name.trim_start_matches('/') == "autoexec.ipxe" => {
+                    Ok(Source::Bytes(script.clone().into_bytes()))
+                }
+                _ => Err((NOT_FOUND, "file not found")),
+            };
+        };
+        let mut file = File::open(&path).map_err(|_| (ACCESS_VIOLATION, "cannot open the file"))?;
+        let metadata = file.metadata().map_err(|_| (ACCESS_VIOLATION, "cannot open the file"))?;
+        if !metadata.is_file() {
+            return Err((NOT_FOUND, "not a file"));
+        }
+        if request.mode == Mode::Octet {
+            return Ok(Source::File(file, metadata.len()));
+        }
+        if metadata.len() > MAX_TEXT {
+            return Err((ILLEGAL, "too large for netascii; use octet (binary) mode"));
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|_| (ACCESS_VIOLATION, "cannot read the file"))?;
+        Ok(Source::Bytes(netascii(&bytes)))
+    }
+}
+
+/// Runs a transfer to its end; `false` if the client ended it.
+async fn converse(socket: &UdpSocket, mut transfer: Transfer) -> io::Result<bool> {
+    let mut buffer = [0; 512];
+    let mut step = transfer.start()?;
+    loop {
+        match step {
+            Step::Send(packets) => {
+                for packet in packets {
+                    socket.send(&packet).await?;
+                }
+            }
+            Step::Wait => {}
+            Step::Done => return Ok(true),
+            Step::GiveUp => return Err(io::ErrorKind::TimedOut.into()),
+        }
+        step = match tokio::time::timeout(transfer.patience(), socket.recv(&mut buffer)).await {
+            Err(_) => transfer.timed_out()?,
+            Ok(received) => match Packet::parse(&buffer[..received?]) {
+                Some(Packet::Ack(number)) => transfer.acknowledged(number)?,
+                // iPXE and EDK2 ask for the size first, and end that transfer with an error.
+                Some(Packet::Error(..)) => return Ok(false),
+                _ => Step::Wait,
+            },
+        };
+    }
+}

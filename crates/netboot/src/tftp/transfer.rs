@@ -1,0 +1,179 @@
+//! One transfer, without socket or clock.
+
+use std::{fs::File, io, os::unix::fs::FileExt, time::Duration};
+
+use super::packet::{self, ReadRequest};
+
+/// Times that a packet is sent again before the transfer is given up.
+const RETRIES: u32 = 6;
+/// So that one client's window is no flood.
+const MAX_WINDOW: u64 = 64;
+/// What fits a UDP datagram of IPv4.
+const MAX_BLOCK: u64 = 65_464;
+
+/// What is sent.
+#[derive(Debug)]
+pub enum Source {
+    File(File, u64),
+    Bytes(Vec<u8>),
+}
+
+impl Source {
+    fn len(&self) -> u64 {
+        match self {
+            Self::File(_, len) => *len,
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+
+    fn read(&self, from: u64, len: u64) -> io::Result<Vec<u8>> {
+        let want = usize::try_from(len.min(self.len().saturating_sub(from))).unwrap_or(0);
+        match self {
+            Self::File(file, _) => {
+                let mut buffer = vec![0; want];
+                file.read_exact_at(&mut buffer, from)?;
+                Ok(buffer)
+            }
+            Self::Bytes(bytes) => {
+                let from = usize::try_from(from).unwrap_or(usize::MAX).min(bytes.len());
+                Ok(bytes[from..from + want].to_vec())
+            }
+        }
+    }
+}
+
+/// What the socket is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    Send(Vec<Vec<u8>>),
+    Wait,
+    Done,
+    GiveUp,
+}
+
+#[derive(Debug)]
+pub struct Transfer {
+    source: Source,
+    block: u64,
+    window: u64,
+    timeout: Duration,
+    /// The option acknowledgement, while it awaits its answer.
+    oack: Option<Vec<u8>>,
+    /// Blocks that have arrived.
+    acked: u64,
+    retries: u32,
+    /// A repeated acknowledgement has made the window go out again already.
+    repeated: bool,
+}
+
+impl Transfer {
+    pub fn new(source: Source, request: &ReadRequest) -> Self {
+        let mut transfer = Self {
+            source,
+            block: 512,
+            window: 1,
+            timeout: Duration::from_secs(1),
+            oack: None,
+            acked: 0,
+            retries: 0,
+            repeated: false,
+        };
+        let mut accepted: Vec<(&str, u64)> = Vec::new();
+        for (key, value) in &request.options {
+            let (key, number) = (key.as_str(), value.parse::<u64>());
+            // An option with a value out of bounds is left out of the answer, as if unknown.
+            let agreed = match (key, number) {
+                ("blksize", Ok(size)) if size >= 8 => {
+                    transfer.block = size.min(MAX_BLOCK);
+                    transfer.block
+                }
+                ("windowsize", Ok(window)) if (1..=65_535).contains(&window) => {
+                    transfer.window = window.min(MAX_WINDOW);
+                    transfer.window
+                }
+                ("timeout", Ok(seconds)) if (1..=255).contains(&seconds) => {
+                    transfer.timeout = Duration::from_secs(seconds);
+                    seconds
+                }
+                ("tsize", Ok(_)) => transfer.source.len(),
+                _ => continue,
+            };
+            if !accepted.iter().any(|(known, _)| *known == key) {
+                accepted.push((key, agreed));
+            }
+        }
+        if !accepted.is_empty() {
+            transfer.oack = Some(packet::oack(&accepted));
+        }
+        transfer
+    }
+
+    /// How long to wait for an answer; longer after each try.
+    pub fn patience(&self) -> Duration {
+        self.timeout * (1 + self.retries.min(3))
+    }
+
+    fn blocks(&self) -> u64 {
+        self.source.len() / self.block + 1
+    }
+
+    /// The packets to send from where the client is.
+    pub fn start(&self) -> io::Result<Step> {
+        if let Some(oack) = &self.oack {
+            return Ok(Step::Send(vec![oack.clone()]));
+        }
+        let last = (self.acked + self.window).min(self.blocks());
+        let packets = (self.acked + 1..=last).map(|number| {
+            let bytes = self.source.read((number - 1) * self.block, self.block)?;
+            // Block numbers have 16 bits and begin again at zero.
+            Ok(packet::data((number & 0xffff) as u16, &bytes))
+        });
+        Ok(Step::Send(packets.collect::<io::Result<_>>()?))
+    }
+
+    pub fn acknowledged(&mut self, number: u16) -> io::Result<Step> {
+        if self.oack.is_some() {
+            if number != 0 {
+                return Ok(Step::Wait);
+            }
+            self.oack = None;
+            self.retries = 0;
+            return self.start();
+        }
+        let ahead = u64::from(number.wrapping_sub((self.acked & 0xffff) as u16));
+        if ahead == 0 && self.window > 1 && !self.repeated {
+            // The first block of the window was lost. Answered once: else every stray copy would double the
+            // traffic.
+            self.repeated = true;
+            return self.start();
+        }
+        if ahead == 0 || ahead > self.window || self.acked + ahead > self.blocks() {
+            return Ok(Step::Wait);
+        }
+        self.acked += ahead;
+        self.retries = 0;
+        self.repeated = false;
+        if self.acked == self.blocks() { Ok(Step::Done) } else { self.start() }
+    }
+
+    pub fn timed_out(&mut self) -> io::Result<Step> {
+        if self.retries == RETRIES {
+            return Ok(Step::GiveUp);
+        }
+        self.retries += 1;
+        self.start()
+    }
+}
+
+/// Text with line ends as the mode netascii has them.
+pub(super) fn netascii(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 32);
+    for byte in bytes {
+        match byte {
+            b'\n' => out.extend(b"\r\n"),
+            b'\r' => out.extend(b"\r\0"),
+            byte => out.push(*byte),
+        }
+    }
+    out
+}

@@ -1,0 +1,109 @@
+//! busybox's udhcpc, curl and tftp-hpa.
+
+use std::os::unix::fs::PermissionsExt;
+
+use crate::world::{Host, SERVER, World, inside};
+
+const RANGE: &str = "--dhcp-range 192.168.77.100,192.168.77.104,255.255.255.0,1h";
+
+/// A DHCP client's run: what it was given, as `name=value` lines.
+fn udhcpc(world: &World, host: &Host, options: &str) -> String {
+    let script = world.path("udhcpc.sh");
+    if !script.exists() {
+        std::fs::write(&script, "#!/bin/sh\n[ \"$1\" = bound ] && env\nexit 0\n").unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    host.run(&format!(
+        "busybox udhcpc -i eth0 -f -q -n -t 5 -T 2 -s {} {options} 2>/dev/null",
+        script.display()
+    ))
+}
+
+fn address(given: &str) -> String {
+    given.lines().find_map(|line| line.strip_prefix("ip=")).unwrap().to_owned()
+}
+
+#[test]
+fn dhcp_with_a_real_client() {
+    if !inside("clients::dhcp_with_a_real_client") {
+        return;
+    }
+    let mut world = World::new();
+    let host = Host::new("h1");
+    world.serve(RANGE);
+    let given = udhcpc(&world, &host, "-V PXEClient:Arch:00000");
+    assert!(given.contains("boot_file=undionly.kpxe"), "{given}");
+    assert!(given.contains("lease=3600") && given.contains("subnet=255.255.255.0"), "{given}");
+    let first = address(&given);
+    world.stop();
+
+    // Restarted, it knows the lease; with the file lost, another host that has the address is noticed.
+    world.serve(RANGE);
+    assert_eq!(address(&udhcpc(&world, &host, "")), first);
+    world.stop();
+    std::fs::remove_file(world.path("leases")).unwrap();
+    let other = Host::new("h2");
+    other.run(&format!("ip addr add {first}/24 dev eth0"));
+    world.serve(RANGE);
+    assert_ne!(address(&udhcpc(&world, &host, &format!("-r {first}"))), first);
+    world.stop();
+}
+
+#[test]
+fn names_by_dns() {
+    if !inside("clients::names_by_dns") {
+        return;
+    }
+    let mut world = World::new();
+    let host = Host::new("h1");
+    host.run("ip addr add 192.168.77.99/24 dev eth0");
+    let hosts = "--dhcp-host 52:54:00:00:00:01,192.168.77.50,node1 --domain example.test";
+    world.serve(&format!("{RANGE} {hosts} --host-record matchbox.example.com,{SERVER}"));
+    for (name, want) in [("node1.example.test", "192.168.77.50"), ("matchbox.example.com", SERVER)]
+    {
+        let answer = host.run(&format!("busybox nslookup -type=a {name} {SERVER}"));
+        assert!(answer.contains(&format!("Address: {want}")), "{answer}");
+    }
+    let (_, absent) = host.try_run(&format!("busybox nslookup -type=a x.example.test {SERVER}"));
+    assert!(absent.contains("NXDOMAIN"), "{absent}");
+    world.stop();
+}
+
+#[test]
+fn files_by_http_and_tftp() {
+    if !inside("clients::files_by_http_and_tftp") {
+        return;
+    }
+    let mut world = World::new();
+    let big: Vec<u8> = (0..1_000_003u32).map(|i| (i % 253) as u8).collect();
+    std::fs::write(world.path("tftp/big"), &big).unwrap();
+    std::fs::write(world.path("secret"), "secret").unwrap();
+    let host = Host::new("h1");
+    host.run("ip addr add 192.168.77.99/24 dev eth0");
+    world.serve(RANGE);
+    let get = |path: &str| host.run(&format!("curl -sS --path-as-is http://{SERVER}:8080{path}"));
+    assert_eq!(get("/ipxe?mac=52-54-00-00-00-01"), "#!ipxe\nkernel /assets/k\nboot\n");
+    assert_eq!(get("/generic"), "b");
+    assert_eq!(get("/assets/k"), "kernel");
+    assert_eq!(get("/assets/../secret"), "404 page not found\n");
+    assert_eq!(get("/assets/%2e%2e/secret"), "404 page not found\n");
+    let out = world.path("out");
+    for client in [
+        format!("curl -sS --tftp-blksize 1400 -o {} tftp://{SERVER}/big", out.display()),
+        format!("curl -sS --tftp-no-options -o {} tftp://{SERVER}/big", out.display()),
+        format!("tftp -4 {SERVER} -m binary -c get big {}", out.display()),
+    ] {
+        host.run(&client);
+        assert!(std::fs::read(&out).unwrap() == big, "{client}");
+    }
+    host.run(&format!("tftp -4 {SERVER} -m netascii -c get text {}", out.display()));
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "a\nb\n");
+    let script = host.run(&format!("curl -sS tftp://{SERVER}/autoexec.ipxe"));
+    assert_eq!(script, format!("#!ipxe\nchain http://{SERVER}:8080/boot.ipxe\n"));
+    let (ok, _) = host.try_run(&format!("curl -sS tftp://{SERVER}/../secret"));
+    assert!(!ok);
+    let (_, refused) =
+        host.try_run(&format!("cd {} && tftp -4 {SERVER} -c put out", world.dir.path().display()));
+    assert!(refused.contains("read-only"), "{refused}");
+    world.stop();
+}

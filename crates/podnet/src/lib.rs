@@ -1,0 +1,11 @@
+//! The node's part of the Pod network beyond its own bridge: ways to the Pods of other nodes, and NetworkPolicy.
+//!
+//! Invariants:
+//! - The plans are pure ([`net_core::overlay`], [`net_core::policy`]); this crate watches and writes differences.
+//! - An unchanged state writes nothing, a restart included, and stopping leaves everything in place.
+
+mod overlay;
+mod run;
+
+pub use overlay::{Overlay, OverlayError};
+pub use run::{Settings, run};

@@ -1,0 +1,99 @@
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use api_meta::UserInfo;
+use apiserver::ApiServer;
+use client::Client;
+use pki::{Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+
+/// The real API server in this process, with RBAC on, an embedded store and keys in a temporary directory.
+pub struct RealApi {
+    server: ApiServer,
+    tasks: rt::Tasks,
+    _directory: tempfile::TempDir,
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+impl RealApi {
+    pub async fn start() -> Result<Self, Failure> {
+        let directory = tempfile::tempdir()?;
+        write_pki(directory.path())?;
+        let store = directory.path().join("store");
+        std::fs::create_dir_all(&store)?;
+        let store = store::embedded::Embedded::open(&store, store::embedded::Options::default())?;
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let server = apiserver::start(config(directory.path())?, Arc::new(store), &tasks).await?;
+        Ok(Self { server, tasks, _directory: directory })
+    }
+
+    /// Where tests start what works against the server; it ends first.
+    pub fn tasks(&self) -> rt::Tasks {
+        rt::Tasks::new(self.tasks.shutdown().child())
+    }
+
+    pub fn server(&self) -> ApiServer {
+        self.server.clone()
+    }
+
+    pub fn admin(&self) -> Client {
+        self.server
+            .client(UserInfo::new("admin", &["system:masters", "system:authenticated"]), "test")
+    }
+
+    pub fn user(&self, name: &str) -> Client {
+        self.server.client(UserInfo::new(name, &["system:authenticated"]), name)
+    }
+
+    /// Ends the server; names the tasks that would not end.
+    pub async fn stop(self) -> rt::Drained {
+        self.tasks.drain(Duration::from_secs(5)).await
+    }
+}
+
+fn write_pki(directory: &Path) -> Result<(), pki::Error> {
+    let validity = Validity::starting(SystemTime::now(), Duration::from_secs(3600));
+    let ca = Authority::create("kubernetes", KeyAlgorithm::EcdsaP256, validity)?;
+    pki::write_cert(&directory.join("ca.crt"), ca.cert())?;
+    for name in ["apiserver", "sa"] {
+        let spec =
+            LeafSpec { subject: Subject::new(name), alt_names: vec![], usage: Usage::Server };
+        let (cert, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
+        pki::write_cert(&directory.join(format!("{name}.crt")), &cert)?;
+        pki::write_key(&directory.join(format!("{name}.key")), &key)?;
+        pki::write_public_key(&directory.join(format!("{name}.pub")), &key)?;
+    }
+    Ok(())
+}
+
+fn config(directory: &Path) -> Result<apiserver::Config, Failure> {
+    let file = |name: &str| directory.join(name);
+    // The server publishes its port, so it has to be known beforehand.
+    let bind = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    Ok(apiserver::Config {
+        bind,
+        advertise: std::net::Ipv4Addr::new(192, 0, 2, 1).into(),
+        service_cidrs: vec!["10.96.0.0/12".parse()?],
+        node_ports: (30_000, 32_767),
+        event_ttl: Duration::from_secs(3600),
+        compaction_interval: Duration::from_secs(300),
+        tls_certificate: file("apiserver.crt"),
+        tls_key: file("apiserver.key"),
+        client_ca: file("ca.crt"),
+        service_account_keys: vec![file("sa.pub")],
+        service_account_signing_key: file("sa.key"),
+        service_account_issuer: "https://kubernetes.default.svc".into(),
+        api_audiences: vec![],
+        kubelet_client_certificate: file("apiserver.crt"),
+        kubelet_client_key: file("apiserver.key"),
+        kubelet_ca: None,
+        front_proxy: None,
+        anonymous: true,
+        bootstrap_tokens: false,
+        enable_admission: vec![],
+        disable_admission: vec![],
+    })
+}

@@ -1,0 +1,72 @@
+//! Running other programs, with errors that say what was run.
+
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
+
+pub(crate) fn workspace_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_owned()
+}
+
+/// Where cargo builds: the workspace's own directory unless the environment names another.
+pub(crate) fn target_directory() -> PathBuf {
+    let root = workspace_root();
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), |given| root.join(given))
+}
+
+/// A cargo command in the workspace, by the cargo that runs this program.
+pub(crate) fn cargo<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(workspace_root()).args(args);
+    command
+}
+
+pub(crate) fn program<S: AsRef<OsStr>>(
+    name: impl AsRef<OsStr>,
+    args: impl IntoIterator<Item = S>,
+) -> Command {
+    let mut command = Command::new(name);
+    command.args(args);
+    command
+}
+
+/// Runs a command with this program's own output.
+pub(crate) fn pass(command: &mut Command) -> Result<(), String> {
+    let status = command.status().map_err(|e| format!("starting {}: {e}", shown(command)))?;
+    if status.success() { Ok(()) } else { Err(format!("{} failed ({status})", shown(command))) }
+}
+
+/// Runs a command and gives what it wrote to its standard output.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|e| format!("starting {}: {e}", shown(command)))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{} failed ({}): {}", shown(command), output.status, said.trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Announces a step, runs it and says how long it took.
+pub(crate) fn step<T>(what: &str, run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    eprintln!("==> {what}");
+    let started = Instant::now();
+    let result = run();
+    eprintln!("    {what}: {:.1} s", started.elapsed().as_secs_f64());
+    result
+}
+
+pub(crate) fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian keeps administrators' programs out of other users' PATH.
+    let sbin = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(sbin).any(|directory| directory.join(program).is_file())
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    format!("`{}`", words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" "))
+}

@@ -1,0 +1,51 @@
+//! `cargo xtask test`: everything that must hold before a change lands.
+
+use crate::{
+    build, machine,
+    run::{cargo, on_path, output, pass, step},
+    tools,
+};
+
+const USAGE: &str = "usage: cargo xtask test [--full]";
+
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let full = match args {
+        [] => false,
+        [flag] if flag == "--full" => true,
+        _ => return Err(USAGE.into()),
+    };
+    let tools = step("what the machine needs", || {
+        machine::install_to_test()?;
+        machine::forward_packets()?;
+        tools::directory()
+    })?;
+    step("format", || pass(&mut cargo(["fmt", "--all", "--check"])))?;
+    if full {
+        step("licences, sources and bans", deny)?;
+    }
+    step("lints", || {
+        pass(&mut cargo([
+            "clippy",
+            "--locked",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]))
+    })?;
+    step("tests", || pass(&mut cargo(["test", "--locked", "--workspace", "--exclude", "e2e"])))?;
+    let binary = step("build windlass", build::release)?;
+    // Last, and with nothing printed after it, so that the output ends with what the tests say.
+    let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);
+    eprintln!("==> end-to-end tests");
+    pass(end_to_end.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools))
+}
+
+/// cargo-deny is no part of the toolchain, and takes minutes to build.
+fn deny() -> Result<(), String> {
+    if !on_path("cargo-deny") && output(&mut cargo(["deny", "--version"])).is_err() {
+        pass(&mut cargo(["install", "--locked", "cargo-deny"]))?;
+    }
+    pass(&mut cargo(["deny", "check", "bans", "licenses", "sources"]))
+}

@@ -1,0 +1,161 @@
+//! Which crate may use which: dependencies point down only.
+
+use super::metadata::Crate;
+
+pub(super) struct Layer {
+    pub(super) name: &'static str,
+    /// Crates, each of which may use those before it; see `siblings`.
+    pub(super) crates: &'static [&'static str],
+    /// Whether crates of this layer may use those that stand before them in it.
+    pub(super) siblings: bool,
+}
+
+/// The layers, the lowest first. A crate may use all that lower layers hold.
+pub(super) const LAYERS: &[Layer] = &[
+    Layer { name: "base", crates: &["rt", "telemetry", "pki", "gotmpl"], siblings: false },
+    Layer {
+        name: "API",
+        crates: &[
+            "api-meta",
+            "api-schema",
+            "api-codec",
+            "api-patch",
+            "api-rules",
+            "api-config",
+            "api-docs",
+        ],
+        siblings: true,
+    },
+    Layer {
+        name: "core",
+        crates: &["sched-core", "pod-core", "net-core", "bootstrap-core", "ignition"],
+        siblings: false,
+    },
+    Layer {
+        name: "adapter",
+        crates: &[
+            "store",
+            "store-etcd",
+            "client",
+            "events",
+            "serve",
+            "sys",
+            "netlink",
+            "cri",
+            "oci",
+        ],
+        siblings: true,
+    },
+    Layer {
+        name: "component",
+        crates: &[
+            "auth",
+            "admission",
+            "flow",
+            "apiserver",
+            "controllers",
+            "scheduler",
+            "kubelet",
+            "proxy",
+            "podnet",
+            "dns",
+            "cni",
+            "bootstrap",
+            "netboot",
+        ],
+        siblings: false,
+    },
+    Layer {
+        name: "assembly",
+        crates: &["testkit", "local", "windlass", "e2e", "xtask"],
+        siblings: true,
+    },
+];
+
+/// Edges between components, each with its reason.
+const BETWEEN_COMPONENTS: &[(&str, &[&str], &str)] =
+    &[("apiserver", &["auth", "admission", "flow"], "they are the stages of its one pipeline")];
+
+/// Crates that decide and do nothing: no clock, socket or task is in them.
+pub(super) const PURE: &[&str] = &[
+    "api-meta",
+    "api-schema",
+    "api-codec",
+    "api-patch",
+    "api-rules",
+    "api-config",
+    "api-docs",
+    "sched-core",
+    "pod-core",
+    "net-core",
+    "bootstrap-core",
+    "auth",
+    "admission",
+    "pki",
+    "gotmpl",
+    "ignition",
+];
+
+/// What pure crates have no use for.
+const IMPURE: &[&str] =
+    &["tokio", "hyper", "hyper-util", "futures-util", "rt", "client", "nix", "rustix"];
+
+/// What every crate's tests may use: an API server in memory, the real one, and the Pod network's plugin.
+const FOR_TESTS: &[&str] = &["testkit", "apiserver", "cni"];
+
+pub(super) fn problems(crates: &[Crate]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for listed in LAYERS.iter().flat_map(|l| l.crates) {
+        if !crates.iter().any(|c| c.name == *listed) {
+            problems.push(format!("the table of layers lists {listed}, which is no crate"));
+        }
+    }
+    for member in crates {
+        if place(&member.name).is_none() {
+            problems.push(format!(
+                "{} has no place in the table of layers (xtask/src/tidy/layers.rs)",
+                member.name
+            ));
+        }
+        for used in &member.uses {
+            let refused = match (used.in_tests, used.name.as_str()) {
+                (true, name) if FOR_TESTS.contains(&name) => None,
+                (false, name) if PURE.contains(&member.name.as_str()) && IMPURE.contains(&name) => {
+                    Some("the crate is pure".to_owned())
+                }
+                (_, name) => refusal(&member.name, name),
+            };
+            problems.extend(
+                refused.map(|why| format!("{} may not use {}: {why}", member.name, used.name)),
+            );
+        }
+    }
+    problems
+}
+
+/// Why an edge is not allowed, if it is not. Crates that are not ours are no concern of this table.
+fn refusal(user: &str, used: &str) -> Option<String> {
+    let ((upper, at), (lower, below)) = (place(user)?, place(used)?);
+    if lower != upper {
+        return (lower > upper)
+            .then(|| format!("{} is above {}", LAYERS[lower].name, LAYERS[upper].name));
+    }
+    let excepted =
+        BETWEEN_COMPONENTS.iter().any(|(from, to, _)| *from == user && to.contains(&used));
+    if excepted {
+        return None;
+    }
+    let layer = &LAYERS[upper];
+    match layer.siblings {
+        true => (below >= at).then(|| format!("it stands after it in the {} layer", layer.name)),
+        false => Some(format!("both are of the {} layer", layer.name)),
+    }
+}
+
+/// A crate's layer, and its place in it.
+fn place(name: &str) -> Option<(usize, usize)> {
+    LAYERS
+        .iter()
+        .enumerate()
+        .find_map(|(number, layer)| Some((number, layer.crates.iter().position(|c| *c == name)?)))
+}

@@ -1,0 +1,137 @@
+//! Rules for single files: purity, `unsafe`, length, and no paths of the machine that they were written on.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::{Report, layers};
+
+/// A source file of a crate, or a document.
+pub(super) struct File {
+    /// Its path below the workspace's root.
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+}
+
+/// The crates that may hold `unsafe`: both put the kernel behind a trait.
+const UNSAFE: &[&str] = &["sys", "netlink"];
+
+/// What in a pure crate would be a clock, a socket or a task.
+const IMPURE: &[&str] = &[
+    "SystemTime::now",
+    "Instant::now",
+    "UtcDateTime::now",
+    "OffsetDateTime::now",
+    "tokio::",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "UnixStream",
+    "thread::spawn",
+    "thread::sleep",
+];
+
+/// Lines of production code above which a file is said to be long, and above which it is refused.
+const LONG: usize = 500;
+const TOO_LONG: usize = 1000;
+
+/// Reads every text file that people write: Rust, manifests, documents, scripts.
+pub(super) fn files(root: &Path) -> Result<Vec<File>, String> {
+    let mut files = Vec::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let entries = fs::read_dir(&directory)
+            .map_err(|e| format!("reading {}: {e}", directory.display()))?;
+        for entry in entries.flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            let Some(name) = name.to_str() else { continue };
+            if path.is_dir() {
+                // Built files and the repository's own are nobody's writing.
+                if !["target", ".git"].contains(&name) && !path.join("CACHEDIR.TAG").exists() {
+                    directories.push(path);
+                }
+            } else if ["rs", "toml", "md", "run", "sh", "proto"]
+                .iter()
+                .any(|end| name.ends_with(end))
+            {
+                let text = fs::read_to_string(&path)
+                    .map_err(|e| format!("reading {}: {e}", path.display()))?;
+                let path = path.strip_prefix(root).unwrap_or(&path).to_owned();
+                files.push(File { path, text });
+            }
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
+    let shown = file.path.display();
+    if let Some(place) = machine_path(&file.text, root) {
+        report.problems.push(format!("{shown} names {place}, a path of this machine"));
+    }
+    if file.path.extension().is_none_or(|e| e != "rs") || is_test(&file.path) {
+        return;
+    }
+    let name = crate_of(&file.path);
+    let code: Vec<&str> = production(&file.text).collect();
+    if layers::PURE.contains(&name) {
+        for word in IMPURE.iter().filter(|word| code.iter().any(|line| line.contains(*word))) {
+            report.problems.push(format!("{shown} uses {word}, and {name} is pure"));
+        }
+    }
+    if !UNSAFE.contains(&name) && code.iter().any(|line| holds_unsafe(line)) {
+        report
+            .problems
+            .push(format!("{shown} holds unsafe code, which belongs in {}", UNSAFE.join(" or ")));
+    }
+    match code.len() {
+        lines if lines > TOO_LONG => {
+            report.problems.push(format!("{shown} has {lines} lines of code; split it"))
+        }
+        lines if lines > LONG => report.notes.push(format!("{shown} has {lines} lines of code")),
+        _ => {}
+    }
+}
+
+/// The first path of this machine that a text names: the workspace's own, or that of the directory it is in.
+fn machine_path(text: &str, root: &Path) -> Option<String> {
+    let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+    let shared =
+        ["/", "/home", "/root", "/tmp", "/var", "/opt", "/srv", "/usr/src", "/usr/local/src"];
+    let parent =
+        root.parent().filter(|parent| !shared.iter().any(|known| Path::new(known) == *parent));
+    let places = [Some(root.as_path()), parent];
+    let mut places = places.into_iter().flatten().map(|place| format!("{}/", place.display()));
+    places.find(|place| text.contains(place.as_str()))
+}
+
+fn crate_of(path: &Path) -> &str {
+    let mut parts = path.iter().filter_map(|part| part.to_str());
+    match parts.next() {
+        Some("crates") => parts.next().unwrap_or_default(),
+        first => first.unwrap_or_default(),
+    }
+}
+
+/// Tests, benchmarks and helps for them, by where they lie.
+fn is_test(path: &Path) -> bool {
+    let known = ["tests", "tests.rs", "testing", "testing.rs", "benches", "examples"];
+    path.iter().any(|part| part.to_str().is_some_and(|part| known.contains(&part)))
+}
+
+/// A file's lines without comments, blank lines and the tests at its end.
+fn production(text: &str) -> impl Iterator<Item = &str> {
+    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    text[..end].lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"))
+}
+
+/// Whether a line opens unsafe code, or lets the compiler accept it.
+fn holds_unsafe(line: &str) -> bool {
+    let opens = ["{", "fn", "impl", "extern"];
+    line.starts_with("#") && line.contains("(unsafe_code")
+        || line
+            .split_once("unsafe ")
+            .is_some_and(|(_, rest)| opens.iter().any(|o| rest.starts_with(o)))
+}

