@@ -32,9 +32,9 @@ const ORDER: [&str; 22] = [
     "coordination.k8s.io",
     "node.k8s.io",
     "discovery.k8s.io",
+    "resource.k8s.io",
     "flowcontrol.apiserver.k8s.io",
     "internal.apiserver.k8s.io",
-    "resource.k8s.io",
     "storagemigration.k8s.io",
 ];
 
