@@ -45,6 +45,16 @@ pub(crate) fn try_run(command: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
+/// Runs a command until it succeeds.
+#[track_caller]
+pub(crate) fn eventually(command: &str) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !try_run(command).0 {
+        assert!(Instant::now() < deadline, "{command}: still fails");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 pub(crate) struct World {
     pub(crate) dir: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
