@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api_meta::{FieldError, Path, Status, UserInfo};
+use api_meta::{FieldError, Path, Status};
 use serde_json::{Map, Value, json};
 
 use crate::{call::Call, definition::Definition};
@@ -145,20 +145,17 @@ pub(crate) fn begin_life(tree: &mut Value) {
     }
 }
 
-/// Approvers go by who asked for a certificate, so that only the server may say it, whatever the request claims.
-pub(crate) fn name_requester(tree: &mut Value, user: &UserInfo) {
+/// A signing request says who made it, whatever its maker says.
+pub(crate) fn sign(call: &Call, tree: &mut Value) {
+    if !call.resource.definition.is("certificates.k8s.io", "certificatesigningrequests") {
+        return;
+    }
+    let user = json!(*call.user);
     let Some(spec) = tree["spec"].as_object_mut() else { return };
     for field in ["username", "uid", "groups", "extra"] {
-        spec.remove(field);
-    }
-    spec.insert("username".to_owned(), json!(user.name));
-    if !user.uid.is_empty() {
-        spec.insert("uid".to_owned(), json!(user.uid));
-    }
-    if !user.groups.is_empty() {
-        spec.insert("groups".to_owned(), json!(user.groups));
-    }
-    if !user.extra.is_empty() {
-        spec.insert("extra".to_owned(), json!(user.extra));
+        match user.get(field).filter(|v| !v.is_null() && **v != json!("")) {
+            Some(value) => drop(spec.insert(field.to_owned(), value.clone())),
+            None => drop(spec.remove(field)),
+        }
     }
 }
