@@ -10,6 +10,8 @@ use std::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
+    /// Chosen, while it is found out whether anyone answers there.
+    Probing,
     /// Promised in an offer.
     Offered,
     Bound,

@@ -13,8 +13,10 @@ use super::{
     leases::{Lease, Leases, State},
 };
 
-/// How long an offer is kept for the client, and a conflicting address is left alone, in seconds.
+/// How long an offer is kept for the client, a probed address held, and a conflicting address left alone, in
+/// seconds.
 const OFFER: u64 = 60;
+const PROBE: u64 = 5;
 const CONFLICT: u64 = 600;
 const CLIENT_PORT: u16 = 68;
 const SERVER_PORT: u16 = 67;
@@ -185,16 +187,20 @@ impl Machine {
             tracing::warn!(client, network = %subnet.network, "no address is free; widen the range");
             return Action::Nothing;
         };
-        let known = self.holds(client, address);
-        if self.config.probe && !known && !self.quiet.contains(&address) {
+        let state = self.leases.get(address).filter(|lease| lease.client == client);
+        let state = state.filter(|lease| lease.expires > now).map(|lease| lease.state);
+        let mut hold = |state, seconds| {
+            let (client, hostname) = (client.to_owned(), None);
+            self.leases.set(address, Lease { client, expires: now + seconds, state, hostname });
+        };
+        let vouched = matches!(state, Some(State::Offered | State::Bound));
+        if self.config.probe && !vouched && !self.quiet.contains(&address) {
+            // Held meanwhile, so that of many clients at once each gets an address of its own.
+            hold(State::Probing, PROBE);
             return Action::Probe(address);
         }
-        let bound = known && self.leases.get(address).is_some_and(|l| l.state == State::Bound);
-        if !bound {
-            let expires = now + OFFER;
-            let hostname = None;
-            let client = client.to_owned();
-            self.leases.set(address, Lease { client, expires, state: State::Offered, hostname });
+        if state != Some(State::Bound) {
+            hold(State::Offered, OFFER);
         }
         let mut reply = self.reply(request, MessageType::Offer, arrival);
         reply.set_yiaddr(address);
@@ -261,7 +267,7 @@ impl Machine {
             && server != arrival.server
         {
             // Another server's offer was taken: ours is free again.
-            let offer = self.leases.of(client).filter(|(_, lease)| lease.state == State::Offered);
+            let offer = self.leases.of(client).filter(|(_, lease)| lease.state != State::Bound);
             if let Some(address) = offer.map(|(address, _)| address) {
                 self.leases.remove(address);
             }

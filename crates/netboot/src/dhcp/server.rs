@@ -21,8 +21,12 @@ use super::{
 };
 
 const SERVER_PORT: u16 = 67;
-/// Probes under way at a time; a client whose discover is dropped sends it again.
-const PROBES: usize = 256;
+/// Probes under way at a time, each with a socket: a rack that powers on is not to wait. A client whose
+/// discover is dropped sends it again.
+const PROBES: usize = 1024;
+/// Room for some thousand packets that wait.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
 /// A network interface with an IPv4 address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -63,6 +67,11 @@ impl Interface {
             // One socket for each interface, all on the same port.
             sockopt::set_socket_reuseaddr(&socket, true)?;
             sockopt::set_socket_broadcast(&socket, true)?;
+            // The usual buffer holds 90 packets, and a rack that powers on sends more at once. Without the
+            // privilege the system's limit stays.
+            if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
+                sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
+            }
             self.bind(&socket)?;
             rustix::net::bind(&socket, &SocketAddrV4::new(address, port))?;
             UdpSocket::from_std(std::net::UdpSocket::from(socket))
