@@ -36,14 +36,14 @@ pub struct Arrival {
 #[derive(Debug)]
 pub enum Action {
     Nothing,
-    /// Send it. `changed`: leases are to be saved before.
+    /// Send it. `changed`: the lease of this address is to be saved before.
     Reply {
         message: Box<Message>,
         to: SocketAddrV4,
-        changed: bool,
+        changed: Option<Ipv4Addr>,
     },
-    /// Leases have changed and nothing is to be sent.
-    Save,
+    /// The lease of this address has changed and nothing is to be sent.
+    Save(Ipv4Addr),
     /// Find out whether anyone answers at the address, say so to [`Machine::probed`], and hand in the packet
     /// again.
     Probe(Ipv4Addr),
@@ -137,18 +137,18 @@ impl Machine {
             MessageType::Decline => match address(request, OptionCode::RequestedIpAddress) {
                 Some(address) if self.holds(&client, address) => {
                     self.conflict(address, now);
-                    Action::Save
+                    Action::Save(address)
                 }
                 _ => Action::Nothing,
             },
             MessageType::Release if self.holds(&client, request.ciaddr()) => {
                 self.leases.remove(request.ciaddr());
-                Action::Save
+                Action::Save(request.ciaddr())
             }
             MessageType::Inform => {
                 let mut reply = self.reply(request, MessageType::Ack, arrival);
                 self.settings(&mut reply, request, &subnet, arrival, None);
-                self.send(reply, request, arrival, false)
+                self.send(reply, request, arrival, None)
             }
             _ => Action::Nothing,
         }
@@ -205,7 +205,7 @@ impl Machine {
         let mut reply = self.reply(request, MessageType::Offer, arrival);
         reply.set_yiaddr(address);
         self.settings(&mut reply, request, subnet, arrival, Some(client));
-        self.send(reply, request, arrival, false)
+        self.send(reply, request, arrival, None)
     }
 
     /// The client's reservation, its lease, what it asks for, or the next free address.
@@ -278,7 +278,7 @@ impl Machine {
             tracing::info!(client, %address, "refused: the address is not the client's");
             let mut reply = self.reply(request, MessageType::Nak, arrival);
             reply.opts_mut().insert(DhcpOption::Message("address not available".into()));
-            return self.send(reply, request, arrival, false);
+            return self.send(reply, request, arrival, None);
         }
         let hostname = self.hostname(request, client);
         let lease = Lease {
@@ -293,7 +293,7 @@ impl Machine {
         reply.set_yiaddr(address);
         reply.set_ciaddr(request.ciaddr());
         self.settings(&mut reply, request, subnet, arrival, Some(client));
-        self.send(reply, request, arrival, true)
+        self.send(reply, request, arrival, Some(address))
     }
 
     fn hostname(&self, request: &Message, client: &str) -> Option<String> {
@@ -326,7 +326,7 @@ impl Machine {
         if let Some(uuid) = request.opts().get(OptionCode::ClientMachineIdentifier) {
             reply.opts_mut().insert(uuid.clone());
         }
-        self.send(reply, request, arrival, false)
+        self.send(reply, request, arrival, None)
     }
 
     fn reply(&self, request: &Message, kind: MessageType, arrival: Arrival) -> Message {
@@ -391,7 +391,7 @@ impl Machine {
         mut reply: Message,
         request: &Message,
         arrival: Arrival,
-        changed: bool,
+        changed: Option<Ipv4Addr>,
     ) -> Action {
         let nak = reply.opts().msg_type() == Some(MessageType::Nak);
         let to = if !request.giaddr().is_unspecified() {
