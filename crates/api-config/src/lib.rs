@@ -10,6 +10,7 @@ mod decode;
 mod duration;
 mod error;
 pub mod flags;
+pub mod known;
 pub mod kubeadm;
 pub mod kubeconfig;
 pub mod kubelet;

@@ -20,6 +20,7 @@ mod custom;
 mod definition;
 mod delete;
 mod discovery;
+pub mod flags;
 mod health;
 mod hub;
 mod jsonpath;
@@ -35,6 +36,7 @@ mod server;
 mod sparse;
 mod startup;
 mod subresource;
+mod transform;
 mod write;
 
 use std::{
@@ -55,6 +57,7 @@ pub use config::{Cidr, Config, FrontProxy};
 pub use health::KUBERNETES_VERSION;
 pub use hub::HubError;
 pub use security::SecurityError;
+pub use transform::UpstreamForm;
 
 use crate::{
     alloc::Allocators,

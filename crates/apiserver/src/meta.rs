@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api_meta::{FieldError, Path, Status};
+use api_meta::{FieldError, Path, Status, UserInfo};
 use serde_json::{Map, Value, json};
 
 use crate::{call::Call, definition::Definition};
@@ -142,5 +142,23 @@ pub(crate) fn begin_life(tree: &mut Value) {
         }
         meta.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
         meta.insert("creationTimestamp".to_owned(), json!(now));
+    }
+}
+
+/// Approvers go by who asked for a certificate, so that only the server may say it, whatever the request claims.
+pub(crate) fn name_requester(tree: &mut Value, user: &UserInfo) {
+    let Some(spec) = tree["spec"].as_object_mut() else { return };
+    for field in ["username", "uid", "groups", "extra"] {
+        spec.remove(field);
+    }
+    spec.insert("username".to_owned(), json!(user.name));
+    if !user.uid.is_empty() {
+        spec.insert("uid".to_owned(), json!(user.uid));
+    }
+    if !user.groups.is_empty() {
+        spec.insert("groups".to_owned(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        spec.insert("extra".to_owned(), json!(user.extra));
     }
 }

@@ -72,6 +72,9 @@ impl Server {
         }
         let generated = meta::generate_name(call, &mut tree)?;
         meta::begin_life(&mut tree);
+        if definition.is("certificates.k8s.io", "certificatesigningrequests") {
+            meta::name_requester(&mut tree, &call.user);
+        }
         crate::codec::defaults(call.served(), definition, &mut tree);
         definition.strategy.prepare_create(&mut tree, &crate::now().to_string());
         self.admit(call, Operation::Create, &mut tree, None).await?;

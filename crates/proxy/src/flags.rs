@@ -2,8 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use api_config::{GoDuration, KubeProxyConfiguration};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use api_config::{
+    GoDuration, KubeProxyConfiguration,
+    known::{self, Flag, Known},
+};
 
 use crate::ConfigError;
 
@@ -57,7 +59,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',')]
     pub nodeport_addresses: Vec<String>,
     #[command(flatten)]
-    pub ignored: Ignored,
+    pub ignored: Known<Tables>,
 }
 
 impl Args {
@@ -116,7 +118,7 @@ impl Args {
 }
 
 /// Upstream's flags that are accepted without effect: name, whether it takes a value, and why that is harmless.
-const IGNORED: &[(&str, bool, &str)] = &[
+const IGNORED: &[Flag] = &[
     ("bind-address", true, "node ports listen nowhere: rules answer at --nodeport-addresses"),
     ("bind-address-hard-fail", false, "an address that cannot be bound is always an error"),
     ("config-sync-period", true, "informers are not resynchronised"),
@@ -143,7 +145,6 @@ const IGNORED: &[(&str, bool, &str)] = &[
         true,
         "the machine's connection tracking limits are left to sysctl",
     ),
-    ("feature-gates", true, "there are no gated features here"),
     ("healthz-port", true, "upstream ignores it too; use --healthz-bind-address"),
     ("init-only", false, "there is no initialisation that needs more privileges than running"),
     ("ipvs-exclude-cidrs", true, "rules are nftables only"),
@@ -157,57 +158,18 @@ const IGNORED: &[(&str, bool, &str)] = &[
     ("kube-api-burst", true, "a proxy only watches, which needs no rate limit"),
     ("kube-api-content-type", true, "JSON is what the informers decode"),
     ("kube-api-qps", true, "a proxy only watches, which needs no rate limit"),
-    ("log-flush-frequency", true, "logs are not buffered"),
-    ("log-json-info-buffer-size", true, "logs are not buffered"),
-    ("log-json-split-stream", false, "logs go to standard error"),
-    ("log-text-info-buffer-size", true, "logs are not buffered"),
-    ("log-text-split-stream", false, "logs go to standard error"),
-    ("logging-format", true, "logs are text"),
     ("master", true, "the API server is the kubeconfig's"),
     ("metrics-port", true, "upstream ignores it too; use --metrics-bind-address"),
     ("oom-score-adj", true, "the service manager sets it"),
-    ("profiling", false, "there is no Go profiler here"),
     ("proxy-port-range", true, "upstream ignores it too"),
-    ("show-hidden-metrics-for-version", true, "there are no hidden metrics"),
-    ("vmodule", true, "set RUST_LOG for levels by module"),
 ];
 
-/// The flags of [`IGNORED`] that were given.
+/// Names the table of [`IGNORED`] flags.
 #[derive(Clone, Debug, Default)]
-pub struct Ignored(Vec<&'static str>);
+pub struct Tables;
 
-impl Ignored {
-    pub fn warnings(&self) -> Vec<String> {
-        let known = IGNORED.iter().filter(|(name, ..)| self.0.contains(name));
-        known.map(|(name, _, reason)| format!("--{name} has no effect: {reason}")).collect()
-    }
-}
-
-impl clap::Args for Ignored {
-    fn augment_args(command: Command) -> Command {
-        IGNORED.iter().fold(command, |command, (name, takes_value, reason)| {
-            let arg =
-                Arg::new(*name).long(*name).help(*reason).hide(true).action(ArgAction::Append);
-            // Go's boolean flags may be written bare or with =true.
-            command.arg(if *takes_value { arg } else { arg.num_args(0..=1).require_equals(true) })
-        })
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl clap::FromArgMatches for Ignored {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = IGNORED.iter().map(|(name, ..)| *name).filter(|name| matches.contains_id(name));
-        Ok(Self(given.collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
+impl known::Tables for Tables {
+    const TABLES: &'static [&'static [Flag]] = &[IGNORED, known::COMMON];
 }
 
 /// An address to listen on; upstream takes a bare IP for the default port, and nothing for "do not listen"

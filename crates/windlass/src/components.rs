@@ -1,10 +1,19 @@
 //! Components run alone, as their upstream peers are: flags and files in, a client, and the component's own crate.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
+use api_config::known::{self, Flag, Known};
 use client::{Client, Kubeconfig};
+use store::{Store, embedded::Embedded};
 
-use crate::Failure;
+use crate::{
+    Failure,
+    diagnostics::{self, Diagnostics},
+};
 
 fn client(kubeconfig: &Path, agent: &str) -> Result<Client, Failure> {
     Ok(Client::from_kubeconfig(&Kubeconfig::load(kubeconfig)?, agent)?)
@@ -17,6 +26,7 @@ pub(crate) async fn coredns(args: dns::Args, tasks: rt::Tasks) -> Result<(), Fai
 }
 
 pub(crate) async fn kubelet(args: kubelet::Args, tasks: rt::Tasks) -> Result<(), Failure> {
+    kubelet::enroll(&args).await?;
     let client = match &args.kubeconfig {
         Some(path) => Some(client(path, "kubelet/v1.36.2 (windlass)")?),
         None => None,
@@ -35,13 +45,121 @@ pub(crate) async fn kube_proxy(args: proxy::Args, tasks: rt::Tasks) -> Result<()
     Ok(proxy::run(settings, client, Arc::new(netlink::Kernel::open()?), &tasks).await?)
 }
 
-pub(crate) async fn kube_scheduler(args: scheduler::Args, tasks: rt::Tasks) -> Result<(), Failure> {
+/// Serves the Kubernetes API, with objects in etcd or in a directory.
+pub(crate) async fn kube_apiserver(
+    args: &apiserver::flags::Args,
+    tasks: rt::Tasks,
+) -> Result<(), Failure> {
     let config = args.config()?;
+    args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    let store = open_store(&args.storage).await?;
+    let api = apiserver::start(config, store, &tasks).await?;
+    tasks.shutdown().stopping().await;
+    api.stopping();
+    Ok(())
+}
+
+/// The store that the flags name. etcd may be shared with upstream's API servers, a directory is ours alone.
+async fn open_store(storage: &apiserver::flags::Storage) -> Result<Arc<dyn Store>, Failure> {
+    if let Some(directory) = storage.store_dir.clone() {
+        std::fs::create_dir_all(&directory)
+            .map_err(|error| format!("creating {}: {error}", directory.display()))?;
+        let open = move || Embedded::open(&directory, store::embedded::Options::default());
+        return Ok(Arc::new(tokio::task::spawn_blocking(open).await??));
+    }
+    let identity = storage.etcd_certfile.clone().zip(storage.etcd_keyfile.clone());
+    let tls = storage.etcd_cafile.clone().map(|ca| store_etcd::TlsFiles { ca, identity });
+    let options = store_etcd::Options::new(storage.etcd_servers.clone(), tls);
+    let etcd = store_etcd::Etcd::connect(options).await?;
+    Ok(Arc::new(apiserver::UpstreamForm::new(Arc::new(etcd))))
+}
+
+/// Runs the controllers of the control plane
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ControllerManager {
+    #[command(flatten)]
+    args: controllers::Args,
+    #[command(flatten)]
+    diagnostics: diagnostics::Args,
+}
+
+pub(crate) async fn kube_controller_manager(
+    given: &ControllerManager,
+    tasks: rt::Tasks,
+) -> Result<(), Failure> {
+    let args = &given.args;
+    let config = args.config()?;
+    args.accepted.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    let agent = "kube-controller-manager/v1.36.2 (windlass)";
+    let accounts =
+        controllers::ServiceAccounts::from_kubeconfig(&Kubeconfig::load(&args.kubeconfig)?, agent)?;
+    let diagnostics = Diagnostics {
+        component: "kube-controller-manager",
+        address: SocketAddr::new(args.bind_address, args.secure_port),
+        client_ca: args.client_ca_file.as_deref(),
+        authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
+        authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
+    };
+    diagnostics::serve(diagnostics, &given.diagnostics, &tasks).await?;
+    controllers::run(config, move |name| accounts.client(name), &tasks).await;
+    Ok(())
+}
+
+/// Gives Pods their nodes
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Scheduler {
+    #[command(flatten)]
+    args: scheduler::Args,
+    /// Verifies client certificates of those who ask for metrics
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    diagnostics: diagnostics::Args,
+    #[command(flatten)]
+    ignored: Known<SchedulerIgnored>,
+}
+
+/// Names the tables of the scheduler's flags that are accepted without effect.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SchedulerIgnored;
+
+impl known::Tables for SchedulerIgnored {
+    const TABLES: &'static [&'static [Flag]] = &[
+        &[
+            ("kube-api-burst", true, "the API server protects itself"),
+            ("kube-api-content-type", true, "JSON is what the informers decode"),
+            ("kube-api-qps", true, "the API server protects itself"),
+            ("leader-elect-lease-duration", true, "upstream's default is kept"),
+            ("leader-elect-renew-deadline", true, "upstream's default is kept"),
+            ("leader-elect-retry-period", true, "upstream's default is kept"),
+            ("requestheader-client-ca-file", true, "no front proxy is believed here"),
+        ],
+        known::COMMON,
+    ];
+}
+
+pub(crate) async fn kube_scheduler(given: &Scheduler, tasks: rt::Tasks) -> Result<(), Failure> {
+    let args = &given.args;
+    let config = args.config()?;
+    given.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let kubeconfig = config
         .kubeconfig
         .clone()
         .ok_or("--kubeconfig, or clientConnection.kubeconfig in --config, is required")?;
-    let client = client(&kubeconfig, "kube-scheduler/v1.36.2 (windlass)")?;
+    let agent = "kube-scheduler/v1.36.2 (windlass)";
+    let client = client(&kubeconfig, agent)?;
+    let diagnostics = Diagnostics {
+        component: "kube-scheduler",
+        address: SocketAddr::new(args.bind_address, args.secure_port),
+        client_ca: given.client_ca_file.as_deref(),
+        authentication: optional_client(args.authentication_kubeconfig.as_deref(), agent)?,
+        authorization: optional_client(args.authorization_kubeconfig.as_deref(), agent)?,
+    };
+    diagnostics::serve(diagnostics, &given.diagnostics, &tasks).await?;
     scheduler::run(config, client, &tasks).await;
     Ok(())
+}
+
+fn optional_client(kubeconfig: Option<&Path>, agent: &str) -> Result<Option<Client>, Failure> {
+    kubeconfig.map(|path| client(path, agent)).transpose()
 }

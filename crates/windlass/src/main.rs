@@ -2,6 +2,7 @@
 //! that component.
 
 mod components;
+mod diagnostics;
 mod images;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
@@ -42,8 +43,9 @@ enum Command {
     Kubelet(kubelet::Args),
     /// Runs the service proxy
     KubeProxy(proxy::Args),
-    /// Gives Pods their nodes
-    KubeScheduler(scheduler::Args),
+    KubeApiserver(Box<apiserver::flags::Args>),
+    KubeControllerManager(Box<components::ControllerManager>),
+    KubeScheduler(Box<components::Scheduler>),
     /// Builds and imports container images without a registry
     #[command(subcommand)]
     Images(images::Command),
@@ -87,13 +89,23 @@ fn main() -> ExitCode {
     run(Cli::parse_from(arguments()).command)
 }
 
+/// The commands that are also names of the binary.
+const COMPONENTS: &[&str] = &[
+    "coredns",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubelet",
+];
+
 /// The command line as our parser wants it: the name that the binary is called by is the command, and CoreDNS's
 /// flags have one dash.
 fn arguments() -> Vec<OsString> {
     let mut given = std::env::args_os();
     let mut arguments: Vec<OsString> = given.by_ref().take(1).collect();
     let name = called_as();
-    if matches!(name.as_str(), "coredns" | "kubelet" | "kube-proxy" | "kube-scheduler") {
+    if COMPONENTS.contains(&name.as_str()) {
         arguments.push(name.into());
     }
     let rest: Vec<OsString> = given.collect();
@@ -154,8 +166,16 @@ fn run(command: Command) -> ExitCode {
         Command::KubeProxy(args) => {
             component("kube-proxy", |tasks| components::kube_proxy(args, tasks))
         }
-        Command::KubeScheduler(args) => {
-            component("kube-scheduler", |tasks| components::kube_scheduler(args, tasks))
+        Command::KubeScheduler(args) => component("kube-scheduler", |tasks| async move {
+            components::kube_scheduler(&args, tasks).await
+        }),
+        Command::KubeApiserver(args) => component("kube-apiserver", |tasks| async move {
+            components::kube_apiserver(&args, tasks).await
+        }),
+        Command::KubeControllerManager(args) => {
+            component("kube-controller-manager", |tasks| async move {
+                components::kube_controller_manager(&args, tasks).await
+            })
         }
         Command::Internal(internal) => background(internal),
     }

@@ -28,7 +28,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "core",
-        crates: &["sched-core", "pod-core", "net-core", "bootstrap-core"],
+        crates: &["sched-core", "pod-core", "net-core", "bootstrap-core", "ignition"],
         siblings: false,
     },
     Layer {
@@ -61,6 +61,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "dns",
             "cni",
             "bootstrap",
+            "netboot",
         ],
         siblings: false,
     },
@@ -92,14 +93,15 @@ pub(super) const PURE: &[&str] = &[
     "admission",
     "pki",
     "gotmpl",
+    "ignition",
 ];
 
 /// What pure crates have no use for.
 const IMPURE: &[&str] =
     &["tokio", "hyper", "hyper-util", "futures-util", "rt", "client", "nix", "rustix"];
 
-/// What every crate's tests may use: the API server in memory, and the real one.
-const FOR_TESTS: &[&str] = &["testkit", "apiserver"];
+/// What every crate's tests may use: an API server in memory, the real one, and the Pod network's plugin.
+const FOR_TESTS: &[&str] = &["testkit", "apiserver", "cni"];
 
 pub(super) fn problems(crates: &[Crate]) -> Vec<String> {
     let mut problems = Vec::new();

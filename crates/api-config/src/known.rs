@@ -1,0 +1,116 @@
+//! Flags for clap that are known and do nothing, or are refused: upstream's that a component lists in tables, with reasons.
+
+use std::marker::PhantomData;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+/// A flag's name, whether it takes a value, and why it does nothing.
+pub type Flag = (&'static str, bool, &'static str);
+
+/// Names the tables that a component's [`Known`] flags are in.
+pub trait Tables: Clone + Default + std::fmt::Debug + Send + Sync + 'static {
+    const TABLES: &'static [&'static [Flag]];
+}
+
+/// What every component takes for its logs and diagnostics.
+pub const COMMON: &[Flag] = &[
+    ("contention-profiling", false, "there is no Go profiler here"),
+    ("feature-gates", true, "there are no gated features here"),
+    ("log-flush-frequency", true, "logs are not buffered"),
+    ("log-json-info-buffer-size", true, "logs are not buffered"),
+    ("log-json-split-stream", false, "logs go to standard error"),
+    ("log-text-info-buffer-size", true, "logs are not buffered"),
+    ("log-text-split-stream", false, "logs go to standard error"),
+    ("logging-format", true, "logs are text"),
+    ("profiling", false, "there is no Go profiler here"),
+    ("show-hidden-metrics-for-version", true, "there are no hidden metrics"),
+    ("v", true, "set WINDLASS_LOG for levels"),
+    ("vmodule", true, "set WINDLASS_LOG for levels by module"),
+];
+
+/// The flags of some tables that were given on a command line.
+#[derive(Clone, Debug, Default)]
+pub struct Known<T> {
+    given: Vec<&'static str>,
+    tables: PhantomData<T>,
+}
+
+impl<T: Tables> Known<T> {
+    fn table() -> impl Iterator<Item = &'static Flag> {
+        T::TABLES.iter().copied().flatten()
+    }
+
+    /// The names and reasons of the flags that were given.
+    pub fn given(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let known = Self::table().filter(|(name, ..)| self.given.contains(name));
+        known.map(|(name, _, reason)| (*name, *reason))
+    }
+
+    pub fn warnings(&self) -> Vec<String> {
+        self.given().map(|(name, reason)| format!("--{name} has no effect: {reason}")).collect()
+    }
+}
+
+impl<T: Tables> clap::Args for Known<T> {
+    fn augment_args(command: Command) -> Command {
+        Self::table().fold(command, |command, (name, takes_value, reason)| {
+            let arg =
+                Arg::new(*name).long(*name).help(*reason).hide(true).action(ArgAction::Append);
+            // A flag of one letter may have one dash or two.
+            let arg = match name.as_bytes() {
+                [letter] => arg.short(char::from(*letter)),
+                _ => arg,
+            };
+            // Go's boolean flags may be written bare or with =true.
+            command.arg(if *takes_value { arg } else { arg.num_args(0..=1).require_equals(true) })
+        })
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<T: Tables> clap::FromArgMatches for Known<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let names = Self::table().map(|(name, ..)| *name);
+        let given = names.filter(|name| matches.contains_id(name)).collect();
+        Ok(Self { given, tables: PhantomData })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Clone, Debug, Default)]
+    struct Own;
+
+    impl Tables for Own {
+        const TABLES: &'static [&'static [Flag]] =
+            &[&[("old-port", true, "nobody uses it")], COMMON];
+    }
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        known: Known<Own>,
+    }
+
+    #[test]
+    fn known_flags_are_told_from_unknown_ones() {
+        let cli = Cli::try_parse_from(["x", "-v=2", "--profiling", "--old-port", "7"]).unwrap();
+        let names: Vec<_> = cli.known.given().map(|(name, _)| name).collect();
+        assert_eq!(names, ["old-port", "profiling", "v"]);
+        assert_eq!(cli.known.warnings()[0], "--old-port has no effect: nobody uses it");
+        assert!(Cli::try_parse_from(["x", "--profiling=false", "--v=4"]).is_ok());
+        assert!(Cli::try_parse_from(["x", "--new-port=1"]).is_err());
+    }
+}

@@ -1,0 +1,400 @@
+//! kube-apiserver's command line: upstream's flags, those we act on, those we refuse and those we only accept.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    path::PathBuf,
+    time::Duration,
+};
+
+use api_config::{
+    GoDuration,
+    known::{self, Flag, Known},
+};
+
+use crate::config::{Cidr, Config, FrontProxy};
+
+/// Runs kube-apiserver: serves the Kubernetes API.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Args {
+    /// The address that members of the cluster reach this server at [default: that of the default route]
+    #[arg(long)]
+    pub advertise_address: Option<IpAddr>,
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// Must be true: a server without privileged containers cannot run a node's own Pods
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        action = clap::ArgAction::Set)]
+    pub allow_privileged: bool,
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
+        action = clap::ArgAction::Set)]
+    pub anonymous_auth: bool,
+    #[arg(long, value_delimiter = ',')]
+    pub api_audiences: Vec<String>,
+    /// Only Node and RBAC, together
+    #[arg(long, value_delimiter = ',', default_value = "Node,RBAC")]
+    pub authorization_mode: Vec<String>,
+    /// Verifies client certificates
+    #[arg(long)]
+    pub client_ca_file: PathBuf,
+    /// Admission plugins besides those that are on by default
+    #[arg(long, value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
+    #[arg(long, value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
+    /// Accept the tokens in Secrets of type bootstrap.kubernetes.io/token
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        action = clap::ArgAction::Set)]
+    pub enable_bootstrap_token_auth: bool,
+    #[command(flatten)]
+    pub storage: Storage,
+    #[arg(long, default_value = "1h0m0s")]
+    pub event_ttl: GoDuration,
+    /// Verifies the kubelets' serving certificates
+    #[arg(long)]
+    pub kubelet_certificate_authority: Option<PathBuf>,
+    #[arg(long)]
+    pub kubelet_client_certificate: PathBuf,
+    #[arg(long)]
+    pub kubelet_client_key: PathBuf,
+    /// Only the order InternalIP,ExternalIP,Hostname
+    #[arg(long, value_delimiter = ',')]
+    pub kubelet_preferred_address_types: Vec<String>,
+    #[command(flatten)]
+    pub front_proxy: RequestHeader,
+    #[arg(long)]
+    pub service_account_issuer: String,
+    /// Verifies service accounts' tokens; may be given several times
+    #[arg(long)]
+    pub service_account_key_file: Vec<PathBuf>,
+    #[arg(long)]
+    pub service_account_signing_key_file: PathBuf,
+    #[arg(long, value_delimiter = ',')]
+    pub service_cluster_ip_range: Vec<Cidr>,
+    /// FIRST-LAST
+    #[arg(long, default_value = "30000-32767")]
+    pub service_node_port_range: PortRange,
+    #[arg(long)]
+    pub tls_cert_file: PathBuf,
+    #[arg(long)]
+    pub tls_private_key_file: PathBuf,
+    #[command(flatten)]
+    pub refused: Known<Refused>,
+    #[command(flatten)]
+    pub ignored: Known<Ignored>,
+}
+
+/// Where objects are kept.
+#[derive(clap::Args, Clone, Debug)]
+pub struct Storage {
+    #[arg(
+        long,
+        value_delimiter = ',',
+        required_unless_present = "store_dir",
+        conflicts_with = "store_dir"
+    )]
+    pub etcd_servers: Vec<String>,
+    #[arg(long)]
+    pub etcd_cafile: Option<PathBuf>,
+    #[arg(long, requires = "etcd_keyfile")]
+    pub etcd_certfile: Option<PathBuf>,
+    #[arg(long, requires = "etcd_certfile")]
+    pub etcd_keyfile: Option<PathBuf>,
+    #[arg(long, default_value = "5m0s")]
+    pub etcd_compaction_interval: GoDuration,
+    /// Only /registry
+    #[arg(long, default_value = "/registry")]
+    pub etcd_prefix: String,
+    /// Keep objects in this directory, without etcd; no flag of upstream's
+    #[arg(long)]
+    pub store_dir: Option<PathBuf>,
+}
+
+/// How a proxy in front tells who asks.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RequestHeader {
+    #[arg(long)]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    #[arg(long, value_delimiter = ',')]
+    pub requestheader_allowed_names: Vec<String>,
+    #[arg(long, value_delimiter = ',')]
+    pub requestheader_username_headers: Vec<String>,
+    #[arg(long, value_delimiter = ',')]
+    pub requestheader_group_headers: Vec<String>,
+    #[arg(long, value_delimiter = ',')]
+    pub requestheader_extra_headers_prefix: Vec<String>,
+}
+
+/// Ports of Services, the last included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange(pub u16, pub u16);
+
+impl std::str::FromStr for PortRange {
+    type Err = String;
+
+    /// `30000-32767`, or as upstream also takes it `30000+2767`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse::<u16>().ok();
+        let ends = match (text.split_once('-'), text.split_once('+')) {
+            (Some((first, last)), _) => number(first).zip(number(last)),
+            (None, Some((first, more))) => number(first)
+                .zip(number(more))
+                .and_then(|(first, more)| Some((first, first.checked_add(more)?))),
+            (None, None) => number(text).map(|only| (only, only)),
+        };
+        match ends {
+            Some((first, last)) if 0 < first && first <= last => Ok(Self(first, last)),
+            _ => Err(format!("{text:?} is no range of ports such as 30000-32767")),
+        }
+    }
+}
+
+/// Why the API server does not start with these flags.
+#[derive(Debug, thiserror::Error)]
+pub enum FlagError {
+    #[error("--{flag} is not supported: {reason}; start without it")]
+    Refused { flag: &'static str, reason: &'static str },
+    #[error("--{flag}={value} is not supported: {reason}")]
+    Value { flag: &'static str, value: String, reason: &'static str },
+    #[error("--{flag} is required: {reason}")]
+    Missing { flag: &'static str, reason: &'static str },
+    #[error("finding the address to advertise: {source}; give --advertise-address")]
+    Advertise { source: std::io::Error },
+}
+
+/// The order in which a node's addresses are tried.
+const ADDRESS_TYPES: &[&str] = &["InternalIP", "ExternalIP", "Hostname"];
+
+impl Args {
+    /// What the flags say. Flags that promise security that is not here stop the start.
+    pub fn config(&self) -> Result<Config, FlagError> {
+        self.check()?;
+        Ok(Config {
+            bind: SocketAddr::new(self.bind_address, self.secure_port),
+            advertise: self.advertise()?,
+            service_cidrs: self.service_cluster_ip_range.clone(),
+            node_ports: (self.service_node_port_range.0, self.service_node_port_range.1),
+            event_ttl: self.event_ttl.to_std(),
+            compaction_interval: self.compaction_interval(),
+            tls_certificate: self.tls_cert_file.clone(),
+            tls_key: self.tls_private_key_file.clone(),
+            client_ca: self.client_ca_file.clone(),
+            service_account_keys: match self.service_account_key_file.as_slice() {
+                [] => vec![self.service_account_signing_key_file.clone()],
+                keys => keys.to_vec(),
+            },
+            service_account_signing_key: self.service_account_signing_key_file.clone(),
+            service_account_issuer: self.service_account_issuer.clone(),
+            api_audiences: self.api_audiences.clone(),
+            kubelet_client_certificate: self.kubelet_client_certificate.clone(),
+            kubelet_client_key: self.kubelet_client_key.clone(),
+            kubelet_ca: self.kubelet_certificate_authority.clone(),
+            front_proxy: self.front_proxy.config(),
+            anonymous: self.anonymous_auth,
+            bootstrap_tokens: self.enable_bootstrap_token_auth,
+            enable_admission: self.enable_admission_plugins.clone(),
+            disable_admission: self.disable_admission_plugins.clone(),
+        })
+    }
+
+    fn check(&self) -> Result<(), FlagError> {
+        if let Some((flag, reason)) = self.refused.given().next() {
+            return Err(FlagError::Refused { flag, reason });
+        }
+        let mut modes: Vec<_> = self.authorization_mode.iter().map(String::as_str).collect();
+        modes.sort_unstable();
+        let types = &self.kubelet_preferred_address_types;
+        let refuse = |flag, value: String, reason| Err(FlagError::Value { flag, value, reason });
+        if modes != ["Node", "RBAC"] {
+            let reason = "requests are authorized by Node,RBAC";
+            return refuse("authorization-mode", self.authorization_mode.join(","), reason);
+        }
+        if !self.allow_privileged {
+            let reason = "privileged containers are not refused for the whole cluster; give \
+                          --allow-privileged=true and restrict namespaces with Pod Security Standards";
+            return refuse("allow-privileged", "false".to_owned(), reason);
+        }
+        if !types.is_empty() && types != ADDRESS_TYPES {
+            let reason = "kubelets are reached at InternalIP,ExternalIP,Hostname, in this order";
+            return refuse("kubelet-preferred-address-types", types.join(","), reason);
+        }
+        if self.storage.etcd_prefix != "/registry" {
+            let reason = "keys begin with /registry";
+            return refuse("etcd-prefix", self.storage.etcd_prefix.clone(), reason);
+        }
+        if self.service_cluster_ip_range.is_empty() {
+            let reason = "Services get their addresses from it";
+            return Err(FlagError::Missing { flag: "service-cluster-ip-range", reason });
+        }
+        self.front_proxy.check()
+    }
+
+    fn advertise(&self) -> Result<IpAddr, FlagError> {
+        match self.advertise_address {
+            Some(address) => Ok(address),
+            None if !self.bind_address.is_unspecified() => Ok(self.bind_address),
+            None => {
+                default_address(self.bind_address).map_err(|source| FlagError::Advertise { source })
+            }
+        }
+    }
+
+    fn compaction_interval(&self) -> Duration {
+        match self.storage.etcd_compaction_interval.to_std() {
+            // Zero turns compaction off.
+            Duration::ZERO => Duration::from_secs(u64::from(u32::MAX)),
+            interval => interval,
+        }
+    }
+}
+
+/// The address that packets for elsewhere leave from; connecting a datagram socket sends nothing.
+fn default_address(family: IpAddr) -> std::io::Result<IpAddr> {
+    let elsewhere = match family {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
+        IpAddr::V6(_) => IpAddr::V6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into()),
+    };
+    let socket = UdpSocket::bind((family, 0))?;
+    socket.connect((elsewhere, 9))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+impl RequestHeader {
+    fn check(&self) -> Result<(), FlagError> {
+        if self.requestheader_client_ca_file.is_some()
+            && self.requestheader_username_headers.is_empty()
+        {
+            let reason = "the front proxy's CA is given";
+            return Err(FlagError::Missing { flag: "requestheader-username-headers", reason });
+        }
+        Ok(())
+    }
+
+    fn config(&self) -> Option<FrontProxy> {
+        Some(FrontProxy {
+            ca: self.requestheader_client_ca_file.clone()?,
+            allowed_names: self.requestheader_allowed_names.clone(),
+            username_headers: self.requestheader_username_headers.clone(),
+            group_headers: self.requestheader_group_headers.clone(),
+            extra_prefixes: self.requestheader_extra_headers_prefix.clone(),
+        })
+    }
+}
+
+const NO_AUDIT: &str = "requests are not audited here";
+const NO_OIDC: &str = "OpenID Connect tokens are not accepted here";
+const NO_WEBHOOK: &str = "no webhook is asked who somebody is or what they may do";
+const ONE_STORE: &str = "all objects are in one store, as they are";
+
+/// Flags that promise security, or a place for data, that is not here: the server does not start with them.
+const REFUSED: &[Flag] = &[
+    ("admission-control-config-file", true, "admission plugins have no configuration here"),
+    ("audit-log-format", true, NO_AUDIT),
+    ("audit-log-maxage", true, NO_AUDIT),
+    ("audit-log-maxbackup", true, NO_AUDIT),
+    ("audit-log-maxsize", true, NO_AUDIT),
+    ("audit-log-mode", true, NO_AUDIT),
+    ("audit-log-path", true, NO_AUDIT),
+    ("audit-policy-file", true, NO_AUDIT),
+    ("audit-webhook-batch-max-size", true, NO_AUDIT),
+    ("audit-webhook-config-file", true, NO_AUDIT),
+    ("audit-webhook-mode", true, NO_AUDIT),
+    ("authentication-config", true, "authenticators are chosen by flags only"),
+    ("authentication-token-webhook-config-file", true, NO_WEBHOOK),
+    ("authorization-config", true, "requests are authorized by Node,RBAC"),
+    ("authorization-policy-file", true, "there is no ABAC"),
+    ("authorization-webhook-config-file", true, NO_WEBHOOK),
+    ("egress-selector-config-file", true, "connections leave directly"),
+    ("encryption-provider-config", true, ONE_STORE),
+    ("etcd-servers-overrides", true, ONE_STORE),
+    ("oidc-ca-file", true, NO_OIDC),
+    ("oidc-client-id", true, NO_OIDC),
+    ("oidc-groups-claim", true, NO_OIDC),
+    ("oidc-groups-prefix", true, NO_OIDC),
+    ("oidc-issuer-url", true, NO_OIDC),
+    ("oidc-required-claim", true, NO_OIDC),
+    ("oidc-signing-algs", true, NO_OIDC),
+    ("oidc-username-claim", true, NO_OIDC),
+    ("oidc-username-prefix", true, NO_OIDC),
+    ("requestheader-uid-headers", true, "the front proxy cannot tell a UID"),
+    ("service-account-jwks-uri", true, "the discovery document names this server"),
+    ("service-account-max-token-expiration", true, "tokens live as long as is asked for"),
+    ("service-account-signing-endpoint", true, "tokens are signed with a key file"),
+    ("tls-cipher-suites", true, "suites are TLS 1.3's and TLS 1.2's with forward secrecy only"),
+    ("tls-min-version", true, "TLS 1.2 and 1.3 are spoken"),
+    ("tls-sni-cert-key", true, "there is one serving certificate"),
+    ("token-auth-file", true, "static tokens are not accepted here"),
+];
+
+const NO_PROXYING: &str = "other API servers are not aggregated yet";
+const TUNING: &str = "this server needs no such tuning";
+const NO_LEASES: &str = "several servers share the endpoints of the Service kubernetes without it";
+
+/// Upstream's flags that are accepted without effect.
+const IGNORED: &[Flag] = &[
+    ("aggregator-reject-forwarding-redirect", false, NO_PROXYING),
+    ("apiserver-count", true, NO_LEASES),
+    ("cert-dir", true, "the serving certificate's files are named"),
+    ("cors-allowed-origins", true, "browsers are not let in from other origins"),
+    ("default-not-ready-toleration-seconds", true, "upstream's default of 300 is kept"),
+    ("default-unreachable-toleration-seconds", true, "upstream's default of 300 is kept"),
+    ("default-watch-cache-size", true, "the watch cache is bounded by bytes"),
+    ("delete-collection-workers", true, TUNING),
+    ("enable-aggregator-routing", false, NO_PROXYING),
+    ("enable-garbage-collector", false, "it is always on"),
+    ("enable-priority-and-fairness", false, "it is always on"),
+    ("endpoint-reconciler-type", true, NO_LEASES),
+    ("etcd-count-metric-poll-period", true, "objects are counted as they change"),
+    ("etcd-db-metric-poll-interval", true, "the size is read with every compaction"),
+    ("etcd-healthcheck-timeout", true, TUNING),
+    ("etcd-readycheck-timeout", true, TUNING),
+    ("external-hostname", true, "nothing links to the server by its name"),
+    ("goaway-chance", true, "connections are not moved between servers"),
+    ("http2-max-streams-per-connection", true, TUNING),
+    ("kubelet-port", true, "each node says where its kubelet listens"),
+    ("kubelet-timeout", true, TUNING),
+    ("lease-reuse-duration-seconds", true, TUNING),
+    ("livez-grace-period", true, "the server listens once it can answer"),
+    ("max-connection-bytes-per-sec", true, TUNING),
+    ("max-mutating-requests-inflight", true, "upstream's default is kept"),
+    ("max-requests-inflight", true, "upstream's default is kept"),
+    ("min-request-timeout", true, TUNING),
+    ("permit-address-sharing", false, "the address is not shared"),
+    ("permit-port-sharing", false, "the port is not shared"),
+    ("proxy-client-cert-file", true, NO_PROXYING),
+    ("proxy-client-key-file", true, NO_PROXYING),
+    ("request-timeout", true, "upstream's default is kept"),
+    ("runtime-config", true, "the stable and the default APIs are served"),
+    ("service-account-extend-token-expiration", false, "upstream's default of true is kept"),
+    ("service-account-lookup", false, "accounts are always looked up"),
+    ("shutdown-delay-duration", true, "open requests are drained without a delay"),
+    ("shutdown-send-retry-after", false, "open requests are drained without a delay"),
+    ("shutdown-watch-termination-grace-period", true, "watches resume elsewhere at once"),
+    ("storage-backend", true, "etcd3 is the only one"),
+    ("storage-initialization-timeout", true, TUNING),
+    ("storage-media-type", true, "objects in etcd are protobuf, custom ones JSON"),
+    ("strict-transport-security-directives", true, "browsers are not let in from other origins"),
+    ("tracing-config-file", true, "requests are not traced"),
+    ("watch-cache", false, "it is always on"),
+    ("watch-cache-sizes", true, "the watch cache is bounded by bytes"),
+];
+
+/// Names the table of refused flags.
+#[derive(Clone, Debug, Default)]
+pub struct Refused;
+
+impl known::Tables for Refused {
+    const TABLES: &'static [&'static [Flag]] = &[REFUSED];
+}
+
+/// Names the tables of ignored flags.
+#[derive(Clone, Debug, Default)]
+pub struct Ignored;
+
+impl known::Tables for Ignored {
+    const TABLES: &'static [&'static [Flag]] = &[IGNORED, known::COMMON];
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use clap::{CommandFactory, Parser};
+
+use super::*;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+}
+
+/// What kubeadm writes.
+const KUBEADM: &[&str] = &[
+    "kube-apiserver",
+    "--advertise-address=10.77.0.1",
+    "--allow-privileged=true",
+    "--authorization-mode=Node,RBAC",
+    "--client-ca-file=/pki/ca.crt",
+    "--enable-admission-plugins=NodeRestriction",
+    "--enable-bootstrap-token-auth=true",
+    "--etcd-cafile=/pki/etcd/ca.crt",
+    "--etcd-certfile=/pki/apiserver-etcd-client.crt",
+    "--etcd-keyfile=/pki/apiserver-etcd-client.key",
+    "--etcd-servers=https://127.0.0.1:2379",
+    "--kubelet-client-certificate=/pki/apiserver-kubelet-client.crt",
+    "--kubelet-client-key=/pki/apiserver-kubelet-client.key",
+    "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+    "--proxy-client-cert-file=/pki/front-proxy-client.crt",
+    "--proxy-client-key-file=/pki/front-proxy-client.key",
+    "--requestheader-allowed-names=front-proxy-client",
+    "--requestheader-client-ca-file=/pki/front-proxy-ca.crt",
+    "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+    "--requestheader-group-headers=X-Remote-Group",
+    "--requestheader-username-headers=X-Remote-User",
+    "--secure-port=6443",
+    "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+    "--service-account-key-file=/pki/sa.pub",
+    "--service-account-signing-key-file=/pki/sa.key",
+    "--service-cluster-ip-range=10.96.0.0/16",
+    "--tls-cert-file=/pki/apiserver.crt",
+    "--tls-private-key-file=/pki/apiserver.key",
+];
+
+fn parse(more: &[&str]) -> Result<Args, clap::Error> {
+    Cli::try_parse_from(KUBEADM.iter().chain(more)).map(|cli| cli.args)
+}
+
+#[test]
+fn the_tables_name_each_flag_once() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn kubeadms_flags_are_understood() {
+    let args = parse(&[]).unwrap();
+    let config = args.config().unwrap();
+    assert_eq!(config.bind.to_string(), "0.0.0.0:6443");
+    assert_eq!(config.advertise.to_string(), "10.77.0.1");
+    assert_eq!(config.service_cidrs[0].to_string(), "10.96.0.0/16");
+    assert_eq!(config.node_ports, (30000, 32767));
+    assert_eq!(config.event_ttl, Duration::from_secs(3600));
+    assert!(config.anonymous && config.bootstrap_tokens);
+    assert_eq!(config.front_proxy.unwrap().allowed_names, ["front-proxy-client"]);
+    assert_eq!(args.storage.etcd_servers, ["https://127.0.0.1:2379"]);
+}
+
+#[test]
+fn what_security_cannot_be_given_stops_the_start() {
+    let refusal = |flag: &str| {
+        // The last of two values counts, as with upstream.
+        let mut flags: Vec<_> = KUBEADM.to_vec();
+        let name = flag.split_inclusive('=').next().unwrap_or(flag);
+        flags.retain(|f| !f.starts_with(name));
+        flags.push(flag);
+        Cli::try_parse_from(flags).unwrap().args.config().unwrap_err().to_string()
+    };
+    assert_eq!(
+        refusal("--audit-log-path=/var/log/audit.log"),
+        "--audit-log-path is not supported: requests are not audited here; start without it"
+    );
+    for flag in [
+        "--token-auth-file=/t",
+        "--encryption-provider-config=/e",
+        "--authorization-mode=AlwaysAllow",
+        "--authorization-mode=RBAC",
+        "--authorization-mode=Node,RBAC,Webhook",
+        "--allow-privileged=false",
+        "--etcd-prefix=/other",
+        "--kubelet-preferred-address-types=Hostname",
+    ] {
+        let name = flag.split('=').next().unwrap();
+        assert!(refusal(flag).starts_with(name), "{flag}");
+    }
+}
+
+#[test]
+fn other_flags_are_warned_about_or_unknown() {
+    let args = parse(&["--v=2", "--goaway-chance=0.1", "--profiling=false"]).unwrap();
+    let names: Vec<_> = args.ignored.given().map(|(name, _)| name).collect();
+    assert!(["v", "goaway-chance", "profiling"].iter().all(|name| names.contains(name)));
+    assert!(parse(&["--no-such-flag=1"]).is_err());
+    assert!(parse(&["--store-dir=/s"]).is_err(), "one store or the other");
+}
+
+#[test]
+fn ranges_of_ports() {
+    assert_eq!("30000-32767".parse(), Ok(PortRange(30000, 32767)));
+    assert_eq!("30000+10".parse(), Ok(PortRange(30000, 30010)));
+    assert!("2-1".parse::<PortRange>().is_err() && "x".parse::<PortRange>().is_err());
+}

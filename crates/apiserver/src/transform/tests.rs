@@ -1,0 +1,96 @@
+use serde_json::json;
+use store::Expected;
+
+use super::*;
+
+struct Stores {
+    below: Arc<dyn Store>,
+    above: UpstreamForm,
+    _directory: tempfile::TempDir,
+}
+
+fn stores() -> Stores {
+    let directory = tempfile::tempdir().unwrap();
+    let options = store::embedded::Options::default();
+    let below: Arc<dyn Store> =
+        Arc::new(store::embedded::Embedded::open(directory.path(), options).unwrap());
+    Stores { above: UpstreamForm::new(below.clone()), below, _directory: directory }
+}
+
+impl Stores {
+    /// Writes an object, and gives what lies in the store and what is read back.
+    async fn through(&self, key: &str, object: &Value) -> (Bytes, Bytes) {
+        let value = Bytes::from(api_codec::encode_stored(object));
+        let op = Op::Put { value: value.clone(), ttl_seconds: None };
+        let mut watch = self.above.watch(KeyRange::prefix(key), 1).await.unwrap();
+        self.above.write(Write { key: key.into(), expected: Expected::Any, op }).await.unwrap();
+        let below = self.below.get(key).await.unwrap().0.unwrap().value;
+        let above = self.above.get(key).await.unwrap().0.unwrap().value;
+        let range = self.above.range(KeyRange::prefix(key), 0, 0).await.unwrap();
+        assert_eq!(range.items[0].value, above);
+        let seen = loop {
+            match watch.next().await.unwrap() {
+                WatchMessage::Changes(changes) => break changes[0].kv.value.clone(),
+                WatchMessage::Progress(_) => {}
+            }
+        };
+        assert_eq!(seen, above);
+        assert_eq!(above, value, "the way there and back changes nothing");
+        (below, above)
+    }
+}
+
+#[tokio::test]
+async fn built_in_kinds_are_protobuf_in_the_store() {
+    let stores = stores();
+    let pod = json!({
+        "metadata": {"name": "web", "namespace": "default", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "100m"}},
+            "imagePullPolicy": "Always", "terminationMessagePath": "/t", "terminationMessagePolicy": "File"}],
+            "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
+            "securityContext": {}, "schedulerName": "default-scheduler"},
+        "status": {"phase": "Pending"},
+    });
+    let (below, _) = stores.through("/registry/pods/default/web", &pod).await;
+    let envelope = protobuf::open(&below).unwrap();
+    assert_eq!((envelope.api_version, envelope.kind), ("v1", "Pod"));
+    let secret = json!({"metadata": {"name": "s", "namespace": "x"}, "data": {"k": "dg=="}, "type": "Opaque"});
+    let (below, _) = stores.through("/registry/secrets/x/s", &secret).await;
+    assert!(below.starts_with(b"k8s\0"));
+}
+
+#[tokio::test]
+async fn definitions_and_custom_kinds_are_json_that_names_its_kind() {
+    let stores = stores();
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "storage": false}, {"name": "v2", "storage": true}]},
+    });
+    let key = format!("{CUSTOM_DEFINITIONS}widgets.example.com");
+    let (below, _) = stores.through(&key, &definition).await;
+    let below: Value = serde_json::from_slice(&below).unwrap();
+    assert_eq!(
+        (&below["kind"], &below["apiVersion"]),
+        (&json!("CustomResourceDefinition"), &json!("apiextensions.k8s.io/v1"))
+    );
+    let widget = json!({"metadata": {"name": "w", "namespace": "n"}, "spec": {"size": 3}});
+    let (below, _) = stores.through("/registry/example.com/widgets/n/w", &widget).await;
+    let below: Value = serde_json::from_slice(&below).unwrap();
+    assert_eq!(
+        (&below["kind"], &below["apiVersion"]),
+        (&json!("Widget"), &json!("example.com/v2"))
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_object_passes_untouched() {
+    let stores = stores();
+    for value in ["17", "", "k8s\0garbage"] {
+        let op = Op::Put { value: Bytes::copy_from_slice(value.as_bytes()), ttl_seconds: None };
+        let key = store::COMPACTION_KEY;
+        stores.above.write(Write { key: key.into(), expected: Expected::Any, op }).await.unwrap();
+        assert_eq!(stores.above.get(key).await.unwrap().0.unwrap().value, value);
+    }
+}

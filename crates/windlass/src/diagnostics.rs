@@ -1,0 +1,287 @@
+//! Health and metrics of the controller manager and the scheduler, over TLS as upstream serves them.
+//!
+//! Anyone may ask for health; for the rest a client shows a certificate of the client CA or a token, and the
+//! API server says whose it is and whether they may.
+
+use std::{
+    fmt::Write as _,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use api_config::known::{self, Flag, Known};
+use api_meta::{
+    UserInfo,
+    user::{ANONYMOUS, GROUP_AUTHENTICATED, GROUP_MASTERS, GROUP_UNAUTHENTICATED},
+};
+use auth::authn::certificate::ClientCa;
+use client::{Client, Resource};
+use http::{Method, Request, Response, StatusCode, header};
+use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use serde_json::{Value, json};
+use serve::{Body, Connection, Handler, ServerTls};
+use tokio::net::TcpListener;
+
+use crate::Failure;
+
+/// Flags of everything that serves diagnostics, besides where.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Args {
+    /// The certificate to serve health and metrics with [default: one made at every start]
+    #[arg(long, requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    refused: Known<Refused>,
+    #[command(flatten)]
+    ignored: Known<Ignored>,
+}
+
+/// Flags that promise security that is not here.
+const REFUSED: &[Flag] = &[
+    ("authorization-always-allow-paths", true, "health is open to all and nothing else is"),
+    ("requestheader-uid-headers", true, "no front proxy is believed here"),
+    ("tls-cipher-suites", true, "suites are TLS 1.3's and TLS 1.2's with forward secrecy only"),
+    ("tls-min-version", true, "TLS 1.2 and 1.3 are spoken"),
+    ("tls-sni-cert-key", true, "there is one serving certificate"),
+];
+
+const NO_PROXY: &str = "no front proxy is believed here";
+const ASKED: &str = "the API server is asked each time";
+
+/// Upstream's flags that are accepted without effect.
+const IGNORED: &[Flag] = &[
+    ("authentication-skip-lookup", false, "the API server's configuration is not looked up"),
+    ("authentication-token-webhook-cache-ttl", true, ASKED),
+    ("authentication-tolerate-lookup-failure", false, "nothing is looked up at the start"),
+    ("authorization-webhook-cache-authorized-ttl", true, ASKED),
+    ("authorization-webhook-cache-unauthorized-ttl", true, ASKED),
+    ("cert-dir", true, "a certificate that was made is kept in memory"),
+    ("http2-max-streams-per-connection", true, "the connections here are few"),
+    ("permit-address-sharing", false, "the address is not shared"),
+    ("permit-port-sharing", false, "the port is not shared"),
+    ("requestheader-allowed-names", true, NO_PROXY),
+    ("requestheader-extra-headers-prefix", true, NO_PROXY),
+    ("requestheader-group-headers", true, NO_PROXY),
+    ("requestheader-username-headers", true, NO_PROXY),
+];
+
+/// Names the table of refused flags.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Refused;
+
+impl known::Tables for Refused {
+    const TABLES: &'static [&'static [Flag]] = &[REFUSED];
+}
+
+/// Names the table of ignored flags.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ignored;
+
+impl known::Tables for Ignored {
+    const TABLES: &'static [&'static [Flag]] = &[IGNORED];
+}
+
+/// What a component has given for its diagnostics.
+pub(crate) struct Diagnostics<'a> {
+    pub(crate) component: &'static str,
+    pub(crate) address: SocketAddr,
+    pub(crate) client_ca: Option<&'a Path>,
+    /// To ask whose a token is; without it tokens are not accepted.
+    pub(crate) authentication: Option<Client>,
+    /// To ask whether somebody may; without it only administrators may.
+    pub(crate) authorization: Option<Client>,
+}
+
+/// Serves until shutdown; port 0 turns serving off, as upstream.
+pub(crate) async fn serve(
+    given: Diagnostics<'_>,
+    args: &Args,
+    tasks: &rt::Tasks,
+) -> Result<(), Failure> {
+    if let Some((flag, reason)) = args.refused.given().next() {
+        return Err(format!("--{flag} is not supported: {reason}; start without it").into());
+    }
+    args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    if given.address.port() == 0 {
+        return Ok(());
+    }
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|error| format!("reading {}: {error}", path.display()))
+    };
+    let client_ca = given.client_ca.map(|path| Ok::<_, Failure>(ClientCa::from_pem(&read(path)?)?));
+    let client_ca = client_ca.transpose()?;
+    let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
+        (Some(certificate), Some(key)) => (read(certificate)?, read(key)?),
+        _ => self_signed(given.component, given.address)?,
+    };
+    let hints = client_ca.as_ref().map(ClientCa::authorities).unwrap_or_default();
+    let tls = ServerTls::new(&certificate, &key, hints)?;
+    let listener = TcpListener::bind(given.address)
+        .await
+        .map_err(|error| format!("listening for health checks on {}: {error}", given.address))?;
+    let answers = Answers {
+        component: given.component,
+        client_ca,
+        authentication: given.authentication,
+        authorization: given.authorization,
+        started: SystemTime::now(),
+    };
+    // Probes and a scraper or two: more connections than this are an attack or a leak.
+    let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
+    let serving = serve::serve(listener, Some(tls), limits, Arc::new(answers), tasks.clone());
+    tasks.essential("diagnostics", serving);
+    Ok(())
+}
+
+/// A certificate by an authority that nobody else knows: probes do not verify it.
+fn self_signed(component: &str, address: SocketAddr) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+    let validity = Validity::starting(SystemTime::now(), Duration::from_secs(365 * 24 * 3600));
+    let authority =
+        Authority::create(&format!("{component}-ca"), KeyAlgorithm::EcdsaP256, validity)?;
+    let alt_names = vec![AltName::dns("localhost"), AltName::Ip(address.ip())];
+    let spec = LeafSpec { subject: Subject::new(component), alt_names, usage: Usage::Server };
+    let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity)?;
+    let chain = format!("{}{}", cert.to_pem(), authority.cert().to_pem());
+    Ok((chain.into_bytes(), key.to_pem()?.into_bytes()))
+}
+
+struct Answers {
+    component: &'static str,
+    client_ca: Option<ClientCa>,
+    authentication: Option<Client>,
+    authorization: Option<Client>,
+    started: SystemTime,
+}
+
+impl Handler for Answers {
+    fn handle(
+        &self,
+        request: Request<Body>,
+    ) -> futures_util::future::BoxFuture<'_, Response<Body>> {
+        // The body is not needed, and not held while others are asked.
+        let (parts, _) = request.into_parts();
+        Box::pin(async move {
+            let (status, content) = self.answer(&parts).await;
+            let mut response = Response::new(client::full(content));
+            *response.status_mut() = status;
+            let text = header::HeaderValue::from_static("text/plain; charset=utf-8");
+            response.headers_mut().insert(header::CONTENT_TYPE, text);
+            response
+        })
+    }
+}
+
+impl Answers {
+    async fn answer(&self, request: &http::request::Parts) -> (StatusCode, String) {
+        let path = request.uri.path();
+        if ["/healthz", "/livez", "/readyz"].contains(&path) {
+            return (StatusCode::OK, "ok".to_owned());
+        }
+        let Some(user) = self.user(request).await else {
+            return (StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned());
+        };
+        let verb = match request.method {
+            Method::GET | Method::HEAD => "get",
+            _ => "post",
+        };
+        if !self.may(&user, verb, path).await {
+            let message = format!("forbidden: User {:?} cannot {verb} path {path:?}\n", user.name);
+            return (StatusCode::FORBIDDEN, message);
+        }
+        match path {
+            "/metrics" => (StatusCode::OK, self.metrics()),
+            _ => (StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
+        }
+    }
+
+    /// Who asks; `None` where what they show is not accepted.
+    async fn user(&self, request: &http::request::Parts) -> Option<UserInfo> {
+        let connection = request.extensions.get::<Arc<Connection>>();
+        let chain = connection.map_or(&[][..], |c| &c.client_certificates);
+        if let (Some(ca), false) = (&self.client_ca, chain.is_empty()) {
+            return match ca.verify(chain, SystemTime::now()) {
+                Ok(Some(verified)) => {
+                    let mut user = verified.user;
+                    user.groups.push(GROUP_AUTHENTICATED.to_owned());
+                    Some(user)
+                }
+                Ok(None) => None,
+                Err(error) => {
+                    tracing::debug!(%error, "a client certificate is not accepted");
+                    None
+                }
+            };
+        }
+        let Some(given) = request.headers.get(header::AUTHORIZATION) else {
+            return Some(UserInfo::new(ANONYMOUS, &[GROUP_UNAUTHENTICATED]));
+        };
+        let (kind, token) = given.to_str().ok()?.split_once(' ')?;
+        if !kind.eq_ignore_ascii_case("bearer") {
+            return None;
+        }
+        let review = json!({"spec": {"token": token.trim()}});
+        let client = self.authentication.as_ref()?;
+        let status = review_of(client, &Resource::TOKEN_REVIEWS, &review).await?;
+        (status["authenticated"] == true)
+            .then(|| serde_json::from_value(status["user"].clone()).ok())
+            .flatten()
+    }
+
+    async fn may(&self, user: &UserInfo, verb: &str, path: &str) -> bool {
+        if user.groups.iter().any(|group| group == GROUP_MASTERS) {
+            return true;
+        }
+        let Some(client) = &self.authorization else { return false };
+        let review = json!({"spec": {
+            "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+            "nonResourceAttributes": {"path": path, "verb": verb},
+        }});
+        let status = review_of(client, &Resource::SUBJECT_ACCESS_REVIEWS, &review).await;
+        status.is_some_and(|status| status["allowed"] == true)
+    }
+
+    /// What a process tells of itself under the names that every Go program uses.
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        let mut gauge = |name: &str, value: f64| {
+            let _ = writeln!(text, "# TYPE {name} gauge\n{name} {value}");
+        };
+        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        gauge("process_start_time_seconds", started.as_secs_f64());
+        if let Some(resident) = resident_bytes() {
+            gauge("process_resident_memory_bytes", resident);
+        }
+        if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+            gauge("process_open_fds", open.count() as f64);
+        }
+        let version = apiserver::KUBERNETES_VERSION;
+        let _ = writeln!(
+            text,
+            "# TYPE kubernetes_build_info gauge\nkubernetes_build_info{{component={:?},git_version={version:?}}} 1",
+            self.component
+        );
+        text
+    }
+}
+
+fn resident_bytes() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024.0)
+}
+
+/// The status of a review that the API server made.
+async fn review_of(client: &Client, resource: &Resource, review: &Value) -> Option<Value> {
+    match client.create::<_, Value>(resource, "", review).await {
+        Ok(mut answer) => Some(answer["status"].take()),
+        Err(error) => {
+            tracing::warn!(%error, kind = %resource.kind, "asking the API server about a request");
+            None
+        }
+    }
+}
