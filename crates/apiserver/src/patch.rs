@@ -167,6 +167,7 @@ fn apply(
     {
         meta.insert("resourceVersion".to_owned(), version.clone());
     }
+    // A configuration says only what its owner cares about: the rest gets its defaults as in any other write.
     crate::codec::decode_patched(call, &merged)
 }
 

@@ -3,6 +3,8 @@
 //! Tests share one server and keep apart by namespaces; those that need the server to themselves start another.
 #![allow(clippy::unwrap_used)]
 
+#![allow(clippy::unwrap_used)]
+
 mod bodies;
 mod custom;
 mod deletion;

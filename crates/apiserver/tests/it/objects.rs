@@ -167,8 +167,8 @@ async fn wrong_places_and_kinds_are_refused() {
     api.get(&format!("/api/v1/namespaces/{namespace}/nodes")).await.refused(404, "NotFound");
     api.get("/apis/nothing.example/v1/things").await.refused(404, "NotFound");
     api.send("PUT", &maps, &[], "{}").await.refused(405, "MethodNotAllowed");
-    let missing = format!("/api/v1/namespaces/none/configmaps");
-    let message = api.post(&missing, &config_map("a", json!({}))).await.refused(404, "NotFound");
+    let missing = "/api/v1/namespaces/none/configmaps";
+    let message = api.post(missing, &config_map("a", json!({}))).await.refused(404, "NotFound");
     assert_eq!(message, "namespaces \"none\" not found");
     let message = api.post(&maps, &config_map("A_b", json!({}))).await.refused(422, "Invalid");
     assert!(message.starts_with(

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::harness::{Api, admin};
 
@@ -54,7 +54,11 @@ async fn discovery_is_upstreams() {
         groups.filter(|g| !g["name"].as_str().unwrap().ends_with("example.com")).cloned().collect()
     };
     let wanted = read_json(&directory.join("apis.json"));
-    assert_eq!(without_custom(&apis), without_custom(&wanted));
+    let (apis, wanted) = (without_custom(&apis), without_custom(&wanted));
+    let names =
+        |list: &[Value]| -> Vec<String> { list.iter().map(|g| g["name"].to_string()).collect() };
+    assert_eq!(names(&apis), names(&wanted));
+    assert_eq!(apis, wanted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,5 +190,5 @@ async fn defaults_are_upstreams() {
         wrong.extend(found.into_iter().map(|line| format!("{}{line}", key(&object))));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert_eq!(json!(expected.len()), 29);
+    assert_eq!(expected.len(), 30);
 }
