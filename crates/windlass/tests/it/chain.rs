@@ -144,4 +144,6 @@ async fn a_deployment_comes_to_life_and_survives_the_api_server() {
     };
     let again = stored(&plane, "/registry/").await;
     assert_eq!(roles(&again), roles(&objects), "what is as it should be is not written again");
+    // Reads kept up with every write, also with those that are no objects.
+    assert!(!plane.logs().contains("Too large resource version"), "{}", plane.logs());
 }
