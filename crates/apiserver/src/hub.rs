@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use store::{Change, KeyRange, Revision, Store, WatchMessage};
+use store::{Change, KeyRange, Outcome, Revision, Store, WatchMessage, Write};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
@@ -40,6 +40,8 @@ pub(crate) struct Hub {
     /// The store's bytes on disk, as last asked.
     pub(crate) size: AtomicU64,
     following: AtomicBool,
+    /// The newest revision that this server has written.
+    written: AtomicU64,
 }
 
 enum Command {
@@ -70,6 +72,7 @@ impl Hub {
             commands,
             size: AtomicU64::new(0),
             following: AtomicBool::new(false),
+            written: AtomicU64::new(0),
         });
         let mut follower = Follower { hub: hub.clone(), caches: BTreeMap::new(), observers, inbox };
         follower.load(definitions).await?;
@@ -104,6 +107,20 @@ impl Hub {
         let revision = self.store.revision().await?;
         self.reached(revision).await?;
         Ok(revision)
+    }
+
+    /// Writes to the store, and remembers up to where the caches must be for the writer to see it in them.
+    pub(crate) async fn write(&self, write: Write) -> Result<Outcome, store::Error> {
+        let outcome = self.store.write(write).await?;
+        if let Outcome::Done { revision, .. } = &outcome {
+            self.written.fetch_max(*revision, Ordering::Relaxed);
+        }
+        Ok(outcome)
+    }
+
+    /// Returns once the caches have everything that this server has acknowledged.
+    pub(crate) async fn caught_up(&self) -> Result<(), store::Error> {
+        self.reached(self.written.load(Ordering::Relaxed)).await
     }
 
     /// Waits until the caches have reached a revision.

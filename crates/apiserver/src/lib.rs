@@ -28,6 +28,7 @@ mod meta;
 mod metrics;
 mod object;
 mod openapi;
+mod options;
 mod patch;
 mod path;
 mod read;

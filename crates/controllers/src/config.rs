@@ -68,6 +68,7 @@ const FORMER: &[(&str, &str)] = &[
     ("disruption", "disruption-controller"),
     ("endpoint", "endpoints-controller"),
     ("endpointslice", "endpointslice-controller"),
+    ("endpointslicemirroring", "endpointslice-mirroring-controller"),
     ("garbagecollector", "garbage-collector-controller"),
     ("job", "job-controller"),
     ("namespace", "namespace-controller"),
@@ -88,7 +89,6 @@ const FORMER: &[(&str, &str)] = &[
 /// Upstream's controllers that are not here (yet); naming one is no mistake.
 const ELSEWHERE: &[&str] = &[
     "ephemeral-volume-controller",
-    "endpointslice-mirroring-controller",
     "horizontal-pod-autoscaler-controller",
     "legacy-serviceaccount-token-cleaner-controller",
     "node-route-controller",

@@ -1,6 +1,7 @@
 //! The addresses behind each Service, in slices that change as little as possible.
 
 mod endpoints;
+mod mirror;
 mod plan;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -15,6 +16,7 @@ use crate::{
     views::{Labels, Meta, Node, Pod, Service, selector_of_map},
 };
 pub(crate) use endpoints::start as start_endpoints;
+pub(crate) use mirror::start as start_mirroring;
 pub(crate) use plan::Slice;
 
 pub(crate) const MANAGER: &str = "endpointslice-controller.k8s.io";

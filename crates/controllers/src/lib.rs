@@ -38,6 +38,7 @@ mod node_ipam;
 mod node_lifecycle;
 mod pod_gc;
 mod protection;
+mod quota;
 mod replicaset;
 mod root_ca;
 mod service_account;

@@ -1,7 +1,7 @@
 use crate::{
     bootstrap_tokens, certificates, cluster_role, context::Context, cronjob, daemonset, deployment,
     disruption, endpointslice, garbage, job, namespace, node_ipam, node_lifecycle, pod_gc,
-    protection, replicaset, root_ca, service_account, statefulset, ttl,
+    protection, quota, replicaset, root_ca, service_account, statefulset, ttl,
 };
 
 /// One controller.
@@ -43,9 +43,12 @@ pub fn registry() -> &'static [Controller] {
             = deployment::start;
         "endpointslice-controller" as "endpointslice-controller"
             on ["services" "endpointslices" "pods" "nodes"] = endpointslice::start;
+        "endpointslice-mirroring-controller" as "endpointslicemirroring-controller"
+            on ["endpoints" "services" "endpointslices"] = endpointslice::start_mirroring;
         "endpoints-controller" as "endpoint-controller" on ["services" "endpoints" "pods"]
             = endpointslice::start_endpoints;
         "garbage-collector-controller" as "generic-garbage-collector" on ["*"] = garbage::start;
+        "resourcequota-controller" as "resourcequota-controller" on ["resourcequotas" "pods"] = quota::start;
         "disruption-controller" as "disruption-controller"
             on ["poddisruptionbudgets" "pods" "replicasets" "replicationcontrollers" "statefulsets" "deployments"]
             = disruption::start;

@@ -109,13 +109,17 @@ impl Correlator {
         message: &str,
         (first, last, count): (Timestamp, Timestamp, u64),
     ) -> Value {
+        let mut source = json!({"component": self.component});
+        if !self.host.is_empty() {
+            source["host"] = json!(self.host);
+        }
         json!({
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": happening.regarding,
             "type": happening.kind.as_str(),
             "reason": happening.reason,
             "message": message,
-            "source": {"component": self.component, "host": self.host},
+            "source": source,
             "firstTimestamp": first,
             "lastTimestamp": last,
             "count": count,

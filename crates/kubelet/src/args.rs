@@ -2,6 +2,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::Parser;
 
+use crate::machine::Machine;
+
 /// The node's agent: runs the Pods that the API binds to this node, and those of static files.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "kubelet")]
@@ -45,6 +47,19 @@ pub struct Args {
 }
 
 impl Args {
+    /// The node's name: the one given, or the host's.
+    pub fn node_name(&self) -> String {
+        match &self.hostname_override {
+            Some(name) => name.trim().to_lowercase(),
+            None => Machine::read().hostname,
+        }
+    }
+
+    /// Where certificates are kept.
+    pub fn cert_dir(&self) -> PathBuf {
+        self.cert_dir.clone().unwrap_or_else(|| self.root_dir.join("pki"))
+    }
+
     /// The labels by key; a label without `=` has an empty value.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let pair = |label: &String| {

@@ -11,6 +11,7 @@
 mod args;
 mod config;
 mod context;
+mod enroll;
 mod events;
 mod housekeeping;
 mod logs;
@@ -31,6 +32,7 @@ mod worker;
 
 pub use args::Args;
 pub use config::{ConfigError, KubeletConfiguration, Place, Settings, load, parse};
+pub use enroll::{EnrollError, enroll};
 pub use machine::default_address;
 pub use run::{Config, Error, run};
 pub use server::ServerError;

@@ -1,7 +1,7 @@
 //! Telling the API what became of a Pod.
 
 use client::{DeleteOptions, PatchKind, Patched, Preconditions, Resource};
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use pod_core::namespaced_name;
 use serde_json::{Map, Value, json};
 
@@ -80,6 +80,41 @@ fn difference(before: Option<&PodStatus>, now: &PodStatus) -> Value {
         patch.entry(field).or_insert(Value::Null);
     }
     Value::Object(patch)
+}
+
+/// Tells by Events which containers have begun to wait before they are tried again.
+pub(crate) fn tell_back_offs(ctx: &Context, pod: &Pod, before: &PodStatus, now: &PodStatus) {
+    let reason =
+        |container: &ContainerStatus| container.state.as_ref()?.waiting.as_ref()?.reason.clone();
+    let all = |status: &PodStatus| -> Vec<ContainerStatus> {
+        let lists = [&status.init_container_statuses, &status.container_statuses];
+        lists.into_iter().flatten().flatten().cloned().collect()
+    };
+    let old = all(before);
+    for container in all(now) {
+        let known = old.iter().find(|o| o.name == container.name);
+        let same_run = known.is_some_and(|o| o.container_id == container.container_id);
+        let waits = reason(&container);
+        if waits.is_none() || (same_run && known.and_then(reason) == waits) {
+            continue;
+        }
+        let name = &container.name;
+        match waits.as_deref() {
+            Some("CrashLoopBackOff") => {
+                let text = |t: &Option<String>| t.clone().unwrap_or_default();
+                let meta = &pod.metadata;
+                let of =
+                    format!("{}_{}({})", text(&meta.name), text(&meta.namespace), text(&meta.uid));
+                let message = format!("Back-off restarting failed container {name} in pod {of}");
+                ctx.events.of_container(pod, name, "Warning", "BackOff", message);
+            }
+            Some("ImagePullBackOff") => {
+                let message = format!("Back-off pulling image {:?}", container.image);
+                ctx.events.of_container(pod, name, "Normal", "BackOff", message);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Lets the API forget a Pod whose containers have ended; returns whether it has.

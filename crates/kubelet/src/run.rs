@@ -54,10 +54,7 @@ impl Config {
         if let Some(endpoint) = &args.container_runtime_endpoint {
             file.container_runtime_endpoint.clone_from(endpoint);
         }
-        let node_name = match &args.hostname_override {
-            Some(name) => name.trim().to_lowercase(),
-            None => Machine::read().hostname,
-        };
+        let node_name = args.node_name();
         let node_ips = if args.node_ip.is_empty() {
             vec![machine::default_address().ok_or(Error::NoAddress)?.to_string()]
         } else {
@@ -67,7 +64,7 @@ impl Config {
             node_name,
             node_ips,
             root: args.root_dir.clone(),
-            cert_dir: args.cert_dir.clone().unwrap_or_else(|| args.root_dir.join("pki")),
+            cert_dir: args.cert_dir(),
             labels: args.labels(),
         };
         // A connection that carries nothing else cannot be held up by anything else.

@@ -385,6 +385,7 @@ impl Worker {
             host_ips: &self.ctx.settings.node_ips,
             runtime: &self.ctx.runtime_name,
         });
+        report::tell_back_offs(&self.ctx, pod, &previous, &status);
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status.clone());
         self.report.send(&self.ctx, pod, status).await
     }

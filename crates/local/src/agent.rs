@@ -39,7 +39,6 @@ fn start_proxy(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let client = Client::from_kubeconfig(&kubeconfig, "kube-proxy/v1.36.2 (windlass)")?;
     let mut config = api_config::KubeProxyConfiguration::new();
     config.cluster_cidr.clone_from(&cluster.settings.pod_cidr);
-    config.mode = "nftables".to_owned();
     config.hostname_override.clone_from(&cluster.settings.node_name);
     let (settings, warnings) = proxy::Settings::new(&config, &cluster.settings.node_name)
         .map_err(|e| Error::Other(e.to_string()))?;

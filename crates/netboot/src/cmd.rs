@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     dhcp::{self, BootFiles, ConfigError, server::Interface},
+    dns,
     matchbox::{Matchbox, Store, check::check, handler::Shared},
     ra, tftp,
 };
@@ -20,7 +21,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve DHCP, TFTP and Matchbox's HTTP endpoints
+    /// Serve DHCP, TFTP, DNS and Matchbox's HTTP endpoints
     Serve(Box<ServeArgs>),
     /// Look over a whole store: every group, profile and template
     Check(CheckArgs),
@@ -44,7 +45,16 @@ pub struct ServeArgs {
     /// Path to static assets; empty to serve none
     #[arg(long, env = "MATCHBOX_ASSETS_PATH", default_value = "/var/lib/matchbox/assets")]
     pub assets_path: PathBuf,
-    /// Interface to answer DHCP and TFTP on; may be given several times
+    /// Serve HTTPS instead of HTTP
+    #[arg(long, env = "MATCHBOX_WEB_SSL")]
+    pub web_ssl: bool,
+    /// Path to the server's TLS certificate
+    #[arg(long, env = "MATCHBOX_WEB_CERT_FILE", default_value = "/etc/matchbox/ssl/server.crt")]
+    pub web_cert_file: PathBuf,
+    /// Path to the server's TLS key
+    #[arg(long, env = "MATCHBOX_WEB_KEY_FILE", default_value = "/etc/matchbox/ssl/server.key")]
+    pub web_key_file: PathBuf,
+    /// Interface to answer DHCP, TFTP and DNS on; may be given several times
     #[arg(long)]
     pub interface: Vec<String>,
     /// Addresses to give: FIRST,LAST[,NETMASK[,LEASE]]; may be given several times
@@ -75,6 +85,9 @@ pub struct ServeArgs {
     /// http-arm64 or ipxe; {server} stands for our address
     #[arg(long, value_name = "FILE")]
     pub boot_file: Vec<String>,
+    /// A name to answer DNS for: NAME,ADDRESS; may be given several times
+    #[arg(long, value_name = "RECORD")]
+    pub host_record: Vec<String>,
     /// Files to serve by TFTP
     #[arg(long, value_name = "DIR", default_value = "/var/lib/tftpboot")]
     pub tftp_root: PathBuf,
@@ -84,6 +97,9 @@ pub struct ServeArgs {
     /// Do not serve TFTP
     #[arg(long)]
     pub no_tftp: bool,
+    /// Do not answer DNS
+    #[arg(long)]
+    pub no_dns: bool,
     /// Do not answer IPv6 router solicitations, which makes iPXE wait
     #[arg(long)]
     pub no_ra: bool,
@@ -103,6 +119,14 @@ pub enum Error {
     NoRange,
     #[error("--boot-file {text:?}: write FIRMWARE=NAME")]
     BootFile { text: String },
+    #[error("--host-record {text:?}: write NAME,ADDRESS")]
+    HostRecord { text: String },
+    #[error(transparent)]
+    Name(#[from] dns::NameError),
+    #[error("--web-ssl with {}: {source}", path.display())]
+    ReadTls { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Tls(#[from] serve::TlsError),
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error("starting {what}: {source}")]
@@ -161,6 +185,13 @@ pub async fn start(args: &ServeArgs, tasks: &Tasks) -> Result<(), Error> {
     if !args.no_tftp {
         start_tftp(args, &interfaces, tasks)?;
     }
+    if !args.no_dns {
+        let names = Arc::new(names(args)?);
+        for interface in &interfaces {
+            let what = format!("DNS on {}", interface.name);
+            dns::start(names.clone(), interface, tasks).map_err(failed(what))?;
+        }
+    }
     if !args.no_ra {
         for interface in &interfaces {
             let what = format!("router advertisements on {}", interface.name);
@@ -170,9 +201,37 @@ pub async fn start(args: &ServeArgs, tasks: &Tasks) -> Result<(), Error> {
     }
     let handler = Arc::new(Shared(Arc::new(Matchbox::new(store, assets))));
     let limits = serve::Limits::default();
-    tasks.essential("http", serve::serve(listener, None, limits, handler, tasks.clone()));
+    tasks.essential("http", serve::serve(listener, tls(args)?, limits, handler, tasks.clone()));
     tracing::info!(address = %args.address, "serving");
     Ok(())
+}
+
+/// The names of machines with reserved addresses, and those given as records.
+fn names(args: &ServeArgs) -> Result<dns::Names, Error> {
+    let mut names = dns::Names::new(args.domain.as_deref())?;
+    for host in &args.dhcp_host {
+        let (_, reservation) = dhcp::parse_host(host)?;
+        if let Some(hostname) = reservation.hostname {
+            names.add(&hostname, reservation.address.into())?;
+        }
+    }
+    for text in &args.host_record {
+        let wrong = || Error::HostRecord { text: text.clone() };
+        let (name, address) = text.split_once(',').ok_or_else(wrong)?;
+        names.add(name.trim(), address.trim().parse().map_err(|_| wrong())?)?;
+    }
+    Ok(names)
+}
+
+fn tls(args: &ServeArgs) -> Result<Option<serve::ServerTls>, Error> {
+    if !args.web_ssl {
+        return Ok(None);
+    }
+    let read = |path: &PathBuf| {
+        std::fs::read(path).map_err(|source| Error::ReadTls { path: path.clone(), source })
+    };
+    let (certificate, key) = (read(&args.web_cert_file)?, read(&args.web_key_file)?);
+    Ok(Some(serve::ServerTls::new(&certificate, &key, Vec::new())?))
 }
 
 fn start_dhcp(args: &ServeArgs, interfaces: &[Interface], tasks: &Tasks) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Booting machines from the network: DHCP, TFTP and Matchbox's HTTP service in one.
+//! Booting machines from the network: DHCP, TFTP, DNS and Matchbox's HTTP service in one.
 //!
 //! Invariants: it answers only on interfaces and addresses that it was told; it serves no path outside its
 //! roots; what a stranger can make it hold (leases, transfers, template output) is bounded. Decisions are
@@ -6,6 +6,7 @@
 
 pub mod cmd;
 pub mod dhcp;
+pub mod dns;
 pub mod matchbox;
 mod paths;
 pub mod ra;

@@ -18,9 +18,9 @@ const MANAGED: (&str, &str) = ("endpoints.kubernetes.io/managed-by", "endpoint-c
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Endpoints {
-    metadata: Meta,
-    subsets: Value,
+pub(super) struct Endpoints {
+    pub(super) metadata: Meta,
+    pub(super) subsets: Value,
 }
 
 /// Addresses with the same ports are one subset.

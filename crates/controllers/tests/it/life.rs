@@ -148,6 +148,37 @@ async fn every_workload_runs_and_its_namespace_can_be_deleted() {
             "spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
         )
         .await;
+    cluster
+        .create(
+            &Resource::RESOURCE_QUOTAS,
+            json!({"metadata": meta, "spec": {"hard": {"pods": "50", "count/jobs.batch": "5"}}}),
+        )
+        .await;
+    cluster
+        .until("its quota is counted", || async {
+            let quota = cluster.get(&Resource::RESOURCE_QUOTAS, "shop", "w").await;
+            status(&quota, "used")["count/jobs.batch"] == "1"
+        })
+        .await;
+    cluster
+        .create(
+            &Resource::SERVICES,
+            json!({"metadata": {"name": "by-hand", "namespace": "shop"}, "spec": {"ports": [{"port": 80}]}}),
+        )
+        .await;
+    cluster
+        .create(
+            &Resource::ENDPOINTS,
+            json!({"metadata": {"name": "by-hand", "namespace": "shop"}, "subsets": [
+                {"addresses": [{"ip": "192.0.2.9"}], "ports": [{"port": 80}]}]}),
+        )
+        .await;
+    cluster
+        .until("endpoints made by hand are mirrored", || async {
+            let slices = cluster.list(&Resource::ENDPOINT_SLICES, "shop").await;
+            slices.iter().any(|s| s["endpoints"][0]["addresses"][0] == "192.0.2.9")
+        })
+        .await;
     for (resource, field, number) in [
         (Resource::STATEFUL_SETS, "readyReplicas", 2),
         (Resource::DAEMON_SETS, "numberReady", 1),

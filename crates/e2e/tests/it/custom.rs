@@ -35,7 +35,7 @@ fn a_kind_is_defined_used_and_removed() {
     s.kubectl("scale boat b --replicas=5").ok();
     assert_eq!(s.field("boat b", "{.spec.replicas}"), "5");
     for (mistake, message) in [
-        (boat.replace('2', "-1"), "should be greater than or equal to 0"),
+        (boat.replace(":2", ":-1"), "should be greater than or equal to 0"),
         (
             boat.replace("\"replicas\":2", "\"colour\":\"red\",\"replicas\":2"),
             "Unsupported value: \"red\"",
@@ -46,7 +46,8 @@ fn a_kind_is_defined_used_and_removed() {
             "unknown field \"spec.sail\"",
         ),
     ] {
-        let refused = s.kubectl_with(&["apply", "--server-side", "-f", "-"], &mistake).refused();
+        let refused =
+            s.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &mistake).refused();
         assert!(refused.contains(message), "{message:?} is not in {refused}");
     }
     let told = s.until("explain boats.spec", |text| text.contains("replicas"));
@@ -60,7 +61,7 @@ fn objects_go_with_their_definition() {
     let s = shared("custom-gone");
     s.apply(&definition("rafts", "Raft"));
     s.kubectl("wait crd/rafts.example.com --for=condition=Established --timeout=60s").ok();
-    s.until("get rafts", |_| true);
+    s.until("explain rafts.spec", |text| text.contains("replicas"));
     s.apply(r#"{"apiVersion":"example.com/v1","kind":"Raft","metadata":{"name":"r"},"spec":{"replicas":1}}"#);
     s.kubectl("delete crd rafts.example.com --wait=true").ok();
     s.apply(&definition("rafts", "Raft"));

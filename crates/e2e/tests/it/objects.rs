@@ -153,7 +153,7 @@ fn deletion_waits_for_finalizers_and_owners_take_theirs_along() {
 fn a_namespace_takes_everything_with_it() {
     let s = shared("objects-namespace");
     s.kubectl("create namespace objects-gone").ok();
-    s.kubectl("-n objects-gone create configmap c").ok();
+    s.kubectl("create configmap c --from-literal=a=1 -n objects-gone").ok();
     s.kubectl("delete namespace objects-gone --wait=true").ok();
     s.kubectl("get namespace objects-gone").refused();
 }

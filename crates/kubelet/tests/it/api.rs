@@ -4,7 +4,7 @@ use testkit::FakeApi;
 
 use crate::node::{APP, Node, eventually};
 
-fn pod(name: &str, spec: Value) -> Value {
+pub(crate) fn pod(name: &str, spec: Value) -> Value {
     let mut spec = spec;
     spec["nodeName"] = json!("node");
     spec["hostNetwork"] = json!(true);
@@ -12,15 +12,15 @@ fn pod(name: &str, spec: Value) -> Value {
     json!({ "metadata": { "name": name, "namespace": "default" }, "spec": spec })
 }
 
-fn container(name: &str, command: &str) -> Value {
+pub(crate) fn container(name: &str, command: &str) -> Value {
     json!({ "name": name, "image": APP, "command": ["sh", "-c", command] })
 }
 
-fn status(api: &FakeApi, name: &str) -> Value {
+pub(crate) fn status(api: &FakeApi, name: &str) -> Value {
     api.get(&Resource::PODS, "default", name).map_or(Value::Null, |pod| pod["status"].clone())
 }
 
-fn state(api: &FakeApi, name: &str) -> Value {
+pub(crate) fn state(api: &FakeApi, name: &str) -> Value {
     status(api, name)["containerStatuses"][0]["state"].clone()
 }
 
@@ -147,6 +147,10 @@ async fn what_goes_wrong_with_a_pod_is_told_in_its_status() {
         status(&api, "crash")["containerStatuses"][0]["lastState"]["terminated"]["exitCode"]
             .clone();
     assert_eq!(restarts, 3);
+    let told = api.list(&Resource::EVENTS, "default");
+    assert!(
+        told.iter().any(|e| e["reason"] == "BackOff" && e["involvedObject"]["name"] == "crash")
+    );
     node.close().await;
 }
 

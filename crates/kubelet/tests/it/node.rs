@@ -16,7 +16,7 @@ const BUSYBOX: &str = "/bin/busybox";
 /// A node: a containerd of its own and a kubelet on it, below one directory and one control group.
 pub(crate) struct Node {
     pub(crate) dir: PathBuf,
-    cgroup: String,
+    pub(crate) cgroup: String,
     containerd: Child,
     pub(crate) cri: cri::Client,
     pub(crate) port: u16,
@@ -68,10 +68,9 @@ impl Node {
             &[BUSYBOX, "sleep", "2147483647"],
         );
         let mut app = oci::Image::of_binary(APP, Path::new(BUSYBOX), BUSYBOX, &[BUSYBOX]);
-        for applet in [
-            "sh", "sleep", "cat", "echo", "tar", "nc", "true", "false", "touch", "wget", "httpd",
-            "id", "env",
-        ] {
+        let applets =
+            "sh sleep cat echo tar nc true false touch wget httpd id env stty tail mkdir rm";
+        for applet in applets.split(' ') {
             let link = oci::Entry::Link { target: "busybox".to_owned() };
             app.entries.insert(format!("/bin/{applet}"), link);
         }

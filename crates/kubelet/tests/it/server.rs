@@ -102,7 +102,7 @@ async fn only_clients_of_the_authority_are_answered_and_logs_are_cut_as_asked() 
     assert_eq!(logs("?stream=Stdout").await, (200, "line 1\nline 2\nline 3\nlate\n".to_owned()));
     assert_eq!(logs("?tailLines=1").await.1, "late\n");
     assert_eq!(logs("?tailLines=0").await.1, "");
-    assert_eq!(logs("?limitBytes=4").await.1, "line");
+    assert_eq!(logs("?stream=Stdout&limitBytes=4").await.1, "line");
     assert_eq!(logs("?tailLines=x").await.0, 422);
     assert_eq!(logs("?previous=true").await.0, 400);
     let (_, stamped) = logs("?tailLines=1&timestamps=true").await;

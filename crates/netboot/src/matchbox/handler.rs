@@ -148,7 +148,7 @@ impl Matchbox {
             },
         };
         match kind {
-            Kind::Ignition => match ignition(&text) {
+            Kind::Ignition => match ignition(&text, plain) {
                 Ok(json) => Ok(("application/json", json)),
                 Err(reason) => Err(failed(reason)),
             },
@@ -180,21 +180,20 @@ impl Matchbox {
     }
 }
 
-/// Checks an Ignition config and gives it as compact JSON. One of spec 3.0 to 3.4 is served as 3.4.0; a
-/// newer one as it is.
-fn ignition(text: &str) -> Result<String, String> {
-    let mut config: Value = serde_json::from_str(text).map_err(|error| {
-        format!("not an Ignition config: {error}; translate Butane files to .ign beforehand")
-    })?;
-    let version = config.pointer_mut("/ignition/version").ok_or("ignition.version is required")?;
-    let text = version.as_str().unwrap_or_default();
-    let minor = text.strip_prefix("3.").and_then(|rest| rest.split_once('.')?.0.parse::<u8>().ok());
-    match minor {
-        Some(0..=3) => *version = "3.4.0".into(),
-        Some(4..=7) => {}
-        _ => return Err(format!("ignition.version {version} is not one of 3.0.0 to 3.7.0")),
-    }
-    Ok(config.to_string())
+/// An Ignition config as compact JSON: as it stands, or translated from Butane. Warnings are logged.
+fn ignition(text: &str, plain: bool) -> Result<String, String> {
+    let config = match plain {
+        true => ignition::parse(text),
+        false => {
+            let translation = ignition::butane::translate(text, None)
+                .map_err(|error| format!("once rendered, {error}"))?;
+            for warning in &translation.warnings {
+                tracing::warn!(%warning, "Butane");
+            }
+            ignition::parse(&translation.config.to_string())
+        }
+    };
+    config.map(|config| config.to_string()).map_err(|error| error.to_string())
 }
 
 fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Body> {

@@ -146,6 +146,27 @@ fn templates_and_metadata() {
 }
 
 #[test]
+fn butane_is_rendered_and_translated() {
+    let (dir, matchbox) = store();
+    put(dir.path(), "profiles/p.json", r#"{"id":"p","ignition_id":"b.yaml"}"#);
+    let butane = "variant: fcos\nversion: 1.5.0\nstorage:\n  files:\n    - path: {{.a.b}}\n      contents: {inline: \"{{.request.query.mac}}\"}\n";
+    put(dir.path(), "ignition/b.yaml", butane);
+    let query = "mac=52-54-00-a1-9c-ae";
+    let relative = get(&matchbox, "/ignition", query).unwrap_err();
+    assert_eq!(
+        relative,
+        "group \"node1\", profile \"p\", ignition template \"b.yaml\": once rendered, \
+         error at $.storage.files.0.path, line 5 col 13: path not absolute"
+    );
+    put(dir.path(), "ignition/b.yaml", &butane.replace("path: ", "path: /"));
+    assert_eq!(
+        get(&matchbox, "/ignition", query).unwrap().1,
+        "{\"ignition\":{\"version\":\"3.4.0\"},\"storage\":{\"files\":[{\"contents\":{\"compression\":\"\",\
+         \"source\":\"data:,52%3A54%3A00%3Aa1%3A9c%3Aae\"},\"path\":\"/d\"}]}}"
+    );
+}
+
+#[test]
 fn a_failure_names_what_is_wrong() {
     let (dir, matchbox) = store();
     assert_eq!(

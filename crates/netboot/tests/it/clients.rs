@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::world::{Host, SERVER, World, inside};
+use crate::world::{Host, SERVER, World, eventually, inside};
 
 const RANGE: &str = "--dhcp-range 192.168.77.100,192.168.77.104,255.255.255.0,1h";
 
@@ -44,8 +44,30 @@ fn dhcp_with_a_real_client() {
     std::fs::remove_file(world.path("leases")).unwrap();
     let other = Host::new("h2");
     other.run(&format!("ip addr add {first}/24 dev eth0"));
+    // A new link carries packets only after a while.
+    eventually(&format!("busybox ping -c 1 -W 1 {first}"));
     world.serve(RANGE);
     assert_ne!(address(&udhcpc(&world, &host, &format!("-r {first}"))), first);
+    world.stop();
+}
+
+#[test]
+fn names_by_dns() {
+    if !inside("clients::names_by_dns") {
+        return;
+    }
+    let mut world = World::new();
+    let host = Host::new("h1");
+    host.run("ip addr add 192.168.77.99/24 dev eth0");
+    let hosts = "--dhcp-host 52:54:00:00:00:01,192.168.77.50,node1 --domain example.test";
+    world.serve(&format!("{RANGE} {hosts} --host-record matchbox.example.com,{SERVER}"));
+    for (name, want) in [("node1.example.test", "192.168.77.50"), ("matchbox.example.com", SERVER)]
+    {
+        let answer = host.run(&format!("busybox nslookup -type=a {name} {SERVER}"));
+        assert!(answer.contains(&format!("Address: {want}")), "{answer}");
+    }
+    let (_, absent) = host.try_run(&format!("busybox nslookup -type=a x.example.test {SERVER}"));
+    assert!(absent.contains("NXDOMAIN"), "{absent}");
     world.stop();
 }
 

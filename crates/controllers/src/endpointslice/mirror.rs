@@ -1,0 +1,217 @@
+//! Endpoints that someone keeps by hand, shown as slices to those who read only these.
+
+use std::sync::Arc;
+
+use client::{Error, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use super::{
+    endpoints::Endpoints,
+    plan::{Endpoint, EndpointConditions, Slice, SlicePort},
+};
+use crate::{
+    context::{Context, synced},
+    shared::Watched,
+    views::{Meta, Service},
+};
+
+const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
+/// As many addresses of one subset as are mirrored.
+const MAX_ADDRESSES: usize = 1000;
+
+/// A slice as it ought to be.
+#[derive(Debug, PartialEq)]
+struct Wanted {
+    family: &'static str,
+    ports: Vec<SlicePort>,
+    endpoints: Vec<Endpoint>,
+}
+
+fn wanted(endpoints: &Endpoints) -> Vec<Wanted> {
+    let mut out: Vec<Wanted> = Vec::new();
+    for subset in endpoints.subsets.as_array().into_iter().flatten() {
+        let ports = subset["ports"].as_array().cloned().unwrap_or_default();
+        let mut ports: Vec<SlicePort> = ports.iter().map(port).collect();
+        ports.sort();
+        for family in ["IPv4", "IPv6"] {
+            let of = |field: &str, ready: bool| -> Vec<Endpoint> {
+                let all = subset[field].as_array().cloned().unwrap_or_default();
+                all.iter().filter_map(|address| endpoint(address, family, ready)).collect()
+            };
+            let mut found = of("addresses", true);
+            found.extend(of("notReadyAddresses", false));
+            found.truncate(MAX_ADDRESSES);
+            match out.iter_mut().find(|w| w.family == family && w.ports == ports) {
+                _ if found.is_empty() => {}
+                Some(same) => same.endpoints.extend(found),
+                None => out.push(Wanted { family, ports: ports.clone(), endpoints: found }),
+            }
+        }
+    }
+    out
+}
+
+fn port(port: &Value) -> SlicePort {
+    SlicePort {
+        name: port["name"].as_str().unwrap_or("").to_owned(),
+        port: port["port"].as_i64().and_then(|number| i32::try_from(number).ok()),
+        protocol: port["protocol"].as_str().unwrap_or("TCP").to_owned(),
+        app_protocol: port["appProtocol"].as_str().map(str::to_owned),
+    }
+}
+
+fn endpoint(address: &Value, family: &str, ready: bool) -> Option<Endpoint> {
+    let ip = address["ip"].as_str().filter(|ip| ip.contains(':') == (family == "IPv6"))?;
+    let text = |field: &str| address[field].as_str().map(str::to_owned);
+    Some(Endpoint {
+        addresses: vec![ip.to_owned()],
+        conditions: EndpointConditions { ready, serving: ready, terminating: false },
+        hostname: text("hostname"),
+        target_ref: serde_json::from_value(address["targetRef"].clone()).ok(),
+        node_name: text("nodeName"),
+        zone: None,
+    })
+}
+
+/// Whether these Endpoints are mirrored: nobody else makes slices for their Service.
+fn mirrored(endpoints: &Endpoints, service: Option<&Service>) -> bool {
+    let meta = &endpoints.metadata;
+    service.is_some_and(|service| service.spec.selector.is_empty())
+        && !meta.terminating()
+        && meta
+            .labels
+            .get("endpointslice.kubernetes.io/skip-mirror")
+            .is_none_or(|skip| skip != "true")
+        && !meta.annotations.contains_key("control-plane.alpha.kubernetes.io/leader")
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let services = context.watch::<Service>(Resource::SERVICES);
+    let endpoints = context.watch::<Endpoints>(Resource::ENDPOINTS);
+    let slices = context.watch::<Slice>(Resource::ENDPOINT_SLICES);
+    services.on_key(&queue);
+    endpoints.on_key(&queue);
+    let waits = vec![synced(&services), synced(&endpoints), synced(&slices)];
+    let run = context.clone();
+    context.run(&queue, 2, waits, move |key| {
+        let (context, services, endpoints, slices) =
+            (run.clone(), services.clone(), endpoints.clone(), slices.clone());
+        async move { reconcile(&context, &services, &endpoints, &slices, &key).await }
+    });
+}
+
+async fn reconcile(
+    context: &Context,
+    services: &Watched<Service>,
+    endpoints: &Watched<Endpoints>,
+    slices: &Watched<Slice>,
+    key: &str,
+) -> Result<(), Error> {
+    let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+    let mut existing = slices.in_namespace(namespace);
+    existing.retain(|slice| slice.service() == Some(name) && slice.managed_by(MANAGER));
+    let source = endpoints.get(key);
+    let source = source.filter(|e| mirrored(e, services.get(key).as_deref()));
+    let plan = source.as_ref().map(|source| wanted(source)).unwrap_or_default();
+    let resource = &Resource::ENDPOINT_SLICES;
+    for (at, slice) in plan.iter().enumerate() {
+        let Some(source) = &source else { continue };
+        // Names are given, not generated: a stale look then makes nothing twice.
+        let object = object(&source.metadata, slice, at);
+        let slice_name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let there = existing
+            .iter()
+            .position(|old| old.metadata.name == slice_name)
+            .map(|at| existing.remove(at));
+        let done = match there {
+            None => context.client.create::<_, Value>(resource, namespace, &object).await,
+            Some(old) if same(&old, slice) => continue,
+            Some(old) if old.address_type != slice.family => {
+                delete(context, &old).await?;
+                context.client.create::<_, Value>(resource, namespace, &object).await
+            }
+            Some(_) => {
+                context.client.update::<_, Value>(resource, namespace, &slice_name, &object).await
+            }
+        };
+        match done {
+            Err(error) if error.is_already_exists() => {}
+            other => drop(other?),
+        }
+    }
+    for slice in existing {
+        delete(context, &slice).await?;
+    }
+    Ok(())
+}
+
+fn same(old: &Arc<Slice>, wanted: &Wanted) -> bool {
+    let mut ports = old.ports.clone();
+    ports.sort();
+    old.address_type == wanted.family && ports == wanted.ports && old.endpoints == wanted.endpoints
+}
+
+async fn delete(context: &Context, slice: &Slice) -> Result<(), Error> {
+    let meta = &slice.metadata;
+    match context
+        .client
+        .delete(&Resource::ENDPOINT_SLICES, &meta.namespace, &meta.name, &Default::default())
+        .await
+    {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn object(source: &Meta, slice: &Wanted, number: usize) -> Value {
+    let mut labels = source.labels.clone();
+    labels.insert("kubernetes.io/service-name".into(), source.name.clone());
+    labels.insert("endpointslice.kubernetes.io/managed-by".into(), MANAGER.into());
+    let hash = crate::history::short_hash(&json!([source.uid, number]), 0);
+    json!({
+        "metadata": {"name": format!("{}-{hash}", source.name), "namespace": source.namespace, "labels": labels,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Endpoints", "name": source.name,
+                "uid": source.uid, "controller": true, "blockOwnerDeletion": true}]},
+        "addressType": slice.family,
+        "ports": slice.ports,
+        "endpoints": slice.endpoints,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoints(labels: Value) -> Endpoints {
+        serde_json::from_value(json!({"metadata": {"name": "db", "labels": labels}, "subsets": [
+            {"addresses": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}], "notReadyAddresses": [{"ip": "10.0.0.2"}],
+                "ports": [{"name": "sql", "port": 5432, "protocol": "TCP"}]}]}))
+        .unwrap()
+    }
+
+    #[test]
+    fn subsets_become_slices_of_each_family() {
+        let slices = wanted(&endpoints(json!({})));
+        let told: Vec<_> =
+            slices.iter().map(|s| (s.family, s.endpoints.len(), s.ports[0].port)).collect();
+        assert_eq!(told, [("IPv4", 2, Some(5432)), ("IPv6", 1, Some(5432))]);
+        assert_eq!(
+            (slices[0].endpoints[0].conditions.ready, slices[0].endpoints[1].conditions.ready),
+            (true, false)
+        );
+    }
+
+    #[test]
+    fn only_what_nobody_else_makes_slices_for() {
+        let service = |selector: Value| -> Service {
+            serde_json::from_value(json!({"spec": {"selector": selector}})).unwrap()
+        };
+        let plain = endpoints(json!({}));
+        assert!(mirrored(&plain, Some(&service(json!(null)))));
+        assert!(!mirrored(&plain, Some(&service(json!({"app": "x"})))));
+        assert!(!mirrored(&plain, None));
+        let skipped = endpoints(json!({"endpointslice.kubernetes.io/skip-mirror": "true"}));
+        assert!(!mirrored(&skipped, Some(&service(json!(null)))));
+    }
+}

@@ -1,0 +1,264 @@
+//! Counts what a namespace uses of what its quotas allow.
+
+mod usage;
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
+
+use api_meta::{Quantity, QuantityFormat};
+use client::{Error, ListOptions, Resource, WorkQueue};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    discovery,
+    shared::Watched,
+    views::{Meta, MetaOnly, Pod, nullable},
+};
+
+/// Kinds that are counted but not watched are counted anew so often.
+const RECOUNT: Duration = Duration::from_secs(10);
+/// Changes come in waves, which are counted once.
+const SETTLE: Duration = Duration::from_millis(500);
+
+type Amounts = BTreeMap<String, Quantity>;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Quota {
+    metadata: Meta,
+    spec: Spec,
+    status: Value,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    #[serde(deserialize_with = "nullable")]
+    hard: Amounts,
+    #[serde(deserialize_with = "nullable")]
+    scopes: Vec<String>,
+    scope_selector: Value,
+}
+
+/// The resources that a limit is about, by plural and group.
+fn counted(limit: &str) -> Option<(&str, &str)> {
+    if let Some(named) = limit.strip_prefix("count/") {
+        return Some(named.split_once('.').unwrap_or((named, "")));
+    }
+    match limit {
+        "configmaps"
+        | "secrets"
+        | "services"
+        | "replicationcontrollers"
+        | "resourcequotas"
+        | "persistentvolumeclaims"
+        | "pods" => Some((limit, "")),
+        "services.nodeports" | "services.loadbalancers" => Some(("services", "")),
+        "requests.storage" => Some(("persistentvolumeclaims", "")),
+        other if other.contains(".storageclass.storage.k8s.io/") => {
+            Some(("persistentvolumeclaims", ""))
+        }
+        other => {
+            let plain = ["cpu", "memory", "ephemeral-storage"].contains(&other);
+            let of_pods = plain
+                || ["requests.", "limits.", "hugepages-"].iter().any(|p| other.starts_with(p));
+            of_pods.then_some(("pods", ""))
+        }
+    }
+}
+
+/// The status: the limits, and how much of each is used.
+fn plan(quota: &Quota, objects: &BTreeMap<(String, String), Vec<Value>>) -> Value {
+    let zero = Quantity::new(0, QuantityFormat::DecimalSi);
+    let mut used: Amounts = Amounts::new();
+    for limit in quota.spec.hard.keys() {
+        let Some((plural, group)) = counted(limit) else { continue };
+        let of = objects.get(&(plural.to_owned(), group.to_owned()));
+        let mut sum = zero;
+        for object in of.into_iter().flatten() {
+            if usage::in_scope(&quota.spec.scopes, &quota.spec.scope_selector, plural, object) {
+                sum += usage::of(limit, plural, object).unwrap_or(zero);
+            }
+        }
+        used.insert(limit.clone(), sum);
+    }
+    json!({"hard": quota.spec.hard, "used": used})
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let quotas = context.watch::<Quota>(Resource::RESOURCE_QUOTAS);
+    quotas.on_key(&queue);
+    let (add, known) = (queue.clone(), quotas.clone());
+    context.watch::<Pod>(Resource::PODS).on(move |change| {
+        let ended = change.new.is_none_or(|pod| pod.finished());
+        if let Some(pod) = change.old.filter(|_| ended) {
+            let there = known.in_namespace(&pod.metadata.namespace);
+            there.iter().for_each(|quota| add.add_after(quota.metadata.key(), SETTLE));
+        }
+    });
+    let waits = vec![synced(&quotas)];
+    let (run, again) = (context.clone(), queue.clone());
+    context.run(&queue, 2, waits, move |key| {
+        let (context, quotas, again) = (run.clone(), quotas.clone(), again.clone());
+        async move { reconcile(&context, &quotas, &again, &key).await }
+    });
+}
+
+async fn reconcile(
+    context: &Context,
+    quotas: &Watched<Quota>,
+    queue: &WorkQueue<String>,
+    key: &str,
+) -> Result<(), Error> {
+    let Some(quota): Option<Arc<Quota>> = quotas.get(key) else { return Ok(()) };
+    let mut objects = BTreeMap::new();
+    for limit in quota.spec.hard.keys() {
+        if let Some((plural, group)) = counted(limit) {
+            let place = (plural.to_owned(), group.to_owned());
+            if let Entry::Vacant(open) = objects.entry(place) {
+                open.insert(list(context, &quota.metadata.namespace, plural, group).await?);
+            }
+        }
+    }
+    let status = plan(&quota, &objects);
+    // A limit that was taken away is taken off the status too.
+    let same = quota.status["hard"] == status["hard"] && quota.status["used"] == status["used"];
+    if !same {
+        // The role allows no reading but of lists, so the version is the informer's.
+        let (meta, resource) = (&quota.metadata, &Resource::RESOURCE_QUOTAS);
+        let object = json!({
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid,
+                "resourceVersion": meta.resource_version},
+            "spec": {"hard": quota.spec.hard},
+            "status": status,
+        });
+        context
+            .client
+            .update_status::<_, Value>(resource, &meta.namespace, &meta.name, &object)
+            .await?;
+    }
+    queue.add_after(key.to_owned(), RECOUNT);
+    Ok(())
+}
+
+async fn list(
+    context: &Context,
+    namespace: &str,
+    plural: &str,
+    group: &str,
+) -> Result<Vec<Value>, Error> {
+    let known = [
+        Resource::PODS,
+        Resource::SERVICES,
+        Resource::CONFIG_MAPS,
+        Resource::SECRETS,
+        Resource::PERSISTENT_VOLUME_CLAIMS,
+        Resource::REPLICATION_CONTROLLERS,
+        Resource::RESOURCE_QUOTAS,
+        Resource::DEPLOYMENTS,
+        Resource::REPLICA_SETS,
+        Resource::STATEFUL_SETS,
+        Resource::JOBS,
+        Resource::CRON_JOBS,
+    ];
+    let is = |resource: &Resource| resource.plural == plural && resource.group == group;
+    let resource = match known.into_iter().find(is) {
+        Some(resource) => Some(resource),
+        None => discovery::namespaced(&context.client).await.resources.into_iter().find(is),
+    };
+    let Some(resource) = resource else { return Ok(vec![]) };
+    let whole =
+        ["pods", "services", "persistentvolumeclaims"].contains(&plural) && group.is_empty();
+    if whole {
+        return Ok(context.client.list(&resource, namespace, &ListOptions::default()).await?.items);
+    }
+    // Of the others only the number matters.
+    let all =
+        context.client.list::<MetaOnly>(&resource, namespace, &ListOptions::default()).await?;
+    Ok(vec![Value::Null; all.items.len()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_is_counted_in_its_own_way() {
+        let pod = |cpu: &str, phase: &str| {
+            json!({"spec": {"containers": [{"resources": {"requests": {"cpu": cpu, "example.com/gpu": "1"}, "limits": {"memory": "1Gi"}}}]},
+                "status": {"phase": phase}})
+        };
+        let objects = BTreeMap::from([
+            (
+                ("pods".to_owned(), String::new()),
+                vec![pod("500m", "Running"), pod("1", "Pending"), pod("9", "Succeeded")],
+            ),
+            (
+                ("services".to_owned(), String::new()),
+                vec![
+                    json!({"spec": {"type": "NodePort", "ports": [{}, {}]}}),
+                    json!({"spec": {"type": "LoadBalancer", "ports": [{}]}}),
+                ],
+            ),
+            (("deployments".to_owned(), "apps".to_owned()), vec![Value::Null; 2]),
+            (
+                ("persistentvolumeclaims".to_owned(), String::new()),
+                vec![
+                    json!({"spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "5Gi"}}}}),
+                ],
+            ),
+        ]);
+        let hard = [
+            "pods",
+            "requests.cpu",
+            "limits.memory",
+            "services.nodeports",
+            "services.loadbalancers",
+            "count/deployments.apps",
+            "requests.example.com/gpu",
+            "fast.storageclass.storage.k8s.io/requests.storage",
+            "slow.storageclass.storage.k8s.io/persistentvolumeclaims",
+            "count/pods",
+        ];
+        let hard: serde_json::Map<_, _> =
+            hard.iter().map(|name| ((*name).to_owned(), json!("10"))).collect();
+        let quota: Quota = serde_json::from_value(json!({"spec": {"hard": hard}})).unwrap();
+        assert_eq!(
+            plan(&quota, &objects)["used"],
+            json!({"pods": "2", "requests.cpu": "1500m", "limits.memory": "2Gi", "services.nodeports": "3",
+                "services.loadbalancers": "1", "count/deployments.apps": "2", "requests.example.com/gpu": "2",
+                "fast.storageclass.storage.k8s.io/requests.storage": "5Gi",
+                "slow.storageclass.storage.k8s.io/persistentvolumeclaims": "0", "count/pods": "3"})
+        );
+    }
+
+    #[test]
+    fn scopes_choose_pods() {
+        let quota = |scope: &str| -> Quota {
+            serde_json::from_value(json!({"spec": {"hard": {"pods": "5"}, "scopes": [scope]}}))
+                .unwrap()
+        };
+        let pods = vec![
+            json!({"spec": {"activeDeadlineSeconds": 5, "containers": [{}]}}),
+            json!({"spec": {"containers": [{"resources": {"limits": {"cpu": "1"}}}]}}),
+        ];
+        let objects = BTreeMap::from([(("pods".to_owned(), String::new()), pods)]);
+        for (scope, used) in [
+            ("Terminating", "1"),
+            ("NotTerminating", "1"),
+            ("BestEffort", "1"),
+            ("NotBestEffort", "1"),
+        ] {
+            assert_eq!(plan(&quota(scope), &objects)["used"]["pods"], used, "{scope}");
+        }
+        let class = json!({"spec": {"hard": {"pods": "5"}, "scopeSelector": {"matchExpressions": [
+            {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}}});
+        assert_eq!(plan(&serde_json::from_value(class).unwrap(), &objects)["used"]["pods"], "0");
+    }
+}

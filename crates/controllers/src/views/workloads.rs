@@ -1,0 +1,193 @@
+//! Workloads: what makes Pods.
+
+use api_meta::{LabelSelector, Selector, Timestamp};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use super::{Condition, Meta, condition, nullable, selector};
+
+/// A ReplicaSet; ReplicationControllers are turned into one.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ReplicaSet {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: ReplicaSetSpec,
+    pub(crate) status: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ReplicaSetSpec {
+    pub(crate) replicas: Option<i64>,
+    pub(crate) min_ready_seconds: i64,
+    #[serde(deserialize_with = "map_or_selector")]
+    pub(crate) selector: Option<LabelSelector>,
+    pub(crate) template: Value,
+}
+
+/// ReplicationControllers select by a plain map, all later kinds by a label selector.
+fn map_or_selector<'de, D: Deserializer<'de>>(d: D) -> Result<Option<LabelSelector>, D::Error> {
+    let Some(value) = Option::<Value>::deserialize(d)? else { return Ok(None) };
+    let selector = ["matchLabels", "matchExpressions"].iter().any(|field| !value[*field].is_null());
+    let value = if selector { value } else { serde_json::json!({"matchLabels": value}) };
+    serde_json::from_value(value).map(Some).map_err(serde::de::Error::custom)
+}
+
+impl ReplicaSet {
+    pub(crate) fn replicas(&self) -> i64 {
+        self.spec.replicas.unwrap_or(1)
+    }
+
+    pub(crate) fn selector(&self) -> Selector {
+        selector(self.spec.selector.as_ref())
+    }
+
+    /// A count from the status.
+    pub(crate) fn counted(&self, field: &str) -> i64 {
+        self.status[field].as_i64().unwrap_or(0)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Deployment {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: DeploymentSpec,
+    pub(crate) status: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DeploymentSpec {
+    pub(crate) replicas: Option<i64>,
+    pub(crate) selector: Option<LabelSelector>,
+    pub(crate) template: Value,
+    pub(crate) strategy: DeploymentStrategy,
+    pub(crate) min_ready_seconds: i64,
+    pub(crate) revision_history_limit: Option<i64>,
+    pub(crate) paused: bool,
+    pub(crate) progress_deadline_seconds: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DeploymentStrategy {
+    pub(crate) r#type: String,
+    pub(crate) rolling_update: Option<RollingUpdate>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct RollingUpdate {
+    pub(crate) max_surge: Option<api_meta::IntOrString>,
+    pub(crate) max_unavailable: Option<api_meta::IntOrString>,
+    pub(crate) partition: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ControllerRevision {
+    pub(crate) metadata: Meta,
+    pub(crate) revision: i64,
+    pub(crate) data: Value,
+}
+
+/// DaemonSets and StatefulSets: what they have in common, and what one of them adds.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Set {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: SetSpec,
+    pub(crate) status: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SetSpec {
+    pub(crate) replicas: Option<i64>,
+    pub(crate) selector: Option<LabelSelector>,
+    pub(crate) template: Value,
+    pub(crate) min_ready_seconds: i64,
+    pub(crate) revision_history_limit: Option<i64>,
+    pub(crate) update_strategy: DeploymentStrategy,
+    pub(crate) service_name: Option<String>,
+    pub(crate) pod_management_policy: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) volume_claim_templates: Vec<Value>,
+    pub(crate) ordinals: Option<Ordinals>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Ordinals {
+    pub(crate) start: i64,
+}
+
+impl Set {
+    pub(crate) fn selector(&self) -> Selector {
+        selector(self.spec.selector.as_ref())
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Job {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: JobSpec,
+    pub(crate) status: JobStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct JobSpec {
+    pub(crate) parallelism: Option<i64>,
+    pub(crate) completions: Option<i64>,
+    pub(crate) completion_mode: Option<String>,
+    pub(crate) backoff_limit: Option<i64>,
+    pub(crate) active_deadline_seconds: Option<i64>,
+    pub(crate) ttl_seconds_after_finished: Option<i64>,
+    pub(crate) suspend: bool,
+    pub(crate) managed_by: Option<String>,
+    pub(crate) pod_replacement_policy: Option<String>,
+    pub(crate) selector: Option<LabelSelector>,
+    pub(crate) template: Value,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct JobStatus {
+    pub(crate) start_time: Option<Timestamp>,
+    pub(crate) completion_time: Option<Timestamp>,
+    pub(crate) active: i64,
+    pub(crate) ready: Option<i64>,
+    pub(crate) terminating: Option<i64>,
+    pub(crate) succeeded: i64,
+    pub(crate) failed: i64,
+    pub(crate) completed_indexes: Option<String>,
+    pub(crate) uncounted_terminated_pods: Option<Uncounted>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) conditions: Vec<Condition>,
+}
+
+/// Pods that have ended and whose finalizer still has to go before they are added to the counts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Uncounted {
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) succeeded: Vec<String>,
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failed: Vec<String>,
+}
+
+impl Job {
+    /// When it finished, and whether well.
+    pub(crate) fn finished(&self) -> Option<(bool, Option<Timestamp>)> {
+        let of = |kind| condition(&self.status.conditions, kind).filter(|c| c.status == "True");
+        let complete = of("Complete").map(|c| (true, c.last_transition_time));
+        complete.or_else(|| of("Failed").map(|c| (false, c.last_transition_time)))
+    }
+
+    pub(crate) fn indexed(&self) -> bool {
+        self.spec.completion_mode.as_deref() == Some("Indexed")
+    }
+}

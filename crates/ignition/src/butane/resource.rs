@@ -1,0 +1,45 @@
+//! Contents within the config.
+
+use std::io::Write;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use flate2::{Compression, write::GzEncoder};
+
+/// What the key `"compression": "gzip"` adds to a config.
+const COMPRESSION_KEY: usize = 25;
+
+/// The shortest of three `data:` URLs, escaped, in base64, or compressed, and the compression to name.
+pub(super) fn data_url(contents: &[u8], may_compress: bool) -> (String, Option<&'static str>) {
+    let mut opaque = format!(",{}", escape(contents));
+    let plain = format!(";base64,{}", STANDARD.encode(contents));
+    if plain.len() < opaque.len() {
+        opaque = plain;
+    }
+    if !may_compress {
+        return (format!("data:{opaque}"), None);
+    }
+    let mut compression = "";
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    // Writing to memory cannot fail; if it did, the contents would go uncompressed.
+    if let Ok(packed) = encoder.write_all(contents).and_then(|()| encoder.finish()) {
+        let packed = format!(";base64,{}", STANDARD.encode(packed));
+        if packed.len() + COMPRESSION_KEY < opaque.len() {
+            opaque = packed;
+            compression = "gzip";
+        }
+    }
+    (format!("data:{opaque}"), Some(compression))
+}
+
+fn escape(contents: &[u8]) -> String {
+    let mut out = String::with_capacity(contents.len());
+    for byte in contents {
+        match byte {
+            byte if byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(byte) => {
+                out.push(char::from(*byte));
+            }
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}

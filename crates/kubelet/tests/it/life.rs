@@ -1,0 +1,105 @@
+//! Limits, probes and hooks, as the kernel and the containers see them.
+
+use client::{DeleteOptions, Resource};
+use serde_json::json;
+use testkit::FakeApi;
+
+use crate::{
+    api::{container, pod, state, status},
+    node::{Node, eventually},
+};
+
+/// What one file of a control group says, whichever version this machine has.
+fn group_file(path: &str, controller: &str, v1: &str, v2: &str) -> String {
+    let root = std::path::Path::new("/sys/fs/cgroup");
+    let file = if root.join("cgroup.controllers").exists() {
+        root.join(path.trim_start_matches('/')).join(v2)
+    } else {
+        root.join(controller).join(path.trim_start_matches('/')).join(v1)
+    };
+    std::fs::read_to_string(&file)
+        .unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+        .trim()
+        .to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_hold_and_breaking_them_is_told() {
+    let mut node = Node::start("limits").await;
+    let api = FakeApi::default();
+    node.start_kubelet(Some(api.client("kubelet")));
+    let mut greedy = container("app", "exec tail /dev/zero");
+    greedy["resources"] = json!({ "limits": { "memory": "24Mi", "cpu": "500m" } });
+    let spec = json!({ "restartPolicy": "Never", "containers": [greedy] });
+    let mut modest = container("app", "exec sleep 1000");
+    modest["resources"] = json!({ "requests": { "cpu": "250m" }, "limits": { "memory": "32Mi" } });
+    api.create(&Resource::PODS, pod("modest", json!({ "containers": [modest] }))).await;
+    eventually("the modest Pod runs", async || status(&api, "modest")["phase"] == "Running").await;
+    assert_eq!(status(&api, "modest")["qosClass"], "Burstable");
+    let uid = api.get(&Resource::PODS, "default", "modest").unwrap()["metadata"]["uid"].clone();
+    let group = format!("{}/kubepods/burstable/pod{}", node.cgroup, uid.as_str().unwrap());
+    let limit = (32 << 20).to_string();
+    assert_eq!(group_file(&group, "memory", "memory.limit_in_bytes", "memory.max"), limit);
+    let id = node.running("app").await.unwrap().id;
+    let own = format!("{group}/{id}");
+    assert_eq!(group_file(&own, "memory", "memory.limit_in_bytes", "memory.max"), limit);
+
+    api.create(&Resource::PODS, pod("greedy", spec)).await;
+    eventually("the greedy Pod fails", async || status(&api, "greedy")["phase"] == "Failed").await;
+    let ended = state(&api, "greedy")["terminated"].clone();
+    assert_eq!(
+        (&ended["reason"], &ended["exitCode"]),
+        (&json!("OOMKilled"), &json!(137)),
+        "{ended}"
+    );
+    node.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn probes_rule_and_hooks_run() {
+    let mut node = Node::start("probes").await;
+    let api = FakeApi::default();
+    node.start_kubelet(Some(api.client("kubelet")));
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let shared = json!([{ "name": "shared", "mountPath": "/shared" }]);
+    let serve = format!(
+        "mkdir -p /shared/www; echo up > /shared/www/index.html; exec httpd -f -p 127.0.0.1:{port} -h /shared/www"
+    );
+    let mut web = container("web", &serve);
+    web["volumeMounts"] = shared.clone();
+    web["startupProbe"] = json!({ "tcpSocket": { "port": port }, "periodSeconds": 1 });
+    web["readinessProbe"] = json!({ "httpGet": { "path": "/", "port": port }, "periodSeconds": 1 });
+    web["livenessProbe"] = json!({ "exec": { "command": ["sh", "-c", "! test -e /shared/sick"] }, "periodSeconds": 1, "failureThreshold": 1 });
+    web["lifecycle"] = json!({
+        "postStart": { "exec": { "command": ["sh", "-c", "rm -f /shared/sick; echo began >> /shared/story"] } },
+        "preStop": { "exec": { "command": ["sh", "-c", "echo ended >> /shared/story"] } },
+    });
+    let mut witness = container("witness", "exec sleep 1000");
+    witness["volumeMounts"] = shared;
+    let volumes = json!([{ "name": "shared", "emptyDir": {} }]);
+    let spec = json!({ "containers": [web, witness], "volumes": volumes });
+    api.create(&Resource::PODS, pod("web", spec)).await;
+    let web_status = || status(&api, "web")["containerStatuses"][0].clone();
+    eventually("the server is ready", async || web_status()["ready"] == true).await;
+
+    let witness = node.running("witness").await.unwrap().id;
+    node.run(&witness, &["touch", "/shared/sick"]).await;
+    eventually("the sick server is restarted and ready again", async || {
+        web_status()["restartCount"] == 1 && web_status()["ready"] == true
+    })
+    .await;
+    let story = node.run(&witness, &["cat", "/shared/story"]).await;
+    assert_eq!(story, "began\nended\nbegan\n");
+    let told = api.list(&Resource::EVENTS, "default");
+    assert!(told.iter().any(|e| e["reason"] == "Unhealthy"), "the failed probe is told");
+
+    node.run(&witness, &["rm", "/shared/www/index.html"]).await;
+    eventually("the empty server is not ready", async || web_status()["ready"] == false).await;
+    assert_eq!(web_status()["restartCount"], 1, "readiness restarts nothing");
+    api.client("user")
+        .delete(&Resource::PODS, "default", "web", &DeleteOptions::default())
+        .await
+        .unwrap();
+    eventually("nothing is left", async || node.is_empty().await).await;
+    node.close().await;
+}

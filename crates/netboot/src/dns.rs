@@ -1,0 +1,206 @@
+//! DNS for the names it is told: machines with reserved addresses, and host records.
+//!
+//! It recurses for nobody. Names within its domain that it has not are absent; all others are refused, so that
+//! a client asks its next server.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    sync::Arc,
+};
+
+use hickory_proto::{
+    op::{Message, MessageType, OpCode, Query, ResponseCode},
+    rr::{
+        DNSClass, Name, RData, Record, RecordType,
+        rdata::{A, AAAA, PTR},
+    },
+};
+use tokio::net::UdpSocket;
+
+use crate::dhcp::server::Interface;
+
+const PORT: u16 = 53;
+/// dnsmasq's answer: ask again each time, for the names may change.
+const TTL: u32 = 0;
+
+#[derive(Debug, thiserror::Error)]
+#[error("{name:?} is no host name: {reason}")]
+pub struct NameError {
+    name: String,
+    reason: String,
+}
+
+/// Names and addresses, both ways.
+#[derive(Debug, Default)]
+pub struct Names {
+    domain: Option<Name>,
+    addresses: BTreeMap<Name, BTreeSet<IpAddr>>,
+    names: BTreeMap<IpAddr, Name>,
+}
+
+fn name(text: &str) -> Result<Name, NameError> {
+    let mut name = Name::from_ascii(text.to_ascii_lowercase())
+        .map_err(|error| NameError { name: text.to_owned(), reason: error.to_string() })?;
+    name.set_fqdn(true);
+    Ok(name)
+}
+
+impl Names {
+    pub fn new(domain: Option<&str>) -> Result<Self, NameError> {
+        Ok(Self { domain: domain.map(name).transpose()?, ..Self::default() })
+    }
+
+    /// Adds a host by its bare name and, if there is a domain and the name has no dot, with the domain.
+    pub fn add(&mut self, host: &str, address: IpAddr) -> Result<(), NameError> {
+        let bare = name(host)?;
+        let mut known = vec![bare.clone()];
+        if let Some(domain) = &self.domain
+            && bare.num_labels() == 1
+        {
+            let full = bare
+                .append_domain(domain)
+                .map_err(|error| NameError { name: host.to_owned(), reason: error.to_string() })?;
+            known.insert(0, full);
+        }
+        if let Some(first) = known.first() {
+            self.names.entry(address).or_insert_with(|| first.clone());
+        }
+        for name in known {
+            self.addresses.entry(name).or_default().insert(address);
+        }
+        Ok(())
+    }
+
+    /// The answer to a packet; `None` for one that asks nothing.
+    pub fn answer(&self, packet: &[u8]) -> Option<Vec<u8>> {
+        let request = Message::from_vec(packet).ok()?;
+        let asked = &request.metadata;
+        if asked.message_type != MessageType::Query {
+            return None;
+        }
+        let mut reply = Message::response(asked.id, asked.op_code);
+        reply.metadata.recursion_desired = asked.recursion_desired;
+        let (code, answers) = match request.queries.as_slice() {
+            _ if asked.op_code != OpCode::Query => (ResponseCode::NotImp, Vec::new()),
+            [query] => self.resolve(query),
+            _ => (ResponseCode::FormErr, Vec::new()),
+        };
+        reply.metadata.authoritative = code != ResponseCode::Refused;
+        reply.metadata.response_code = code;
+        reply.add_queries(request.queries);
+        reply.add_answers(answers);
+        reply.to_vec().ok()
+    }
+
+    fn resolve(&self, query: &Query) -> (ResponseCode, Vec<Record>) {
+        if query.query_class() != DNSClass::IN {
+            return (ResponseCode::Refused, Vec::new());
+        }
+        let name = query.name().to_lowercase();
+        let record = |data| Record::from_rdata(query.name().clone(), TTL, data);
+        if let Some(addresses) = self.addresses.get(&name) {
+            let data = addresses.iter().filter_map(|address| match (address, query.query_type()) {
+                (IpAddr::V4(address), RecordType::A) => Some(RData::A(A(*address))),
+                (IpAddr::V6(address), RecordType::AAAA) => Some(RData::AAAA(AAAA(*address))),
+                _ => None,
+            });
+            return (ResponseCode::NoError, data.map(record).collect());
+        }
+        if query.query_type() == RecordType::PTR
+            && let Ok(network) = name.parse_arpa_name()
+            && let Some(known) = self.names.get(&network.addr())
+            && network.prefix_len() == network.max_prefix_len()
+        {
+            return (ResponseCode::NoError, vec![record(RData::PTR(PTR(known.clone())))]);
+        }
+        match &self.domain {
+            Some(domain) if *domain == name => (ResponseCode::NoError, Vec::new()),
+            Some(domain) if domain.zone_of(&name) => (ResponseCode::NXDomain, Vec::new()),
+            _ => (ResponseCode::Refused, Vec::new()),
+        }
+    }
+}
+
+/// Opens the port on one interface and answers there until shutdown.
+pub fn start(names: Arc<Names>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
+    let socket = interface.udp(interface.address, PORT)?;
+    tasks.spawn_until_shutdown(&format!("dns {}", interface.name), run(names, socket));
+    Ok(())
+}
+
+async fn run(names: Arc<Names>, socket: UdpSocket) {
+    let mut buffer = [0; 1232];
+    loop {
+        match socket.recv_from(&mut buffer).await {
+            Ok((length, client)) => {
+                if let Some(answer) = names.answer(&buffer[..length])
+                    && let Err(error) = socket.send_to(&answer, client).await
+                {
+                    tracing::debug!(%client, %error, "answering DNS");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "receiving DNS");
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        let mut names = Names::new(Some("example.test")).unwrap();
+        names.add("node1", "10.0.0.5".parse().unwrap()).unwrap();
+        names.add("Matchbox.other.test", "fd00::1".parse().unwrap()).unwrap();
+        names
+    }
+
+    fn ask(name: &str, kind: RecordType) -> (ResponseCode, Vec<String>) {
+        let mut query = Message::query();
+        query.add_query(Query::query(Name::from_ascii(name).unwrap(), kind));
+        let answer = names().answer(&query.to_vec().unwrap()).unwrap();
+        let answer = Message::from_vec(&answer).unwrap();
+        assert_eq!(answer.metadata.id, query.metadata.id);
+        let data = answer.answers.iter().map(|record| record.data.to_string()).collect();
+        (answer.metadata.response_code, data)
+    }
+
+    #[test]
+    fn only_what_it_was_told() {
+        use RecordType as T;
+        use ResponseCode as R;
+        for (name, kind, code, data) in [
+            ("node1.example.test.", T::A, R::NoError, Some("10.0.0.5")),
+            ("NODE1.", T::A, R::NoError, Some("10.0.0.5")),
+            ("node1.example.test.", T::AAAA, R::NoError, None),
+            ("matchbox.other.test.", T::AAAA, R::NoError, Some("fd00::1")),
+            ("5.0.0.10.in-addr.arpa.", T::PTR, R::NoError, Some("node1.example.test.")),
+            ("6.0.0.10.in-addr.arpa.", T::PTR, R::Refused, None),
+            ("node2.example.test.", T::A, R::NXDomain, None),
+            ("example.test.", T::A, R::NoError, None),
+            ("example.com.", T::A, R::Refused, None),
+        ] {
+            let want: Vec<String> = data.into_iter().map(str::to_owned).collect();
+            assert_eq!(ask(name, kind), (code, want), "{name} {kind}");
+        }
+    }
+
+    #[test]
+    fn answers_are_not_answered() {
+        let reply = Message::response(1, OpCode::Query).to_vec().unwrap();
+        assert_eq!(names().answer(&reply), None);
+        assert_eq!(names().answer(&[1, 2, 3]), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_packet_panics(bytes in proptest::collection::vec(0u8..=255, 0..100)) {
+            names().answer(&bytes);
+        }
+    }
+}
