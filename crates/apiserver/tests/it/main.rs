@@ -1,7 +1,6 @@
 //! The API server as its clients see it: on an embedded store, with its own PKI, in process and over TLS.
 //!
 //! Tests share one server and keep apart by namespaces; those that need the server to themselves start another.
-#![allow(clippy::unwrap_used)]
 
 #![allow(clippy::unwrap_used)]
 
