@@ -1,18 +1,31 @@
-//! `cargo xtask bench`: the benchmarks that the crates have.
+//! `cargo xtask bench`: what a cluster costs, and the benchmarks that crates have.
 
-use crate::run::{cargo, pass, step};
+use crate::{
+    build, machine,
+    run::{cargo, pass, step},
+    tools,
+};
 
-/// Crates with a benchmark, and its name.
+/// Crates with a benchmark of their own, and its name.
 const BENCHES: &[(&str, &str)] = &[("store", "store"), ("sched-core", "schedule")];
 
+const USAGE: &str = "usage: cargo xtask bench";
+
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    if !args.is_empty() {
+        return Err(USAGE.into());
+    }
+    let tools = step("what the machine needs", || {
+        machine::install_to_bench()?;
+        machine::forward_packets()?;
+        tools::directory()
+    })?;
+    let binary = step("build windlass", build::release)?;
     for (package, bench) in BENCHES {
         step(&format!("{package}: {bench}"), || {
-            pass(
-                cargo(["bench", "--locked", "--package", package, "--bench", bench, "--"])
-                    .args(args),
-            )
+            pass(&mut cargo(["bench", "--locked", "--package", package, "--bench", bench]))
         })?;
     }
-    Ok(())
+    let mut cluster = cargo(["bench", "--locked", "--package", "e2e", "--bench", "cluster"]);
+    step("a cluster", || pass(cluster.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools)))
 }

@@ -30,6 +30,10 @@ pub(crate) fn install_to_test() -> Result<(), String> {
     install(&[TO_BUILD, TO_RUN, TO_TEST].concat())
 }
 
+pub(crate) fn install_to_bench() -> Result<(), String> {
+    install(&[TO_BUILD, TO_RUN, TO_TEST, &[("h2load", "nghttp2-client")]].concat())
+}
+
 /// Installs the packages of those programs that are not there; a machine that has all is left alone.
 pub(crate) fn install(needed: &[Needed]) -> Result<(), String> {
     let missing: Vec<&str> =

@@ -1,5 +1,10 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
 use crate::{
     build, machine,
     run::{cargo, on_path, output, pass, step},
@@ -39,7 +44,25 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     // Last, and with nothing printed after it, so that the output ends with what the tests say.
     let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);
     eprintln!("==> end-to-end tests");
-    pass(end_to_end.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools))
+    let result = pass(end_to_end.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools));
+    wait_for_take_down();
+    result
+}
+
+/// Clusters of tests are taken down by processes of their own, their network namespaces last.
+fn wait_for_take_down() {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let left = || {
+        let names = fs::read_dir("/run/netns")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name());
+        names.into_iter().any(|name| name.to_string_lossy().starts_with("windlass-e2e-"))
+    };
+    while left() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// cargo-deny is no part of the toolchain, and takes minutes to build.

@@ -19,6 +19,13 @@ use crate::{
 };
 
 const ROOT: &str = "/registry/";
+
+/// Objects and, because its writes count as revisions that reads wait for, the key of compaction. Not every etcd
+/// tells of the progress that a watch of the objects alone makes.
+fn watched() -> KeyRange {
+    KeyRange { start: ROOT.to_owned(), end: format!("{}\0", store::COMPACTION_KEY) }
+}
+
 /// How long a read waits for the cache to reach the store's revision before it gives up.
 const CATCH_UP: Duration = Duration::from_secs(3);
 
@@ -215,7 +222,7 @@ impl Follower {
         let mut backoff = rt::Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
         loop {
             let after = self.hub.applied();
-            let mut stream = match self.hub.store.watch(KeyRange::prefix(ROOT), after).await {
+            let mut stream = match self.hub.store.watch(watched(), after).await {
                 Ok(stream) => stream,
                 Err(error @ store::Error::Compacted { .. }) => {
                     tracing::error!(%error, "the watch cache fell behind the store's history; starting again");

@@ -107,6 +107,16 @@ impl Cluster {
         self.windlass(&[&["down", "--kubeconfig", &kubeconfig], more].concat())
     }
 
+    /// Kills one of the cluster's processes as the kernel would when memory runs out.
+    #[track_caller]
+    pub fn kill(&self, role: &str) {
+        let file = self.root().join("run").join(format!("{role}.pid"));
+        let text = std::fs::read_to_string(&file)
+            .unwrap_or_else(|e| panic!("reading {}: {e}", file.display()));
+        let pid = text.split_whitespace().next().unwrap_or_default();
+        run(self.namespace.command("kill", &["-9", pid]), b"").ok();
+    }
+
     /// A program that talks to the cluster as its administrator.
     pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = self.namespace.command(&tool(program), args);

@@ -104,6 +104,12 @@ impl<'a> Session<'a> {
         run(command.env("KUBECONFIG", "/dev/null").args(given), b"")
     }
 
+    /// Starts a program on the node's network beside the test.
+    #[track_caller]
+    pub fn beside(&self, program: &str, args: &[&str]) -> Background {
+        Background::start(self.cluster.command(program, args))
+    }
+
     /// What a kubectl command prints, as JSON.
     #[track_caller]
     pub fn json(&self, line: &str) -> Value {
