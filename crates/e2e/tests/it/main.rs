@@ -2,12 +2,6 @@
 
 mod access;
 mod basics;
-mod charts;
-mod custom;
-mod life;
-mod mistakes;
-mod network;
 mod objects;
 mod streams;
-mod survive;
 mod workloads;

@@ -25,30 +25,6 @@ fn client_side_apply_merges_three_ways() {
 }
 
 #[test]
-fn server_side_apply_knows_who_owns_what() {
-    let s = shared("objects-server-side");
-    let apply = |manager: &str, more: &[&str], object: &str| {
-        let manager = format!("--field-manager={manager}");
-        s.kubectl_with(&[&["apply", "--server-side", &manager, "-f", "-"], more].concat(), object)
-    };
-    assert_eq!(apply("one", &[], CONFIG).ok(), "configmap/c serverside-applied\n");
-    let other = CONFIG.replace("\"a\":\"1\"", "\"a\":\"9\"");
-    let refused = apply("two", &[], &other).refused();
-    assert!(refused.contains("conflict with \"one\": .data.a"), "{refused}");
-    apply("two", &["--force-conflicts"], &other).ok();
-    // What its manager no longer names goes away.
-    apply(
-        "one",
-        &[],
-        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{}}"#,
-    )
-    .ok();
-    assert_eq!(s.get("configmap c")["data"], serde_json::json!({"a": "9", "b": "2"}));
-    let shown = s.kubectl("get configmap c -o yaml --show-managed-fields").ok();
-    assert!(shown.contains("manager: two"), "{shown}");
-}
-
-#[test]
 fn all_kinds_of_patch_are_understood() {
     let s = shared("objects-patch");
     s.apply(CONFIG);
@@ -123,39 +99,6 @@ fn dry_runs_change_nothing() {
         "configmap/c created (server dry run)\n"
     );
     s.kubectl("get configmap c").refused();
-}
-
-#[test]
-fn deletion_waits_for_finalizers_and_owners_take_theirs_along() {
-    let s = shared("objects-delete");
-    let held =
-        CONFIG.replace("\"name\":\"c\"", "\"name\":\"c\",\"finalizers\":[\"example.com/hold\"]");
-    s.apply(&held);
-    s.kubectl("delete configmap c --wait=false").ok();
-    assert!(s.get("configmap c")["metadata"]["deletionTimestamp"].is_string());
-    s.kubectl_with(
-        &["patch", "configmap", "c", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#],
-        "",
-    )
-    .ok();
-    s.kubectl("wait configmap/c --for=delete --timeout=60s").ok();
-
-    s.deploy("web", "app:1", 1);
-    s.kubectl("delete deployment web --cascade=foreground --wait=true").ok();
-    assert_eq!(s.kubectl("get replicasets,pods -o name").ok(), "");
-    s.deploy("web", "app:1", 1);
-    s.kubectl("delete deployment web --cascade=orphan").ok();
-    let set = s.kubectl("get replicasets -o name").ok();
-    assert_eq!(set.lines().count(), 1, "{set}");
-}
-
-#[test]
-fn a_namespace_takes_everything_with_it() {
-    let s = shared("objects-namespace");
-    s.kubectl("create namespace objects-gone").ok();
-    s.kubectl("create configmap c --from-literal=a=1 -n objects-gone").ok();
-    s.kubectl("delete namespace objects-gone --wait=true").ok();
-    s.kubectl("get namespace objects-gone").refused();
 }
 
 #[test]

@@ -1,23 +1,6 @@
 //! Everything that streams: logs, exec, attach, port-forward, cp.
 
-use e2e::{shared, until};
-
-#[test]
-fn logs_are_shown_and_followed() {
-    let s = shared("streams-logs");
-    let script =
-        "echo one; echo two; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo three; sleep 1000";
-    s.kubectl_with(&["run", "talker", "--image=box:1", "--command", "--", "sh", "-c", script], "")
-        .ok();
-    s.until("logs talker", |text| text == "one\ntwo\n");
-    assert_eq!(s.kubectl("logs talker --tail=1").ok(), "two\n");
-    let stamped = s.kubectl("logs talker --timestamps --tail=1").ok();
-    assert!(stamped.trim_end().ends_with("Z two"), "{stamped}");
-    let mut follow = s.start("logs -f talker");
-    follow.line(|line| line == "two");
-    s.kubectl("exec talker -- touch /tmp/go").ok();
-    follow.line(|line| line == "three");
-}
+use e2e::shared;
 
 #[test]
 fn logs_of_the_container_before_are_kept() {
@@ -33,68 +16,6 @@ fn logs_of_a_deployment_are_found() {
     let s = shared("streams-deployment");
     s.deploy("web", "app:1", 1);
     s.kubectl("logs deployment/web").ok();
-}
-
-#[test]
-fn a_command_is_executed_with_input_and_exit_code() {
-    let s = shared("streams-exec");
-    s.toolbox();
-    assert_eq!(s.kubectl("exec box -- echo hello").ok(), "hello\n");
-    assert_eq!(s.kubectl_with(&["exec", "-i", "box", "--", "cat"], "through\n").ok(), "through\n");
-    let large = "0123456789abcdef".repeat(65536);
-    assert_eq!(
-        s.kubectl_with(&["exec", "-i", "box", "--", "wc", "-c"], &large).ok().trim(),
-        large.len().to_string()
-    );
-    let ran =
-        s.kubectl_with(&["exec", "box", "--", "sh", "-c", "echo out; echo err >&2; exit 42"], "");
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(42), "out\n"), "{ran}");
-    assert!(ran.stderr.contains("err") && ran.stderr.contains("exit code 42"), "{ran}");
-    s.kubectl("exec box -- nonsense").refused();
-    s.kubectl("exec missing -- true").refused();
-}
-
-#[test]
-fn a_terminal_is_given() {
-    let s = shared("streams-terminal");
-    s.toolbox();
-    // script gives kubectl a terminal of its own.
-    let line = "exec -it box -- test -t 0";
-    until("a terminal", || {
-        let ran = s.in_terminal(line);
-        if ran.code == Some(0) { Ok(()) } else { Err(ran.to_string()) }
-    });
-}
-
-#[test]
-fn a_port_is_forwarded() {
-    let s = shared("streams-forward");
-    s.deploy("web", "app:1", 1);
-    let mut forward = s.start("port-forward deployment/web 18080:8080");
-    forward.line(|line| line.contains("Forwarding from 127.0.0.1:18080 -> 8080"));
-    for _ in 0..5 {
-        let page = s
-            .on_node("busybox", &["wget", "-q", "-T", "5", "-O", "-", "http://127.0.0.1:18080/"])
-            .ok();
-        assert!(page.starts_with("version 1"), "{page}");
-    }
-}
-
-#[test]
-fn files_are_copied_both_ways() {
-    let s = shared("streams-copy");
-    s.toolbox();
-    let directory = tempfile::tempdir().unwrap();
-    let (there, back) = (directory.path().join("there"), directory.path().join("back"));
-    let content = "0123456789".repeat(50_000);
-    std::fs::write(&there, &content).unwrap();
-    s.kubectl(&format!("cp {} box:/tmp/file", there.display())).ok();
-    assert_eq!(
-        s.kubectl("exec box -- wc -c /tmp/file").ok().split_whitespace().next(),
-        Some("500000")
-    );
-    s.kubectl(&format!("cp box:/tmp/file {}", back.display())).ok();
-    assert_eq!(std::fs::read_to_string(&back).unwrap(), content);
 }
 
 #[test]

@@ -3,35 +3,6 @@
 use e2e::shared;
 
 #[test]
-fn a_deployment_is_created_scaled_updated_and_undone() {
-    let s = shared("workloads-deployment");
-    s.deploy("web", "app:1", 3);
-    let pods = s.kubectl("get pods -o wide").ok();
-    assert_eq!(pods.matches("Running").count(), 3, "{pods}");
-    s.kubectl("expose deployment web --port=80 --target-port=8080").ok();
-    s.toolbox();
-    assert!(s.fetch("http://web/").starts_with("version 1 on web-"));
-
-    s.kubectl("scale deployment web --replicas=5").ok();
-    s.available("web");
-    assert_eq!(s.field("deployment web", "{.status.readyReplicas}"), "5");
-    s.kubectl("scale deployment web --replicas=2 --current-replicas=5").ok();
-    s.until("get pods -l app=web -o name", |names| names.lines().count() == 2);
-
-    s.kubectl("set image deployment/web app=app:2").ok();
-    s.available("web");
-    s.until("exec box -- wget -q -T 5 -O - http://web/", |page| page.starts_with("version 2"));
-    let history = s.kubectl("rollout history deployment/web").ok();
-    assert_eq!(history.lines().filter(|l| l.starts_with(char::is_numeric)).count(), 2, "{history}");
-
-    s.kubectl("rollout undo deployment/web").ok();
-    s.available("web");
-    s.until("exec box -- wget -q -T 5 -O - http://web/", |page| page.starts_with("version 1"));
-    s.kubectl("rollout restart deployment/web").ok();
-    s.available("web");
-}
-
-#[test]
 fn a_paused_deployment_waits() {
     let s = shared("workloads-paused");
     s.deploy("web", "app:1", 1);
@@ -125,83 +96,5 @@ fn a_pod_that_fits_no_node_says_why() {
     );
     s.until("describe pod big", |text| {
         text.contains("0/1 nodes are available: 1 Insufficient cpu")
-    });
-}
-
-#[test]
-fn an_image_that_is_not_there_says_so() {
-    let s = shared("workloads-image");
-    s.kubectl("run lost --image=lost:1 --image-pull-policy=Never").ok();
-    s.until("get pod lost", |row| row.contains("ErrImageNeverPull"));
-}
-
-#[test]
-fn configuration_reaches_environment_and_files() {
-    let s = shared("workloads-config");
-    s.kubectl("create configmap settings --from-literal=colour=blue").ok();
-    s.kubectl("create secret generic keys --from-literal=word=sesame").ok();
-    s.apply(
-        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"reader","labels":{"tier":"front"}},"spec":{
-            "volumes":[{"name":"settings","configMap":{"name":"settings"}},{"name":"keys","secret":{"secretName":"keys"}},
-                {"name":"about","downwardAPI":{"items":[{"path":"labels","fieldRef":{"fieldPath":"metadata.labels"}}]}},
-                {"name":"scratch","emptyDir":{}}],
-            "containers":[{"name":"c","image":"box:1",
-                "env":[{"name":"COLOUR","valueFrom":{"configMapKeyRef":{"name":"settings","key":"colour"}}},
-                    {"name":"WORD","valueFrom":{"secretKeyRef":{"name":"keys","key":"word"}}},
-                    {"name":"NODE","valueFrom":{"fieldRef":{"fieldPath":"spec.nodeName"}}}],
-                "volumeMounts":[{"name":"settings","mountPath":"/settings"},{"name":"keys","mountPath":"/keys"},
-                    {"name":"about","mountPath":"/about"},{"name":"scratch","mountPath":"/scratch"}]}]}}"#,
-    );
-    s.kubectl("wait pod/reader --for=condition=Ready --timeout=90s").ok();
-    let node = s.field("nodes", "{.items[0].metadata.name}");
-    let environment = s.kubectl("exec reader -- env").ok();
-    for line in
-        ["COLOUR=blue", "WORD=sesame", &format!("NODE={node}"), "KUBERNETES_SERVICE_HOST=10.96.0.1"]
-    {
-        assert!(environment.lines().any(|l| l == line), "{line} is not in {environment}");
-    }
-    assert_eq!(s.kubectl("exec reader -- cat /settings/colour").ok(), "blue");
-    assert_eq!(s.kubectl("exec reader -- cat /keys/word").ok(), "sesame");
-    assert_eq!(s.kubectl("exec reader -- cat /about/labels").ok().trim(), "tier=\"front\"");
-    s.kubectl("exec reader -- touch /scratch/file").ok();
-    s.kubectl("exec reader -- cat /var/run/secrets/kubernetes.io/serviceaccount/token").ok();
-
-    s.kubectl_with(&["patch", "configmap", "settings", "-p", r#"{"data":{"colour":"green"}}"#], "")
-        .ok();
-    s.until("exec reader -- cat /settings/colour", |colour| colour == "green");
-}
-
-#[test]
-fn init_containers_run_first_and_sidecars_stay() {
-    let s = shared("workloads-init");
-    s.apply(
-        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"staged"},"spec":{
-            "volumes":[{"name":"work","emptyDir":{}}],
-            "initContainers":[
-                {"name":"first","image":"box:1","command":["sh","-c","echo first >/staged/order"],"volumeMounts":[{"name":"work","mountPath":"/staged"}]},
-                {"name":"beside","image":"box:1","restartPolicy":"Always"},
-                {"name":"second","image":"box:1","command":["sh","-c","echo second >>/staged/order"],"volumeMounts":[{"name":"work","mountPath":"/staged"}]}],
-            "containers":[{"name":"main","image":"box:1","volumeMounts":[{"name":"work","mountPath":"/staged"}]}]}}"#,
-    );
-    s.kubectl("wait pod/staged --for=condition=Ready --timeout=90s").ok();
-    assert_eq!(s.kubectl("exec staged -c main -- cat /staged/order").ok(), "first\nsecond\n");
-    let row = s.kubectl("get pod staged").ok();
-    assert!(row.contains("2/2"), "{row}");
-}
-
-#[test]
-fn probes_decide_over_readiness_and_restarts() {
-    let s = shared("workloads-probes");
-    s.apply(
-        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"probed"},"spec":{"containers":[{"name":"c","image":"app:1",
-            "readinessProbe":{"exec":{"command":["test","-e","/tmp/ready"]},"periodSeconds":1},
-            "livenessProbe":{"httpGet":{"port":8080,"path":"/index.html"},"periodSeconds":1,"failureThreshold":1}}]}}"#,
-    );
-    s.until("get pod probed", |row| row.contains("Running") && row.contains("0/1"));
-    s.kubectl("exec probed -- touch /tmp/ready").ok();
-    s.kubectl("wait pod/probed --for=condition=Ready --timeout=90s").ok();
-    s.kubectl("exec probed -- rm /www/index.html").ok();
-    s.until("get pod probed -o jsonpath={.status.containerStatuses[0].restartCount}", |count| {
-        count != "0"
     });
 }
