@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use api_meta::{FieldError, Path, Status};
+use api_meta::{ErrorType, FieldError, Path, Status};
 use serde_json::{Value, json};
 
 use crate::{
@@ -160,6 +160,10 @@ impl Server {
         held.state = Some(self.allocators.0.clone());
         match outcome {
             Ok(()) => Ok(held),
+            // A range that is full is nobody's mistake.
+            Err(error) if error.kind == ErrorType::Internal => {
+                Err(Box::new(Status::internal(error.detail)))
+            }
             Err(error) => {
                 let name = tree["metadata"]["name"].as_str().unwrap_or_default();
                 Err(Box::new(Status::invalid(&call.served().group_kind(), name, &[error])))

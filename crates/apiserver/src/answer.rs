@@ -131,7 +131,8 @@ fn media_range(range: &str, query: &Query) -> Option<(Encoding, Shape)> {
 /// Appends one object as `served` shows it. `typed`: with kind and apiVersion, which list items of built-in
 /// kinds omit.
 pub(crate) fn write_object(out: &mut Vec<u8>, served: &Served, object: &Object, typed: bool) {
-    if served.conversion.is_some() {
+    // What a dry run would have made has no resource version.
+    if served.conversion.is_some() || object.revision == 0 {
         return write_converted(out, served, object, typed);
     }
     let form = match typed {
@@ -161,7 +162,9 @@ pub(crate) fn tree(served: &Served, object: &Object) -> Value {
     }
     tree["kind"] = json!(*served.kind);
     tree["apiVersion"] = json!(*served.api_version);
-    tree["metadata"]["resourceVersion"] = json!(object.revision.to_string());
+    if object.revision > 0 {
+        tree["metadata"]["resourceVersion"] = json!(object.revision.to_string());
+    }
     tree
 }
 
@@ -297,6 +300,39 @@ pub(crate) fn list(
             value(accepted, StatusCode::OK, &table(definition, served, meta, rows, true))
         }
     }
+}
+
+/// Objects that are not stored, as one of them or as a list.
+pub(crate) fn made(
+    definition: &Definition,
+    served: &Served,
+    accepted: Accepted,
+    trees: Vec<Value>,
+    list: bool,
+) -> Response<Body> {
+    let meta = ListMeta::default();
+    let tree = match (accepted.shape, list) {
+        (Shape::Table(include), _) => {
+            let now = crate::now();
+            let row = |tree| row(definition, served, tree, include, now);
+            table(definition, served, &meta, trees.into_iter().map(row).collect(), true)
+        }
+        (Shape::Whole, true) => json!({
+            "kind": *served.list_kind,
+            "apiVersion": *served.api_version,
+            "metadata": {},
+            "items": trees,
+        }),
+        (Shape::Partial, true) => json!({
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {},
+            "items": trees.into_iter().map(partial).collect::<Vec<_>>(),
+        }),
+        (Shape::Whole, false) => trees.into_iter().next().unwrap_or_default(),
+        (Shape::Partial, false) => partial(trees.into_iter().next().unwrap_or_default()),
+    };
+    value(accepted, StatusCode::OK, &tree)
 }
 
 /// One event of a watch, with its line feed. `first`: only the first table of a watch names its columns.

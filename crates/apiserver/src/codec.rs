@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::{
     call::Call,
     definition::{Definition, Served},
+    options::{Validation, validation},
 };
 
 /// The type that a body must have.
@@ -61,25 +62,6 @@ impl<'a> Expected<'a> {
             "{} in version \"{}\" cannot be handled as a {}: {cause}",
             self.kind, self.version, self.kind
         )))
-    }
-}
-
-/// How a request wants unknown and duplicate fields treated; the default is to warn.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Validation {
-    Ignore,
-    Warn,
-    Strict,
-}
-
-fn validation(call: &Call) -> Result<Validation, Box<Status>> {
-    match call.info.query.get("fieldValidation").unwrap_or_default() {
-        "" | "Warn" => Ok(Validation::Warn),
-        "Ignore" => Ok(Validation::Ignore),
-        "Strict" => Ok(Validation::Strict),
-        other => Err(Box::new(Status::bad_request(format!(
-            "fieldValidation: Unsupported value: \"{other}\": supported values: \"Ignore\", \"Strict\", \"Warn\""
-        )))),
     }
 }
 
@@ -199,7 +181,7 @@ fn report(
     decoded: &api_schema::Decoded,
     expected: Expected<'_>,
 ) -> Result<(), Box<Status>> {
-    match validation(call)? {
+    match validation(call) {
         Validation::Ignore => Ok(()),
         Validation::Warn => {
             decoded.findings().into_iter().for_each(|finding| call.warn(finding));
@@ -244,9 +226,7 @@ pub(crate) fn validate(
 /// Fields that a write to an endpoint cannot change, and so cannot own.
 pub(crate) fn reset_fields(call: &Call) -> Option<FieldSet> {
     let fields = call.resource.definition.strategy.reset_fields(&call.path.subresource);
-    let paths: Vec<String> = fields.iter().map(|f| format!(".{f}")).collect();
-    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-    (!paths.is_empty()).then(|| FieldSet::of(&paths))
+    (!fields.is_empty()).then(|| FieldSet::of(fields))
 }
 
 /// A tree as protobuf, if its kind has a protobuf form.

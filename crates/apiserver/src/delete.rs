@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use admission::Operation;
-use api_meta::Status;
+use api_meta::{ErrorList, FieldError, Path, Status};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde::Deserialize;
@@ -19,7 +19,7 @@ use crate::{
     server::{Server, store_status},
 };
 
-const ATTEMPTS: usize = 8;
+const ATTEMPTS: usize = 256;
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
@@ -60,18 +60,19 @@ impl DeleteOptions {
             })?
         };
         let policy = options.propagation_policy.as_deref();
-        if options.orphan_dependents.is_some() && policy.is_some() {
-            return Err(Box::new(Status::bad_request(
-                "orphanDependents and deletionPropagation cannot be both set",
-            )));
+        let field = Path::new("propagationPolicy");
+        let mut errors = ErrorList::new();
+        if let Some(policy) = policy.filter(|_| options.orphan_dependents.is_some()) {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(&field, policy, detail));
         }
         if let Some(other) =
             policy.filter(|p| !matches!(*p, "Foreground" | "Background" | "Orphan"))
         {
-            return Err(Box::new(Status::bad_request(format!(
-                "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"{other}\": supported values: \"Background\", \"Foreground\", \"Orphan\", \"nil\""
-            ))));
+            let known = ["Background", "Foreground", "Orphan", "nil"];
+            errors.push(FieldError::not_supported(&field, other, &known));
         }
+        crate::options::refuse("DeleteOptions", &errors)?;
         match options.orphan_dependents {
             Some(true) => options.propagation_policy = Some("Orphan".to_owned()),
             Some(false) => options.propagation_policy = Some("Background".to_owned()),
@@ -195,6 +196,7 @@ impl Server {
             };
             let mut tree = answer::tree(call.served(), &object);
             options.check(definition, &object, &tree)?;
+            self.admit(call, Operation::Delete, &mut Value::Null, Some(&tree)).await?;
             self.validate_admission(call, Operation::Delete, &Value::Null, Some(&tree)).await?;
             let old = tree.clone();
             let at_once = begin(definition, &mut tree, options);
@@ -231,7 +233,7 @@ impl Server {
         };
         let expected = Expected::ModRevision(object.revision);
         let write = Write { key: key.clone(), expected, op };
-        match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
+        match self.hub.write(write).await.map_err(|e| Box::new(store_status(e)))? {
             Outcome::Done { revision, .. } if at_once => {
                 tree["metadata"]["resourceVersion"] = json!(revision.to_string());
                 Ok(Ok(Deleted::Gone(tree)))

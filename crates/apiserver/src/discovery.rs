@@ -32,9 +32,9 @@ const ORDER: [&str; 22] = [
     "coordination.k8s.io",
     "node.k8s.io",
     "discovery.k8s.io",
+    "resource.k8s.io",
     "flowcontrol.apiserver.k8s.io",
     "internal.apiserver.k8s.io",
-    "resource.k8s.io",
     "storagemigration.k8s.io",
 ];
 
@@ -155,9 +155,13 @@ fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     }
     resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     let group_version = api_version(group, version);
-    Some(
-        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}),
-    )
+    let mut list =
+        json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
+    // Upstream's legacy group never said its own version.
+    if !group.is_empty() {
+        list["apiVersion"] = json!("v1");
+    }
+    Some(list)
 }
 
 fn resource(definition: &Definition, served: &Served) -> Value {

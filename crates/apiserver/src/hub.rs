@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use store::{Change, KeyRange, Revision, Store, WatchMessage};
+use store::{Change, KeyRange, Outcome, Revision, Store, WatchMessage, Write};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
@@ -19,6 +19,13 @@ use crate::{
 };
 
 const ROOT: &str = "/registry/";
+
+/// Objects and, because its writes count as revisions that reads wait for, the key of compaction. Not every etcd
+/// tells of the progress that a watch of the objects alone makes.
+fn watched() -> KeyRange {
+    KeyRange { start: ROOT.to_owned(), end: format!("{}\0", store::COMPACTION_KEY) }
+}
+
 /// How long a read waits for the cache to reach the store's revision before it gives up.
 const CATCH_UP: Duration = Duration::from_secs(3);
 
@@ -33,6 +40,8 @@ pub(crate) struct Hub {
     /// The store's bytes on disk, as last asked.
     pub(crate) size: AtomicU64,
     following: AtomicBool,
+    /// The newest revision that this server has written.
+    written: AtomicU64,
 }
 
 enum Command {
@@ -63,6 +72,7 @@ impl Hub {
             commands,
             size: AtomicU64::new(0),
             following: AtomicBool::new(false),
+            written: AtomicU64::new(0),
         });
         let mut follower = Follower { hub: hub.clone(), caches: BTreeMap::new(), observers, inbox };
         follower.load(definitions).await?;
@@ -97,6 +107,20 @@ impl Hub {
         let revision = self.store.revision().await?;
         self.reached(revision).await?;
         Ok(revision)
+    }
+
+    /// Writes to the store, and remembers up to where the caches must be for the writer to see it in them.
+    pub(crate) async fn write(&self, write: Write) -> Result<Outcome, store::Error> {
+        let outcome = self.store.write(write).await?;
+        if let Outcome::Done { revision, .. } = &outcome {
+            self.written.fetch_max(*revision, Ordering::Relaxed);
+        }
+        Ok(outcome)
+    }
+
+    /// Returns once the caches have everything that this server has acknowledged.
+    pub(crate) async fn caught_up(&self) -> Result<(), store::Error> {
+        self.reached(self.written.load(Ordering::Relaxed)).await
     }
 
     /// Waits until the caches have reached a revision.
@@ -198,7 +222,7 @@ impl Follower {
         let mut backoff = rt::Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
         loop {
             let after = self.hub.applied();
-            let mut stream = match self.hub.store.watch(KeyRange::prefix(ROOT), after).await {
+            let mut stream = match self.hub.store.watch(watched(), after).await {
                 Ok(stream) => stream,
                 Err(error @ store::Error::Compacted { .. }) => {
                     tracing::error!(%error, "the watch cache fell behind the store's history; starting again");

@@ -144,3 +144,18 @@ pub(crate) fn begin_life(tree: &mut Value) {
         meta.insert("creationTimestamp".to_owned(), json!(now));
     }
 }
+
+/// A signing request says who made it, whatever its maker says.
+pub(crate) fn sign(call: &Call, tree: &mut Value) {
+    if !call.resource.definition.is("certificates.k8s.io", "certificatesigningrequests") {
+        return;
+    }
+    let user = json!(*call.user);
+    let Some(spec) = tree["spec"].as_object_mut() else { return };
+    for field in ["username", "uid", "groups", "extra"] {
+        match user.get(field).filter(|v| !v.is_null() && **v != json!("")) {
+            Some(value) => drop(spec.insert(field.to_owned(), value.clone())),
+            None => drop(spec.remove(field)),
+        }
+    }
+}

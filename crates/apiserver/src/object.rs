@@ -73,6 +73,8 @@ impl Selectable {
     /// The members that are read for these fields, and for label selectors.
     pub(crate) fn wanted(all: &[Self]) -> Wanted {
         let path = |selectable: &Self| match &selectable.read {
+            // The one selector that is called otherwise than the field that it reads.
+            Read::Built(_) if &*selectable.name == "status.successful" => "status.succeeded".into(),
             Read::Built(_) => selectable.name.to_string(),
             Read::Pointer(pointer) => pointer.trim_start_matches('/').replace('/', "."),
         };

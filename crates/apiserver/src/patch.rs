@@ -33,12 +33,7 @@ impl Patch {
             Box::new(Status::bad_request(format!("error decoding patch: {e}")))
         };
         let query = &call.info.query;
-        if content_type != "application/apply-patch+yaml" && query.get("force").is_some() {
-            return Err(options_error(
-                "force",
-                "Forbidden: may not be specified for non-apply patch",
-            ));
-        }
+        crate::options::check(call, content_type == "application/apply-patch+yaml")?;
         match content_type {
             "application/json-patch+json" => Ok(Self::Json(body.clone())),
             "application/merge-patch+json" => {
@@ -59,12 +54,6 @@ impl Patch {
             }
             "application/apply-patch+yaml" => {
                 let manager = query.get("fieldManager").unwrap_or_default();
-                if manager.is_empty() {
-                    return Err(options_error(
-                        "fieldManager",
-                        "Required value: is required for apply patch",
-                    ));
-                }
                 let configuration = crate::codec::decode_applied(call, body)?;
                 Ok(Self::Apply {
                     configuration,
@@ -180,26 +169,6 @@ fn apply(
     }
     // A configuration says only what its owner cares about: the rest gets its defaults as in any other write.
     crate::codec::decode_patched(call, &merged)
-}
-
-fn options_error(field: &str, detail: &str) -> Box<Status> {
-    let mut status = Status::failure(
-        422,
-        StatusReason::Invalid,
-        format!("PatchOptions.meta.k8s.io \"\" is invalid: {field}: {detail}"),
-    );
-    let cause = StatusCause {
-        reason: "FieldValueInvalid".into(),
-        message: detail.to_owned(),
-        field: field.to_owned(),
-    };
-    status = status.with_details(StatusDetails {
-        group: "meta.k8s.io".to_owned(),
-        kind: "PatchOptions".to_owned(),
-        causes: vec![cause],
-        ..StatusDetails::default()
-    });
-    Box::new(status)
 }
 
 fn patch_status(call: &Call, error: &api_patch::PatchError) -> Status {

@@ -1,8 +1,8 @@
-//! get, list and watch.
+//! get, list and the beginning of a watch.
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::{FieldSelector, FieldSelectorError, Selector, SelectorError, Status};
+use api_meta::Status;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -15,66 +15,12 @@ use tokio::time::Instant;
 
 use crate::{
     answer::{self, Encoding, ListMeta},
-    cache::{Delivery, Event, EventKind, FrameKey, Watcher},
     call::Call,
-    object::{Object, Selectable},
+    filter::Filter,
+    object::Object,
     server::Server,
+    stream::{BOOKMARK_EVERY, Stream},
 };
-
-/// What of a collection was asked for.
-pub(crate) struct Filter {
-    labels: Option<Selector>,
-    /// Indexes into the definition's selectable fields.
-    fields: Vec<(usize, bool, String)>,
-}
-
-impl Filter {
-    pub(crate) fn parse(call: &Call) -> Result<Self, Box<Status>> {
-        let query = &call.info.query;
-        let labels = match query.get("labelSelector").filter(|s| !s.is_empty()) {
-            Some(text) => {
-                let selector: Result<Selector, _> = text.parse();
-                Some(selector.map_err(|e: SelectorError| {
-                    Box::new(Status::bad_request(e.as_bad_request(text)))
-                })?)
-            }
-            None => None,
-        };
-        let fields = match query.get("fieldSelector").filter(|s| !s.is_empty()) {
-            Some(text) => field_terms(text, &call.resource.definition.selectable)?,
-            None => Vec::new(),
-        };
-        Ok(Self { labels, fields })
-    }
-
-    pub(crate) fn matches(&self, object: &Object) -> bool {
-        let labels =
-            |name: &str| object.labels.iter().find(|(k, _)| &**k == name).map(|(_, v)| &**v);
-        self.fields.iter().all(|(i, equal, value)| (*object.fields[*i] == **value) == *equal)
-            && self.labels.as_ref().is_none_or(|selector| selector.matches_with(labels))
-    }
-
-    fn is_everything(&self) -> bool {
-        self.labels.is_none() && self.fields.is_empty()
-    }
-}
-
-fn field_terms(
-    text: &str,
-    selectable: &[Selectable],
-) -> Result<Vec<(usize, bool, String)>, Box<Status>> {
-    let selector: FieldSelector = text
-        .parse()
-        .map_err(|e: FieldSelectorError| Box::new(Status::bad_request(e.to_string())))?;
-    let terms = selector.terms.iter().map(|term| {
-        let index = selectable.iter().position(|s| *s.name == *term.field).ok_or_else(|| {
-            let message = format!("field label not supported: {}", term.field);
-            Box::new(Status::bad_request(message))
-        })?;
-        Ok((index, term.equal, term.value.clone()))
-    });
-    terms.collect()
-}
 
 /// What a continue token holds: where to go on, at which revision.
 #[derive(Serialize, Deserialize)]
@@ -309,106 +255,6 @@ const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to di
     response to retrieve the remainder of the results. Continuing with the provided token results in an \
     inconsistent list - objects that were created, modified, or deleted between the time the first chunk \
     was returned and now may show up in the list.";
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-
-/// One watch on its way to a client.
-pub(crate) struct Stream {
-    hub: Arc<crate::hub::Hub>,
-    resource: crate::definition::Resource,
-    version: usize,
-    watcher: Watcher,
-    filter: Filter,
-    prefix: String,
-    /// Changes up to here are not for this watcher.
-    floor: Revision,
-    accepted: answer::Accepted,
-    bookmarks: bool,
-    ends: Instant,
-    next_bookmark: Instant,
-    /// The bookmark that ends the initial events is still to be sent, with this revision.
-    initial_end: Option<Revision>,
-    sent_columns: bool,
-}
-
-impl Stream {
-    /// The next frame; `None` ends the watch.
-    pub(crate) async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(event) = self.watcher.backlog.pop_front() {
-                if let Some(kind) = self.kind_for(&event) {
-                    return Some(self.encode(kind, &Delivery::new(event)));
-                }
-                continue;
-            }
-            if let Some(revision) = self.initial_end.take() {
-                return Some(answer::bookmark(self.served(), self.accepted, revision, true));
-            }
-            tokio::select! {
-                biased;
-                delivery = self.watcher.queue.recv() => {
-                    let delivery = delivery?;
-                    if let Some(kind) = self.kind_for(&delivery.event) {
-                        return Some(self.encode(kind, &delivery));
-                    }
-                }
-                () = tokio::time::sleep_until(self.ends) => return None,
-                () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
-                    self.next_bookmark += BOOKMARK_EVERY;
-                    // What the caches have applied was queued before: an empty queue means all of it was sent.
-                    let revision = self.hub.applied().max(self.floor);
-                    if self.watcher.queue.is_empty() {
-                        return Some(answer::bookmark(self.served(), self.accepted, revision, false));
-                    }
-                }
-            }
-        }
-    }
-
-    fn served(&self) -> &crate::definition::Served {
-        &self.resource.definition.served[self.version]
-    }
-
-    /// What the change is for this watcher: an object may enter or leave what its selectors match.
-    fn kind_for(&self, event: &Event) -> Option<EventKind> {
-        let object = &event.object;
-        if !object.key.starts_with(&self.prefix)
-            || (self.floor > 0 && object.revision <= self.floor)
-        {
-            return None;
-        }
-        if self.filter.is_everything() {
-            return Some(event.kind);
-        }
-        let now = event.kind != EventKind::Deleted && self.filter.matches(object);
-        let before = event.previous.as_ref().is_some_and(|p| self.filter.matches(p));
-        match (before, now) {
-            (false, true) => Some(EventKind::Added),
-            (true, true) => Some(EventKind::Modified),
-            (true, false) => Some(EventKind::Deleted),
-            (false, false) => None,
-        }
-    }
-
-    fn encode(&mut self, kind: EventKind, delivery: &Delivery) -> Bytes {
-        let first = !std::mem::replace(&mut self.sent_columns, true);
-        let (definition, served) = (&self.resource.definition, self.served());
-        match self.accepted.shape {
-            // Whole objects are what nearly every watcher asks for; these frames are shared.
-            answer::Shape::Whole => {
-                let key = FrameKey {
-                    kind,
-                    version: served.api_version.clone(),
-                    encoding: self.accepted.encoding as u8,
-                };
-                delivery.frame(key, || {
-                    answer::frame(definition, served, self.accepted, kind, &delivery.event, first)
-                })
-            }
-            _ => answer::frame(definition, served, self.accepted, kind, &delivery.event, first),
-        }
-    }
-}
-
 /// `resourceVersion` as a number; none and "" are the same.
 fn parse_version(text: Option<&str>) -> Result<Option<Revision>, Box<Status>> {
     match text.filter(|t| !t.is_empty()) {

@@ -192,7 +192,13 @@ impl Server {
         }
         let served = call.served();
         let definition = &call.resource.definition;
-        if !served.has_verb(call.info.verb) {
+        // A collection cannot be updated as one, and who creates does not name the object in the URL.
+        let misplaced = match call.info.verb {
+            "create" => !call.path.name.is_empty(),
+            "update" | "patch" => call.path.name.is_empty(),
+            _ => false,
+        };
+        if misplaced || !served.has_verb(call.info.verb) {
             return Err(Box::new(Status::method_not_supported(
                 &definition.group_resource(),
                 call.info.verb,

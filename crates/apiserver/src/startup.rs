@@ -46,6 +46,12 @@ async fn ensure(
     namespace: &str,
     object: &Value,
 ) -> Result<(), Error> {
+    // Asked first: creating a Service anew would fail for its address, which the old one holds.
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    match client.get::<Value>(resource, namespace, name).await {
+        Err(error) if error.is_not_found() => {}
+        found => return found.map(drop),
+    }
     match client.create::<_, Value>(resource, namespace, object).await {
         Err(error) if !error.is_already_exists() => Err(error),
         _ => Ok(()),

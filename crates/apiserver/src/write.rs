@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How often a write without a resource version is tried again when others write in between.
-const ATTEMPTS: usize = 8;
+const ATTEMPTS: usize = 256;
 
 /// What changes an object: from the current one (none: it does not exist) to the wanted one, both as the
 /// called version shows them.
@@ -50,6 +50,7 @@ pub(crate) struct Update<'a> {
 
 impl Server {
     pub(crate) async fn create(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
+        crate::options::check(call, false)?;
         let tree = crate::codec::decode_object(call, self.read_body(call).await?)?;
         let object = self.insert(call, tree, true).await?;
         let definition = &call.resource.definition;
@@ -71,8 +72,11 @@ impl Server {
             return Err(Box::new(Status::bad_request(message)));
         }
         let generated = meta::generate_name(call, &mut tree)?;
+        // What admission looks at (the namespace, a Pod's service account) may have been written a moment ago.
+        self.hub.caught_up().await.map_err(|e| Box::new(store_status(e)))?;
         meta::begin_life(&mut tree);
         crate::codec::defaults(call.served(), definition, &mut tree);
+        meta::sign(call, &mut tree);
         definition.strategy.prepare_create(&mut tree, &crate::now().to_string());
         self.admit(call, Operation::Create, &mut tree, None).await?;
         crate::codec::defaults(call.served(), definition, &mut tree);
@@ -102,6 +106,7 @@ impl Server {
         let exists = || Box::new(Status::already_exists(&definition.group_resource(), &name));
         let bytes = stored_bytes(call.served(), tree);
         if call.dry_run() {
+            self.hub.consistent().await.map_err(|e| Box::new(store_status(e)))?;
             return match call.cache()?.get(&key) {
                 Some(_) => Err(exists()),
                 None => Ok(Arc::new(Object::to_answer(key, 0, bytes))),
@@ -109,7 +114,7 @@ impl Server {
         }
         let op = Op::Put { value: bytes.clone(), ttl_seconds: self.ttl(definition) };
         let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
-        match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
+        match self.hub.write(write).await.map_err(|e| Box::new(store_status(e)))? {
             Outcome::Done { revision, .. } => Ok(Arc::new(Object::to_answer(key, revision, bytes))),
             Outcome::Conflict { .. } if generated => {
                 let resource = definition.group_resource();
@@ -130,6 +135,7 @@ impl Server {
         call: &Call,
         part: Part,
     ) -> Result<Response<Body>, Box<Status>> {
+        crate::options::check(call, false)?;
         let wanted = crate::codec::decode_object(call, self.read_body(call).await?)?;
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
         if name != call.path.name {
@@ -307,7 +313,7 @@ impl Server {
         };
         let expected = Expected::ModRevision(stored.revision);
         let write = Write { key: key.clone(), expected, op };
-        match self.hub.store.write(write).await.map_err(|e| Box::new(store_status(e)))? {
+        match self.hub.write(write).await.map_err(|e| Box::new(store_status(e)))? {
             Outcome::Done { revision, .. } => {
                 Ok(Attempt::Done(Arc::new(Object::to_answer(key, revision, bytes))))
             }

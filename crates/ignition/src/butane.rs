@@ -72,7 +72,7 @@ pub fn translate(text: &str, files: Option<Files<'_>>) -> Result<Translation, Er
             format!("variant {variant:?} version {version:?} is not known; fcos has 1.0.0 to 1.7.0, flatcar 1.0.0 and 1.1.0"),
         );
     };
-    section(&mut config, "ignition").insert("version".into(), target.into());
+    entry(&mut config, "ignition", "version", target.into());
     mount::add(&mut config, std::mem::take(&mut translator.mounts));
     let config = Json::Object(config);
     if let Err(error) = config::check(&config) {
@@ -81,17 +81,15 @@ pub fn translate(text: &str, files: Option<Files<'_>>) -> Result<Translation, Er
     Ok(Translation { config, warnings: translator.warnings })
 }
 
-/// The object of this name, made if there is none.
-fn section<'c>(config: &'c mut Map<String, Json>, name: &str) -> &'c mut Map<String, Json> {
-    let entry = config.entry(name).or_insert_with(|| json!({}));
-    if !entry.is_object() {
-        *entry = json!({});
-    }
-    match entry {
-        Json::Object(map) => map,
-        // It has just been made one.
-        _ => unreachable!("a section is an object"),
-    }
+/// The value of this key in the section of this name, both made if there are none.
+fn entry<'c>(
+    config: &'c mut Map<String, Json>,
+    section: &str,
+    key: &str,
+    fresh: Json,
+) -> Option<&'c mut Json> {
+    let section = config.entry(section).or_insert_with(|| json!({})).as_object_mut()?;
+    Some(section.entry(key).or_insert(fresh))
 }
 
 fn take_text(config: &mut Map<String, Json>, key: &str) -> String {

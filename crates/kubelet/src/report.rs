@@ -13,6 +13,8 @@ pub(crate) struct Report {
     last: Option<PodStatus>,
     /// The uid of the object that was told; a mirror may be made anew.
     told: Option<String>,
+    /// The object's resource version after it was told.
+    version: Option<u64>,
 }
 
 impl Report {
@@ -40,9 +42,10 @@ impl Report {
             Some(told) if *told == uid => self.last.clone(),
             _ => ctx.mirrors.reported(pod),
         };
-        if before.as_ref() == Some(&status) {
+        if before.as_ref() == Some(&status) && !self.contradicted(pod, &status) {
             self.told = Some(uid);
             self.last = Some(status);
+            self.version = self.version.or(version(pod.metadata.resource_version.as_deref()));
             return true;
         }
         let patch =
@@ -53,7 +56,7 @@ impl Report {
             subresource: "status",
         };
         match client.patch::<Value>(&Resource::PODS, at, PatchKind::Merge, &patch).await {
-            Ok(_) => {}
+            Ok(answer) => self.version = version(answer["metadata"]["resourceVersion"].as_str()),
             // The Pod is gone, or another has taken its name: nobody wants to know any more.
             Err(error) if error.is_not_found() || error.is_conflict() => {
                 tracing::debug!(pod = %namespaced_name(pod), %error, "a status is not wanted");
@@ -67,6 +70,23 @@ impl Report {
         self.last = Some(status);
         true
     }
+}
+
+impl Report {
+    /// Whether somebody has said otherwise since: the node life cycle controller takes readiness from the Pods of a
+    /// node that it believes lost, and the kubelet gives it back.
+    fn contradicted(&self, pod: &Pod, status: &PodStatus) -> bool {
+        let ready = |status: Option<&PodStatus>| -> Option<String> {
+            let conditions = status?.conditions.as_ref()?;
+            conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.status.clone())
+        };
+        let newer = version(pod.metadata.resource_version.as_deref()) > self.version;
+        self.version.is_some() && newer && ready(pod.status.as_ref()) != ready(Some(status))
+    }
+}
+
+fn version(text: Option<&str>) -> Option<u64> {
+    text.and_then(|text| text.parse().ok())
 }
 
 /// A merge patch's status: all of the new one, and null for what is no longer said.

@@ -60,7 +60,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
     remove_network(&cluster);
     unmount_under(&cluster.root);
-    remove_cgroups(&cluster.cgroup());
+    remove_cgroups(&cluster.cgroup()).await;
     let path = kubeconfig_path(args.kubeconfig.as_deref());
     if path.exists() {
         kubeconfig::update_file(&path, |config| {
@@ -149,21 +149,22 @@ fn unmount_under(root: &Path) {
     }
 }
 
-/// Removes a cgroup and those below it, in each hierarchy.
-fn remove_cgroups(group: &str) {
-    let hierarchies =
-        fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|e| e.path());
-    for hierarchy in hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]) {
-        remove_cgroup(&hierarchy.join(group.trim_start_matches('/')));
+/// Ends what is still in the cluster's cgroup, and removes it once it is empty.
+async fn remove_cgroups(group: &str) {
+    let cgroups = sys::cgroup::detect();
+    if let Err(error) = cgroups.kill(group) {
+        tracing::warn!(group, %error, "ending what is left of the cluster's Pods");
     }
-}
-
-fn remove_cgroup(path: &Path) {
-    let Ok(entries) = fs::read_dir(path) else { return };
-    for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
-        remove_cgroup(&entry.path());
+    for _ in 0..50 {
+        if cgroups.remove(group).is_ok() {
+            return;
+        }
+        // The kernel takes its time to let go of what was killed.
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let _ = fs::remove_dir(path);
+    if let Err(error) = cgroups.remove(group) {
+        tracing::warn!(group, %error, "removing the cluster's cgroup");
+    }
 }
 
 /// With `keep`, what the next `up` needs to find every object again stays: the settings, the PKI and the store.

@@ -26,6 +26,7 @@ pub(crate) async fn coredns(args: dns::Args, tasks: rt::Tasks) -> Result<(), Fai
 }
 
 pub(crate) async fn kubelet(args: kubelet::Args, tasks: rt::Tasks) -> Result<(), Failure> {
+    kubelet::enroll(&args).await?;
     let client = match &args.kubeconfig {
         Some(path) => Some(client(path, "kubelet/v1.36.2 (windlass)")?),
         None => None,

@@ -28,6 +28,7 @@ use crate::Failure;
 
 /// Flags of everything that serves diagnostics, besides where.
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 pub(crate) struct Args {
     /// The certificate to serve health and metrics with [default: one made at every start]
     #[arg(long, requires = "tls_private_key_file")]

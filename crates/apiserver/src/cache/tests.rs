@@ -1,1 +1,230 @@
+use proptest::prelude::{Just, Strategy, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use serde_json::{Value, json};
+use store::KeyValue;
 
+use super::*;
+
+fn definition(group: &str, plural: &str) -> Arc<Definition> {
+    let found = crate::definition::builtin().into_iter().find(|d| d.is(group, plural));
+    found.unwrap()
+}
+
+fn cache() -> Cache {
+    Cache::new(definition("", "configmaps"), Vec::new(), 1)
+}
+
+fn put(key: &str, revision: Revision, labels: Value) -> Change {
+    let tree =
+        json!({"metadata": {"name": key, "labels": labels}, "data": {"r": revision.to_string()}});
+    let kv = KeyValue {
+        key: format!("/registry/configmaps/ns/{key}").into(),
+        value: api_codec::encode_stored(&tree).into(),
+        create_revision: revision,
+        mod_revision: revision,
+        version: 1,
+    };
+    Change { kind: ChangeKind::Put, kv, previous: None }
+}
+
+fn delete(key: &str, revision: Revision) -> Change {
+    let mut change = put(key, revision, json!({}));
+    change.kind = ChangeKind::Delete;
+    change.kv.value = Bytes::new();
+    change
+}
+
+/// Everything that a watcher has by now, as revisions.
+fn drain(watcher: &mut Watcher) -> Vec<Revision> {
+    let mut seen: Vec<Revision> = watcher.backlog.drain(..).map(|e| e.object.revision).collect();
+    while let Ok(delivery) = watcher.queue.try_recv() {
+        seen.push(delivery.event.object.revision);
+    }
+    seen
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8),
+    Delete(u8),
+    /// Watches from so many revisions ago.
+    Watch(u8),
+    WatchFromNow,
+    Compact(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..6u8).prop_map(Step::Put),
+        2 => (0..6u8).prop_map(Step::Delete),
+        2 => (0..12u8).prop_map(Step::Watch),
+        1 => Just(Step::WatchFromNow),
+        1 => (0..8u8).prop_map(Step::Compact),
+    ]
+}
+
+proptest! {
+    /// Whatever happens, a watcher sees every change after its revision once and in order, one that asks for
+    /// what is gone is told so, and the objects are what the changes made of them.
+    #[test]
+    fn nobody_misses_a_change(steps in prop::collection::vec(step(), 1..80)) {
+        let cache = cache();
+        let (mut revision, mut oldest) = (1, 1);
+        let mut model = BTreeMap::new();
+        let mut changes: Vec<Revision> = Vec::new();
+        let mut watchers: Vec<(Revision, usize, Watcher)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Put(key) => {
+                    revision += 1;
+                    cache.apply(&put(&key.to_string(), revision, json!({})));
+                    model.insert(key.to_string(), revision);
+                    changes.push(revision);
+                }
+                Step::Delete(key) => {
+                    // The store deletes only what is there.
+                    if model.remove(&key.to_string()).is_some() {
+                        revision += 1;
+                        let event = cache.apply(&delete(&key.to_string(), revision));
+                        prop_assert_eq!(event.kind, EventKind::Deleted);
+                        prop_assert!(event.previous.is_some() && !event.object.bytes.is_empty());
+                        changes.push(revision);
+                    }
+                }
+                Step::Watch(ago) => {
+                    let from = revision.saturating_sub(u64::from(ago));
+                    match cache.watch(from) {
+                        Ok(watcher) => {
+                            prop_assert!(from >= oldest);
+                            watchers.push((from, 0, watcher));
+                        }
+                        Err(old) => prop_assert!(from < oldest && old.oldest == oldest),
+                    }
+                }
+                Step::WatchFromNow => {
+                    let mut watcher = cache.watch_from_now("/registry/configmaps/");
+                    let state: Vec<_> = watcher.backlog.drain(..).map(|e| (e.object.name().to_owned(), e.object.revision)).collect();
+                    prop_assert_eq!(state, model.clone().into_iter().collect::<Vec<_>>());
+                    watchers.push((revision, 0, watcher));
+                }
+                Step::Compact(ago) => {
+                    let to = revision.saturating_sub(u64::from(ago));
+                    cache.compact(to);
+                    oldest = oldest.max(to);
+                }
+            }
+            for (from, seen, watcher) in &mut watchers {
+                let expected: Vec<_> = changes.iter().copied().filter(|r| r > from).skip(*seen).collect();
+                let got = drain(watcher);
+                prop_assert_eq!(&got, &expected);
+                *seen += got.len();
+            }
+            let now: Vec<_> = cache.list("/registry/configmaps/ns/", "").iter().map(|o| (o.name().to_owned(), o.revision)).collect();
+            prop_assert_eq!(now, model.clone().into_iter().collect::<Vec<_>>());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slow_watcher_gets_what_is_queued_and_then_its_end() {
+    let cache = cache();
+    let mut slow = cache.watch(1).unwrap();
+    let writes = WATCHER_QUEUE as u64 + 10;
+    for revision in 2..2 + writes {
+        cache.apply(&put("a", revision, json!({})));
+    }
+    let mut expected = 2;
+    while let Some(delivery) = slow.queue.recv().await {
+        assert_eq!(delivery.event.object.revision, expected);
+        expected += 1;
+    }
+    assert_eq!(expected, 2 + WATCHER_QUEUE as u64);
+    assert!(cache.lock().watchers.is_empty());
+}
+
+#[test]
+fn history_is_bounded_by_bytes() {
+    let cache = cache();
+    let large = "x".repeat(100_000);
+    for revision in 2..202 {
+        let mut change = put("a", revision, json!({}));
+        change.kv.value = format!("{{\"metadata\":{{\"name\":\"a\"}},\"d\":\"{large}\"}}").into();
+        cache.apply(&change);
+    }
+    let inner = cache.lock();
+    assert!(inner.history_bytes <= HISTORY_BYTES);
+    assert_eq!(inner.oldest, 201 - inner.history.len() as u64);
+    drop(inner);
+    assert!(cache.watch(2).is_err() && cache.watch(200).is_ok());
+}
+
+#[test]
+fn watchers_that_went_away_are_swept() {
+    let cache = cache();
+    for _ in 0..1000 {
+        drop(cache.watch(1).unwrap());
+    }
+    assert!(cache.lock().watchers.len() <= 16);
+    let kept: Vec<_> = (0..100).map(|_| cache.watch(1).unwrap()).collect();
+    cache.apply(&put("a", 2, json!({})));
+    assert_eq!((cache.lock().watchers.len(), kept.len()), (100, 100));
+}
+
+#[test]
+fn a_frame_is_made_once() {
+    let cache = cache();
+    let event = cache.apply(&put("a", 2, json!({})));
+    let delivery = Delivery::new(event);
+    let key =
+        |version: &str| FrameKey { kind: EventKind::Added, version: version.into(), encoding: 0 };
+    let first = delivery.frame(key("v1"), || Bytes::from_static(b"one"));
+    let again = delivery.frame(key("v1"), || panic!("made twice"));
+    assert_eq!(first.as_ptr(), again.as_ptr());
+    assert_eq!(delivery.frame(key("v2"), || Bytes::from_static(b"two")), "two");
+}
+
+#[test]
+fn pages_go_on_behind_their_place() {
+    let cache = cache();
+    for (i, key) in ["a", "b", "c"].into_iter().enumerate() {
+        cache.apply(&put(key, 2 + i as u64, json!({})));
+    }
+    let names = |prefix: &str, after: &str| -> Vec<String> {
+        cache.list(prefix, after).iter().map(|o| o.name().to_owned()).collect()
+    };
+    let prefix = "/registry/configmaps/ns/";
+    assert_eq!(names(prefix, &format!("{prefix}a")), ["b", "c"]);
+    assert_eq!(names(prefix, "/registry/configmaps/aa/z"), ["a", "b", "c"]);
+    assert_eq!(names(prefix, &format!("{prefix}z")), [""; 0]);
+    assert_eq!(names("/registry/configmaps/n/", ""), [""; 0]);
+}
+
+/// An object with something in every member that the schema knows, to a depth.
+fn filled(schema: &api_schema::Schema, node: api_schema::NodeId, depth: usize) -> Value {
+    use api_schema::Shape;
+    match &schema.node(node).shape {
+        _ if depth == 0 => Value::Null,
+        Shape::Struct(fields) => {
+            let fields = fields.fields.iter();
+            fields.map(|f| (f.name.to_string(), filled(schema, f.node, depth - 1))).collect()
+        }
+        Shape::Map { value, .. } => json!({"k": filled(schema, *value, depth - 1)}),
+        Shape::List { item, .. } => json!([filled(schema, *item, depth - 1)]),
+        Shape::Integer { .. } | Shape::Number => json!(7),
+        Shape::Boolean => json!(true),
+        _ => json!(format!("text of {}", node.0)),
+    }
+}
+
+#[test]
+fn what_selectors_read_is_what_is_read_for_them() {
+    for definition in crate::definition::builtin() {
+        let served = definition.stored();
+        let whole = filled(&served.schema, served.node, 5);
+        let sparse = definition.wanted.read(whole.to_string().as_bytes()).unwrap();
+        for selectable in &definition.selectable {
+            let (sparse, whole) = (selectable.value(&sparse), selectable.value(&whole));
+            assert_eq!(sparse, whole, "{} of {}", selectable.name, definition.plural);
+        }
+        assert_eq!(labels_of(&sparse), labels_of(&whole));
+    }
+}

@@ -57,15 +57,14 @@ pub(super) fn component_statuses(server: &Server, call: &Call) -> Answer {
             "conditions": [{"type": "Healthy", "status": status, "message": message}],
         })
     };
-    let tree = match call.path.name.as_str() {
-        "" => {
-            json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": [one("etcd-0")]})
-        }
-        "etcd-0" => one("etcd-0"),
+    let (trees, list) = match call.path.name.as_str() {
+        "" => (vec![one("etcd-0")], true),
+        "etcd-0" => (vec![one("etcd-0")], false),
         name => {
             let resource = call.resource.definition.group_resource();
             return Err(Box::new(Status::not_found(&resource, name)));
         }
     };
-    Ok(answer::value(call.accepted, StatusCode::OK, &tree))
+    let (definition, served) = (&call.resource.definition, call.served());
+    Ok(answer::made(definition, served, call.accepted, trees, list))
 }

@@ -1,6 +1,6 @@
 //! Scale: the number of replicas of a workload, whatever its kind.
 
-use api_meta::{LabelSelector, Status};
+use api_meta::{FieldError, GroupKind, LabelSelector, Path, Status};
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -114,10 +114,14 @@ fn selector_text(selector: &Value) -> Option<String> {
 fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
     if replicas < 0 {
-        return Err(Box::new(Status::bad_request(format!(
-            "Scale.autoscaling \"{}\" is invalid: spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0",
-            object["metadata"]["name"].as_str().unwrap_or_default()
-        ))));
+        let path = Path::new("spec").child("replicas");
+        let error = FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(Box::new(Status::invalid(
+            &GroupKind::new("autoscaling", "Scale"),
+            name,
+            &[error],
+        )));
     }
     let mut object = object.clone();
     // A Scale without a resource version changes whatever is there.

@@ -8,14 +8,9 @@ use std::{
 use api_meta::UserInfo;
 use aws_lc_rs::digest;
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme,
-    client::danger::HandshakeSignatureValid,
-    crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
+    RootCertStore,
     pki_types::{CertificateDer, UnixTime, pem::PemObject},
-    server::{
-        WebPkiClientVerifier,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -92,12 +87,6 @@ impl ClientCa {
     pub fn authorities(&self) -> Vec<Vec<u8>> {
         self.verifier.root_hint_subjects().iter().map(|subject| subject.as_ref().to_vec()).collect()
     }
-
-    /// A TLS verifier that lets every certificate through the handshake, so that a bad one becomes a 401 and not an
-    /// alert. It still makes the client prove that it holds the key.
-    pub fn handshake_verifier(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::new(LenientVerifier::new(self.verifier.root_hint_subjects().to_vec()))
-    }
 }
 
 fn user_of(certificate: &X509Certificate<'_>, der: &[u8]) -> Option<UserInfo> {
@@ -121,63 +110,6 @@ fn user_of(certificate: &X509Certificate<'_>, der: &[u8]) -> Option<UserInfo> {
         groups,
         extra: [(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={hash}")])].into(),
     })
-}
-
-/// Asks for a client certificate and accepts any; `ClientCa::verify` judges it later.
-#[derive(Debug)]
-pub struct LenientVerifier {
-    hints: Vec<DistinguishedName>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl LenientVerifier {
-    /// `hints` are the names of acceptable authorities, by which a client chooses among its certificates.
-    pub fn new(hints: Vec<DistinguishedName>) -> Self {
-        let algorithms =
-            rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
-        Self { hints, algorithms }
-    }
-}
-
-impl ClientCertVerifier for LenientVerifier {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &self.hints
-    }
-
-    fn verify_client_cert(
-        &self,
-        _leaf: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

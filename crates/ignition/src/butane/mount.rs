@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::section;
+use super::entry;
 
 /// Adds the units, each enabled. A unit of the same name in the config stays, and lacks only what it does not
 /// say itself.
@@ -10,8 +10,7 @@ pub(super) fn add(config: &mut Map<String, Value>, filesystems: Vec<Map<String, 
     if filesystems.is_empty() {
         return;
     }
-    let units = section(config, "systemd").entry("units").or_insert_with(|| json!([]));
-    let Value::Array(units) = units else { return };
+    let Some(Value::Array(units)) = entry(config, "systemd", "units", json!([])) else { return };
     for filesystem in filesystems {
         let (name, contents) = unit(&filesystem);
         let known = units.iter_mut().find(|unit| unit["name"] == name.as_str());

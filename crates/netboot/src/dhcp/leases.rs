@@ -4,12 +4,13 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt::Write,
     net::Ipv4Addr,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
+    /// Chosen, while it is found out whether anyone answers there.
+    Probing,
     /// Promised in an offer.
     Offered,
     Bound,
@@ -38,7 +39,9 @@ impl Leases {
     /// Reads a file; lines that say nothing of IPv4 leases are left out.
     pub fn parse(text: &str) -> Self {
         let mut leases = Self::default();
-        for line in text.lines() {
+        // A last line that is cut off was being written when all ended.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        for line in whole.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [expires, mac, address, rest @ ..] = words.as_slice() else { continue };
             let (Ok(expires), Some(client), Ok(address)) =
@@ -56,16 +59,21 @@ impl Leases {
 
     /// The bound leases as a file.
     pub fn to_text(&self) -> String {
-        let mut out = String::new();
-        for (address, lease) in &self.by_address {
-            if lease.state == State::Bound {
+        let bound = self.by_address.iter().filter(|(_, lease)| lease.state == State::Bound);
+        bound.map(|(address, _)| self.line(*address)).collect()
+    }
+
+    /// What is so of one address now, as a line that counts from where it stands in the file on.
+    pub fn line(&self, address: Ipv4Addr) -> String {
+        match self.get(address) {
+            Some(lease) if lease.state == State::Bound => {
                 let expires = if lease.expires == u64::MAX { 0 } else { lease.expires };
                 let name = lease.hostname.as_deref().unwrap_or("*");
-                // Writing to a String cannot fail.
-                let _ = writeln!(out, "{expires} {} {address} {name} *", lease.client);
+                format!("{expires} {} {address} {name} *\n", lease.client)
             }
+            // A lease that ended at the beginning of time.
+            _ => format!("1 00:00:00:00:00:00 {address} * *\n"),
         }
-        out
     }
 
     pub fn get(&self, address: Ipv4Addr) -> Option<&Lease> {

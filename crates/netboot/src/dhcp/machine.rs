@@ -13,8 +13,10 @@ use super::{
     leases::{Lease, Leases, State},
 };
 
-/// How long an offer is kept for the client, and a conflicting address is left alone, in seconds.
+/// How long an offer is kept for the client, a probed address held, and a conflicting address left alone, in
+/// seconds.
 const OFFER: u64 = 60;
+const PROBE: u64 = 5;
 const CONFLICT: u64 = 600;
 const CLIENT_PORT: u16 = 68;
 const SERVER_PORT: u16 = 67;
@@ -34,14 +36,14 @@ pub struct Arrival {
 #[derive(Debug)]
 pub enum Action {
     Nothing,
-    /// Send it. `changed`: leases are to be saved before.
+    /// Send it. `changed`: the lease of this address is to be saved before.
     Reply {
         message: Box<Message>,
         to: SocketAddrV4,
-        changed: bool,
+        changed: Option<Ipv4Addr>,
     },
-    /// Leases have changed and nothing is to be sent.
-    Save,
+    /// The lease of this address has changed and nothing is to be sent.
+    Save(Ipv4Addr),
     /// Find out whether anyone answers at the address, say so to [`Machine::probed`], and hand in the packet
     /// again.
     Probe(Ipv4Addr),
@@ -135,18 +137,18 @@ impl Machine {
             MessageType::Decline => match address(request, OptionCode::RequestedIpAddress) {
                 Some(address) if self.holds(&client, address) => {
                     self.conflict(address, now);
-                    Action::Save
+                    Action::Save(address)
                 }
                 _ => Action::Nothing,
             },
             MessageType::Release if self.holds(&client, request.ciaddr()) => {
                 self.leases.remove(request.ciaddr());
-                Action::Save
+                Action::Save(request.ciaddr())
             }
             MessageType::Inform => {
                 let mut reply = self.reply(request, MessageType::Ack, arrival);
                 self.settings(&mut reply, request, &subnet, arrival, None);
-                self.send(reply, request, arrival, false)
+                self.send(reply, request, arrival, None)
             }
             _ => Action::Nothing,
         }
@@ -185,21 +187,25 @@ impl Machine {
             tracing::warn!(client, network = %subnet.network, "no address is free; widen the range");
             return Action::Nothing;
         };
-        let known = self.holds(client, address);
-        if self.config.probe && !known && !self.quiet.contains(&address) {
+        let state = self.leases.get(address).filter(|lease| lease.client == client);
+        let state = state.filter(|lease| lease.expires > now).map(|lease| lease.state);
+        let mut hold = |state, seconds| {
+            let (client, hostname) = (client.to_owned(), None);
+            self.leases.set(address, Lease { client, expires: now + seconds, state, hostname });
+        };
+        let vouched = matches!(state, Some(State::Offered | State::Bound));
+        if self.config.probe && !vouched && !self.quiet.contains(&address) {
+            // Held meanwhile, so that of many clients at once each gets an address of its own.
+            hold(State::Probing, PROBE);
             return Action::Probe(address);
         }
-        let bound = known && self.leases.get(address).is_some_and(|l| l.state == State::Bound);
-        if !bound {
-            let expires = now + OFFER;
-            let hostname = None;
-            let client = client.to_owned();
-            self.leases.set(address, Lease { client, expires, state: State::Offered, hostname });
+        if state != Some(State::Bound) {
+            hold(State::Offered, OFFER);
         }
         let mut reply = self.reply(request, MessageType::Offer, arrival);
         reply.set_yiaddr(address);
         self.settings(&mut reply, request, subnet, arrival, Some(client));
-        self.send(reply, request, arrival, false)
+        self.send(reply, request, arrival, None)
     }
 
     /// The client's reservation, its lease, what it asks for, or the next free address.
@@ -261,7 +267,7 @@ impl Machine {
             && server != arrival.server
         {
             // Another server's offer was taken: ours is free again.
-            let offer = self.leases.of(client).filter(|(_, lease)| lease.state == State::Offered);
+            let offer = self.leases.of(client).filter(|(_, lease)| lease.state != State::Bound);
             if let Some(address) = offer.map(|(address, _)| address) {
                 self.leases.remove(address);
             }
@@ -272,7 +278,7 @@ impl Machine {
             tracing::info!(client, %address, "refused: the address is not the client's");
             let mut reply = self.reply(request, MessageType::Nak, arrival);
             reply.opts_mut().insert(DhcpOption::Message("address not available".into()));
-            return self.send(reply, request, arrival, false);
+            return self.send(reply, request, arrival, None);
         }
         let hostname = self.hostname(request, client);
         let lease = Lease {
@@ -287,7 +293,7 @@ impl Machine {
         reply.set_yiaddr(address);
         reply.set_ciaddr(request.ciaddr());
         self.settings(&mut reply, request, subnet, arrival, Some(client));
-        self.send(reply, request, arrival, true)
+        self.send(reply, request, arrival, Some(address))
     }
 
     fn hostname(&self, request: &Message, client: &str) -> Option<String> {
@@ -320,7 +326,7 @@ impl Machine {
         if let Some(uuid) = request.opts().get(OptionCode::ClientMachineIdentifier) {
             reply.opts_mut().insert(uuid.clone());
         }
-        self.send(reply, request, arrival, false)
+        self.send(reply, request, arrival, None)
     }
 
     fn reply(&self, request: &Message, kind: MessageType, arrival: Arrival) -> Message {
@@ -385,7 +391,7 @@ impl Machine {
         mut reply: Message,
         request: &Message,
         arrival: Arrival,
-        changed: bool,
+        changed: Option<Ipv4Addr>,
     ) -> Action {
         let nak = reply.opts().msg_type() == Some(MessageType::Nak);
         let to = if !request.giaddr().is_unspecified() {

@@ -1,10 +1,10 @@
 //! The sockets and the lease file around [`Machine`].
 
 use std::{
-    io::{self, Write},
+    io,
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
     os::fd::AsFd,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -16,13 +16,18 @@ use tokio::{net::UdpSocket, sync::Semaphore};
 
 use super::{
     Config, Leases,
+    journal::Journal,
     machine::{Action, Arrival, Machine, PXE_PORT},
     probe, wire,
 };
 
 const SERVER_PORT: u16 = 67;
-/// Probes under way at a time; a client whose discover is dropped sends it again.
-const PROBES: usize = 256;
+/// Probes under way at a time, each with a socket: a rack that powers on is not to wait. A client whose
+/// discover is dropped sends it again.
+const PROBES: usize = 1024;
+/// Room for some thousand packets that wait.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
 /// A network interface with an IPv4 address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -63,6 +68,11 @@ impl Interface {
             // One socket for each interface, all on the same port.
             sockopt::set_socket_reuseaddr(&socket, true)?;
             sockopt::set_socket_broadcast(&socket, true)?;
+            // The usual buffer holds 90 packets, and a rack that powers on sends more at once. Without the
+            // privilege the system's limit stays.
+            if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
+                sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
+            }
             self.bind(&socket)?;
             rustix::net::bind(&socket, &SocketAddrV4::new(address, port))?;
             UdpSocket::from_std(std::net::UdpSocket::from(socket))
@@ -73,7 +83,7 @@ impl Interface {
 
 pub struct Server {
     machine: Mutex<Machine>,
-    lease_file: Option<PathBuf>,
+    journal: Option<Journal>,
     clock: Arc<dyn Clock>,
     probes: Arc<Semaphore>,
 }
@@ -92,21 +102,16 @@ impl Server {
         lease_file: Option<PathBuf>,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Arc<Self>> {
-        let leases = match lease_file.as_deref().map(std::fs::read_to_string) {
-            None => Leases::default(),
-            Some(Ok(text)) => Leases::parse(&text),
-            Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => Leases::default(),
-            Some(Err(error)) => {
-                let path = lease_file.unwrap_or_default();
-                return Err(io::Error::new(
-                    error.kind(),
-                    format!("reading the lease file {}: {error}", path.display()),
-                ));
+        let (journal, leases) = match lease_file {
+            None => (None, Leases::default()),
+            Some(path) => {
+                let (journal, leases) = Journal::open(path)?;
+                (Some(journal), leases)
             }
         };
         Ok(Arc::new(Self {
             machine: Mutex::new(Machine::new(config, leases)),
-            lease_file,
+            journal,
             clock,
             probes: Arc::new(Semaphore::new(PROBES)),
         }))
@@ -196,12 +201,15 @@ impl Server {
             machine.probed(address, taken, now);
         }
         let action = machine.handle(request, arrival, now);
-        let changed = matches!(action, Action::Save | Action::Reply { changed: true, .. });
-        if changed
-            && let Some(path) = &self.lease_file
-            && let Err(error) = save(path, &machine.leases().to_text())
+        let changed = match &action {
+            Action::Save(address) => Some(*address),
+            Action::Reply { changed, .. } => *changed,
+            _ => None,
+        };
+        if let (Some(address), Some(journal)) = (changed, &self.journal)
+            && let Err(error) = journal.save(address, machine.leases())
         {
-            tracing::error!(path = %path.display(), %error, "saving leases");
+            tracing::error!(%error, "saving a lease");
         }
         action
     }
@@ -222,13 +230,4 @@ impl Server {
             tracing::warn!(%error, %to, interface = %port.interface.name, "sending a DHCP reply");
         }
     }
-}
-
-/// Replaces the file as a whole, so that a crash leaves the old one or the new one.
-fn save(path: &Path, text: &str) -> io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let mut file = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
-    file.write_all(text.as_bytes())?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
 }

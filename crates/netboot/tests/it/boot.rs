@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::world::{SERVER, World, inside, run, try_run};
+use crate::world::{SERVER, World, eventually, inside, run, try_run};
 
 /// How long from power-on to the first request may take.
 const BUDGET: Duration = Duration::from_secs(8);
@@ -20,11 +20,7 @@ fn bios_ipxe_asks_for_its_script() {
     run("ip tuntap add dev t0 mode tap && ip link set t0 master br0 up");
     world.serve("--dhcp-range 192.168.77.100,192.168.77.200");
     // The bridge's link-local address is tentative for a while, and until it is not, nobody advertises.
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while try_run("ip -6 addr show dev br0 tentative | grep -q fe80").0 {
-        assert!(Instant::now() < deadline, "the bridge's IPv6 address stays tentative");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually("! ip -6 addr show dev br0 tentative | grep -q fe80");
     let start = Instant::now();
     let mut machine = Command::new("qemu-system-x86_64")
         .args(

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::world::{Host, SERVER, World, inside};
+use crate::world::{Host, SERVER, World, eventually, inside};
 
 const RANGE: &str = "--dhcp-range 192.168.77.100,192.168.77.104,255.255.255.0,1h";
 
@@ -44,6 +44,8 @@ fn dhcp_with_a_real_client() {
     std::fs::remove_file(world.path("leases")).unwrap();
     let other = Host::new("h2");
     other.run(&format!("ip addr add {first}/24 dev eth0"));
+    // A new link carries packets only after a while.
+    eventually(&format!("busybox ping -c 1 -W 1 {first}"));
     world.serve(RANGE);
     assert_ne!(address(&udhcpc(&world, &host, &format!("-r {first}"))), first);
     world.stop();

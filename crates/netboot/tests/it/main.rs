@@ -8,4 +8,5 @@
 
 mod boot;
 mod clients;
+mod flood;
 mod world;

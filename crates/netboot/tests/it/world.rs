@@ -1,6 +1,7 @@
 //! A namespace for the server, with a bridge, and one for the client.
 
 use std::{
+    os::fd::AsFd,
     path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -43,6 +44,16 @@ pub(crate) fn try_run(command: &str) -> (bool, String) {
     let output = Command::new("sh").args(["-c", command]).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Runs a command until it succeeds.
+#[track_caller]
+pub(crate) fn eventually(command: &str) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !try_run(command).0 {
+        assert!(Instant::now() < deadline, "{command}: still fails");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 pub(crate) struct World {
@@ -130,6 +141,17 @@ impl Host {
 
     fn there(&self, command: &str) -> String {
         format!("nsenter --net=/proc/{}/ns/net sh -c '{command}'", self.holder.id())
+    }
+
+    /// Does `work` on a thread within the namespace.
+    pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let namespace = std::fs::File::open(format!("/proc/{}/ns/net", self.holder.id())).unwrap();
+        let enter = move || {
+            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).unwrap();
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
     }
 
     #[track_caller]

@@ -1,0 +1,96 @@
+//! Creates, gets and lists a second, in process and over TLS: `cargo bench -p apiserver`.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+#[path = "../tests/it/harness.rs"]
+#[allow(dead_code)]
+mod harness;
+
+use harness::{Api, Identity, TestServer, start, validity};
+
+const IN_FLIGHT: usize = 64;
+const SECONDS: u64 = 3;
+
+/// Runs one request again and again, `in_flight` at a time, and prints how many a second that made.
+async fn measure<F, R>(what: &str, in_flight: usize, request: F)
+where
+    F: Fn(usize, usize) -> R + Send + Sync + Clone + 'static,
+    R: Future<Output = ()> + Send,
+{
+    let started = Instant::now();
+    let until = started + Duration::from_secs(SECONDS);
+    let workers = (0..in_flight).map(|worker| {
+        let request = request.clone();
+        tokio::spawn(async move {
+            let mut count = 0;
+            while Instant::now() < until {
+                request(worker, count).await;
+                count += 1;
+            }
+            count
+        })
+    });
+    let total: usize = join_all(workers).await.into_iter().map(Result::unwrap).sum();
+    println!("{what:50} {:10.0}/s", total as f64 / started.elapsed().as_secs_f64());
+}
+
+fn pod(name: &str) -> Value {
+    let mut pod = harness::pod(name);
+    pod["metadata"]["labels"] = json!({"app": "bench", "tier": "web"});
+    pod["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "b"}]);
+    pod
+}
+
+async fn all(server: &TestServer, api: Api, how: &str) {
+    let namespace = api.namespace().await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let (client, path) = (api.clone(), maps.clone());
+    measure(&format!("create ConfigMaps, {IN_FLIGHT} in flight, {how}"), IN_FLIGHT, move |w, i| {
+        let (client, path) = (client.clone(), path.clone());
+        async move {
+            let map = harness::config_map(&format!("m-{w}-{i}"), json!({"k": "v"}));
+            client.post(&path, &map).await.ok();
+        }
+    })
+    .await;
+    let (client, path) = (api.clone(), pods.clone());
+    measure(&format!("create Pods, {IN_FLIGHT} in flight, {how}"), IN_FLIGHT, move |w, i| {
+        let (client, path) = (client.clone(), path.clone());
+        async move {
+            client.post(&path, &pod(&format!("p-{w}-{i}"))).await.ok();
+        }
+    })
+    .await;
+    for in_flight in [1, IN_FLIGHT] {
+        let (client, path) = (api.clone(), format!("{pods}/p-0-0"));
+        measure(&format!("get a Pod, {in_flight} in flight, {how}"), in_flight, move |_, _| {
+            let (client, path) = (client.clone(), path.clone());
+            async move { assert_eq!(client.get(&path).await.code, 200) }
+        })
+        .await;
+    }
+    let count = api.get(&pods).await.ok()["items"].as_array().map_or(0, Vec::len);
+    let (client, path) = (api.clone(), pods.clone());
+    measure(&format!("list {count} Pods, 1 at a time, {how}"), 1, move |_, _| {
+        let (client, path) = (client.clone(), path.clone());
+        async move { assert_eq!(client.get(&path).await.code, 200) }
+    })
+    .await;
+    assert!(!server.tasks.shutdown().is_stopping());
+}
+
+#[tokio::main]
+async fn main() {
+    let server = start(|_| {}).await;
+    all(&server, server.admin(), "in process").await;
+    let subject = pki::Subject::new("admin").in_group("system:masters");
+    let identity = Identity::issued(&server.authority, subject, validity());
+    all(&server, server.tls(identity), "over TLS").await;
+    server.tasks.drain(Duration::from_secs(5)).await;
+}

@@ -1,0 +1,63 @@
+//! Which objects of a collection a request is about: its label and field selectors.
+
+use api_meta::{FieldSelector, FieldSelectorError, Selector, SelectorError, Status};
+
+use crate::{
+    call::Call,
+    object::{Object, Selectable},
+};
+
+/// What of a collection was asked for.
+pub(crate) struct Filter {
+    labels: Option<Selector>,
+    /// Indexes into the definition's selectable fields.
+    fields: Vec<(usize, bool, String)>,
+}
+
+impl Filter {
+    pub(crate) fn parse(call: &Call) -> Result<Self, Box<Status>> {
+        let query = &call.info.query;
+        let labels = match query.get("labelSelector").filter(|s| !s.is_empty()) {
+            Some(text) => {
+                let selector: Result<Selector, _> = text.parse();
+                Some(selector.map_err(|e: SelectorError| {
+                    Box::new(Status::bad_request(e.as_bad_request(text)))
+                })?)
+            }
+            None => None,
+        };
+        let fields = match query.get("fieldSelector").filter(|s| !s.is_empty()) {
+            Some(text) => field_terms(text, &call.resource.definition.selectable)?,
+            None => Vec::new(),
+        };
+        Ok(Self { labels, fields })
+    }
+
+    pub(crate) fn matches(&self, object: &Object) -> bool {
+        let labels =
+            |name: &str| object.labels.iter().find(|(k, _)| &**k == name).map(|(_, v)| &**v);
+        self.fields.iter().all(|(i, equal, value)| (*object.fields[*i] == **value) == *equal)
+            && self.labels.as_ref().is_none_or(|selector| selector.matches_with(labels))
+    }
+
+    pub(crate) fn is_everything(&self) -> bool {
+        self.labels.is_none() && self.fields.is_empty()
+    }
+}
+
+fn field_terms(
+    text: &str,
+    selectable: &[Selectable],
+) -> Result<Vec<(usize, bool, String)>, Box<Status>> {
+    let selector: FieldSelector = text
+        .parse()
+        .map_err(|e: FieldSelectorError| Box::new(Status::bad_request(e.to_string())))?;
+    let terms = selector.terms.iter().map(|term| {
+        let index = selectable.iter().position(|s| *s.name == *term.field).ok_or_else(|| {
+            let message = format!("field label not supported: {}", term.field);
+            Box::new(Status::bad_request(message))
+        })?;
+        Ok((index, term.equal, term.value.clone()))
+    });
+    terms.collect()
+}

@@ -1,0 +1,241 @@
+//! Custom kinds, from their definition to its end.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Api, admin};
+
+fn definition(plural: &str, kind: &str) -> Value {
+    json!({
+        "kind": "CustomResourceDefinition",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"name": format!("{plural}.test.example.com")},
+        "spec": {
+            "group": "test.example.com",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "shortNames": [format!("{}s", kind.to_lowercase())]},
+            "versions": [{
+                "name": "v1",
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}},
+                "additionalPrinterColumns": [
+                    {"name": "Size", "type": "integer", "jsonPath": ".spec.size"},
+                    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                ],
+                "selectableFields": [{"jsonPath": ".spec.color"}],
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "required": ["spec"],
+                    "properties": {
+                        "spec": {
+                            "type": "object",
+                            "properties": {
+                                "size": {"type": "integer", "minimum": 1, "default": 3},
+                                "color": {"type": "string", "enum": ["red", "blue"]},
+                                "replicas": {"type": "integer"},
+                            },
+                        },
+                        "status": {"type": "object", "properties": {"replicas": {"type": "integer"}, "phase": {"type": "string"}}},
+                    },
+                }},
+            }],
+        },
+    })
+}
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+async fn define(api: &Api, definition: &Value) -> String {
+    let made = api.post(DEFINITIONS, definition).await.ok();
+    let name = made["metadata"]["name"].as_str().unwrap().to_owned();
+    let holds = |o: &Value, kind: &str| {
+        o["status"]["conditions"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|c| c["type"] == kind && c["status"] == "True"))
+    };
+    let started = std::time::Instant::now();
+    loop {
+        let now = api.get(&format!("{DEFINITIONS}/{name}")).await.ok();
+        if holds(&now, "Established") && holds(&now, "NamesAccepted") {
+            return name;
+        }
+        assert!(started.elapsed().as_secs() < 5, "{now}");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"kind": kind, "apiVersion": "test.example.com/v1", "metadata": {"name": name}, "spec": spec})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_custom_kind_is_a_kind() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    define(&api, &definition("gadgets", "Gadget")).await;
+    let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/gadgets");
+    let made = api.post(&path, &object("Gadget", "a", json!({"color": "red", "unknown": 1}))).await;
+    assert_eq!(made.warnings(), [r#"299 - "unknown field \"spec.unknown\"""#]);
+    let made = made.ok();
+    assert_eq!(made["spec"], json!({"color": "red", "size": 3}), "defaulted and pruned");
+    assert_eq!(made["metadata"]["generation"], 1);
+    for (spec, wanted) in [
+        (
+            json!({"size": 0}),
+            "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1",
+        ),
+        (
+            json!({"color": "green"}),
+            "spec.color: Unsupported value: \"green\": supported values: \"red\", \"blue\"",
+        ),
+        (
+            json!({"size": "big"}),
+            "spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\"",
+        ),
+    ] {
+        let message = api.post(&path, &object("Gadget", "b", spec)).await.refused(422, "Invalid");
+        assert!(
+            message.starts_with("Gadget.test.example.com \"b\" is invalid: ")
+                && message.contains(wanted),
+            "{message}"
+        );
+    }
+    let strict = format!("{path}?fieldValidation=Strict");
+    api.post(&strict, &object("Gadget", "b", json!({"x": 1}))).await.refused(400, "BadRequest");
+    // Its status and scale.
+    let one = format!("{path}/a");
+    let mut changed = made.clone();
+    changed["status"] = json!({"phase": "Up", "replicas": 2});
+    changed["spec"]["size"] = json!(9);
+    let updated = api.put(&format!("{one}/status"), &changed).await.ok();
+    assert_eq!((&updated["status"]["phase"], &updated["spec"]["size"]), (&json!("Up"), &json!(3)));
+    let scale =
+        api.patch(&format!("{one}/scale"), "merge", &json!({"spec": {"replicas": 5}})).await.ok();
+    assert_eq!((&scale["spec"]["replicas"], &scale["status"]["replicas"]), (&json!(5), &json!(2)));
+    // Updates must say what they replace.
+    api.put(&one, &object("Gadget", "a", json!({}))).await.refused(422, "Invalid");
+    api.patch(&one, "strategic", &json!({})).await.refused(415, "UnsupportedMediaType");
+    let larger = object("Gadget", "a", json!({"size": 8}));
+    let applied = api.patch(&format!("{one}?fieldManager=m"), "apply", &larger).await;
+    applied.refused(409, "Conflict");
+    // Its table, selectors and list.
+    let accept = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+    let table = api.send("GET", &path, &accept, "").await.ok();
+    let names: Vec<_> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["Name", "Size", "Age"]);
+    assert_eq!(table["rows"][0]["cells"][1], 3);
+    for (color, count) in [("red", 1), ("blue", 0)] {
+        let list = api.get(&format!("{path}?fieldSelector=spec.color%3D{color}")).await.ok();
+        assert_eq!(list["items"].as_array().unwrap().len(), count, "{color}");
+    }
+    let list = api.get(&path).await.ok();
+    assert_eq!(
+        (&list["kind"], &list["items"][0]["kind"]),
+        (&json!("GadgetList"), &json!("Gadget"))
+    );
+    let document = api.get("/openapi/v3/apis/test.example.com/v1").await.ok();
+    assert!(document.to_string().contains("com.example.test.v1.Gadget"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_that_changes_shows_on_old_objects() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let name = define(&api, &definition("widgets", "Widget")).await;
+    let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/widgets");
+    api.post(&path, &object("Widget", "a", json!({"color": "red", "replicas": 1}))).await.ok();
+    let at = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+    let patch = json!([
+        {"op": "add", "path": format!("{at}/weight"), "value": {"type": "integer", "default": 7}},
+        {"op": "remove", "path": format!("{at}/color")},
+        {"op": "remove", "path": "/spec/versions/0/selectableFields"},
+        {"op": "add", "path": "/spec/versions/-", "value": {
+            "name": "v2", "served": true, "storage": false,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": {
+                "size": {"type": "integer"}, "extra": {"type": "string", "default": "e"},
+            }}}}},
+        }},
+    ]);
+    api.patch(&format!("{DEFINITIONS}/{name}"), "json", &patch).await.ok();
+    let started = std::time::Instant::now();
+    loop {
+        let shown = api.get(&format!("{path}/a")).await.ok();
+        if shown["spec"]["weight"] == 7 {
+            assert_eq!(shown["spec"], json!({"size": 3, "weight": 7, "replicas": 1}));
+            break;
+        }
+        assert!(started.elapsed().as_secs() < 5, "{shown}");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    // The other version knows its own fields only.
+    let newer = format!("/apis/test.example.com/v2/namespaces/{namespace}/widgets/a");
+    let shown = api.get(&newer).await.ok();
+    assert_eq!(
+        (&shown["apiVersion"], &shown["spec"]),
+        (&json!("test.example.com/v2"), &json!({"size": 3, "extra": "e"}))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_definitions_are_refused() {
+    let api = admin();
+    let mut misnamed = definition("nails", "Nail");
+    misnamed["metadata"]["name"] = json!("hammer.test.example.com");
+    let message = api.post(DEFINITIONS, &misnamed).await.refused(422, "Invalid");
+    assert!(message.contains("must be spec.names.plural+\".\"+spec.group"), "{message}");
+    let mut loose = definition("nails", "Nail");
+    loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        ["x"] = json!({});
+    let message = api.post(DEFINITIONS, &loose).await.refused(422, "Invalid");
+    let field = "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[x].type: Required value";
+    assert!(message.contains(field), "{message}");
+    // Two kinds cannot share a name: the later is stored and not served.
+    define(&api, &definition("bolts", "Bolt")).await;
+    let mut second = definition("screws", "Screw");
+    second["spec"]["names"]["kind"] = json!("Bolt");
+    api.post(DEFINITIONS, &second).await.ok();
+    let path = format!("{DEFINITIONS}/screws.test.example.com");
+    let started = std::time::Instant::now();
+    loop {
+        let now = api.get(&path).await.ok();
+        let conditions = now["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        if let Some(names) = conditions.iter().find(|c| c["type"] == "NamesAccepted") {
+            assert_eq!(
+                (&names["status"], &names["reason"]),
+                (&json!("False"), &json!("KindConflict"))
+            );
+            break;
+        }
+        assert!(started.elapsed().as_secs() < 5, "{now}");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    api.get("/apis/test.example.com/v1/screws").await.refused(404, "NotFound");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_takes_its_objects_along() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let name = define(&api, &definition("sprockets", "Sprocket")).await;
+    let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/sprockets");
+    let mut kept = object("Sprocket", "a", json!({}));
+    kept["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    api.post(&path, &kept).await.ok();
+    api.post(&path, &object("Sprocket", "b", json!({}))).await.ok();
+    let one = format!("{DEFINITIONS}/{name}");
+    let pending = api.delete(&one, &json!({})).await.ok();
+    assert_eq!(
+        pending["metadata"]["finalizers"],
+        json!(["customresourcecleanup.apiextensions.k8s.io"])
+    );
+    let started = std::time::Instant::now();
+    while api.get(&format!("{path}/b")).await.code != 404 {
+        assert!(started.elapsed().as_secs() < 5);
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    // The finalizer holds the object, the object its definition.
+    assert_eq!(api.get(&one).await.code, 200);
+    api.patch(&format!("{path}/a"), "merge", &json!({"metadata": {"finalizers": null}})).await.ok();
+    while api.get(&one).await.code != 404 || api.get(&path).await.code != 404 {
+        assert!(started.elapsed().as_secs() < 20);
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}

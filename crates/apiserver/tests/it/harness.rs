@@ -1,0 +1,300 @@
+//! A server in this process, and a small client that shows answers as they are.
+
+use std::{
+    fmt::Write as _,
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use api_meta::UserInfo;
+use apiserver::{ApiServer, Config};
+use bytes::Bytes;
+use client::{Client, HttpTransport, TlsMaterial};
+use http::{HeaderMap, Method, Request};
+use http_body_util::BodyExt as _;
+use pki::{AltName, Authority, Key, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use serde_json::{Value, json};
+use store::{Store, embedded};
+
+const ALGORITHM: KeyAlgorithm = KeyAlgorithm::EcdsaP256;
+const DAY: Duration = Duration::from_secs(86_400);
+
+pub(crate) struct TestServer {
+    pub(crate) api: ApiServer,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) authority: Authority,
+    pub(crate) tasks: rt::Tasks,
+    _directory: tempfile::TempDir,
+}
+
+/// The server that tests share. It lives as long as the process, on a runtime of its own.
+pub(crate) fn shared() -> &'static TestServer {
+    static SERVER: OnceLock<TestServer> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async move {
+                send.send(start(|_| {}).await).unwrap();
+                std::future::pending::<()>().await;
+            });
+        });
+        receive.recv().unwrap()
+    })
+}
+
+/// An administrator of the shared server.
+pub(crate) fn admin() -> Api {
+    shared().user("admin", &["system:masters"])
+}
+
+/// A new server, its configuration changed first.
+pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> TestServer {
+    let directory = tempfile::tempdir().unwrap();
+    let authority = write_pki(directory.path());
+    let store =
+        embedded::Embedded::open(&directory.path().join("store"), embedded::Options::default());
+    let store: Arc<dyn Store> = Arc::new(store.unwrap());
+    let mut config = config(directory.path());
+    change(&mut config);
+    let tasks = rt::Tasks::new(rt::Shutdown::new());
+    let api = apiserver::start(config, store.clone(), &tasks).await.unwrap();
+    TestServer { api, store, authority, tasks, _directory: directory }
+}
+
+pub(crate) fn validity() -> Validity {
+    Validity::starting(SystemTime::now(), DAY)
+}
+
+fn write_pki(at: &Path) -> Authority {
+    let authority = Authority::create("kubernetes", ALGORITHM, validity()).unwrap();
+    pki::write_cert(&at.join("ca.crt"), authority.cert()).unwrap();
+    let leaf = |name: &str, usage, alt_names| {
+        let spec = LeafSpec { subject: Subject::new(name), alt_names, usage };
+        let (cert, key) = authority.issue_new(&spec, ALGORITHM, validity()).unwrap();
+        pki::write_cert(&at.join(format!("{name}.crt")), &cert).unwrap();
+        pki::write_key(&at.join(format!("{name}.key")), &key).unwrap();
+    };
+    leaf("apiserver", Usage::Server, vec![AltName::Ip([127, 0, 0, 1].into())]);
+    leaf("kubelet-client", Usage::Client, Vec::new());
+    let accounts = Key::generate(KeyAlgorithm::Rsa2048).unwrap();
+    pki::write_key(&at.join("sa.key"), &accounts).unwrap();
+    pki::write_public_key(&at.join("sa.pub"), &accounts).unwrap();
+    authority
+}
+
+fn config(at: &Path) -> Config {
+    Config {
+        bind: "127.0.0.1:0".parse().unwrap(),
+        advertise: "10.0.0.1".parse().unwrap(),
+        service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
+        node_ports: (30_000, 32_767),
+        event_ttl: Duration::from_secs(3600),
+        compaction_interval: Duration::from_secs(3600),
+        tls_certificate: at.join("apiserver.crt"),
+        tls_key: at.join("apiserver.key"),
+        client_ca: at.join("ca.crt"),
+        service_account_keys: vec![at.join("sa.pub")],
+        service_account_signing_key: at.join("sa.key"),
+        service_account_issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
+        api_audiences: Vec::new(),
+        kubelet_client_certificate: at.join("kubelet-client.crt"),
+        kubelet_client_key: at.join("kubelet-client.key"),
+        kubelet_ca: None,
+        front_proxy: None,
+        anonymous: true,
+        bootstrap_tokens: true,
+        enable_admission: vec!["NodeRestriction".to_owned()],
+        disable_admission: Vec::new(),
+    }
+}
+
+impl TestServer {
+    pub(crate) fn user(&self, name: &str, groups: &[&str]) -> Api {
+        let mut groups = groups.to_vec();
+        groups.push("system:authenticated");
+        Api(self.api.client(UserInfo::new(name, &groups), "tests/1"))
+    }
+
+    pub(crate) fn admin(&self) -> Api {
+        self.user("admin", &["system:masters"])
+    }
+
+    /// A client over TLS, with a certificate or a token or nothing.
+    pub(crate) fn tls(&self, identity: Identity) -> Api {
+        let mut material = TlsMaterial {
+            ca: Some(self.authority.cert().to_pem().into_bytes()),
+            ..TlsMaterial::default()
+        };
+        let mut bearer: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>> = None;
+        match identity {
+            Identity::Nobody => {}
+            Identity::Certificate(certificate, key) => {
+                material.certificate = Some(certificate.into_bytes());
+                material.key = Some(key.into_bytes());
+            }
+            Identity::Token(token) => bearer = Some(Arc::new(move || Some(token.clone()))),
+        }
+        let address: SocketAddr = self.api.address();
+        let tls = material.client_config().unwrap();
+        let transport = HttpTransport::new(&format!("https://{address}"), tls, bearer).unwrap();
+        Api(Client::new(Arc::new(transport), "tests/1"))
+    }
+}
+
+pub(crate) enum Identity {
+    Nobody,
+    /// Certificate and key, as PEM.
+    Certificate(String, String),
+    Token(String),
+}
+
+impl Identity {
+    pub(crate) fn issued(authority: &Authority, subject: Subject, validity: Validity) -> Self {
+        let spec = LeafSpec { subject, alt_names: Vec::new(), usage: Usage::Client };
+        let (cert, key) = authority.issue_new(&spec, ALGORITHM, validity).unwrap();
+        Self::Certificate(cert.to_pem(), key.to_pem().unwrap())
+    }
+}
+
+/// A client whose answers are shown whole.
+#[derive(Clone)]
+pub(crate) struct Api(pub(crate) Client);
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| {
+            panic!("{e} in {:?}", String::from_utf8_lossy(&self.body));
+        })
+    }
+
+    /// The object, of a call that must have succeeded.
+    #[track_caller]
+    pub(crate) fn ok(&self) -> Value {
+        assert!(self.code < 300, "{}: {}", self.code, String::from_utf8_lossy(&self.body));
+        self.json()
+    }
+
+    /// The message, of a call that must have failed in this way.
+    #[track_caller]
+    pub(crate) fn refused(&self, code: u16, reason: &str) -> String {
+        let status = self.json();
+        assert_eq!(
+            (u64::from(self.code), status["code"].as_u64(), status["reason"].as_str()),
+            (u64::from(code), Some(u64::from(code)), Some(reason)),
+            "{status}"
+        );
+        status["message"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |v| v.to_str().unwrap())
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<&str> {
+        self.headers.get_all("warning").iter().map(|v| v.to_str().unwrap()).collect()
+    }
+}
+
+impl Api {
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let mut request = Request::builder().method(method.parse::<Method>().unwrap()).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(client::full(body)).unwrap();
+        let response = self.0.request(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer { code: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send("PUT", path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    /// `kind` is `json`, `merge`, `strategic` or `apply`.
+    pub(crate) async fn patch(&self, path: &str, kind: &str, body: &Value) -> Answer {
+        let content_type = match kind {
+            "json" => "application/json-patch+json",
+            "merge" => "application/merge-patch+json",
+            "strategic" => "application/strategic-merge-patch+json",
+            _ => "application/apply-patch+yaml",
+        };
+        self.send("PATCH", path, &[("content-type", content_type)], body.to_string()).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str, options: &Value) -> Answer {
+        let headers = [("content-type", "application/json")];
+        self.send("DELETE", path, &headers, options.to_string()).await
+    }
+
+    /// A namespace of the caller's own, with the service account that Pods need; its name.
+    pub(crate) async fn namespace(&self) -> String {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mut name = String::from("test-");
+        write!(name, "{}", COUNT.fetch_add(1, Ordering::Relaxed)).unwrap();
+        self.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await.ok();
+        let accounts = format!("/api/v1/namespaces/{name}/serviceaccounts");
+        self.post(&accounts, &json!({"metadata": {"name": "default"}})).await.ok();
+        name
+    }
+}
+
+pub(crate) fn config_map(name: &str, data: Value) -> Value {
+    json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": data})
+}
+
+pub(crate) fn pod(name: &str) -> Value {
+    json!({
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    })
+}
+
+pub(crate) fn deployment(name: &str) -> Value {
+    json!({
+        "kind": "Deployment",
+        "apiVersion": "apps/v1",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            },
+        },
+    })
+}

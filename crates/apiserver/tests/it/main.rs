@@ -1,0 +1,18 @@
+//! The API server as its clients see it: on an embedded store, with its own PKI, in process and over TLS.
+//!
+//! Tests share one server and keep apart by namespaces; those that need the server to themselves start another.
+
+#![allow(clippy::unwrap_used)]
+
+mod bodies;
+mod custom;
+mod deletion;
+mod harness;
+mod lists;
+mod objects;
+mod patches;
+mod reference;
+mod security;
+mod services;
+mod subresources;
+mod watches;

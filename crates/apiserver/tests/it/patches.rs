@@ -1,0 +1,122 @@
+//! The four kinds of patch, and server-side apply's ownership.
+
+use serde_json::{Value, json};
+
+use crate::harness::{admin, config_map, deployment, pod};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_kinds_of_patch() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+    api.post(&path, &deployment("d")).await.ok();
+    let one = format!("{path}/d");
+    let containers = |o: &Value| o["spec"]["template"]["spec"]["containers"].clone();
+
+    let merged = api
+        .patch(&one, "merge", &json!({"metadata": {"labels": {"a": "1", "b": null}}}))
+        .await
+        .ok();
+    assert_eq!(merged["metadata"]["labels"], json!({"a": "1"}));
+    let add =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "s"}]}}}});
+    let added = containers(&api.patch(&one, "strategic", &add).await.ok());
+    assert_eq!((added.as_array().unwrap().len(), &added[0]["name"]), (2, &json!("side")));
+    assert_eq!(added[0]["imagePullPolicy"], "Always", "defaults are filled in again");
+    let delete = json!({"spec": {"template": {"spec": {"containers": [{"name": "side", "$patch": "delete"}]}}}});
+    assert_eq!(
+        containers(&api.patch(&one, "strategic", &delete).await.ok()).as_array().unwrap().len(),
+        1
+    );
+    let json_patch = json!([
+        {"op": "test", "path": "/metadata/labels/a", "value": "1"},
+        {"op": "replace", "path": "/spec/replicas", "value": 3},
+    ]);
+    assert_eq!(api.patch(&one, "json", &json_patch).await.ok()["spec"]["replicas"], 3);
+    let failing = json!([{"op": "test", "path": "/metadata/labels/a", "value": "2"}]);
+    api.patch(&one, "json", &failing).await.refused(422, "Invalid");
+
+    // A patch can name a resource version, and then means that one.
+    let stale = json!({"metadata": {"resourceVersion": "1", "labels": {"x": "y"}}});
+    api.patch(&one, "merge", &stale).await.refused(409, "Conflict");
+    api.patch(&one, "merge", &json!({"metadata": {"name": "e"}})).await.refused(400, "BadRequest");
+    api.patch(&one, "merge", &json!({"spec": {"replicas": "many"}}))
+        .await
+        .refused(400, "BadRequest");
+    let invalid = json!({"spec": {"replicas": -1}});
+    let message = api.patch(&one, "merge", &invalid).await.refused(422, "Invalid");
+    assert!(
+        message.contains("spec.replicas: Invalid value: -1: must be greater than or equal to 0"),
+        "{message}"
+    );
+    api.patch(&format!("{path}/none"), "merge", &json!({})).await.refused(404, "NotFound");
+    let warned = api.patch(&one, "merge", &json!({"spec": {"replica": 1}})).await;
+    assert_eq!(warned.warnings(), [r#"299 - "unknown field \"spec.replica\"""#]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_keeps_owners_apart() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let one = format!("/api/v1/namespaces/{namespace}/configmaps/c");
+    let apply = |manager: &str| format!("{one}?fieldManager={manager}");
+    let made =
+        api.patch(&apply("one"), "apply", &config_map("c", json!({"a": "1", "b": "1"}))).await;
+    assert_eq!(made.code, 201);
+    let managed = made.ok()["metadata"]["managedFields"].clone();
+    assert_eq!(managed.as_array().unwrap().len(), 1, "{managed}");
+    assert_eq!(
+        (&managed[0]["operation"], &managed[0]["manager"]),
+        (&json!("Apply"), &json!("one"))
+    );
+
+    let again =
+        api.patch(&apply("one"), "apply", &config_map("c", json!({"a": "1", "b": "1"}))).await;
+    assert_eq!((again.code, again.ok()), (200, made.ok()), "a second time changes nothing");
+
+    let conflict = api.patch(&apply("two"), "apply", &config_map("c", json!({"a": "2"}))).await;
+    let message = conflict.refused(409, "Conflict");
+    assert_eq!(message, "Apply failed with 1 conflict: conflict with \"one\": .data.a");
+    let cause = &conflict.json()["details"]["causes"][0];
+    assert_eq!(
+        (&cause["reason"], &cause["field"]),
+        (&json!("FieldManagerConflict"), &json!(".data.a"))
+    );
+    let two = config_map("c", json!({"a": "2"}));
+    let forced = api.patch(&format!("{}&force=true", apply("two")), "apply", &two).await;
+    assert_eq!(forced.ok()["data"], json!({"a": "2", "b": "1"}));
+    // What its last owner no longer applies goes.
+    let less = api.patch(&apply("one"), "apply", &config_map("c", json!({}))).await.ok();
+    assert_eq!(less["data"], json!({"a": "2"}));
+
+    api.patch(&one, "apply", &config_map("c", json!({}))).await.refused(422, "Invalid");
+    let mut wrong = config_map("c", json!({}));
+    wrong["metadata"]["managedFields"] = json!([{"manager": "x"}]);
+    api.patch(&apply("one"), "apply", &wrong).await.refused(400, "BadRequest");
+    api.patch(&apply("one"), "apply", &pod("c")).await.refused(400, "BadRequest");
+    api.patch(&format!("{one}?force=true"), "merge", &json!({})).await.refused(422, "Invalid");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_has_owners_of_its_own() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/d");
+    api.patch(&format!("{path}?fieldManager=kubectl"), "apply", &deployment("d")).await.ok();
+    let mut status =
+        json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "d"}});
+    status["status"] = json!({"replicas": 1, "observedGeneration": 1});
+    status["spec"] = json!({"replicas": 9});
+    let status_path = format!("{path}/status?fieldManager=controller&force=true");
+    let changed = api.patch(&status_path, "apply", &status).await.ok();
+    assert_eq!(
+        (&changed["status"]["replicas"], &changed["spec"]["replicas"]),
+        (&json!(1), &json!(1))
+    );
+    let managed = changed["metadata"]["managedFields"].as_array().unwrap();
+    let of = |m: &Value| (m["manager"].clone(), m["subresource"].clone());
+    let owners: Vec<_> = managed.iter().map(of).collect();
+    assert!(owners.contains(&(json!("controller"), json!("status"))), "{owners:?}");
+    let controller = managed.iter().find(|m| m["manager"] == "controller").unwrap();
+    assert!(controller["fieldsV1"]["f:spec"].is_null(), "{controller}");
+    // The main endpoint leaves the status alone.
+    let patch = json!({"status": {"replicas": 5}});
+    assert_eq!(api.patch(&path, "merge", &patch).await.ok()["status"]["replicas"], 1);
+}

@@ -1,0 +1,232 @@
+//! Who may: certificates, tokens, anonymous, RBAC, reviews, impersonation and the Node authoriser.
+
+use std::time::{Duration, SystemTime};
+
+use pki::{Authority, KeyAlgorithm, Subject, Validity};
+use serde_json::{Value, json};
+
+use crate::harness::{Api, Identity, admin, config_map, pod, shared, validity};
+
+fn certified(name: &str, group: &str) -> Api {
+    let subject = Subject::new(name).in_group(group);
+    shared().tls(Identity::issued(&shared().authority, subject, validity()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_say_who_one_is() {
+    let whoami = json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"});
+    let reviews = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let me = certified("alice", "devs").post(reviews, &whoami).await.ok();
+    let user = &me["status"]["userInfo"];
+    assert_eq!(
+        (&user["username"], &user["groups"]),
+        (&json!("alice"), &json!(["devs", "system:authenticated"]))
+    );
+
+    // Bad certificates are answered, not hung up on.
+    let long_ago = SystemTime::now() - Duration::from_secs(86_400 * 30);
+    let past = Validity { not_before: long_ago, not_after: long_ago + Duration::from_secs(3600) };
+    let subject = || Subject::new("admin").in_group("system:masters");
+    let expired = Identity::issued(&shared().authority, subject(), past);
+    let foreign = Authority::create("kubernetes", KeyAlgorithm::EcdsaP256, validity()).unwrap();
+    let foreign = Identity::issued(&foreign, subject(), validity());
+    for bad in
+        [expired, foreign, Identity::Token("nonsense".into()), Identity::Token("a.b.c".into())]
+    {
+        let message =
+            shared().tls(bad).get("/api/v1/namespaces").await.refused(401, "Unauthorized");
+        assert_eq!(message, "Unauthorized");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anonymous_sees_what_everybody_may() {
+    let nobody = shared().tls(Identity::Nobody);
+    for path in ["/livez", "/readyz", "/healthz", "/version"] {
+        assert_eq!(nobody.get(path).await.code, 200, "{path}");
+    }
+    let message = nobody.get("/api/v1/namespaces").await.refused(403, "Forbidden");
+    assert_eq!(
+        message,
+        "namespaces is forbidden: User \"system:anonymous\" cannot list resource \"namespaces\" in API group \"\" at the cluster scope"
+    );
+    let message = nobody.get("/metrics").await.refused(403, "Forbidden");
+    assert_eq!(message, "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_allow_and_nothing_else_does() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let bob = certified("bob", "devs");
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    assert_eq!(
+        bob.get(&format!("{maps}/a")).await.refused(403, "Forbidden"),
+        format!(
+            "configmaps \"a\" is forbidden: User \"bob\" cannot get resource \"configmaps\" in API group \"\" in the namespace \"{namespace}\""
+        )
+    );
+    let base = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
+    let role = json!({"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]});
+    api.post(&format!("{base}/roles"), &role).await.ok();
+    let binding = json!({
+        "metadata": {"name": "b"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}],
+    });
+    api.post(&format!("{base}/rolebindings"), &binding).await.ok();
+    api.get(&format!("{base}/rolebindings")).await.ok();
+    bob.get(&maps).await.ok();
+    bob.post(&maps, &config_map("x", json!({}))).await.refused(403, "Forbidden");
+
+    let review = |verb: &str| json!({"spec": {"resourceAttributes": {"namespace": namespace, "verb": verb, "resource": "configmaps"}}});
+    let own = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    for (verb, allowed) in [("get", true), ("delete", false)] {
+        assert_eq!(bob.post(own, &review(verb)).await.ok()["status"]["allowed"], allowed, "{verb}");
+        let mut asked = review(verb);
+        asked["spec"]["user"] = json!("bob");
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        assert_eq!(api.post(path, &asked).await.ok()["status"]["allowed"], allowed, "{verb}");
+        asked["metadata"] = json!({"namespace": namespace});
+        let path = format!(
+            "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews"
+        );
+        assert_eq!(api.post(&path, &asked).await.ok()["status"]["allowed"], allowed, "{verb}");
+    }
+    let rules = json!({"spec": {"namespace": namespace}});
+    let rules =
+        bob.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &rules).await.ok();
+    let granted = json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["configmaps"]});
+    assert!(rules["status"]["resourceRules"].as_array().unwrap().contains(&granted), "{rules}");
+
+    // Who may write roles may still not grant what they lack.
+    let writer = json!({"metadata": {"name": "w"}, "rules": [{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["create"]}]});
+    api.post(&format!("{base}/roles"), &writer).await.ok();
+    let mut binding = binding.clone();
+    (binding["metadata"]["name"], binding["roleRef"]["name"]) = (json!("bw"), json!("w"));
+    api.post(&format!("{base}/rolebindings"), &binding).await.ok();
+    api.get(&format!("{base}/rolebindings")).await.ok();
+    let grab = json!({"metadata": {"name": "g"}, "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]});
+    let message = bob.post(&format!("{base}/roles"), &grab).await.refused(403, "Forbidden");
+    assert!(
+        message.contains("is attempting to grant RBAC permissions not currently held"),
+        "{message}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_may_be_another_only_if_allowed() {
+    let api = admin();
+    let headers = [("impersonate-user", "carol"), ("impersonate-group", "devs")];
+    let whoami =
+        json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1"}).to_string();
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let answer = api.send("POST", path, &headers, whoami.clone()).await.ok();
+    assert_eq!(answer["status"]["userInfo"]["username"], "carol");
+    let refused = certified("bob", "devs").send("POST", path, &headers, whoami).await;
+    let message = refused.refused(403, "Forbidden");
+    assert!(message.contains("cannot impersonate resource \"users\""), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn service_account_tokens() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let made = api.post(&pods, &pod("p")).await.ok();
+    let request = json!({"spec": {"expirationSeconds": 600, "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": made["metadata"]["uid"]}}});
+    let answer = api.post(&format!("{account}/token"), &request).await;
+    assert_eq!(answer.code, 201);
+    let token = answer.ok()["status"]["token"].as_str().unwrap().to_owned();
+    let holder = shared().tls(Identity::Token(token.clone()));
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let me = holder.post(path, &json!({})).await.ok();
+    let user = &me["status"]["userInfo"];
+    assert_eq!(user["username"], format!("system:serviceaccount:{namespace}:default"));
+    assert_eq!(user["extra"]["authentication.kubernetes.io/pod-name"], json!(["p"]));
+
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let review = |token: &str| json!({"spec": {"token": token}});
+    let reviewed = api.post(reviews, &review(&token)).await.ok();
+    assert_eq!(
+        (&reviewed["status"]["authenticated"], &reviewed["status"]["user"]["username"]),
+        (&json!(true), &user["username"])
+    );
+    let reviewed = api.post(reviews, &review("nonsense")).await.ok();
+    assert_ne!(reviewed["status"]["authenticated"], json!(true));
+
+    // The token dies with the Pod that it was made for.
+    api.delete(&format!("{pods}/p"), &json!({})).await.ok();
+    api.get(&pods).await.ok();
+    holder.post(path, &json!({})).await.refused(401, "Unauthorized");
+    let reviewed = api.post(reviews, &review(&token)).await.ok();
+    assert_ne!(reviewed["status"]["authenticated"], json!(true));
+    for (request, code, reason) in [
+        (json!({"spec": {"expirationSeconds": 1}}), 422, "Invalid"),
+        (
+            json!({"spec": {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "none"}}}),
+            404,
+            "NotFound",
+        ),
+    ] {
+        api.post(&format!("{account}/token"), &request).await.refused(code, reason);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_sees_its_own() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let node = certified("system:node:n7", "system:nodes");
+    let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
+    for name in ["used", "unused"] {
+        api.post(&secrets, &json!({"metadata": {"name": name}})).await.ok();
+    }
+    let mut bound = pod("p");
+    bound["spec"]["nodeName"] = json!("n7");
+    bound["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "used"}}]);
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    api.post(&pods, &bound).await.ok();
+    api.post(&pods, &pod("other")).await.ok();
+    api.get(&pods).await.ok();
+    node.get(&format!("{secrets}/used")).await.ok();
+    let watch = format!("{secrets}?fieldSelector=metadata.name%3Dused&watch=true&timeoutSeconds=1");
+    assert_eq!(node.get(&watch).await.code, 200);
+    let message = node.get(&format!("{secrets}/unused")).await.refused(403, "Forbidden");
+    assert!(
+        message.contains("no relationship found between node 'n7' and this object"),
+        "{message}"
+    );
+    node.get(&secrets).await.refused(403, "Forbidden");
+
+    let object = json!({"metadata": {"name": "n7"}});
+    node.post("/api/v1/nodes", &object).await.ok();
+    node.post("/api/v1/nodes", &json!({"metadata": {"name": "n8"}}))
+        .await
+        .refused(403, "Forbidden");
+    let status = json!({"status": {"phase": "Running"}});
+    node.patch(&format!("{pods}/p/status"), "merge", &status).await.ok();
+    node.patch(&format!("{pods}/other/status"), "merge", &status).await.refused(403, "Forbidden");
+    let taint = json!({"metadata": {"labels": {"node-restriction.kubernetes.io/x": "y"}}});
+    node.patch("/api/v1/nodes/n7", "merge", &taint).await.refused(403, "Forbidden");
+    let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default/token");
+    node.post(&account, &json!({"spec": {}})).await.refused(403, "Forbidden");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flow_control_names_itself() {
+    let answer = admin().get("/api/v1/namespaces").await;
+    let schemas =
+        admin().get("/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/exempt").await.ok();
+    assert_eq!(json!(answer.header("x-kubernetes-pf-flowschema-uid")), schemas["metadata"]["uid"]);
+    let levels =
+        admin().get("/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations").await.ok();
+    let level = levels["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|l| l["metadata"]["name"] == "exempt")
+        .unwrap();
+    assert_eq!(json!(answer.header("x-kubernetes-pf-prioritylevel-uid")), level["metadata"]["uid"]);
+    let refused = shared().tls(Identity::Nobody).get("/api/v1/namespaces").await;
+    assert_eq!(refused.header("x-kubernetes-pf-flowschema-uid"), "");
+    let _: Value = refused.json();
+}

@@ -1,0 +1,161 @@
+//! Status, scale, binding, eviction and the rest.
+
+use serde_json::{Value, json};
+
+use crate::harness::{admin, deployment, pod, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_and_spec_keep_apart() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+    let mut sent = deployment("d");
+    sent["status"] = json!({"replicas": 7});
+    let made = api.post(&path, &sent).await.ok();
+    assert_eq!(made["status"], json!({}));
+    let one = format!("{path}/d");
+    let mut changed = made.clone();
+    changed["status"] = json!({"replicas": 3});
+    changed["spec"]["replicas"] = json!(9);
+    changed["metadata"]["labels"] = json!({"l": "v"});
+    let updated = api.put(&format!("{one}/status"), &changed).await.ok();
+    assert_eq!(
+        (&updated["status"]["replicas"], &updated["spec"]["replicas"]),
+        (&json!(3), &json!(1))
+    );
+    assert_eq!(updated["metadata"]["generation"], 1);
+    assert_eq!(api.get(&format!("{one}/status")).await.ok(), updated);
+    api.get(&format!("{one}/nothing")).await.refused(404, "NotFound");
+    api.delete(&format!("{one}/status"), &json!({})).await.refused(405, "MethodNotAllowed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scale() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+    let made = api.post(&path, &deployment("d")).await.ok();
+    let scale = format!("{path}/d/scale");
+    let shown = api.get(&scale).await.ok();
+    assert_eq!(
+        (
+            &shown["kind"],
+            &shown["apiVersion"],
+            &shown["spec"]["replicas"],
+            &shown["status"]["selector"]
+        ),
+        (&json!("Scale"), &json!("autoscaling/v1"), &json!(1), &json!("app=d"))
+    );
+    assert_eq!(shown["metadata"]["uid"], made["metadata"]["uid"]);
+    let mut wanted = shown.clone();
+    wanted["spec"]["replicas"] = json!(4);
+    assert_eq!(api.put(&scale, &wanted).await.ok()["spec"]["replicas"], 4);
+    api.put(&scale, &wanted).await.refused(409, "Conflict");
+    let patched = api.patch(&scale, "merge", &json!({"spec": {"replicas": 0}})).await.ok();
+    assert_eq!(patched["spec"], json!({}));
+    let now = api.get(&format!("{path}/d")).await.ok();
+    assert_eq!((&now["spec"]["replicas"], &now["metadata"]["generation"]), (&json!(0), &json!(3)));
+    api.patch(&scale, "merge", &json!({"spec": {"replicas": -1}})).await.refused(422, "Invalid");
+}
+
+fn binding(name: &str, node: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "annotations": {"a": "1"}, "labels": {"topology.kubernetes.io/zone": "z"}},
+        "target": {"kind": "Node", "name": node},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn binding_gives_a_node() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    api.post(&pods, &pod("p")).await.ok();
+    let answer = api.post(&format!("{pods}/p/binding"), &binding("p", "n1")).await;
+    assert_eq!((answer.code, &answer.json()["kind"]), (201, &json!("Status")));
+    let bound = api.get(&format!("{pods}/p")).await.ok();
+    assert_eq!(
+        (&bound["spec"]["nodeName"], &bound["metadata"]["annotations"]["a"]),
+        (&json!("n1"), &json!("1"))
+    );
+    assert_eq!(bound["metadata"]["labels"]["topology.kubernetes.io/zone"], "z");
+    let condition = &bound["status"]["conditions"][0];
+    assert_eq!(
+        (&condition["type"], &condition["status"]),
+        (&json!("PodScheduled"), &json!("True"))
+    );
+    let message =
+        api.post(&format!("{pods}/p/binding"), &binding("p", "n2")).await.refused(409, "Conflict");
+    assert!(message.contains("pod p is already assigned to node \"n1\""), "{message}");
+    api.post(&pods, &pod("q")).await.ok();
+    let bindings = format!("/api/v1/namespaces/{namespace}/bindings");
+    api.post(&bindings, &binding("q", "n2")).await.ok();
+    api.post(&format!("{pods}/none/binding"), &binding("none", "n1"))
+        .await
+        .refused(404, "NotFound");
+    let mut gated = pod("g");
+    gated["spec"]["schedulingGates"] = json!([{"name": "example.com/wait"}]);
+    api.post(&pods, &gated).await.ok();
+    api.post(&format!("{pods}/g/binding"), &binding("g", "n1")).await.refused(409, "Conflict");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn eviction_asks_budgets() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    for name in ["a", "b"] {
+        let mut pod = pod(name);
+        pod["metadata"]["labels"] = json!({"app": "x"});
+        pod["spec"]["nodeName"] = json!("n1");
+        api.post(&pods, &pod).await.ok();
+        let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        api.patch(&format!("{pods}/{name}/status"), "merge", &status).await.ok();
+    }
+    let budgets = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets");
+    let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}});
+    api.post(&budgets, &budget).await.ok();
+    let evict =
+        |name: &str| (format!("{pods}/{name}/eviction"), json!({"metadata": {"name": name}}));
+    let (path, eviction) = evict("a");
+    // Until the budget's controller has looked, nobody goes.
+    let message = api.post(&path, &eviction).await.refused(429, "TooManyRequests");
+    assert_eq!(message, "Cannot evict pod as it would violate the pod's disruption budget.");
+    let status = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}});
+    api.patch(&format!("{budgets}/b/status"), "merge", &status).await.ok();
+    api.get(&budgets).await.ok();
+    assert_eq!(api.post(&path, &eviction).await.code, 201);
+    assert!(api.get(&format!("{pods}/a")).await.ok()["metadata"]["deletionTimestamp"].is_string());
+    let now = api.get(&format!("{budgets}/b")).await.ok();
+    assert_eq!(now["status"]["disruptionsAllowed"], 0);
+    assert!(now["status"]["disruptedPods"]["a"].is_string());
+    let (path, eviction) = evict("b");
+    let refused = api.post(&path, &eviction).await;
+    refused.refused(429, "TooManyRequests");
+    let cause = &refused.json()["details"]["causes"][0];
+    assert_eq!(cause["reason"], "DisruptionBudget");
+    assert_eq!(
+        cause["message"],
+        "The disruption budget b needs 1 healthy pods and has 2 currently"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_pass() {
+    let server = start(|config| config.event_ttl = std::time::Duration::from_secs(1)).await;
+    let api = server.admin();
+    let namespace = api.namespace().await;
+    let core = format!("/api/v1/namespaces/{namespace}/events");
+    let event = json!({"metadata": {"name": "e", "namespace": namespace}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": namespace}, "reason": "Why", "message": "what", "type": "Normal"});
+    api.post(&core, &event).await.ok();
+    // Both groups show the same event, each in its words.
+    let newer = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events/e");
+    let shown = api.get(&newer).await;
+    if shown.code == 200 {
+        let shown = shown.ok();
+        assert_eq!((&shown["note"], &shown["regarding"]["name"]), (&json!("what"), &json!("p")));
+        assert_eq!(shown["apiVersion"], "events.k8s.io/v1");
+    }
+    let list = format!("{core}?fieldSelector=involvedObject.name%3Dp&watch=true&timeoutSeconds=10");
+    let seen = api.get(&list).await;
+    let text = String::from_utf8(seen.body.to_vec()).unwrap();
+    assert!(text.contains("\"DELETED\""), "{text}");
+    api.get(&format!("{core}/e")).await.refused(404, "NotFound");
+    server.tasks.shutdown().stop();
+}

@@ -1,0 +1,209 @@
+//! Watches: order, resumption, selectors, bookmarks, initial events and their ends.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::Request;
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use serve::Body;
+
+use crate::harness::{Api, admin, config_map, start};
+
+/// A watch's events as they come.
+struct Events {
+    body: Body,
+    buffer: BytesMut,
+}
+
+impl Events {
+    async fn open(api: &Api, path: &str) -> Self {
+        let request = Request::get(path).body(client::full("")).unwrap();
+        let response = api.0.request(request).await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        Self { body: response.into_body(), buffer: BytesMut::new() }
+    }
+
+    /// The next event; `None` when the watch has ended.
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
+                return serde_json::from_slice(&self.buffer.split_to(end + 1)).ok();
+            }
+            let frame = tokio::time::timeout(Duration::from_secs(20), self.body.frame());
+            let frame = frame.await.expect("an event within 20 s")?;
+            let data: Bytes = frame.unwrap().into_data().unwrap();
+            self.buffer.extend_from_slice(&data);
+        }
+    }
+
+    /// The next event as `TYPE name`.
+    async fn short(&mut self) -> String {
+        let event = self.next().await.expect("an event");
+        let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+        format!("{} {name}", event["type"].as_str().unwrap()).trim_end().to_owned()
+    }
+}
+
+fn version(object: &Value) -> String {
+    object["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+async fn maps(api: &Api) -> String {
+    format!("/api/v1/namespaces/{}/configmaps", api.namespace().await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_come_in_order_and_from_where_one_left_off() {
+    let api = admin();
+    let maps = maps(&api).await;
+    let start = version(&api.get(&maps).await.ok());
+    let made = api.post(&maps, &config_map("a", json!({}))).await.ok();
+    let mut events =
+        Events::open(&api, &format!("{maps}?watch=true&resourceVersion={start}")).await;
+    assert_eq!(events.short().await, "ADDED a");
+    let patched = api.patch(&format!("{maps}/a"), "merge", &json!({"data": {"k": "v"}})).await.ok();
+    let event = events.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]), (&json!("MODIFIED"), &patched));
+    api.delete(&format!("{maps}/a"), &json!({})).await.ok();
+    let deleted = events.next().await.unwrap();
+    assert_eq!(deleted["type"], "DELETED");
+    assert_eq!(deleted["object"]["data"]["k"], "v");
+    let last: u64 = version(&deleted["object"]).parse().unwrap();
+    assert!(last > version(&patched).parse().unwrap(), "the deletion's own revision");
+    // Another watch resumes in the middle.
+    let path = format!("{maps}?watch=true&resourceVersion={}", version(&made));
+    let mut resumed = Events::open(&api, &path).await;
+    assert_eq!(
+        (resumed.short().await, resumed.short().await),
+        ("MODIFIED a".into(), "DELETED a".into())
+    );
+    // And one that names no revision begins with the state now.
+    api.post(&maps, &config_map("b", json!({}))).await.ok();
+    let mut fresh = Events::open(&api, &format!("{maps}?watch=true")).await;
+    assert_eq!(fresh.short().await, "ADDED b");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_enter_and_leave_a_selection() {
+    let api = admin();
+    let maps = maps(&api).await;
+    let from = version(&api.get(&maps).await.ok());
+    let path = format!("{maps}?watch=true&resourceVersion={from}&labelSelector=on%3Dyes");
+    let mut events = Events::open(&api, &path).await;
+    api.post(&maps, &config_map("a", json!({}))).await.ok();
+    let one = format!("{maps}/a");
+    let label = |on: Value| json!({"metadata": {"labels": {"on": on}}});
+    api.patch(&one, "merge", &label(json!("yes"))).await.ok();
+    api.patch(&one, "merge", &json!({"data": {"k": "v"}})).await.ok();
+    api.patch(&one, "merge", &label(Value::Null)).await.ok();
+    api.patch(&one, "merge", &label(json!("yes"))).await.ok();
+    api.delete(&one, &json!({})).await.ok();
+    for expected in ["ADDED a", "MODIFIED a", "DELETED a", "ADDED a", "DELETED a"] {
+        assert_eq!(events.short().await, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_streamed_list_ends_with_a_bookmark() {
+    let api = admin();
+    let maps = maps(&api).await;
+    api.post(&maps, &config_map("a", json!({}))).await.ok();
+    api.post(&maps, &config_map("b", json!({}))).await.ok();
+    let options = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let path = format!("{maps}?{options}&allowWatchBookmarks=true");
+    let mut events = Events::open(&api, &path).await;
+    assert_eq!((events.short().await, events.short().await), ("ADDED a".into(), "ADDED b".into()));
+    let end = events.next().await.unwrap();
+    assert_eq!(end["type"], "BOOKMARK");
+    assert_eq!(end["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(end["object"]["kind"], "ConfigMap");
+    // The bookmark's revision is good to go on from.
+    let path = format!("{maps}?watch=true&resourceVersion={}", version(&end["object"]));
+    let mut resumed = Events::open(&api, &path).await;
+    api.post(&maps, &config_map("c", json!({}))).await.ok();
+    assert_eq!((events.short().await, resumed.short().await), ("ADDED c".into(), "ADDED c".into()));
+    for bad in ["sendInitialEvents=true", "resourceVersionMatch=NotOlderThan"] {
+        api.get(&format!("{maps}?watch=true&{bad}")).await.refused(400, "BadRequest");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_ends_when_it_was_asked_to() {
+    let api = admin();
+    let maps = maps(&api).await;
+    let mut events = Events::open(&api, &format!("{maps}?watch=true&timeoutSeconds=1")).await;
+    assert_eq!(events.next().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_that_is_gone_is_said_to_be_gone() {
+    let server = start(|config| config.compaction_interval = Duration::from_secs(1)).await;
+    let api = server.admin();
+    let maps = maps(&api).await;
+    api.post(&maps, &config_map("a", json!({}))).await.ok();
+    let path = format!("{maps}?watch=true&resourceVersion=2&timeoutSeconds=1");
+    for _ in 0..100 {
+        let answer = api.get(&path).await;
+        if answer.code == 410 {
+            let message = answer.refused(410, "Expired");
+            assert!(message.starts_with("too old resource version: 2 ("), "{message}");
+            server.tasks.shutdown().stop();
+            return;
+        }
+    }
+    panic!("the history was never compacted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_watcher_is_cut_off_and_nobody_else() {
+    let server = start(|_| {}).await;
+    let api = server.admin();
+    let maps = maps(&api).await;
+    api.post(&maps, &config_map("a", json!({}))).await.ok();
+    let from = version(&api.get(&maps).await.ok());
+    let path = format!("{maps}?watch=true&resourceVersion={from}");
+    let mut slow = Events::open(&api, &path).await;
+    let mut quick = Events::open(&api, &path).await;
+    let writes = 1100;
+    let reader = async {
+        for i in 1..=writes {
+            let event = quick.next().await.expect("the quick watcher is served");
+            assert_eq!(event["object"]["data"]["i"], i.to_string());
+        }
+    };
+    let writer = async {
+        for i in 1..=writes {
+            let patch = json!({"data": {"i": i.to_string()}});
+            api.patch(&format!("{maps}/a"), "merge", &patch).await.ok();
+        }
+    };
+    futures_util::future::join(reader, writer).await;
+    // The slow one gets what was queued, without a gap, and then learns that it ended.
+    let mut seen = 0;
+    while let Some(event) = slow.next().await {
+        seen += 1;
+        assert_eq!(event["object"]["data"]["i"], seen.to_string());
+    }
+    assert!((1..writes).contains(&seen), "{seen}");
+    server.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_name_their_columns_once() {
+    let api = admin();
+    let maps = maps(&api).await;
+    api.post(&maps, &config_map("a", json!({}))).await.ok();
+    api.post(&maps, &config_map("b", json!({}))).await.ok();
+    let request = Request::get(format!("{maps}?watch=true"))
+        .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(client::full(""))
+        .unwrap();
+    let body = api.0.request(request).await.unwrap().into_body();
+    let mut events = Events { body, buffer: BytesMut::new() };
+    let (first, second) = (events.next().await.unwrap(), events.next().await.unwrap());
+    assert_eq!(first["object"]["kind"], "Table");
+    assert_eq!(first["object"]["columnDefinitions"].as_array().unwrap().len(), 3);
+    assert_eq!(second["object"]["columnDefinitions"], json!([]));
+    assert_eq!(second["object"]["rows"][0]["cells"][0], "b");
+}

@@ -1,0 +1,149 @@
+//! kubeadm's chain: etcd, API server, controller manager and scheduler as processes with kubeadm's flags.
+
+use std::time::Duration;
+
+use client::{Client, Resource};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use store::{KeyRange, KeyValue, Store as _};
+
+use crate::processes::{ControlPlane, is_etcd_there};
+
+/// Asks again until there is an answer.
+async fn until<T>(plane: &ControlPlane, what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    match tokio::time::timeout(Duration::from_secs(60), asking).await {
+        Ok(answer) => answer,
+        Err(_) => panic!("{what} did not come about\n{}", plane.logs()),
+    }
+}
+
+async fn list(client: &Client, resource: &Resource) -> Vec<Value> {
+    let list = client.list::<Value>(resource, "default", &Default::default()).await;
+    list.map(|list| list.items).unwrap_or_default()
+}
+
+async fn get_path(client: &Client, path: &str) -> Option<(u16, String)> {
+    let request = http::Request::get(path).body(client::empty()).unwrap();
+    let response = client.request(request).await.ok()?;
+    let status = response.status().as_u16();
+    let body = response.into_body().collect().await.ok()?.to_bytes();
+    Some((status, String::from_utf8_lossy(&body).into_owned()))
+}
+
+/// Everything under the prefix, straight from etcd.
+async fn stored(plane: &ControlPlane, prefix: &str) -> Vec<KeyValue> {
+    let pki = plane.kubernetes().join("pki");
+    let tls = store_etcd::TlsFiles {
+        ca: pki.join("etcd/ca.crt"),
+        identity: Some((
+            pki.join("apiserver-etcd-client.crt"),
+            pki.join("apiserver-etcd-client.key"),
+        )),
+    };
+    let options = store_etcd::Options::new(vec![plane.etcd_url.clone()], Some(tls));
+    let etcd = store_etcd::Etcd::connect(options).await.unwrap();
+    etcd.range(KeyRange::prefix(prefix), 0, 0).await.unwrap().items
+}
+
+fn deployment() -> Value {
+    json!({
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "web", "image": "registry.example/web:1"}]},
+            },
+        },
+    })
+}
+
+fn identities(objects: &[Value]) -> Vec<(String, String)> {
+    let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap().to_owned();
+    let mut all: Vec<_> = objects.iter().map(|o| (text(o, "name"), text(o, "uid"))).collect();
+    all.sort();
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_comes_to_life_and_survives_the_api_server() {
+    if !is_etcd_there() {
+        return;
+    }
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let plane = ControlPlane::prepare();
+    plane.point_at_loopback();
+    let apiserver = plane.start_apiserver();
+    let _manager = plane.start_manager();
+    let _scheduler = plane.start_scheduler();
+    let admin = plane.client("super-admin.conf", plane.api_port);
+    let is_ready =
+        async || get_path(&admin, "/readyz").await.filter(|(status, _)| *status == 200).map(drop);
+    until(&plane, "a ready API server", &is_ready).await;
+
+    // The controllers make the default service account, without which no Pod is admitted.
+    let created = async || {
+        let made = admin.create::<_, Value>(&Resource::DEPLOYMENTS, "default", &deployment()).await;
+        made.ok()
+    };
+    until(&plane, "the Deployment", created).await;
+    let three_pods = async || {
+        let pods = list(&admin, &Resource::PODS).await;
+        (pods.len() == 3).then_some(pods)
+    };
+    let pods = until(&plane, "three Pods", &three_pods).await;
+    assert_eq!(list(&admin, &Resource::REPLICA_SETS).await.len(), 1);
+    let unschedulable = async || {
+        let pods = list(&admin, &Resource::PODS).await;
+        pods.iter()
+            .all(|pod| {
+                pod["status"]["phase"] == "Pending"
+                    && pod["status"]["conditions"][0]["reason"] == "Unschedulable"
+            })
+            .then_some(())
+    };
+    until(&plane, "the scheduler's word that there are no nodes", unschedulable).await;
+
+    for port in [plane.manager_port, plane.scheduler_port] {
+        let client = plane.client("super-admin.conf", port);
+        assert_eq!(get_path(&client, "/healthz").await, Some((200, "ok".to_owned())));
+        let (status, metrics) = get_path(&client, "/metrics").await.unwrap();
+        assert!(status == 200 && metrics.contains("process_resident_memory_bytes"), "{metrics}");
+        // This identity has no right to metrics, which the API server says.
+        let client = plane.client("scheduler.conf", port);
+        assert_eq!(get_path(&client, "/metrics").await.unwrap().0, 403);
+    }
+
+    let objects = stored(&plane, "/registry/").await;
+    assert!(objects.iter().any(|kv| kv.key.starts_with("/registry/deployments/default/web")));
+    for kv in &objects {
+        let is_json = ["apiextensions.k8s.io", "apiregistration.k8s.io"]
+            .iter()
+            .any(|group| kv.key.contains(group));
+        let wanted: &[u8] = if is_json { b"{" } else { b"k8s\0" };
+        assert!(kv.value.starts_with(wanted), "{}", kv.key);
+    }
+
+    drop(apiserver);
+    let _apiserver = plane.start_apiserver();
+    until(&plane, "a ready API server again", &is_ready).await;
+    let after = until(&plane, "the same three Pods", &three_pods).await;
+    assert_eq!(identities(&after), identities(&pods));
+    let roles = |all: &[KeyValue]| -> Vec<(String, u64)> {
+        let roles = all.iter().filter(|kv| kv.key.starts_with("/registry/clusterroles/"));
+        roles.map(|kv| (kv.key.to_string(), kv.mod_revision)).collect()
+    };
+    let again = stored(&plane, "/registry/").await;
+    assert_eq!(roles(&again), roles(&objects), "what is as it should be is not written again");
+    // Reads kept up with every write, also with those that are no objects.
+    assert!(!plane.logs().contains("Too large resource version"), "{}", plane.logs());
+}

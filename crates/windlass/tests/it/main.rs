@@ -1,0 +1,6 @@
+//! The binary's components as processes of their own, as kubeadm would have them run.
+
+#![allow(clippy::unwrap_used)]
+
+mod chain;
+mod processes;

@@ -1,0 +1,181 @@
+//! A control plane on loopback: files and flags from the binary's own kubeadm commands, etcd from the machine.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use client::{Client, Kubeconfig};
+use tempfile::TempDir;
+
+pub(crate) const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
+/// Where the server would be reached; it listens on loopback only.
+const ADVERTISED: &str = "10.77.0.1";
+
+/// Whether there is an etcd to test against; says so if not.
+pub(crate) fn is_etcd_there() -> bool {
+    let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !there {
+        eprintln!("skipped: no etcd in PATH (Debian: apt-get install etcd-server)");
+    }
+    there
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A process that ends with its owner.
+pub(crate) struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) struct ControlPlane {
+    pub(crate) etcd_url: String,
+    pub(crate) api_port: u16,
+    pub(crate) manager_port: u16,
+    pub(crate) scheduler_port: u16,
+    _etcd: Process,
+    directory: TempDir,
+}
+
+impl ControlPlane {
+    /// Writes certificates, kubeconfigs and manifests, and starts etcd.
+    pub(crate) fn prepare() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (api_port, etcd_url) = (free_port(), format!("https://127.0.0.1:{}", free_port()));
+        let config = directory.path().join("kubeadm.yaml");
+        let text = format!(
+            "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n\
+             localAPIEndpoint: {{advertiseAddress: {ADVERTISED}, bindPort: {api_port}}}\n\
+             nodeRegistration: {{name: alpha}}\n---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\n\
+             encryptionAlgorithm: ECDSA-P256\nkubernetesVersion: v1.36.2\ncertificatesDir: /etc/kubernetes/pki\n\
+             networking: {{podSubnet: 10.244.0.0/16}}\napiServer: {{certSANs: [127.0.0.1]}}\n"
+        );
+        fs::write(&config, text).unwrap();
+        for phase in ["certs", "kubeconfig", "control-plane"] {
+            let done = Command::new(WINDLASS)
+                .arg0("kubeadm")
+                .args(["init", "phase", phase, "all", "--config"])
+                .arg(&config)
+                .arg("--rootfs")
+                .arg(directory.path())
+                .stdout(Stdio::null())
+                .status()
+                .unwrap();
+            assert!(done.success(), "{phase}");
+        }
+        let etcd = start_etcd(directory.path(), &etcd_url);
+        let (manager_port, scheduler_port) = (free_port(), free_port());
+        Self { etcd_url, api_port, manager_port, scheduler_port, _etcd: etcd, directory }
+    }
+
+    pub(crate) fn kubernetes(&self) -> PathBuf {
+        self.directory.path().join("etc/kubernetes")
+    }
+
+    pub(crate) fn start_apiserver(&self) -> Process {
+        let etcd = format!("--etcd-servers={}", self.etcd_url);
+        self.start("kube-apiserver", &["--bind-address=127.0.0.1".to_owned(), etcd])
+    }
+
+    pub(crate) fn start_manager(&self) -> Process {
+        self.start("kube-controller-manager", &[format!("--secure-port={}", self.manager_port)])
+    }
+
+    pub(crate) fn start_scheduler(&self) -> Process {
+        let ca = format!("--client-ca-file={}/pki/ca.crt", self.kubernetes().display());
+        self.start("kube-scheduler", &[format!("--secure-port={}", self.scheduler_port), ca])
+    }
+
+    /// Starts what kubeadm's manifest says, with the flags in `instead` added or put in the place of its own.
+    fn start(&self, component: &str, instead: &[String]) -> Process {
+        let manifest = self.kubernetes().join(format!("manifests/{component}.yaml"));
+        let manifest = fs::read_to_string(manifest).unwrap();
+        let own = manifest.lines().filter_map(|line| line.trim().strip_prefix("- --"));
+        let place = self.kubernetes().display().to_string();
+        let name = |flag: &str| flag.split('=').next().unwrap().to_owned();
+        let flags = own
+            .map(|flag| format!("--{}", flag.replace("/etc/kubernetes", &place)))
+            .filter(|flag| instead.iter().all(|other| name(other) != name(flag)))
+            .chain(instead.iter().cloned());
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.directory.path().join(format!("{component}.log")))
+            .unwrap();
+        let child = Command::new(WINDLASS)
+            .arg(component)
+            .args(flags)
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Process(child)
+    }
+
+    /// A client of one of the kubeconfigs, at a port on loopback.
+    pub(crate) fn client(&self, kubeconfig: &str, port: u16) -> Client {
+        let mut config = Kubeconfig::load(&self.kubernetes().join(kubeconfig)).unwrap();
+        for cluster in &mut config.clusters {
+            cluster.value.server = format!("https://127.0.0.1:{port}");
+            if port != self.api_port {
+                // The others have made their certificates themselves.
+                cluster.value.insecure_skip_tls_verify = true;
+                cluster.value.certificate_authority_data = None;
+            }
+        }
+        Client::from_kubeconfig(&config, "test").unwrap()
+    }
+
+    /// What the components have said, for a test that fails.
+    pub(crate) fn logs(&self) -> String {
+        let mut all = String::new();
+        for component in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+            let path = self.directory.path().join(format!("{component}.log"));
+            all.push_str(&fs::read_to_string(path).unwrap_or_default());
+        }
+        all
+    }
+
+    /// The kubeconfigs name the advertised address, which nothing listens on here.
+    pub(crate) fn point_at_loopback(&self) {
+        for file in ["controller-manager.conf", "scheduler.conf", "super-admin.conf", "admin.conf"]
+        {
+            let path = self.kubernetes().join(file);
+            let text = fs::read_to_string(&path).unwrap().replace(ADVERTISED, "127.0.0.1");
+            fs::write(&path, text).unwrap();
+        }
+    }
+}
+
+fn start_etcd(root: &Path, url: &str) -> Process {
+    let pki = root.join("etc/kubernetes/pki/etcd");
+    let data = root.join("etcd-data");
+    let peer = format!("http://127.0.0.1:{}", free_port());
+    let child = Command::new("etcd")
+        .arg("--data-dir")
+        .arg(data)
+        .args(["--listen-client-urls", url, "--advertise-client-urls", url])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("default={peer}"), "--client-cert-auth"])
+        .arg("--cert-file")
+        .arg(pki.join("server.crt"))
+        .arg("--key-file")
+        .arg(pki.join("server.key"))
+        .arg("--trusted-ca-file")
+        .arg(pki.join("ca.crt"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    Process(child)
+}
