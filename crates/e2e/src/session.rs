@@ -166,11 +166,26 @@ impl<'a> Session<'a> {
         assert!(ran.code == Some(0), "{ran}\n{}", self.state());
     }
 
-    /// Fetches a page from within the cluster, until it is there.
+    /// Fetches the test application's page from within the cluster, until it is there.
     #[track_caller]
-    pub fn fetch(&self, url: &str) -> String {
-        let line = format!("exec box -- wget -q -T 5 -O - {url}");
-        self.until(&line, |page| !page.is_empty())
+    pub fn fetch(&self, host: &str, port: &str) -> String {
+        self.fetch_until(host, port, "version")
+    }
+
+    /// Fetches the page until it begins as wanted: a Service's rules follow a rollout a little later.
+    #[track_caller]
+    pub fn fetch_until(&self, host: &str, port: &str, begin: &str) -> String {
+        // Debian's static busybox has a wget that crashes, so that this is HTTP by hand.
+        let script =
+            format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {host} {port} | grep version");
+        until(&format!("a page of {host}:{port}"), || {
+            let ran = self.kubectl_with(&["exec", "box", "--", "sh", "-c", &script], "");
+            if ran.code == Some(0) && ran.stdout.starts_with(begin) {
+                Ok(ran.stdout)
+            } else {
+                Err(ran.to_string())
+            }
+        })
     }
 
     /// What a person would look at first.

@@ -67,6 +67,20 @@ fn a_terminal_is_given() {
 }
 
 #[test]
+fn a_port_is_forwarded() {
+    let s = shared("streams-forward");
+    s.deploy("web", "app:1", 1);
+    let mut forward = s.start("port-forward deployment/web 18080:8080");
+    forward.line(|line| line.contains("Forwarding from 127.0.0.1:18080 -> 8080"));
+    for _ in 0..5 {
+        let ask =
+            "printf 'GET / HTTP/1.0\r\n\r\n' | busybox nc -w 5 127.0.0.1 18080 | grep version";
+        let page = s.on_node("sh", &["-c", ask]).ok();
+        assert!(page.starts_with("version 1"), "{page}");
+    }
+}
+
+#[test]
 fn files_are_copied_both_ways() {
     let s = shared("streams-copy");
     s.toolbox();

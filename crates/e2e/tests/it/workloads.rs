@@ -3,6 +3,35 @@
 use e2e::shared;
 
 #[test]
+fn a_deployment_is_created_scaled_updated_and_undone() {
+    let s = shared("workloads-deployment");
+    s.deploy("web", "app:1", 3);
+    let pods = s.kubectl("get pods -o wide").ok();
+    assert_eq!(pods.matches("Running").count(), 3, "{pods}");
+    s.kubectl("expose deployment web --port=80 --target-port=8080").ok();
+    s.toolbox();
+    assert!(s.fetch("web", "80").starts_with("version 1 on web-"));
+
+    s.kubectl("scale deployment web --replicas=5").ok();
+    s.available("web");
+    assert_eq!(s.field("deployment web", "{.status.readyReplicas}"), "5");
+    s.kubectl("scale deployment web --replicas=2 --current-replicas=5").ok();
+    s.until("get pods -l app=web -o name", |names| names.lines().count() == 2);
+
+    s.kubectl("set image deployment/web app=app:2").ok();
+    s.available("web");
+    s.fetch_until("web", "80", "version 2");
+    let history = s.kubectl("rollout history deployment/web").ok();
+    assert_eq!(history.lines().filter(|l| l.starts_with(char::is_numeric)).count(), 2, "{history}");
+
+    s.kubectl("rollout undo deployment/web").ok();
+    s.available("web");
+    s.fetch_until("web", "80", "version 1");
+    s.kubectl("rollout restart deployment/web").ok();
+    s.available("web");
+}
+
+#[test]
 fn a_paused_deployment_waits() {
     let s = shared("workloads-paused");
     s.deploy("web", "app:1", 1);
