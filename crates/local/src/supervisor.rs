@@ -27,6 +27,10 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         tasks.spawn_until_shutdown(role.name(), async move { keep(role, &cluster).await });
     }
     tasks.shutdown().stopping().await;
+    // `down` ends the others itself: it needs the runtime until the Pods are gone.
+    if cluster.run().join("stopping").exists() {
+        return Ok(());
+    }
     // The agent first, so that it does not report what ends on purpose; the runtime last.
     for role in [Role::Agent, Role::ControlPlane, Role::Containerd] {
         if let Some(pid) = role.running(&cluster) {

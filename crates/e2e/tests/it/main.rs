@@ -3,7 +3,6 @@
 mod access;
 mod basics;
 mod charts;
-mod custom;
 mod mistakes;
 mod network;
 mod objects;
