@@ -132,12 +132,15 @@ pub(crate) struct Kinds {
     by_path: HashMap<String, (Resource, usize)>,
     /// Definitions by `(group, plural)` of their storage.
     pub(crate) all: BTreeMap<(Arc<str>, Arc<str>), Resource>,
+    /// Grows with every change, so that what was made from the kinds knows when it is out of date.
+    pub(crate) generation: u64,
 }
 
 impl Kinds {
     pub(crate) fn insert(&mut self, resource: Resource) {
         let definition = resource.definition.clone();
         self.remove(&definition.group, &definition.plural);
+        self.generation += 1;
         for (index, served) in definition.served.iter().enumerate().filter(|(_, s)| s.enabled) {
             let path = api_path(&served.group, &served.version, &definition.plural);
             self.by_path.insert(path, (resource.clone(), index));
@@ -147,6 +150,7 @@ impl Kinds {
 
     pub(crate) fn remove(&mut self, group: &str, plural: &str) -> Option<Resource> {
         let gone = self.all.remove(&(Arc::from(group), Arc::from(plural)))?;
+        self.generation += 1;
         self.by_path
             .retain(|_, (resource, _)| !Arc::ptr_eq(&resource.definition, &gone.definition));
         Some(gone)

@@ -25,7 +25,7 @@ pub(crate) struct Documents {
 #[derive(Default)]
 struct Made {
     /// Which kinds the documents were made from.
-    kinds: usize,
+    kinds: u64,
     documents: HashMap<String, (Bytes, Arc<str>)>,
 }
 
@@ -63,7 +63,7 @@ impl Documents {
         name: &str,
         make: impl FnOnce() -> Option<Value>,
     ) -> Option<(Bytes, Arc<str>)> {
-        let identity = Arc::as_ptr(kinds) as usize;
+        let identity = kinds.generation;
         {
             let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
             if made.kinds != identity {

@@ -142,13 +142,13 @@ fn init_containers_run_first_and_sidecars_stay() {
         r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"staged"},"spec":{
             "volumes":[{"name":"work","emptyDir":{}}],
             "initContainers":[
-                {"name":"first","image":"box:1","command":["sh","-c","echo first >/work/order"],"volumeMounts":[{"name":"work","mountPath":"/work"}]},
+                {"name":"first","image":"box:1","command":["sh","-c","echo first >/staged/order"],"volumeMounts":[{"name":"work","mountPath":"/staged"}]},
                 {"name":"beside","image":"box:1","restartPolicy":"Always"},
-                {"name":"second","image":"box:1","command":["sh","-c","echo second >>/work/order"],"volumeMounts":[{"name":"work","mountPath":"/work"}]}],
-            "containers":[{"name":"main","image":"box:1","volumeMounts":[{"name":"work","mountPath":"/work"}]}]}}"#,
+                {"name":"second","image":"box:1","command":["sh","-c","echo second >>/staged/order"],"volumeMounts":[{"name":"work","mountPath":"/staged"}]}],
+            "containers":[{"name":"main","image":"box:1","volumeMounts":[{"name":"work","mountPath":"/staged"}]}]}}"#,
     );
     s.kubectl("wait pod/staged --for=condition=Ready --timeout=90s").ok();
-    assert_eq!(s.kubectl("exec staged -c main -- cat /work/order").ok(), "first\nsecond\n");
+    assert_eq!(s.kubectl("exec staged -c main -- cat /staged/order").ok(), "first\nsecond\n");
     let row = s.kubectl("get pod staged").ok();
     assert!(row.contains("2/2"), "{row}");
 }
