@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use client::{Client, Informer, Kubeconfig, ListOptions, Resource};
+use client::{Client, Informer, ListOptions, Resource};
 use serde::Deserialize;
 use telemetry::Recorder;
 use tokio::sync::watch;
@@ -13,8 +13,8 @@ use crate::{Cluster, Error};
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let recorder = Recorder::new(&cluster.root, "agent");
     let layout = cluster.layout();
-    let kubeconfig = Kubeconfig::load(&layout.kubeconfig("kubelet.conf"))?;
-    let client = Client::from_kubeconfig(&kubeconfig, "kubelet/v1.36.2 (windlass)")?;
+    let kubeconfig = layout.kubeconfig("kubelet.conf");
+    let client = Client::from_kubeconfig_file(&kubeconfig, "kubelet/v1.36.2 (windlass)")?;
     follow_pod_cidr(&cluster, &client, tasks, recorder.clone());
     start_proxy(&cluster, tasks)?;
     tasks.spawn_until_shutdown("supervisor's watch", crate::supervisor::mind(cluster.clone()));
@@ -35,8 +35,8 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
 
 fn start_proxy(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     let layout = cluster.layout();
-    let kubeconfig = Kubeconfig::load(&layout.kubeconfig("kube-proxy.conf"))?;
-    let client = Client::from_kubeconfig(&kubeconfig, "kube-proxy/v1.36.2 (windlass)")?;
+    let kubeconfig = layout.kubeconfig("kube-proxy.conf");
+    let client = Client::from_kubeconfig_file(&kubeconfig, "kube-proxy/v1.36.2 (windlass)")?;
     let mut config = api_config::KubeProxyConfiguration::new();
     config.cluster_cidr.clone_from(&cluster.settings.pod_cidr);
     config.hostname_override.clone_from(&cluster.settings.node_name);

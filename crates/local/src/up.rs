@@ -249,8 +249,8 @@ fn version_of(binary: &Path) -> Result<String, Error> {
 }
 
 pub(crate) fn admin(cluster: &Cluster) -> Result<Client, Error> {
-    let config = client::Kubeconfig::load(&cluster.layout().kubeconfig("super-admin.conf"))?;
-    Ok(Client::from_kubeconfig(&config, "windlass")?)
+    let path = cluster.layout().kubeconfig("super-admin.conf");
+    Ok(Client::from_kubeconfig_file(&path, "windlass")?)
 }
 
 async fn ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
