@@ -5,6 +5,7 @@ use std::process::ExitCode;
 mod bench;
 mod build;
 mod codegen;
+mod control_plane;
 mod down;
 mod machine;
 mod run;
@@ -19,7 +20,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   down [ARGS]     take the cluster away again
   test [--full]   format, lints, tidiness, all tests, then the end-to-end tests with the release binary;
                   --full adds the check of licences, sources and banned crates
-  bench [ARGS]    measure a cluster and print the table of budgets
+  bench [ARGS]    measure crates, a cluster and an API server, and print tables; upstream beside it with --peer DIR
   tools           fetch kubectl and helm, and say where they are
   tidy            check the rules that the compiler does not know
   codegen ...     refresh the schema facts from what upstream publishes";
