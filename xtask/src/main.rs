@@ -5,6 +5,7 @@ use std::process::ExitCode;
 mod bench;
 mod build;
 mod codegen;
+mod conformance;
 mod control_plane;
 mod down;
 mod machine;
@@ -21,6 +22,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test [--full]   format, lints, tidiness, all tests, then the end-to-end tests with the release binary;
                   --full adds the check of licences, sources and banned crates
   bench [ARGS]    measure crates, a cluster and an API server, and print tables; upstream beside it with --peer DIR
+  conformance ... run upstream's own test suite against a fresh control plane
   tools           fetch kubectl and helm, and say where they are
   tidy            check the rules that the compiler does not know
   codegen ...     refresh the schema facts from what upstream publishes";
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Some("down") => down::run(rest),
         Some("test") => test::run(rest),
         Some("bench") => bench::run(rest),
+        Some("conformance") => conformance::run(rest),
         Some("tools") => tools::directory().map(|directory| println!("{}", directory.display())),
         Some("tidy") => tidy::run(),
         Some("codegen") => codegen::run(rest),
