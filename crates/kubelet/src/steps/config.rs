@@ -65,6 +65,7 @@ pub(super) async fn of_container(
     let policy = container.termination_message_policy.as_deref().unwrap_or("File");
     let annotations = [
         (label::HASH, container_hash(container)),
+        (label::RESOURCES, resources(container)),
         (label::RESTARTS, attempt.to_string()),
         (label::MESSAGE_PATH, message_path(container)),
         (label::MESSAGE_POLICY, policy.to_owned()),
@@ -100,6 +101,10 @@ pub(super) async fn of_container(
             security_context: Some(context),
         }),
     })
+}
+
+fn resources(container: &Container) -> String {
+    serde_json::to_string(&container.resources.clone().unwrap_or_default()).unwrap_or_default()
 }
 
 /// The container whose processes an ephemeral container is to see.
@@ -166,7 +171,11 @@ pub(crate) fn node_facts<'a>(ctx: &'a Context, pod_ips: &'a [String]) -> NodeFac
     }
 }
 
-fn limits(ctx: &Context, pod: &Pod, container: &Container) -> v1::LinuxContainerResources {
+pub(super) fn limits(
+    ctx: &Context,
+    pod: &Pod,
+    container: &Container,
+) -> v1::LinuxContainerResources {
     let amounts = container.resources.as_ref().map(resources::Amounts::of).unwrap_or_default();
     let quota = if ctx.settings.cpu_quota { resources::cpu_quota(amounts.cpu_limit) } else { 0 };
     let memory = i64::try_from(ctx.machine.memory).unwrap_or(i64::MAX);
