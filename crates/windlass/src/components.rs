@@ -38,6 +38,9 @@ pub(crate) async fn kubelet(args: kubelet::Args, tasks: rt::Tasks) -> Result<(),
 }
 
 pub(crate) async fn kube_proxy(args: proxy::Args, tasks: rt::Tasks) -> Result<(), Failure> {
+    if args.cleanup {
+        return Ok(proxy::clean_up(&netlink::Kernel::open()?)?);
+    }
     let (config, mut warnings) = args.configuration()?;
     let host = nix::unistd::gethostname()?.to_string_lossy().to_lowercase();
     let (settings, more) = proxy::Settings::new(&config, &host)?;

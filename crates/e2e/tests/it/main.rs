@@ -8,5 +8,6 @@ mod life;
 mod mistakes;
 mod network;
 mod objects;
+mod policy;
 mod streams;
 mod workloads;
