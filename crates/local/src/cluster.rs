@@ -32,6 +32,9 @@ pub struct Settings {
     pub pod_cidr: String,
     pub service_cidr: String,
     pub dns_domain: String,
+    /// The user's kubeconfig, which holds a copy of the administrator's certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<PathBuf>,
 }
 
 impl Cluster {
