@@ -3,6 +3,8 @@
 mod access;
 mod basics;
 mod charts;
+mod custom;
+mod life;
 mod mistakes;
 mod network;
 mod objects;
