@@ -36,7 +36,8 @@ enum Command {
     #[command(flatten)]
     Bootstrap(bootstrap::cmd::Command),
     /// Serves machines that boot from the network
-    Metal(netboot::cmd::Args),
+    #[command(subcommand)]
+    Metal(netboot::cmd::Command),
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
     /// Runs the node's agent
@@ -100,7 +101,7 @@ const COMPONENTS: &[&str] = &[
 ];
 
 /// The command line as our parser wants it: the name that the binary is called by is the command, and CoreDNS's
-/// flags have one dash.
+/// flags and Matchbox's have one dash.
 fn arguments() -> Vec<OsString> {
     let mut given = std::env::args_os();
     let mut arguments: Vec<OsString> = given.by_ref().take(1).collect();
@@ -110,7 +111,7 @@ fn arguments() -> Vec<OsString> {
     }
     let rest: Vec<OsString> = given.collect();
     let command = arguments.get(1).or(rest.first());
-    if command.is_some_and(|c| c == "coredns") {
+    if command.is_some_and(|c| c == "coredns" || c == "metal") {
         arguments.extend(dns::flags::two_dashes(rest));
     } else {
         arguments.extend(rest);
@@ -158,8 +159,11 @@ fn run(command: Command) -> ExitCode {
                 Err(error) => fail(&error),
             }
         }
-        Command::Metal(args) => {
-            component("metal", |tasks| async { Ok(netboot::cmd::run(args, tasks).await?) })
+        Command::Metal(command) => {
+            let level = netboot::cmd::log_level_of(&command);
+            component_at("metal", level, |tasks| async {
+                Ok(netboot::cmd::run(command, tasks).await?)
+            })
         }
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),
@@ -205,7 +209,12 @@ fn fail(error: &dyn std::fmt::Display) -> ExitCode {
 }
 
 fn log(component: &'static str) {
-    let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| "info".to_owned());
+    log_at(component, "info");
+}
+
+/// Logs at a level of the command's own, unless `WINDLASS_LOG` says otherwise.
+fn log_at(component: &'static str, level: &str) {
+    let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| level.to_owned());
     if let Err(error) = telemetry::init_logging(component, &filter) {
         eprintln!("windlass: {error}");
     }
@@ -262,7 +271,14 @@ fn component<F>(name: &'static str, work: impl FnOnce(rt::Tasks) -> F) -> ExitCo
 where
     F: Future<Output = Result<(), Failure>>,
 {
-    log(name);
+    component_at(name, "info", work)
+}
+
+fn component_at<F>(name: &'static str, level: &str, work: impl FnOnce(rt::Tasks) -> F) -> ExitCode
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    log_at(name, level);
     install_tls();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
