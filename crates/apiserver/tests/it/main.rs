@@ -12,6 +12,7 @@ mod lists;
 mod objects;
 mod patches;
 mod reference;
+mod renewal;
 mod security;
 mod services;
 mod subresources;

@@ -10,4 +10,5 @@ mod network;
 mod objects;
 mod policy;
 mod streams;
+mod survive;
 mod workloads;
