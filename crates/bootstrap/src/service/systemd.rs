@@ -1,41 +1,11 @@
-//! The kubelet as a service of the machine.
+//! The kubelet as a service of systemd's.
 
 use std::{fs, io};
 
 use bootstrap_core::units::{self, Unit};
-use futures_util::future::BoxFuture;
 use tokio::process::Command;
 
 use crate::{Error, Touched, host::Host};
-
-/// Who keeps the kubelet of a machine running: systemd, or a supervisor of the caller's.
-pub trait KubeletService: Send + Sync {
-    /// Makes the kubelet a service where it is none.
-    fn install(&self, control_plane: bool) -> BoxFuture<'_, Result<Vec<Touched>, Error>>;
-    /// Starts it anew, with the settings that are on disk now.
-    fn start(&self) -> BoxFuture<'_, Result<(), Error>>;
-    fn stop(&self) -> BoxFuture<'_, Result<(), Error>>;
-    /// Takes `install` back; returns what could not be.
-    fn uninstall(&self) -> BoxFuture<'_, Vec<String>>;
-}
-
-/// The machine's own service manager: systemd. Where there is none, whoever runs the kubelet keeps it running.
-pub struct HostService(pub Host);
-
-impl KubeletService for HostService {
-    fn install(&self, control_plane: bool) -> BoxFuture<'_, Result<Vec<Touched>, Error>> {
-        Box::pin(install(&self.0, control_plane))
-    }
-    fn start(&self) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(start_kubelet(&self.0))
-    }
-    fn stop(&self) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(stop_kubelet(&self.0))
-    }
-    fn uninstall(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(uninstall(&self.0))
-    }
-}
 
 /// Where packages and administrators keep units.
 const UNIT_DIRECTORIES: [&str; 4] = [
@@ -47,10 +17,7 @@ const UNIT_DIRECTORIES: [&str; 4] = [
 
 /// Makes the kubelet a service where no package has done so; one that is there is used as it is. A control plane's
 /// certificates are looked after too.
-async fn install(host: &Host, control_plane: bool) -> Result<Vec<Touched>, Error> {
-    if !host.has_systemd() {
-        return Ok(Vec::new());
-    }
+pub(super) async fn install(host: &Host, control_plane: bool) -> Result<Vec<Touched>, Error> {
     let program = std::env::current_exe().map_err(|source| Error::Io {
         operation: "find the path of",
         path: "/proc/self/exe".into(),
@@ -86,7 +53,7 @@ fn write(host: &Host, wanted: &[Unit]) -> Result<Vec<Touched>, Error> {
 }
 
 /// Removes the units that were written here; those of packages stay. Returns what could not be removed.
-async fn uninstall(host: &Host) -> Vec<String> {
+pub(super) async fn uninstall(host: &Host) -> Vec<String> {
     let (removed, mut left) = remove(host);
     if removed && host.has_systemd() {
         let stop = systemctl("stop", &["stop", "windlass-certs.timer"]).await;
@@ -124,20 +91,14 @@ fn remove(host: &Host) -> (bool, Vec<String>) {
     (removed, left)
 }
 
-/// Starts the kubelet anew. Without systemd nothing is done here: who runs the kubelet there keeps it running.
-async fn start_kubelet(host: &Host) -> Result<(), Error> {
-    if !host.has_systemd() {
-        tracing::warn!(
-            "there is no systemd here; make sure that the kubelet runs, under a supervisor of your own"
-        );
-        return Ok(());
-    }
+/// Starts the kubelet anew.
+pub(super) async fn start() -> Result<(), Error> {
     systemctl("start", &["daemon-reload"]).await?;
     systemctl("start", &["restart", "kubelet"]).await
 }
 
-async fn stop_kubelet(host: &Host) -> Result<(), Error> {
-    if !host.has_systemd() || !kubelet_is_active(host).await {
+pub(super) async fn stop(host: &Host) -> Result<(), Error> {
+    if !kubelet_is_active(host).await {
         return Ok(());
     }
     systemctl("stop", &["stop", "kubelet"]).await
