@@ -58,8 +58,20 @@ impl Accepted {
     pub(crate) const JSON: Self =
         Self { encoding: Encoding::Json, shape: Shape::Whole, pretty: false };
 
-    /// Reads `Accept`. `whole_only`: the resource has no tables (discovery, reviews).
+    /// Reads `Accept`.
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, Box<Status>> {
+        Self::choose(headers, query, true)
+    }
+
+    /// Reads `Accept` for a resource that has no tables, because it is only asked and never stored.
+    pub(crate) fn negotiate_without_tables(
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Result<Self, Box<Status>> {
+        Self::choose(headers, query, false)
+    }
+
+    fn choose(headers: &HeaderMap, query: &Query, tables: bool) -> Result<Self, Box<Status>> {
         let text = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
         let pretty =
             query.flag("pretty") || query.get("pretty").is_none() && browser_or_curl(headers);
@@ -69,6 +81,7 @@ impl Accepted {
         for (range, q) in ranges {
             if q > 0.0
                 && let Some((encoding, shape)) = media_range(range, query)
+                && (tables || !matches!(shape, Shape::Table(_)))
             {
                 return Ok(Self { encoding, shape, pretty });
             }

@@ -14,15 +14,19 @@ use crate::{
     request::{Body, Transport},
 };
 
+/// Gives the bearer token of the next request.
+pub(crate) type TokenSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// An API server behind a socket: one HTTP/2 connection, made anew when it breaks, and a connection of its
 /// own for each request that upgrades (exec, attach, port-forward).
 pub struct HttpTransport {
     /// `host:port`.
     authority: String,
-    host: String,
+    /// Whom the server's certificate must name.
+    server_name: String,
     tls: Arc<rustls::ClientConfig>,
     upgrade_tls: Arc<rustls::ClientConfig>,
-    token: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>>,
+    token: Option<TokenSource>,
     connection: Mutex<Option<Connection>>,
 }
 
@@ -43,7 +47,7 @@ impl HttpTransport {
     pub fn new(
         server: &str,
         tls: rustls::ClientConfig,
-        token: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>>,
+        token: Option<TokenSource>,
     ) -> Result<Self, Error> {
         let invalid = |source: Box<dyn std::error::Error + Send + Sync>| Error::Transport {
             operation: "parsing the server's address",
@@ -64,12 +68,18 @@ impl HttpTransport {
         upgrade_tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self {
             authority,
-            host,
+            server_name: host,
             tls: Arc::new(tls),
             upgrade_tls: Arc::new(upgrade_tls),
             token,
             connection: Mutex::new(None),
         })
+    }
+
+    /// Expects the server's certificate to name `name` in place of the address's host.
+    pub fn with_server_name(mut self, name: &str) -> Self {
+        self.server_name = name.to_owned();
+        self
     }
 
     fn failed(
@@ -87,7 +97,7 @@ impl HttpTransport {
         let connect = async {
             let tcp = TcpStream::connect(&self.authority).await?;
             tcp.set_nodelay(true)?;
-            let name = rustls_pki_types::ServerName::try_from(self.host.clone())
+            let name = rustls_pki_types::ServerName::try_from(self.server_name.clone())
                 .map_err(std::io::Error::other)?;
             TlsConnector::from(tls.clone()).connect(name, tcp).await
         };

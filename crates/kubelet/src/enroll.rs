@@ -45,8 +45,7 @@ pub async fn enroll(args: &Args) -> Result<(), EnrollError> {
         return Ok(());
     }
     let node = args.node_name();
-    let client =
-        Client::from_kubeconfig(&client::Kubeconfig::load(bootstrap)?, "kubelet-bootstrap")?;
+    let client = Client::from_kubeconfig_file(bootstrap, "kubelet-bootstrap")?;
     let key = Key::generate(KeyAlgorithm::EcdsaP256)?;
     tracing::info!(node, "ask for the node's client certificate; it has to be approved");
     let certificate = loop {

@@ -73,8 +73,7 @@ impl Config {
         // A connection that carries nothing else cannot be held up by anything else.
         let heartbeats = match &args.kubeconfig {
             Some(path) if path.exists() => {
-                let kubeconfig = client::Kubeconfig::load(path)?;
-                Some(client::Client::from_kubeconfig(&kubeconfig, "kubelet-heartbeats")?)
+                Some(client::Client::from_kubeconfig_file(path, "kubelet-heartbeats")?)
             }
             _ => None,
         };

@@ -111,6 +111,7 @@ fn processes_under(cluster: &Cluster) -> Vec<i32> {
 
 /// The bridge, the plugin's tables and the service proxy's.
 fn remove_network(cluster: &Cluster) {
+    crate::network::remove(cluster);
     // The exception that the plugin made where a host firewall forwards nothing.
     cni::disallow_forwarding(&cluster.bridge());
     // The host's ends of Pods whose deletion did not come to their network.

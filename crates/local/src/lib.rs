@@ -12,6 +12,7 @@ mod containerd;
 mod control_plane;
 mod down;
 mod error;
+mod network;
 mod preflight;
 mod process;
 mod status;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use api_config::{Kubeconfig, kubeconfig};
-use bootstrap_core::{certs, kubeconfigs};
+use bootstrap_core::{addons, certs, kubeconfigs};
 use client::{Client, PatchKind, Patched, Resource};
 use pki::{AltName, LeafSpec, Subject, Usage, Validity};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::{
     Cluster, Error,
     cluster::Settings,
     containerd::{self, PAUSE_IMAGE, WINDLASS_IMAGE},
-    preflight,
+    network, preflight,
     process::Role,
 };
 
@@ -138,7 +138,7 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     step.end(Ok::<_, Error>(()))?;
     let mut step = progress.begin("write kubeconfigs and configuration");
     let mut plans = kubeconfigs::plan(&init.cluster, endpoint, node, true);
-    plans.push(proxy_kubeconfig(&plans)?);
+    plans.extend(agent_kubeconfigs(&plans)?);
     let touched = bootstrap::kubeconfigs::ensure(
         &layout.kubernetes,
         &layout.certificates,
@@ -198,18 +198,32 @@ fn serving_certificate(
     Ok(())
 }
 
-/// The service proxy runs in the agent here, and so has a client certificate and not a service account.
-fn proxy_kubeconfig(plans: &[kubeconfigs::Plan]) -> Result<kubeconfigs::Plan, Error> {
+/// Proxy and Pod network run in the agent here, and so have client certificates and not service accounts.
+fn agent_kubeconfigs(plans: &[kubeconfigs::Plan]) -> Result<[kubeconfigs::Plan; 2], Error> {
     let scheduler = plans.iter().find(|p| p.file == "scheduler.conf");
     let scheduler = scheduler
         .ok_or_else(|| Error::Other("the plan of kubeconfigs has no scheduler.conf".to_owned()))?;
-    Ok(kubeconfigs::Plan {
-        phase: "kube-proxy",
-        file: "kube-proxy.conf",
-        user: Subject::new("system:kube-proxy"),
-        long_name: "certificate embedded in the kubeconfig file for the service proxy to use",
+    let of = |phase, file, user, long_name| kubeconfigs::Plan {
+        phase,
+        file,
+        user: Subject::new(user),
+        long_name,
         ..scheduler.clone()
-    })
+    };
+    Ok([
+        of(
+            "kube-proxy",
+            "kube-proxy.conf",
+            "system:kube-proxy",
+            "certificate embedded in the kubeconfig file for the service proxy to use",
+        ),
+        of(
+            "network",
+            network::KUBECONFIG,
+            addons::network::USER,
+            "certificate embedded in the kubeconfig file for the Pod network to use",
+        ),
+    ])
 }
 
 /// Packs this binary as the images that the cluster needs, and gives them to containerd.
@@ -249,8 +263,8 @@ fn version_of(binary: &Path) -> Result<String, Error> {
 }
 
 pub(crate) fn admin(cluster: &Cluster) -> Result<Client, Error> {
-    let config = client::Kubeconfig::load(&cluster.layout().kubeconfig("super-admin.conf"))?;
-    Ok(Client::from_kubeconfig(&config, "windlass")?)
+    let path = cluster.layout().kubeconfig("super-admin.conf");
+    Ok(Client::from_kubeconfig_file(&path, "windlass")?)
 }
 
 async fn ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
@@ -300,13 +314,14 @@ fn not_up(cluster: &Cluster, up: bool, what: &'static str, role: Role) -> Result
 /// Cluster DNS and what kubeadm keeps in the cluster, applied so that a second `up` changes nothing.
 async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     let init = cluster.init();
-    let mut objects = bootstrap_core::addons::coredns(&init.cluster, 1)?;
+    let mut objects = addons::coredns(&init.cluster, 1)?;
     // Somebody waits for this one at a terminal, and a second between probes is soon enough for a process that is
     // ready in a tenth of it.
     for deployment in objects.iter_mut().filter(|o| o["kind"] == "Deployment") {
         deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["periodSeconds"] =
             json!(1);
     }
+    objects.extend(addons::network::access());
     objects.push(bootstrap_core::objects::cluster_admins());
     objects.push(bootstrap_core::objects::api_server_kubelet_client());
     for object in &objects {

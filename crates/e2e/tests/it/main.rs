@@ -6,5 +6,6 @@ mod charts;
 mod mistakes;
 mod network;
 mod objects;
+mod policy;
 mod streams;
 mod workloads;
