@@ -76,8 +76,8 @@ fn malformed_and_oversize_bodies_are_refused() {
     let patch = ("Content-Type", "application/merge-patch+json");
     let answer = raw.send("PATCH", &format!("{path}/fine"), &[patch], large.as_bytes());
     raw.refused(413, "RequestEntityTooLarge", &answer);
-    let within =
-        json!({"metadata": {"name": "within"}, "data": {"x": "x".repeat(1 << 20)}}).to_string();
+    let within = json!({"metadata": {"name": "within"}, "data": {"x": "x".repeat((1 << 20) + 1)}})
+        .to_string();
     let message = raw.refused(422, "Invalid", &raw.send("POST", path, &[JSON], within.as_bytes()));
     assert!(message.contains("Too long: may not be more than 1048576 bytes"), "{message}");
 
@@ -306,7 +306,8 @@ fn a_full_disk_under_the_store_stops_writes_and_nothing_else() {
     assert!(refused.contains("Internal error occurred") && refused.contains("space"), "{refused}");
     assert_eq!(s.field("configmap before", "{.data.a}"), "1");
     s.kubectl("get pods -A").ok();
-    s.kubectl("patch configmap before -p {\"data\":{\"a\":\"2\"}}").refused();
+    let longer = format!("{{\"data\":{{\"a\":\"{}\"}}}}", "2".repeat(8192));
+    s.kubectl_with(&["patch", "configmap", "before", "-p", &longer], "").refused();
     assert_eq!(s.field("configmap before", "{.data.a}"), "1", "a refused write is not seen");
 
     drop(filler);
