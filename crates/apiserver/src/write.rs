@@ -92,6 +92,7 @@ impl Server {
         let generated = meta::generate_name(call, &mut tree)?;
         // What admission looks at (the namespace, a Pod's service account) may have been written a moment ago.
         self.hub.caught_up().await.map_err(|e| Box::new(store_status(e)))?;
+        crate::custom::lifecycle::check_terminating(self, call)?;
         meta::begin_life(&mut tree);
         crate::codec::defaults(call.served(), definition, &mut tree);
         meta::sign(call, &mut tree);

@@ -10,6 +10,7 @@ mod deletion;
 mod harness;
 mod lists;
 mod objects;
+mod openapi;
 mod patches;
 mod reference;
 mod renewal;
