@@ -87,6 +87,10 @@ fn main() -> ExitCode {
         "pause" => return pause(),
         _ => {}
     }
+    // A Pod's first process counts against the Pod's memory, of which reading flags takes several megabytes.
+    if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
+        return pause();
+    }
     run(Cli::parse_from(arguments()).command)
 }
 
