@@ -14,6 +14,7 @@ mod answer;
 mod cache;
 mod call;
 mod codec;
+mod compress;
 mod config;
 mod conversion;
 mod custom;
@@ -117,7 +118,7 @@ pub async fn start(
     observers.push(allocators.observer());
     let gate = flow::Gate::new(SEATS, PATIENCE);
     observers.push(security::following(gate.clone()));
-    let (custom, changes) = custom::observer();
+    let (custom, changes) = custom::lifecycle::observer();
     observers.push(custom);
     let hub = Hub::start(store, definition::builtin(), observers, tasks).await?;
     security.objects.attach(&hub);
@@ -137,7 +138,8 @@ pub async fn start(
     });
     let api = ApiServer { server: server.clone() };
     let definitions = api.client(system(), "custom kinds");
-    let follow = custom::follow(server.clone(), definitions, changes, tasks.shutdown().clone());
+    let follow =
+        custom::lifecycle::follow(server.clone(), definitions, changes, tasks.shutdown().clone());
     tasks.essential("custom kinds", follow);
     let limits = serve::Limits::default();
     let serving = serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone());

@@ -54,6 +54,9 @@ impl Config {
         if let Some(endpoint) = &args.container_runtime_endpoint {
             file.container_runtime_endpoint.clone_from(endpoint);
         }
+        if !args.register_with_taints.is_empty() {
+            file.register_with_taints = args.taints()?;
+        }
         let node_name = args.node_name();
         let node_ips = if args.node_ip.is_empty() {
             vec![machine::default_address().ok_or(Error::NoAddress)?.to_string()]

@@ -11,4 +11,5 @@ mod node;
 mod objects;
 mod policy;
 mod streams;
+mod survive;
 mod workloads;
