@@ -37,6 +37,8 @@ enum Command {
     Bootstrap(bootstrap::cmd::Command),
     /// Serves machines that boot from the network
     Metal(netboot::cmd::Args),
+    /// Runs a stage of a machine's first boot, as its Ignition config says
+    Ignition(firstboot::cmd::Args),
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
     /// Runs the node's agent
@@ -84,6 +86,11 @@ fn main() -> ExitCode {
     match called_as().as_str() {
         name if name == "windlass-cni" || name == "loopback" => return cni::main(),
         "pause" => return pause(),
+        "init" => {
+            log("init");
+            install_tls();
+            return firstboot::init::run();
+        }
         _ => {}
     }
     run(Cli::parse_from(arguments()).command)
@@ -92,6 +99,7 @@ fn main() -> ExitCode {
 /// The commands that are also names of the binary.
 const COMPONENTS: &[&str] = &[
     "coredns",
+    "ignition",
     "kube-apiserver",
     "kube-controller-manager",
     "kube-proxy",
@@ -99,8 +107,8 @@ const COMPONENTS: &[&str] = &[
     "kubelet",
 ];
 
-/// The command line as our parser wants it: the name that the binary is called by is the command, and CoreDNS's
-/// flags have one dash.
+/// The command line as our parser wants it: the name that the binary is called by is the command, and the flags of
+/// CoreDNS and Ignition have one dash.
 fn arguments() -> Vec<OsString> {
     let mut given = std::env::args_os();
     let mut arguments: Vec<OsString> = given.by_ref().take(1).collect();
@@ -110,7 +118,7 @@ fn arguments() -> Vec<OsString> {
     }
     let rest: Vec<OsString> = given.collect();
     let command = arguments.get(1).or(rest.first());
-    if command.is_some_and(|c| c == "coredns") {
+    if command.is_some_and(|c| c == "coredns" || c == "ignition") {
         arguments.extend(dns::flags::two_dashes(rest));
     } else {
         arguments.extend(rest);
@@ -160,6 +168,11 @@ fn run(command: Command) -> ExitCode {
         }
         Command::Metal(args) => {
             component("metal", |tasks| async { Ok(netboot::cmd::run(args, tasks).await?) })
+        }
+        Command::Ignition(args) => {
+            log("ignition");
+            install_tls();
+            firstboot::cmd::run(&args)
         }
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),

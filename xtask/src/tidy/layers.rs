@@ -62,6 +62,8 @@ pub(super) const LAYERS: &[Layer] = &[
             "cni",
             "bootstrap",
             "netboot",
+            "firstboot",
+            "metal",
         ],
         siblings: false,
     },
