@@ -8,6 +8,7 @@ pub mod cgroup;
 mod disk;
 pub mod mount;
 mod pause;
+pub mod process;
 mod program;
 
 pub use disk::{DiskUse, disk_use, read_partitions_again};

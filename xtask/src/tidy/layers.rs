@@ -63,7 +63,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "bootstrap",
             "netboot",
             "firstboot",
-            "metal",
+            "nodeimage",
         ],
         siblings: false,
     },

@@ -49,10 +49,10 @@ pub(crate) async fn run(
 
 /// Waits for udev to have made the names of what is there; without udev the kernel's own names must do.
 fn settle(context: &Context) {
-    if Path::new("/run/udev/control").exists() {
-        if let Err(error) = context.programs.must(&["udevadm", "settle", "--timeout=60"]) {
-            tracing::warn!(%error, "udev has not settled");
-        }
+    if Path::new("/run/udev/control").exists()
+        && let Err(error) = context.programs.must(&["udevadm", "settle", "--timeout=60"])
+    {
+        tracing::warn!(%error, "udev has not settled");
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn read() -> Result<String, Error> {
 /// The last value of an argument; one without a value has an empty one.
 pub(crate) fn value<'l>(line: &'l str, name: &str) -> Option<&'l str> {
     let words = line.split_whitespace().map(|word| word.split_once('=').unwrap_or((word, "")));
-    words.filter(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"')).last()
+    words.filter(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"')).next_back()
 }
 
 pub(crate) fn config_url(line: &str) -> Option<&str> {
