@@ -18,6 +18,7 @@ mod report;
 mod suite;
 
 use list::Test;
+use suite::Phase;
 
 const USAGE: &str = "usage: cargo xtask conformance --peer DIR [OPTIONS]
 
@@ -104,8 +105,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Err(format!("{} of {} tests did not pass on Windlass", tests.len() - ours, tests.len()))
 }
 
-/// All tests on one control plane: in parallel, then those that want to be alone, then those that want nodes, which
-/// would take the Pods of the others.
+/// All tests on one control plane, phase by phase.
 fn measure(
     control_plane: &mut ControlPlane,
     suite: &suite::Suite,
@@ -116,11 +116,11 @@ fn measure(
     let mut outcomes = suite::Outcomes::new();
     let (with_nodes, without): (Vec<&Test>, _) = tests.iter().partition(|test| test.wants_nodes());
     let (alone, together): (Vec<&Test>, _) = without.into_iter().partition(|test| test.is_serial());
-    outcomes.extend(suite.run(control_plane, &together, jobs, "parallel")?);
-    outcomes.extend(suite.run(control_plane, &alone, 1, "serial")?);
+    outcomes.extend(suite.run(control_plane, &together, jobs, Phase::Parallel)?);
+    outcomes.extend(suite.run(control_plane, &alone, 1, Phase::Serial)?);
     if !with_nodes.is_empty() {
         let nodes = nodes::Nodes::start(control_plane)?;
-        outcomes.extend(suite.run(control_plane, &with_nodes, 1, "nodes")?);
+        outcomes.extend(suite.run(control_plane, &with_nodes, 1, Phase::Nodes)?);
         nodes.stop()?;
     }
     control_plane.check()?;

@@ -477,14 +477,10 @@ pub(crate) fn bookmark(
     line(&json!({"type": "BOOKMARK", "object": object}))
 }
 
-/// One event of a protobuf watch: its length in four bytes, then a WatchEvent around the enveloped object.
+/// One event of a protobuf watch, with its length before it.
 fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
-    let frame =
-        api_codec::protobuf::watch_frame(kind, &crate::codec::protobuf(object).unwrap_or_default());
-    let mut out = Vec::with_capacity(frame.len() + 4);
-    out.extend_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes());
-    out.extend_from_slice(&frame);
-    out.into()
+    let object = crate::codec::protobuf(object).unwrap_or_default();
+    api_codec::protobuf::watch_frame(kind, &object).into()
 }
 
 fn line(value: &Value) -> Bytes {

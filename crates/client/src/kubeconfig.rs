@@ -1,11 +1,17 @@
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use api_config::{Kubeconfig, kubeconfig::User};
+use api_config::{
+    Kubeconfig,
+    kubeconfig::{Resolved, User},
+};
 
 use crate::{
     Client, Error, HttpTransport,
     http::TokenSource,
-    tls::{TlsError, TlsMaterial},
+    tls::{ClientTls, TlsError, TlsMaterial},
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -19,24 +25,37 @@ pub enum KubeconfigError {
 }
 
 impl Client {
-    /// A client of a kubeconfig file's current context.
+    /// A client of a kubeconfig file's current context, which takes up certificates that are renewed in the file or in
+    /// the files that it names.
     pub fn from_kubeconfig_file(path: &Path, user_agent: &str) -> Result<Self, KubeconfigError> {
-        Self::from_kubeconfig(&Kubeconfig::load(path)?, user_agent)
+        let config = Kubeconfig::load(path)?;
+        let current = config.current()?;
+        let named = [
+            &current.cluster.certificate_authority,
+            &current.user.client_certificate,
+            &current.user.client_key,
+        ];
+        let named = named.into_iter().filter(|name| !name.is_empty()).map(PathBuf::from);
+        let (files, path) = (named.chain([path.to_owned()]).collect(), path.to_owned());
+        let tls =
+            ClientTls::following(files, move || material(&Kubeconfig::load(&path)?.current()?));
+        Self::with_tls(&current, tls, user_agent)
     }
 
     /// A client of the kubeconfig's current context.
     pub fn from_kubeconfig(config: &Kubeconfig, user_agent: &str) -> Result<Self, KubeconfigError> {
         let current = config.current()?;
+        let tls = material(&current).and_then(|m| m.client_config()).map(ClientTls::from);
+        Self::with_tls(&current, tls, user_agent)
+    }
+
+    fn with_tls(
+        current: &Resolved<'_>,
+        tls: Result<ClientTls, TlsError>,
+        user_agent: &str,
+    ) -> Result<Self, KubeconfigError> {
         let server = &current.cluster.server;
-        let material = TlsMaterial {
-            ca: current.cluster.ca_pem()?.map(String::into_bytes),
-            certificate: current.user.cert_pem()?.map(String::into_bytes),
-            key: current.user.key_pem()?.map(String::into_bytes),
-            insecure: current.cluster.insecure_skip_tls_verify,
-        };
-        let tls = material
-            .client_config()
-            .map_err(|source| KubeconfigError::Tls { server: server.clone(), source })?;
+        let tls = tls.map_err(|source| KubeconfigError::Tls { server: server.clone(), source })?;
         let mut transport = HttpTransport::new(server, tls, token_source(current.user))
             .map_err(|source| KubeconfigError::Server { server: server.clone(), source })?;
         if !current.cluster.tls_server_name.is_empty() {
@@ -44,6 +63,15 @@ impl Client {
         }
         Ok(Self::new(Arc::new(transport), user_agent))
     }
+}
+
+fn material(current: &Resolved<'_>) -> Result<TlsMaterial, TlsError> {
+    Ok(TlsMaterial {
+        ca: current.cluster.ca_pem()?.map(String::into_bytes),
+        certificate: current.user.cert_pem()?.map(String::into_bytes),
+        key: current.user.key_pem()?.map(String::into_bytes),
+        insecure: current.cluster.insecure_skip_tls_verify,
+    })
 }
 
 /// Asked at every request, as a token in a file is rotated by the kubelet.

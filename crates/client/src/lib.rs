@@ -26,4 +26,4 @@ pub use request::{
     Watch, WatchEvent, empty, full,
 };
 pub use resource::Resource;
-pub use tls::{TlsError, TlsMaterial};
+pub use tls::{ClientTls, TlsError, TlsFiles, TlsMaterial};

@@ -7,8 +7,10 @@
 //! name, and `down` takes it away.
 
 mod agent;
+mod certs;
 mod cluster;
 mod containerd;
+mod context;
 mod control_plane;
 mod down;
 mod error;

@@ -1,17 +1,27 @@
-//! `windlass metal serve` and `windlass metal check`. Flags keep Matchbox's and dnsmasq's names.
+//! `windlass metal serve`, `check`, `status` and `reinstall`. Flags keep Matchbox's and dnsmasq's names.
 
-use std::{io, net::Ipv4Addr, net::SocketAddr, path::PathBuf, sync::Arc};
+mod start;
 
-use clap::{Args as ClapArgs, Subcommand};
-use rt::{SystemClock, Tasks};
-use tokio::net::TcpListener;
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use clap::{Args as ClapArgs, Subcommand, builder::OsStringValueParser, builder::TypedValueParser};
+use rt::Tasks;
 
 use crate::{
-    dhcp::{self, BootFiles, ConfigError, server::Interface},
+    dhcp::ConfigError,
     dns,
-    matchbox::{Matchbox, Store, check::check, handler::Shared},
-    ra, tftp,
+    machines::status,
+    matchbox::{Matchbox, Settings, Store, check::check},
+    openpgp,
 };
+
+pub use start::{Served, start};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -25,7 +35,42 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Look over a whole store: every group, profile and template
     Check(CheckArgs),
+    /// Show the machines that boot from here: their stage, times and last error
+    Status(StatusArgs),
+    /// Have a machine that is installed be installed again at its next boot
+    Reinstall(ReinstallArgs),
 }
+
+/// A path that may be empty, which turns off what it is for.
+fn path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
+}
+
+/// An address to listen on. As Go has it, one without a host means all.
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    let text = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    text.parse().map_err(|error| format!("{error}; write ADDRESS:PORT"))
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct StatusArgs {
+    /// Show one machine with the timeline of its last boot
+    pub machine: Option<String>,
+    /// Where the server keeps what it knows of machines
+    #[arg(long, value_name = "FILE", default_value = MACHINES)]
+    pub machines_file: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct ReinstallArgs {
+    /// Its MAC address
+    pub machine: String,
+    /// Where the server keeps what it knows of machines
+    #[arg(long, value_name = "FILE", default_value = MACHINES)]
+    pub machines_file: PathBuf,
+}
+
+const MACHINES: &str = "/var/lib/matchbox/machines";
 
 #[derive(Debug, ClapArgs)]
 pub struct CheckArgs {
@@ -34,16 +79,60 @@ pub struct CheckArgs {
     pub data_path: PathBuf,
 }
 
+/// A level as `tracing` calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLevel(pub &'static str);
+
+/// Matchbox's levels, and those that its documentation names.
+fn log_level(text: &str) -> Result<LogLevel, String> {
+    Ok(LogLevel(match text.to_ascii_lowercase().as_str() {
+        "panic" | "fatal" | "critical" | "error" => "error",
+        "warn" | "warning" => "warn",
+        "notice" | "info" => "info",
+        "debug" => "debug",
+        "trace" => "trace",
+        _ => return Err("it is none of panic, fatal, error, warn, info, debug, trace".into()),
+    }))
+}
+
 #[derive(Debug, ClapArgs)]
+#[command(version)]
 pub struct ServeArgs {
     /// HTTP listen address
-    #[arg(long, env = "MATCHBOX_ADDRESS", default_value = "127.0.0.1:8080")]
+    #[arg(long, env = "MATCHBOX_ADDRESS", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub address: SocketAddr,
+    /// HTTPS listen address beside the other, for secrets; with --web-cert-file and --web-key-file
+    #[arg(long, value_parser = listen)]
+    pub tls_address: Option<SocketAddr>,
+    /// gRPC listen address; empty for none
+    #[arg(long, env = "MATCHBOX_RPC_ADDRESS", default_value = "")]
+    pub rpc_address: String,
+    /// Path to the gRPC server's TLS certificate
+    #[arg(long, env = "MATCHBOX_CERT_FILE", default_value = "/etc/matchbox/server.crt")]
+    pub cert_file: PathBuf,
+    /// Path to the gRPC server's TLS key
+    #[arg(long, env = "MATCHBOX_KEY_FILE", default_value = "/etc/matchbox/server.key")]
+    pub key_file: PathBuf,
+    /// Path to the CA that gRPC clients' certificates must be of
+    #[arg(long, env = "MATCHBOX_CA_FILE", default_value = "/etc/matchbox/ca.crt")]
+    pub ca_file: PathBuf,
+    /// Path to a secret OpenPGP keyring to sign answers with; its passphrase is MATCHBOX_PASSPHRASE
+    #[arg(long, env = "MATCHBOX_KEY_RING_PATH", default_value = "", value_parser = path())]
+    pub key_ring_path: PathBuf,
+    /// How much to log: panic, fatal, error, warn, info, debug or trace
+    #[arg(long, env = "MATCHBOX_LOG_LEVEL", default_value = "info", value_parser = log_level)]
+    pub log_level: LogLevel,
+    /// Serve secrets to anybody who asks, without TLS or proof
+    #[arg(long)]
+    pub insecure_secrets: bool,
+    /// Where what is known of machines is kept over restarts; empty to keep nothing
+    #[arg(long, value_name = "FILE", default_value = MACHINES, value_parser = path())]
+    pub machines_file: PathBuf,
     /// Path to the data directory
     #[arg(long, env = "MATCHBOX_DATA_PATH", default_value = "/var/lib/matchbox")]
     pub data_path: PathBuf,
     /// Path to static assets; empty to serve none
-    #[arg(long, env = "MATCHBOX_ASSETS_PATH", default_value = "/var/lib/matchbox/assets")]
+    #[arg(long, env = "MATCHBOX_ASSETS_PATH", default_value = "/var/lib/matchbox/assets", value_parser = path())]
     pub assets_path: PathBuf,
     /// Serve HTTPS instead of HTTP
     #[arg(long, env = "MATCHBOX_WEB_SSL")]
@@ -76,7 +165,7 @@ pub struct ServeArgs {
     #[arg(long)]
     pub dhcp_proxy: bool,
     /// Where leases are kept over restarts; empty to keep none
-    #[arg(long, value_name = "FILE", default_value = "/var/lib/matchbox/dhcp.leases")]
+    #[arg(long, value_name = "FILE", default_value = "/var/lib/matchbox/dhcp.leases", value_parser = path())]
     pub dhcp_leasefile: PathBuf,
     /// Offer addresses without asking whether they are taken
     #[arg(long)]
@@ -123,8 +212,18 @@ pub enum Error {
     HostRecord { text: String },
     #[error(transparent)]
     Name(#[from] dns::NameError),
-    #[error("--web-ssl with {}: {source}", path.display())]
-    ReadTls { path: PathBuf, source: io::Error },
+    #[error("{flag} {}: {source}; name a file in PEM", path.display())]
+    ReadTls { flag: &'static str, path: PathBuf, source: io::Error },
+    #[error("--rpc-address {text:?}: {reason}")]
+    RpcAddress { text: String, reason: String },
+    #[error("--key-ring-path {}: {source}", path.display())]
+    ReadKeyRing { path: PathBuf, source: io::Error },
+    #[error("--key-ring-path {}: {source}", path.display())]
+    KeyRing { path: PathBuf, source: openpgp::Error },
+    #[error("--machines-file {}: {source}", path.display())]
+    Machines { path: PathBuf, source: io::Error },
+    #[error("no machine {0} has booted from here")]
+    NoMachine(String),
     #[error(transparent)]
     Tls(#[from] serve::TlsError),
     #[error(transparent)]
@@ -135,185 +234,89 @@ pub enum Error {
     Problems(usize),
 }
 
+/// The level that a command is to log at.
+pub fn log_level_of(command: &Command) -> &'static str {
+    match command {
+        Command::Serve(args) => args.log_level.0,
+        _ => "info",
+    }
+}
+
 /// Runs the command; `serve` until `tasks` are shut down.
-pub async fn run(args: Args, tasks: Tasks) -> Result<(), Error> {
-    match args.command {
+pub async fn run(command: Command, tasks: Tasks) -> Result<(), Error> {
+    match command {
         Command::Serve(args) => {
             start(&args, &tasks).await?;
             tasks.shutdown().stopping().await;
             Ok(())
         }
         Command::Check(args) => {
-            let store = open_store(&args.data_path)?;
-            let report = check(&Matchbox::new(store, None));
+            let store = Arc::new(open_store(&args.data_path)?);
+            let report = check(&Matchbox::new(store, Settings::default()));
             println!("{report}");
             match report.problems.len() {
                 0 => Ok(()),
                 count => Err(Error::Problems(count)),
             }
         }
+        Command::Status(args) => {
+            let path = &args.machines_file;
+            let failed = |source| Error::Machines { path: path.clone(), source };
+            let text = match args.machine {
+                None => status::table(path, now()).map_err(failed)?,
+                Some(id) => {
+                    let found = status::timeline(path, &id, now()).map_err(failed)?;
+                    found.ok_or(Error::NoMachine(id))?
+                }
+            };
+            print!("{text}");
+            Ok(())
+        }
+        Command::Reinstall(args) => {
+            let path = args.machines_file;
+            status::reinstall(&path, &args.machine)
+                .map_err(|source| Error::Machines { path, source })
+        }
     }
 }
 
-fn open_store(path: &std::path::Path) -> Result<Store, Error> {
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn open_store(path: &Path) -> Result<Store, Error> {
     match path.read_dir() {
         Ok(_) => Ok(Store::new(path)),
         Err(source) => Err(Error::DataPath { path: path.to_owned(), source }),
     }
 }
 
-/// Opens every port, so that what cannot work fails here, and starts the tasks behind them.
-pub async fn start(args: &ServeArgs, tasks: &Tasks) -> Result<(), Error> {
-    let store = open_store(&args.data_path)?;
-    let assets = match args.assets_path.as_os_str().is_empty() {
-        true => None,
-        false if args.assets_path.is_dir() => Some(args.assets_path.clone()),
-        false => return Err(Error::AssetsPath { path: args.assets_path.clone() }),
-    };
-    let failed = |what: String| move |source| Error::Start { what, source };
-    let interfaces = args
-        .interface
-        .iter()
-        .map(|name| Interface::named(name).map_err(failed(format!("on {name}"))))
-        .collect::<Result<Vec<_>, _>>()?;
-    let listener = TcpListener::bind(args.address)
-        .await
-        .map_err(failed(format!("HTTP on {}", args.address)))?;
-    if !args.no_dhcp {
-        start_dhcp(args, &interfaces, tasks)?;
-    }
-    if !args.no_tftp {
-        start_tftp(args, &interfaces, tasks)?;
-    }
-    if !args.no_dns {
-        let names = Arc::new(names(args)?);
-        for interface in &interfaces {
-            let what = format!("DNS on {}", interface.name);
-            dns::start(names.clone(), interface, tasks).map_err(failed(what))?;
-        }
-    }
-    if !args.no_ra {
-        for interface in &interfaces {
-            let what = format!("router advertisements on {}", interface.name);
-            let responder = ra::Responder::new(interface.clone()).map_err(failed(what.clone()))?;
-            tasks.spawn_until_shutdown(&what, responder.run());
-        }
-    }
-    let handler = Arc::new(Shared(Arc::new(Matchbox::new(store, assets))));
-    let limits = serve::Limits::default();
-    tasks.essential("http", serve::serve(listener, tls(args)?, limits, handler, tasks.clone()));
-    tracing::info!(address = %args.address, "serving");
-    Ok(())
-}
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
 
-/// The names of machines with reserved addresses, and those given as records.
-fn names(args: &ServeArgs) -> Result<dns::Names, Error> {
-    let mut names = dns::Names::new(args.domain.as_deref())?;
-    for host in &args.dhcp_host {
-        let (_, reservation) = dhcp::parse_host(host)?;
-        if let Some(hostname) = reservation.hostname {
-            names.add(&hostname, reservation.address.into())?;
-        }
-    }
-    for text in &args.host_record {
-        let wrong = || Error::HostRecord { text: text.clone() };
-        let (name, address) = text.split_once(',').ok_or_else(wrong)?;
-        names.add(name.trim(), address.trim().parse().map_err(|_| wrong())?)?;
-    }
-    Ok(names)
-}
+    use super::*;
 
-fn tls(args: &ServeArgs) -> Result<Option<serve::ServerTls>, Error> {
-    if !args.web_ssl {
-        return Ok(None);
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: ServeArgs,
     }
-    let read = |path: &PathBuf| {
-        std::fs::read(path).map_err(|source| Error::ReadTls { path: path.clone(), source })
-    };
-    let (certificate, key) = (read(&args.web_cert_file)?, read(&args.web_key_file)?);
-    Ok(Some(serve::ServerTls::new(&certificate, &key, Vec::new())?))
-}
 
-fn start_dhcp(args: &ServeArgs, interfaces: &[Interface], tasks: &Tasks) -> Result<(), Error> {
-    let config = dhcp_config(args)?;
-    if interfaces.is_empty() {
-        return Err(Error::NoInterface { what: "DHCP", flag: "--no-dhcp" });
+    #[test]
+    fn matchboxs_flags() {
+        let parse = |text: &str| Cli::try_parse_from(text.split(' ')).map(|cli| cli.args);
+        let args = parse(
+            "serve --address=:8080 --rpc-address=0.0.0.0:8081 --assets-path= --log-level=WARNING \
+             --cert-file=a --key-file=b --ca-file=c --key-ring-path=d --web-ssl --web-cert-file=e \
+             --web-key-file=f --data-path=g",
+        )
+        .unwrap();
+        assert_eq!(args.address, "0.0.0.0:8080".parse().unwrap());
+        assert!(args.assets_path.as_os_str().is_empty() && args.web_ssl);
+        assert_eq!(args.log_level.0, "warn");
+        assert!(parse("serve --log-level=loud").is_err());
+        assert!(parse("serve --address=8080").is_err());
     }
-    let path = &args.dhcp_leasefile;
-    let lease_file = (!path.as_os_str().is_empty() && !args.dhcp_proxy).then(|| path.clone());
-    let server = dhcp::server::Server::new(config, lease_file, Arc::new(SystemClock))
-        .map_err(|source| Error::Start { what: "DHCP".into(), source })?;
-    for interface in interfaces {
-        server.start(interface, tasks).map_err(|source| Error::Start {
-            what: format!("DHCP on {}", interface.name),
-            source,
-        })?;
-    }
-    Ok(())
-}
-
-fn dhcp_config(args: &ServeArgs) -> Result<dhcp::Config, Error> {
-    let mut lease = None;
-    let mut subnets = Vec::new();
-    for range in &args.dhcp_range {
-        let (mut subnet, own_lease) = dhcp::parse_range(range)?;
-        let routers = args.dhcp_router.iter().filter(|router| subnet.contains(**router));
-        subnet.routers = routers.copied().collect();
-        subnet.dns = args.dhcp_dns.clone();
-        lease = lease.or(own_lease);
-        subnets.push(subnet);
-    }
-    if subnets.is_empty() && !args.dhcp_proxy {
-        return Err(Error::NoRange);
-    }
-    let reservations = args.dhcp_host.iter().map(|host| dhcp::parse_host(host));
-    Ok(dhcp::Config {
-        subnets,
-        reservations: reservations.collect::<Result<_, _>>()?,
-        // dnsmasq's default.
-        lease: lease.unwrap_or(std::time::Duration::from_secs(3600)),
-        domain: args.domain.clone(),
-        proxy: args.dhcp_proxy,
-        probe: !args.no_ping,
-        boot: boot_files(args)?,
-    })
-}
-
-fn boot_files(args: &ServeArgs) -> Result<BootFiles, Error> {
-    let mut files = BootFiles::usual(args.address.port());
-    for text in &args.boot_file {
-        let wrong = || Error::BootFile { text: text.clone() };
-        let (firmware, name) = text.split_once('=').ok_or_else(wrong)?;
-        let place = match firmware {
-            "bios" => &mut files.bios,
-            "uefi-ia32" => &mut files.uefi_ia32,
-            "uefi-x64" => &mut files.uefi_x64,
-            "uefi-arm64" => &mut files.uefi_arm64,
-            "http-x64" => &mut files.http_x64,
-            "http-arm64" => &mut files.http_arm64,
-            "ipxe" => &mut files.ipxe,
-            _ => return Err(wrong()),
-        };
-        *place = name.to_owned();
-    }
-    Ok(files)
-}
-
-fn start_tftp(args: &ServeArgs, interfaces: &[Interface], tasks: &Tasks) -> Result<(), Error> {
-    if interfaces.is_empty() {
-        return Err(Error::NoInterface { what: "TFTP", flag: "--no-tftp" });
-    }
-    if !args.tftp_root.is_dir() {
-        return Err(Error::TftpRoot { path: args.tftp_root.clone() });
-    }
-    for interface in interfaces {
-        let port = args.address.port();
-        let script = format!("#!ipxe\nchain http://{}:{port}/boot.ipxe\n", interface.address);
-        let server = tftp::server::Server::new(&args.tftp_root, Some(script));
-        server.start(interface, tasks).map_err(|source| Error::Start {
-            what: format!("TFTP on {}", interface.name),
-            source,
-        })?;
-    }
-    Ok(())
 }

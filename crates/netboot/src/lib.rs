@@ -7,7 +7,11 @@
 pub mod cmd;
 pub mod dhcp;
 pub mod dns;
+mod journal;
+pub mod machines;
 pub mod matchbox;
+mod metrics;
+pub mod openpgp;
 mod paths;
 pub mod ra;
 pub mod tftp;

@@ -1,24 +1,39 @@
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
     client::danger::HandshakeSignatureValid,
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
-    server::danger::{ClientCertVerified, ClientCertVerifier},
+    server::{
+        WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
+    #[error("reading {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
     #[error("reading the serving {part}: {detail}; is it PEM?")]
     Pem { part: &'static str, detail: String },
     #[error("using the serving certificate: {0}; does its key belong to it?")]
     Identity(#[from] rustls::Error),
 }
 
-/// A server's TLS identity, which can be replaced while it serves (rotation).
+/// A server's TLS identity. One that comes from files follows them: connections that begin after a renewal see the
+/// renewed certificate.
 #[derive(Clone)]
-pub struct ServerTls(Arc<RwLock<Arc<ServerConfig>>>);
+pub struct ServerTls(Source);
+
+#[derive(Clone)]
+enum Source {
+    Fixed(Arc<ServerConfig>),
+    Files(Arc<rt::FromFiles<ServerConfig>>),
+}
 
 impl ServerTls {
     /// `client_authorities`: the subjects (DER) of the CAs whose client certificates are welcome, sent as a
@@ -28,22 +43,48 @@ impl ServerTls {
         key: &[u8],
         client_authorities: Vec<Vec<u8>>,
     ) -> Result<Self, TlsError> {
-        Ok(Self(Arc::new(RwLock::new(Arc::new(config(certificate, key, client_authorities)?)))))
+        Ok(Self(Source::Fixed(Arc::new(config(certificate, key, client_authorities)?))))
     }
 
-    pub fn replace(
-        &self,
-        certificate: &[u8],
-        key: &[u8],
+    /// As [`Self::new`], but a client without a certificate of one of `authorities` (PEM) is turned away in the
+    /// handshake, as Go's `RequireAndVerifyClientCert` does.
+    pub fn mutual(certificate: &[u8], key: &[u8], authorities: &[u8]) -> Result<Self, TlsError> {
+        let wrong = |detail: String| TlsError::Pem { part: "client CA", detail };
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(authorities) {
+            let authority = authority.map_err(|error| wrong(error.to_string()))?;
+            roots.add(authority).map_err(|error| wrong(error.to_string()))?;
+        }
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+            .build()
+            .map_err(|error| wrong(error.to_string()))?;
+        let config = config_with(certificate, key, verifier)?;
+        Ok(Self(Source::Fixed(Arc::new(config))))
+    }
+
+    /// The identity that two files hold, whenever they change.
+    pub fn from_files(
+        certificate: &Path,
+        key: &Path,
         client_authorities: Vec<Vec<u8>>,
-    ) -> Result<(), TlsError> {
-        let fresh = Arc::new(config(certificate, key, client_authorities)?);
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-        Ok(())
+    ) -> Result<Self, TlsError> {
+        let files = vec![certificate.to_owned(), key.to_owned()];
+        let (certificate, key) = (certificate.to_owned(), key.to_owned());
+        let read = |path: &Path| {
+            std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+        };
+        let made = rt::FromFiles::new(files, move || {
+            config(&read(&certificate)?, &read(&key)?, client_authorities.clone())
+        })?;
+        Ok(Self(Source::Files(Arc::new(made))))
     }
 
     pub(crate) fn current(&self) -> Arc<ServerConfig> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        match &self.0 {
+            Source::Fixed(config) => config.clone(),
+            Source::Files(files) => files.current(),
+        }
     }
 }
 
@@ -52,18 +93,24 @@ fn config(
     key: &[u8],
     client_authorities: Vec<Vec<u8>>,
 ) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let hints = client_authorities.into_iter().map(DistinguishedName::from).collect();
+    config_with(certificate, key, Arc::new(AskForCertificate { hints, provider }))
+}
+
+fn config_with(
+    certificate: &[u8],
+    key: &[u8],
+    verifier: Arc<dyn ClientCertVerifier>,
+) -> Result<ServerConfig, TlsError> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
     let chain = chain.map_err(|e| TlsError::Pem { part: "certificate", detail: e.to_string() })?;
     let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|e| TlsError::Pem { part: "key", detail: e.to_string() })?;
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = AskForCertificate {
-        hints: client_authorities.into_iter().map(DistinguishedName::from).collect(),
-        provider: provider.clone(),
-    };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(Arc::new(verifier))
+        .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)

@@ -4,6 +4,7 @@
 mod components;
 mod diagnostics;
 mod images;
+mod leftovers;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -36,7 +37,8 @@ enum Command {
     #[command(flatten)]
     Bootstrap(bootstrap::cmd::Command),
     /// Serves machines that boot from the network
-    Metal(netboot::cmd::Args),
+    #[command(subcommand)]
+    Metal(netboot::cmd::Command),
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
     /// Runs the node's agent
@@ -78,6 +80,8 @@ enum Internal {
     Supervisor(Place),
     ControlPlane(Place),
     Agent(Place),
+    /// Keeps the kubelet of `init` and `join` running where no systemd does
+    KeepKubelet,
 }
 
 fn main() -> ExitCode {
@@ -100,7 +104,7 @@ const COMPONENTS: &[&str] = &[
 ];
 
 /// The command line as our parser wants it: the name that the binary is called by is the command, and CoreDNS's
-/// flags have one dash.
+/// flags and Matchbox's have one dash.
 fn arguments() -> Vec<OsString> {
     let mut given = std::env::args_os();
     let mut arguments: Vec<OsString> = given.by_ref().take(1).collect();
@@ -110,7 +114,7 @@ fn arguments() -> Vec<OsString> {
     }
     let rest: Vec<OsString> = given.collect();
     let command = arguments.get(1).or(rest.first());
-    if command.is_some_and(|c| c == "coredns") {
+    if command.is_some_and(|c| c == "coredns" || c == "metal") {
         arguments.extend(dns::flags::two_dashes(rest));
     } else {
         arguments.extend(rest);
@@ -153,13 +157,18 @@ fn run(command: Command) -> ExitCode {
                 "kubeadm" => bootstrap::cmd::Program::Kubeadm,
                 _ => bootstrap::cmd::Program::Windlass,
             };
-            match block_on(async { Ok(bootstrap::cmd::run(command, program).await?) }) {
+            match block_on(async {
+                Ok(bootstrap::cmd::run(command, program, leftovers::remove).await?)
+            }) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => fail(&error),
             }
         }
-        Command::Metal(args) => {
-            component("metal", |tasks| async { Ok(netboot::cmd::run(args, tasks).await?) })
+        Command::Metal(command) => {
+            let level = netboot::cmd::log_level_of(&command);
+            component_at("metal", level, |tasks| async {
+                Ok(netboot::cmd::run(command, tasks).await?)
+            })
         }
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),
@@ -205,7 +214,12 @@ fn fail(error: &dyn std::fmt::Display) -> ExitCode {
 }
 
 fn log(component: &'static str) {
-    let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| "info".to_owned());
+    log_at(component, "info");
+}
+
+/// Logs at a level of the command's own, unless `WINDLASS_LOG` says otherwise.
+fn log_at(component: &'static str, level: &str) {
+    let filter = std::env::var("WINDLASS_LOG").unwrap_or_else(|_| level.to_owned());
     if let Err(error) = telemetry::init_logging(component, &filter) {
         eprintln!("windlass: {error}");
     }
@@ -238,6 +252,11 @@ fn background(internal: Internal) -> ExitCode {
         Internal::Supervisor(place) => ("supervisor", place),
         Internal::ControlPlane(place) => ("control-plane", place),
         Internal::Agent(place) => ("agent", place),
+        Internal::KeepKubelet => {
+            return component("kubelet-supervisor", |tasks| async move {
+                Ok(bootstrap::service::keep_kubelet(&Default::default(), &tasks).await?)
+            });
+        }
     };
     let root = Cluster::at(&place.name, place.root.as_deref());
     let cluster = match Cluster::load(&place.name, &root) {
@@ -249,6 +268,7 @@ fn background(internal: Internal) -> ExitCode {
             Internal::Supervisor(_) => local::run_supervisor(cluster, &tasks).await,
             Internal::ControlPlane(_) => local::run_control_plane(cluster, &tasks).await,
             Internal::Agent(_) => local::run_agent(cluster, &tasks).await,
+            Internal::KeepKubelet => Ok(()),
         }
         .map_err(Failure::from)
     })
@@ -262,7 +282,14 @@ fn component<F>(name: &'static str, work: impl FnOnce(rt::Tasks) -> F) -> ExitCo
 where
     F: Future<Output = Result<(), Failure>>,
 {
-    log(name);
+    component_at(name, "info", work)
+}
+
+fn component_at<F>(name: &'static str, level: &str, work: impl FnOnce(rt::Tasks) -> F) -> ExitCode
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    log_at(name, level);
     install_tls();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

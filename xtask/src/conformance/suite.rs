@@ -39,6 +39,30 @@ impl Outcome {
     }
 }
 
+/// Tests that may run together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Parallel,
+    Serial,
+    /// Those that want nodes, which would take the Pods of the others.
+    Nodes,
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Parallel => "parallel",
+            Self::Serial => "serial",
+            Self::Nodes => "nodes",
+        }
+    }
+
+    /// The suite refuses to begin without a node, unless it is told how many there are.
+    fn nodes(self) -> &'static str {
+        if self == Self::Nodes { "--num-nodes=2" } else { "--num-nodes=0" }
+    }
+}
+
 /// By the test's name.
 pub(super) type Outcomes = HashMap<String, Outcome>;
 
@@ -87,24 +111,26 @@ impl Suite {
         control_plane: &mut ControlPlane,
         tests: &[&Test],
         jobs: usize,
-        label: &str,
+        phase: Phase,
     ) -> Result<Outcomes, String> {
         let mut running = Vec::new();
-        for (number, share) in shares(tests, jobs).iter().enumerate() {
-            let place = control_plane.directory.join(format!("suite-{label}-{number}"));
+        for (number, share) in shares(tests, jobs).into_iter().enumerate() {
+            let place = control_plane.directory.join(format!("suite-{}-{number}", phase.name()));
             fs::create_dir_all(&place).map_err(|e| format!("creating {}: {e}", place.display()))?;
-            running.push((self.start(control_plane, share, &place)?, place));
+            running.push((self.start(control_plane, &share, phase, &place)?, share, place));
         }
         let mut outcomes = Outcomes::new();
-        for (mut child, place) in running {
+        for (mut child, share, place) in running {
             // Its exit code says that a test failed, which the report says better.
             child.wait().map_err(|e| format!("waiting for the suite: {e}"))?;
             match read_report(&place.join("report.json")) {
-                Ok(report) => outcomes.extend(report),
+                // Of the tests of other shares it says that they were skipped.
+                Ok(report) => {
+                    outcomes.extend(report.into_iter().filter(|(name, _)| is_in(&share, name)))
+                }
                 Err(error) => eprintln!("    no report, see {}: {error}", place.display()),
             }
         }
-        outcomes.retain(|name, _| tests.iter().any(|test| test.name == *name));
         control_plane.check()?;
         Ok(outcomes)
     }
@@ -113,6 +139,7 @@ impl Suite {
         &self,
         control_plane: &ControlPlane,
         tests: &[&Test],
+        phase: Phase,
         place: &Path,
     ) -> Result<Child, String> {
         let path = place.join("output.log");
@@ -127,6 +154,7 @@ impl Suite {
                 "--allowed-not-ready-nodes=-1",
             ])
             .args(["--ginkgo.no-color", "--ginkgo.flake-attempts=1", TIMEOUT])
+            .args(["--node-os-distro=custom", phase.nodes()])
             .arg(format!("--kubectl-path={}", self.kubectl))
             .arg(flag("--ginkgo.json-report", &place.join("report.json")))
             .arg(format!("--ginkgo.focus={}", focus(tests)))
@@ -140,6 +168,10 @@ impl Suite {
 
 fn flag(name: &str, path: &Path) -> String {
     format!("{name}={}", path.display())
+}
+
+fn is_in(share: &[&Test], name: &str) -> bool {
+    share.iter().any(|test| test.name == name)
 }
 
 /// Deals tests out like cards: neighbours in the list tend to take the same time.

@@ -29,7 +29,7 @@ pub(crate) struct TestServer {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) authority: Arc<Authority>,
     pub(crate) tasks: rt::Tasks,
-    directory: Arc<tempfile::TempDir>,
+    pub(crate) directory: Arc<tempfile::TempDir>,
 }
 
 /// The server that tests share. It lives as long as the process, on a runtime of its own.

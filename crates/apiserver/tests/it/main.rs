@@ -15,6 +15,7 @@ mod openapi;
 mod overload;
 mod patches;
 mod reference;
+mod renewal;
 mod security;
 mod services;
 mod subresources;

@@ -101,6 +101,19 @@ impl Firmware {
         }
     }
 
+    /// What it is called in the book of machines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bios => "BIOS",
+            Self::UefiIa32 => "UEFI ia32",
+            Self::UefiX64 => "UEFI x64",
+            Self::UefiArm64 => "UEFI arm64",
+            Self::HttpX64 => "UEFI HTTP x64",
+            Self::HttpArm64 => "UEFI HTTP arm64",
+            Self::Ipxe => "iPXE",
+        }
+    }
+
     fn is_http(self) -> bool {
         matches!(self, Self::HttpX64 | Self::HttpArm64)
     }

@@ -39,9 +39,7 @@ impl Leases {
     /// Reads a file; lines that say nothing of IPv4 leases are left out.
     pub fn parse(text: &str) -> Self {
         let mut leases = Self::default();
-        // A last line that is cut off was being written when all ended.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        for line in whole.lines() {
+        for line in text.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [expires, mac, address, rest @ ..] = words.as_slice() else { continue };
             let (Ok(expires), Some(client), Ok(address)) =

@@ -65,7 +65,7 @@ fn hash(client: &str) -> u32 {
 
 /// Who asks: the hardware address, which firmware, boot loader and system share, where client identifiers
 /// differ between them.
-fn client(request: &Message) -> Option<String> {
+pub(super) fn client(request: &Message) -> Option<String> {
     let hex = |bytes: &[u8]| {
         let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         bytes.join(":")

@@ -3,7 +3,6 @@
 //! [`Machine`] decides and is pure; [`server`] holds the sockets.
 
 mod boot;
-mod journal;
 mod leases;
 mod machine;
 mod probe;

@@ -8,17 +8,20 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use dhcproto::v4::Message;
+use dhcproto::v4::{Message, MessageType};
 use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 use rt::Clock;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::{net::UdpSocket, sync::Semaphore};
 
 use super::{
-    Config, Leases,
-    journal::Journal,
-    machine::{Action, Arrival, Machine, PXE_PORT},
+    Config, Firmware, Leases,
+    machine::{self, Action, Arrival, Machine, PXE_PORT},
     probe, wire,
+};
+use crate::{
+    journal::{self, Journal},
+    machines::Book,
 };
 
 const SERVER_PORT: u16 = 67;
@@ -86,6 +89,8 @@ pub struct Server {
     journal: Option<Journal>,
     clock: Arc<dyn Clock>,
     probes: Arc<Semaphore>,
+    /// Who was given an address is told here.
+    book: Arc<Book>,
 }
 
 /// One socket and what it stands for.
@@ -101,12 +106,13 @@ impl Server {
         config: Config,
         lease_file: Option<PathBuf>,
         clock: Arc<dyn Clock>,
+        book: Arc<Book>,
     ) -> io::Result<Arc<Self>> {
         let (journal, leases) = match lease_file {
             None => (None, Leases::default()),
             Some(path) => {
-                let (journal, leases) = Journal::open(path)?;
-                (Some(journal), leases)
+                let leases = Leases::parse(&journal::read(&path)?);
+                (Some(Journal::begin(path, &leases.to_text())?), leases)
             }
         };
         Ok(Arc::new(Self {
@@ -114,6 +120,7 @@ impl Server {
             journal,
             clock,
             probes: Arc::new(Semaphore::new(PROBES)),
+            book,
         }))
     }
 
@@ -158,10 +165,13 @@ impl Server {
             let arrival = Arrival { server, source, port: port.port };
             let action = self.decide(&request, arrival, None);
             let Action::Probe(address) = action else {
-                self.carry_out(action, &port).await;
+                self.carry_out(&request, action, &port).await;
                 continue;
             };
-            let Ok(permit) = self.probes.clone().try_acquire_owned() else { continue };
+            let Ok(permit) = self.probes.clone().try_acquire_owned() else {
+                self.book.metrics.dhcp_dropped.add();
+                continue;
+            };
             let (server, port) = (self.clone(), port.clone());
             tasks.spawn_until_shutdown("dhcp probe", async move {
                 let _permit = permit;
@@ -183,7 +193,7 @@ impl Server {
             };
             match self.decide(request, arrival, Some((address, taken))) {
                 Action::Probe(next) => address = next,
-                action => return self.carry_out(action, port).await,
+                action => return self.carry_out(request, action, port).await,
             }
         }
     }
@@ -207,15 +217,18 @@ impl Server {
             _ => None,
         };
         if let (Some(address), Some(journal)) = (changed, &self.journal)
-            && let Err(error) = journal.save(address, machine.leases())
+            && let leases = machine.leases()
+            && let Err(error) =
+                journal.add(&leases.line(address), leases.len(), || leases.to_text())
         {
             tracing::error!(%error, "saving a lease");
         }
         action
     }
 
-    async fn carry_out(&self, action: Action, port: &Port) {
+    async fn carry_out(&self, request: &Message, action: Action, port: &Port) {
         let Action::Reply { message, to, .. } = action else { return };
+        self.tell(request, &message);
         let bytes = match wire::encode(&message) {
             Ok(bytes) => bytes,
             Err(error) => return tracing::error!(%error, "encoding a DHCP reply"),
@@ -229,5 +242,24 @@ impl Server {
         {
             tracing::warn!(%error, %to, interface = %port.interface.name, "sending a DHCP reply");
         }
+    }
+
+    /// Notes in the book what a machine is answered.
+    fn tell(&self, request: &Message, reply: &Message) {
+        let metrics = &self.book.metrics;
+        let done = match reply.opts().msg_type() {
+            Some(MessageType::Offer) => {
+                metrics.dhcp_offers.add();
+                false
+            }
+            Some(MessageType::Ack) => {
+                metrics.dhcp_acks.add();
+                true
+            }
+            _ => return metrics.dhcp_naks.add(),
+        };
+        let Some(mac) = machine::client(request) else { return };
+        let address = Some(reply.yiaddr()).filter(|address| done && !address.is_unspecified());
+        self.book.dhcp(&mac, address, Firmware::of(request), done);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Kind, Matchbox, Pattern, handler::Failure, labels::Labels, render};
+use serde_json::Value;
+
+use super::{Kind, Matchbox, Pattern, handler::Failure, labels::Labels, render, secrets::Secrets};
 
 /// What is wrong, each with the group, profile, template and line that it is about.
 #[derive(Debug, Default)]
@@ -35,16 +37,12 @@ pub fn check(matchbox: &Matchbox) -> Report {
             first.id, second.id
         ));
     }
-    for path in store.entries("profiles") {
-        let id = path.file_stem().unwrap_or_default().to_string_lossy();
-        if let Err(error) = store.profile(&id) {
-            report.problems.push(error.to_string());
-        }
-    }
+    report.problems.extend(store.profiles().1.iter().map(ToString::to_string));
     for group in &groups {
         let labels = example(&group.selector);
         let query: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        let data = render::data(group, &labels, &query.join("&"));
+        let mut data = render::data(group, &labels, &query.join("&"));
+        let book = &matchbox.settings.book;
         let profile = match store.profile(&group.profile) {
             Ok(profile) => profile,
             Err(source) => {
@@ -53,13 +51,17 @@ pub fn check(matchbox: &Matchbox) -> Report {
                 continue;
             }
         };
-        if let Err(error) = render::boot(&profile.boot, &profile.id, &data) {
-            report.problems.push(format!("group {:?}, kernel arguments: {error}", group.id));
-        }
+        let secrets = Secrets::check(store.root().to_owned(), group, book);
         for kind in Kind::ALL.into_iter().filter(|kind| !kind.name(&profile).is_empty()) {
-            if let Err(error) = matchbox.rendered(kind, group, &profile, &data) {
+            if let Err(error) = matchbox.rendered(kind, group, &profile, &data, &secrets) {
                 report.problems.push(error.to_string());
             }
+        }
+        if let Some(request) = data.get_mut("request").and_then(Value::as_object_mut) {
+            request.insert("nonce".into(), "nonce".into());
+        }
+        if let Err(error) = render::boot(&profile.boot, &profile.id, &data, &Secrets::none(book)) {
+            report.problems.push(format!("group {:?}, kernel arguments: {error}", group.id));
         }
     }
     report

@@ -1,13 +1,6 @@
 //! The HTTP endpoints.
 
-use std::{
-    collections::BTreeMap,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
@@ -16,7 +9,15 @@ use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use serve::Body;
 
-use super::{Group, Kind, Labels, Profile, Store, StoreError, assets, labels, render};
+use super::{
+    Group, Kind, Labels, Profile, Store, StoreError, assets, labels, render, report,
+    secrets::{Presented, Secrets},
+};
+use crate::{
+    machines::{Book, Facts, Note, Outcome, Stage, page},
+    metrics::{self, Counter},
+    openpgp::{self, Signer},
+};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// Matchbox has it this way round.
@@ -37,56 +38,110 @@ pub enum Failure {
     Render { group: String, profile: String, what: &'static str, name: String, reason: String },
 }
 
+/// What there is beside the store.
+#[derive(Default)]
+pub struct Settings {
+    pub assets: Option<PathBuf>,
+    /// Signs what is asked for with `.sig` or `.asc` behind its name.
+    pub signer: Option<Signer>,
+    /// Secrets are served to anybody, as often as they are asked for, with or without TLS.
+    pub insecure_secrets: bool,
+    pub book: Arc<Book>,
+}
+
 pub struct Matchbox {
-    store: Store,
-    assets: Option<PathBuf>,
+    store: Arc<Store>,
+    pub(crate) settings: Settings,
     counts: BTreeMap<&'static str, Count>,
 }
 
 #[derive(Default)]
 struct Count {
-    answered: AtomicU64,
-    failed: AtomicU64,
+    answered: Counter,
+    failed: Counter,
 }
 
 const ENDPOINTS: [&str; 7] =
     ["boot.ipxe", "ipxe", "grub", "ignition", "cloud", "generic", "metadata"];
 
-type Answer = Result<(&'static str, String), Failure>;
+/// One request, as far as answers depend on it.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    pub path: String,
+    pub query: String,
+    pub peer: Option<IpAddr>,
+    pub tls: bool,
+}
+
+/// A request with what it says, once it is known to be for an endpoint.
+struct Call<'a> {
+    asked: &'a Asked,
+    labels: Labels,
+    /// The machine's name in the book.
+    machine: Option<String>,
+}
+
+/// A content type and a body.
+pub type Answer = (&'static str, Vec<u8>);
 
 impl Matchbox {
-    pub fn new(store: Store, assets: Option<PathBuf>) -> Self {
+    pub fn new(store: Arc<Store>, settings: Settings) -> Self {
         let counts = ENDPOINTS.into_iter().map(|name| (name, Count::default())).collect();
-        Self { store, assets, counts }
+        Self { store, settings, counts }
     }
 
     /// Answers one request but for assets; `None` for paths that are no endpoint.
-    pub fn answer(&self, path: &str, query: &str) -> Option<Answer> {
-        let endpoint = match path {
-            "/" => return Some(Ok((TEXT, "matchbox\n".into()))),
-            "/healthz" => return Some(Ok((TEXT, "ok\n".into()))),
-            "/metrics" => return Some(Ok((TEXT, self.metrics()))),
+    pub fn answer(&self, asked: &Asked) -> Option<Result<Answer, Failure>> {
+        let text = |text: String| Some(Ok((TEXT, text.into_bytes())));
+        match asked.path.as_str() {
+            "/" => return text("matchbox\n".into()),
+            "/metrics" => return text(self.metrics()),
+            "/machines" | "/machines/" | "/machines.json" => return self.machines(asked),
+            path if path.starts_with("/machines/") => return self.machines(asked),
+            _ => {}
+        }
+        let name = asked.path.strip_prefix('/')?;
+        let endpoint = match name {
             // The name that a signed iPXE asks for by itself.
-            "/boot.ipxe" | "/boot.ipxe.0" | "/autoexec.ipxe" => "boot.ipxe",
-            path => ENDPOINTS.into_iter().find(|name| path.strip_prefix('/') == Some(name))?,
+            "boot.ipxe" | "boot.ipxe.0" | "autoexec.ipxe" => "boot.ipxe",
+            name => ENDPOINTS.into_iter().find(|endpoint| *endpoint == name)?,
         };
-        let labels = labels::from_query(query);
-        let answer = self.endpoint(endpoint, &labels, query);
+        let labels = labels::from_query(&asked.query);
+        let machine = self.settings.book.id(&labels, asked.peer);
+        let call = Call { asked, labels, machine };
+        let answer = self.endpoint(endpoint, &call);
         if let Some(count) = self.counts.get(endpoint) {
             let counter = if answer.is_ok() { &count.answered } else { &count.failed };
-            counter.fetch_add(1, Ordering::Relaxed);
+            counter.add();
         }
         match &answer {
-            Ok(_) => tracing::info!(endpoint, ?labels, "answered"),
+            Ok(_) => tracing::info!(endpoint, labels = ?call.shown(), "answered"),
             Err(error) => tracing::warn!(endpoint, %error, "no answer"),
         }
-        Some(answer)
+        self.tell(endpoint, &call, answer.as_ref().err());
+        Some(answer.map(|(kind, text)| (kind, text.into_bytes())))
     }
 
-    fn endpoint(&self, endpoint: &str, labels: &Labels, query: &str) -> Answer {
+    /// Notes in the book what a machine was answered. The scripts that boot a profile have noted it themselves.
+    fn tell(&self, endpoint: &str, call: &Call<'_>, error: Option<&Failure>) {
+        let Some(id) = &call.machine else { return };
+        let script = matches!(endpoint, "boot.ipxe" | "ipxe" | "grub");
+        let stage = if script { Stage::Ipxe } else { Stage::Config };
+        let note = match (endpoint, error) {
+            (_, Some(error)) => Note::new(stage, Outcome::Failed).detail(error.to_string()),
+            ("boot.ipxe" | "ignition" | "cloud", None) => {
+                Note::new(stage, Outcome::Succeeded).detail(endpoint)
+            }
+            _ => return,
+        };
+        self.settings.book.note(id, note.facts(call.facts()));
+    }
+
+    fn endpoint(&self, endpoint: &str, call: &Call<'_>) -> Result<(&'static str, String), Failure> {
         if endpoint == "boot.ipxe" {
             return Ok((TEXT, render::BOOT_IPXE.into()));
         }
+        let (labels, query) = (&call.labels, call.asked.query.as_str());
         let group = self.store.select(labels).map_err(|error| Failure::Store(error.into()))?;
         let data = render::data(&group, labels, query);
         if endpoint == "metadata" {
@@ -100,21 +155,69 @@ impl Matchbox {
             "ignition" => Kind::Ignition,
             "cloud" => Kind::Cloud,
             "generic" => Kind::Generic,
-            script => {
-                let boot = render::boot(&profile.boot, &profile.id, &data).map_err(|error| {
-                    Failure::Render {
-                        group: group.id.clone(),
-                        profile: profile.id.clone(),
-                        what: "boot",
-                        name: profile.id.clone(),
-                        reason: error.to_string(),
-                    }
-                })?;
-                let make = if script == "grub" { render::grub } else { render::ipxe };
-                return Ok((TEXT, make(&boot)));
-            }
+            script => return self.script(script, call, &group, &profile, data),
         };
-        self.rendered(kind, &group, &profile, &data)
+        let presented = Presented {
+            labels,
+            machine: call.machine.as_deref(),
+            tls: call.asked.tls,
+            insecure: self.settings.insecure_secrets,
+        };
+        let root = self.store.root().to_owned();
+        let secrets = Secrets::new(root, &group, &self.settings.book, &presented);
+        let answer = self.rendered(kind, &group, &profile, &data, &secrets);
+        if answer.is_err() {
+            secrets.give_back();
+        }
+        answer
+    }
+
+    /// What a boot loader is to run: the profile's kernel, or the disk of a machine that is installed.
+    fn script(
+        &self,
+        script: &str,
+        call: &Call<'_>,
+        group: &Group,
+        profile: &Profile,
+        mut data: serde_json::Map<String, Value>,
+    ) -> Result<(&'static str, String), Failure> {
+        let book = &self.settings.book;
+        let facts = Facts {
+            group: Some(group.id.clone()),
+            profile: Some(profile.id.clone()),
+            ..call.facts()
+        };
+        if let Some(id) = &call.machine
+            && profile.install_once
+            && !call.labels.contains_key(render::NO_DISK)
+            && book.is_installed(id)
+        {
+            book.note(id, Note::new(Stage::LocalDisk, Outcome::Succeeded).facts(facts));
+            let make = if script == "grub" { render::grub_disk } else { render::ipxe_disk };
+            return Ok((TEXT, make(&call.asked.query)));
+        }
+        let nonce = nonce();
+        if let Some(request) = data.get_mut("request").and_then(Value::as_object_mut) {
+            request.insert("nonce".into(), nonce.clone().into());
+        }
+        let none = Secrets::none(book);
+        let boot = render::boot(&profile.boot, &profile.id, &data, &none).map_err(|error| {
+            Failure::Render {
+                group: group.id.clone(),
+                profile: profile.id.clone(),
+                what: "boot",
+                name: profile.id.clone(),
+                reason: error.to_string(),
+            }
+        })?;
+        let make = if script == "grub" { render::grub } else { render::ipxe };
+        let text = make(&boot);
+        if let Some(id) = &call.machine {
+            let note = Note::new(Stage::Ipxe, Outcome::Succeeded).detail(script);
+            book.note(id, note.facts(facts));
+            book.new_nonce(id, &nonce, text.contains(&nonce));
+        }
+        Ok((TEXT, text))
     }
 
     /// A template of the profile's, rendered.
@@ -124,7 +227,8 @@ impl Matchbox {
         group: &Group,
         profile: &Profile,
         data: &serde_json::Map<String, Value>,
-    ) -> Answer {
+        secrets: &Arc<Secrets>,
+    ) -> Result<(&'static str, String), Failure> {
         let (what, name) = (kind.directory(), kind.name(profile));
         let (group, profile) = (group.id.clone(), profile.id.clone());
         if name.is_empty() {
@@ -142,7 +246,7 @@ impl Matchbox {
             kind == Kind::Ignition && (name.ends_with(".ign") || name.ends_with(".ignition"));
         let text = match plain {
             true => text,
-            false => match render::template(name, &text, data) {
+            false => match render::template(name, &text, data, secrets) {
                 Ok(text) => text,
                 Err(error) => return Err(failed(error.to_string())),
             },
@@ -163,21 +267,81 @@ impl Matchbox {
         &self.store
     }
 
-    fn metrics(&self) -> String {
-        let mut out = String::from(
-            "# HELP netboot_requests_total Requests by endpoint and outcome.\n\
-             # TYPE netboot_requests_total counter\n",
-        );
-        for (name, count) in &self.counts {
-            for (outcome, counter) in [("answered", &count.answered), ("failed", &count.failed)] {
-                let value = counter.load(Ordering::Relaxed);
-                out.push_str(&format!(
-                    "netboot_requests_total{{endpoint=\"{name}\",outcome=\"{outcome}\"}} {value}\n"
-                ));
-            }
+    /// The page of all machines, that of one, or all as JSON.
+    fn machines(&self, asked: &Asked) -> Option<Result<Answer, Failure>> {
+        let (book, html) = (&self.settings.book, "text/html; charset=utf-8");
+        if asked.path == "/machines.json" {
+            let json = serde_json::to_vec(&book.machines()).unwrap_or_default();
+            return Some(Ok(("application/json", json)));
         }
+        let page = match asked.path.strip_prefix("/machines/").filter(|id| !id.is_empty()) {
+            None => page::all(&book.machines(), book.now()),
+            Some(id) => page::one(&book.machine(&labels::unescape(id)?)?, book.now()),
+        };
+        Some(Ok((html, page.into_bytes())))
+    }
+
+    /// Whether it can do its work.
+    fn health(&self) -> Result<(), String> {
+        let groups = self.store.root().join("groups");
+        match groups.read_dir() {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(format!("reading {}: {error}", groups.display())),
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let mut out = String::new();
+        let requests = self.counts.iter().flat_map(|(name, count)| {
+            [("answered", &count.answered), ("failed", &count.failed)].map(|(outcome, counter)| {
+                (format!("endpoint=\"{name}\",outcome=\"{outcome}\""), counter.get())
+            })
+        });
+        let help = "Requests by endpoint and outcome.";
+        metrics::family(&mut out, "netboot_requests_total", "counter", help, requests);
+        let machines = self.settings.book.machines();
+        let stages = Stage::ALL.into_iter().map(|stage| {
+            let here = machines.iter().filter(|m| m.last().is_some_and(|e| e.stage == stage));
+            (format!("stage=\"{}\"", stage.name()), here.count() as u64)
+        });
+        let help = "Machines by the stage that they are at.";
+        metrics::family(&mut out, "netboot_machines", "gauge", help, stages);
+        self.settings.book.metrics.write(&mut out);
         out
     }
+}
+
+impl Call<'_> {
+    /// What the machine says of itself.
+    fn facts(&self) -> Facts {
+        let label = |name: &str| self.labels.get(name).cloned();
+        Facts {
+            uuid: label("uuid"),
+            hostname: label("hostname"),
+            serial: label("serial"),
+            arch: label("arch"),
+            address: self.asked.peer.filter(|_| self.labels.contains_key("mac")),
+            ..Facts::default()
+        }
+    }
+
+    /// The labels without what proves who asks.
+    fn shown(&self) -> Labels {
+        let mut labels = self.labels.clone();
+        labels.retain(|name, _| name != "nonce" && name != "signature");
+        labels
+    }
+}
+
+/// 128 random bits.
+fn nonce() -> String {
+    let mut bytes = [0; 16];
+    // It fails only where the kernel has no random numbers, and then an all-zero nonce proves nothing.
+    if aws_lc_rs::rand::fill(&mut bytes).is_err() {
+        return String::new();
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// An Ignition config as compact JSON: as it stands, or translated from Butane. Warnings are logged.
@@ -196,31 +360,85 @@ fn ignition(text: &str, plain: bool) -> Result<String, String> {
     config.map(|config| config.to_string()).map_err(|error| error.to_string())
 }
 
-fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Body> {
-    let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync();
+fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+    let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
+/// A signature in place of what is signed. An error is signed too, and stays an error.
+type Sign = fn(&Signer, &[u8], u32) -> Result<Answer, openpgp::Error>;
+
+fn detached(signer: &Signer, body: &[u8], now: u32) -> Result<Answer, openpgp::Error> {
+    Ok(("application/octet-stream", signer.sign(body, now)?))
+}
+
+fn armored(signer: &Signer, body: &[u8], now: u32) -> Result<Answer, openpgp::Error> {
+    Ok((TEXT, signer.sign_armored(body, now)?.into_bytes()))
+}
+
+impl Matchbox {
+    /// The whole answer to a request for anything but assets and reports.
+    fn respond(&self, mut asked: Asked) -> Response<Body> {
+        if asked.path == "/healthz" {
+            return match self.health() {
+                Ok(()) => respond(StatusCode::OK, TEXT, "ok\n"),
+                Err(error) => respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, error + "\n"),
+            };
+        }
+        let mut sign = None::<(&Signer, Sign)>;
+        if let Some(signer) = &self.settings.signer {
+            for (suffix, make) in [(".sig", detached as Sign), (".asc", armored as Sign)] {
+                if let Some(path) = asked.path.strip_suffix(suffix).filter(|path| path.len() > 1) {
+                    asked.path = path.to_owned();
+                    sign = Some((signer, make));
+                    break;
+                }
+            }
+        }
+        let (status, (kind, body)) = match self.answer(&asked) {
+            Some(Ok(answer)) => (StatusCode::OK, answer),
+            Some(Err(error)) => (StatusCode::NOT_FOUND, (TEXT, format!("{error}\n").into())),
+            None => return respond(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"),
+        };
+        let Some((signer, make)) = sign else { return respond(status, kind, body) };
+        let seconds = u32::try_from(self.settings.book.now() / 1000).unwrap_or(u32::MAX);
+        match make(signer, &body, seconds) {
+            Ok((kind, body)) => respond(status, kind, body),
+            Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        }
+    }
+}
+
 impl serve::Handler for Shared {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
-        let matchbox = self.0.clone();
-        let (request, _body) = request.into_parts();
+        let (matchbox, tls) = (self.matchbox.clone(), self.tls);
+        let (request, body) = request.into_parts();
+        let connection = request.extensions.get::<Arc<serve::Connection>>();
+        let peer = connection.and_then(|connection| connection.peer).map(|peer| peer.ip());
         async move {
             let path = request.uri.path().to_owned();
-            if let (Some(root), Some(name)) = (&matchbox.assets, path.strip_prefix("/assets/")) {
-                return assets::serve(root, name, &request).await;
+            let settings = &matchbox.settings;
+            if let (Some(root), Some(name)) = (&settings.assets, path.strip_prefix("/assets/")) {
+                let response = assets::serve(root, name, &request).await;
+                if let Some(peer) = peer.filter(|_| response.status() == StatusCode::OK) {
+                    settings.book.fetched(peer, Stage::Kernel, name);
+                }
+                return response;
             }
             let query = request.uri.query().unwrap_or_default().to_owned();
+            let asked = Asked { path, query, peer, tls };
+            if asked.path == "/report" {
+                return report::take(&settings.book, &asked, &request.method, body).await;
+            }
             // Files are read and templates rendered on a thread that may block.
-            let answer = tokio::task::spawn_blocking(move || matchbox.answer(&path, &query)).await;
-            match answer {
-                Ok(Some(Ok((kind, body)))) => text(StatusCode::OK, kind, body),
-                Ok(Some(Err(error))) => text(StatusCode::NOT_FOUND, TEXT, format!("{error}\n")),
-                Ok(None) => text(StatusCode::NOT_FOUND, TEXT, "404 page not found\n".into()),
-                Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+            match tokio::task::spawn_blocking(move || matchbox.respond(asked)).await {
+                Ok(response) => response,
+                Err(error) => {
+                    respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n"))
+                }
             }
         }
         .boxed()
@@ -228,4 +446,8 @@ impl serve::Handler for Shared {
 }
 
 /// The handler that serves a [`Matchbox`].
-pub struct Shared(pub Arc<Matchbox>);
+pub struct Shared {
+    pub matchbox: Arc<Matchbox>,
+    /// Whether its connections are encrypted.
+    pub tls: bool,
+}

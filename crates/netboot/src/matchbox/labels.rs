@@ -29,7 +29,8 @@ pub(crate) fn normal(key: &str, value: &str) -> Option<String> {
     if key.eq_ignore_ascii_case("mac") { parse_mac(value) } else { Some(value.to_owned()) }
 }
 
-fn unescape(text: &str) -> Option<String> {
+/// A part of a URL's query as it was before it was escaped.
+pub(crate) fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

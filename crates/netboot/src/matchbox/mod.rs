@@ -2,14 +2,20 @@
 
 pub mod assets;
 pub mod check;
+mod edit;
 pub mod handler;
 mod labels;
 mod render;
+mod report;
+pub mod rpc;
+mod secrets;
 mod store;
 
 #[cfg(test)]
+mod install_tests;
+#[cfg(test)]
 mod tests;
 
-pub use handler::Matchbox;
+pub use handler::{Asked, Matchbox, Settings};
 pub use labels::{Labels, parse_mac};
 pub use store::{Boot, Group, Kind, Pattern, Profile, Store, StoreError, select};

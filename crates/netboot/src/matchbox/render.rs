@@ -1,11 +1,11 @@
 //! What a group and its profile become: scripts for boot loaders, metadata, rendered templates.
 
-use std::fmt::Write;
+use std::{fmt::Write, sync::Arc};
 
 use gotmpl::{MissingKey, Template};
 use serde_json::{Map, Value, json};
 
-use super::{Boot, Group, Labels};
+use super::{Boot, Group, Labels, secrets::Secrets};
 
 /// The first script: it has iPXE tell who it is.
 pub(crate) const BOOT_IPXE: &str = "#!ipxe\nchain ipxe?uuid=${uuid}&mac=${mac:hexhyp}&domain=${domain}&hostname=${hostname}&serial=${serial}&arch=${buildarch:uristring}\n";
@@ -36,6 +36,26 @@ pub(crate) fn grub(boot: &Boot) -> String {
         );
     }
     out
+}
+
+/// The label by which an installed machine says that its disk did not boot.
+pub(crate) const NO_DISK: &str = "windlass_disk";
+
+/// Boots an installed machine from its disk. UEFI firmware goes on with the next entry of its boot order; a BIOS
+/// disk that holds no system is found out, and the machine is installed again.
+pub(crate) fn ipxe_disk(query: &str) -> String {
+    let again = if query.is_empty() { String::new() } else { format!("{query}&") };
+    format!(
+        "#!ipxe\niseq ${{platform}} efi && exit 0 ||\nsanboot --no-describe --drive 0x80 ||\n\
+         echo The disk does not boot: installing again\nchain ipxe?{again}{NO_DISK}=none\n"
+    )
+}
+
+/// The same for GRUB, which does not come back from a disk.
+pub(crate) fn grub_disk(_query: &str) -> String {
+    "default=0\ntimeout=1\nmenuentry \"Local disk\" {\nif [ \"$grub_platform\" = \"efi\" ]; then exit; fi\n\
+     set root=(hd0)\nchainloader +1\nboot\n}\n"
+        .to_owned()
 }
 
 /// What templates see: metadata, over it the selectors, over them the request.
@@ -82,8 +102,9 @@ pub(crate) fn template(
     name: &str,
     text: &str,
     data: &Map<String, Value>,
+    secrets: &Arc<Secrets>,
 ) -> Result<String, gotmpl::Error> {
-    Template::parse(name, text)?
+    Template::parse_with(name, text, secrets.functions())?
         .missing_key(MissingKey::Error)
         .execute(&Value::Object(data.clone()))
 }
@@ -94,9 +115,10 @@ pub(crate) fn boot(
     boot: &Boot,
     profile: &str,
     data: &Map<String, Value>,
+    secrets: &Arc<Secrets>,
 ) -> Result<Boot, gotmpl::Error> {
     let one = |text: &String| match text.contains("{{") {
-        true => template(profile, text, data),
+        true => template(profile, text, data, secrets),
         false => Ok(text.clone()),
     };
     Ok(Boot {

@@ -30,6 +30,8 @@ pub enum StoreError {
     Read { what: &'static str, name: String, path: PathBuf, source: io::Error },
     #[error("{what} {name:?} ({}): {reason}", path.display())]
     Invalid { what: &'static str, name: String, path: PathBuf, reason: String },
+    #[error("changing {what} {name:?} ({}): {source}", path.display())]
+    Write { what: &'static str, name: String, path: PathBuf, source: io::Error },
 }
 
 /// What one selector accepts.
@@ -94,6 +96,9 @@ pub struct Group {
     pub selector: BTreeMap<String, Pattern>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Map<String, Value>>,
+    /// The public key (PEM) of the TPM of this group's one machine, by which it proves itself. Beyond Matchbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tpm_key: Option<String>,
 }
 
 impl Group {
@@ -135,11 +140,11 @@ pub fn select<'g>(groups: &'g [Arc<Group>], labels: &Labels) -> Option<&'g Arc<G
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Boot {
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kernel: String,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub initrd: Vec<String>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
 }
 
@@ -157,6 +162,9 @@ pub struct Profile {
     pub generic_id: String,
     #[serde(default)]
     pub boot: Boot,
+    /// A machine that has reported success boots from its disk. Beyond Matchbox.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub install_once: bool,
 }
 
 /// The three sorts of templates, each in its directory.
@@ -257,6 +265,29 @@ impl Store {
         paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
         paths.sort();
         paths
+    }
+
+    pub fn group_by_id(&self, id: &str) -> Result<Group, StoreError> {
+        let (path, text) = self.file("group", "groups", &format!("{id}.json"), id)?;
+        Group::parse(&text).map_err(|reason| StoreError::Invalid {
+            what: "group",
+            name: id.to_owned(),
+            path,
+            reason,
+        })
+    }
+
+    /// All profiles that can be read, and what is wrong with the others.
+    pub fn profiles(&self) -> (Vec<Profile>, Vec<StoreError>) {
+        let (mut profiles, mut errors) = (Vec::new(), Vec::new());
+        for path in self.entries("profiles") {
+            let id = path.file_stem().unwrap_or_default().to_string_lossy();
+            match self.profile(&id) {
+                Ok(profile) => profiles.push(profile),
+                Err(error) => errors.push(error),
+            }
+        }
+        (profiles, errors)
     }
 
     pub fn select(&self, labels: &Labels) -> Result<Arc<Group>, StoreError> {

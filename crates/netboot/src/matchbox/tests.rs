@@ -32,13 +32,17 @@ fn store() -> (tempfile::TempDir, Matchbox) {
     put(root, "ignition/p.ign", r#"{"ignition":{"version":"3.3.0"},"systemd":{}}"#);
     put(root, "generic/g", "{{.a.b}}\n{{.name}} {{.request.query.mac}} {{.request.raw_query}}");
     put(root, "cloud/c", "#cloud-config\nhostname: {{.a.b}}");
-    let matchbox = Matchbox::new(Store::new(root), None);
+    let matchbox = Matchbox::new(Arc::new(Store::new(root)), Settings::default());
     (dir, matchbox)
 }
 
 #[track_caller]
 fn get(matchbox: &Matchbox, path: &str, query: &str) -> Result<(&'static str, String), String> {
-    matchbox.answer(path, query).unwrap().map_err(|error| error.to_string())
+    let asked = Asked { path: path.into(), query: query.into(), ..Asked::default() };
+    match matchbox.answer(&asked).unwrap() {
+        Ok((kind, body)) => Ok((kind, String::from_utf8(body).unwrap())),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 #[test]
@@ -124,7 +128,8 @@ fn scripts() {
         assert!(text.starts_with("#!ipxe\nchain ipxe?uuid=${uuid}&mac=${mac:hexhyp}&"), "{path}");
     }
     assert_eq!(get(&matchbox, "/", "").unwrap().1, "matchbox\n");
-    assert!(matchbox.answer("/other", "").is_none());
+    let other = Asked { path: "/other".into(), ..Asked::default() };
+    assert!(matchbox.answer(&other).is_none());
 }
 
 #[test]

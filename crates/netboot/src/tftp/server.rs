@@ -12,7 +12,11 @@ use std::{
 use tokio::{net::UdpSocket, sync::Semaphore};
 
 use super::{Mode, Packet, ReadRequest, Source, Step, Transfer, packet, transfer::netascii};
-use crate::{dhcp::server::Interface, paths};
+use crate::{
+    dhcp::server::Interface,
+    machines::{Book, Stage},
+    paths,
+};
 
 const PORT: u16 = 69;
 /// Transfers at a time; a client that is not answered asks again.
@@ -31,11 +35,14 @@ pub struct Server {
     /// What `autoexec.ipxe` says when the root has no such file.
     autoexec: Option<String>,
     slots: Arc<Semaphore>,
+    /// Who fetched what is told here.
+    book: Arc<Book>,
 }
 
 impl Server {
-    pub fn new(root: impl Into<PathBuf>, autoexec: Option<String>) -> Arc<Self> {
-        Arc::new(Self { root: root.into(), autoexec, slots: Arc::new(Semaphore::new(TRANSFERS)) })
+    pub fn new(root: impl Into<PathBuf>, autoexec: Option<String>, book: Arc<Book>) -> Arc<Self> {
+        let slots = Arc::new(Semaphore::new(TRANSFERS));
+        Arc::new(Self { root: root.into(), autoexec, slots, book })
     }
 
     /// Opens the port on one interface and answers there until shutdown.
@@ -96,6 +103,7 @@ impl Server {
             Ok(source) => source,
             Err((code, text)) => {
                 tracing::warn!(%client, name = request.name, "TFTP: {text}");
+                self.book.metrics.tftp_failed.add();
                 socket.send(&packet::error(code, text)).await?;
                 return Ok(());
             }
@@ -104,6 +112,8 @@ impl Server {
         let transfer = Transfer::new(source, &request);
         if converse(&socket, transfer).await? {
             tracing::info!(%client, name, "sent by TFTP");
+            self.book.metrics.tftp_sent.add();
+            self.book.fetched(client.ip(), Stage::Firmware, &name);
         } else {
             tracing::info!(%client, name, "TFTP transfer given up by the client");
         }

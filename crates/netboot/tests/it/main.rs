@@ -9,4 +9,6 @@
 mod boot;
 mod clients;
 mod flood;
+mod rpc;
+mod web;
 mod world;

@@ -98,11 +98,11 @@ impl World {
         let dir = self.dir.path().display();
         let usual = format!(
             "serve --address {SERVER}:8080 --data-path {dir} --assets-path {dir}/assets --interface br0 \
-             --tftp-root {dir}/tftp --dhcp-leasefile {dir}/leases {args}"
+             --tftp-root {dir}/tftp --dhcp-leasefile {dir}/leases --machines-file {dir}/machines {args}"
         );
         let cli = Cli::parse_from(usual.split_whitespace());
         self.tasks = rt::Tasks::new(rt::Shutdown::new());
-        self.runtime.block_on(cmd::start(&cli.args, &self.tasks)).unwrap();
+        drop(self.runtime.block_on(cmd::start(&cli.args, &self.tasks)).unwrap());
     }
 
     pub(crate) fn stop(&self) {

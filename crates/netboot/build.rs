@@ -1,0 +1,11 @@
+//! Compiles Matchbox's service definition without protoc, which a plain machine does not have.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let descriptors = protox::compile(["rpc.proto"], ["proto"])?;
+    tonic_prost_build::configure()
+        .build_client(false)
+        .build_transport(false)
+        .compile_fds(descriptors)?;
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! Every port that `serve` opens, and what answers behind it.
+
+use std::{path::Path, sync::Arc};
+
+use rt::{SystemClock, Tasks};
+use tokio::net::TcpListener;
+
+use super::{Error, ServeArgs, listen, open_store};
+use crate::{
+    dhcp::{self, BootFiles, server::Interface},
+    dns,
+    machines::Book,
+    matchbox::{Matchbox, Settings, Store, handler::Shared, rpc::Rpc},
+    openpgp::Signer,
+    ra, tftp,
+};
+
+/// What runs, for who builds more upon it.
+pub struct Served {
+    pub store: Arc<Store>,
+    pub book: Arc<Book>,
+}
+
+/// Opens every port, so that what cannot work fails here, and starts the tasks behind them.
+pub async fn start(args: &ServeArgs, tasks: &Tasks) -> Result<Served, Error> {
+    let store = Arc::new(open_store(&args.data_path)?);
+    let book = Arc::new(book(args)?);
+    let assets = match args.assets_path.as_os_str().is_empty() {
+        true => None,
+        false if args.assets_path.is_dir() => Some(args.assets_path.clone()),
+        false => return Err(Error::AssetsPath { path: args.assets_path.clone() }),
+    };
+    let failed = |what: String| move |source| Error::Start { what, source };
+    let interfaces = args
+        .interface
+        .iter()
+        .map(|name| Interface::named(name).map_err(failed(format!("on {name}"))))
+        .collect::<Result<Vec<_>, _>>()?;
+    let signer = signer(args)?;
+    start_rpc(args, &store, tasks).await?;
+    if !args.no_dhcp {
+        start_dhcp(args, &interfaces, &book, tasks)?;
+    }
+    if !args.no_tftp {
+        start_tftp(args, &interfaces, &book, tasks)?;
+    }
+    if !args.no_dns {
+        let names = Arc::new(names(args)?);
+        for interface in &interfaces {
+            let what = format!("DNS on {}", interface.name);
+            dns::start(names.clone(), interface, tasks).map_err(failed(what))?;
+        }
+    }
+    if !args.no_ra {
+        for interface in &interfaces {
+            let what = format!("router advertisements on {}", interface.name);
+            let responder = ra::Responder::new(interface.clone()).map_err(failed(what.clone()))?;
+            tasks.spawn_until_shutdown(&what, responder.run());
+        }
+    }
+    let insecure_secrets = args.insecure_secrets;
+    let settings = Settings { assets, signer, insecure_secrets, book: book.clone() };
+    let matchbox = Arc::new(Matchbox::new(store.clone(), settings));
+    let ports = [Some((args.address, args.web_ssl)), args.tls_address.map(|port| (port, true))];
+    for (address, tls) in ports.into_iter().flatten() {
+        let listener = TcpListener::bind(address).await.map_err(failed(format!(
+            "HTTP on {address}; is the address this machine's, and free?"
+        )))?;
+        let identity = if tls { Some(web_tls(args)?) } else { None };
+        let handler = Arc::new(Shared { matchbox: matchbox.clone(), tls });
+        let limits = serve::Limits::default();
+        let task = serve::serve(listener, identity, limits, handler, tasks.clone());
+        tasks.essential(if tls { "https" } else { "http" }, task);
+        tracing::info!(%address, tls, "serving");
+    }
+    Ok(Served { store, book })
+}
+
+fn book(args: &ServeArgs) -> Result<Book, Error> {
+    let (path, clock) = (args.machines_file.clone(), Arc::new(SystemClock));
+    if path.as_os_str().is_empty() {
+        return Ok(Book::in_memory(clock));
+    }
+    Book::open(path.clone(), clock).map_err(|source| Error::Machines { path, source })
+}
+
+fn signer(args: &ServeArgs) -> Result<Option<Signer>, Error> {
+    let path = args.key_ring_path.clone();
+    if path.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let keyring = match std::fs::read(&path) {
+        Ok(keyring) => keyring,
+        Err(source) => return Err(Error::ReadKeyRing { path, source }),
+    };
+    // A passphrase on the command line would be seen by all.
+    let passphrase = std::env::var("MATCHBOX_PASSPHRASE").unwrap_or_default();
+    match Signer::open(&keyring, &passphrase) {
+        Ok(signer) => {
+            tracing::info!(key = signer.key_id(), "answers are signed");
+            Ok(Some(signer))
+        }
+        Err(source) => Err(Error::KeyRing { path, source }),
+    }
+}
+
+async fn start_rpc(args: &ServeArgs, store: &Arc<Store>, tasks: &Tasks) -> Result<(), Error> {
+    let text = args.rpc_address.as_str();
+    if text.is_empty() {
+        return Ok(());
+    }
+    let address =
+        listen(text).map_err(|reason| Error::RpcAddress { text: text.to_owned(), reason })?;
+    let tls = serve::ServerTls::mutual(
+        &read_tls("--cert-file", &args.cert_file)?,
+        &read_tls("--key-file", &args.key_file)?,
+        &read_tls("--ca-file", &args.ca_file)?,
+    )?;
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| Error::Start { what: format!("gRPC on {address}"), source })?;
+    let handler = Arc::new(Rpc::new(store.clone()));
+    let limits = serve::Limits::default();
+    tasks.essential("grpc", serve::serve(listener, Some(tls), limits, handler, tasks.clone()));
+    tracing::info!(%address, "serving gRPC");
+    Ok(())
+}
+
+fn read_tls(flag: &'static str, path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|source| Error::ReadTls { flag, path: path.to_owned(), source })
+}
+
+fn web_tls(args: &ServeArgs) -> Result<serve::ServerTls, Error> {
+    let certificate = read_tls("--web-cert-file", &args.web_cert_file)?;
+    let key = read_tls("--web-key-file", &args.web_key_file)?;
+    Ok(serve::ServerTls::new(&certificate, &key, Vec::new())?)
+}
+
+/// The names of machines with reserved addresses, and those given as records.
+fn names(args: &ServeArgs) -> Result<dns::Names, Error> {
+    let mut names = dns::Names::new(args.domain.as_deref())?;
+    for host in &args.dhcp_host {
+        let (_, reservation) = dhcp::parse_host(host)?;
+        if let Some(hostname) = reservation.hostname {
+            names.add(&hostname, reservation.address.into())?;
+        }
+    }
+    for text in &args.host_record {
+        let wrong = || Error::HostRecord { text: text.clone() };
+        let (name, address) = text.split_once(',').ok_or_else(wrong)?;
+        names.add(name.trim(), address.trim().parse().map_err(|_| wrong())?)?;
+    }
+    Ok(names)
+}
+
+fn start_dhcp(
+    args: &ServeArgs,
+    interfaces: &[Interface],
+    book: &Arc<Book>,
+    tasks: &Tasks,
+) -> Result<(), Error> {
+    let config = dhcp_config(args)?;
+    if interfaces.is_empty() {
+        return Err(Error::NoInterface { what: "DHCP", flag: "--no-dhcp" });
+    }
+    let path = &args.dhcp_leasefile;
+    let lease_file = (!path.as_os_str().is_empty() && !args.dhcp_proxy).then(|| path.clone());
+    let server = dhcp::server::Server::new(config, lease_file, Arc::new(SystemClock), book.clone())
+        .map_err(|source| Error::Start { what: "DHCP".into(), source })?;
+    for interface in interfaces {
+        server.start(interface, tasks).map_err(|source| Error::Start {
+            what: format!("DHCP on {}", interface.name),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+fn dhcp_config(args: &ServeArgs) -> Result<dhcp::Config, Error> {
+    let mut lease = None;
+    let mut subnets = Vec::new();
+    for range in &args.dhcp_range {
+        let (mut subnet, own_lease) = dhcp::parse_range(range)?;
+        let routers = args.dhcp_router.iter().filter(|router| subnet.contains(**router));
+        subnet.routers = routers.copied().collect();
+        subnet.dns = args.dhcp_dns.clone();
+        lease = lease.or(own_lease);
+        subnets.push(subnet);
+    }
+    if subnets.is_empty() && !args.dhcp_proxy {
+        return Err(Error::NoRange);
+    }
+    let reservations = args.dhcp_host.iter().map(|host| dhcp::parse_host(host));
+    Ok(dhcp::Config {
+        subnets,
+        reservations: reservations.collect::<Result<_, _>>()?,
+        // dnsmasq's default.
+        lease: lease.unwrap_or(std::time::Duration::from_secs(3600)),
+        domain: args.domain.clone(),
+        proxy: args.dhcp_proxy,
+        probe: !args.no_ping,
+        boot: boot_files(args)?,
+    })
+}
+
+fn boot_files(args: &ServeArgs) -> Result<BootFiles, Error> {
+    let mut files = BootFiles::usual(args.address.port());
+    for text in &args.boot_file {
+        let wrong = || Error::BootFile { text: text.clone() };
+        let (firmware, name) = text.split_once('=').ok_or_else(wrong)?;
+        let place = match firmware {
+            "bios" => &mut files.bios,
+            "uefi-ia32" => &mut files.uefi_ia32,
+            "uefi-x64" => &mut files.uefi_x64,
+            "uefi-arm64" => &mut files.uefi_arm64,
+            "http-x64" => &mut files.http_x64,
+            "http-arm64" => &mut files.http_arm64,
+            "ipxe" => &mut files.ipxe,
+            _ => return Err(wrong()),
+        };
+        *place = name.to_owned();
+    }
+    Ok(files)
+}
+
+fn start_tftp(
+    args: &ServeArgs,
+    interfaces: &[Interface],
+    book: &Arc<Book>,
+    tasks: &Tasks,
+) -> Result<(), Error> {
+    if interfaces.is_empty() {
+        return Err(Error::NoInterface { what: "TFTP", flag: "--no-tftp" });
+    }
+    if !args.tftp_root.is_dir() {
+        return Err(Error::TftpRoot { path: args.tftp_root.clone() });
+    }
+    for interface in interfaces {
+        let port = args.address.port();
+        let script = format!("#!ipxe\nchain http://{}:{port}/boot.ipxe\n", interface.address);
+        let server = tftp::server::Server::new(&args.tftp_root, Some(script), book.clone());
+        server.start(interface, tasks).map_err(|source| Error::Start {
+            what: format!("TFTP on {}", interface.name),
+            source,
+        })?;
+    }
+    Ok(())
+}

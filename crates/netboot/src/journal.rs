@@ -1,0 +1,99 @@
+//! A file of lines: one is added for every change, and the whole is written anew before it grows long.
+//!
+//! A rack that powers on changes hundreds of leases and machines in a moment, and writing all of them for each
+//! took longer than clients should wait.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+/// Lines that the file may have beside one for each thing that is kept.
+pub(crate) const SLACK: usize = 10_000;
+
+pub(crate) struct Journal {
+    path: PathBuf,
+    open: Mutex<Option<Open>>,
+}
+
+struct Open {
+    file: File,
+    lines: usize,
+}
+
+/// What a former run has written, up to its last whole line: one that is cut off was being written when all
+/// ended.
+pub(crate) fn read(path: &Path) -> io::Result<String> {
+    match std::fs::read_to_string(path) {
+        Ok(mut text) => {
+            text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+            Ok(text)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(named(path, &error)),
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+impl Journal {
+    /// Begins a file that says `text`.
+    pub(crate) fn begin(path: PathBuf, text: &str) -> io::Result<Self> {
+        let open = rewrite(&path, text).map_err(|error| named(&path, &error))?;
+        Ok(Self { path, open: Mutex::new(Some(open)) })
+    }
+
+    /// Adds a line that ends with a line feed; `kept` is how many things there are, and `whole` says all of
+    /// them.
+    pub(crate) fn add(
+        &self,
+        line: &str,
+        kept: usize,
+        whole: impl FnOnce() -> String,
+    ) -> io::Result<()> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = open.as_mut().filter(|open| open.lines <= kept + SLACK) {
+            open.lines += 1;
+            return open.file.write_all(line.as_bytes());
+        }
+        // A file that could not be replaced is tried again by the next change.
+        *open = None;
+        *open = Some(rewrite(&self.path, &whole())?);
+        Ok(())
+    }
+}
+
+/// Replaces the file as a whole, so that a crash leaves the old one or the new one.
+fn rewrite(path: &Path, text: &str) -> io::Result<Open> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut file = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path).map_err(|error| error.error)?;
+    let file = OpenOptions::new().append(true).open(path)?;
+    Ok(Open { file, lines: text.lines().count() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_says_what_is_so_and_stays_short() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        assert_eq!(read(&path).unwrap(), "");
+        let journal = Journal::begin(path.clone(), "a 0\n").unwrap();
+        for n in 1..2 * SLACK + 100 {
+            journal.add(&format!("a {n}\n"), 1, || format!("a {n}\n")).unwrap();
+        }
+        let text = read(&path).unwrap();
+        assert!(text.lines().count() < SLACK + 10);
+        assert_eq!(text.lines().last(), Some(format!("a {}", 2 * SLACK + 99).as_str()));
+        std::fs::write(&path, "a 1\na 2\na").unwrap();
+        assert_eq!(read(&path).unwrap(), "a 1\na 2\n");
+    }
+}

@@ -1,0 +1,258 @@
+//! The registry as the servers use it: shared, with the time of day, and kept in a file.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::UNIX_EPOCH,
+};
+
+use aws_lc_rs::{constant_time, digest};
+use rt::{Clock, SystemClock};
+
+use super::{Facts, Machine, Note, Outcome, Registry, Stage};
+use crate::{
+    dhcp::Firmware,
+    journal::{self, Journal},
+    matchbox::Labels,
+    metrics::Metrics,
+};
+
+/// Why a machine is not believed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the request names neither mac nor uuid")]
+    Nobody,
+    #[error(
+        "the request has no nonce; write nonce={{{{.request.nonce}}}} into the kernel arguments' URL"
+    )]
+    NoNonce,
+    #[error("the nonce is not that of the machine's last boot")]
+    WrongNonce,
+    #[error("secret {0:?} was served already to this boot of the machine")]
+    Served(String),
+}
+
+pub struct Book {
+    registry: Mutex<Registry>,
+    journal: Option<Journal>,
+    path: Option<PathBuf>,
+    clock: Arc<dyn Clock>,
+    pub metrics: Metrics,
+}
+
+fn line(machine: &Machine) -> String {
+    // Our own types have no keys that JSON cannot have.
+    serde_json::to_string(machine).unwrap_or_default() + "\n"
+}
+
+/// What the lines of a file say, of which the last about each machine counts.
+fn parse(text: &str) -> Registry {
+    let mut registry = Registry::default();
+    for line in text.lines() {
+        match serde_json::from_str::<Machine>(line) {
+            Ok(machine) => registry.restore(machine),
+            Err(error) => tracing::warn!(%error, "a line of the machines' file is no machine"),
+        }
+    }
+    registry
+}
+
+/// All machines of a file, as another process has written it.
+pub(super) fn read(path: &Path) -> io::Result<Vec<Machine>> {
+    Ok(parse(&journal::read(path)?).iter().cloned().collect())
+}
+
+/// Where an operator asks for a machine to be installed again.
+fn mark(path: &Path, id: &str) -> PathBuf {
+    let mut folder = path.as_os_str().to_owned();
+    folder.push(".reinstall");
+    PathBuf::from(folder).join(id.replace([':', '/'], "-"))
+}
+
+/// Has the server that keeps the file at `path` forget that a machine is installed, when it asks next.
+pub(super) fn reinstall(path: &Path, id: &str) -> io::Result<()> {
+    let mark = mark(path, id);
+    if let Some(folder) = mark.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(mark, "")
+}
+
+impl Book {
+    /// Takes over what a former run wrote to `path`.
+    pub fn open(path: PathBuf, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        let registry = parse(&journal::read(&path)?);
+        let text: String = registry.iter().map(line).collect();
+        let journal = Journal::begin(path.clone(), &text)?;
+        Ok(Self { path: Some(path), ..Self::with(registry, Some(journal), clock) })
+    }
+
+    /// Keeps nothing over restarts.
+    pub fn in_memory(clock: Arc<dyn Clock>) -> Self {
+        Self::with(Registry::default(), None, clock)
+    }
+
+    fn with(registry: Registry, journal: Option<Journal>, clock: Arc<dyn Clock>) -> Self {
+        let registry = Mutex::new(registry);
+        Self { registry, journal, path: None, clock, metrics: Metrics::default() }
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In milliseconds since the epoch.
+    pub fn now(&self) -> u64 {
+        let since = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn save(&self, registry: &Registry, id: &str) {
+        let (Some(journal), Some(machine)) = (&self.journal, registry.get(id)) else { return };
+        let whole = || registry.iter().map(line).collect();
+        if let Err(error) = journal.add(&line(machine), registry.len(), whole) {
+            tracing::error!(%error, "writing down a machine");
+        }
+    }
+
+    pub fn note(&self, id: &str, note: Note) {
+        let (mut registry, now) = (self.registry(), self.now());
+        if registry.note(id, now, note) {
+            self.save(&registry, id);
+        }
+    }
+
+    pub fn machines(&self) -> Vec<Machine> {
+        self.registry().iter().map(Machine::public).collect()
+    }
+
+    pub fn machine(&self, id: &str) -> Option<Machine> {
+        self.registry().get(id).map(Machine::public)
+    }
+
+    /// What a machine is called here, by what it says of itself or else by its address.
+    pub fn id(&self, labels: &Labels, peer: Option<IpAddr>) -> Option<String> {
+        let label = |name: &str| labels.get(name).filter(|value| !value.is_empty());
+        if let Some(mac) = label("mac") {
+            return Some(mac.clone());
+        }
+        let registry = self.registry();
+        if let Some(uuid) = label("uuid") {
+            let known = registry.with_uuid(uuid).map(|machine| machine.id.clone());
+            return Some(known.unwrap_or_else(|| format!("uuid:{uuid}")));
+        }
+        registry.at(peer?).map(|machine| machine.id.clone())
+    }
+
+    /// A machine was offered or, if `done`, given an address or a boot file.
+    pub(crate) fn dhcp(
+        &self,
+        mac: &str,
+        address: Option<Ipv4Addr>,
+        firmware: Option<Firmware>,
+        done: bool,
+    ) {
+        let facts = Facts { address: address.map(IpAddr::V4), ..Facts::default() };
+        let Some(firmware) = firmware else {
+            // Its system renews a lease: only the address is news, and only of a machine that booted here.
+            let mut registry = self.registry();
+            let known = registry.get(mac).map(|machine| machine.address);
+            if let (Some(old), Some(address)) = (known, facts.address)
+                && old != Some(address)
+            {
+                let machine = registry.entry(mac);
+                machine.address = Some(address);
+                let machine = machine.clone();
+                registry.restore(machine);
+                self.save(&registry, mac);
+            }
+            return;
+        };
+        let outcome = if done { Outcome::Succeeded } else { Outcome::Started };
+        let power_on = !done && firmware != Firmware::Ipxe;
+        let note = Note::new(Stage::Dhcp, outcome).detail(firmware.name()).facts(facts);
+        self.note(mac, Note { power_on, ..note });
+    }
+
+    /// A file was fetched by who is at an address.
+    pub(crate) fn fetched(&self, peer: IpAddr, stage: Stage, file: &str) {
+        let id = self.registry().at(peer).map(|machine| machine.id.clone());
+        if let Some(id) = id {
+            self.note(&id, Note::new(stage, Outcome::Succeeded).detail(file));
+        }
+    }
+
+    /// Whether the machine has said that it is installed, and nobody has asked for it to be installed again.
+    pub(crate) fn is_installed(&self, id: &str) -> bool {
+        let mut registry = self.registry();
+        let installed = registry.get(id).is_some_and(|machine| machine.installed.is_some());
+        let again = self.path.as_deref().map(|path| mark(path, id));
+        if installed && again.is_some_and(|mark| std::fs::remove_file(mark).is_ok()) {
+            registry.entry(id).installed = None;
+            self.save(&registry, id);
+            tracing::info!(machine = id, "it is installed again, as asked");
+            return false;
+        }
+        installed
+    }
+
+    /// A nonce for a machine's boot URL, which ends that of its boot before. `told`: it goes out in the kernel
+    /// arguments.
+    pub(crate) fn new_nonce(&self, id: &str, nonce: &str, told: bool) {
+        let mut registry = self.registry();
+        let private = &mut registry.entry(id).private;
+        private.nonce = Some(hash(nonce));
+        private.told = told;
+        private.served.clear();
+        self.save(&registry, id);
+    }
+
+    /// Whether a request comes from the machine whose last boot URL it was.
+    pub(crate) fn prove(&self, id: &str, labels: &Labels) -> Result<(), Refusal> {
+        let nonce = labels.get("nonce").ok_or(Refusal::NoNonce)?;
+        let registry = self.registry();
+        let known = registry.get(id).and_then(|machine| machine.private.nonce.as_ref());
+        let same = known.is_some_and(|known| {
+            constant_time::verify_slices_are_equal(known.as_bytes(), hash(nonce).as_bytes()).is_ok()
+        });
+        if same { Ok(()) } else { Err(Refusal::WrongNonce) }
+    }
+
+    /// As [`Self::prove`], for a report: a machine that was told no nonce cannot have one.
+    pub(crate) fn believe(&self, id: &str, labels: &Labels) -> Result<(), Refusal> {
+        let told = self.registry().get(id).is_some_and(|machine| machine.private.told);
+        if told { self.prove(id, labels) } else { Ok(()) }
+    }
+
+    /// Takes a secret for the machine's last boot; it is gone for that boot.
+    pub(crate) fn claim(&self, id: &str, secret: &str) -> Result<(), Refusal> {
+        let mut registry = self.registry();
+        if !registry.entry(id).private.served.insert(secret.to_owned()) {
+            return Err(Refusal::Served(secret.to_owned()));
+        }
+        self.save(&registry, id);
+        Ok(())
+    }
+
+    /// Gives back what was claimed for an answer that then failed.
+    pub(crate) fn unclaim(&self, id: &str, secrets: &[String]) {
+        let mut registry = self.registry();
+        for secret in secrets {
+            registry.entry(id).private.served.remove(secret);
+        }
+        self.save(&registry, id);
+    }
+}
+
+impl Default for Book {
+    fn default() -> Self {
+        Self::in_memory(Arc::new(SystemClock))
+    }
+}
+
+fn hash(nonce: &str) -> String {
+    let digest = digest::digest(&digest::SHA256, nonce.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,200 @@
+//! The page of machines and that of one, made on the server and without scripts.
+
+use std::fmt::Write;
+
+use super::{
+    Entry, Machine, Outcome, Stage,
+    status::{ago, span, stage, took},
+};
+
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:#1c2733;--dim:#66778a;--line:#d9e0e7;--paper:#f7f9fb;--card:#fff;\
+--good:#1a7f4b;--bad:#c0352b;--busy:#1f6fb2}\
+@media(prefers-color-scheme:dark){:root{--ink:#e4ebf2;--dim:#92a3b5;--line:#2c3a48;--paper:#10171e;--card:#18222c;\
+--good:#4cc38a;--bad:#ff7b6e;--busy:#6db4f0}}\
+*{box-sizing:border-box}body{margin:0;padding:2rem;background:var(--paper);color:var(--ink);\
+font:15px/1.45 system-ui,sans-serif}main{max-width:82rem;margin:auto}\
+h1{font-size:1.35rem;margin:0 0 .2rem}p{margin:.2rem 0 1.2rem;color:var(--dim)}a{color:var(--busy);text-decoration:none}\
+a:hover{text-decoration:underline}table{width:100%;border-collapse:collapse;background:var(--card);\
+border:1px solid var(--line);border-radius:6px}th,td{text-align:left;padding:.45rem .7rem;\
+border-bottom:1px solid var(--line);vertical-align:top}th{font-size:.8rem;color:var(--dim);font-weight:600}\
+tr:last-child td{border-bottom:0}td.n{text-align:right;white-space:nowrap}code{font:13px ui-monospace,monospace}\
+.good{color:var(--good)}.bad{color:var(--bad)}.busy{color:var(--busy)}\
+.bar{position:relative;height:1.1rem;min-width:14rem}.bar i{position:absolute;top:.2rem;height:.7rem;border-radius:2px;\
+background:currentColor;min-width:3px}pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font:13px ui-monospace,monospace}\
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;margin:0 0 1.4rem}dt{color:var(--dim)}dd{margin:0}";
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+fn page(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"2\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style></head>\
+         <body><main>{body}</main></body></html>\n",
+        title = escape(title)
+    )
+}
+
+fn class(machine: &Machine) -> &'static str {
+    match machine.last() {
+        Some(entry) if entry.outcome == Outcome::Failed => "bad",
+        Some(entry) if entry.stage >= Stage::Installed => "good",
+        _ => "busy",
+    }
+}
+
+fn colour(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Started => "busy",
+        Outcome::Succeeded => "good",
+        Outcome::Failed => "bad",
+    }
+}
+
+/// One row for each machine; those that failed first, then those heard of last.
+pub fn all(machines: &[Machine], now: u64) -> String {
+    let mut machines: Vec<&Machine> = machines.iter().collect();
+    machines.sort_by_key(|m| (class(m) != "bad", std::cmp::Reverse(m.seen)));
+    let count = |wanted: &str| machines.iter().filter(|m| class(m) == wanted).count();
+    let mut body = format!(
+        "<h1>Machines</h1><p>{} known · <span class=\"good\">{} there</span> · \
+         <span class=\"busy\">{} on the way</span> · <span class=\"bad\">{} failed</span></p>",
+        machines.len(),
+        count("good"),
+        count("busy"),
+        count("bad")
+    );
+    if machines.is_empty() {
+        body.push_str("<p>No machine has booted from here yet.</p>");
+        return page("Machines", &body);
+    }
+    body.push_str(
+        "<table><tr><th>machine<th>name<th>address<th>group<th>stage<th>seen<th>boot took<th>last error</tr>",
+    );
+    for machine in machines {
+        let text = |value: &Option<String>| escape(value.as_deref().unwrap_or("–"));
+        let address = machine.address.map(|address| address.to_string());
+        let failure = machine.failure.as_ref().map_or(String::new(), |failure| {
+            format!(
+                "<span class=\"bad\">{}</span>, {}<pre>{}</pre>",
+                failure.stage.title(),
+                ago(failure.at, now),
+                escape(&failure.text)
+            )
+        });
+        // Writing to a String cannot fail.
+        let _ = write!(
+            body,
+            "<tr><td><a href=\"/machines/{link}\"><code>{id}</code></a><td>{name}<td>{address}<td>{group}\
+             <td class=\"{class}\">{stage}<td class=\"n\">{seen}<td class=\"n\">{took}<td>{failure}</tr>",
+            link = link(&machine.id),
+            id = escape(&machine.id),
+            name = text(&machine.hostname),
+            address = text(&address),
+            group = text(&machine.group),
+            class = class(machine),
+            stage = stage(machine),
+            seen = ago(machine.seen, now),
+            took = span(took(machine)),
+        );
+    }
+    body.push_str("</table>");
+    page("Machines", &body)
+}
+
+/// What a path may hold, all else escaped.
+fn link(id: &str) -> String {
+    id.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => {
+                char::from(byte).to_string()
+            }
+            byte => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+/// One machine with the timeline of its last boot.
+pub fn one(machine: &Machine, now: u64) -> String {
+    let mut body = format!(
+        "<p><a href=\"/machines\">Machines</a></p><h1><code>{}</code></h1><p class=\"{}\">{}</p><dl>",
+        escape(&machine.id),
+        class(machine),
+        stage(machine)
+    );
+    let installed = machine.installed.map(|at| ago(at, now));
+    let address = machine.address.map(|address| address.to_string());
+    let boots = Some(machine.boots.to_string());
+    for (name, value) in [
+        ("name", &machine.hostname),
+        ("address", &address),
+        ("group", &machine.group),
+        ("profile", &machine.profile),
+        ("UUID", &machine.uuid),
+        ("serial", &machine.serial),
+        ("architecture", &machine.arch),
+        ("network boots", &boots),
+        ("installed", &installed),
+    ] {
+        if let Some(value) = value {
+            let _ = write!(body, "<dt>{name}<dd>{}", escape(value));
+        }
+    }
+    body.push_str("</dl>");
+    if let Some(failure) = &machine.failure {
+        let _ = write!(
+            body,
+            "<p class=\"bad\">{} failed {}</p><pre>{}</pre><p></p>",
+            failure.stage.title(),
+            ago(failure.at, now),
+            escape(&failure.text)
+        );
+    }
+    body.push_str(&chart(&machine.timeline));
+    page(&machine.id, &body)
+}
+
+/// The entries, each with a bar from when it began to when the next did.
+fn chart(timeline: &[Entry]) -> String {
+    let (Some(first), Some(last)) = (timeline.first(), timeline.last()) else {
+        return String::new();
+    };
+    let whole = (last.at - first.at).max(1) as f64;
+    let mut out = "<table><tr><th>after<th>stage<th>took<th><th></tr>".to_owned();
+    for (i, entry) in timeline.iter().enumerate() {
+        let end = timeline.get(i + 1).map_or(last.at, |next| next.at);
+        let (from, to) = (entry.at - first.at, end.saturating_sub(first.at));
+        let percent = |time: u64| time as f64 * 100.0 / whole;
+        let took = if end > entry.at { span(end - entry.at) } else { String::new() };
+        let _ = write!(
+            out,
+            "<tr><td class=\"n\">{after}<td class=\"{colour}\">{stage}{outcome}<td class=\"n\">{took}\
+             <td class=\"{colour}\"><div class=\"bar\"><i style=\"left:{left:.2}%;width:{width:.2}%\"></i></div>\
+             <td><pre>{detail}</pre></tr>",
+            after = span(from),
+            colour = colour(entry.outcome),
+            stage = entry.stage.title(),
+            outcome = match entry.outcome {
+                Outcome::Started => " …",
+                Outcome::Succeeded => "",
+                Outcome::Failed => " failed",
+            },
+            left = percent(from),
+            width = percent(to.saturating_sub(from)),
+            detail = escape(&entry.detail)
+        );
+    }
+    out + "</table>"
+}

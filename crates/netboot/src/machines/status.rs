@@ -1,0 +1,106 @@
+//! The page's table in a terminal, and how times are written in both.
+
+use std::{io, path::Path};
+
+use super::{Machine, Outcome, book};
+
+/// How long ago something was, roughly.
+pub(super) fn ago(at: u64, now: u64) -> String {
+    format!("{} ago", span(now.saturating_sub(at)))
+}
+
+/// A time in milliseconds in two digits and a unit, or three.
+pub(super) fn span(milliseconds: u64) -> String {
+    match milliseconds {
+        0..1000 => format!("{milliseconds} ms"),
+        1000..10_000 => format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100),
+        10_000..120_000 => format!("{} s", milliseconds / 1000),
+        120_000..7_200_000 => format!("{} min", milliseconds / 60_000),
+        7_200_000..172_800_000 => format!("{} h", milliseconds / 3_600_000),
+        _ => format!("{} d", milliseconds / 86_400_000),
+    }
+}
+
+/// Where a machine stands, in words.
+pub(super) fn stage(machine: &Machine) -> String {
+    match machine.last() {
+        None => "–".to_owned(),
+        Some(entry) => match entry.outcome {
+            Outcome::Succeeded => entry.stage.title().to_owned(),
+            Outcome::Started => format!("{} …", entry.stage.title()),
+            Outcome::Failed => format!("{} failed", entry.stage.title()),
+        },
+    }
+}
+
+/// How long its last boot has taken so far.
+pub(super) fn took(machine: &Machine) -> u64 {
+    let at = |entry: Option<&super::Entry>| entry.map_or(0, |entry| entry.at);
+    at(machine.timeline.last()).saturating_sub(at(machine.timeline.first()))
+}
+
+/// The machines of a file that a server keeps, those heard of last first.
+pub fn table(path: &Path, now: u64) -> io::Result<String> {
+    let mut machines = book::read(path)?;
+    machines.sort_by_key(|machine| std::cmp::Reverse(machine.seen));
+    Ok(format(&machines, now))
+}
+
+/// One machine of that file with the timeline of its boot; `None` if there is none of this name.
+pub fn timeline(path: &Path, id: &str, now: u64) -> io::Result<Option<String>> {
+    let machines = book::read(path)?;
+    let Some(machine) = machines.iter().find(|machine| machine.id == id) else { return Ok(None) };
+    let start = machine.timeline.first().map_or(0, |entry| entry.at);
+    let mut out = format(std::slice::from_ref(machine), now);
+    for entry in &machine.timeline {
+        let after = span(entry.at - start);
+        let (stage, outcome) = (entry.stage.title(), entry.outcome.name());
+        let detail = entry.detail.replace('\n', "\n            ");
+        out.push_str(format!("{after:>10}  {stage:<22} {outcome:<9}  {detail}").trim_end());
+        out.push('\n');
+    }
+    Ok(Some(out))
+}
+
+/// Asks the server that keeps the file to install a machine again.
+pub fn reinstall(path: &Path, id: &str) -> io::Result<()> {
+    if !book::read(path)?.iter().any(|machine| machine.id == id) {
+        return Err(io::Error::other(format!("no machine {id} is in {}", path.display())));
+    }
+    book::reinstall(path, id)
+}
+
+fn format(machines: &[Machine], now: u64) -> String {
+    let head = ["MACHINE", "NAME", "ADDRESS", "GROUP", "STAGE", "SEEN", "BOOT", "LAST ERROR"];
+    let rows = machines.iter().map(|machine| {
+        let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "–".into());
+        let address = machine.address.map(|address| address.to_string());
+        let failure = machine.failure.as_ref().map(|failure| {
+            let first = failure.text.lines().next().unwrap_or_default();
+            format!("{}: {first}", failure.stage.title())
+        });
+        [
+            machine.id.clone(),
+            text(&machine.hostname),
+            text(&address),
+            text(&machine.group),
+            stage(machine),
+            ago(machine.seen, now),
+            span(took(machine)),
+            text(&failure),
+        ]
+    });
+    let rows: Vec<[String; 8]> = [head.map(str::to_owned)].into_iter().chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..head.len()).filter_map(width).collect();
+    let mut out = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:<width$}  "));
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}

@@ -1,0 +1,97 @@
+//! Changes to the store, as gRPC clients make them.
+
+use std::{
+    fs, io,
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+
+use super::{Group, Kind, Profile, Store, StoreError};
+use crate::paths;
+
+impl Store {
+    pub fn put_group(&self, group: &Group) -> Result<(), StoreError> {
+        self.write("group", "groups", &format!("{}.json", group.id), &json(group))
+    }
+
+    pub fn put_profile(&self, profile: &Profile) -> Result<(), StoreError> {
+        self.write("profile", "profiles", &format!("{}.json", profile.id), &json(profile))
+    }
+
+    pub fn put_template(&self, kind: Kind, name: &str, text: &[u8]) -> Result<(), StoreError> {
+        self.write(kind.directory(), kind.directory(), name, text)
+    }
+
+    pub fn delete_group(&self, id: &str) -> Result<(), StoreError> {
+        self.delete("group", "groups", &format!("{id}.json"))
+    }
+
+    pub fn delete_profile(&self, id: &str) -> Result<(), StoreError> {
+        self.delete("profile", "profiles", &format!("{id}.json"))
+    }
+
+    pub fn delete_template(&self, kind: Kind, name: &str) -> Result<(), StoreError> {
+        self.delete(kind.directory(), kind.directory(), name)
+    }
+
+    /// The path of an entry. One that names its directory itself, or leads out of it, is none.
+    fn place(&self, what: &'static str, folder: &str, name: &str) -> Result<PathBuf, StoreError> {
+        let root = self.root().join(folder);
+        let path = paths::below(&root, name).filter(|path| *path != root);
+        path.ok_or_else(|| StoreError::Invalid {
+            what,
+            name: name.to_owned(),
+            path: root,
+            reason: "it is no file name".into(),
+        })
+    }
+
+    fn write(
+        &self,
+        what: &'static str,
+        folder: &str,
+        name: &str,
+        text: &[u8],
+    ) -> Result<(), StoreError> {
+        let path = self.place(what, folder, name)?;
+        replace(&path, text).map_err(|source| StoreError::Write {
+            what,
+            name: name.to_owned(),
+            path,
+            source,
+        })
+    }
+
+    fn delete(&self, what: &'static str, folder: &str, name: &str) -> Result<(), StoreError> {
+        let path = self.place(what, folder, name)?;
+        fs::remove_file(&path).map_err(|source| StoreError::Write {
+            what,
+            name: name.to_owned(),
+            path,
+            source,
+        })
+    }
+}
+
+/// Replaces a file as a whole: a machine that asks meanwhile gets the old one or the new one.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(text)?;
+    file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// Indented by tabs, as Matchbox writes.
+fn json(value: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"\t");
+    // Our own types have no keys that JSON cannot have.
+    let _ = value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter));
+    out
+}

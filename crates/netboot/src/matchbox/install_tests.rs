@@ -1,0 +1,203 @@
+//! One machine from its first boot to its disk: nonces, secrets, reports.
+
+use std::{fs, path::Path, sync::Arc};
+
+use aws_lc_rs::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::Method;
+use http_body_util::{BodyExt, Full};
+
+use super::*;
+use crate::machines::Stage;
+
+const MAC: &str = "mac=52:54:00:00:00:01";
+const ARGS: &str =
+    "ignition.config.url=https://m/ignition?mac=${mac:hexhyp}&nonce={{.request.nonce}}";
+
+struct World {
+    dir: tempfile::TempDir,
+    matchbox: Matchbox,
+}
+
+fn put(root: &Path, name: &str, text: &str) {
+    let path = root.join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn world(group: &str, insecure_secrets: bool) -> World {
+    let dir = tempfile::tempdir().unwrap();
+    put(dir.path(), "groups/g.json", group);
+    let profile = format!(
+        r#"{{"id":"p","generic_id":"t","install_once":true,"boot":{{"kernel":"/k","args":["{ARGS}"]}}}}"#
+    );
+    put(dir.path(), "profiles/p.json", &profile);
+    put(dir.path(), "generic/t", "{{secret \"token\"}} {{secret \"token\"}}");
+    put(dir.path(), "secrets/token", "for all\n");
+    let settings = Settings { insecure_secrets, ..Settings::default() };
+    let matchbox = Matchbox::new(Arc::new(Store::new(dir.path())), settings);
+    World { dir, matchbox }
+}
+
+const GROUP: &str = r#"{"id":"g","profile":"p"}"#;
+
+impl World {
+    fn get(&self, path: &str, query: &str, tls: bool) -> Result<String, String> {
+        let asked = Asked { path: path.into(), query: query.into(), peer: None, tls };
+        match self.matchbox.answer(&asked).unwrap() {
+            Ok((_, body)) => Ok(String::from_utf8(body).unwrap()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Boots once; the nonce of its URL.
+    fn boot(&self) -> String {
+        let script = self.get("/ipxe", MAC, false).unwrap();
+        let nonce = script.split("nonce=").nth(1).unwrap().split('\n').next().unwrap();
+        assert_eq!(nonce.len(), 32, "{script}");
+        nonce.to_owned()
+    }
+
+    fn report(&self, query: &str, text: &str) -> u16 {
+        let asked = Asked { path: "/report".into(), query: query.into(), peer: None, tls: false };
+        let body = Full::from(text.to_owned()).map_err(|never| match never {}).boxed_unsync();
+        let book = &self.matchbox.settings.book;
+        let work = report::take(book, &asked, &Method::POST, body);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(work).status().as_u16()
+    }
+}
+
+#[test]
+fn a_secret_is_served_once_over_tls_to_the_machine_itself() {
+    let world = world(GROUP, false);
+    let nonce = world.boot();
+    let with = |nonce: &str| format!("{MAC}&nonce={nonce}");
+    for (query, tls, why) in [
+        (with(&nonce), false, "without TLS"),
+        (MAC.to_owned(), true, "has no nonce"),
+        (with("0"), true, "is not that of the machine"),
+        (format!("mac=52:54:00:00:00:02&nonce={nonce}"), true, "is not that of the machine"),
+        (format!("nonce={nonce}"), true, "neither mac nor uuid"),
+    ] {
+        let error = world.get("/generic", &query, tls).unwrap_err();
+        assert!(error.contains(why) && error.contains("t:1:"), "{error}");
+    }
+    assert_eq!(world.get("/generic", &with(&nonce), true).unwrap(), "for all for all");
+    let again = world.get("/generic", &with(&nonce), true).unwrap_err();
+    assert!(again.contains("was served already"), "{again}");
+    // Another boot, another nonce; the old one is worth nothing.
+    let fresh = world.boot();
+    assert!(world.get("/generic", &with(&nonce), true).is_err());
+    put(world.dir.path(), "secrets/52-54-00-00-00-01/token", "its own");
+    // What fails to render has not been served.
+    put(world.dir.path(), "generic/t", "{{secret \"token\"}}{{.absent}}");
+    assert!(world.get("/generic", &with(&fresh), true).is_err());
+    put(world.dir.path(), "generic/t", "{{secret \"token\"}}");
+    assert_eq!(world.get("/generic", &with(&fresh), true).unwrap(), "its own");
+    let metrics = world.get("/metrics", "", false).unwrap();
+    assert!(metrics.contains("netboot_secrets_total{outcome=\"served\"} 4"), "{metrics}");
+}
+
+#[test]
+fn secrets_have_plain_names_and_stay_out_of_kernel_arguments() {
+    let world = world(GROUP, true);
+    for (name, why) in [
+        ("../groups/g.json", "is no name"),
+        (".hidden", "is no name"),
+        ("absent", "there is no secret"),
+    ] {
+        put(world.dir.path(), "generic/t", &format!("{{{{secret \"{name}\"}}}}"));
+        let error = world.get("/generic", MAC, false).unwrap_err();
+        assert!(error.contains(why), "{error}");
+    }
+    put(
+        world.dir.path(),
+        "profiles/p.json",
+        r#"{"id":"p","boot":{"args":["{{secret \"token\"}}"]}}"#,
+    );
+    let error = world.get("/ipxe", MAC, false).unwrap_err();
+    assert!(error.contains("only ignition, cloud and generic"), "{error}");
+    let report = check::check(&world.matchbox).to_string();
+    assert!(report.contains("only ignition, cloud and generic"), "{report}");
+}
+
+#[test]
+fn insecure_secrets_are_for_anybody() {
+    let world = world(GROUP, true);
+    for _ in 0..2 {
+        assert_eq!(world.get("/generic", "", false).unwrap(), "for all for all");
+    }
+}
+
+#[test]
+fn a_tpm_signs_the_nonce() {
+    let random = SystemRandom::new();
+    let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
+    let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, pkcs8.as_ref()).unwrap();
+    let spki = aws_lc_rs::encoding::AsDer::<aws_lc_rs::encoding::PublicKeyX509Der<'_>>::as_der(
+        key.public_key(),
+    )
+    .unwrap();
+    let pem = pki::encode("PUBLIC KEY", spki.as_ref());
+    let group = serde_json::json!({ "id": "g", "profile": "p", "tpm_key": pem });
+    let world = world(&group.to_string(), false);
+    let nonce = world.boot();
+    let query = |signature: &str| format!("{MAC}&nonce={nonce}{signature}");
+    let error = world.get("/generic", &query(""), true).unwrap_err();
+    assert!(error.contains("lacks the TPM's signature"), "{error}");
+    let sign =
+        |text: &str| URL_SAFE_NO_PAD.encode(key.sign(&random, text.as_bytes()).unwrap().as_ref());
+    let wrong = format!("&signature={}", sign("another"));
+    assert!(world.get("/generic", &query(&wrong), true).is_err());
+    let right = format!("&signature={}", sign(&nonce));
+    assert_eq!(world.get("/generic", &query(&right), true).unwrap(), "for all for all");
+}
+
+#[test]
+fn an_installed_machine_boots_from_its_disk() {
+    let world = world(GROUP, false);
+    let nonce = world.boot();
+    let say = |stage: &str, rest: &str| world.report(&format!("{MAC}&stage={stage}{rest}"), "");
+    assert_eq!(say("files", ""), 403);
+    assert_eq!(say("installed", "&nonce=0"), 403);
+    assert_eq!(say("ready", &format!("&nonce={nonce}")), 400);
+    assert_eq!(say("files", &format!("&nonce={nonce}&status=maybe")), 400);
+    assert_eq!(world.report("mac=52:54:00:00:00:09&stage=files", ""), 404);
+    let failed = format!("{MAC}&stage=disks&status=failed&nonce={nonce}");
+    assert_eq!(world.report(&failed, "/dev/vda: no such device"), 200);
+    let book = &world.matchbox.settings.book;
+    let machine = || book.machine("52:54:00:00:00:01").unwrap();
+    assert_eq!(machine().failure.unwrap().text, "/dev/vda: no such device");
+    assert_eq!(world.report(&failed, &"x".repeat(20_000)), 413);
+    // It has not said that it is installed: it is installed again.
+    let nonce = world.boot();
+    assert_eq!(say("installed", &format!("&nonce={nonce}&hostname=node1")), 200);
+    assert_eq!(machine().hostname.as_deref(), Some("node1"));
+    let script = world.get("/ipxe", &format!("{MAC}&x=1"), false).unwrap();
+    assert!(script.contains("sanboot") && !script.contains("kernel"), "{script}");
+    assert!(script.contains(&format!("chain ipxe?{MAC}&x=1&windlass_disk=none\n")), "{script}");
+    assert_eq!(machine().last().unwrap().stage, Stage::LocalDisk);
+    assert!(world.get("/grub", MAC, false).unwrap().contains("chainloader"));
+    // Another machine of the group is not installed; and this one's disk was wiped.
+    assert!(world.get("/ipxe", "mac=52:54:00:00:00:02", false).unwrap().contains("kernel /k"));
+    let wiped = world.get("/ipxe", &format!("{MAC}&windlass_disk=none"), false).unwrap();
+    assert!(wiped.contains("kernel /k"), "{wiped}");
+}
+
+#[test]
+fn the_page_shows_why_a_machine_got_nothing() {
+    let world = world(GROUP, false);
+    world.boot();
+    put(world.dir.path(), "generic/t", "\n{{.absent}}");
+    world.get("/generic", MAC, false).unwrap_err();
+    let page = world.get("/machines", "", false).unwrap();
+    assert!(page.contains("generic template &quot;t&quot;: template: t:2:2"), "{page}");
+    let one = world.get("/machines/52:54:00:00:00:01", "", false).unwrap();
+    assert!(one.contains("<dt>group<dd>g") && one.contains("Ignition config failed"), "{one}");
+    let json = world.get("/machines.json", "", false).unwrap();
+    assert!(json.contains("\"profile\":\"p\"") && !json.contains("private"), "{json}");
+}

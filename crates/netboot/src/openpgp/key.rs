@@ -1,0 +1,135 @@
+//! The secret keys of a keyring.
+
+use aws_lc_rs::digest;
+
+use super::{
+    Error,
+    packet::{self, Reader},
+};
+
+const KEY_FLAGS: u8 = 27;
+const MAY_SIGN: u8 = 2;
+pub(super) const ED25519: u8 = 27;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    Rsa,
+    /// Ed25519 as GnuPG has had it: numbers with a prefix.
+    EdDsa,
+    /// Ed25519 as RFC 9580 has it: plain bytes.
+    Ed25519,
+    Other(u8),
+}
+
+impl Algorithm {
+    pub(super) fn number(self) -> u8 {
+        match self {
+            Self::Rsa => 1,
+            Self::EdDsa => 22,
+            Self::Ed25519 => ED25519,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// One secret key, as it stands in the keyring.
+pub(super) struct SecretKey {
+    pub(super) algorithm: Algorithm,
+    pub(super) fingerprint: [u8; 20],
+    pub(super) subkey: bool,
+    /// Its binding says that it is for signing.
+    pub(super) signs: bool,
+    /// Only a stand-in: the secret is elsewhere.
+    pub(super) absent: bool,
+    /// The public numbers.
+    pub(super) public: Vec<Vec<u8>>,
+    /// From the octet on that says how the secret is kept.
+    pub(super) secret: Vec<u8>,
+}
+
+impl SecretKey {
+    pub(super) fn id(&self) -> String {
+        id(&self.fingerprint)
+    }
+}
+
+pub(super) fn id(fingerprint: &[u8; 20]) -> String {
+    fingerprint[12..].iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+/// The secret keys and subkeys of a keyring, in its order.
+pub(super) fn keys(bytes: &[u8]) -> Result<Vec<SecretKey>, Error> {
+    let (mut reader, mut keys) = (Reader(bytes), Vec::<SecretKey>::new());
+    while !reader.0.is_empty() {
+        let (tag, body) =
+            reader.packet().ok_or(Error::Malformed("a packet is cut off or of no known form"))?;
+        match tag {
+            packet::SECRET_KEY | packet::SECRET_SUBKEY => {
+                let key = secret_key(body, tag == packet::SECRET_SUBKEY);
+                keys.push(key.ok_or(Error::Malformed("a secret key is not as version 4 has it"))?);
+            }
+            packet::SIGNATURE => {
+                if let Some(key) = keys.last_mut() {
+                    key.signs |= key_flags(body).is_some_and(|flags| flags & MAY_SIGN != 0);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(keys)
+}
+
+fn secret_key(body: &[u8], subkey: bool) -> Option<SecretKey> {
+    let mut reader = Reader(body);
+    if reader.byte()? != 4 {
+        return None;
+    }
+    reader.take(4)?;
+    let algorithm = match reader.byte()? {
+        1 | 3 => Algorithm::Rsa,
+        22 => Algorithm::EdDsa,
+        ED25519 => Algorithm::Ed25519,
+        number => Algorithm::Other(number),
+    };
+    let public = match algorithm {
+        Algorithm::Rsa => vec![reader.number()?.to_vec(), reader.number()?.to_vec()],
+        Algorithm::EdDsa => {
+            let length = usize::from(reader.byte()?);
+            vec![reader.take(length)?.to_vec(), reader.number()?.to_vec()]
+        }
+        Algorithm::Ed25519 => vec![reader.take(32)?.to_vec()],
+        // Where its secret begins is not known, and it is not needed: others are looked at before.
+        Algorithm::Other(_) => Vec::new(),
+    };
+    let length = body.len() - reader.0.len();
+    let mut hashed = vec![0x99];
+    packet::counted(&mut hashed, &body[..length]);
+    let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &hashed);
+    // GnuPG's stand-in: S2K 101 with the letters GNU.
+    let absent = matches!(reader.0, [254 | 255, _, 101, ..]);
+    Some(SecretKey {
+        algorithm,
+        fingerprint: digest.as_ref().try_into().ok()?,
+        subkey,
+        signs: false,
+        absent,
+        public,
+        secret: reader.0.to_vec(),
+    })
+}
+
+/// What a signature says that the key before it is for.
+fn key_flags(body: &[u8]) -> Option<u8> {
+    let mut reader = Reader(body);
+    if reader.take(4)?[0] != 4 {
+        return None;
+    }
+    let length = reader.short()?;
+    let mut subpackets = Reader(reader.take(length)?);
+    while let Some((kind, body)) = subpackets.subpacket() {
+        if kind == KEY_FLAGS {
+            return body.first().copied();
+        }
+    }
+    None
+}

@@ -1,0 +1,143 @@
+//! Detached OpenPGP signatures (RFC 4880, version 4) by the first signing key of a secret keyring.
+//!
+//! Of OpenPGP only this is here: keys of RSA (2048 bits and more) and Ed25519, plain or locked by a passphrase
+//! with AES, and signatures of text with SHA-256. Time is an argument.
+
+mod armor;
+mod key;
+mod packet;
+mod unlock;
+
+#[cfg(test)]
+mod tests;
+
+use aws_lc_rs::{digest, rand::SystemRandom, rsa::KeyPair as RsaKeyPair, signature};
+
+use key::{Algorithm, SecretKey};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the keyring is no OpenPGP data: {0}; export it with gpg --export-secret-keys")]
+    Malformed(&'static str),
+    #[error("the keyring holds no secret key; export it with gpg --export-secret-keys")]
+    NoKey,
+    #[error("the key {id} is locked; set MATCHBOX_PASSPHRASE")]
+    Locked { id: String },
+    #[error("the passphrase does not open the key {id}; is MATCHBOX_PASSPHRASE right?")]
+    Passphrase { id: String },
+    #[error(
+        "the key {id} cannot sign here: {reason}; make one of Ed25519, or of RSA with 2048 bits or more"
+    )]
+    Unusable { id: String, reason: String },
+    #[error("signing failed")]
+    Sign,
+}
+
+enum Key {
+    Rsa(RsaKeyPair),
+    Ed25519(Box<signature::Ed25519KeyPair>),
+}
+
+/// Signs with one key.
+pub struct Signer {
+    key: Key,
+    algorithm: u8,
+    fingerprint: [u8; 20],
+}
+
+const TEXT_SIGNATURE: u8 = 1;
+const SHA256: u8 = 8;
+/// Subpackets of a signature.
+const CREATED: u8 = 2;
+const ISSUER: u8 = 16;
+const ISSUER_FINGERPRINT: u8 = 33;
+
+impl Signer {
+    /// The key of a keyring as `gpg --export-secret-keys` writes it, armored or not: the first subkey that is
+    /// for signing, or else the first key.
+    pub fn open(keyring: &[u8], passphrase: &str) -> Result<Self, Error> {
+        let bytes = armor::decode(keyring).ok_or(Error::Malformed("its armor is broken"))?;
+        let keys = key::keys(&bytes)?;
+        let subkey = keys.iter().find(|key| key.subkey && key.signs && !key.absent);
+        let key = subkey.or_else(|| keys.iter().find(|key| !key.absent)).ok_or(Error::NoKey)?;
+        Self::of(key, passphrase)
+    }
+
+    fn of(secret: &SecretKey, passphrase: &str) -> Result<Self, Error> {
+        let id = secret.id();
+        let unusable = |reason: String| Error::Unusable { id: id.clone(), reason };
+        let parts = unlock::unlock(secret, passphrase)?;
+        let key = match secret.algorithm {
+            Algorithm::Rsa => {
+                let der = parts.rsa_der(&secret.public)?;
+                let key = RsaKeyPair::from_der(&der);
+                Key::Rsa(key.map_err(|error| unusable(format!("RSA: {error}")))?)
+            }
+            Algorithm::EdDsa | Algorithm::Ed25519 => {
+                let seed = parts.seed(secret.algorithm)?;
+                let key = signature::Ed25519KeyPair::from_seed_unchecked(&seed);
+                Key::Ed25519(Box::new(key.map_err(|error| unusable(error.to_string()))?))
+            }
+            Algorithm::Other(number) => {
+                return Err(unusable(format!("algorithm {number} is not known")));
+            }
+        };
+        Ok(Self { key, algorithm: secret.algorithm.number(), fingerprint: secret.fingerprint })
+    }
+
+    /// The key's number, by which `gpg` names it.
+    pub fn key_id(&self) -> String {
+        key::id(&self.fingerprint)
+    }
+
+    /// The signature packet of a text, made at `now` in seconds since the epoch.
+    pub fn sign(&self, text: &[u8], now: u32) -> Result<Vec<u8>, Error> {
+        let mut hashed = Vec::new();
+        packet::subpacket(&mut hashed, CREATED, &now.to_be_bytes());
+        packet::subpacket(&mut hashed, ISSUER_FINGERPRINT, &[&[4], &self.fingerprint[..]].concat());
+        let mut body = vec![4, TEXT_SIGNATURE, self.algorithm, SHA256];
+        packet::counted(&mut body, &hashed);
+        let trailer = u32::try_from(body.len()).map_err(|_| Error::Sign)?.to_be_bytes();
+        let signed = [&canonical(text), &body[..], &[4, 0xff], &trailer].concat();
+        let digest = digest::digest(&digest::SHA256, &signed);
+        let mut unhashed = Vec::new();
+        packet::subpacket(&mut unhashed, ISSUER, &self.fingerprint[12..]);
+        packet::counted(&mut body, &unhashed);
+        body.extend(&digest.as_ref()[..2]);
+        match &self.key {
+            Key::Rsa(key) => {
+                let mut made = vec![0; key.public_modulus_len()];
+                let (padding, random) = (&signature::RSA_PKCS1_SHA256, SystemRandom::new());
+                key.sign(padding, &random, &signed, &mut made).map_err(|_| Error::Sign)?;
+                packet::number(&mut body, &made);
+            }
+            Key::Ed25519(key) => {
+                let made = key.sign(digest.as_ref());
+                match self.algorithm {
+                    key::ED25519 => body.extend(made.as_ref()),
+                    _ => made.as_ref().chunks(32).for_each(|part| packet::number(&mut body, part)),
+                }
+            }
+        }
+        Ok(packet::packet(packet::SIGNATURE, &body))
+    }
+
+    /// The same, in letters.
+    pub fn sign_armored(&self, text: &[u8], now: u32) -> Result<String, Error> {
+        Ok(armor::encode("PGP SIGNATURE", &self.sign(text, now)?))
+    }
+}
+
+/// Text as it is signed: every line ends with CR LF.
+fn canonical(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + text.len() / 16);
+    let mut last = 0;
+    for byte in text {
+        if *byte == b'\n' && last != b'\r' {
+            out.push(b'\r');
+        }
+        out.push(*byte);
+        last = *byte;
+    }
+    out
+}

@@ -1,0 +1,97 @@
+//! Against GnuPG, which makes the keys and verifies the signatures.
+
+use std::process::{Command, Stdio};
+
+use super::*;
+
+struct Gpg(tempfile::TempDir);
+
+impl Gpg {
+    /// A home with one key; `None` where there is no GnuPG.
+    fn with_key(algorithm: &str, usage: &str, passphrase: &str) -> Option<Self> {
+        let gpg = Self(tempfile::tempdir().unwrap());
+        let installed = Command::new("gpg").arg("--version").stdout(Stdio::null()).status();
+        if installed.is_err() {
+            eprintln!("skipped: there is no gpg");
+            return None;
+        }
+        let options = ["--quick-generate-key", "Rack <rack@example.test>", algorithm, usage, "0"];
+        gpg.run(&[&["--passphrase", passphrase], &options[..]].concat());
+        Some(gpg)
+    }
+
+    fn run(&self, args: &[&str]) -> Vec<u8> {
+        let usual = ["--batch", "--quiet", "--pinentry-mode", "loopback", "--homedir"];
+        let output =
+            Command::new("gpg").args(usual).arg(self.0.path()).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
+    fn export(&self, passphrase: &str, options: &[&str]) -> Vec<u8> {
+        let export = [&["--passphrase", passphrase], options, &["--export-secret-keys"]].concat();
+        self.run(&export)
+    }
+
+    fn verify(&self, signature: &[u8], text: &[u8]) {
+        let path = |name| self.0.path().join(name).to_str().unwrap().to_owned();
+        std::fs::write(path("s"), signature).unwrap();
+        std::fs::write(path("t"), text).unwrap();
+        self.run(&["--verify", &path("s"), &path("t")]);
+    }
+}
+
+const NOW: u32 = 1_900_000_000;
+const TEXT: &[u8] = b"#!ipxe\nkernel k a=b  \r\nboot\n\nno end";
+
+#[test]
+fn gpg_verifies_what_is_signed() {
+    for (algorithm, usage, passphrase) in
+        [("rsa2048", "sign", ""), ("ed25519", "sign", "a word"), ("rsa3072", "sign", "word")]
+    {
+        let Some(gpg) = Gpg::with_key(algorithm, usage, passphrase) else { return };
+        for options in [&[][..], &["--armor"]] {
+            let keyring = gpg.export(passphrase, options);
+            let signer = Signer::open(&keyring, passphrase).unwrap();
+            gpg.verify(&signer.sign(TEXT, NOW).unwrap(), TEXT);
+            gpg.verify(signer.sign_armored(TEXT, NOW).unwrap().as_bytes(), TEXT);
+        }
+        if !passphrase.is_empty() {
+            let keyring = gpg.export(passphrase, &[]);
+            assert!(matches!(Signer::open(&keyring, ""), Err(Error::Locked { .. })));
+            assert!(matches!(Signer::open(&keyring, "x"), Err(Error::Passphrase { .. })));
+        }
+    }
+}
+
+#[test]
+fn a_subkey_signs_where_there_is_one() {
+    let Some(gpg) = Gpg::with_key("ed25519", "cert", "") else { return };
+    let listed = String::from_utf8(gpg.run(&["--list-keys", "--with-colons"])).unwrap();
+    let fingerprint = listed.lines().find_map(|line| line.strip_prefix("fpr:")).unwrap();
+    let fingerprint = fingerprint.trim_matches(':').to_owned();
+    gpg.run(&["--passphrase", "", "--quick-add-key", &fingerprint, "cv25519", "encr", "0"]);
+    gpg.run(&["--passphrase", "", "--quick-add-key", &fingerprint, "rsa2048", "sign", "0"]);
+    for export in ["--export-secret-keys", "--export-secret-subkeys"] {
+        let keyring = gpg.run(&["--passphrase", "", export]);
+        let signer = Signer::open(&keyring, "").unwrap();
+        assert!(!fingerprint.ends_with(&signer.key_id()));
+        gpg.verify(&signer.sign(TEXT, NOW).unwrap(), TEXT);
+    }
+}
+
+#[test]
+fn what_is_no_keyring_is_refused() {
+    assert!(matches!(Signer::open(b"", ""), Err(Error::NoKey)));
+    assert!(matches!(Signer::open(b"not a key", ""), Err(Error::Malformed(_))));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_keyring_panics(bytes in proptest::collection::vec(0u8..=255, 0..80), tag in 0u8..2) {
+        let keyring = packet::packet([packet::SECRET_KEY, packet::SIGNATURE][usize::from(tag)],
+            &[&[4, 0, 0, 0, 0], &bytes[..]].concat());
+        let _ = Signer::open(&keyring, "x");
+        let _ = Signer::open(&bytes, "x");
+    }
+}

@@ -1,0 +1,206 @@
+//! Secret numbers out of a key: plain, or locked by a passphrase.
+
+use aws_lc_rs::{
+    cipher::{
+        AES_128, AES_128_KEY_LEN, AES_192, AES_192_KEY_LEN, AES_256, AES_256_KEY_LEN,
+        DecryptingKey, DecryptionContext, UnboundCipherKey,
+    },
+    digest,
+    iv::FixedLength,
+};
+
+use super::{
+    Error,
+    key::{Algorithm, SecretKey},
+    packet::Reader,
+};
+
+/// The secret part of a key.
+pub(super) struct Parts(Vec<u8>);
+
+/// How the secret is kept: the octet before it.
+const PLAIN: u8 = 0;
+const SHA1_SUM: u8 = 254;
+const SHORT_SUM: u8 = 255;
+
+pub(super) fn unlock(key: &SecretKey, passphrase: &str) -> Result<Parts, Error> {
+    let id = key.id();
+    let unusable = |reason: &str| Error::Unusable { id: id.clone(), reason: reason.to_owned() };
+    let cut = Error::Malformed("a secret key is cut off");
+    let mut reader = Reader(&key.secret);
+    let usage = reader.byte().ok_or(cut)?;
+    if usage == PLAIN {
+        return sum(reader.0)
+            .map(|parts| Parts(parts.to_vec()))
+            .ok_or(Error::Malformed("the checksum of a secret key is wrong"));
+    }
+    if usage != SHA1_SUM && usage != SHORT_SUM {
+        return Err(unusable("it is locked in a way that is not known; export it with --rfc4880"));
+    }
+    if passphrase.is_empty() {
+        return Err(Error::Locked { id });
+    }
+    let parts = decrypt(reader, passphrase)
+        .ok_or(Error::Malformed("a secret key is cut off"))?
+        .map_err(unusable)?;
+    let opened = if usage == SHA1_SUM { sha1_sum(&parts) } else { sum(&parts) };
+    opened.map(|parts| Parts(parts.to_vec())).ok_or(Error::Passphrase { id: key.id() })
+}
+
+/// The secret bytes with their sum behind them; `None` when they are cut off.
+fn decrypt(mut reader: Reader<'_>, passphrase: &str) -> Option<Result<Vec<u8>, &'static str>> {
+    let (cipher, length) = match reader.byte()? {
+        7 => (&AES_128, AES_128_KEY_LEN),
+        8 => (&AES_192, AES_192_KEY_LEN),
+        9 => (&AES_256, AES_256_KEY_LEN),
+        _ => return Some(Err("it is not locked with AES; give it its passphrase anew")),
+    };
+    let Some(secret) = derive(&mut reader, passphrase, length)? else {
+        return Some(Err("its passphrase is hashed in a way that is not known"));
+    };
+    let iv: &[u8; 16] = reader.take(16)?.try_into().ok()?;
+    let mut parts = reader.0.to_vec();
+    let key = DecryptingKey::cfb128(UnboundCipherKey::new(cipher, &secret).ok()?).ok()?;
+    key.decrypt(&mut parts, DecryptionContext::Iv128(FixedLength::from(iv))).ok()?;
+    Some(Ok(parts))
+}
+
+/// Secret bytes before the sum of all of them.
+fn sum(bytes: &[u8]) -> Option<&[u8]> {
+    let (parts, sum) = bytes.split_last_chunk::<2>()?;
+    let found = parts.iter().fold(0u16, |sum, byte| sum.wrapping_add(u16::from(*byte)));
+    (found == u16::from_be_bytes(*sum)).then_some(parts)
+}
+
+fn sha1_sum(bytes: &[u8]) -> Option<&[u8]> {
+    let (parts, sum) = bytes.split_last_chunk::<20>()?;
+    let found = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, parts);
+    (found.as_ref() == sum).then_some(parts)
+}
+
+/// The cipher's key from the passphrase; `Some(None)` for a hash or way that is not known.
+fn derive(reader: &mut Reader<'_>, passphrase: &str, length: usize) -> Option<Option<Vec<u8>>> {
+    let way = reader.byte()?;
+    let hash = match reader.byte()? {
+        2 => &digest::SHA1_FOR_LEGACY_USE_ONLY,
+        8 => &digest::SHA256,
+        9 => &digest::SHA384,
+        10 => &digest::SHA512,
+        11 => &digest::SHA224,
+        _ => return Some(None),
+    };
+    let salt = match way {
+        0 => &[][..],
+        1 | 3 => reader.take(8)?,
+        _ => return Some(None),
+    };
+    let text = [salt, passphrase.as_bytes()].concat();
+    let count = match way {
+        3 => {
+            let coded = u32::from(reader.byte()?);
+            usize::try_from((16 + (coded & 15)) << ((coded >> 4) + 6)).ok()?.max(text.len())
+        }
+        _ => text.len(),
+    };
+    let mut key = Vec::new();
+    // Of longer keys each further part hashes one more zero before.
+    for zeros in 0.. {
+        if key.len() >= length {
+            break;
+        }
+        let mut context = digest::Context::new(hash);
+        context.update(&vec![0; zeros]);
+        let mut left = count;
+        while left > 0 {
+            let part = &text[..left.min(text.len())];
+            context.update(part);
+            left -= part.len();
+        }
+        key.extend(context.finish().as_ref());
+    }
+    key.truncate(length);
+    Some(Some(key))
+}
+
+impl Parts {
+    /// An RSA key as PKCS #1 has it.
+    pub(super) fn rsa_der(&self, public: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
+        let wrong = || Error::Malformed("an RSA key lacks numbers");
+        let mut reader = Reader(&self.0);
+        let mut next = || reader.number().ok_or_else(wrong);
+        let (d, p, q, inverse) = (next()?, next()?, next()?, next()?);
+        let [n, e] = public else { return Err(wrong()) };
+        // OpenPGP keeps the inverse of p by q, PKCS #1 that of its second prime by its first: they change places.
+        let (first, second) = (q, p);
+        let part = |prime: &[u8]| remainder(d, &less_one(prime));
+        let (d1, d2) = (part(first), part(second));
+        Ok(yasna::construct_der(|writer| {
+            writer.write_sequence(|writer| {
+                writer.next().write_u8(0);
+                for number in [n, e, d, first, second, &d1, &d2, inverse] {
+                    writer.next().write_bigint_bytes(number, true);
+                }
+            });
+        }))
+    }
+
+    /// An Ed25519 key's seed.
+    pub(super) fn seed(&self, algorithm: Algorithm) -> Result<[u8; 32], Error> {
+        let wrong = || Error::Malformed("an Ed25519 key has not 32 bytes");
+        let mut reader = Reader(&self.0);
+        let bytes = match algorithm {
+            Algorithm::Ed25519 => reader.take(32),
+            _ => reader.number(),
+        };
+        let bytes = bytes.filter(|bytes| bytes.len() <= 32).ok_or_else(wrong)?;
+        let mut seed = [0; 32];
+        // A number has lost its leading zeros.
+        seed[32 - bytes.len()..].copy_from_slice(bytes);
+        Ok(seed)
+    }
+}
+
+/// An odd number less one.
+fn less_one(number: &[u8]) -> Vec<u8> {
+    let mut number = number.to_vec();
+    if let Some(last) = number.last_mut() {
+        *last &= 0xfe;
+    }
+    number
+}
+
+/// What is left of `number` when it is divided by `by`, bit by bit: it is done once, at start.
+fn remainder(number: &[u8], by: &[u8]) -> Vec<u8> {
+    // One byte more than the divisor, for the bit that is shifted out of it.
+    let mut left = vec![0u8; by.len() + 1];
+    let by = [&[0], by].concat();
+    for bit in (0..number.len() * 8).map(|i| number[i / 8] >> (7 - i % 8) & 1) {
+        let mut carry = bit;
+        for byte in left.iter_mut().rev() {
+            (*byte, carry) = (*byte << 1 | carry, *byte >> 7);
+        }
+        if left >= by {
+            let mut borrow = false;
+            for (byte, minus) in left.iter_mut().zip(&by).rev() {
+                let (once, under) = byte.overflowing_sub(*minus);
+                let (twice, again) = once.overflowing_sub(u8::from(borrow));
+                (*byte, borrow) = (twice, under || again);
+            }
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::remainder;
+
+    proptest::proptest! {
+        #[test]
+        fn remainders(number: u128, by in 1u64..) {
+            let left = remainder(&number.to_be_bytes(), &by.to_be_bytes());
+            let left = u64::from_be_bytes(left[1..].try_into().unwrap());
+            proptest::prop_assert_eq!(u128::from(left), number % u128::from(by));
+        }
+    }
+}

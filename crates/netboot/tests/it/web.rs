@@ -1,0 +1,52 @@
+//! HTTP as clients see it: signatures, health, TLS beside plain HTTP.
+
+use std::process::Command;
+
+use crate::world::{SERVER, World, inside, run, try_run};
+
+#[test]
+fn signatures_of_all_endpoints() {
+    if !inside("web::signatures_of_all_endpoints") {
+        return;
+    }
+    let mut world = World::new();
+    let home = world.path("gnupg");
+    std::fs::create_dir(&home).unwrap();
+    let gpg = format!("gpg --batch --quiet --pinentry-mode loopback --homedir {}", home.display());
+    if Command::new("gpg").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no gpg");
+        return;
+    }
+    run(&format!(
+        "chmod 700 {} && {gpg} --passphrase '' --quick-generate-key a@b rsa2048 sign 0",
+        home.display()
+    ));
+    run(&format!("{gpg} --export-secret-keys > {}", world.path("ring").display()));
+    world.serve(&format!(
+        "--no-dhcp --no-tftp --no-dns --key-ring-path {}",
+        world.path("ring").display()
+    ));
+    let (body, signature) = (world.path("body"), world.path("signature"));
+    let (body, signature) = (body.display(), signature.display());
+    for endpoint in ["boot.ipxe", "boot.ipxe.0", "ipxe", "grub", "generic", "metadata", "ignition"]
+    {
+        for suffix in ["sig", "asc"] {
+            // Errors are signed too: there is no ignition template.
+            let url = format!("http://{SERVER}:8080/{endpoint}");
+            run(&format!("curl -sS -o {body} '{url}?mac=52:54:00:00:00:01'"));
+            run(&format!("curl -sS -o {signature} '{url}.{suffix}?mac=52:54:00:00:00:01'"));
+            run(&format!("{gpg} --verify {signature} {body}"));
+        }
+    }
+    let code = |path: &str| {
+        run(&format!("curl -sS -o /dev/null -w '%{{http_code}}' http://{SERVER}:8080/{path}"))
+    };
+    assert_eq!(code("ignition.sig"), "404");
+    assert_eq!(code("assets/k.sig"), "404");
+    assert_eq!(code(".sig"), "404");
+    assert_eq!(code("healthz"), "200");
+    assert_eq!(code("ipxe"), "200");
+    let (reached, _) = try_run(&format!("curl -sS https://{SERVER}:8080/"));
+    assert!(!reached);
+    world.stop();
+}
