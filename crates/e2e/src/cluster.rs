@@ -107,6 +107,12 @@ impl Cluster {
         self.windlass(&[&["down", "--kubeconfig", &kubeconfig], more].concat())
     }
 
+    /// Runs a program on the cluster's network.
+    #[track_caller]
+    pub fn run(&self, program: &str, args: &[&str]) -> Ran {
+        run(self.namespace.command(program, args), b"")
+    }
+
     /// Kills one of the cluster's processes as the kernel would when memory runs out.
     #[track_caller]
     pub fn kill(&self, role: &str) {
