@@ -81,6 +81,10 @@ pub struct Args {
     pub tls_private_key_file: PathBuf,
     #[command(flatten)]
     pub refused: Known<Refused>,
+    #[arg(long, default_value_t = 400)]
+    pub max_requests_inflight: u32,
+    #[arg(long, default_value_t = 200)]
+    pub max_mutating_requests_inflight: u32,
     #[command(flatten)]
     pub ignored: Known<Ignored>,
 }
@@ -195,6 +199,11 @@ impl Args {
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             enable_admission: self.enable_admission_plugins.clone(),
             disable_admission: self.disable_admission_plugins.clone(),
+            // As upstream: one sum, whichever of them a request would have counted for.
+            seats: self
+                .max_requests_inflight
+                .saturating_add(self.max_mutating_requests_inflight)
+                .max(1),
         })
     }
 
@@ -400,8 +409,6 @@ const IGNORED: &[Flag] = &[
     ("lease-reuse-duration-seconds", true, TUNING),
     ("livez-grace-period", true, "the server listens once it can answer"),
     ("max-connection-bytes-per-sec", true, TUNING),
-    ("max-mutating-requests-inflight", true, "upstream's default is kept"),
-    ("max-requests-inflight", true, "upstream's default is kept"),
     ("min-request-timeout", true, TUNING),
     ("peer-advertise-ip", true, NO_PEERS),
     ("peer-advertise-port", true, NO_PEERS),
