@@ -24,18 +24,20 @@ pub async fn run(args: Args) -> Result<bool, Error> {
     let cluster = Cluster::load(&args.name, &root)?;
     let mut well = true;
     println!("cluster {} at {}", cluster.name, root.display());
-    for role in [Role::Supervisor].into_iter().chain(Role::SUPERVISED) {
-        match role.running(&cluster) {
-            Some(pid) => println!("  ✓ {} runs (pid {pid})", role.name()),
-            None => {
-                well = false;
-                println!(
-                    "  ✗ {} does not run; its log {} ends:",
-                    role.name(),
-                    role.log(&cluster).display()
-                );
-                role.last_words(&cluster).lines().for_each(|line| println!("      {line}"));
-            }
+    for role in [Role::Supervisor].iter().chain(cluster.roles()) {
+        well &= runs(*role, &cluster, "");
+    }
+    for node in cluster.members()? {
+        let name = &node.settings.node_name;
+        if node.stopped().exists() {
+            println!("  - node {name} is stopped; `windlass node start {name}` starts it");
+            continue;
+        }
+        if node.is_cut() {
+            println!("  - node {name} is cut off; `windlass node heal {name}` connects it");
+        }
+        for role in node.roles() {
+            well &= runs(*role, &node, &format!(" of {name}"));
         }
     }
     let client = admin(&cluster)?;
@@ -59,6 +61,17 @@ pub async fn run(args: Args) -> Result<bool, Error> {
         }
     }
     Ok(well)
+}
+
+/// Whether a process runs: a mark, and what it said last where it does not.
+fn runs(role: Role, node: &Cluster, whose: &str) -> bool {
+    if let Some(pid) = role.running(node) {
+        println!("  ✓ {}{whose} runs (pid {pid})", role.name());
+        return true;
+    }
+    println!("  ✗ {}{whose} does not run; its log {} ends:", role.name(), role.log(node).display());
+    role.last_words(node).lines().for_each(|line| println!("      {line}"));
+    false
 }
 
 /// One object's condition: a mark, and the reason where it does not hold.
