@@ -1,10 +1,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use client::{Client, Informer, ListOptions, Resource};
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use serde::Deserialize;
 
-/// This node's object, as far as it decides which Pods are taken.
+/// This node's object, as far as it decides which Pods are taken and what there is to report.
 pub(crate) struct Own(Option<Informer<View>>);
 
 #[derive(Debug, Default, Deserialize)]
@@ -12,6 +12,13 @@ pub(crate) struct Own(Option<Informer<View>>);
 pub(crate) struct View {
     metadata: Metadata,
     spec: Spec,
+    status: Status,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    conditions: Vec<NodeCondition>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -29,6 +36,10 @@ struct Spec {
 impl View {
     pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
         &self.metadata.labels
+    }
+
+    pub(crate) fn conditions(&self) -> &[NodeCondition] {
+        &self.status.conditions
     }
 
     pub(crate) fn taints(&self) -> &[Taint] {

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use client::{Client, PatchKind, Patched, Resource};
-use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeStatus};
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 
@@ -22,7 +22,8 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
         let health = pleg.borrow().clone();
         let now = status::status(&ctx, &known, health.as_ref()).await;
         let due = sent.is_none_or(|at| at.elapsed() >= ctx.settings.status_report);
-        if due || differs(&known, &now) || pod_cidr.is_empty() {
+        let contradicted = ctx.node.get().is_some_and(|told| contradicts(told.conditions(), &now));
+        if due || contradicted || differs(&known, &now) || pod_cidr.is_empty() {
             match send(&ctx, &client, &now, sent.is_none()).await {
                 Ok(node) => {
                     tell(&ctx, &known, &now, sent.is_none());
@@ -87,6 +88,15 @@ fn differs(before: &NodeStatus, now: &NodeStatus) -> bool {
         status
     };
     without_heartbeats(before) != without_heartbeats(now)
+}
+
+/// Whether the API tells of a condition what this node does not: a node that was out of reach is said to be unknown
+/// until it speaks up.
+fn contradicts(told: &[NodeCondition], own: &NodeStatus) -> bool {
+    let differs = |own: &NodeCondition| {
+        told.iter().any(|told| told.type_ == own.type_ && told.status != own.status)
+    };
+    own.conditions.iter().flatten().any(differs)
 }
 
 async fn send(
@@ -171,5 +181,26 @@ async fn use_pod_cidr(ctx: &Context, node: &Node, known: &mut String) {
     match ctx.cri.set_pod_cidr(&ranges).await {
         Ok(()) => *known = ranges,
         Err(error) => tracing::warn!(%error, "tell the runtime this node's Pod range"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn condition(kind: &str, status: &str) -> NodeCondition {
+        NodeCondition { type_: kind.to_owned(), status: status.to_owned(), ..Default::default() }
+    }
+
+    #[test]
+    fn what_the_api_has_come_to_believe_of_a_silent_node_is_corrected() {
+        let conditions = vec![condition("Ready", "True"), condition("PIDPressure", "False")];
+        let own = NodeStatus { conditions: Some(conditions.clone()), ..NodeStatus::default() };
+        assert!(!contradicts(&[], &own), "nothing is told yet");
+        assert!(!contradicts(&conditions, &own));
+        // Another's condition is not this node's to tell of.
+        let foreign = [&conditions[..], &[condition("NetworkUnavailable", "False")]].concat();
+        assert!(!contradicts(&foreign, &own));
+        assert!(contradicts(&[condition("Ready", "Unknown")], &own));
     }
 }
