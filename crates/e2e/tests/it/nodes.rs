@@ -24,7 +24,15 @@ fn first(s: &Session<'_>) -> String {
     names.split_whitespace().find(|name| !name.starts_with("worker")).unwrap_or_default().to_owned()
 }
 
-/// Pods on every node, and connections from each to each, by address, Service and name.
+/// What a box on a node gets from a web server, if it gets anything.
+fn get(s: &Session<'_>, from: &str, host: &str, port: &str) -> Result<(), String> {
+    let script =
+        format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 2 {host} {port} | grep version");
+    let ran = s.kubectl_with(&["exec", &format!("box-{from}"), "--", "sh", "-c", &script], "");
+    if ran.code == Some(0) { Ok(()) } else { Err(ran.to_string()) }
+}
+
+/// Pods on every node, and connections from each to each, by every address, Service and name.
 fn everything_reaches_everything(s: &Session<'_>) {
     let first = first(s);
     let nodes = [first.as_str(), "worker", "worker2"];
@@ -33,26 +41,47 @@ fn everything_reaches_everything(s: &Session<'_>) {
         place(s, &format!("box-{node}"), node, "box:1");
     }
     s.kubectl("wait pod --all --for=condition=Ready --timeout=60s").ok();
-    s.kubectl("expose pod web-worker2 --name web --port 80 --target-port 8080").ok();
-    let service = s.field("service web", "{.spec.clusterIP}");
-    let mut targets: Vec<(String, &str)> = nodes
-        .iter()
-        .map(|node| (s.field(&format!("pod web-{node}"), "{.status.podIP}"), "8080"))
-        .collect();
-    targets.push((service, "80"));
-    targets.push(("web.default.svc.cluster.local".to_owned(), "80"));
+    s.apply(
+        r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {
+            "ipFamilyPolicy": "PreferDualStack", "selector": {"app": "web-worker2"},
+            "ports": [{"port": 80, "targetPort": 8080}]}}"#,
+    );
+    let mut targets = vec![("web.default.svc.cluster.local".to_owned(), "80")];
+    let addresses = |of: &str, path: &str, port: &'static str| {
+        let found = s.field(of, path);
+        found.split_whitespace().map(|address| (address.to_owned(), port)).collect::<Vec<_>>()
+    };
+    for node in nodes {
+        targets.extend(addresses(&format!("pod web-{node}"), "{.status.podIPs[*].ip}", "8080"));
+    }
+    targets.extend(addresses("service web", "{.spec.clusterIPs[*]}", "80"));
     for from in nodes {
         for (host, port) in &targets {
-            let script = format!(
-                "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 2 {host} {port} | grep version"
-            );
-            until(&format!("{host}:{port} from {from}"), || {
-                let ran = s
-                    .kubectl_with(&["exec", &format!("box-{from}"), "--", "sh", "-c", &script], "");
-                if ran.code == Some(0) { Ok(()) } else { Err(ran.to_string()) }
-            });
+            until(&format!("{host}:{port} from {from}"), || get(s, from, host, port));
         }
     }
+}
+
+/// A policy holds on the node of the Pods that it is about, for packets that come from other nodes.
+fn a_policy_tells_apart_pods_of_other_nodes(s: &Session<'_>) {
+    s.apply(
+        r#"{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "worker-only"},
+            "spec": {"podSelector": {"matchLabels": {"app": "web-worker2"}}, "policyTypes": ["Ingress"],
+                "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "box-worker"}}}]}]}}"#,
+    );
+    let first = first(s);
+    let addresses = s.field("pod web-worker2", "{.status.podIPs[*].ip}");
+    for address in addresses.split_whitespace() {
+        until(&format!("{address} is closed to {first}"), || {
+            match get(s, &first, address, "8080") {
+                Ok(()) => Err("it still answers".to_owned()),
+                Err(_) => Ok(()),
+            }
+        });
+        get(s, "worker", address, "8080").unwrap_or_else(|e| panic!("{address} from worker: {e}"));
+    }
+    s.kubectl("delete networkpolicy worker-only").ok();
+    until("the policy is gone", || get(s, &first, "web", "80"));
 }
 
 #[test]
@@ -60,22 +89,35 @@ fn three_nodes_are_one_cluster_and_survive_the_loss_of_one() {
     let _turn = alone();
     let cluster = Cluster::new("nodes");
     let before = Machine::look(&cluster);
-    cluster.up_with(&["--nodes", "3"]).ok();
+    cluster.up_with(&["--nodes", "3", "--dual-stack"]).ok();
     cluster.build_images();
     let s = Session::own(&cluster);
     let listed = cluster.windlass(&["node", "list"]).ok();
     assert_eq!(listed.matches("running").count(), 3, "{listed}");
     everything_reaches_everything(&s);
+    a_policy_tells_apart_pods_of_other_nodes(&s);
     // Logs, exec and port-forward go through the API server to a kubelet on another node.
     s.until("logs web-worker2", |text| text.contains("GET") || text.contains("response"));
     let mut forward = s.start("port-forward pod/web-worker 18080:8080");
     forward.line(|line| line.contains("Forwarding from"));
-    let page =
-        s.on_node("sh", &["-c", "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 2 127.0.0.1 18080"]);
+    let ask = "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 5 127.0.0.1 18080";
+    let page = s.on_node("sh", &["-c", ask]);
     assert!(page.stdout.contains("version 1 on web-worker"), "{page}");
     drop(forward);
     let inside = cluster.windlass(&["node", "exec", "worker", "--", "hostname"]).ok();
     assert_eq!(inside.trim(), "worker");
+
+    s.apply(
+        r#"{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "each"}, "spec": {
+            "selector": {"matchLabels": {"app": "each"}}, "template": {"metadata": {"labels": {"app": "each"}},
+                "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "box:1"}]}}}}"#,
+    );
+    s.kubectl("rollout status daemonset each --timeout=60s").ok();
+    assert_eq!(s.field("daemonset each", "{.status.numberReady}"), "3");
+    s.deploy("spread", "app:1", 3);
+    let chosen = s.field("pod -l app=spread", "{.items[*].spec.nodeName}");
+    let chosen: std::collections::BTreeSet<_> = chosen.split_whitespace().collect();
+    assert_eq!(chosen.len(), 3, "one Pod on each node: {chosen:?}");
 
     // A Deployment leaves a node that is lost, and another that is cut off answers again once it is healed.
     s.apply(
