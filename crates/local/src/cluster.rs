@@ -1,6 +1,8 @@
 use std::{
+    fmt::Display,
     net::IpAddr,
     path::{Path, PathBuf},
+    str::FromStr,
 };
 
 use bootstrap_core::{
@@ -29,6 +31,7 @@ pub struct Settings {
     pub address: IpAddr,
     pub api_port: u16,
     pub kubelet_port: u16,
+    /// One range for each family of addresses that Pods have, as kubeadm writes them: with a comma.
     pub pod_cidr: String,
     pub service_cidr: String,
     pub dns_domain: String,
@@ -44,6 +47,14 @@ pub struct Settings {
     /// The user's kubeconfig, which holds a copy of the administrator's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
+}
+
+/// The ranges of a list with commas.
+pub(crate) fn ranges<T: FromStr<Err: Display>>(list: &str) -> Result<Vec<T>, Error> {
+    let parse = |text: &str| {
+        text.parse().map_err(|e| Error::Other(format!("the cluster's settings: range {text}: {e}")))
+    };
+    list.split(',').map(parse).collect()
 }
 
 impl Cluster {

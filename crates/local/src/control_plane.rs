@@ -1,12 +1,12 @@
 //! The control plane's process: API server, controllers and scheduler around one embedded store.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use api_meta::UserInfo;
 use apiserver::{ApiServer, Config, FrontProxy};
 use telemetry::Recorder;
 
-use crate::{Cluster, Error};
+use crate::{Cluster, Error, cluster};
 
 /// Runs until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
@@ -52,8 +52,8 @@ fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> R
     let config = controllers::Config {
         controllers: enabled.map(str::to_owned).into(),
         cluster_name: cluster.name.clone(),
-        cluster_cidrs: vec![cluster.settings.pod_cidr.clone()],
-        service_cidrs: vec![cluster.settings.service_cidr.clone()],
+        cluster_cidrs: lists(&cluster.settings.pod_cidr),
+        service_cidrs: lists(&cluster.settings.service_cidr),
         allocate_node_cidrs: true,
         root_ca: Some(ca.clone()),
         signing: Some((ca, read("ca.key")?)),
@@ -74,21 +74,21 @@ fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> R
     Ok(())
 }
 
+fn lists(ranges: &str) -> Vec<String> {
+    ranges.split(',').map(str::to_owned).collect()
+}
+
 fn api_config(cluster: &Cluster) -> Result<Config, Error> {
     let settings = &cluster.settings;
     let pki = cluster.layout().certificates;
     let file = |name: &str| pki.join(name);
-    let cidr = settings.service_cidr.parse();
     let headers = |name: &str| vec![name.to_owned()];
     let any = if settings.address.is_ipv4() { "0.0.0.0" } else { "::" };
     let any = any.parse().map_err(|e| Error::Other(format!("the address {any}: {e}")))?;
     Ok(Config {
         bind: SocketAddr::new(any, settings.api_port),
         advertise: settings.address,
-        service_cidrs: vec![cidr.map_err(|detail| Error::Settings {
-            path: Path::new("cluster.json").to_owned(),
-            detail,
-        })?],
+        service_cidrs: cluster::ranges(&settings.service_cidr)?,
         node_ports: (30_000, 32_767),
         event_ttl: Duration::from_secs(3600),
         compaction_interval: Duration::from_secs(300),

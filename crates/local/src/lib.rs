@@ -28,7 +28,7 @@ pub use cluster::{Cluster, DEFAULT_NAME};
 pub use control_plane::run as run_control_plane;
 pub use down::{Args as DownArgs, run as down};
 pub use error::Error;
-pub use network::{Args as NetworkArgs, run as run_network};
+pub use network::{Command as NetworkCommand, print as print_network, run as run_network};
 pub use nodes::{
     cmd::{Args as NodeArgs, run as node},
     join::run as join_node,

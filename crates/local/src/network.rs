@@ -1,6 +1,8 @@
 //! A node's Pod network: the CNI plugin's configuration, ways to other nodes' Pods, and NetworkPolicies. It runs in
 //! the agent of `up`'s nodes, and alone, in a Pod, on nodes of `init`'s clusters.
 
+mod manifest;
+
 use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use bootstrap_core::Layout;
@@ -10,12 +12,20 @@ use podnet::Overlay;
 use telemetry::Recorder;
 use tokio::sync::watch;
 
-use crate::{Cluster, Error};
+use crate::{Cluster, Error, cluster::ranges};
+pub use manifest::print;
+
+/// The Pod network of a cluster of `init`
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    Print(manifest::Args),
+    Run(Args),
+}
 
 /// What the agent's Pod network is known to the API server by.
 pub(crate) const KUBECONFIG: &str = "network.conf";
 
-/// Runs the Pod network of this node
+/// Runs the Pod network of this node, as the printed objects ask for
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// How to reach the API server
@@ -57,15 +67,12 @@ pub(crate) fn start(
     recorder: &Recorder,
 ) -> Result<(), Error> {
     let settings = &cluster.settings;
-    let range = &settings.pod_cidr;
-    let range =
-        range.parse().map_err(|_| Error::Other(format!("the Pod range {range} is no CIDR")))?;
     let network = Network {
         plugin: cni::Network {
             name: cluster.name.clone(),
             bridge: cluster.bridge(),
             subnets: Vec::new(),
-            cluster_cidrs: vec![range],
+            cluster_cidrs: ranges(&settings.pod_cidr)?,
             mtu: 0,
             data_dir: cluster.cni_data(),
         },
@@ -73,7 +80,8 @@ pub(crate) fn start(
         bin_dir: cluster.cni_bin(),
         binary: cluster.binary(),
         guest: false,
-        may_tunnel: settings.tunnel,
+        // Nodes have addresses of one family among themselves, and the other goes through a tunnel.
+        may_tunnel: settings.tunnel || settings.pod_cidr.contains(','),
     };
     follow_node(network, &settings.node_name, client, tasks, recorder.clone());
     let kubeconfig = Layout::under(cluster.home()).kubeconfig(KUBECONFIG);

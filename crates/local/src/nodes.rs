@@ -19,7 +19,11 @@ use std::{
 
 use net_core::Cidr;
 
-use crate::{Cluster, Error, certs, cluster::Settings, containerd};
+use crate::{
+    Cluster, Error, certs,
+    cluster::{Settings, ranges},
+    containerd,
+};
 
 impl Cluster {
     /// The root of the cluster that this is a node of.
@@ -111,7 +115,7 @@ pub(crate) fn ensure(cluster: &mut Cluster, wanted: usize) -> Result<Vec<Cluster
         }
         let mut taken = link::known_ranges()?;
         for text in [&cluster.settings.pod_cidr, &cluster.settings.service_cidr] {
-            taken.extend(text.parse::<Cidr>());
+            taken.extend(ranges::<Cidr>(text)?);
         }
         cluster.settings.link = Some(link::choose_subnet(&taken)?.to_string());
         cluster.save()?;

@@ -41,6 +41,9 @@ pub struct Args {
     /// Tunnel packets between Pods of different nodes (VXLAN) where plain routes would do, too
     #[arg(long)]
     pub tunnel: bool,
+    /// Give Pods and Services an IPv6 address each, beside the IPv4 one
+    #[arg(long)]
+    pub dual_stack: bool,
     /// How long to wait for the cluster, in seconds
     #[arg(long, default_value_t = 120)]
     pub timeout: u64,
@@ -110,13 +113,18 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
     };
     let host = nix::unistd::gethostname()
         .map_err(|e| Error::Other(format!("reading the host's name: {e}")))?;
+    // The second ones are kind's.
+    let both = |ipv4: &str, ipv6: &str| match args.dual_stack {
+        true => format!("{ipv4},{ipv6}"),
+        false => ipv4.to_owned(),
+    };
     let settings = Settings {
         node_name: host.to_string_lossy().to_lowercase(),
         address,
         api_port: 6443,
         kubelet_port: 10250,
-        pod_cidr: "10.244.0.0/16".to_owned(),
-        service_cidr: "10.96.0.0/12".to_owned(),
+        pod_cidr: both("10.244.0.0/16", "fd00:10:244::/56"),
+        service_cidr: both("10.96.0.0/12", "fd00:10:96::/112"),
         dns_domain: "cluster.local".to_owned(),
         tunnel: args.tunnel,
         link: None,

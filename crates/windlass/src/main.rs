@@ -48,7 +48,8 @@ enum Command {
     Kubelet(kubelet::Args),
     /// Runs the service proxy
     KubeProxy(proxy::Args),
-    Network(local::NetworkArgs),
+    #[command(subcommand)]
+    Network(local::NetworkCommand),
     KubeApiserver(Box<apiserver::flags::Args>),
     KubeControllerManager(Box<components::ControllerManager>),
     KubeScheduler(Box<components::Scheduler>),
@@ -226,12 +227,11 @@ fn run(command: Command) -> ExitCode {
         Command::KubeProxy(args) => {
             component("kube-proxy", |tasks| components::kube_proxy(args, tasks))
         }
-        Command::Network(args) => {
-            component(
-                "network",
-                |tasks| async move { ended(local::run_network(args, &tasks).await) },
-            )
-        }
+        Command::Network(local::NetworkCommand::Print(args)) => short(local::print_network(args)),
+        Command::Network(local::NetworkCommand::Run(args)) => component(
+            "network",
+            |tasks| async move { ended(local::run_network(args, &tasks).await) },
+        ),
         Command::KubeScheduler(args) => component("kube-scheduler", |tasks| async move {
             components::kube_scheduler(&args, tasks).await
         }),

@@ -69,6 +69,7 @@ fn daemon_set(cluster: &ClusterConfiguration, ways: Ways) -> Value {
     let mut command = vec![
         "/usr/local/bin/windlass".to_owned(),
         "network".to_owned(),
+        "run".to_owned(),
         "--kubeconfig=/etc/windlass-network/kubeconfig.conf".to_owned(),
         "--node-name=$(NODE_NAME)".to_owned(),
         format!("--cluster-cidr={}", cluster.networking.pod_subnet),

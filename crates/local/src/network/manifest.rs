@@ -1,0 +1,44 @@
+//! The Pod network as an add-on: its objects, as an administrator of a cluster of `init` applies them.
+
+use std::path::PathBuf;
+
+use api_config::Kubeconfig;
+use bootstrap_core::{
+    addons::network::{self, Ways},
+    objects,
+};
+use client::{Client, Resource};
+use serde_json::Value;
+
+use crate::Error;
+
+/// Prints the Pod network's objects for `kubectl apply -f -`
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// How to reach the cluster, and how the Pods are to
+    #[arg(long, default_value = "/etc/kubernetes/admin.conf")]
+    pub kubeconfig: PathBuf,
+    /// Tunnel packets between Pods of different nodes even where a plain route would do
+    #[arg(long)]
+    pub tunnel: bool,
+}
+
+/// The objects follow from the configuration that `init` left in the cluster.
+pub async fn print(args: Args) -> Result<(), Error> {
+    let kubeconfig = Kubeconfig::load(&args.kubeconfig)?;
+    let server = kubeconfig.current()?.cluster.server.clone();
+    let client = Client::from_kubeconfig_file(&args.kubeconfig, "windlass")?;
+    let kept: Value = client.get(&Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await?;
+    let cluster = objects::read_kubeadm_config(&kept)?;
+    if cluster.networking.pod_subnet.is_empty() {
+        return Err(Error::Other(
+            "the cluster has no range for Pods (podSubnet in the ConfigMap kubeadm-config), so that its nodes get none; \
+             give one to init by --pod-network-cidr"
+                .to_owned(),
+        ));
+    }
+    let ways = if args.tunnel { Ways::Tunnel } else { Ways::Shortest };
+    let objects = network::objects(&cluster, &server, ways)?;
+    print!("{}", api_config::yaml::to_string_all(&objects)?);
+    Ok(())
+}
