@@ -4,6 +4,7 @@
 mod components;
 mod diagnostics;
 mod images;
+mod machines;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -35,9 +36,9 @@ enum Command {
     /// kubeadm's commands: init, join, reset, token, certs, config, kubeconfig
     #[command(flatten)]
     Bootstrap(bootstrap::cmd::Command),
-    /// Serves machines that boot from the network
+    /// Serves machines that boot from the network, has them join a cluster, and powers them
     #[command(subcommand)]
-    Metal(netboot::cmd::Command),
+    Metal(machines::Command),
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
     /// Runs the node's agent
@@ -159,12 +160,9 @@ fn run(command: Command) -> ExitCode {
                 Err(error) => fail(&error),
             }
         }
-        Command::Metal(command) => {
-            let level = netboot::cmd::log_level_of(&command);
-            component_at("metal", level, |tasks| async {
-                Ok(netboot::cmd::run(command, tasks).await?)
-            })
-        }
+        Command::Metal(command) => component_at("metal", command.log_level(), |tasks| async {
+            machines::run(command, tasks).await
+        }),
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),
         Command::KubeProxy(args) => {
