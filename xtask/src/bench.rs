@@ -1,31 +1,69 @@
 //! `cargo xtask bench`: what a cluster costs, and the benchmarks that crates have.
 
+use std::path::{Path, PathBuf};
+
 use crate::{
     build, machine,
     run::{cargo, pass, step},
     tools,
 };
 
+mod api;
+mod h2load;
+mod table;
+mod usage;
+
 /// Crates with a benchmark of their own, and its name.
 const BENCHES: &[(&str, &str)] = &[("store", "store"), ("sched-core", "schedule")];
 
-const USAGE: &str = "usage: cargo xtask bench";
+const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
+
+  crates      the benchmarks that crates have: the store, the scheduler
+  cluster     a cluster by `windlass up`: how long until it serves, what it uses when idle
+  api         an API server under load, with the objects of a large cluster
+
+  --peer DIR  holds upstream's etcd, kube-apiserver, kube-controller-manager and kube-scheduler, which are measured
+              beside ours
+
+Without a part, all are run. WINDLASS names a binary to use instead of building one.";
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    if !args.is_empty() {
-        return Err(USAGE.into());
+    let (mut parts, mut peer) = (Vec::new(), None);
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        match arg.as_str() {
+            "--peer" => peer = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
+            "crates" | "cluster" | "api" => parts.push(arg.as_str()),
+            _ => return Err(USAGE.into()),
+        }
     }
+    let wanted = |part| parts.is_empty() || parts.contains(&part);
     let tools = step("what the machine needs", || {
         machine::install_to_bench()?;
         machine::forward_packets()?;
         tools::directory()
     })?;
-    let binary = step("build windlass", build::release)?;
-    for (package, bench) in BENCHES {
-        step(&format!("{package}: {bench}"), || {
-            pass(&mut cargo(["bench", "--locked", "--package", package, "--bench", bench]))
-        })?;
+    if wanted("crates") {
+        for (package, bench) in BENCHES {
+            step(&format!("{package}: {bench}"), || {
+                pass(&mut cargo(["bench", "--locked", "--package", package, "--bench", bench]))
+            })?;
+        }
     }
+    let binary = match std::env::var_os("WINDLASS") {
+        Some(binary) => PathBuf::from(binary),
+        None => step("build windlass", build::release)?,
+    };
+    if wanted("cluster") {
+        step("a cluster", || cluster(&binary, &tools))?;
+    }
+    if wanted("api") {
+        step("an API server", || api::run(&binary, peer.as_deref()))?;
+    }
+    Ok(())
+}
+
+fn cluster(binary: &Path, tools: &Path) -> Result<(), String> {
     let mut cluster = cargo(["bench", "--locked", "--package", "e2e", "--bench", "cluster"]);
-    step("a cluster", || pass(cluster.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools)))
+    pass(cluster.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools))
 }

@@ -31,7 +31,9 @@ pub(crate) fn install_to_test() -> Result<(), String> {
 }
 
 pub(crate) fn install_to_bench() -> Result<(), String> {
-    install(&[TO_BUILD, TO_RUN, TO_TEST, &[("h2load", "nghttp2-client")]].concat())
+    install(
+        &[TO_BUILD, TO_RUN, TO_TEST, &[("h2load", "nghttp2-client"), ("curl", "curl")]].concat(),
+    )
 }
 
 /// Installs the packages of those programs that are not there; a machine that has all is left alone.

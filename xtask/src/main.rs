@@ -5,6 +5,8 @@ use std::process::ExitCode;
 mod bench;
 mod build;
 mod codegen;
+mod conformance;
+mod control_plane;
 mod down;
 mod machine;
 mod run;
@@ -19,7 +21,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   down [ARGS]     take the cluster away again
   test [--full]   format, lints, tidiness, all tests, then the end-to-end tests with the release binary;
                   --full adds the check of licences, sources and banned crates
-  bench [ARGS]    measure a cluster and print the table of budgets
+  bench [ARGS]    measure crates, a cluster and an API server, and print tables; upstream beside it with --peer DIR
+  conformance ... run upstream's own test suite against a fresh control plane
   tools           fetch kubectl and helm, and say where they are
   tidy            check the rules that the compiler does not know
   codegen ...     refresh the schema facts from what upstream publishes";
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         Some("down") => down::run(rest),
         Some("test") => test::run(rest),
         Some("bench") => bench::run(rest),
+        Some("conformance") => conformance::run(rest),
         Some("tools") => tools::directory().map(|directory| println!("{}", directory.display())),
         Some("tidy") => tidy::run(),
         Some("codegen") => codegen::run(rest),

@@ -4,6 +4,7 @@
 //! decoder bounds its depth and answers with an error, never with a panic.
 
 mod json;
+pub mod openapi;
 pub mod protobuf;
 mod yaml;
 

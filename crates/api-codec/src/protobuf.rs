@@ -10,7 +10,7 @@ use serde_json::Value;
 
 mod decode;
 mod encode;
-mod wire;
+pub(crate) mod wire;
 
 pub use decode::message_to_value;
 pub use encode::value_to_message;

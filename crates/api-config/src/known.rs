@@ -28,6 +28,23 @@ pub const COMMON: &[Flag] = &[
     ("vmodule", true, "set WINDLASS_LOG for levels by module"),
 ];
 
+/// What every component takes for its connection to the API server.
+pub const CLIENT: &[Flag] = &[
+    ("kube-api-burst", true, "the API server protects itself"),
+    ("kube-api-content-type", true, "JSON is what the informers decode"),
+    ("kube-api-qps", true, "the API server protects itself"),
+];
+
+/// What those that work one at a time take for their election.
+pub const LEADER_ELECTION: &[Flag] = &[
+    ("leader-elect-lease-duration", true, "upstream's default is kept"),
+    ("leader-elect-renew-deadline", true, "upstream's default is kept"),
+    ("leader-elect-resource-lock", true, "leases are the only lock"),
+    ("leader-elect-resource-name", true, "upstream's default is kept"),
+    ("leader-elect-resource-namespace", true, "upstream's default is kept"),
+    ("leader-elect-retry-period", true, "upstream's default is kept"),
+];
+
 /// The flags of some tables that were given on a command line.
 #[derive(Clone, Debug, Default)]
 pub struct Known<T> {

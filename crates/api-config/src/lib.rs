@@ -9,7 +9,6 @@
 mod decode;
 mod duration;
 mod error;
-pub mod flags;
 pub mod known;
 pub mod kubeadm;
 pub mod kubeconfig;

@@ -14,6 +14,6 @@ mod pod;
 mod strategy;
 pub mod table;
 
-pub use kinds::{service, strategy};
+pub use kinds::{api_approval, service, strategy};
 pub use meta::NameRule;
 pub use strategy::{Selectable, Strategy, Subresource};

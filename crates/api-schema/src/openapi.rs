@@ -1,4 +1,5 @@
-//! OpenAPI v3 documents, one for each group and version, from the same facts that everything else reads.
+//! OpenAPI v3 documents, one for each group and version, from the same facts that everything else reads, and the one
+//! of version 2, made from them.
 //!
 //! kubectl reads them to explain kinds, to learn which patches and query parameters a kind takes, and to check
 //! objects before it sends them.
@@ -13,9 +14,12 @@ mod components;
 mod custom;
 mod parameters;
 mod paths;
+mod plain;
+mod swagger;
 
 pub use custom::CustomKind;
 use paths::{Operations, Sub};
+pub use swagger::to_v2;
 
 /// Where a document is, below `/openapi/v3/`: `api/v1`, `apis/apps/v1`.
 pub fn document_path(group: &str, version: &str) -> String {
@@ -29,12 +33,55 @@ pub fn document(
     custom: &[CustomKind<'_>],
     server_version: &str,
 ) -> Value {
+    let paths = group_version_paths(group, version, custom);
+    finish(Some((group, version)), paths, custom, server_version)
+}
+
+/// The document of a path that belongs to no version: `api`, `apis`, `apis/GROUP`, `version` and the issuer's;
+/// `None` if it is none of these.
+pub fn plain_document(path: &str, server_version: &str) -> Option<Value> {
+    let paths = Map::from_iter([plain::path(path)?]);
+    Some(finish(Some(("", "v1")), paths, &[], server_version))
+}
+
+/// Everything in one document: what has no version, the groups and versions given, and their custom kinds. Version
+/// 2 of OpenAPI has only this one ([`to_v2`]).
+pub fn whole(
+    plain: &[&str],
+    versions: &[(&str, &str)],
+    custom: &[CustomKind<'_>],
+    server_version: &str,
+) -> Value {
+    let mut paths: Map<String, Value> = plain.iter().filter_map(|p| plain::path(p)).collect();
+    for (group, version) in versions {
+        let here = |kind: &&CustomKind<'_>| kind.group == *group && kind.version == *version;
+        let custom: Vec<CustomKind<'_>> = custom.iter().filter(here).copied().collect();
+        paths.extend(group_version_paths(group, version, &custom));
+    }
+    finish(None, paths, custom, server_version)
+}
+
+fn group_version_paths(
+    group: &str,
+    version: &str,
+    custom: &[CustomKind<'_>],
+) -> Map<String, Value> {
     let schema = Schema::builtin();
     let builtin = crate::resources().iter().filter(|r| r.group == group && r.version == version);
     let mut operations: Vec<Operations> = builtin.map(|r| builtin_operations(schema, r)).collect();
     operations.extend(custom.iter().map(CustomKind::operations));
-    let paths = paths::paths(group, version, &operations);
-    let mut wanted: BTreeSet<String> = references(&Value::Object(paths.clone()));
+    paths::paths(group, version, &operations)
+}
+
+/// Adds what the paths refer to.
+fn finish(
+    own: Option<(&str, &str)>,
+    paths: Map<String, Value>,
+    custom: &[CustomKind<'_>],
+    server_version: &str,
+) -> Value {
+    let paths = Value::Object(paths);
+    let mut wanted: BTreeSet<String> = references(&paths);
     let mut components = Map::new();
     for kind in custom {
         for (name, component) in kind.components() {
@@ -42,17 +89,20 @@ pub fn document(
             components.insert(name, component);
         }
     }
-    components::collect(group, version, wanted, &mut components);
+    components::collect(own, wanted, &mut components);
+    let mut parts = json!({
+        "securitySchemes": {"BearerToken": {
+            "type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication",
+        }},
+    });
+    if !components.is_empty() {
+        parts["schemas"] = components.into();
+    }
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": server_version},
         "paths": paths,
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"BearerToken": {
-                "type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer Token authentication",
-            }},
-        },
+        "components": parts,
     })
 }
 

@@ -6,6 +6,8 @@ use api_codec::Form;
 use api_meta::{Status, Timestamp};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use serve::Body;
 use store::Revision;
@@ -58,8 +60,20 @@ impl Accepted {
     pub(crate) const JSON: Self =
         Self { encoding: Encoding::Json, shape: Shape::Whole, pretty: false };
 
-    /// Reads `Accept`. `whole_only`: the resource has no tables (discovery, reviews).
+    /// Reads `Accept`.
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, Box<Status>> {
+        Self::choose(headers, query, true)
+    }
+
+    /// Reads `Accept` for a resource that has no tables, because it is only asked and never stored.
+    pub(crate) fn negotiate_without_tables(
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Result<Self, Box<Status>> {
+        Self::choose(headers, query, false)
+    }
+
+    fn choose(headers: &HeaderMap, query: &Query, tables: bool) -> Result<Self, Box<Status>> {
         let text = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
         let pretty =
             query.flag("pretty") || query.get("pretty").is_none() && browser_or_curl(headers);
@@ -69,6 +83,7 @@ impl Accepted {
         for (range, q) in ranges {
             if q > 0.0
                 && let Some((encoding, shape)) = media_range(range, query)
+                && (tables || !matches!(shape, Shape::Table(_)))
             {
                 return Ok(Self { encoding, shape, pretty });
             }
@@ -86,7 +101,7 @@ fn browser_or_curl(headers: &HeaderMap) -> bool {
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known))
 }
 
-fn quality(range: &str) -> f32 {
+pub(crate) fn quality(range: &str) -> f32 {
     let q = range.split(';').find_map(|p| p.trim().strip_prefix("q="));
     q.and_then(|q| q.parse().ok()).unwrap_or(1.0)
 }
@@ -253,33 +268,84 @@ pub(crate) fn object(
     }
 }
 
+/// How much of a list is joined before it is handed on.
+const PIECE: usize = 64 << 10;
+
+/// A list of whole objects: joined bytes, made as the client takes them, so that a large list costs its reader a
+/// piece of memory and not a copy of the list.
+fn joined(
+    definition: &Arc<Definition>,
+    version: usize,
+    meta: &ListMeta,
+    objects: Vec<Arc<Object>>,
+) -> Response<Body> {
+    let served = &definition.served[version];
+    let head = format!(
+        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
+        served.list_kind,
+        served.api_version,
+        meta.tree()
+    );
+    let total: usize = objects.iter().map(|o| o.bytes.len() + 64).sum();
+    let mut pieces = Pieces { definition: definition.clone(), version, objects, next: 0, head };
+    if total <= PIECE {
+        let whole: Vec<u8> = std::iter::from_fn(|| pieces.next_piece()).flatten().collect();
+        return bytes(StatusCode::OK, "application/json", whole);
+    }
+    let frames = futures_util::stream::iter(std::iter::from_fn(move || pieces.next_piece()));
+    let frames = futures_util::StreamExt::map(frames, |piece| Ok(Frame::data(piece.into())));
+    let mut response = bytes(StatusCode::OK, "application/json", Bytes::new());
+    *response.body_mut() = BodyExt::boxed_unsync(http_body_util::StreamBody::new(frames));
+    if total >= 2 * PIECE {
+        response.extensions_mut().insert(crate::compress::Streamed);
+    }
+    response
+}
+
+struct Pieces {
+    definition: Arc<Definition>,
+    version: usize,
+    objects: Vec<Arc<Object>>,
+    next: usize,
+    head: String,
+}
+
+impl Pieces {
+    fn next_piece(&mut self) -> Option<Vec<u8>> {
+        if self.next > self.objects.len() {
+            return None;
+        }
+        let served = &self.definition.served[self.version];
+        let mut out = std::mem::take(&mut self.head).into_bytes();
+        out.reserve(PIECE + PIECE / 4);
+        while let Some(object) = self.objects.get(self.next) {
+            if out.len() >= PIECE {
+                return Some(out);
+            }
+            if self.next > 0 {
+                out.push(b',');
+            }
+            write_object(&mut out, served, object, self.definition.custom.is_some());
+            self.next += 1;
+        }
+        out.extend_from_slice(b"]}\n");
+        self.next += 1;
+        Some(out)
+    }
+}
+
 /// A list's answer: for whole objects, joined bytes.
 pub(crate) fn list(
-    definition: &Definition,
-    served: &Served,
+    definition: &Arc<Definition>,
+    version: usize,
     accepted: Accepted,
     meta: &ListMeta,
-    objects: &[Arc<Object>],
+    objects: Vec<Arc<Object>>,
 ) -> Response<Body> {
+    let served = &definition.served[version];
     match accepted.shape {
         Shape::Whole if accepted.encoding == Encoding::Json && !accepted.pretty => {
-            let total: usize = objects.iter().map(|o| o.bytes.len() + 64).sum();
-            let mut out = Vec::with_capacity(total + 256);
-            let _ = write!(
-                out,
-                "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
-                served.list_kind,
-                served.api_version,
-                meta.tree()
-            );
-            for (i, object) in objects.iter().enumerate() {
-                if i > 0 {
-                    out.push(b',');
-                }
-                write_object(&mut out, served, object, definition.custom.is_some());
-            }
-            out.extend_from_slice(b"]}\n");
-            bytes(StatusCode::OK, "application/json", out)
+            joined(definition, version, meta, objects)
         }
         Shape::Whole => {
             let items: Vec<Value> = objects.iter().map(|o| tree(served, o)).collect();
@@ -411,14 +477,10 @@ pub(crate) fn bookmark(
     line(&json!({"type": "BOOKMARK", "object": object}))
 }
 
-/// One event of a protobuf watch: its length in four bytes, then a WatchEvent around the enveloped object.
+/// One event of a protobuf watch, with its length before it.
 fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
-    let frame =
-        api_codec::protobuf::watch_frame(kind, &crate::codec::protobuf(object).unwrap_or_default());
-    let mut out = Vec::with_capacity(frame.len() + 4);
-    out.extend_from_slice(&u32::try_from(frame.len()).unwrap_or(u32::MAX).to_be_bytes());
-    out.extend_from_slice(&frame);
-    out.into()
+    let object = crate::codec::protobuf(object).unwrap_or_default();
+    api_codec::protobuf::watch_frame(kind, &object).into()
 }
 
 fn line(value: &Value) -> Bytes {
@@ -472,6 +534,5 @@ pub(crate) fn bytes(
 }
 
 pub(crate) fn full(body: impl Into<Bytes>) -> Body {
-    use http_body_util::BodyExt as _;
     http_body_util::Full::new(body.into()).map_err(|never| match never {}).boxed_unsync()
 }

@@ -56,6 +56,37 @@ impl Call {
         self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// A call that the server makes by itself.
+    pub(crate) fn own(
+        resource: Resource,
+        version: usize,
+        verb: &'static str,
+        user: Arc<UserInfo>,
+    ) -> Self {
+        let definition = &resource.definition;
+        let path = ResourcePath {
+            group: definition.group.to_string(),
+            version: definition.served[version].version.to_string(),
+            resource: definition.plural.to_string(),
+            ..ResourcePath::default()
+        };
+        let info = RequestInfo { verb, resource: Some(path.clone()), ..RequestInfo::default() };
+        Self {
+            info: Arc::new(info),
+            path,
+            method: Method::DELETE,
+            headers: HeaderMap::new(),
+            user,
+            user_agent: "kube-apiserver".to_owned(),
+            resource,
+            version,
+            accepted: Accepted::JSON,
+            body: Mutex::new(None),
+            warnings: Mutex::default(),
+            dry_run_in_body: AtomicBool::new(false),
+        }
+    }
+
     /// A call of the same user on another object, for subresources that act on more than one (a Pod's
     /// eviction, a namespace's contents).
     pub(crate) fn on(&self, resource: Resource, version: usize, path: ResourcePath) -> Self {

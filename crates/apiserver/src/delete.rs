@@ -175,7 +175,7 @@ impl Server {
                 Err(status) => return Err(status),
             }
         }
-        Ok(answer::list(&call.resource.definition, call.served(), call.accepted, &meta, &objects))
+        Ok(answer::list(&call.resource.definition, call.version, call.accepted, &meta, objects))
     }
 
     /// Deletes one object, or begins to.
@@ -279,6 +279,12 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
     if definition.is("", "namespaces") {
         tree["status"]["phase"] = json!("Terminating");
     }
+    if !already && definition.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        let message =
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+        let (status, reason) = (&mut tree["status"], "InstanceDeletionPending");
+        crate::custom::lifecycle::set_condition(status, "Terminating", true, reason, message);
+    }
     false
 }
 
@@ -333,9 +339,9 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
     // A definition stays until the objects of its kind are gone.
     if new
         && definition.is("apiextensions.k8s.io", "customresourcedefinitions")
-        && !finalizers.iter().any(|f| f == crate::custom::CLEANUP)
+        && !finalizers.iter().any(|f| f == crate::custom::lifecycle::CLEANUP)
     {
-        finalizers.push(crate::custom::CLEANUP.to_owned());
+        finalizers.push(crate::custom::lifecycle::CLEANUP.to_owned());
     }
     if finalizers.is_empty() {
         meta.remove("finalizers");

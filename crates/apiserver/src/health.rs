@@ -66,6 +66,7 @@ impl Server {
             "/healthz",
             "/livez",
             "/metrics",
+            "/openapi/v2",
             "/openapi/v3",
             "/openid/v1/jwks",
             "/readyz",

@@ -14,6 +14,7 @@ mod answer;
 mod cache;
 mod call;
 mod codec;
+mod compress;
 mod config;
 mod conversion;
 mod custom;
@@ -78,8 +79,8 @@ pub enum StartError {
     Hub(#[from] HubError),
     #[error(transparent)]
     Admission(#[from] admission::UnknownPlugin),
-    #[error("reading {what}: {source}")]
-    Read { what: String, source: std::io::Error },
+    #[error("using the kubelet client certificate: {0}")]
+    KubeletClient(#[source] client::TlsError),
     #[error("listening on {address}: {source}; is another API server running?")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("using the serving certificate: {0}")]
@@ -117,14 +118,12 @@ pub async fn start(
     observers.push(allocators.observer());
     let gate = flow::Gate::new(SEATS, PATIENCE);
     observers.push(security::following(gate.clone()));
-    let (custom, changes) = custom::observer();
+    let (custom, changes) = custom::lifecycle::observer();
     observers.push(custom);
     let hub = Hub::start(store, definition::builtin(), observers, tasks).await?;
     security.objects.attach(&hub);
     let (listener, tls) = listen(&mut config, &security).await?;
-    let kubelets = subresource::kubelet::Kubelets::new(&config, tasks).map_err(|source| {
-        StartError::Read { what: "the kubelet client certificate".to_owned(), source }
-    })?;
+    let kubelets = subresource::kubelet::Kubelets::new(&config, tasks)?;
     let server = Arc::new(Server {
         config,
         hub,
@@ -139,7 +138,8 @@ pub async fn start(
     });
     let api = ApiServer { server: server.clone() };
     let definitions = api.client(system(), "custom kinds");
-    let follow = custom::follow(server.clone(), definitions, changes, tasks.shutdown().clone());
+    let follow =
+        custom::lifecycle::follow(server.clone(), definitions, changes, tasks.shutdown().clone());
     tasks.essential("custom kinds", follow);
     let limits = serve::Limits::default();
     let serving = serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone());
@@ -156,12 +156,11 @@ async fn listen(
     config: &mut Config,
     security: &Security,
 ) -> Result<(TcpListener, serve::ServerTls), StartError> {
-    let read = |path: &std::path::Path| {
-        std::fs::read(path)
-            .map_err(|source| StartError::Read { what: path.display().to_string(), source })
-    };
-    let (certificate, key) = (read(&config.tls_certificate)?, read(&config.tls_key)?);
-    let tls = serve::ServerTls::new(&certificate, &key, security.client_authorities.clone())?;
+    let tls = serve::ServerTls::from_files(
+        &config.tls_certificate,
+        &config.tls_key,
+        security.client_authorities.clone(),
+    )?;
     let address = config.bind;
     let failed = |source| StartError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;

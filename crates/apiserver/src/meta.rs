@@ -116,6 +116,12 @@ pub(crate) fn check_namespace(
     Ok(())
 }
 
+/// Whether the server is to make the object's name.
+pub(crate) fn wants_name(tree: &Value) -> bool {
+    let text = |field: &str| tree["metadata"][field].as_str().unwrap_or_default();
+    text("name").is_empty() && !text("generateName").is_empty()
+}
+
 /// Fills in the name that `generateName` asks for. Returns whether it did.
 pub(crate) fn generate_name(call: &Call, tree: &mut Value) -> Result<bool, Box<Status>> {
     let text = |field: &str| tree["metadata"][field].as_str().unwrap_or_default().to_owned();

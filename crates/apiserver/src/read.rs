@@ -78,7 +78,7 @@ impl Server {
 
     pub(crate) async fn list(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
         let (meta, objects) = self.select(call).await?;
-        Ok(answer::list(&call.resource.definition, call.served(), call.accepted, &meta, &objects))
+        Ok(answer::list(&call.resource.definition, call.version, call.accepted, &meta, objects))
     }
 
     /// The objects that a list or deletecollection is about.

@@ -16,6 +16,7 @@ use crate::{
     alloc::Allocators,
     answer::{self, Accepted},
     call::Call,
+    compress,
     config::Config,
     definition::Kinds,
     hub::Hub,
@@ -59,7 +60,13 @@ impl Server {
         let info = Arc::new(RequestInfo::new(request.method(), uri.path(), query));
         let method = request.method().clone();
         let in_flight = self.metrics.begin();
-        let mut response = match Accepted::negotiate(request.headers(), &info.query) {
+        // OpenAPI documents have forms of their own.
+        let negotiated = match info.path.starts_with("/openapi/") {
+            true => Ok(Accepted::JSON),
+            false => Accepted::negotiate(request.headers(), &info.query),
+        };
+        let zip = method == Method::GET && compress::accepted(request.headers());
+        let mut response = match negotiated {
             Ok(accepted) => {
                 let done = self.proceed(request, &info, accepted).await;
                 done.unwrap_or_else(|status| refusal(&info, accepted, &status))
@@ -67,6 +74,9 @@ impl Server {
             Err(status) => answer::status(Accepted::JSON, &status),
         };
         drop(in_flight);
+        if zip {
+            compress::large(&mut response);
+        }
         if method == Method::HEAD {
             *response.body_mut() = answer::full(Bytes::new());
         }
@@ -240,7 +250,7 @@ impl Server {
             return Err(Box::new(Status::no_such_resource()));
         }
         crate::discovery::answer(&kinds, path, headers, accepted)
-            .or_else(|| self.openapi.answer(&kinds, path, headers))
+            .or_else(|| self.openapi.answer(&kinds, path, &info.query, headers))
             .or_else(|| self.plain_document(path, &info.query, accepted))
             .ok_or_else(|| Box::new(Status::no_such_resource()))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use admission::Operation;
-use api_meta::{ErrorList, FieldError, Path, Status};
+use api_meta::{ErrorList, FieldError, Path, Status, StatusReason};
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
@@ -48,13 +48,31 @@ pub(crate) struct Update<'a> {
     pub(crate) track: bool,
 }
 
+/// How many generated names are tried before the client is told that all were taken.
+const NAME_ATTEMPTS: usize = 8;
+
 impl Server {
     pub(crate) async fn create(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
         crate::options::check(call, false)?;
         let tree = crate::codec::decode_object(call, self.read_body(call).await?)?;
-        let object = self.insert(call, tree, true).await?;
+        let object = match meta::wants_name(&tree) {
+            true => self.insert_generated(call, tree).await?,
+            false => self.insert(call, tree, true).await?,
+        };
         let definition = &call.resource.definition;
         Ok(answer::object(definition, call.served(), call.accepted, StatusCode::CREATED, &object))
+    }
+
+    /// Among ten thousand generated names a few meet: another is tried then, as often as upstream tries. All of
+    /// the write is done again, because defaults and admission may have looked at the name.
+    async fn insert_generated(&self, call: &Call, tree: Value) -> Result<Arc<Object>, Box<Status>> {
+        for _ in 1..NAME_ATTEMPTS {
+            match self.insert(call, tree.clone(), true).await {
+                Err(status) if status.reason == StatusReason::AlreadyExists => {}
+                other => return other,
+            }
+        }
+        self.insert(call, tree, true).await
     }
 
     /// Brings a new object through preparation, admission and validation into the store. `track`: note in
@@ -74,6 +92,7 @@ impl Server {
         let generated = meta::generate_name(call, &mut tree)?;
         // What admission looks at (the namespace, a Pod's service account) may have been written a moment ago.
         self.hub.caught_up().await.map_err(|e| Box::new(store_status(e)))?;
+        crate::custom::lifecycle::check_terminating(self, call)?;
         meta::begin_life(&mut tree);
         crate::codec::defaults(call.served(), definition, &mut tree);
         meta::sign(call, &mut tree);

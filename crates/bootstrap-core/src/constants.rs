@@ -31,6 +31,8 @@ pub const DEFAULT_CRI_SOCKET: &str = "unix:///var/run/containerd/containerd.sock
 pub const DEFAULT_CLUSTER_NAME: &str = "kubernetes";
 pub const DEFAULT_SERVICE_SUBNET: &str = "10.96.0.0/12";
 pub const DEFAULT_DNS_DOMAIN: &str = "cluster.local";
+/// The images of Windlass are packed from its own binary under this name, which no registry has.
+pub const OWN_REPOSITORY: &str = "windlass.local";
 pub const DEFAULT_REPOSITORY: &str = "registry.k8s.io";
 pub const DEFAULT_ETCD_DATA_DIR: &str = "/var/lib/etcd";
 pub const DEFAULT_CERTIFICATES_DIR: &str = "/etc/kubernetes/pki";

@@ -45,6 +45,11 @@ pub fn pause(cluster: &ClusterConfiguration) -> String {
     format!("{}/pause:{PAUSE_VERSION}", cluster.image_repository)
 }
 
+/// Windlass as a whole, for what has no upstream peer.
+pub fn windlass(cluster: &ClusterConfiguration) -> String {
+    kubernetes(cluster, "windlass")
+}
+
 /// Every image that a control plane needs, in kubeadm's order.
 pub fn all(cluster: &ClusterConfiguration) -> Vec<String> {
     let mut images: Vec<String> = [API_SERVER, CONTROLLER_MANAGER, SCHEDULER]

@@ -8,7 +8,7 @@ use std::{path::Path, time::Duration};
 
 use api_config::GoDuration;
 use bootstrap_core::{Layout, objects};
-use client::{Client, Kubeconfig};
+use client::Client;
 use tokio::time::Instant;
 
 pub use apply::{apply, apply_all, get, resource_of};
@@ -21,9 +21,8 @@ pub const USER_AGENT: &str = concat!("windlass/", env!("CARGO_PKG_VERSION"), " (
 
 /// A client by a kubeconfig file.
 pub fn client(path: &Path) -> Result<Client, Error> {
-    let failed = |reason: String| Error::Client { path: path.into(), reason };
-    let config = Kubeconfig::load(path).map_err(|e| failed(e.to_string()))?;
-    Client::from_kubeconfig(&config, USER_AGENT).map_err(|e| failed(e.to_string()))
+    Client::from_kubeconfig_file(path, USER_AGENT)
+        .map_err(|e| Error::Client { path: path.into(), reason: e.to_string() })
 }
 
 /// A client with the administrator's rights. Those of admin.conf come from a binding in the cluster; where it is

@@ -10,12 +10,10 @@ mod reset;
 mod token;
 
 use bootstrap_core::constants::DEFAULT_REPOSITORY;
+pub use bootstrap_core::constants::OWN_REPOSITORY;
 use clap::Subcommand;
 
-use crate::Error;
-
-/// The images of Windlass are packed from its own binary under this name.
-pub const OWN_REPOSITORY: &str = "windlass.local";
+use crate::{Error, reset::CleanUp};
 
 /// Under which root a machine that is set up by these commands keeps its timeline.
 pub const TIMELINE_ROOT: &str = "/var/lib/windlass";
@@ -61,12 +59,12 @@ pub enum Command {
     Kubeconfig(kubeconfig::Args),
 }
 
-/// Runs a command within a Tokio runtime.
-pub async fn run(command: Command, program: Program) -> Result<(), Error> {
+/// Runs a command within a Tokio runtime. `clean_up` knows the components that `reset` takes the rules of.
+pub async fn run(command: Command, program: Program, clean_up: CleanUp) -> Result<(), Error> {
     match command {
         Command::Init(args) => init::run(args, program).await,
         Command::Join(args) => join::run(*args, program).await,
-        Command::Reset(args) => reset::run(args).await,
+        Command::Reset(args) => reset::run(args, clean_up).await,
         Command::Token(args) => token::run(args, program).await,
         Command::Certs(args) => certs::run(args, program),
         Command::Config(args) => config::run(args, program).await,

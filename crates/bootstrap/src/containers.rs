@@ -26,6 +26,10 @@ pub trait Containers: Send + Sync {
     fn version(&self) -> BoxFuture<'_, Result<String, Error>>;
     fn has_image<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<bool, Error>>;
     fn pull<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<(), Error>>;
+    /// Packs images of ours and gives them to the runtime.
+    fn build<'a>(&'a self, images: &'a [String]) -> BoxFuture<'a, Result<(), Error>>;
+    /// The image that the runtime is configured to hold Pods together with, if it says so.
+    fn sandbox_image(&self) -> BoxFuture<'_, Result<Option<String>, Error>>;
     /// Every container of Kubernetes' Pods, ended ones too, the newest first.
     fn containers(&self) -> BoxFuture<'_, Result<Vec<Container>, Error>>;
     /// Stops and removes every Pod; returns how many there were.
@@ -56,6 +60,12 @@ impl Containers for NoRuntime {
     }
     fn pull<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         self.fail("pull", image)
+    }
+    fn build<'a>(&'a self, images: &'a [String]) -> BoxFuture<'a, Result<(), Error>> {
+        self.fail("bring", &images.join(", "))
+    }
+    fn sandbox_image(&self) -> BoxFuture<'_, Result<Option<String>, Error>> {
+        self.fail("ask for", "the sandbox image")
     }
     fn containers(&self) -> BoxFuture<'_, Result<Vec<Container>, Error>> {
         self.fail("list", "containers")
@@ -117,6 +127,12 @@ mod tests {
         }
         fn pull<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Error>> {
             Box::pin(async { Ok(()) })
+        }
+        fn build<'a>(&'a self, _: &'a [String]) -> BoxFuture<'a, Result<(), Error>> {
+            Box::pin(async { Ok(()) })
+        }
+        fn sandbox_image(&self) -> BoxFuture<'_, Result<Option<String>, Error>> {
+            Box::pin(async { Ok(None) })
         }
         fn containers(&self) -> BoxFuture<'_, Result<Vec<Container>, Error>> {
             Box::pin(async { Ok(self.0.clone()) })

@@ -10,6 +10,7 @@ pub mod containers;
 mod error;
 pub mod etcd;
 pub mod host;
+pub mod images;
 pub mod init;
 pub mod join;
 pub mod kubeconfigs;

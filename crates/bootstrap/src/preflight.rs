@@ -3,11 +3,14 @@
 //! Names are kubeadm's, since `--ignore-preflight-errors` lists stand in scripts. Each failure has a cause and a cure.
 
 mod checks;
+mod images;
 mod system;
 
 use std::{collections::BTreeSet, fmt::Write, path::Path};
 
-use bootstrap_core::{constants, images, manifests::Component};
+use bootstrap_core::{constants, manifests::Component};
+
+pub use images::{bring_images, bring_node_images};
 
 use crate::{Error, etcd::Etcd, node::Node};
 
@@ -202,27 +205,6 @@ fn version_of(text: &str) -> Vec<u32> {
         .split(['.', '-', '+'])
         .map_while(|part| part.parse().ok())
         .collect()
-}
-
-/// Fetches the images that are missing, one after the other unless asked otherwise.
-pub async fn pull_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
-    let policy = node.config.init.node_registration.image_pull_policy.as_str();
-    if node.dry_run || policy == "Never" {
-        return Ok(());
-    }
-    let mut failures = Vec::new();
-    for image in images::all(&node.config.cluster) {
-        let present =
-            policy == "IfNotPresent" && node.containers.has_image(&image).await.unwrap_or(false);
-        if !present && let Err(e) = node.containers.pull(&image).await {
-            let cure = "check the registry and the network, or bring the image here (windlass images import)";
-            failures.push(Check::new(
-                "ImagePull",
-                Err(Problem::error(format!("failed to pull image {image}: {e}"), cure)),
-            ));
-        }
-    }
-    check(failures, ignored)
 }
 
 /// A path as it stands in a check's name.

@@ -6,6 +6,7 @@ mod etcd;
 use api_config::kubeadm::ResetConfiguration;
 
 use crate::{
+    host::Host,
     node::Node,
     phase::{Outcome, Phase},
     preflight,
@@ -16,7 +17,11 @@ pub struct Ctx {
     pub reset: ResetConfiguration,
     pub node: Node,
     pub ignored: preflight::Ignored,
+    pub clean_up: CleanUp,
 }
+
+/// Takes away what components of ours have left in the kernel: rules, interfaces, routes. Returns what could not be.
+pub type CleanUp = fn(&Host) -> Vec<String>;
 
 const PREFLIGHT: Phase<Ctx> = Phase {
     name: "preflight",

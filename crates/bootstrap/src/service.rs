@@ -1,10 +1,12 @@
 //! The kubelet as a service of the machine.
 
-use std::{fs, io};
+mod supervised;
+mod systemd;
 
-use bootstrap_core::units::{self, Unit};
 use futures_util::future::BoxFuture;
-use tokio::process::Command;
+
+pub use supervised::keep_kubelet;
+pub(crate) use systemd::kubelet_is_enabled;
 
 use crate::{Error, Touched, host::Host};
 
@@ -17,170 +19,57 @@ pub trait KubeletService: Send + Sync {
     fn stop(&self) -> BoxFuture<'_, Result<(), Error>>;
     /// Takes `install` back; returns what could not be.
     fn uninstall(&self) -> BoxFuture<'_, Vec<String>>;
+    /// What the kubelet said last, or where that can be read.
+    fn last_words(&self) -> String;
 }
 
-/// The machine's own service manager: systemd. Where there is none, whoever runs the kubelet keeps it running.
+/// The machine's own service manager: systemd, or where there is none, a supervisor of ours.
 pub struct HostService(pub Host);
 
 impl KubeletService for HostService {
     fn install(&self, control_plane: bool) -> BoxFuture<'_, Result<Vec<Touched>, Error>> {
-        Box::pin(install(&self.0, control_plane))
-    }
-    fn start(&self) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(start_kubelet(&self.0))
-    }
-    fn stop(&self) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(stop_kubelet(&self.0))
-    }
-    fn uninstall(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(uninstall(&self.0))
-    }
-}
-
-/// Where packages and administrators keep units.
-const UNIT_DIRECTORIES: [&str; 4] = [
-    "/etc/systemd/system",
-    "/run/systemd/system",
-    "/usr/lib/systemd/system",
-    "/lib/systemd/system",
-];
-
-/// Makes the kubelet a service where no package has done so; one that is there is used as it is. A control plane's
-/// certificates are looked after too.
-async fn install(host: &Host, control_plane: bool) -> Result<Vec<Touched>, Error> {
-    if !host.has_systemd() {
-        return Ok(Vec::new());
-    }
-    let program = std::env::current_exe().map_err(|source| Error::Io {
-        operation: "find the path of",
-        path: "/proc/self/exe".into(),
-        source,
-    })?;
-    let program = program.to_string_lossy();
-    let mut wanted: Vec<Unit> = Vec::new();
-    let mut enable = vec!["enable"];
-    if !UNIT_DIRECTORIES.iter().any(|dir| host.path(dir).join("kubelet.service").exists()) {
-        wanted.extend(units::kubelet(&program));
-        enable.push("kubelet.service");
-    }
-    if control_plane {
-        wanted.extend(units::renewal(&program));
-        enable.extend(["--now", "windlass-certs.timer"]);
-    }
-    let touched = write(host, &wanted)?;
-    if !touched.is_empty() {
-        systemctl("install", &["daemon-reload"]).await?;
-        systemctl("install", &enable).await?;
-    }
-    Ok(touched)
-}
-
-fn write(host: &Host, wanted: &[Unit]) -> Result<Vec<Touched>, Error> {
-    let mut touched = Vec::new();
-    for unit in wanted {
-        let path = host.path(unit.path);
-        pki::write_file(&path, unit.text.as_bytes(), pki::PUBLIC_MODE)?;
-        touched.push(Touched { path, written: true });
-    }
-    Ok(touched)
-}
-
-/// Removes the units that were written here; those of packages stay. Returns what could not be removed.
-async fn uninstall(host: &Host) -> Vec<String> {
-    let (removed, mut left) = remove(host);
-    if removed && host.has_systemd() {
-        let stop = systemctl("stop", &["stop", "windlass-certs.timer"]).await;
-        left.extend(
-            stop.err().filter(|e| !e.to_string().contains("not loaded")).map(|e| e.to_string()),
-        );
-        left.extend(systemctl("reload", &["daemon-reload"]).await.err().map(|e| e.to_string()));
-    }
-    left
-}
-
-fn remove(host: &Host) -> (bool, Vec<String>) {
-    let (mut removed, mut left) = (false, Vec::new());
-    for path in units::PATHS {
-        if !host.read(path).is_some_and(|text| text.starts_with(units::MARK)) {
-            continue;
-        }
-        removed = true;
-        let mut paths = vec![host.path(path)];
-        let name = path.rsplit('/').next().unwrap_or_default();
-        for target in ["multi-user.target.wants", "timers.target.wants"] {
-            paths.push(host.path("/etc/systemd/system").join(target).join(name));
-        }
-        for path in paths {
-            match fs::remove_file(&path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    left.push(format!("cannot remove {}: {e}", path.display()));
-                }
-                _ => {}
+        Box::pin(async move {
+            if self.0.has_systemd() {
+                systemd::install(&self.0, control_plane).await
+            } else {
+                Ok(Vec::new())
             }
+        })
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async {
+            if self.0.has_systemd() {
+                systemd::start().await
+            } else {
+                supervised::start(&self.0).await
+            }
+        })
+    }
+
+    fn stop(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async {
+            if self.0.has_systemd() {
+                systemd::stop(&self.0).await
+            } else {
+                supervised::stop(&self.0).await
+            }
+        })
+    }
+
+    fn uninstall(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let mut left = systemd::uninstall(&self.0).await;
+            left.extend(supervised::uninstall(&self.0));
+            left
+        })
+    }
+
+    fn last_words(&self) -> String {
+        if self.0.has_systemd() {
+            "its log says why (journalctl -xeu kubelet, or systemctl status kubelet)".to_owned()
+        } else {
+            supervised::last_words(&self.0)
         }
-    }
-    // Goes only where nobody else's drop-in is in it.
-    let _ = fs::remove_dir(host.path("/etc/systemd/system/kubelet.service.d"));
-    (removed, left)
-}
-
-/// Starts the kubelet anew. Without systemd nothing is done here: who runs the kubelet there keeps it running.
-async fn start_kubelet(host: &Host) -> Result<(), Error> {
-    if !host.has_systemd() {
-        tracing::warn!(
-            "there is no systemd here; make sure that the kubelet runs, under a supervisor of your own"
-        );
-        return Ok(());
-    }
-    systemctl("start", &["daemon-reload"]).await?;
-    systemctl("start", &["restart", "kubelet"]).await
-}
-
-async fn stop_kubelet(host: &Host) -> Result<(), Error> {
-    if !host.has_systemd() || !kubelet_is_active(host).await {
-        return Ok(());
-    }
-    systemctl("stop", &["stop", "kubelet"]).await
-}
-
-async fn kubelet_is_active(host: &Host) -> bool {
-    host.has_systemd() && systemctl("ask for", &["is-active", "--quiet", "kubelet"]).await.is_ok()
-}
-
-pub(crate) async fn kubelet_is_enabled(host: &Host) -> bool {
-    host.has_systemd() && systemctl("ask for", &["is-enabled", "--quiet", "kubelet"]).await.is_ok()
-}
-
-async fn systemctl(operation: &'static str, args: &[&str]) -> Result<(), Error> {
-    let failed = |cause: String| Error::Service { operation, cause };
-    let output = Command::new("systemctl")
-        .args(args)
-        .output()
-        .await
-        .map_err(|e| failed(format!("systemctl: {e}")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(failed(format!("systemctl {} ended with {}: {said}", args.join(" "), output.status)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn own_units_go_and_those_of_packages_stay() {
-        let dir = tempfile::tempdir().unwrap();
-        let host = Host::under(dir.path());
-        write(&host, &units::renewal("/usr/bin/windlass")).unwrap();
-        write(&host, &units::kubelet("/usr/bin/windlass")[..1]).unwrap();
-        let drop_in = units::PATHS[0];
-        let theirs = Unit { path: drop_in, text: "[Service]\n".to_owned() };
-        write(&host, &[theirs]).unwrap();
-        assert_eq!(remove(&host), (true, Vec::new()));
-        let stays: Vec<_> = units::PATHS.into_iter().filter(|p| host.path(p).exists()).collect();
-        assert_eq!(stays, [drop_in]);
-        assert_eq!(remove(&host), (false, Vec::new()));
     }
 }

@@ -12,24 +12,37 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     Error,
     request::{Body, Transport},
+    tls::{ClientTls, Configs},
 };
+
+/// Gives the bearer token of the next request.
+pub(crate) type TokenSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// An API server behind a socket: one HTTP/2 connection, made anew when it breaks, and a connection of its
 /// own for each request that upgrades (exec, attach, port-forward).
 pub struct HttpTransport {
     /// `host:port`.
     authority: String,
-    host: String,
-    tls: Arc<rustls::ClientConfig>,
-    upgrade_tls: Arc<rustls::ClientConfig>,
-    token: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>>,
-    connection: Mutex<Option<Connection>>,
+    /// Whom the server's certificate must name.
+    server_name: String,
+    tls: ClientTls,
+    token: Option<TokenSource>,
+    connections: Mutex<Connections>,
+}
+
+#[derive(Default)]
+struct Connections {
+    open: Option<Connection>,
+    /// The connection before the last change of the TLS settings: what streams on it may end by itself.
+    _retired: Option<AbortOnDropHandle<()>>,
 }
 
 /// The sender and the task that drives its connection, which ends with it.
 struct Connection {
     sender: http2::SendRequest<Body>,
-    _driver: AbortOnDropHandle<()>,
+    /// What it was opened with.
+    tls: Arc<Configs>,
+    driver: AbortOnDropHandle<()>,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,8 +55,8 @@ impl HttpTransport {
     /// token that may rotate.
     pub fn new(
         server: &str,
-        tls: rustls::ClientConfig,
-        token: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>>,
+        tls: impl Into<ClientTls>,
+        token: Option<TokenSource>,
     ) -> Result<Self, Error> {
         let invalid = |source: Box<dyn std::error::Error + Send + Sync>| Error::Transport {
             operation: "parsing the server's address",
@@ -59,17 +72,19 @@ impl HttpTransport {
         let port = uri.port_u16().unwrap_or(443);
         let authority =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let (mut tls, mut upgrade_tls) = (tls.clone(), tls);
-        tls.alpn_protocols = vec![b"h2".to_vec()];
-        upgrade_tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self {
             authority,
-            host,
-            tls: Arc::new(tls),
-            upgrade_tls: Arc::new(upgrade_tls),
+            server_name: host,
+            tls: tls.into(),
             token,
-            connection: Mutex::new(None),
+            connections: Mutex::default(),
         })
+    }
+
+    /// Expects the server's certificate to name `name` in place of the address's host.
+    pub fn with_server_name(mut self, name: &str) -> Self {
+        self.server_name = name.to_owned();
+        self
     }
 
     fn failed(
@@ -87,7 +102,7 @@ impl HttpTransport {
         let connect = async {
             let tcp = TcpStream::connect(&self.authority).await?;
             tcp.set_nodelay(true)?;
-            let name = rustls_pki_types::ServerName::try_from(self.host.clone())
+            let name = rustls_pki_types::ServerName::try_from(self.server_name.clone())
                 .map_err(std::io::Error::other)?;
             TlsConnector::from(tls.clone()).connect(name, tcp).await
         };
@@ -101,11 +116,14 @@ impl HttpTransport {
     }
 
     async fn sender(&self) -> Result<http2::SendRequest<Body>, Error> {
-        let mut connection = self.connection.lock().await;
-        if let Some(open) = connection.as_ref().filter(|c| !c.sender.is_closed()) {
+        let mut connections = self.connections.lock().await;
+        let tls = self.tls.current();
+        if let Some(open) = connections.open.as_ref().filter(|c| !c.sender.is_closed())
+            && Arc::ptr_eq(&open.tls, &tls)
+        {
             return Ok(open.sender.clone());
         }
-        let stream = self.connect(&self.tls).await?;
+        let stream = self.connect(&tls.http2).await?;
         let (sender, driver) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_EVERY)
@@ -114,7 +132,8 @@ impl HttpTransport {
             .await
             .map_err(|e| self.failed("starting HTTP/2 with", e))?;
         let driver = AbortOnDropHandle::new(tokio::spawn(async move { drop(driver.await) }));
-        *connection = Some(Connection { sender: sender.clone(), _driver: driver });
+        let fresh = Connection { sender: sender.clone(), tls, driver };
+        connections._retired = connections.open.replace(fresh).map(|old| old.driver);
         Ok(sender)
     }
 
@@ -135,7 +154,7 @@ impl HttpTransport {
             .parse()
             .map_err(|e: header::InvalidHeaderValue| self.failed("addressing", e))?;
         request.headers_mut().insert(header::HOST, host);
-        let stream = self.connect(&self.upgrade_tls).await?;
+        let stream = self.connect(&self.tls.current().http1).await?;
         let (mut sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|e| self.failed("starting HTTP/1.1 with", e))?;

@@ -209,8 +209,10 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
         let mut fresh = HashMap::new();
         for item in list.items.unwrap_or_default() {
             let keyed: Keyed = serde_json::from_str(item.get()).map_err(decode)?;
-            let object: P = serde_json::from_str(item.get()).map_err(decode)?;
-            fresh.insert(keyed.key(), Arc::new(object));
+            let key = keyed.key();
+            if let Some(object) = self.decode(&key, item.get().as_bytes()) {
+                fresh.insert(key, object);
+            }
         }
         let gone: Vec<String> = {
             let cache = self.cache.read().unwrap_or_else(PoisonError::into_inner);
@@ -277,13 +279,29 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
             }
         };
         let keyed: Keyed = serde_json::from_slice(bytes).map_err(decode)?;
-        let object = if deleted {
-            None
-        } else {
-            Some(Arc::new(serde_json::from_slice(bytes).map_err(decode)?))
-        };
-        self.change(&keyed.key(), object);
+        let key = keyed.key();
+        let object = if deleted { None } else { self.decode(&key, bytes) };
+        if deleted || object.is_some() {
+            self.change(&key, object);
+        }
         Ok(keyed.metadata.resource_version)
+    }
+
+    /// The projection of an object. One that cannot be read must not keep all others from being seen: it stays as it
+    /// was last understood, or unseen if it never was.
+    fn decode(&self, key: &str, bytes: &[u8]) -> Option<Arc<P>> {
+        match serde_json::from_slice(bytes) {
+            Ok(object) => Some(Arc::new(object)),
+            Err(error) => {
+                tracing::warn!(
+                    resource = %self.resource.plural,
+                    object = key,
+                    %error,
+                    "an object cannot be read and is left as it was last seen"
+                );
+                self.cache.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+            }
+        }
     }
 
     fn change(&self, key: &str, new: Option<Arc<P>>) {
@@ -295,5 +313,62 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
             }
         };
         (self.on_change)(Change { key, old: old.as_ref(), new: new.as_ref() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream};
+    use http_body_util::{BodyExt, StreamBody};
+
+    use super::*;
+    use crate::{Transport, request::Body};
+
+    const LIST: &str = r#"{"metadata":{"resourceVersion":"5"},"items":[
+        {"metadata":{"name":"good"},"size":1},{"metadata":{"name":"bad"},"size":"large"}]}"#;
+    const WATCH: &str = r#"{"type":"MODIFIED","object":{"metadata":{"name":"good","resourceVersion":"6"},"size":[]}}
+{"type":"ADDED","object":{"metadata":{"name":"late","resourceVersion":"7"},"size":2}}
+"#;
+
+    /// A list and a watch of which some objects are not what the projection expects.
+    struct Api;
+
+    impl Transport for Api {
+        fn send(
+            &self,
+            request: http::Request<Body>,
+        ) -> BoxFuture<'_, Result<http::Response<Body>, Error>> {
+            let watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let body = if watch {
+                let frame = Ok(http_body::Frame::data(Bytes::from_static(WATCH.as_bytes())));
+                StreamBody::new(stream::iter([frame]).chain(stream::pending())).boxed_unsync()
+            } else {
+                crate::full(LIST)
+            };
+            std::future::ready(Ok(http::Response::new(body))).boxed()
+        }
+    }
+
+    #[derive(Deserialize)]
+    struct Sized {
+        size: u32,
+    }
+
+    #[tokio::test]
+    async fn an_object_that_cannot_be_read_keeps_no_other_from_being_seen() {
+        let client = Client::new(Arc::new(Api), "test");
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let (sender, mut keys) = tokio::sync::mpsc::channel(8);
+        let seen: Informer<Sized> = Informer::start(
+            &client,
+            Resource::CONFIG_MAPS,
+            ListOptions::default(),
+            &tasks,
+            move |change| drop(sender.try_send(change.key.to_owned())),
+        );
+        while keys.recv().await.unwrap() != "late" {}
+        assert_eq!(seen.keys(), ["good", "late"]);
+        assert_eq!(seen.get("good").unwrap().size, 1, "it is as it was last understood");
+        tasks.drain(Duration::from_secs(1)).await;
     }
 }

@@ -18,7 +18,7 @@ mod tls;
 pub use self::http::HttpTransport;
 pub use error::{Error, Status, StatusCause, StatusDetails};
 pub use informer::{Change, Informer, Keyed, ListOptions};
-pub use kubeconfig::{Kubeconfig, KubeconfigError};
+pub use kubeconfig::KubeconfigError;
 pub use lease::{LeaderElection, LeaderElectionConfig};
 pub use queue::WorkQueue;
 pub use request::{
@@ -26,4 +26,4 @@ pub use request::{
     Watch, WatchEvent, empty, full,
 };
 pub use resource::Resource;
-pub use tls::{TlsError, TlsMaterial};
+pub use tls::{ClientTls, TlsError, TlsFiles, TlsMaterial};

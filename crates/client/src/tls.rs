@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
@@ -6,6 +6,90 @@ use rustls::{
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
+
+/// A client's TLS settings. Those that come from files follow them: connections that begin after a renewal use the
+/// renewed certificate, and the connection that a transport keeps is replaced.
+#[derive(Clone)]
+pub struct ClientTls(Source);
+
+#[derive(Clone)]
+enum Source {
+    Fixed(Arc<Configs>),
+    Files(Arc<rt::FromFiles<Configs>>),
+}
+
+/// The settings for each protocol that a transport speaks.
+pub(crate) struct Configs {
+    pub(crate) http2: Arc<ClientConfig>,
+    pub(crate) http1: Arc<ClientConfig>,
+}
+
+impl Configs {
+    fn new(tls: ClientConfig) -> Self {
+        let with = |protocol: &[u8]| {
+            let mut tls = tls.clone();
+            tls.alpn_protocols = vec![protocol.to_vec()];
+            Arc::new(tls)
+        };
+        Self { http2: with(b"h2"), http1: with(b"http/1.1") }
+    }
+}
+
+impl From<ClientConfig> for ClientTls {
+    fn from(tls: ClientConfig) -> Self {
+        Self(Source::Fixed(Arc::new(Configs::new(tls))))
+    }
+}
+
+impl ClientTls {
+    /// The settings that files hold, whenever they change.
+    pub fn from_files(files: TlsFiles) -> Result<Self, TlsError> {
+        let paths = [&files.ca, &files.certificate, &files.key];
+        Self::following(paths.into_iter().flatten().cloned().collect(), move || files.read())
+    }
+
+    /// The settings that `read` gives, which is asked again when one of `files` changes.
+    pub(crate) fn following(
+        files: Vec<PathBuf>,
+        read: impl Fn() -> Result<TlsMaterial, TlsError> + Send + Sync + 'static,
+    ) -> Result<Self, TlsError> {
+        let make = move || read()?.client_config().map(Configs::new);
+        Ok(Self(Source::Files(Arc::new(rt::FromFiles::new(files, make)?))))
+    }
+
+    pub(crate) fn current(&self) -> Arc<Configs> {
+        match &self.0 {
+            Source::Fixed(configs) => configs.clone(),
+            Source::Files(files) => files.current(),
+        }
+    }
+}
+
+/// Where a client's TLS identity and trust are kept, as PEM.
+#[derive(Clone, Debug, Default)]
+pub struct TlsFiles {
+    pub ca: Option<PathBuf>,
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    pub insecure: bool,
+}
+
+impl TlsFiles {
+    fn read(&self) -> Result<TlsMaterial, TlsError> {
+        let read = |path: &Option<PathBuf>| {
+            let read = |path: &PathBuf| {
+                std::fs::read(path).map_err(|source| TlsError::Read { path: path.clone(), source })
+            };
+            path.as_ref().map(read).transpose()
+        };
+        Ok(TlsMaterial {
+            ca: read(&self.ca)?,
+            certificate: read(&self.certificate)?,
+            key: read(&self.key)?,
+            insecure: self.insecure,
+        })
+    }
+}
 
 /// A client's TLS identity and trust, as PEM.
 #[derive(Clone, Default)]
@@ -19,6 +103,10 @@ pub struct TlsMaterial {
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
+    #[error("reading {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Config(#[from] api_config::Error),
     #[error("reading the {part}: {detail}; is it PEM?")]
     Pem { part: &'static str, detail: String },
     #[error("using the client certificate and key: {0}; do they belong together?")]

@@ -5,7 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use client::{Body, Client, Error, Kubeconfig, KubeconfigError, Resource, Transport};
+use api_config::Kubeconfig;
+use client::{Body, Client, Error, KubeconfigError, Resource, Transport};
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response, header};
 use serde::Deserialize;
@@ -33,7 +34,7 @@ impl ServiceAccounts {
     ) -> Result<Self, KubeconfigError> {
         let own = Client::from_kubeconfig(kubeconfig, user_agent)?;
         let mut without = kubeconfig.clone();
-        without.users.iter_mut().for_each(|user| user.value = Default::default());
+        without.users.iter_mut().for_each(|user| user.user = Default::default());
         Ok(Self { own, bare: Client::from_kubeconfig(&without, user_agent)? })
     }
 

@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
-use api_config::GoDuration;
+use api_config::{
+    GoDuration,
+    known::{self, Flag, Known},
+};
 
 use crate::Config;
 
-/// The flags that are acted on; [`ACCEPTED`] names the others.
+/// The flags that are acted on; [`Tables`] names the others.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// How to reach the API server.
@@ -68,73 +71,31 @@ pub struct Args {
     pub node_monitor_grace_period: Option<GoDuration>,
     #[arg(long)]
     pub terminated_pod_gc_threshold: Option<usize>,
-    /// Upstream's other flags, accepted with a warning.
     #[command(flatten)]
-    pub accepted: Accepted,
+    pub ignored: Known<Tables>,
 }
 
-/// Upstream's flags that are accepted without effect, and why that is harmless.
-const ACCEPTED: &[(&str, &str)] = &[
-    ("concurrent-deployment-syncs", "the number of workers is fixed"),
-    ("concurrent-replicaset-syncs", "the number of workers is fixed"),
-    ("concurrent-gc-syncs", "the number of workers is fixed"),
-    ("concurrent-namespace-syncs", "the number of workers is fixed"),
-    ("concurrent-service-endpoint-syncs", "the number of workers is fixed"),
-    ("contention-profiling", "there is no Go profiler here"),
-    ("feature-gates", "there are no gated features here"),
-    ("kube-api-burst", "the API server protects itself"),
-    ("kube-api-content-type", "JSON is what the informers decode"),
-    ("kube-api-qps", "the API server protects itself"),
-    ("leader-elect-lease-duration", "upstream's default is kept"),
-    ("leader-elect-renew-deadline", "upstream's default is kept"),
-    ("leader-elect-retry-period", "upstream's default is kept"),
-    ("logging-format", "logs are text"),
-    ("min-resync-period", "informers are not resynchronised"),
-    ("profiling", "there is no Go profiler here"),
-    ("v", "set RUST_LOG for levels"),
-    ("flex-volume-plugin-dir", "there are no flex volumes here"),
-];
-
-/// The flags of [`ACCEPTED`] that were given.
+/// Names the tables of the flags that are accepted without effect.
 #[derive(Clone, Debug, Default)]
-pub struct Accepted(Vec<&'static str>);
+pub struct Tables;
 
-impl Accepted {
-    pub fn warnings(&self) -> Vec<String> {
-        let given = ACCEPTED.iter().filter(|(name, _)| self.0.contains(name));
-        given.map(|(name, reason)| format!("--{name} has no effect: {reason}")).collect()
-    }
-}
+const WORKERS: &str = "the number of workers is fixed";
 
-impl clap::Args for Accepted {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        command.args(ACCEPTED.iter().map(|(name, reason)| {
-            clap::Arg::new(*name)
-                .long(*name)
-                .num_args(0..=1)
-                .require_equals(true)
-                .hide(true)
-                .help(*reason)
-        }))
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Self::augment_args(command)
-    }
-}
-
-impl clap::FromArgMatches for Accepted {
-    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
-        let given = |name: &&str| {
-            matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine)
-        };
-        Ok(Self(ACCEPTED.iter().map(|(name, _)| *name).filter(given).collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
+impl known::Tables for Tables {
+    const TABLES: &'static [&'static [Flag]] = &[
+        &[
+            ("concurrent-deployment-syncs", true, WORKERS),
+            ("concurrent-gc-syncs", true, WORKERS),
+            ("concurrent-namespace-syncs", true, WORKERS),
+            ("concurrent-replicaset-syncs", true, WORKERS),
+            ("concurrent-service-endpoint-syncs", true, WORKERS),
+            ("flex-volume-plugin-dir", true, "there are no flex volumes here"),
+            ("min-resync-period", true, "informers are not resynchronised"),
+        ],
+        known::CLIENT,
+        known::LEADER_ELECTION,
+        known::COMMON,
+    ];
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -238,7 +199,7 @@ mod tests {
             "--use-service-account-credentials=true",
             "--v=2",
         ]);
-        assert_eq!(args.accepted.warnings(), ["--v has no effect: set RUST_LOG for levels"]);
+        assert_eq!(args.ignored.warnings(), ["--v has no effect: set WINDLASS_LOG for levels"]);
         let config = args.config().unwrap();
         assert!(config.leader_election && config.allocate_node_cidrs);
         assert!(

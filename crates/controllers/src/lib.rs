@@ -52,7 +52,7 @@ use context::Context;
 
 pub use config::Config;
 pub use credentials::ServiceAccounts;
-pub use flags::{Accepted, Args, FlagError};
+pub use flags::{Args, FlagError};
 pub use registry::{Controller, registry};
 
 /// The name that shared informers read under.

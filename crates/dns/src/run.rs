@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use client::{Client, HttpTransport, Informer, Kubeconfig, ListOptions, Resource, TlsMaterial};
+use client::{Client, HttpTransport, Informer, ListOptions, Resource, TlsMaterial};
 use net_core::api::{EndpointSlice, Service};
 use serde::Deserialize;
 
@@ -181,8 +181,7 @@ const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 fn connect(kubeconfig: Option<&Path>) -> Result<Client, RunError> {
     let failed = |error: &dyn std::fmt::Display| RunError::Api(error.to_string());
     if let Some(path) = kubeconfig {
-        let config = Kubeconfig::load(path).map_err(|error| failed(&error))?;
-        return Client::from_kubeconfig(&config, USER_AGENT).map_err(|error| failed(&error));
+        return Client::from_kubeconfig_file(path, USER_AGENT).map_err(|error| failed(&error));
     }
     let variable = |name| {
         std::env::var(name).map_err(|_| {

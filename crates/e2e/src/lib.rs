@@ -11,8 +11,10 @@ mod machine;
 mod namespace;
 mod process;
 mod session;
+mod steady;
 
 pub use cluster::{Cluster, alone, shared};
 pub use machine::Machine;
 pub use process::{Background, Ran, until};
 pub use session::Session;
+pub use steady::{Answer, Report, Steady, exchange, inside};

@@ -21,6 +21,9 @@ impl Namespace {
             "link set lo up",
             // Both ends stay here: the second gives the first a carrier.
             "link add eth0 type veth peer name eth0-peer",
+            // Link-local addresses would come by themselves a while later, as if a cluster had made them.
+            "link set eth0 addrgenmode none",
+            "link set eth0-peer addrgenmode none",
             &format!("address add {ADDRESS}/24 dev eth0"),
             "link set eth0 up",
             "link set eth0-peer up",

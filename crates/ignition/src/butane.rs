@@ -135,7 +135,7 @@ impl Translator<'_> {
                 (None, None) => break (root.line, root.column),
             }
         };
-        Error::At(Notice { path, line, column, message: (*reason).into() })
+        Error::At(Notice { path, line, column, message: reason.clone() })
     }
 
     fn value(&mut self, node: &Node, shape: &Shape, path: &str) -> Outcome<Json> {

@@ -1,51 +1,87 @@
-//! Ignition configs themselves.
+//! Ignition configs themselves: which version, what shape, and whether they make sense.
 
 use serde_json::{Map, Value};
 
+use crate::{spec::Config, upgrade, validate};
+
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ConfigError {
+    #[error("the config is empty")]
+    Empty,
     #[error("not JSON: {0}")]
     Json(String),
+    #[error("a cloud-config or a script, not an Ignition config")]
+    CloudConfig,
     #[error("ignition.version is required")]
     NoVersion,
-    #[error("ignition.version {0:?} is not one of 3.0.0 to 3.6.0")]
+    #[error("ignition.version {0:?} is not one of 2.0.0 to 2.4.0 or 3.0.0 to 3.6.0")]
     Version(String),
     #[error("$.{path}: {reason}")]
-    Invalid { path: String, reason: &'static str },
+    Invalid { path: String, reason: String },
+    #[error("$: {0}")]
+    Shape(String),
 }
 
-/// Parses a config of spec 3.0 to 3.6 and looks it over. One older than 3.4 becomes 3.4.0, which holds all
+/// Parses a config of spec 3.0 to 3.6, or 2.x, and looks it over. One older than 3.4 becomes 3.4.0, which holds all
 /// that it can say.
 pub fn parse(text: &str) -> Result<Value, ConfigError> {
+    let trimmed = text.trim_start();
+    if trimmed.is_empty() {
+        return Err(ConfigError::Empty);
+    }
+    if trimmed.starts_with("#cloud-config") || trimmed.starts_with("#!") {
+        return Err(ConfigError::CloudConfig);
+    }
     let mut config: Value =
         serde_json::from_str(text).map_err(|error| ConfigError::Json(error.to_string()))?;
+    strip_nulls(&mut config);
     let version = config.pointer_mut("/ignition/version").ok_or(ConfigError::NoVersion)?;
     let name = version.as_str().unwrap_or_default().to_owned();
-    match name.strip_prefix("3.").and_then(|rest| rest.strip_suffix(".0")) {
-        Some("0" | "1" | "2" | "3") => *version = "3.4.0".into(),
-        Some("4" | "5" | "6") => {}
+    match name.strip_suffix(".0").and_then(|name| name.split_once('.')) {
+        Some(("2", "0" | "1" | "2" | "3" | "4")) => config = upgrade::upgrade(&config)?,
+        Some(("3", "0" | "1" | "2" | "3")) => *version = "3.4.0".into(),
+        Some(("3", "4" | "5" | "6")) => {}
         _ => return Err(ConfigError::Version(name)),
     }
     check(&config)?;
+    validate::validate(&typed(&config)?)?;
     Ok(config)
+}
+
+/// The config as the stages read it.
+pub fn typed(config: &Value) -> Result<Config, ConfigError> {
+    serde_json::from_value(config.clone()).map_err(|error| ConfigError::Shape(error.to_string()))
+}
+
+/// `null` says nothing.
+fn strip_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(strip_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip_nulls),
+        _ => {}
+    }
 }
 
 /// What every stage relies on: names and absolute paths, each path once.
 pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
     let mut paths = std::collections::BTreeSet::new();
+    let invalid =
+        |path, reason: &str| Err(ConfigError::Invalid { path, reason: reason.to_owned() });
     for list in ["files", "directories", "links"] {
         for (i, item) in items(config, "storage", list) {
             let at = || format!("storage.{list}.{i}.path");
             let path = item.get("path").and_then(Value::as_str).unwrap_or_default();
-            let invalid = |reason| ConfigError::Invalid { path: at(), reason };
             if path.is_empty() {
-                return Err(invalid("path is required"));
+                return invalid(at(), "path is required");
             }
             if !path.starts_with('/') {
-                return Err(invalid("path not absolute"));
+                return invalid(at(), "path not absolute");
             }
             if !paths.insert(path.trim_end_matches('/').to_owned()) {
-                return Err(invalid("duplicate entry defined"));
+                return invalid(at(), "duplicate entry defined");
             }
         }
     }
@@ -63,11 +99,9 @@ pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
         for (i, item) in items(config, section, list) {
             let path = format!("{section}.{list}.{i}.{key}");
             match item.get(key).and_then(Value::as_str) {
-                None | Some("") => {
-                    return Err(ConfigError::Invalid { path, reason: "a value is required" });
-                }
+                None | Some("") => return invalid(path, "a value is required"),
                 Some(name) if !names.insert(name) => {
-                    return Err(ConfigError::Invalid { path, reason: "duplicate entry defined" });
+                    return invalid(path, "duplicate entry defined");
                 }
                 Some(_) => {}
             }

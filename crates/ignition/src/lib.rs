@@ -1,11 +1,24 @@
-//! Ignition configs, and Butane configs, from which they are made.
+//! Ignition configs, what they come to, and Butane configs, from which they are made.
 //!
-//! Pure: files that a Butane config names come through a function of the caller's. Errors and warnings say
-//! the path within the config, and for Butane the line and column.
+//! Pure: files that a Butane config names come through a function of the caller's, partition tables and user
+//! databases go in and out as bytes and texts. Errors and warnings say the path within the config, and for Butane the
+//! line and column. Every plan made of a plan's result is that result: a machine laid out twice is laid out once.
 
 pub mod butane;
 mod config;
+mod data;
+pub mod gpt;
+pub mod kargs;
+mod merge;
+pub mod partition;
+pub mod passwd;
 mod schema;
+pub mod spec;
+pub mod units;
+mod upgrade;
+mod validate;
 mod yaml;
 
-pub use config::{ConfigError, parse};
+pub use config::{ConfigError, parse, typed};
+pub use data::{DataError, Decoded, decode_url, escape, unpacked};
+pub use merge::merge;

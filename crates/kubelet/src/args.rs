@@ -1,8 +1,9 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use clap::Parser;
+use k8s_openapi::api::core::v1::Taint;
 
-use crate::machine::Machine;
+use crate::{config::ConfigError, machine::Machine};
 
 /// The node's agent: runs the Pods that the API binds to this node, and those of static files.
 #[derive(Clone, Debug, Default, Parser)]
@@ -29,6 +30,9 @@ pub struct Args {
     /// Labels with which the node registers, as key=value.
     #[arg(long, value_delimiter = ',')]
     pub node_labels: Vec<String>,
+    /// Taints with which the node registers, as key=value:effect.
+    #[arg(long, value_delimiter = ',')]
+    pub register_with_taints: Vec<String>,
     /// Where the kubelet keeps its files.
     #[arg(long, default_value = "/var/lib/kubelet")]
     pub root_dir: PathBuf,
@@ -53,6 +57,34 @@ impl Args {
             Some(name) => name.trim().to_lowercase(),
             None => Machine::read().hostname,
         }
+    }
+
+    /// The taints with which the node registers; a taint without `=` has no value.
+    pub fn taints(&self) -> Result<Vec<Taint>, ConfigError> {
+        let taint = |text: &String| {
+            let (key, effect) = text.rsplit_once(':')?;
+            let (key, value) = key.split_once('=').unwrap_or((key, ""));
+            let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect);
+            (known && !key.is_empty()).then(|| Taint {
+                key: key.to_owned(),
+                value: (!value.is_empty()).then(|| value.to_owned()),
+                effect: effect.to_owned(),
+                ..Taint::default()
+            })
+        };
+        let invalid = |text: &String| ConfigError::Invalid {
+            field: "--register-with-taints",
+            message: format!(
+                "{text:?} is not of the form key=value:effect, with an effect such as NoSchedule"
+            ),
+        };
+        self.register_with_taints.iter().map(|t| taint(t).ok_or_else(|| invalid(t))).collect()
+    }
+
+    /// Whether the node has yet to ask for its certificate.
+    pub fn wants_enrolling(&self) -> bool {
+        self.bootstrap_kubeconfig.is_some()
+            && self.kubeconfig.as_ref().is_some_and(|path| !path.exists())
     }
 
     /// Where certificates are kept.

@@ -1,10 +1,15 @@
 //! `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1): the fields that act, and a table of those that do not.
 
+mod eviction;
+mod ignored;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     time::Duration,
 };
+
+pub(crate) use eviction::EvictionSettings;
 
 use api_config::GoDuration;
 use k8s_openapi::api::core::v1::Taint;
@@ -70,6 +75,9 @@ pub struct KubeletConfiguration {
     pub allowed_unsafe_sysctls: Vec<String>,
     pub enable_debugging_handlers: Option<bool>,
     pub rotate_certificates: bool,
+    pub local_storage_capacity_isolation: Option<bool>,
+    #[serde(flatten)]
+    pub eviction: eviction::EvictionConfiguration,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -117,89 +125,6 @@ pub struct AuthorizationWebhook {
     pub cache_unauthorized_ttl: GoDuration,
 }
 
-/// Fields of upstream's that are accepted, and why nothing is done about them.
-const WITHOUT_EFFECT: &[(&str, &str)] = &[
-    ("allowedTopologyManagerPolicy", "there is no topology manager"),
-    ("cgroupsPerQOS", "Pods always have groups of their own"),
-    ("configMapAndSecretChangeDetectionStrategy", "changes are looked for at every sync"),
-    ("containerLogMaxWorkers", "one task rotates all logs"),
-    ("containerLogMonitorInterval", "logs are looked at every ten seconds"),
-    ("contentType", "the client speaks JSON"),
-    ("cpuCFSQuotaPeriod", "the period is the default of 100 ms"),
-    ("cpuManagerPolicy", "CPUs are shared"),
-    ("cpuManagerPolicyOptions", "CPUs are shared"),
-    ("cpuManagerReconcilePeriod", "CPUs are shared"),
-    ("crashLoopBackOff", "the longest wait between restarts is the default of five minutes"),
-    ("enableContentionProfiling", "profiling is a Go runtime's"),
-    ("enableControllerAttachDetach", "there are no attachable volumes yet"),
-    ("enableProfilingHandler", "profiling is a Go runtime's"),
-    ("enableSystemLogHandler", "the host's logs are not served"),
-    ("enableSystemLogQuery", "the host's logs are not served"),
-    ("enforceNodeAllocatable", "only Pods are limited"),
-    ("eventBurst", "Events are limited by a bounded queue"),
-    ("eventRecordQPS", "Events are limited by a bounded queue"),
-    ("evictionHard", "Pods are not evicted yet"),
-    ("evictionMaxPodGracePeriod", "Pods are not evicted yet"),
-    ("evictionMinimumReclaim", "Pods are not evicted yet"),
-    ("evictionPressureTransitionPeriod", "Pods are not evicted yet"),
-    ("evictionSoft", "Pods are not evicted yet"),
-    ("evictionSoftGracePeriod", "Pods are not evicted yet"),
-    ("failSwapOn", "swap is left alone"),
-    ("featureGates", "there are no feature gates"),
-    ("fileCheckFrequency", "static Pods' files are looked at every second"),
-    ("hairpinMode", "the network plugin decides"),
-    ("httpCheckFrequency", "there are no Pods from a URL"),
-    ("imageMaximumGCAge", "images are removed for want of space only"),
-    ("imageServiceEndpoint", "the container runtime serves images too"),
-    ("iptablesDropBit", "the proxy owns its rules"),
-    ("iptablesMasqueradeBit", "the proxy owns its rules"),
-    ("kernelMemcgNotification", "Pods are not evicted yet"),
-    ("kubeAPIBurst", "the client is not limited"),
-    ("kubeAPIQPS", "the client is not limited"),
-    ("kubeReservedCgroup", "only Pods are limited"),
-    ("kubeletCgroups", "the kubelet stays in the group it was started in"),
-    ("localStorageCapacityIsolation", "local storage is not limited"),
-    ("logging", "logging is set for all of Windlass"),
-    ("makeIPTablesUtilChains", "the proxy owns its rules"),
-    ("maxOpenFiles", "the limit stays as it was found"),
-    ("maxParallelImagePulls", "pulls are limited by serializeImagePulls alone"),
-    ("memoryManagerPolicy", "memory is not pinned"),
-    ("memorySwap", "swap is left alone"),
-    ("memoryThrottlingFactor", "memory.high is not set"),
-    ("nodeLeaseRenewIntervalFraction", "leases are renewed every quarter of their duration"),
-    ("nodeStatusMaxImages", "the 50 largest images are reported"),
-    ("oomScoreAdj", "the kubelet's own score stays as it was found"),
-    ("podPidsLimit", "processes are not limited"),
-    ("podsPerCore", "maxPods alone limits Pods"),
-    ("preloadedImagesVerificationAllowlist", "present images may be used by any Pod"),
-    ("protectKernelDefaults", "kernel settings are left alone"),
-    ("readOnlyPort", "there is no port without authentication"),
-    ("registryBurst", "pulls are not limited by rate"),
-    ("registryPullQPS", "pulls are not limited by rate"),
-    ("reservedMemory", "memory is not pinned"),
-    ("reservedSystemCPUs", "CPUs are shared"),
-    ("runOnce", "removed upstream"),
-    ("seccompDefault", "containers without a profile run unconfined, as by default"),
-    ("serverTLSBootstrap", "the serving certificate is given or self-signed"),
-    ("showHiddenMetricsForVersion", "there are no hidden metrics"),
-    ("shutdownGracePeriod", "the host's shutdown is not watched"),
-    ("shutdownGracePeriodByPodPriority", "the host's shutdown is not watched"),
-    ("shutdownGracePeriodCriticalPods", "the host's shutdown is not watched"),
-    ("staticPodURL", "there are no Pods from a URL"),
-    ("staticPodURLHeader", "there are no Pods from a URL"),
-    ("streamingConnectionIdleTimeout", "streams may be idle"),
-    ("systemCgroups", "only Pods are limited"),
-    ("systemReservedCgroup", "only Pods are limited"),
-    ("tlsCipherSuites", "the TLS library's suites are all strong"),
-    ("tlsMinVersion", "the TLS library's least version is 1.2"),
-    ("topologyManagerPolicy", "there is no topology manager"),
-    ("topologyManagerScope", "there is no topology manager"),
-    ("tracing", "there are no traces yet"),
-    ("userNamespaces", "Pods have no user namespaces yet"),
-    ("volumePluginDir", "there are no exec volume plugins"),
-    ("volumeStatsAggPeriod", "volumes are measured when asked for"),
-];
-
 /// Reads the file named by `--config`; an unknown field is told in a warning, as upstream's kubelet does.
 pub fn load(path: &Path) -> Result<KubeletConfiguration, ConfigError> {
     let text = std::fs::read_to_string(path)
@@ -212,7 +137,7 @@ pub fn parse(text: &str) -> Result<KubeletConfiguration, api_config::Error> {
     if let Value::Object(map) = &mut value {
         map.remove("apiVersion");
         map.remove("kind");
-        for (field, reason) in WITHOUT_EFFECT {
+        for (field, reason) in ignored::WITHOUT_EFFECT {
             // Zero values are how tools print what they leave to the kubelet: no reason to warn.
             if map.remove(*field).is_some_and(|given| !is_zero(&given)) {
                 tracing::warn!(
@@ -279,6 +204,9 @@ pub struct Settings {
     pub port: u16,
     pub healthz: Option<std::net::SocketAddr>,
     pub server: ServerSettings,
+    pub eviction: EvictionSettings,
+    /// Whether Pods are held to what they may write to the node's disk.
+    pub limit_storage: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -393,6 +321,8 @@ impl Settings {
             port: config.port.unwrap_or(10250),
             healthz: (healthz_port != 0).then(|| (healthz_address, healthz_port).into()),
             server: ServerSettings::new(config)?,
+            eviction: EvictionSettings::new(&config.eviction)?,
+            limit_storage: config.local_storage_capacity_isolation.unwrap_or(true),
         })
     }
 

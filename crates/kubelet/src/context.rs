@@ -6,7 +6,7 @@ use std::{
 use pod_core::Timestamp;
 use tokio::sync::Semaphore;
 
-use crate::{config::Settings, events::Events, machine::Machine, objects::Objects};
+use crate::{config::Settings, events::Events, machine::Machine, node::Own, objects::Objects};
 
 /// What every part of one kubelet works with.
 pub(crate) struct Context {
@@ -18,12 +18,15 @@ pub(crate) struct Context {
     pub(crate) client: Option<client::Client>,
     pub(crate) mirrors: crate::sources::mirror::Mirrors,
     pub(crate) objects: Objects,
+    /// What the API says of this node.
+    pub(crate) node: Own,
     pub(crate) events: Events,
     pub(crate) cgroups: Box<dyn sys::cgroup::Cgroups>,
     pub(crate) mounts: Box<dyn sys::mount::Mounts>,
     /// How many images are pulled at once.
     pub(crate) pulls: Semaphore,
     pub(crate) clock: Arc<dyn rt::Clock>,
+    pub(crate) pressures: crate::eviction::Pressures,
     pub(crate) tasks: rt::Tasks,
 }
 

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use crate::Args;
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(200);
+/// How long to wait before a server that does not answer is asked again: it may be one that this kubelet starts.
+const AGAIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollError {
@@ -43,11 +45,18 @@ pub async fn enroll(args: &Args) -> Result<(), EnrollError> {
         return Ok(());
     }
     let node = args.node_name();
-    let client =
-        Client::from_kubeconfig(&client::Kubeconfig::load(bootstrap)?, "kubelet-bootstrap")?;
+    let client = Client::from_kubeconfig_file(bootstrap, "kubelet-bootstrap")?;
     let key = Key::generate(KeyAlgorithm::EcdsaP256)?;
     tracing::info!(node, "ask for the node's client certificate; it has to be approved");
-    let certificate = obtain(&client, &node, &key).await?;
+    let certificate = loop {
+        match obtain(&client, &node, &key).await {
+            Err(EnrollError::Api(error)) if is_passing(&error) => {
+                tracing::debug!(%error, "ask for the node's client certificate again");
+                tokio::time::sleep(AGAIN).await;
+            }
+            result => break result?,
+        }
+    };
     let current = keep(&args.cert_dir(), &certificate, &key)?;
     // The new file leads to the same cluster with the new identity, which is read from where renewals put it.
     let old = api_config::Kubeconfig::load(bootstrap)?;
@@ -61,6 +70,13 @@ pub async fn enroll(args: &Args) -> Result<(), EnrollError> {
     api_config::Kubeconfig::single("default-cluster", cluster, "default-auth", user)
         .write(kubeconfig)?;
     Ok(())
+}
+
+/// Whether a server that is starting may answer otherwise in a moment.
+fn is_passing(error: &client::Error) -> bool {
+    matches!(error, client::Error::Transport { .. })
+        || error.is_too_many_requests()
+        || error.code().is_some_and(|code| code >= 500)
 }
 
 /// Asks for a node's certificate and waits until it is there, refused or failed.

@@ -1,6 +1,6 @@
 //! Events about Pods and the node.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use client::{PatchKind, Patched, Resource};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
@@ -27,7 +27,7 @@ pub(crate) struct Events {
 struct Event {
     about: ObjectReference,
     kind: &'static str,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     at: Timestamp,
 }
@@ -51,8 +51,9 @@ impl Events {
         self.record(pod_reference(pod, None), "Normal", reason, message);
     }
 
-    pub(crate) fn warn(&self, pod: &Pod, reason: &'static str, message: String) {
-        tracing::warn!(pod = %namespaced_name(pod), reason, message);
+    pub(crate) fn warn(&self, pod: &Pod, reason: impl Into<Cow<'static, str>>, message: String) {
+        let reason = reason.into();
+        tracing::warn!(pod = %namespaced_name(pod), %reason, message);
         self.record(pod_reference(pod, None), "Warning", reason, message);
     }
 
@@ -90,12 +91,12 @@ impl Events {
         &self,
         about: ObjectReference,
         kind: &'static str,
-        reason: &'static str,
+        reason: impl Into<Cow<'static, str>>,
         message: String,
     ) {
         let Some(queue) = &self.queue else { return };
         let at = crate::context::timestamp(self.clock.now());
-        let _ = queue.try_send(Event { about, kind, reason, message, at });
+        let _ = queue.try_send(Event { about, kind, reason: reason.into(), message, at });
     }
 }
 
@@ -124,7 +125,7 @@ fn pod_reference(pod: &Pod, container: Option<&str>) -> ObjectReference {
 }
 
 #[derive(PartialEq, Eq, Hash)]
-struct Key(String, Option<String>, &'static str, String);
+struct Key(String, Option<String>, Cow<'static, str>, String);
 
 struct Seen {
     name: String,
@@ -167,7 +168,7 @@ async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<
         if !allowance.take(event.at) {
             continue;
         }
-        let key = Key(uid, about.field_path.clone(), event.reason, event.message.clone());
+        let key = Key(uid, about.field_path.clone(), event.reason.clone(), event.message.clone());
         let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
         if let Some(known) = seen.get_mut(&key) {
             known.count += 1;
@@ -195,7 +196,7 @@ async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<
         });
         match client.create::<_, Value>(&Resource::EVENTS, &namespace, &object).await {
             Ok(_) => drop(seen.insert(key, Seen { name, count: 1 })),
-            Err(error) => tracing::debug!(%error, reason = event.reason, "an Event was lost"),
+            Err(error) => tracing::debug!(%error, reason = %event.reason, "an Event was lost"),
         }
     }
 }

@@ -1,8 +1,11 @@
 //! What no Pod's worker sees to: what Pods left behind while no kubelet ran, full logs, and full disks.
 
+mod groups;
 mod images;
 mod logs;
 mod orphans;
+
+pub(crate) use images::remove_unused as remove_unused_images;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +22,12 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Recei
     let _ = sources.wait_for(|read| *read).await;
     let mut images = images::Collector::default();
     let (mut next_orphans, mut next_images) = (Instant::now(), Instant::now() + IMAGES);
+    let mut groups = groups::Groups::default();
     loop {
+        if let Err(error) = groups.bring_about(&ctx, &pods) {
+            tracing::warn!(%error, "limit the classes of Pods");
+        }
+        pods.allot_again();
         tokio::time::sleep(LOOK).await;
         if let Err(error) = logs::rotate(&ctx).await {
             tracing::warn!(%error, "rotate logs");

@@ -13,6 +13,7 @@ mod config;
 mod context;
 mod enroll;
 mod events;
+mod eviction;
 mod housekeeping;
 mod logs;
 mod machine;

@@ -3,10 +3,16 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-use pod_core::namespaced_name;
+use pod_core::{
+    Ending,
+    admit::{NodeView, Refusal, admit},
+    namespaced_name,
+    resize::{self, Pending},
+};
 use tokio::sync::watch;
 
 use crate::{
@@ -32,6 +38,8 @@ struct State {
 }
 
 struct Handle {
+    /// The Pod as its source has it; the desired one has the resources that it was given.
+    wanted: Arc<Pod>,
     desired: watch::Sender<Desired>,
     shared: Arc<Shared>,
 }
@@ -49,19 +57,24 @@ impl Pods {
     pub(crate) fn want(&self, pod: Arc<Pod>) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let deleted = pod.metadata.deletion_timestamp.is_some();
-        let desired = Desired { pod, stop: deleted.then_some(Stop::Deleted) };
+        let mut desired = Desired::new(pod, deleted.then_some(Stop::Deleted));
         let mut state = self.lock();
         if state.finished.contains(&uid) {
             return;
         }
         if let Some(handle) = state.workers.get(&uid) {
-            let ending = handle.desired.borrow().stop;
-            match ending {
+            let known = handle.desired.borrow().clone();
+            if known.stop == Some(Stop::Gone) {
                 // A file came back while its Pod was ending.
-                Some(Stop::Gone) => {
-                    drop(state.waiting.insert(namespaced_name(&desired.pod), desired.pod))
-                }
-                _ => drop(handle.desired.send_replace(desired)),
+                drop(state.waiting.insert(namespaced_name(&desired.pod), desired.pod));
+                return;
+            }
+            let wanted = desired.pod.clone();
+            (desired.pod, desired.pending) = self.allot(&state, wanted.clone(), &known.pod);
+            desired.end = known.end;
+            if let Some(handle) = state.workers.get_mut(&uid) {
+                handle.wanted = wanted;
+                drop(handle.desired.send_replace(desired));
             }
             return;
         }
@@ -107,24 +120,83 @@ impl Pods {
         // There is no object to tell anything.
         pod.metadata.annotations =
             Some([("kubernetes.io/config.source".to_owned(), "orphan".to_owned())].into());
-        self.start(
-            &mut state,
-            uid.to_owned(),
-            Desired { pod: Arc::new(pod), stop: Some(Stop::Gone) },
-        );
+        self.start(&mut state, uid.to_owned(), Desired::new(Arc::new(pod), Some(Stop::Gone)));
     }
 
-    fn start(&self, state: &mut State, uid: String, desired: Desired) {
+    fn start(&self, state: &mut State, uid: String, mut desired: Desired) {
+        let refusal = self.refusal(state, &desired);
+        let wanted = desired.pod.clone();
+        let given = resize::with(&wanted, &resize::recovered(&wanted));
+        (desired.pod, desired.pending) = self.allot(state, wanted.clone(), &given);
         let shared = Arc::new(Shared::default());
         let name = format!("kubelet pod {}", namespaced_name(&desired.pod));
         let (sender, receiver) = watch::channel(desired);
-        let worker = Worker::new(self.ctx.clone(), receiver, shared.clone());
-        state.workers.insert(uid.clone(), Handle { desired: sender, shared });
+        let worker = Worker::new(self.ctx.clone(), receiver, shared.clone(), refusal);
+        state.workers.insert(uid.clone(), Handle { desired: sender, shared, wanted });
         let pods = self.clone();
         self.ctx.tasks.spawn_until_shutdown(&name, async move {
             worker.run().await;
             pods.ended(&uid);
         });
+    }
+
+    /// Why a Pod is not taken. One that a kubelet has begun, this one or another, has been taken.
+    fn refusal(&self, state: &State, desired: &Desired) -> Option<Refusal> {
+        let ctx = &self.ctx;
+        let begun = ctx.mirrors.reported(&desired.pod).is_some_and(|s| s.start_time.is_some());
+        if begun || desired.stop.is_some() {
+            return None;
+        }
+        let own = ctx.node.get();
+        let node = NodeView {
+            name: &ctx.settings.node_name,
+            labels: own.as_ref().map(|own| own.labels()),
+            taints: own.as_ref().map(|own| own.taints()).unwrap_or_default(),
+            allocatable: crate::node::allocatable(ctx),
+            pressures: &ctx.pressures.now(),
+            unsafe_sysctls: &ctx.settings.unsafe_sysctls,
+        };
+        let others: Vec<Arc<Pod>> =
+            state.workers.values().filter(|h| !h.is_over()).map(Handle::wanted).collect();
+        let refusal = admit(&desired.pod, &node, others.iter().map(AsRef::as_ref)).err()?;
+        ctx.events.warn(&desired.pod, refusal.reason.clone(), refusal.message.clone());
+        Some(refusal)
+    }
+
+    /// Gives a Pod what it now asks for, or leaves it what it was `given` and says why.
+    fn allot(&self, state: &State, wanted: Arc<Pod>, given: &Pod) -> (Arc<Pod>, Option<Pending>) {
+        let given = resize::asked(given);
+        if resize::asked(&wanted) == given {
+            return (wanted, None);
+        }
+        let others: Vec<Arc<Pod>> = state
+            .workers
+            .values()
+            .filter(|h| !h.is_over() && h.wanted.metadata.uid != wanted.metadata.uid)
+            .map(Handle::wanted)
+            .collect();
+        let allocatable = crate::node::allocatable(&self.ctx);
+        match resize::consider(&wanted, &allocatable, others.iter().map(AsRef::as_ref)) {
+            Ok(()) => (wanted, None),
+            Err(pending) => (Arc::new(resize::with(&wanted, &given)), Some(pending)),
+        }
+    }
+
+    /// Looks whether Pods can now be given what they have waited for.
+    pub(crate) fn allot_again(&self) {
+        let state = self.lock();
+        for handle in state.workers.values() {
+            let known = handle.desired.borrow().clone();
+            if known.pending.is_none() {
+                continue;
+            }
+            let (pod, pending) = self.allot(&state, handle.wanted.clone(), &known.pod);
+            if known.pending != pending {
+                handle
+                    .desired
+                    .send_modify(|desired| (desired.pod, desired.pending) = (pod, pending));
+            }
+        }
     }
 
     fn ended(&self, uid: &str) {
@@ -136,7 +208,7 @@ impl Pods {
         }
         if let Some(next) = state.waiting.remove(&namespaced_name(&desired.pod)) {
             let uid = next.metadata.uid.clone().unwrap_or_default();
-            self.start(&mut state, uid, Desired { pod: next, stop: None });
+            self.start(&mut state, uid, Desired::new(next, None));
         }
     }
 
@@ -153,6 +225,23 @@ impl Pods {
                 handle.shared.wake.notify_one();
             }
         }
+    }
+
+    /// The node ends a Pod to save others.
+    pub(crate) fn evict(&self, uid: &str, ending: Ending, grace: Duration) {
+        if let Some(handle) = self.lock().workers.get(uid) {
+            handle.desired.send_modify(|desired| desired.end = Some((ending, grace)));
+        }
+    }
+
+    /// The Pods that are to run and hold something of the node.
+    pub(crate) fn active(&self) -> Vec<Arc<Pod>> {
+        let state = self.lock();
+        let stays = |handle: &&Handle| {
+            let desired = handle.desired.borrow();
+            desired.stop.is_none() && desired.end.is_none() && !handle.is_over()
+        };
+        state.workers.values().filter(stays).map(Handle::wanted).collect()
     }
 
     /// All Pods with their latest statuses.
@@ -189,6 +278,17 @@ impl Pods {
 }
 
 impl Handle {
+    fn wanted(&self) -> Arc<Pod> {
+        self.desired.borrow().pod.clone()
+    }
+
+    /// Whether the Pod has ended and holds nothing of the node any more.
+    fn is_over(&self) -> bool {
+        let status = self.shared.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let phase = status.as_ref().and_then(|s| s.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    }
+
     fn pod(&self) -> Pod {
         let mut pod = (*self.desired.borrow().pod).clone();
         if let Some(status) = &*self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) {

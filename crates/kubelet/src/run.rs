@@ -8,7 +8,7 @@ use crate::{
     config::{self, ConfigError, KubeletConfiguration, Place, Settings},
     context::Context,
     events::Events,
-    housekeeping,
+    eviction, housekeeping,
     machine::{self, Machine},
     node::{self, Heartbeats},
     objects::Objects,
@@ -54,6 +54,9 @@ impl Config {
         if let Some(endpoint) = &args.container_runtime_endpoint {
             file.container_runtime_endpoint.clone_from(endpoint);
         }
+        if !args.register_with_taints.is_empty() {
+            file.register_with_taints = args.taints()?;
+        }
         let node_name = args.node_name();
         let node_ips = if args.node_ip.is_empty() {
             vec![machine::default_address().ok_or(Error::NoAddress)?.to_string()]
@@ -70,8 +73,7 @@ impl Config {
         // A connection that carries nothing else cannot be held up by anything else.
         let heartbeats = match &args.kubeconfig {
             Some(path) if path.exists() => {
-                let kubeconfig = client::Kubeconfig::load(path)?;
-                Some(client::Client::from_kubeconfig(&kubeconfig, "kubelet-heartbeats")?)
+                Some(client::Client::from_kubeconfig_file(path, "kubelet-heartbeats")?)
             }
             _ => None,
         };
@@ -109,11 +111,13 @@ pub async fn run(
         machine: Machine::read(),
         runtime_name: version.runtime_name,
         objects: Objects::new(client.clone(), tasks),
+        node: node::Own::new(client.as_ref(), &settings.node_name, tasks),
         events: Events::new(client.clone(), &settings.node_name, clock.clone(), tasks),
         cgroups: sys::cgroup::detect(),
         mounts: Box::new(sys::mount::HostMounts),
         pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
         mirrors: Default::default(),
+        pressures: Default::default(),
         client: client.clone(),
         clock,
         cri,
@@ -179,6 +183,8 @@ fn start(
         // The informer lives as long as this task.
         std::future::pending::<()>().await;
     });
+    let evict = eviction::run(ctx.clone(), pods.clone());
+    tasks.spawn_until_shutdown("kubelet eviction", evict);
     let keep = housekeeping::run(ctx.clone(), pods.clone(), sources_ready.clone());
     tasks.spawn_until_shutdown("kubelet housekeeping", keep);
     tasks.spawn_until_shutdown(

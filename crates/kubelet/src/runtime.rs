@@ -14,6 +14,8 @@ pub(crate) mod label {
     pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
     pub(crate) const CONTAINER: &str = "io.kubernetes.container.name";
     pub(crate) const HASH: &str = "io.windlass.container.hash";
+    /// What the container was created to keep to.
+    pub(crate) const RESOURCES: &str = "io.windlass.container.resources";
     pub(crate) const RESTARTS: &str = "io.kubernetes.container.restartCount";
     pub(crate) const MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
     pub(crate) const MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
@@ -116,6 +118,10 @@ fn observe_container(container: v1::Container, status: v1::ContainerStatus) -> C
         run,
         image,
         image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
+        resources: container
+            .annotations
+            .get(label::RESOURCES)
+            .and_then(|text| serde_json::from_str(text).ok()),
         hash: container.annotations.get(label::HASH).cloned().unwrap_or_default(),
         message,
         id: container.id,

@@ -1,15 +1,17 @@
 //! One Pod's worker: it observes, plans, acts and reports, until the Pod is gone.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus, ResourceRequirements};
 use pod_core::{
-    Ending, Inputs, Memory, Observed, Phase, StatusInputs, Step, Timestamp, Why, members,
-    namespaced_name,
+    Ending, Inputs, Memory, Observed, Phase, StatusInputs, Step, Timestamp, Why,
+    admit::Refusal,
+    members, namespaced_name,
+    resize::{self, Pending},
 };
 use tokio::{
     sync::{Notify, watch},
@@ -29,6 +31,26 @@ use crate::{
 pub(crate) struct Desired {
     pub(crate) pod: Arc<Pod>,
     pub(crate) stop: Option<Stop>,
+    /// Why the Pod, which is here as it was given resources, has not been given all that it asks for.
+    pub(crate) pending: Option<Pending>,
+    /// How the node ends the Pod, and how long that may take.
+    pub(crate) end: Option<(Ending, Duration)>,
+}
+
+impl Desired {
+    pub(crate) fn new(pod: Arc<Pod>, stop: Option<Stop>) -> Self {
+        Self { pod, stop, pending: None, end: None }
+    }
+
+    fn is_to_end(&self) -> bool {
+        self.stop.is_some() || self.end.is_some()
+    }
+
+    /// How long the Pod's containers have to end.
+    fn grace(&self) -> Duration {
+        let own = pod_core::grace_period(&self.pod);
+        self.end.as_ref().map_or(own, |(_, grace)| own.min(*grace))
+    }
 }
 
 /// Why a Pod is to end.
@@ -65,11 +87,16 @@ pub(crate) struct Worker {
     volume_failures: u32,
     hooked: Mutex<BTreeSet<String>>,
     ending: Option<Ending>,
+    /// Nothing was ever made of the Pod, so that there is nothing to say of its containers.
+    refused: bool,
     /// When the last container is to have ended.
     stop_by: Option<Instant>,
     torn_down: bool,
     carried_on: bool,
     last_steps: Vec<Step>,
+    /// What running containers were given after they had been created, by their ids.
+    resized: BTreeMap<String, Option<ResourceRequirements>>,
+    resize_error: Option<String>,
 }
 
 /// When to look again.
@@ -87,16 +114,21 @@ impl Worker {
         ctx: Arc<Context>,
         desired: watch::Receiver<Desired>,
         shared: Arc<Shared>,
+        refusal: Option<Refusal>,
     ) -> Self {
         let pod = desired.borrow().pod.clone();
-        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-        // A Pod that was over when this kubelet started is not begun again.
-        let over = |phase| Ending { phase, reason: None, message: None };
-        let ending = match phase {
-            Some("Succeeded") => Some(over(Phase::Succeeded)),
-            Some("Failed") => Some(over(Phase::Failed)),
-            _ => None,
+        let ending = match &refusal {
+            Some(refusal) => Some(Ending {
+                phase: Phase::Failed,
+                reason: Some(refusal.reason.clone()),
+                message: Some(format!("Pod was rejected: {}", refusal.message)),
+                disrupted: false,
+            }),
+            None => before(&pod),
         };
+        // Neither has one that a kubelet before this one refused ever had a container.
+        let never_begun =
+            ending.is_some() && pod.status.as_ref().is_none_or(|s| s.container_statuses.is_none());
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             report: Report::default(),
@@ -113,10 +145,13 @@ impl Worker {
             volume_failures: 0,
             hooked: Mutex::default(),
             ending,
+            refused: refusal.is_some() || never_begun,
             stop_by: None,
             torn_down: false,
             carried_on: false,
             last_steps: Vec::new(),
+            resized: BTreeMap::new(),
+            resize_error: None,
         }
     }
 
@@ -125,13 +160,16 @@ impl Worker {
             let before = self.pod.clone();
             let desired = self.desired.borrow_and_update().clone();
             self.pod = desired.pod.clone();
-            let shown = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
+            let shown = |pod: &Pod| {
+                let meta = &pod.metadata;
+                (meta.labels.clone(), meta.annotations.clone(), resize::asked(pod))
+            };
             if shown(&before) != shown(&self.pod) {
                 // Volumes may show them to the containers.
                 self.volumes_due = Instant::now();
             }
             match runtime::observe(&self.ctx, &self.uid, &self.observed).await {
-                Ok(observed) => self.observed = observed,
+                Ok(observed) => self.take(observed),
                 Err(error) => {
                     tracing::warn!(pod = %namespaced_name(&desired.pod), %error, "observe a Pod");
                     tokio::time::sleep(PAUSE).await;
@@ -140,6 +178,9 @@ impl Worker {
             }
             *self.shared.observed.lock().unwrap_or_else(PoisonError::into_inner) =
                 self.observed.clone();
+            if let Some((ending, _)) = desired.end.as_ref().filter(|_| self.ending.is_none()) {
+                self.ending = Some(ending.clone());
+            }
             let next = if desired.stop.is_some() || self.ending.is_some() {
                 self.prober.stop();
                 Box::pin(self.finish(&desired)).await
@@ -151,6 +192,18 @@ impl Worker {
                 Next::Done => return,
                 Next::Now => {}
                 Next::At(at) => self.wait(at).await,
+            }
+        }
+    }
+
+    /// Takes what the runtime said, and what it was told since it created the containers.
+    fn take(&mut self, observed: Observed) {
+        self.observed = observed;
+        let containers = &mut self.observed.containers;
+        self.resized.retain(|id, _| containers.iter().any(|c| c.id == *id));
+        for container in containers {
+            if let Some(resources) = self.resized.get(&container.id) {
+                container.resources = Some(resources.clone().unwrap_or_default());
             }
         }
     }
@@ -218,7 +271,7 @@ impl Worker {
         let mut stop = self.desired.clone();
         tokio::select! {
             () = self.act(&known, plan.steps) => {}
-            _ = stop.wait_for(|d| d.stop.is_some()) => return Next::Now,
+            _ = stop.wait_for(Desired::is_to_end) => return Next::Now,
         }
         if repeated {
             Next::At(Some(sooner(again, pod_core::after(self.ctx.now(), PAUSE))))
@@ -274,6 +327,7 @@ impl Worker {
                     self.kill(pod, &id, &name, why).await;
                     Ok(())
                 }
+                Step::Resize { id, name } => self.resize(pod, &id, &name).await,
                 Step::Remove { id } => {
                     self.ctx.cri.remove_container(&id).await.map_err(|e| e.to_string())
                 }
@@ -344,6 +398,18 @@ impl Worker {
         }
     }
 
+    async fn resize(&mut self, pod: &Pod, id: &str, name: &str) -> Result<(), String> {
+        let members = members(pod);
+        let Some(member) = members.iter().find(|m| m.container.name == name) else { return Ok(()) };
+        let done = steps::resize(&self.ctx, pod, member, id, &self.observed).await;
+        self.resize_error = done.as_ref().err().map(ToString::to_string);
+        done.map_err(|e| e.to_string())?;
+        self.resized.insert(id.to_owned(), member.container.resources.clone());
+        let observed = self.observed.clone();
+        self.take(observed);
+        Ok(())
+    }
+
     async fn kill(&self, pod: &Pod, id: &str, name: &str, why: Why) {
         let members = members(pod);
         let Some(member) = members.iter().find(|m| m.container.name == name) else { return };
@@ -364,6 +430,7 @@ impl Worker {
                 format!("Container {name} failed startup probe, will be restarted")
             }
             Why::SpecChanged => format!("Container {name} definition changed, will be restarted"),
+            Why::Resized => format!("Container {name} resize requires restart"),
             Why::NotNeeded | Why::SandboxLost => String::new(),
         };
         steps::kill(&self.ctx, pod, member, id, &text, grace, true).await;
@@ -373,6 +440,12 @@ impl Worker {
     async fn tell(&mut self, pod: &Pod, stopping: bool) -> bool {
         let verdicts = self.prober.verdicts();
         let previous = self.report.previous(&self.ctx, pod);
+        if let Some(ending) = self.ending.as_ref().filter(|_| self.refused) {
+            let status = pod_core::refused(pod, ending, self.ctx.now());
+            *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(status.clone());
+            return self.report.send(&self.ctx, pod, status).await;
+        }
         let status = pod_core::status(&StatusInputs {
             pod,
             observed: &self.observed,
@@ -384,6 +457,8 @@ impl Worker {
             stopping,
             host_ips: &self.ctx.settings.node_ips,
             runtime: &self.ctx.runtime_name,
+            pending: self.desired.borrow().pending.as_ref(),
+            resize_error: self.resize_error.as_deref(),
         });
         report::tell_back_offs(&self.ctx, pod, &previous, &status);
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status.clone());
@@ -393,7 +468,7 @@ impl Worker {
     /// One look at a Pod that is to end, or has.
     async fn finish(&mut self, desired: &Desired) -> Next {
         let pod = &desired.pod;
-        let grace = pod_core::grace_period(pod);
+        let grace = desired.grace();
         if self.observed.running().next().is_some() {
             self.tell(pod, true).await;
             let known = self.with_status(pod);
@@ -405,7 +480,7 @@ impl Worker {
             tokio::select! {
                 () = steps::stop_all(&self.ctx, &known, &self.observed, left, &self.hooked) => {}
                 // Someone has less patience: begin again with what runs still.
-                _ = change.wait_for(|now| pod_core::grace_period(&now.pod) < grace) => {}
+                _ = change.wait_for(|now| now.grace() < grace) => {}
             }
             return Next::Now;
         }
@@ -470,6 +545,22 @@ impl Worker {
         }
         Next::Done
     }
+}
+
+/// How a Pod ended before this kubelet started, which does not begin it again.
+fn before(pod: &Pod) -> Option<Ending> {
+    let status = pod.status.as_ref()?;
+    let phase = match status.phase.as_deref() {
+        Some("Succeeded") => Phase::Succeeded,
+        Some("Failed") => Phase::Failed,
+        _ => return None,
+    };
+    Some(Ending {
+        phase,
+        reason: status.reason.clone(),
+        message: status.message.clone(),
+        disrupted: false,
+    })
 }
 
 fn sooner(known: Option<Timestamp>, at: Timestamp) -> Timestamp {

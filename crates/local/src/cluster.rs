@@ -32,6 +32,9 @@ pub struct Settings {
     pub pod_cidr: String,
     pub service_cidr: String,
     pub dns_domain: String,
+    /// The user's kubeconfig, which holds a copy of the administrator's certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<PathBuf>,
 }
 
 impl Cluster {
@@ -109,6 +112,15 @@ impl Cluster {
         kubelet.tls_private_key_file = layout.kubelet.join("pki/kubelet.key").display().to_string();
         kubelet.cgroup_root = self.cgroup();
         kubelet.fail_cgroup_v1 = Some(false);
+        // A machine that people work on has a disk that is nearly full more often than not.
+        let off = |signal: &str| (signal.to_owned(), "0%".to_owned());
+        let mut hard: std::collections::BTreeMap<_, _> =
+            ["nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"]
+                .map(off)
+                .into();
+        hard.insert("memory.available".to_owned(), "100Mi".to_owned());
+        kubelet.eviction_hard = Some(hard);
+        kubelet.image_gc_high_threshold_percent = Some(100);
         kubelet.pod_logs_dir = self.root.join("var/log/pods").display().to_string();
         kubelet
     }

@@ -7,12 +7,9 @@ use std::{
     time::Duration,
 };
 
-use api_config::kubeconfig;
-
 use crate::{
-    Cluster, Error,
+    Cluster, Error, context,
     process::{self, Role},
-    up::{context, kubeconfig_path},
 };
 
 /// Stops a cluster and removes what it made.
@@ -24,7 +21,7 @@ pub struct Args {
     /// Where the cluster keeps its files [default: /var/lib/windlass/NAME]
     #[arg(long)]
     pub root: Option<PathBuf>,
-    /// The kubeconfig to take the cluster's context out of [default: kubectl's own]
+    /// The kubeconfig to take the cluster's context out of [default: the one that `up` put it into]
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
     /// Keep the store and the PKI, so that the next `up` finds every object again
@@ -61,12 +58,8 @@ pub async fn run(args: Args) -> Result<(), Error> {
     remove_network(&cluster);
     unmount_under(&cluster.root);
     remove_cgroups(&cluster.cgroup()).await;
-    let path = kubeconfig_path(args.kubeconfig.as_deref());
-    if path.exists() {
-        kubeconfig::update_file(&path, |config| {
-            config.remove(&context(&cluster));
-        })?;
-    }
+    let given = args.kubeconfig.as_deref().or(cluster.settings.kubeconfig.as_deref());
+    context::remove(&cluster, &context::path(given))?;
     remove_files(&cluster, args.keep_data)
 }
 
@@ -111,6 +104,7 @@ fn processes_under(cluster: &Cluster) -> Vec<i32> {
 
 /// The bridge, the plugin's tables and the service proxy's.
 fn remove_network(cluster: &Cluster) {
+    crate::network::remove(cluster);
     // The exception that the plugin made where a host firewall forwards nothing.
     cni::disallow_forwarding(&cluster.bridge());
     // The host's ends of Pods whose deletion did not come to their network.

@@ -7,11 +7,14 @@
 //! name, and `down` takes it away.
 
 mod agent;
+mod certs;
 mod cluster;
 mod containerd;
+mod context;
 mod control_plane;
 mod down;
 mod error;
+mod network;
 mod preflight;
 mod process;
 mod status;

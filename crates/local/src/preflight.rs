@@ -1,6 +1,11 @@
 //! What the machine must have before anything is made on it: each condition with its cause and cure.
 
-use std::{fmt, net::TcpListener, path::Path, process::Command};
+use std::{
+    fmt,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use crate::Cluster;
 
@@ -20,109 +25,154 @@ impl fmt::Display for Problem {
 }
 
 const NEEDED_MIB: u64 = 1024;
+const PROGRAMS: [&str; 3] = ["runc", "nft", "ctr"];
+const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+
+/// What was found out about the machine, so that judging it needs none.
+pub(crate) struct Machine {
+    root: bool,
+    /// What `containerd --version` printed, or why it could not be run.
+    containerd: Result<String, String>,
+    missing_programs: Vec<&'static str>,
+    /// Ports that cannot be listened on: number, whose it is, and why.
+    taken: Vec<(u16, &'static str, String)>,
+    missing_controllers: Vec<&'static str>,
+    /// `/proc/sys/net/ipv4/ip_forward`.
+    forwarding: String,
+    /// The directory that will hold the cluster, or its nearest ancestor, and the space there.
+    free: Option<(PathBuf, u64)>,
+}
 
 /// All problems at once, so that they can be mended in one go.
 pub(crate) fn check(cluster: &Cluster) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    if !nix::unistd::geteuid().is_root() {
-        problems.push(problem(
-            "IsPrivilegedUser",
-            "user is not running as root",
-            "run it with sudo",
-        ));
-        return problems;
-    }
-    problems.extend(containerd());
-    for program in ["runc", "nft", "ctr"] {
-        if which(program).is_none() {
-            problems.push(Problem {
-                check: "FileExisting",
-                cause: format!("{program} not found in PATH"),
-                cure: "install containerd, runc and nftables (apt-get install containerd runc nftables)",
-            });
-        }
-    }
-    let settings = &cluster.settings;
-    for (port, what) in [
-        (settings.api_port, "the API server"),
-        (settings.kubelet_port, "the kubelet"),
-        (10256, "the service proxy"),
-    ] {
-        if let Err(error) = TcpListener::bind(("0.0.0.0", port)) {
-            problems.push(Problem {
-                check: "Port",
-                cause: format!("port {port}, for {what}, is in use ({error})"),
-                cure: "stop what listens there (ss -ltnp shows it), or run `windlass down` if it is another cluster",
-            });
-        }
-    }
-    problems.extend(cgroups());
-    let forwarding = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap_or_default();
-    if forwarding.trim() != "1" {
-        problems.push(problem(
-            "FileContent",
-            "/proc/sys/net/ipv4/ip_forward contents are not set to 1",
-            "run `sysctl -w net.ipv4.ip_forward=1`",
-        ));
-    }
-    problems.extend(space(&cluster.root));
-    problems
+    Machine::look(cluster).problems()
 }
 
-fn problem(check: &'static str, cause: &str, cure: &'static str) -> Problem {
-    Problem { check, cause: cause.to_owned(), cure }
+impl Machine {
+    fn look(cluster: &Cluster) -> Self {
+        let settings = &cluster.settings;
+        let ports = [
+            (settings.api_port, "the API server"),
+            (settings.kubelet_port, "the kubelet"),
+            (10256, "the service proxy"),
+        ];
+        let taken = ports.into_iter().filter_map(|(port, what)| {
+            let error = TcpListener::bind(("0.0.0.0", port)).err()?;
+            Some((port, what, error.to_string()))
+        });
+        let forwarding = std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward");
+        Self {
+            root: nix::unistd::geteuid().is_root(),
+            containerd: containerd_version(),
+            missing_programs: PROGRAMS.into_iter().filter(|p| which(p).is_none()).collect(),
+            taken: taken.collect(),
+            missing_controllers: missing_controllers(Path::new("/sys/fs/cgroup")),
+            forwarding: forwarding.unwrap_or_default().trim().to_owned(),
+            free: free(&cluster.root),
+        }
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        if !self.root {
+            // Nothing else that was found means much without the rights to look.
+            return vec![problem(
+                "IsPrivilegedUser",
+                "user is not running as root",
+                "run it with sudo",
+            )];
+        }
+        let mut problems = Vec::new();
+        problems.extend(self.judge_containerd());
+        for program in &self.missing_programs {
+            problems.push(problem(
+                "FileExisting",
+                format!("{program} not found in PATH"),
+                "install containerd, runc and nftables (apt-get install containerd runc nftables)",
+            ));
+        }
+        for (port, what, error) in &self.taken {
+            problems.push(problem(
+                "Port",
+                format!("port {port}, for {what}, is in use ({error})"),
+                "stop what listens there (ss -ltnp shows it), or run `windlass down` if it is another cluster",
+            ));
+        }
+        if !self.missing_controllers.is_empty() {
+            problems.push(problem(
+                "SystemVerification",
+                format!("missing required cgroups: {}", self.missing_controllers.join(" ")),
+                "enable them on the kernel's command line (cgroup_enable=memory)",
+            ));
+        }
+        if self.forwarding != "1" {
+            problems.push(problem(
+                "FileContent",
+                "/proc/sys/net/ipv4/ip_forward contents are not set to 1",
+                "run `sysctl -w net.ipv4.ip_forward=1`",
+            ));
+        }
+        if let Some((place, free)) = self.free.as_ref().filter(|(_, free)| *free < NEEDED_MIB) {
+            problems.push(problem(
+                "Space",
+                format!("{} has {free} MiB free, and {NEEDED_MIB} are needed", place.display()),
+                "free some, or choose another place with --root",
+            ));
+        }
+        problems
+    }
+
+    fn judge_containerd(&self) -> Option<Problem> {
+        let cure = "install containerd 1.6 or newer (apt-get install containerd)";
+        let output = match &self.containerd {
+            Ok(output) => output,
+            Err(error) => {
+                return Some(problem("CRI", format!("containerd cannot be run: {error}"), cure));
+            }
+        };
+        // `containerd github.com/containerd/containerd 1.6.20~ds1 …`, or with a v before the number.
+        let version = output.split_whitespace().nth(2).unwrap_or_default().trim_start_matches('v');
+        let mut numbers =
+            version.split(['.', '~', '-', '+']).map(|n| n.parse::<u32>().unwrap_or(0));
+        let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        (found < (1, 6)).then(|| {
+            let cause = match version {
+                "" => format!("containerd does not tell its version: {output:?}"),
+                _ => format!("containerd is {version}, which is too old"),
+            };
+            problem("ContainerRuntimeVersion", cause, cure)
+        })
+    }
 }
 
-fn which(program: &str) -> Option<std::path::PathBuf> {
+fn problem(check: &'static str, cause: impl Into<String>, cure: &'static str) -> Problem {
+    Problem { check, cause: cause.into(), cure }
+}
+
+fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|d| d.join(program)).find(|p| p.is_file())
 }
 
-fn containerd() -> Option<Problem> {
-    let cure = "install containerd 1.6 or newer (apt-get install containerd)";
-    let output = match Command::new("containerd").arg("--version").output() {
-        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
-        Err(error) => {
-            return Some(Problem {
-                check: "CRI",
-                cause: format!("containerd cannot be run: {error}"),
-                cure,
-            });
-        }
-    };
-    // `containerd github.com/containerd/containerd 1.6.20~ds1 …`, or with a v before the number.
-    let version = output.split_whitespace().nth(2).unwrap_or_default().trim_start_matches('v');
-    let mut numbers = version.split(['.', '~', '-', '+']).map(|n| n.parse::<u32>().unwrap_or(0));
-    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    (found < (1, 6)).then(|| Problem {
-        check: "ContainerRuntimeVersion",
-        cause: format!("containerd is {version}, which is too old"),
-        cure,
-    })
+fn containerd_version() -> Result<String, String> {
+    let output = Command::new("containerd").arg("--version").output();
+    output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).map_err(|e| e.to_string())
 }
 
 /// The controllers that the kubelet and runc need, in either version of cgroups.
-fn cgroups() -> Option<Problem> {
-    let unified = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").ok();
+fn missing_controllers(cgroups: &Path) -> Vec<&'static str> {
+    let unified = std::fs::read_to_string(cgroups.join("cgroup.controllers")).ok();
     let has = |name: &str| match &unified {
         Some(controllers) => controllers.split_whitespace().any(|c| c == name),
-        None => Path::new("/sys/fs/cgroup").join(name).is_dir(),
+        None => cgroups.join(name).is_dir(),
     };
-    let missing: Vec<&str> = ["cpu", "memory", "pids"].into_iter().filter(|c| !has(c)).collect();
-    (!missing.is_empty()).then(|| Problem {
-        check: "SystemVerification",
-        cause: format!("missing required cgroups: {}", missing.join(" ")),
-        cure: "enable them on the kernel's command line (cgroup_enable=memory)",
-    })
+    CONTROLLERS.into_iter().filter(|name| !has(name)).collect()
 }
 
-fn space(root: &Path) -> Option<Problem> {
+fn free(root: &Path) -> Option<(PathBuf, u64)> {
     let existing = root.ancestors().find(|p| p.exists())?;
     let stat = nix::sys::statvfs::statvfs(existing).ok()?;
-    let free = stat.blocks_available() * stat.fragment_size() / (1 << 20);
-    (free < NEEDED_MIB).then(|| Problem {
-        check: "Space",
-        cause: format!("{} has {free} MiB free, and {NEEDED_MIB} are needed", existing.display()),
-        cure: "free some, or choose another place with --root",
-    })
+    Some((existing.to_owned(), stat.blocks_available() * stat.fragment_size() / (1 << 20)))
 }
+
+#[cfg(test)]
+mod tests;

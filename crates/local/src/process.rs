@@ -1,16 +1,15 @@
 //! Processes that outlive the command that starts them: pid files, logs, waiting and signals.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{Read, Seek, SeekFrom},
+    fs::OpenOptions,
     os::unix::process::CommandExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
     time::Duration,
 };
 
-use nix::{sys::signal::Signal, unistd::Pid};
 use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
+use sys::process::{self, PidFile};
 use tokio::io::unix::AsyncFd;
 
 use crate::{Cluster, Error};
@@ -36,8 +35,8 @@ impl Role {
         }
     }
 
-    fn pid_file(self, cluster: &Cluster) -> PathBuf {
-        cluster.run().join(format!("{}.pid", self.name()))
+    fn pid_file(self, cluster: &Cluster) -> PidFile {
+        PidFile(cluster.run().join(format!("{}.pid", self.name())))
     }
 
     pub(crate) fn log(self, cluster: &Cluster) -> PathBuf {
@@ -56,20 +55,14 @@ impl Role {
         command
     }
 
-    /// The pid, if the process runs. A pid file tells when its process started too, so that another process
-    /// that was given the same pid later is not taken for it.
+    /// The pid, if the process runs.
     pub(crate) fn running(self, cluster: &Cluster) -> Option<i32> {
-        let text = std::fs::read_to_string(self.pid_file(cluster)).ok()?;
-        let (pid, started) = text.trim().split_once(' ')?;
-        let pid: i32 = pid.parse().ok()?;
-        (start_time(pid)?.to_string() == started).then_some(pid)
+        self.pid_file(cluster).running()
     }
 
     /// Writes the pid file of the calling process or one of its children.
     pub(crate) fn record(self, cluster: &Cluster, pid: i32) -> Result<(), Error> {
-        let text = format!("{pid} {}\n", start_time(pid).unwrap_or(0));
-        pki::write_file(&self.pid_file(cluster), text.as_bytes(), 0o644)?;
-        Ok(())
+        self.pid_file(cluster).record(pid).map_err(|e| Error::Other(e.to_string()))
     }
 
     /// Starts the process in a session of its own, its output appended to its log.
@@ -90,17 +83,8 @@ impl Role {
 
     /// The last lines of the process's log.
     pub(crate) fn last_words(self, cluster: &Cluster) -> String {
-        tail(&self.log(cluster), 12).unwrap_or_default()
+        process::tail(&self.log(cluster), 12).unwrap_or_default()
     }
-}
-
-/// The process's start, in clock ticks since the machine booted; none for one that is gone or a zombie.
-fn start_time(pid: i32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command's name, in parentheses, may hold anything.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    if state == "Z" { None } else { fields.nth(18)?.parse().ok() }
 }
 
 /// Waits for a process that need not be ours.
@@ -117,21 +101,9 @@ pub(crate) async fn exited(pid: i32) {
 
 /// Asks a process to end, and ends it after `grace`.
 pub(crate) async fn stop(pid: i32, grace: Duration) {
-    let target = Pid::from_raw(pid);
-    let _ = nix::sys::signal::kill(target, Signal::SIGTERM);
+    process::terminate(pid);
     if tokio::time::timeout(grace, exited(pid)).await.is_err() {
-        let _ = nix::sys::signal::kill(target, Signal::SIGKILL);
+        process::kill(pid);
         let _ = tokio::time::timeout(grace, exited(pid)).await;
     }
-}
-
-fn tail(path: &Path, lines: usize) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(16 << 10)))?;
-    let mut text = Vec::new();
-    file.read_to_end(&mut text)?;
-    let text = String::from_utf8_lossy(&text);
-    let all: Vec<&str> = text.lines().collect();
-    Ok(all[all.len().saturating_sub(lines)..].join("\n"))
 }

@@ -26,6 +26,9 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         let cluster = cluster.clone();
         tasks.spawn_until_shutdown(role.name(), async move { keep(role, &cluster).await });
     }
+    let renewing =
+        crate::certs::keep_renewed(cluster.clone(), std::sync::Arc::new(rt::SystemClock));
+    tasks.spawn_until_shutdown("certificates", renewing);
     tasks.shutdown().stopping().await;
     // `down` ends the others itself: it needs the runtime until the Pods are gone.
     if cluster.run().join("stopping").exists() {

@@ -7,19 +7,18 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use api_config::{Kubeconfig, kubeconfig};
-use bootstrap_core::{certs, kubeconfigs};
+use bootstrap_core::{addons, kubeconfigs};
 use client::{Client, PatchKind, Patched, Resource};
-use pki::{AltName, LeafSpec, Subject, Usage, Validity};
+use pki::Subject;
 use serde_json::{Value, json};
 use telemetry::{Progress, Recorder};
 use tokio::time::Instant;
 
 use crate::{
-    Cluster, Error,
+    Cluster, Error, certs,
     cluster::Settings,
     containerd::{self, PAUSE_IMAGE, WINDLASS_IMAGE},
-    preflight,
+    context, network, preflight,
     process::Role,
 };
 
@@ -46,11 +45,12 @@ pub struct Args {
 pub async fn run(args: Args) -> Result<(), Error> {
     let started = Instant::now();
     let root = Cluster::at(&args.name, args.root.as_deref());
-    let cluster = match Cluster::load(&args.name, &root) {
+    let mut cluster = match Cluster::load(&args.name, &root) {
         Ok(cluster) => cluster,
         Err(Error::NoCluster(_)) => new_cluster(&args, &root)?,
         Err(error) => return Err(error),
     };
+    cluster.settings.kubeconfig = Some(context::path(args.kubeconfig.as_deref()));
     let progress = Progress::stderr(Recorder::new(&root, "up"));
     if Role::Supervisor.running(&cluster).is_none() {
         check_machine(&cluster, &progress)?;
@@ -62,6 +62,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
             .await?;
     } else {
         progress.note("the cluster runs already");
+        cluster.save()?;
     }
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
     progress.step("import images", import_images(&cluster, deadline)).await?;
@@ -70,12 +71,13 @@ pub async fn run(args: Args) -> Result<(), Error> {
     progress.step("install cluster DNS and bootstrap objects", add_ons(&cluster, &client)).await?;
     progress.step("wait for the node", node_ready(&cluster, &client, deadline)).await?;
     progress.step("wait for cluster DNS", dns_ready(&cluster, &client, deadline)).await?;
-    let path = merge(&args, &cluster)?;
-    progress.note(&format!("context {} is in {}", context(&cluster), path.display()));
+    let path = context::path(args.kubeconfig.as_deref());
+    context::merge(&cluster, &path, true)?;
+    progress.note(&format!("context {} is in {}", context::name(&cluster), path.display()));
     progress.note(&format!(
         "up in {:.1} s; try: kubectl --context {} get pods -A",
         started.elapsed().as_secs_f64(),
-        context(&cluster)
+        context::name(&cluster)
     ));
     Ok(())
 }
@@ -100,6 +102,7 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
         pod_cidr: "10.244.0.0/16".to_owned(),
         service_cidr: "10.96.0.0/12".to_owned(),
         dns_domain: "cluster.local".to_owned(),
+        kubeconfig: None,
     };
     Ok(Cluster { name: args.name.clone(), root: root.to_owned(), settings })
 }
@@ -129,16 +132,24 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     let now = SystemTime::now();
     let _ = fs::remove_file(cluster.run().join("stopping"));
     let mut step = progress.begin("make certificates and keys");
-    let plan = certs::Plan::new(&init.cluster, endpoint, node)?;
+    let plan = certs::plan(cluster)?;
+    // A cluster that was down for months comes up with certificates that are good.
+    let renewed: Result<Vec<_>, _> = match layout.pki("ca", "key").exists() {
+        true => certs::renew_due(cluster, &plan, now).into_iter().collect(),
+        false => Ok(Vec::new()),
+    };
+    renewed?.into_iter().for_each(|t| {
+        step.record().written(t.path);
+    });
     let touched = bootstrap::certs::ensure(&layout.certificates, &plan, now)?;
     touched.into_iter().filter(|t| t.written).for_each(|t| {
         step.record().written(t.path);
     });
-    serving_certificate(cluster, &plan, now)?;
+    certs::serving(cluster, &plan, now)?;
     step.end(Ok::<_, Error>(()))?;
     let mut step = progress.begin("write kubeconfigs and configuration");
     let mut plans = kubeconfigs::plan(&init.cluster, endpoint, node, true);
-    plans.push(proxy_kubeconfig(&plans)?);
+    plans.extend(agent_kubeconfigs(&plans)?);
     let touched = bootstrap::kubeconfigs::ensure(
         &layout.kubernetes,
         &layout.certificates,
@@ -169,47 +180,34 @@ fn install_binary(cluster: &Cluster) -> Result<(), Error> {
     fs::rename(&beside, &target).map_err(Error::file("putting in place", &target))
 }
 
-/// The kubelet serves with a certificate of the cluster's CA, so that the API server can check whom it talks to.
-fn serving_certificate(
-    cluster: &Cluster,
-    plan: &certs::Plan,
-    now: SystemTime,
-) -> Result<(), Error> {
-    let directory = cluster.layout().kubelet.join("pki");
-    let (cert_path, key_path) = (directory.join("kubelet.crt"), directory.join("kubelet.key"));
-    if cert_path.exists() && key_path.exists() {
-        return Ok(());
-    }
-    let pki = cluster.layout().certificates;
-    let authority = pki::Authority::from_parts(
-        pki::read_cert(&pki.join("ca.crt"))?,
-        pki::read_key(&pki.join("ca.key"))?,
-    )?;
-    let settings = &cluster.settings;
-    let spec = LeafSpec {
-        subject: Subject::new(format!("system:node:{}", settings.node_name)),
-        alt_names: vec![AltName::Dns(settings.node_name.clone()), AltName::Ip(settings.address)],
-        usage: Usage::Server,
-    };
-    let (cert, key) =
-        authority.issue_new(&spec, plan.algorithm, Validity::starting(now, plan.leaf_validity))?;
-    pki::write_key(&key_path, &key)?;
-    pki::write_cert(&cert_path, &cert)?;
-    Ok(())
-}
-
-/// The service proxy runs in the agent here, and so has a client certificate and not a service account.
-fn proxy_kubeconfig(plans: &[kubeconfigs::Plan]) -> Result<kubeconfigs::Plan, Error> {
+/// Proxy and Pod network run in the agent here, and so have client certificates and not service accounts.
+pub(crate) fn agent_kubeconfigs(
+    plans: &[kubeconfigs::Plan],
+) -> Result<[kubeconfigs::Plan; 2], Error> {
     let scheduler = plans.iter().find(|p| p.file == "scheduler.conf");
     let scheduler = scheduler
         .ok_or_else(|| Error::Other("the plan of kubeconfigs has no scheduler.conf".to_owned()))?;
-    Ok(kubeconfigs::Plan {
-        phase: "kube-proxy",
-        file: "kube-proxy.conf",
-        user: Subject::new("system:kube-proxy"),
-        long_name: "certificate embedded in the kubeconfig file for the service proxy to use",
+    let of = |phase, file, user, long_name| kubeconfigs::Plan {
+        phase,
+        file,
+        user: Subject::new(user),
+        long_name,
         ..scheduler.clone()
-    })
+    };
+    Ok([
+        of(
+            "kube-proxy",
+            "kube-proxy.conf",
+            "system:kube-proxy",
+            "certificate embedded in the kubeconfig file for the service proxy to use",
+        ),
+        of(
+            "network",
+            network::KUBECONFIG,
+            addons::network::USER,
+            "certificate embedded in the kubeconfig file for the Pod network to use",
+        ),
+    ])
 }
 
 /// Packs this binary as the images that the cluster needs, and gives them to containerd.
@@ -249,8 +247,8 @@ fn version_of(binary: &Path) -> Result<String, Error> {
 }
 
 pub(crate) fn admin(cluster: &Cluster) -> Result<Client, Error> {
-    let config = client::Kubeconfig::load(&cluster.layout().kubeconfig("super-admin.conf"))?;
-    Ok(Client::from_kubeconfig(&config, "windlass")?)
+    let path = cluster.layout().kubeconfig("super-admin.conf");
+    Ok(Client::from_kubeconfig_file(&path, "windlass")?)
 }
 
 async fn ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
@@ -300,13 +298,14 @@ fn not_up(cluster: &Cluster, up: bool, what: &'static str, role: Role) -> Result
 /// Cluster DNS and what kubeadm keeps in the cluster, applied so that a second `up` changes nothing.
 async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     let init = cluster.init();
-    let mut objects = bootstrap_core::addons::coredns(&init.cluster, 1)?;
+    let mut objects = addons::coredns(&init.cluster, 1)?;
     // Somebody waits for this one at a terminal, and a second between probes is soon enough for a process that is
     // ready in a tenth of it.
     for deployment in objects.iter_mut().filter(|o| o["kind"] == "Deployment") {
         deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["periodSeconds"] =
             json!(1);
     }
+    objects.extend(addons::network::access());
     objects.push(bootstrap_core::objects::cluster_admins());
     objects.push(bootstrap_core::objects::api_server_kubelet_client());
     for object in &objects {
@@ -339,33 +338,4 @@ fn resource_of(kind: &str) -> Option<Resource> {
     ]
     .into_iter()
     .find(|r| r.kind == kind)
-}
-
-/// The context's name in the user's kubeconfig.
-pub(crate) fn context(cluster: &Cluster) -> String {
-    match cluster.name.as_str() {
-        crate::DEFAULT_NAME => crate::DEFAULT_NAME.to_owned(),
-        name => format!("windlass-{name}"),
-    }
-}
-
-pub(crate) fn kubeconfig_path(given: Option<&Path>) -> PathBuf {
-    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
-    match given {
-        Some(path) => path.to_owned(),
-        None => kubeconfig::file_to_change(std::env::var("KUBECONFIG").ok().as_deref(), &home),
-    }
-}
-
-fn merge(args: &Args, cluster: &Cluster) -> Result<PathBuf, Error> {
-    let path = kubeconfig_path(args.kubeconfig.as_deref());
-    let admin = Kubeconfig::load(&cluster.layout().kubeconfig("admin.conf"))?;
-    let current = admin.current()?;
-    let name = context(cluster);
-    let mut own = Kubeconfig::single(&name, current.cluster.clone(), &name, current.user.clone());
-    // kind names cluster, user and context alike, and so do we.
-    own.contexts.iter_mut().for_each(|c| c.name.clone_from(&name));
-    own.current_context.clone_from(&name);
-    kubeconfig::update_file(&path, |config| config.merge(own))?;
-    Ok(path)
 }

@@ -94,8 +94,7 @@ pub fn start(
     tasks: &Tasks,
 ) -> Result<(), Error> {
     let failed = |source| Error::Kubeconfig { path: kubeconfig.clone(), source };
-    let config = client::Kubeconfig::load(&kubeconfig).map_err(failed)?;
-    let client = Client::from_kubeconfig(&config, "windlass-metal").map_err(failed)?;
+    let client = Client::from_kubeconfig_file(&kubeconfig, "windlass-metal").map_err(failed)?;
     watch(client, store, book, tasks);
     Ok(())
 }

@@ -98,8 +98,7 @@ pub enum Error {
 pub async fn run(args: Args) -> Result<(), Error> {
     let store = Store::new(&args.data_path);
     let (group, profile) = entries(&args, &store)?;
-    let given = client::Kubeconfig::load(&args.kubeconfig)?;
-    let client = Client::from_kubeconfig(&given, "windlass-metal")?;
+    let client = Client::from_kubeconfig_file(&args.kubeconfig, "windlass-metal")?;
     let target = target(&args, &client).await?;
     let token = Token::generate(|below| rand::random_range(0..below));
     let expiration = expiration(&args.ttl, SystemTime::now());

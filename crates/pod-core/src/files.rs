@@ -13,6 +13,14 @@ pub type Files = BTreeMap<String, File>;
 pub struct File {
     pub content: Vec<u8>,
     pub mode: u32,
+    /// The user it belongs to, if not to root.
+    pub owner: Option<u32>,
+}
+
+impl File {
+    fn of_root(content: Vec<u8>, mode: u32) -> Self {
+        Self { content, mode, owner: None }
+    }
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -54,7 +62,7 @@ fn select(
     match selection.items.filter(|items| !items.is_empty()) {
         None => {
             for (key, content) in data {
-                files.insert(key.clone(), File { content: content.to_vec(), mode: mode(None) });
+                files.insert(key.clone(), File::of_root(content.to_vec(), mode(None)));
             }
         }
         Some(items) => {
@@ -62,10 +70,8 @@ fn select(
                 match data.get(&item.key) {
                     Some(content) => {
                         check_path(&item.path)?;
-                        files.insert(
-                            item.path.clone(),
-                            File { content: content.to_vec(), mode: mode(item.mode) },
-                        );
+                        let file = File::of_root(content.to_vec(), mode(item.mode));
+                        files.insert(item.path.clone(), file);
                     }
                     None if selection.optional => {}
                     None => return Err(FilesError::MissingKey { kind, key: item.key.clone() }),
@@ -93,7 +99,7 @@ pub fn of_downward_api(
             String::new()
         };
         let mode = item.mode.unwrap_or(default_mode).unsigned_abs();
-        files.insert(item.path.clone(), File { content: value.into_bytes(), mode });
+        files.insert(item.path.clone(), File::of_root(value.into_bytes(), mode));
     }
     Ok(files)
 }

@@ -7,8 +7,10 @@
 //! Invariants: no clock, socket, task or global; the time is an argument. A plan for a Pod that is as it should be
 //! has no steps, so a restarted kubelet restarts nothing.
 
+pub mod admit;
 pub mod dns;
 pub mod env;
+pub mod evict;
 pub mod fields;
 pub mod files;
 pub mod hosts;
@@ -18,6 +20,7 @@ mod phase;
 mod plan;
 pub mod probe;
 mod qos;
+pub mod resize;
 pub mod resources;
 pub mod services;
 mod spec;
@@ -34,7 +37,7 @@ pub use qos::{QosClass, qos_class};
 pub use spec::{
     Member, Role, Verdict, container_hash, is_static, members, namespaced_name, should_restart,
 };
-pub use status::{StatusInputs, status};
+pub use status::{StatusInputs, refused, status};
 pub use stop::{grace_period, stop_stages};
 pub use time::{Timestamp, after};
 

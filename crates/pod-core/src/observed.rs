@@ -1,3 +1,5 @@
+use k8s_openapi::api::core::v1::ResourceRequirements;
+
 use crate::Timestamp;
 
 /// What the runtime has of one Pod, newest first.
@@ -30,6 +32,8 @@ pub struct Container {
     /// The hash of the spec that it was made from; empty when unknown.
     pub hash: String,
     pub message: String,
+    /// What it was last told to keep to; `None` where that is not known.
+    pub resources: Option<ResourceRequirements>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::{
     Container, Member, Memory, Observed, Phase, Role, Run, Sandbox, Timestamp, Verdict, Verdicts,
-    container_hash, members, phase::decides_end, should_restart, time::after,
+    container_hash, members, phase::decides_end, resize, should_restart, time::after,
 };
 
 /// How long a sandbox stands at least, if it is not the first to be lost, before it is replaced.
@@ -43,6 +43,11 @@ pub enum Step {
         name: String,
         why: Why,
     },
+    /// Gives a running container other resources.
+    Resize {
+        id: String,
+        name: String,
+    },
     /// Removes an instance that has had successors.
     Remove {
         id: String,
@@ -58,6 +63,8 @@ pub enum Why {
     LivenessFailed,
     StartupFailed,
     SpecChanged,
+    /// Other resources act only after a new start.
+    Resized,
     /// The application containers have ended, so its help is not needed.
     NotNeeded,
     SandboxLost,
@@ -78,6 +85,8 @@ pub struct Ending {
     pub phase: Phase,
     pub reason: Option<String>,
     pub message: Option<String>,
+    /// The node ended it to save others, which its owner may want to know.
+    pub disrupted: bool,
 }
 
 impl Plan {
@@ -117,11 +126,12 @@ fn ending(inputs: &Inputs<'_>, plan: &mut Plan) -> Option<Ending> {
                 phase: Phase::Failed,
                 reason: Some("DeadlineExceeded".to_owned()),
                 message: Some(message.to_owned()),
+                disrupted: false,
             });
         }
         plan.look_at(deadline);
     }
-    let over = |phase| Ending { phase, reason: None, message: None };
+    let over = |phase| Ending { phase, reason: None, message: None, disrupted: false };
     let (mut all, mut failed) = (true, false);
     for member in members(pod) {
         let verdict = verdict(inputs, &member);
@@ -248,7 +258,16 @@ impl One<'_> {
                 {
                     Why::SpecChanged
                 } else {
-                    return health.started;
+                    let has = current.resources.as_ref();
+                    match has.and_then(|has| resize::change(has, &self.member.container)) {
+                        Some(resize::Change::Restart) => Why::Resized,
+                        Some(resize::Change::InPlace) => {
+                            let (id, name) = (current.id.clone(), current.name.clone());
+                            plan.steps.push(Step::Resize { id, name });
+                            return health.started;
+                        }
+                        None => return health.started,
+                    }
                 };
                 plan.steps.push(Step::Kill {
                     id: current.id.clone(),

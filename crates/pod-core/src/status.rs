@@ -10,7 +10,11 @@ use k8s_openapi::{
 
 use crate::{
     Container, Ending, Member, Memory, Observed, Phase, Role, Run, Timestamp, Verdict, Verdicts,
-    members, namespaced_name, phase::phase, qos_class, should_restart,
+    members, namespaced_name,
+    phase::phase,
+    qos_class,
+    resize::{self, Pending},
+    should_restart,
 };
 
 /// All that a status is made from.
@@ -29,6 +33,10 @@ pub struct StatusInputs<'a> {
     pub host_ips: &'a [String],
     /// The runtime's name, with which container ids begin.
     pub runtime: &'a str,
+    /// Why the Pod has not been given the resources that it asks for.
+    pub pending: Option<&'a Pending>,
+    /// Why it could not get what it was given.
+    pub resize_error: Option<&'a str>,
 }
 
 const NO_IP: &[String] = &[];
@@ -98,6 +106,21 @@ pub fn status(inputs: &StatusInputs<'_>) -> PodStatus {
         nominated_node_name: previous.nominated_node_name.clone(),
         resize: previous.resize.clone(),
         resource_claim_statuses: previous.resource_claim_statuses.clone(),
+        ..PodStatus::default()
+    }
+}
+
+/// What to report of a Pod that is over before anything of it was made; others' conditions stay.
+pub fn refused(pod: &Pod, ending: &Ending, now: Timestamp) -> PodStatus {
+    let before = pod.status.clone().unwrap_or_default();
+    PodStatus {
+        phase: Some(ending.phase.as_str().to_owned()),
+        reason: ending.reason.clone(),
+        message: ending.message.clone(),
+        qos_class: before.qos_class.or_else(|| Some(qos_class(pod).as_str().to_owned())),
+        start_time: before.start_time.or(Some(seconds(now))),
+        observed_generation: pod.metadata.generation,
+        conditions: before.conditions,
         ..PodStatus::default()
     }
 }
@@ -175,11 +198,13 @@ fn container_status(
         image: newest.image.clone(),
         image_id: newest.image_id.clone(),
         container_id: Some(id),
-        resources: member
-            .container
+        resources: newest
             .resources
-            .clone()
-            .filter(|r| r.limits.is_some() || r.requests.is_some()),
+            .as_ref()
+            .filter(|_| running)
+            .or(member.container.resources.as_ref())
+            .filter(|r| r.limits.is_some() || r.requests.is_some())
+            .cloned(),
         allocated_resources: member.container.resources.as_ref().and_then(|r| r.requests.clone()),
         volume_mounts: mounts(member),
         ..ContainerStatus::default()
@@ -412,6 +437,13 @@ fn conditions(
         ("ContainersReady", containers_ready),
         ("PodScheduled", Said::yes()),
     ];
+    let mut own = own.to_vec();
+    own.extend(resizes(inputs));
+    if let Some(ending) = inputs.ending.filter(|ending| ending.disrupted) {
+        let message = ending.message.clone();
+        let said = Said { status: true, reason: Some("TerminationByKubelet"), message };
+        own.push(("DisruptionTarget", said));
+    }
     let old: BTreeMap<&str, &PodCondition> =
         inputs.previous.conditions.iter().flatten().map(|c| (c.type_.as_str(), c)).collect();
     let mut all: Vec<PodCondition> = own
@@ -419,8 +451,27 @@ fn conditions(
         .map(|(kind, said)| said.condition(kind, old.get(kind).copied(), inputs))
         .collect();
     let others = inputs.pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    all.extend(others.filter(|c| own.iter().all(|(kind, _)| *kind != c.type_)).cloned());
+    let ours = |kind: &str| own.iter().any(|(own, _)| *own == kind) || RESIZES.contains(&kind);
+    all.extend(others.filter(|c| !ours(&c.type_)).cloned());
     all
+}
+
+/// The conditions that are there only while they hold.
+const RESIZES: [&str; 2] = ["PodResizePending", "PodResizeInProgress"];
+
+fn resizes(inputs: &StatusInputs<'_>) -> Vec<(&'static str, Said)> {
+    let [pending, in_progress] = RESIZES;
+    let mut said = Vec::new();
+    if let Some(Pending { reason, message }) = inputs.pending {
+        let message = Some(message.clone());
+        said.push((pending, Said { status: true, reason: Some(reason), message }));
+    }
+    if resize::in_progress(inputs.pod, inputs.observed) {
+        let reason = inputs.resize_error.map(|_| "Error");
+        let message = inputs.resize_error.map(str::to_owned);
+        said.push((in_progress, Said { status: true, reason, message }));
+    }
+    said
 }
 
 /// Why gates keep the Pod from being ready, if they do.

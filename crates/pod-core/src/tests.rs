@@ -1,3 +1,6 @@
+mod admit;
+mod evict;
 mod given;
+mod resize;
 mod simulation;
 mod steps;

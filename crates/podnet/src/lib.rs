@@ -5,7 +5,9 @@
 //! - An unchanged state writes nothing, a restart included, and stopping leaves everything in place.
 
 mod overlay;
+mod remove;
 mod run;
 
 pub use overlay::{Overlay, OverlayError};
+pub use remove::remove;
 pub use run::{Settings, run};

@@ -8,7 +8,7 @@ use netlink::{Link, LinkChange, Neighbour, Net, NewKind, NewLink, Route};
 const PORT: u16 = 4789;
 const VNI: u32 = 1;
 /// Our routes' mark: none of the kernel's and none of the routing daemons' numbers.
-const PROTOCOL: u8 = 87;
+pub(crate) const PROTOCOL: u8 = 87;
 
 /// Brings the kernel's routes and tunnel entries to a plan. It keeps no memory: what is there is read each time,
 /// which a change of nodes is rare enough for.

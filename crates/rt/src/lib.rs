@@ -1,12 +1,14 @@
-//! Owned tasks, shutdown, clocks and back-off.
+//! Owned tasks, shutdown, clocks and back-off, and values that follow their files.
 //!
 //! Invariant: every task has an owner that knows it by name and drains it at shutdown. Nothing else in the
 //! workspace calls `tokio::spawn`.
 
 mod backoff;
 mod clock;
+mod files;
 mod tasks;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use files::FromFiles;
 pub use tasks::{Drained, Shutdown, Tasks};

@@ -1,4 +1,7 @@
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustls::{
     DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
@@ -13,15 +16,24 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
+    #[error("reading {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
     #[error("reading the serving {part}: {detail}; is it PEM?")]
     Pem { part: &'static str, detail: String },
     #[error("using the serving certificate: {0}; does its key belong to it?")]
     Identity(#[from] rustls::Error),
 }
 
-/// A server's TLS identity, which can be replaced while it serves (rotation).
+/// A server's TLS identity. One that comes from files follows them: connections that begin after a renewal see the
+/// renewed certificate.
 #[derive(Clone)]
-pub struct ServerTls(Arc<RwLock<Arc<ServerConfig>>>);
+pub struct ServerTls(Source);
+
+#[derive(Clone)]
+enum Source {
+    Fixed(Arc<ServerConfig>),
+    Files(Arc<rt::FromFiles<ServerConfig>>),
+}
 
 impl ServerTls {
     /// `client_authorities`: the subjects (DER) of the CAs whose client certificates are welcome, sent as a
@@ -31,7 +43,7 @@ impl ServerTls {
         key: &[u8],
         client_authorities: Vec<Vec<u8>>,
     ) -> Result<Self, TlsError> {
-        Ok(Self(Arc::new(RwLock::new(Arc::new(config(certificate, key, client_authorities)?)))))
+        Ok(Self(Source::Fixed(Arc::new(config(certificate, key, client_authorities)?))))
     }
 
     /// As [`Self::new`], but a client without a certificate of one of `authorities` (PEM) is turned away in the
@@ -48,22 +60,31 @@ impl ServerTls {
             .build()
             .map_err(|error| wrong(error.to_string()))?;
         let config = config_with(certificate, key, verifier)?;
-        Ok(Self(Arc::new(RwLock::new(Arc::new(config)))))
+        Ok(Self(Source::Fixed(Arc::new(config))))
     }
 
-    pub fn replace(
-        &self,
-        certificate: &[u8],
-        key: &[u8],
+    /// The identity that two files hold, whenever they change.
+    pub fn from_files(
+        certificate: &Path,
+        key: &Path,
         client_authorities: Vec<Vec<u8>>,
-    ) -> Result<(), TlsError> {
-        let fresh = Arc::new(config(certificate, key, client_authorities)?);
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-        Ok(())
+    ) -> Result<Self, TlsError> {
+        let files = vec![certificate.to_owned(), key.to_owned()];
+        let (certificate, key) = (certificate.to_owned(), key.to_owned());
+        let read = |path: &Path| {
+            std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+        };
+        let made = rt::FromFiles::new(files, move || {
+            config(&read(&certificate)?, &read(&key)?, client_authorities.clone())
+        })?;
+        Ok(Self(Source::Files(Arc::new(made))))
     }
 
     pub(crate) fn current(&self) -> Arc<ServerConfig> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        match &self.0 {
+            Source::Fixed(config) => config.clone(),
+            Source::Files(files) => files.current(),
+        }
     }
 }
 

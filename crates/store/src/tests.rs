@@ -1,5 +1,6 @@
 //! What every engine must pass, and the embedded engine's own tests.
 
+pub mod history;
 pub mod model;
 
 #[cfg(test)]
@@ -10,5 +11,7 @@ mod crash;
 mod embedded;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod linear;
 #[cfg(test)]
 mod watch;

@@ -8,6 +8,7 @@ pub mod cgroup;
 mod disk;
 pub mod mount;
 mod pause;
+pub mod process;
 
 pub use disk::{DiskUse, disk_use};
 pub use pause::pause;

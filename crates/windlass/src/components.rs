@@ -6,8 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use api_config::known::{self, Flag, Known};
-use client::{Client, Kubeconfig};
+use api_config::{
+    Kubeconfig,
+    known::{self, Flag, Known},
+};
+use client::Client;
 use store::{Store, embedded::Embedded};
 
 use crate::{
@@ -15,8 +18,11 @@ use crate::{
     diagnostics::{self, Diagnostics},
 };
 
+/// How long the kubelet without a certificate has to end when there is one.
+const ENROLLED: std::time::Duration = std::time::Duration::from_secs(5);
+
 fn client(kubeconfig: &Path, agent: &str) -> Result<Client, Failure> {
-    Ok(Client::from_kubeconfig(&Kubeconfig::load(kubeconfig)?, agent)?)
+    Ok(Client::from_kubeconfig_file(kubeconfig, agent)?)
 }
 
 pub(crate) async fn coredns(args: dns::Args, tasks: rt::Tasks) -> Result<(), Failure> {
@@ -26,7 +32,20 @@ pub(crate) async fn coredns(args: dns::Args, tasks: rt::Tasks) -> Result<(), Fai
 }
 
 pub(crate) async fn kubelet(args: kubelet::Args, tasks: rt::Tasks) -> Result<(), Failure> {
-    kubelet::enroll(&args).await?;
+    if args.wants_enrolling() {
+        // A joining control plane's certificate comes from an API server that this kubelet has to start: until it
+        // is there, static Pods run and nothing else. The kubelet after it adopts them.
+        let alone = rt::Tasks::new(tasks.shutdown().child());
+        let statics = kubelet::run(kubelet::Config::from_args(&args)?, None, &alone);
+        let enrolled = tokio::select! {
+            enrolled = kubelet::enroll(&args) => Some(enrolled),
+            ended = statics => { ended?; None }
+        };
+        alone.shutdown().stop();
+        alone.drain(ENROLLED).await;
+        let Some(enrolled) = enrolled else { return Ok(()) };
+        enrolled?;
+    }
     let client = match &args.kubeconfig {
         Some(path) => Some(client(path, "kubelet/v1.36.2 (windlass)")?),
         None => None,
@@ -35,6 +54,9 @@ pub(crate) async fn kubelet(args: kubelet::Args, tasks: rt::Tasks) -> Result<(),
 }
 
 pub(crate) async fn kube_proxy(args: proxy::Args, tasks: rt::Tasks) -> Result<(), Failure> {
+    if args.cleanup {
+        return Ok(proxy::clean_up(&netlink::Kernel::open()?)?);
+    }
     let (config, mut warnings) = args.configuration()?;
     let host = nix::unistd::gethostname()?.to_string_lossy().to_lowercase();
     let (settings, more) = proxy::Settings::new(&config, &host)?;
@@ -89,7 +111,7 @@ pub(crate) async fn kube_controller_manager(
 ) -> Result<(), Failure> {
     let args = &given.args;
     let config = args.config()?;
-    args.accepted.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let agent = "kube-controller-manager/v1.36.2 (windlass)";
     let accounts =
         controllers::ServiceAccounts::from_kubeconfig(&Kubeconfig::load(&args.kubeconfig)?, agent)?;
@@ -125,15 +147,9 @@ pub(crate) struct SchedulerIgnored;
 
 impl known::Tables for SchedulerIgnored {
     const TABLES: &'static [&'static [Flag]] = &[
-        &[
-            ("kube-api-burst", true, "the API server protects itself"),
-            ("kube-api-content-type", true, "JSON is what the informers decode"),
-            ("kube-api-qps", true, "the API server protects itself"),
-            ("leader-elect-lease-duration", true, "upstream's default is kept"),
-            ("leader-elect-renew-deadline", true, "upstream's default is kept"),
-            ("leader-elect-retry-period", true, "upstream's default is kept"),
-            ("requestheader-client-ca-file", true, "no front proxy is believed here"),
-        ],
+        &[("requestheader-client-ca-file", true, "no front proxy is believed here")],
+        known::CLIENT,
+        known::LEADER_ELECTION,
         known::COMMON,
     ];
 }

@@ -115,12 +115,14 @@ pub(crate) async fn serve(
     };
     let client_ca = given.client_ca.map(|path| Ok::<_, Failure>(ClientCa::from_pem(&read(path)?)?));
     let client_ca = client_ca.transpose()?;
-    let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
-        (Some(certificate), Some(key)) => (read(certificate)?, read(key)?),
-        _ => self_signed(given.component, given.address)?,
-    };
     let hints = client_ca.as_ref().map(ClientCa::authorities).unwrap_or_default();
-    let tls = ServerTls::new(&certificate, &key, hints)?;
+    let tls = match (&args.tls_cert_file, &args.tls_private_key_file) {
+        (Some(certificate), Some(key)) => ServerTls::from_files(certificate, key, hints)?,
+        _ => {
+            let (certificate, key) = self_signed(given.component, given.address)?;
+            ServerTls::new(&certificate, &key, hints)?
+        }
+    };
     let listener = TcpListener::bind(given.address)
         .await
         .map_err(|error| format!("listening for health checks on {}: {error}", given.address))?;

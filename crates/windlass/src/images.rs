@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeMap, fs::File, io::BufWriter, path::PathBuf};
 
+use bootstrap::images;
+use bootstrap_core::constants::{DEFAULT_CRI_SOCKET, OWN_REPOSITORY};
 use local::Cluster;
 
 use crate::{Failure, Place};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    /// Packs a static binary as an image, and imports it into the cluster's container runtime
+    /// Packs the control plane's images from this binary (all, or one by its component's name), an installed etcd
+    /// (`etcd`), or any static binary, and imports them into the container runtime
     Build(Build),
     /// Imports an archive into the cluster's container runtime
     Import(Import),
@@ -16,9 +19,9 @@ pub(crate) enum Command {
 
 #[derive(clap::Args)]
 pub(crate) struct Build {
-    /// The image's name, with a tag
-    image: String,
-    /// The static binary; this one if none is given
+    /// A component such as kube-proxy or etcd, or any image's name with a tag; every component if none is given
+    image: Option<String>,
+    /// The binary; this one, or the etcd in PATH, if none is given
     #[arg(long)]
     binary: Option<PathBuf>,
     /// Where the binary lies in the image
@@ -33,6 +36,20 @@ pub(crate) struct Build {
     /// Write the archive here instead of importing it
     #[arg(long, short)]
     output: Option<PathBuf>,
+    /// The repository of components' images
+    #[arg(long, default_value = OWN_REPOSITORY)]
+    image_repository: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Which runtime images go to.
+#[derive(clap::Args)]
+struct Target {
+    /// The runtime's socket; without it, components' images go to the machine's own containerd and others to that of
+    /// the cluster that `up` made
+    #[arg(long)]
+    cri_socket: Option<String>,
     #[command(flatten)]
     place: Place,
 }
@@ -41,22 +58,54 @@ pub(crate) struct Build {
 pub(crate) struct Import {
     archive: PathBuf,
     #[command(flatten)]
-    place: Place,
+    target: Target,
 }
 
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Build(build) => make(&build),
-        Command::Import(import) => Ok(oci::import(&socket(&import.place)?, &import.archive)?),
+        Command::Build(build) => match build.image.as_deref() {
+            None => components(&build, None),
+            Some(name) if images::is_component(name) => components(&build, Some(name)),
+            Some(name) => make(&build, name),
+        },
+        Command::Import(import) => Ok(oci::import(&socket(&import.target)?, &import.archive)?),
     }
 }
 
-fn socket(place: &Place) -> Result<PathBuf, Failure> {
-    let root = Cluster::at(&place.name, place.root.as_deref());
-    Ok(Cluster::load(&place.name, &root)?.containerd_socket())
+fn socket(target: &Target) -> Result<PathBuf, Failure> {
+    if let Some(endpoint) = &target.cri_socket {
+        return Ok(bootstrap::host::socket_path(endpoint).to_owned());
+    }
+    let root = Cluster::at(&target.place.name, target.place.root.as_deref());
+    Ok(Cluster::load(&target.place.name, &root)?.containerd_socket())
 }
 
-fn make(build: &Build) -> Result<(), Failure> {
+/// Packs components under the names that `init` puts into manifests.
+fn components(build: &Build, only: Option<&str>) -> Result<(), Failure> {
+    let host = bootstrap::host::Host::default();
+    let mut sources = images::Sources::of(&host)?;
+    match (&build.binary, only) {
+        (Some(path), Some("etcd")) => sources.etcd = Some(path.clone()),
+        (Some(path), _) => sources.binary.clone_from(path),
+        (None, _) => {}
+    }
+    let names = images::names(&build.image_repository, &sources, only)?;
+    if let Some(archive) = &build.output {
+        images::write(&sources, &names, archive)?;
+    } else {
+        let machines = DEFAULT_CRI_SOCKET.to_owned();
+        let endpoint = match (&build.target.cri_socket, &build.target.place.root) {
+            (Some(endpoint), _) => endpoint.clone(),
+            (None, Some(_)) => socket(&build.target)?.display().to_string(),
+            (None, None) => machines,
+        };
+        images::build(&sources, &names, &endpoint)?;
+    }
+    names.iter().for_each(|name| println!("{name}"));
+    Ok(())
+}
+
+fn make(build: &Build, name: &str) -> Result<(), Failure> {
     let binary = match &build.binary {
         Some(path) => path.clone(),
         None => std::env::current_exe()?,
@@ -65,7 +114,7 @@ fn make(build: &Build) -> Result<(), Failure> {
         [] => vec![&build.path],
         given => given.iter().map(String::as_str).collect(),
     };
-    let mut image = oci::Image::of_binary(&build.image, &binary, &build.path, &entrypoint);
+    let mut image = oci::Image::of_binary(name, &binary, &build.path, &entrypoint);
     let links = build
         .links
         .iter()
@@ -77,7 +126,7 @@ fn make(build: &Build) -> Result<(), Failure> {
     };
     oci::write_archive(&[image], BufWriter::new(File::create(&archive)?))?;
     if build.output.is_none() {
-        let imported = socket(&build.place).and_then(|socket| Ok(oci::import(&socket, &archive)?));
+        let imported = socket(&build.target).and_then(|socket| Ok(oci::import(&socket, &archive)?));
         std::fs::remove_file(&archive)?;
         imported?;
     }

@@ -4,6 +4,7 @@
 mod components;
 mod diagnostics;
 mod images;
+mod leftovers;
 mod machines;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
@@ -80,6 +81,8 @@ enum Internal {
     Supervisor(Place),
     ControlPlane(Place),
     Agent(Place),
+    /// Keeps the kubelet of `init` and `join` running where no systemd does
+    KeepKubelet,
 }
 
 fn main() -> ExitCode {
@@ -155,7 +158,9 @@ fn run(command: Command) -> ExitCode {
                 "kubeadm" => bootstrap::cmd::Program::Kubeadm,
                 _ => bootstrap::cmd::Program::Windlass,
             };
-            match block_on(async { Ok(bootstrap::cmd::run(command, program).await?) }) {
+            match block_on(async {
+                Ok(bootstrap::cmd::run(command, program, leftovers::remove).await?)
+            }) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => fail(&error),
             }
@@ -245,6 +250,11 @@ fn background(internal: Internal) -> ExitCode {
         Internal::Supervisor(place) => ("supervisor", place),
         Internal::ControlPlane(place) => ("control-plane", place),
         Internal::Agent(place) => ("agent", place),
+        Internal::KeepKubelet => {
+            return component("kubelet-supervisor", |tasks| async move {
+                Ok(bootstrap::service::keep_kubelet(&Default::default(), &tasks).await?)
+            });
+        }
     };
     let root = Cluster::at(&place.name, place.root.as_deref());
     let cluster = match Cluster::load(&place.name, &root) {
@@ -256,6 +266,7 @@ fn background(internal: Internal) -> ExitCode {
             Internal::Supervisor(_) => local::run_supervisor(cluster, &tasks).await,
             Internal::ControlPlane(_) => local::run_control_plane(cluster, &tasks).await,
             Internal::Agent(_) => local::run_agent(cluster, &tasks).await,
+            Internal::KeepKubelet => Ok(()),
         }
         .map_err(Failure::from)
     })

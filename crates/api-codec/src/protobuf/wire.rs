@@ -2,22 +2,22 @@
 
 /// One field's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Wire<'a> {
+pub(crate) enum Wire<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
     Fixed32,
 }
 
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Reader(bytes)
     }
 
     /// The next field, or `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>, &'static str> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>, &'static str> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         if number == 0 { Err("a field number is zero") } else { Ok(Some((number, value))) }
     }
 
-    pub(super) fn varint(&mut self) -> Result<u64, &'static str> {
+    pub(crate) fn varint(&mut self) -> Result<u64, &'static str> {
         let mut value = 0_u64;
         for (at, byte) in self.0.iter().enumerate().take(10) {
             value |= u64::from(byte & 0x7f) << (7 * at);
@@ -59,12 +59,12 @@ impl<'a> Reader<'a> {
         Err("it ends within a number")
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -76,17 +76,17 @@ fn tag(out: &mut Vec<u8>, number: u32, wire_type: u64) {
     put_varint(out, u64::from(number) << 3 | wire_type);
 }
 
-pub(super) fn varint(out: &mut Vec<u8>, number: u32, value: u64) {
+pub(crate) fn varint(out: &mut Vec<u8>, number: u32, value: u64) {
     tag(out, number, 0);
     put_varint(out, value);
 }
 
-pub(super) fn double(out: &mut Vec<u8>, number: u32, value: f64) {
+pub(crate) fn double(out: &mut Vec<u8>, number: u32, value: f64) {
     tag(out, number, 1);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-pub(super) fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
+pub(crate) fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
     tag(out, number, 2);
     put_varint(out, value.len() as u64);
     out.extend_from_slice(value);
@@ -94,7 +94,7 @@ pub(super) fn bytes(out: &mut Vec<u8>, number: u32, value: &[u8]) {
 
 /// Writes a nested message. Its length goes before it but is known after it: one byte is kept free, which is
 /// enough for most, and the message is moved when it is not.
-pub(super) fn nested<R>(
+pub(crate) fn nested<R>(
     out: &mut Vec<u8>,
     number: u32,
     write: impl FnOnce(&mut Vec<u8>) -> R,

@@ -80,6 +80,70 @@ fn check(crd: &Value, errors: &mut ErrorList) {
     one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
     check_names(spec.at("names"), &path.child("names"), errors);
     check_versions(spec, &path.child("versions"), errors);
+    check_stored_versions(crd, errors);
+    if let Some((_, "MissingAnnotation" | "InvalidAnnotation", message)) = api_approval(crd) {
+        let path = Path::new("metadata").child("annotations").key(APPROVED);
+        errors.push(match crd.at("metadata.annotations")[APPROVED].as_str() {
+            None | Some("") => FieldError::required(&path, message),
+            Some(given) => FieldError::invalid(&path, given, message),
+        });
+    }
+}
+
+const APPROVED: &str = "api-approved.kubernetes.io";
+const APPROVAL: &str = "https://github.com/kubernetes/enhancements/pull/1111";
+
+/// Whether a kind in one of Kubernetes' own groups has been approved, and why (not), as its condition says; `None`
+/// for all other groups.
+pub fn api_approval(crd: &Value) -> Option<(bool, &'static str, String)> {
+    let group = crd.at("spec").text("group");
+    let ours = ["k8s.io", "kubernetes.io"];
+    if !ours.iter().any(|o| group == *o || group.ends_with(&format!(".{o}"))) {
+        return None;
+    }
+    let given = crd.at("metadata.annotations")[APPROVED].as_str().unwrap_or_default();
+    let host = given.strip_prefix("https://").or_else(|| given.strip_prefix("http://"));
+    Some(match (given, host) {
+        ("", _) => {
+            let message = format!(
+                "protected groups must have approval annotation {APPROVED:?}, see {APPROVAL}"
+            );
+            (false, "MissingAnnotation", message)
+        }
+        (_, Some(rest)) if !rest.is_empty() && !rest.starts_with('/') => {
+            (true, "ApprovedAnnotation", format!("approved in {given}"))
+        }
+        _ if given.starts_with("unapproved") => {
+            (false, "UnapprovedAnnotation", format!("not approved: {given:?}"))
+        }
+        _ => {
+            let message = format!(
+                "protected groups must have approval annotation {APPROVED:?} with either a URL or a reason starting with \"unapproved\", see {APPROVAL}"
+            );
+            (false, "InvalidAnnotation", message)
+        }
+    })
+}
+
+/// Objects may lie in every version that was ever stored, so that none may go before they have moved.
+fn check_stored_versions(crd: &Value, errors: &mut ErrorList) {
+    let stored = crd.items("status.storedVersions");
+    let (versions, path) =
+        (crd.items("spec.versions"), Path::new("status").child("storedVersions"));
+    for (i, version) in stored.iter().enumerate() {
+        if !versions.iter().any(|v| v.at("name") == version) {
+            let version = version.as_str().unwrap_or_default();
+            let detail = format!(
+                "missing from spec.versions; {version} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {version} and removes {version} from status.storedVersions"
+            );
+            errors.push(FieldError::invalid(&path.index(i), version, detail));
+        }
+    }
+    let storage = versions.iter().find(|v| v.flag("storage")).map(|v| v.at("name"));
+    if let Some(name) = storage.filter(|name| !stored.is_empty() && !stored.contains(name)) {
+        let detail = format!("must have the storage version {}", name.as_str().unwrap_or_default());
+        errors.push(FieldError::invalid(&path, crd.at("status.storedVersions").clone(), detail));
+    }
 }
 
 fn check_names(names: &Value, path: &Path, errors: &mut ErrorList) {

@@ -36,10 +36,10 @@ fn types() -> &'static HashMap<&'static str, Lines> {
     &TYPES
 }
 
-/// Adds the wanted types and all they refer to, for the document of a group and version.
+/// Adds the wanted types and all they refer to. `own`: the group and version whose document it is, if it is the
+/// document of one.
 pub(super) fn collect(
-    group: &str,
-    version: &str,
+    own: Option<(&str, &str)>,
     mut wanted: BTreeSet<String>,
     components: &mut Map<String, Value>,
 ) {
@@ -47,14 +47,14 @@ pub(super) fn collect(
         if components.contains_key(&name) {
             continue;
         }
-        let Some(component) = component(group, version, &name) else { continue };
+        let Some(component) = component(own, &name) else { continue };
         wanted.extend(super::references(&component));
         components.insert(name, component);
     }
 }
 
 /// A built-in type as an OpenAPI schema.
-fn component(group: &str, version: &str, name: &str) -> Option<Value> {
+fn component(own: Option<(&str, &str)>, name: &str) -> Option<Value> {
     let (name, lines) = types().get_key_value(name)?;
     if let Some(special) = special(name) {
         return Some(special);
@@ -84,6 +84,7 @@ fn component(group: &str, version: &str, name: &str) -> Option<Value> {
     if !kinds.is_empty() {
         // Options belong to every group; a document names its own and the first one.
         let own = |kind: &&str| {
+            let Some((group, version)) = own else { return true };
             let here =
                 kind.strip_prefix(group).and_then(|k| k.strip_prefix('/')?.strip_prefix(version));
             !kinds.contains(' ')

@@ -6,6 +6,7 @@ use super::parameters::{self, DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE};
 use super::reference;
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
 /// What can be done with a resource.
 pub(super) struct Operations {
@@ -74,6 +75,10 @@ const ON_OBJECT: [Action; 4] = [
     Action::new("delete", "delete", "delete", "delete", DELETE, &["200", "202"]),
 ];
 const CREATE: &Action = &ON_COLLECTION[1];
+/// The deprecated paths under `/watch/`.
+const WATCH_COLLECTION: [Action; 1] =
+    [Action::new("watch", "get", "watch", "watchlist", LIST, &["200"])];
+const WATCH_OBJECT: [Action; 1] = [Action::new("watch", "get", "watch", "watch", LIST, &["200"])];
 /// Verbs of a subresource that is a connection, and HTTP's words for them.
 const CONNECT: [(&str, &str); 7] = [
     ("get", "get"),
@@ -85,7 +90,7 @@ const CONNECT: [(&str, &str); 7] = [
     ("delete", "delete"),
 ];
 
-const TYPES: [&str; 3] =
+pub(super) const TYPES: [&str; 3] =
     ["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
 const WATCH_TYPES: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
@@ -100,7 +105,7 @@ fn content(schema: &Value, types: &[&str]) -> Value {
     types.iter().map(|t| ((*t).to_owned(), json!({"schema": schema}))).collect::<Map<_, _>>().into()
 }
 
-fn responses(schema: &Value, types: &[&str], codes: &[&str]) -> Value {
+pub(super) fn responses(schema: &Value, types: &[&str], codes: &[&str]) -> Value {
     let describe = |code: &str| match code {
         "201" => "Created",
         "202" => "Accepted",
@@ -154,6 +159,15 @@ impl Item {
     }
 }
 
+/// A group's tag and how its operations are named: `rbacAuthorization` and `RbacAuthorization`.
+pub(super) fn names(group: &str) -> (String, String) {
+    let short = group.strip_suffix(".k8s.io").unwrap_or(group);
+    let words: Vec<&str> =
+        if short.is_empty() { vec!["core"] } else { short.split(['.', '-']).collect() };
+    let title: String = words.iter().map(|word| capital(word)).collect();
+    (format!("{}{}", words[0], &title[words[0].len()..]), title)
+}
+
 struct Writer {
     gvk: [String; 2],
     /// `/apis/apps/v1/`
@@ -167,14 +181,11 @@ struct Writer {
 
 /// All paths of a group and version.
 pub(super) fn paths(group: &str, version: &str, resources: &[Operations]) -> Map<String, Value> {
-    let short = group.strip_suffix(".k8s.io").unwrap_or(group);
-    let words: Vec<&str> =
-        if short.is_empty() { vec!["core"] } else { short.split(['.', '-']).collect() };
-    let title: String = words.iter().map(|word| capital(word)).collect();
+    let (tag, title) = names(group);
     let mut writer = Writer {
         gvk: [group.to_owned(), version.to_owned()],
         base: format!("/{}/", super::document_path(group, version)),
-        tag: format!("{}{}_{version}", words[0], &title[words[0].len()..]),
+        tag: format!("{tag}_{version}"),
         title: title + &capital(version),
         paths: Map::new(),
     };
@@ -212,6 +223,10 @@ impl Writer {
             let noun = format!("{}ForAllNamespaces", resource.kind);
             self.actions(resource, &ON_COLLECTION[..1], everywhere, vec!["pretty"], &noun);
         }
+        // Custom kinds never had them.
+        if !resource.custom {
+            self.watches(resource, scope, space, &one, &noun);
+        }
         for sub in &resource.subresources {
             let path = format!("{collection}/{{name}}/{}", sub.name);
             let noun = format!("{noun}{}", capital(&sub.name));
@@ -224,6 +239,25 @@ impl Writer {
                 let (path, noun) = (format!("{path}/{{path}}"), format!("{noun}WithPath"));
                 self.connection(sub, "proxy/{path}", path, &one, &noun);
             }
+        }
+    }
+
+    fn watches(
+        &mut self,
+        resource: &Operations,
+        scope: &str,
+        space: &[&'static str],
+        one: &[&'static str],
+        noun: &str,
+    ) {
+        let collection = format!("{}watch/{scope}{}", self.base, resource.plural);
+        let list = format!("{noun}List");
+        self.actions(resource, &WATCH_COLLECTION, collection.clone(), space.to_vec(), &list);
+        self.actions(resource, &WATCH_OBJECT, format!("{collection}/{{name}}"), one.to_vec(), noun);
+        if resource.namespaced {
+            let everywhere = format!("{}watch/{}", self.base, resource.plural);
+            let noun = format!("{}ListForAllNamespaces", resource.kind);
+            self.actions(resource, &WATCH_COLLECTION, everywhere, vec!["pretty"], &noun);
         }
     }
 
@@ -240,6 +274,7 @@ impl Writer {
         for action in actions.iter().filter(|a| resource.verbs.iter().any(|v| v == a.verb)) {
             let answer = match action.verb {
                 "list" => resource.list_name.as_deref(),
+                "watch" => Some(WATCH_EVENT),
                 "delete" if resource.returns_deleted => resource.type_name.as_deref(),
                 "delete" | "deletecollection" => None,
                 _ => resource.type_name.as_deref(),
@@ -261,7 +296,7 @@ impl Writer {
     ) -> Value {
         let schema = answer.map_or_else(|| reference(&format!("{META}.Status")), reference);
         let mut types = TYPES.to_vec();
-        if action.verb == "list" {
+        if matches!(action.verb, "list" | "watch") {
             types.extend(WATCH_TYPES);
         }
         types.retain(|t| !resource.custom || !t.contains("protobuf"));

@@ -8,7 +8,7 @@ use std::{
 };
 
 use api_meta::{GroupResource, Objects, Status};
-use client::{HttpTransport, TlsMaterial, Transport};
+use client::{ClientTls, HttpTransport, TlsFiles, TlsMaterial, Transport};
 use http::{Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
@@ -16,11 +16,12 @@ use serde_json::Value;
 use serve::Body;
 
 use super::Answer;
-use crate::{answer, call::Call, config::Config, server::Server};
+use crate::{StartError, answer, call::Call, config::Config, server::Server};
 
 /// Connections to kubelets, one for each address, kept while they are used.
 pub(crate) struct Kubelets {
-    material: TlsMaterial,
+    /// What kubelets are shown.
+    tls: ClientTls,
     known: Mutex<HashMap<String, Arc<HttpTransport>>>,
     tasks: rt::Tasks,
 }
@@ -37,15 +38,15 @@ struct Target {
 }
 
 impl Kubelets {
-    pub(crate) fn new(config: &Config, tasks: &rt::Tasks) -> Result<Self, std::io::Error> {
-        let ca = config.kubelet_ca.as_ref().map(std::fs::read).transpose()?;
-        let material = TlsMaterial {
-            insecure: ca.is_none(),
-            ca,
-            certificate: Some(std::fs::read(&config.kubelet_client_certificate)?),
-            key: Some(std::fs::read(&config.kubelet_client_key)?),
+    pub(crate) fn new(config: &Config, tasks: &rt::Tasks) -> Result<Self, StartError> {
+        let files = TlsFiles {
+            insecure: config.kubelet_ca.is_none(),
+            ca: config.kubelet_ca.clone(),
+            certificate: Some(config.kubelet_client_certificate.clone()),
+            key: Some(config.kubelet_client_key.clone()),
         };
-        Ok(Self { material, known: Mutex::default(), tasks: tasks.clone() })
+        let tls = ClientTls::from_files(files).map_err(StartError::KubeletClient)?;
+        Ok(Self { tls, known: Mutex::default(), tasks: tasks.clone() })
     }
 
     fn transport(&self, target: &Target) -> Result<Arc<HttpTransport>, Box<Status>> {
@@ -54,11 +55,11 @@ impl Kubelets {
         if let Some(transport) = known.get(&server) {
             return Ok(transport.clone());
         }
-        let material = match target.kubelet {
-            true => self.material.clone(),
-            false => TlsMaterial { insecure: true, ..TlsMaterial::default() },
+        let anyone = || TlsMaterial { insecure: true, ..TlsMaterial::default() }.client_config();
+        let tls = match target.kubelet {
+            true => self.tls.clone(),
+            false => anyone().map_err(|e| Box::new(Status::internal(e)))?.into(),
         };
-        let tls = material.client_config().map_err(|e| Box::new(Status::internal(e)))?;
         let transport =
             HttpTransport::new(&server, tls, None).map_err(|e| Box::new(Status::internal(e)))?;
         let transport = Arc::new(transport);

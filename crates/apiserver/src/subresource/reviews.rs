@@ -9,9 +9,15 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::Answer;
-use crate::{answer, call::Call, codec, server::Server};
+use crate::{
+    answer::{self, Accepted},
+    call::Call,
+    codec,
+    server::Server,
+};
 
 pub(super) async fn create(server: &Server, call: &Call) -> Answer {
+    let accepted = Accepted::negotiate_without_tables(&call.headers, &call.info.query)?;
     let mut review = codec::decode_object(call, server.read_body(call).await?)?;
     let security = &server.security;
     let access = |review: &mut _, subject| {
@@ -38,7 +44,7 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
         "selfsubjectaccessreviews" => access(&mut review, Subject::Caller(&call.user))?,
         _ => rules_review(&mut review, &call.user, &security.rbac).map_err(Box::new)?,
     }
-    Ok(answer::value(call.accepted, StatusCode::CREATED, &review))
+    Ok(answer::value(accepted, StatusCode::CREATED, &review))
 }
 
 /// ComponentStatus, long deprecated: what this process knows of itself and its store.

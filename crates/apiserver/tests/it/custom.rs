@@ -201,7 +201,8 @@ async fn bad_definitions_are_refused() {
         if let Some(names) = conditions.iter().find(|c| c["type"] == "NamesAccepted") {
             assert_eq!(
                 (&names["status"], &names["reason"]),
-                (&json!("False"), &json!("KindConflict"))
+                (&json!("False"), &json!("ListKindConflict")),
+                "the last of several conflicts is told"
             );
             break;
         }
@@ -238,4 +239,153 @@ async fn a_definition_takes_its_objects_along() {
         assert!(started.elapsed().as_secs() < 20);
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
+}
+
+async fn condition(api: &Api, name: &str, kind: &str) -> Value {
+    let crd = api.get(&format!("{DEFINITIONS}/{name}")).await.ok();
+    let all = crd["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|c| c["type"] == kind).unwrap_or_default()
+}
+
+/// Waits until something holds, for as long as a definition may take.
+async fn soon<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let started = std::time::Instant::now();
+    while !holds().await {
+        assert!(started.elapsed().as_secs() < 5, "{what}");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_goes_away_says_so_and_takes_no_more_objects() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let mut two = definition("levers", "Lever");
+    let mut unserved = two["spec"]["versions"][0].clone();
+    unserved["name"] = json!("v2");
+    unserved["storage"] = json!(false);
+    two["spec"]["versions"].as_array_mut().unwrap().push(unserved);
+    let name = define(&api, &two).await;
+    let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/levers");
+    let mut kept = object("Lever", "a", json!({}));
+    kept["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    api.post(&path, &kept).await.ok();
+    api.post(&path, &object("Lever", "b", json!({}))).await.ok();
+    let pending = api.delete(&format!("{DEFINITIONS}/{name}"), &json!({})).await.ok();
+    let terminating = |crd: &Value| {
+        let all = crd["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        all.into_iter().find(|c| c["type"] == "Terminating").unwrap_or_default()
+    };
+    assert_eq!(terminating(&pending)["reason"], "InstanceDeletionPending");
+    let refused = api.post(&path, &object("Lever", "c", json!({}))).await;
+    assert_eq!(
+        refused.refused(405, "MethodNotAllowed"),
+        "create not allowed while custom resource definition is terminating"
+    );
+    soon("the deletion is under way", || async {
+        condition(&api, &name, "Terminating").await["reason"] == "InstanceDeletionInProgress"
+    })
+    .await;
+    // No version is served any more: what is stored goes all the same.
+    let patch = json!([
+        {"op": "replace", "path": "/spec/versions/0/served", "value": false},
+        {"op": "replace", "path": "/spec/versions/1/served", "value": false},
+    ]);
+    let free = json!({"metadata": {"finalizers": null}});
+    api.patch(&format!("{path}/a"), "merge", &free).await.ok();
+    api.patch(&format!("{DEFINITIONS}/{name}"), "json", &patch).await;
+    soon("the definition goes", || async {
+        api.get(&format!("{DEFINITIONS}/{name}")).await.code == 404
+    })
+    .await;
+    // A kind of the same name begins anew, without the old objects.
+    define(&api, &definition("levers", "Lever")).await;
+    assert_eq!(api.get(&path).await.ok()["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_is_no_longer_served_is_gone_and_its_objects_are_not() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let mut two = definition("cranks", "Crank");
+    let mut next = two["spec"]["versions"][0].clone();
+    next["name"] = json!("v2");
+    next["storage"] = json!(false);
+    two["spec"]["versions"].as_array_mut().unwrap().push(next);
+    let name = define(&api, &two).await;
+    let at =
+        |version: &str| format!("/apis/test.example.com/{version}/namespaces/{namespace}/cranks");
+    api.post(&at("v1"), &object("Crank", "a", json!({"size": 5}))).await.ok();
+    let patch = json!([
+        {"op": "replace", "path": "/spec/versions/0/served", "value": false},
+        {"op": "replace", "path": "/spec/versions/0/storage", "value": false},
+        {"op": "replace", "path": "/spec/versions/1/storage", "value": true},
+    ]);
+    let changed = api.patch(&format!("{DEFINITIONS}/{name}"), "json", &patch).await.ok();
+    assert_eq!(changed["status"]["storedVersions"], json!(["v1", "v2"]));
+    soon("v1 is not served", || async { api.get(&at("v1")).await.code == 404 }).await;
+    assert_eq!(api.get(&format!("{}/a", at("v2"))).await.ok()["spec"]["size"], 5);
+    let listed = api.get("/apis/test.example.com/v1").await;
+    let names = |answer: &crate::harness::Answer| answer.json()["resources"].to_string();
+    assert!(listed.code == 404 || !names(&listed).contains("cranks"));
+    assert!(names(&api.get("/apis/test.example.com/v2").await).contains("cranks"));
+    // A version in which objects may lie cannot be taken out.
+    let drop = json!([{"op": "remove", "path": "/spec/versions/0"}]);
+    let refused = api.patch(&format!("{DEFINITIONS}/{name}"), "json", &drop).await;
+    let message = refused.refused(422, "Invalid");
+    assert!(
+        message.contains("status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version"),
+        "{message}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_free_when_its_owner_goes() {
+    let api = admin();
+    let first = define(&api, &definition("pulleys", "Pulley")).await;
+    let mut second = definition("sheaves", "Sheave");
+    second["spec"]["names"]["shortNames"] = json!(["pulleys"]);
+    api.post(DEFINITIONS, &second).await.ok();
+    let name = "sheaves.test.example.com";
+    soon("the conflict is seen", || async {
+        let names = condition(&api, name, "NamesAccepted").await;
+        names["status"] == "False"
+            && names["reason"] == "ShortNamesConflict"
+            && names["message"] == "\"pulleys\" is already in use"
+            && condition(&api, name, "Established").await["reason"] == "NotAccepted"
+    })
+    .await;
+    api.delete(&format!("{DEFINITIONS}/{first}"), &json!({})).await.ok();
+    soon("the name is free", || async {
+        condition(&api, name, "Established").await["status"] == "True"
+    })
+    .await;
+    // A kind that is served keeps what it has when it asks for what another has.
+    define(&api, &definition("winches", "Winch")).await;
+    let path = "/spec/names/shortNames";
+    let greedy = json!([{"op": "replace", "path": path, "value": ["winches"]}]);
+    api.patch(&format!("{DEFINITIONS}/{name}"), "json", &greedy).await.ok();
+    soon("the second conflict is seen", || async {
+        condition(&api, name, "NamesAccepted").await["status"] == "False"
+    })
+    .await;
+    let crd = api.get(&format!("{DEFINITIONS}/{name}")).await.ok();
+    assert_eq!(crd["status"]["acceptedNames"]["shortNames"], json!(["pulleys"]));
+    assert_eq!(condition(&api, name, "Established").await["status"], "True");
+    assert_eq!(api.get("/apis/test.example.com/v1/sheaves").await.code, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubernetes_own_groups_want_an_approval() {
+    let api = admin();
+    let mut ours = definition("things", "Thing");
+    ours["metadata"]["name"] = json!("things.test.k8s.io");
+    ours["spec"]["group"] = json!("test.k8s.io");
+    let message = api.post(DEFINITIONS, &ours).await.refused(422, "Invalid");
+    assert!(
+        message.contains("metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval annotation"),
+        "{message}"
+    );
+    ours["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, a test"});
+    let name = define(&api, &ours).await;
+    let approval = condition(&api, &name, "KubernetesAPIApprovalPolicyConformant").await;
+    assert_eq!(approval["reason"], "UnapprovedAnnotation");
 }

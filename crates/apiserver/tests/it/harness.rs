@@ -29,7 +29,7 @@ pub(crate) struct TestServer {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) authority: Authority,
     pub(crate) tasks: rt::Tasks,
-    _directory: tempfile::TempDir,
+    pub(crate) directory: tempfile::TempDir,
 }
 
 /// The server that tests share. It lives as long as the process, on a runtime of its own.
@@ -68,7 +68,7 @@ pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> TestServer {
     change(&mut config);
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let api = apiserver::start(config, store.clone(), &tasks).await.unwrap();
-    TestServer { api, store, authority, tasks, _directory: directory }
+    TestServer { api, store, authority, tasks, directory }
 }
 
 pub(crate) fn validity() -> Validity {

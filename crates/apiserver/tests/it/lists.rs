@@ -173,3 +173,17 @@ async fn tables_and_partial_metadata() {
     let found = api.send("GET", &format!("{maps}/m0"), &[("accept", partial)], "").await.ok();
     assert_eq!((&found["kind"], found.get("data")), (&json!("PartialObjectMetadata"), None));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_never_stored_has_no_table() {
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    let ask = async |accept: &str| {
+        let headers = [("accept", accept), ("content-type", "application/json")];
+        admin().send("POST", path, &headers, review.to_string()).await
+    };
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    ask(table).await.refused(406, "NotAcceptable");
+    let either = format!("{table},application/json");
+    assert_eq!(ask(&either).await.ok()["kind"], "SelfSubjectAccessReview");
+}

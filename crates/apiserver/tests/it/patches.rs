@@ -93,6 +93,23 @@ async fn apply_keeps_owners_apart() {
     api.patch(&apply("one"), "apply", &wrong).await.refused(400, "BadRequest");
     api.patch(&apply("one"), "apply", &pod("c")).await.refused(400, "BadRequest");
     api.patch(&format!("{one}?force=true"), "merge", &json!({})).await.refused(422, "Invalid");
+    let mut unknown = config_map("c", json!({}));
+    (unknown["unknown"], unknown["metadata"]["other"]) = (json!(1), json!(1));
+    for validation in ["Strict", "Ignore"] {
+        let path = format!("{}&fieldValidation={validation}", apply("one"));
+        let refused = api.patch(&path, "apply", &unknown).await;
+        let message = &refused.json()["message"];
+        assert_eq!(
+            (refused.code, message.as_str()),
+            (
+                500,
+                Some(&*format!(
+                    "failed to create typed patch object ({namespace}/c; /v1, Kind=ConfigMap): errors:\n  \
+             .metadata.other: field not declared in schema\n  .unknown: field not declared in schema"
+                ))
+            )
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

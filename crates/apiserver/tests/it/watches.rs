@@ -85,6 +85,31 @@ async fn changes_come_in_order_and_from_where_one_left_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn protobuf_frames_have_their_length_before_them_once() {
+    let api = admin();
+    let maps = maps(&api).await;
+    for name in ["a", "b"] {
+        api.post(&maps, &config_map(name, json!({}))).await.ok();
+    }
+    let accept = "application/vnd.kubernetes.protobuf;stream=watch";
+    let path = format!("{maps}?watch=true&timeoutSeconds=1");
+    let body = api.send("GET", &path, &[("accept", accept)], "").await.body;
+    let mut rest = &body[..];
+    let mut names = Vec::new();
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let (frame, after) = after.split_at(u32::from_be_bytes(*length) as usize);
+        rest = after;
+        // A WatchEvent: its type, then a RawExtension around the enveloped object.
+        assert_eq!(&frame[..7], b"\x0a\x05ADDED");
+        let envelope = frame.windows(4).position(|four| four == b"k8s\0").unwrap();
+        let object =
+            api_codec::protobuf::from_protobuf(api_schema::Schema::builtin(), &frame[envelope..]);
+        names.push(object.unwrap()["metadata"]["name"].clone());
+    }
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn objects_enter_and_leave_a_selection() {
     let api = admin();
     let maps = maps(&api).await;

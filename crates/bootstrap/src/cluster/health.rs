@@ -12,6 +12,7 @@ use super::USER_AGENT;
 use crate::{
     Error,
     containers::{Containers, last_words},
+    service::KubeletService,
 };
 
 const POLL: Duration = Duration::from_millis(100);
@@ -67,7 +68,10 @@ pub async fn wait_for(
 }
 
 /// Waits until the kubelet's own health check answers.
-pub async fn wait_for_kubelet(patience: Duration) -> Result<(), Error> {
+pub async fn wait_for_kubelet(
+    patience: Duration,
+    service: &dyn KubeletService,
+) -> Result<(), Error> {
     let ask = || async {
         match timeout(ANSWER, kubelet_health()).await {
             Ok(answer) => answer,
@@ -77,9 +81,7 @@ pub async fn wait_for_kubelet(patience: Duration) -> Result<(), Error> {
     poll(patience, ask).await.map_err(|last| Error::NotUp {
         what: "the kubelet".to_owned(),
         waited: format!("{}s", patience.as_secs()),
-        cause: format!(
-            "{last}; its log says why (journalctl -xeu kubelet, or systemctl status kubelet)"
-        ),
+        cause: format!("{last}; {}", service.last_words()),
     })
 }
 

@@ -103,7 +103,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
         Command::Images { what: Images::Pull(flags) } => {
             let documents = flags.documents()?;
             let all = flags.init(documents, program)?;
-            let runtime = Runtime::new(&all.init.node_registration.cri_socket);
+            let runtime = Runtime::new(&all.init.node_registration.cri_socket, flags.host());
             for image in images::all(&all.cluster) {
                 runtime.pull(&image).await?;
                 println!("[config/images] Pulled {image}");

@@ -21,6 +21,7 @@ use crate::{
     containers::{Containers, Runtime},
     error::io,
     host::{self, Host},
+    images,
     node::Node,
     patches::Patches,
     preflight::Ignored,
@@ -164,7 +165,8 @@ impl ClusterFlags {
     pub(super) fn init(&self, documents: Documents, program: Program) -> Result<Init, Error> {
         let mut facts = self.host().facts(program.image_repository());
         facts.token = Some(Token::generate(|below| rand::random_range(0..below)).reveal());
-        let all = Init::complete(documents, &facts);
+        let mut all = Init::complete(documents, &facts);
+        images::choose_etcd(&mut all.cluster, &self.host());
         config::validate_init(&all)?;
         Ok(all)
     }
@@ -183,7 +185,7 @@ impl ClusterFlags {
     /// The machine that the phases work on.
     pub(super) fn node(&self, all: Init, layout: Layout, program: Program) -> Result<Node, Error> {
         let runtime: Arc<dyn Containers> =
-            Arc::new(Runtime::new(&all.init.node_registration.cri_socket));
+            Arc::new(Runtime::new(&all.init.node_registration.cri_socket, self.host()));
         let patches = match (&self.patches, &all.init.patches) {
             (Some(dir), _) => Patches::load(dir)?,
             (None, Some(patches)) if !patches.directory.is_empty() => {

@@ -11,7 +11,12 @@ use super::{
     flags::{self, ClusterFlags},
     init::list,
 };
-use crate::{Error, phase, reset};
+use telemetry::{Progress, Recorder};
+
+use crate::{
+    Error, phase,
+    reset::{self, CleanUp},
+};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -62,7 +67,7 @@ struct Flags {
     skip_phases: Vec<String>,
 }
 
-pub(super) async fn run(args: Args) -> Result<(), Error> {
+pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
     let (flags, only) = match args.sub {
         None => (args.flags, Vec::new()),
         Some(Sub::Phase(phase)) if phase.names.is_empty() => {
@@ -104,11 +109,13 @@ pub(super) async fn run(args: Args) -> Result<(), Error> {
     } else {
         flags.skip_phases
     };
-    let progress = flags::progress("reset", &cluster.host(), configuration.dry_run);
+    // The record of a machine's start goes with the rest, and this is none.
+    let progress = Progress::stderr(Recorder::none());
     let mut ctx = reset::Ctx {
         node: cluster.node(all, layout, Program::Kubeadm)?,
         reset: configuration,
         ignored,
+        clean_up,
     };
     phase::run(&reset::phases(), &only, &skip, &progress, &mut ctx).await?;
     println!(

@@ -4,23 +4,27 @@ use cri::v1::ContainerState;
 use futures_util::future::BoxFuture;
 
 use super::{Container, Containers};
-use crate::Error;
+use crate::{Error, host::Host, images};
 
 const NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A runtime behind its socket.
-pub struct Runtime(cri::Client);
+pub struct Runtime {
+    cri: cri::Client,
+    endpoint: String,
+    host: Host,
+}
 
 impl Runtime {
     /// Must be called within a Tokio runtime; nothing is dialled before the first call.
-    pub fn new(endpoint: &str) -> Self {
-        Self(cri::Client::new(endpoint, DEADLINE))
+    pub fn new(endpoint: &str, host: Host) -> Self {
+        Self { cri: cri::Client::new(endpoint, DEADLINE), endpoint: endpoint.to_owned(), host }
     }
 
     /// The end of a container is only in its own status.
     async fn describe(&self, listed: cri::v1::Container) -> Result<Container, cri::Error> {
-        let status = self.0.container_status(&listed.id).await?;
+        let status = self.cri.container_status(&listed.id).await?;
         let metadata = listed.metadata.unwrap_or_default();
         let ended = status.state == ContainerState::ContainerExited as i32;
         let reason = if status.message.is_empty() {
@@ -40,7 +44,7 @@ impl Runtime {
     }
 
     async fn all_containers(&self) -> Result<Vec<Container>, cri::Error> {
-        let mut listed = self.0.list_containers(None).await?;
+        let mut listed = self.cri.list_containers(None).await?;
         listed.sort_by_key(|c| std::cmp::Reverse(c.created_at));
         let mut containers = Vec::new();
         for container in listed {
@@ -50,12 +54,12 @@ impl Runtime {
     }
 
     async fn remove_all(&self) -> Result<usize, cri::Error> {
-        let pods = self.0.list_pod_sandboxes(None).await?;
+        let pods = self.cri.list_pod_sandboxes(None).await?;
         let ours: Vec<_> =
             pods.into_iter().filter(|pod| pod.labels.contains_key(NAMESPACE_LABEL)).collect();
         for pod in &ours {
-            self.0.stop_pod_sandbox(&pod.id).await?;
-            self.0.remove_pod_sandbox(&pod.id).await?;
+            self.cri.stop_pod_sandbox(&pod.id).await?;
+            self.cri.remove_pod_sandbox(&pod.id).await?;
         }
         Ok(ours.len())
     }
@@ -69,24 +73,50 @@ fn failed(operation: &'static str, subject: &str) -> impl FnOnce(cri::Error) -> 
 impl Containers for Runtime {
     fn version(&self) -> BoxFuture<'_, Result<String, Error>> {
         Box::pin(async {
-            let version = self.0.version().await.map_err(failed("ask for", "the version"))?;
+            let version = self.cri.version().await.map_err(failed("ask for", "the version"))?;
             Ok(format!("{} {}", version.runtime_name, version.runtime_version))
         })
     }
 
     fn has_image<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(async move {
-            Ok(self.0.image_status(image).await.map_err(failed("look for", image))?.is_some())
+            Ok(self.cri.image_status(image).await.map_err(failed("look for", image))?.is_some())
         })
     }
 
     fn pull<'a>(&'a self, image: &'a str) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.0
+            self.cri
                 .pull_image(image, None, Default::default())
                 .await
                 .map(drop)
                 .map_err(failed("pull", image))
+        })
+    }
+
+    fn build<'a>(&'a self, names: &'a [String]) -> BoxFuture<'a, Result<(), Error>> {
+        let (host, endpoint, names) = (self.host.clone(), self.endpoint.clone(), names.to_vec());
+        Box::pin(async move {
+            // Packing reads and hashes the whole binary, for which others on this thread must not wait.
+            let subject = names.join(", ");
+            let built = tokio::task::spawn_blocking(move || {
+                images::build(&images::Sources::of(&host)?, &names, &endpoint)
+            });
+            built.await.map_err(|e| Error::Runtime {
+                operation: "pack",
+                subject,
+                cause: e.to_string(),
+            })?
+        })
+    }
+
+    fn sandbox_image(&self) -> BoxFuture<'_, Result<Option<String>, Error>> {
+        Box::pin(async {
+            let status = self.cri.status(true).await;
+            let status = status.map_err(failed("ask for", "the sandbox image"))?;
+            let config = status.info.get("config").map_or("", String::as_str);
+            let config: serde_json::Value = serde_json::from_str(config).unwrap_or_default();
+            Ok(config["sandboxImage"].as_str().map(str::to_owned))
         })
     }
 

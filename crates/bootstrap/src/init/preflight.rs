@@ -13,7 +13,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             preflight::check(preflight::for_init(node), &ctx.ignored)?;
             preflight::check_runtime(node, &ctx.ignored).await?;
             preflight::check_external_etcd(node, &ctx.ignored).await?;
-            preflight::pull_images(node, &ctx.ignored).await?;
+            preflight::bring_images(node, &ctx.ignored).await?;
             Ok(Outcome::done())
         })
     },

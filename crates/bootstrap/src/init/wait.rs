@@ -22,7 +22,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
                 return Ok(Outcome::skipped("dry run"));
             }
             let patience = ctx.node.timeouts().kubelet_health_check.unwrap_or_default().to_std();
-            wait_for_kubelet(patience).await?;
+            wait_for_kubelet(patience, ctx.node.service.as_ref()).await?;
             wait_for_control_plane(&ctx.node).await?;
             let names = control_plane_targets(&ctx.node).into_iter().map(|t| t.name.to_owned());
             Ok(Outcome::Waited(std::iter::once("kubelet".to_owned()).chain(names).collect()))

@@ -91,7 +91,8 @@ pub(super) const WAIT: Phase<Ctx> = Phase {
                 return Ok(Outcome::skipped("dry run"));
             }
             let timeouts = node.timeouts();
-            wait_for_kubelet(timeouts.kubelet_health_check.unwrap_or_default().to_std()).await?;
+            let patience = timeouts.kubelet_health_check.unwrap_or_default().to_std();
+            wait_for_kubelet(patience, node.service.as_ref()).await?;
             let patience = timeouts.tls_bootstrap.unwrap_or_default().to_std();
             let (started, path) = (Instant::now(), node.layout.kubeconfig("kubelet.conf"));
             while !path.exists() {
@@ -101,8 +102,10 @@ pub(super) const WAIT: Phase<Ctx> = Phase {
                         waited: format!("{}s", patience.as_secs()),
                         cause: format!(
                             "{} was not written: the request may wait for approval (kubectl get csr), or the token may have \
-                             expired (kubeadm token list); the kubelet's log says more (journalctl -xeu kubelet)",
-                            path.display()
+                             expired ({} token list); {}",
+                            path.display(),
+                            node.program,
+                            node.service.last_words()
                         ),
                     });
                 }

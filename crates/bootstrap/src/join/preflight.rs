@@ -15,6 +15,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             preflight::check_runtime(&ctx.node, &ctx.ignored).await?;
             ctx.found().await?;
             if !as_control_plane {
+                preflight::bring_node_images(&ctx.node, &ctx.ignored).await?;
                 return Ok(Outcome::done());
             }
             if ctx.node.config.cluster.control_plane_endpoint.is_empty() {
@@ -24,7 +25,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
                         .to_owned(),
                 ));
             }
-            preflight::pull_images(&ctx.node, &ctx.ignored).await?;
+            preflight::bring_images(&ctx.node, &ctx.ignored).await?;
             Ok(Outcome::done())
         })
     },

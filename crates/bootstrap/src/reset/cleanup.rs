@@ -1,9 +1,13 @@
-use std::{fs, io, path::Path};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use nix::mount::{MntFlags, umount2};
 
 use super::Ctx;
 use crate::{
+    cmd::TIMELINE_ROOT,
     host::Host,
     phase::{Outcome, Phase},
 };
@@ -13,43 +17,13 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
     about: "Stop the kubelet, remove its containers, mounts and files",
     run: |ctx| {
         Box::pin(async {
-            let (node, mut left) = (&ctx.node, Vec::new());
-            if node.dry_run {
+            if ctx.node.dry_run {
                 return Ok(Outcome::skipped("dry run"));
             }
-            if let Err(e) = node.service.stop().await {
-                left.push(e.to_string());
-            }
-            left.extend(node.service.uninstall().await);
-            let kubelet = fs::canonicalize(&node.layout.kubelet)
-                .unwrap_or_else(|_| node.layout.kubelet.clone());
-            left.extend(unmount_below(&node.host, &kubelet, flags(&ctx.reset.unmount_flags)));
-            match node.containers.remove_pods().await {
-                Ok(_) => {}
-                Err(e) => left.push(format!("containers may still run: {e}")),
-            }
-            let mut directories =
-                vec![node.layout.manifests(), node.layout.certificates.clone(), kubelet];
-            if let Some(data) = etcd_data(&ctx.node.layout.manifests().join("etcd.yaml")) {
-                directories.push(node.host.path(&data));
-            }
-            if ctx.reset.cleanup_tmp_dir {
-                directories.push(node.layout.kubernetes.join("tmp"));
-            }
-            for directory in directories {
-                left.extend(empty(&directory));
-            }
-            let files = [
-                "admin.conf",
-                "super-admin.conf",
-                "kubelet.conf",
-                "bootstrap-kubelet.conf",
-                "controller-manager.conf",
-                "scheduler.conf",
-            ];
-            for path in files.map(|f| node.layout.kubeconfig(f)) {
-                left.extend(tolerate(&path, fs::remove_file(&path)));
-            }
+            let mut left = stop(ctx).await;
+            left.extend((ctx.clean_up)(&ctx.node.host));
+            left.extend(remove_cgroups(ctx));
+            left.extend(remove_files(ctx));
             for problem in &left {
                 tracing::warn!("{problem}");
             }
@@ -57,6 +31,74 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
         })
     },
 };
+
+fn kubelet_root(ctx: &Ctx) -> PathBuf {
+    let root = &ctx.node.layout.kubelet;
+    fs::canonicalize(root).unwrap_or_else(|_| root.clone())
+}
+
+/// Ends what runs: the kubelet first, which would start the rest again.
+async fn stop(ctx: &Ctx) -> Vec<String> {
+    let node = &ctx.node;
+    let mut left: Vec<String> =
+        node.service.stop().await.err().map(|e| e.to_string()).into_iter().collect();
+    left.extend(node.service.uninstall().await);
+    left.extend(unmount_below(&node.host, &kubelet_root(ctx), flags(&ctx.reset.unmount_flags)));
+    match node.containers.remove_pods().await {
+        Ok(_) => {}
+        Err(e) => left.push(format!("containers may still run: {e}")),
+    }
+    left
+}
+
+/// The groups of the kubelet's Pods, which are empty now; one in which something still runs stays. systemd keeps
+/// its own.
+fn remove_cgroups(ctx: &Ctx) -> Option<String> {
+    let config = fs::read_to_string(ctx.node.layout.kubelet_config()).unwrap_or_default();
+    let config = api_config::yaml::parse(&config).unwrap_or_default();
+    // Without a configuration no kubelet of ours has run here.
+    if !config.is_object()
+        || config["cgroupDriver"] == "systemd"
+        || ctx.node.host != Host::default()
+    {
+        return None;
+    }
+    let root = config["cgroupRoot"].as_str().unwrap_or_default().trim_end_matches('/');
+    sys::cgroup::detect().remove(&format!("{root}/kubepods")).err().map(|e| e.to_string())
+}
+
+fn remove_files(ctx: &Ctx) -> Vec<String> {
+    let node = &ctx.node;
+    let mut directories =
+        vec![node.layout.manifests(), node.layout.certificates.clone(), kubelet_root(ctx)];
+    if let Some(data) = etcd_data(&node.layout.manifests().join("etcd.yaml")) {
+        directories.push(node.host.path(&data));
+    }
+    if ctx.reset.cleanup_tmp_dir {
+        directories.push(node.layout.kubernetes.join("tmp"));
+    }
+    // Logs of Pods that are gone, the links to them, and the record of how they came up.
+    let timeline = node.host.path(TIMELINE_ROOT).join("timeline");
+    directories.extend(["/var/log/pods", "/var/log/containers"].map(|d| node.host.path(d)));
+    directories.push(timeline.clone());
+    let mut left: Vec<String> = directories.iter().flat_map(|d| empty(d)).collect();
+    for own in [Some(timeline.as_path()), timeline.parent()].into_iter().flatten() {
+        // They go where nothing else is in them.
+        let _ = fs::remove_dir(own);
+    }
+    let files = [
+        "admin.conf",
+        "super-admin.conf",
+        "kubelet.conf",
+        "bootstrap-kubelet.conf",
+        "controller-manager.conf",
+        "scheduler.conf",
+    ];
+    for path in files.map(|f| node.layout.kubeconfig(f)) {
+        left.extend(tolerate(&path, fs::remove_file(&path)));
+    }
+    left
+}
 
 /// Where the static Pod of etcd keeps its data, read before the Pod's file goes.
 fn etcd_data(manifest: &Path) -> Option<String> {

@@ -16,7 +16,9 @@ fn kubeadm(args: &[&str]) -> Result<(), String> {
     let cli =
         Cli::try_parse_from(std::iter::once(&"kubeadm").chain(args)).map_err(|e| e.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(cmd::run(cli.command, Program::Kubeadm)).map_err(|e| e.to_string())
+    runtime
+        .block_on(cmd::run(cli.command, Program::Kubeadm, |_| Vec::new()))
+        .map_err(|e| e.to_string())
 }
 
 fn config(dir: &Path) -> String {

@@ -9,7 +9,10 @@ use std::{
 use api_config::kubeadm::{
     ApiEndpoint, BootstrapTokenDiscovery, JoinConfiguration, JoinControlPlane, Timeouts,
 };
-use bootstrap::{Error, containers::NoRuntime, host::Host, init, join, node::Node, phase};
+use bootstrap::{
+    Error, Touched, containers::NoRuntime, host::Host, init, join, node::Node, phase,
+    service::KubeletService,
+};
 use bootstrap_core::{
     Layout,
     config::{self, Documents, Facts, Init},
@@ -17,6 +20,7 @@ use bootstrap_core::{
     tokens::Token,
 };
 use client::Resource;
+use futures_util::future::BoxFuture;
 use rt::{Clock, ManualClock, SystemClock};
 use serde_json::{Value, json};
 use telemetry::{Progress, Recorder};
@@ -39,13 +43,36 @@ pub(crate) fn machine(root: &Path, name: &str) -> Node {
     cluster.encryption_algorithm = "ECDSA-P256".into();
     cluster.networking.pod_subnet = "10.244.0.0/16".into();
     let all = Init::complete(documents, &facts(name));
-    Node::new(
+    let mut node = Node::new(
         all,
         Layout::under(root),
         Host::under(root),
         Arc::new(SystemClock),
         Arc::new(NoRuntime("this is a test".into())),
-    )
+    );
+    node.service = Arc::new(NoService);
+    node
+}
+
+/// No kubelet is started on the machine that tests run on.
+struct NoService;
+
+impl KubeletService for NoService {
+    fn install(&self, _: bool) -> BoxFuture<'_, Result<Vec<Touched>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    fn start(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn stop(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn uninstall(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async { Vec::new() })
+    }
+    fn last_words(&self) -> String {
+        String::new()
+    }
 }
 
 pub(crate) fn quiet() -> Progress {
@@ -339,6 +366,7 @@ async fn reset_takes_back_what_init_wrote() {
         reset: Default::default(),
         node: ctx.node,
         ignored: Default::default(),
+        clean_up: |_| Vec::new(),
     };
     phase::run(&bootstrap::reset::phases(), &owned(&["cleanup-node"]), &[], &quiet(), &mut reset)
         .await

@@ -3,8 +3,12 @@
 mod access;
 mod basics;
 mod charts;
+mod custom;
+mod life;
 mod mistakes;
 mod network;
 mod objects;
+mod policy;
 mod streams;
+mod survive;
 mod workloads;

@@ -136,6 +136,45 @@ fn an_image_that_is_not_there_says_so() {
 }
 
 #[test]
+fn configuration_reaches_environment_and_files() {
+    let s = shared("workloads-config");
+    s.kubectl("create configmap settings --from-literal=colour=blue").ok();
+    s.kubectl("create secret generic keys --from-literal=word=sesame").ok();
+    s.apply(
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"reader","labels":{"tier":"front"}},"spec":{
+            "volumes":[{"name":"settings","configMap":{"name":"settings"}},{"name":"keys","secret":{"secretName":"keys"}},
+                {"name":"about","downwardAPI":{"items":[{"path":"labels","fieldRef":{"fieldPath":"metadata.labels"}}]}},
+                {"name":"scratch","emptyDir":{}}],
+            "containers":[{"name":"c","image":"box:1",
+                "env":[{"name":"COLOUR","valueFrom":{"configMapKeyRef":{"name":"settings","key":"colour"}}},
+                    {"name":"WORD","valueFrom":{"secretKeyRef":{"name":"keys","key":"word"}}},
+                    {"name":"NODE","valueFrom":{"fieldRef":{"fieldPath":"spec.nodeName"}}}],
+                "volumeMounts":[{"name":"settings","mountPath":"/settings"},{"name":"keys","mountPath":"/keys"},
+                    {"name":"about","mountPath":"/about"},{"name":"scratch","mountPath":"/scratch"}]}]}}"#,
+    );
+    s.kubectl("wait pod/reader --for=condition=Ready --timeout=90s").ok();
+    let node = s.field("nodes", "{.items[0].metadata.name}");
+    let environment = s.kubectl("exec reader -- env").ok();
+    for line in
+        ["COLOUR=blue", "WORD=sesame", &format!("NODE={node}"), "KUBERNETES_SERVICE_HOST=10.96.0.1"]
+    {
+        assert!(environment.lines().any(|l| l == line), "{line} is not in {environment}");
+    }
+    assert_eq!(s.kubectl("exec reader -- cat /settings/colour").ok(), "blue");
+    assert_eq!(s.kubectl("exec reader -- cat /keys/word").ok(), "sesame");
+    assert_eq!(s.kubectl("exec reader -- cat /about/labels").ok().trim(), "tier=\"front\"");
+    s.kubectl("exec reader -- touch /scratch/file").ok();
+    s.kubectl("exec reader -- cat /var/run/secrets/kubernetes.io/serviceaccount/token").ok();
+
+    s.kubectl_with(&["patch", "configmap", "settings", "-p", r#"{"data":{"colour":"green"}}"#], "")
+        .ok();
+    // The kubelet looks every minute or so; a change of what the Pod's volumes show of it makes it look at once.
+    s.kubectl("label pod reader tier=back --overwrite").ok();
+    s.until("exec reader -- cat /settings/colour", |colour| colour == "green");
+    assert_eq!(s.kubectl("exec reader -- cat /about/labels").ok().trim(), "tier=\"back\"");
+}
+
+#[test]
 fn init_containers_run_first_and_sidecars_stay() {
     let s = shared("workloads-init");
     s.apply(

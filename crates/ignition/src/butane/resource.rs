@@ -5,6 +5,8 @@ use std::io::Write;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use flate2::{Compression, write::GzEncoder};
 
+use crate::escape;
+
 /// What the key `"compression": "gzip"` adds to a config.
 const COMPRESSION_KEY: usize = 25;
 
@@ -29,17 +31,4 @@ pub(super) fn data_url(contents: &[u8], may_compress: bool) -> (String, Option<&
         }
     }
     (format!("data:{opaque}"), Some(compression))
-}
-
-fn escape(contents: &[u8]) -> String {
-    let mut out = String::with_capacity(contents.len());
-    for byte in contents {
-        match byte {
-            byte if byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(byte) => {
-                out.push(char::from(*byte));
-            }
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }

@@ -23,14 +23,7 @@ struct Seen {
 impl Collector {
     pub(super) async fn collect(&mut self, ctx: &Context) -> Result<(), cri::Error> {
         let images = ctx.cri.list_images().await?;
-        let mut used: HashSet<String> = ctx
-            .cri
-            .list_containers(None)
-            .await?
-            .into_iter()
-            .flat_map(|c| [c.image_ref, c.image_id])
-            .collect();
-        used.extend(sandbox_image(ctx).await?);
+        let used = used(ctx).await?;
         let now = ctx.now();
         self.seen.retain(|id, _| images.iter().any(|image| image.id == *id));
         for image in &images {
@@ -66,6 +59,26 @@ impl Collector {
         ctx.events.of_node(&ctx.settings.node_name, "Warning", "FreeDiskSpaceFailed", text);
         Ok(())
     }
+}
+
+/// Removes every image that no container uses.
+pub(crate) async fn remove_unused(ctx: &Context) -> Result<(), cri::Error> {
+    let used = used(ctx).await?;
+    for image in ctx.cri.list_images().await? {
+        if !image.pinned && !used.contains(&image.id) {
+            tracing::info!(image = ?image.repo_tags, size = image.size, "remove an unused image");
+            ctx.cri.remove_image(&image.id).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn used(ctx: &Context) -> Result<HashSet<String>, cri::Error> {
+    let containers = ctx.cri.list_containers(None).await?;
+    let mut used: HashSet<String> =
+        containers.into_iter().flat_map(|c| [c.image_ref, c.image_id]).collect();
+    used.extend(sandbox_image(ctx).await?);
+    Ok(used)
 }
 
 /// How many bytes to free, if the images' disk is fuller than it may be.

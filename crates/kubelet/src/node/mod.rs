@@ -1,6 +1,7 @@
 //! The node: its registration, its status and its heartbeats.
 
 mod lease;
+mod own;
 mod register;
 mod status;
 
@@ -8,9 +9,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use pod_core::{evict::Signal, resources::whole};
+
 use crate::context::Context;
 
 pub(crate) use lease::Heartbeats;
+pub(crate) use own::Own;
 pub(crate) use register::run;
 
 /// The version that the node reports: upstream's whose behaviour this is.
@@ -28,8 +32,8 @@ pub(crate) fn capacity(ctx: &Context) -> BTreeMap<String, Quantity> {
     amounts.into_iter().map(|(name, amount)| (name.to_owned(), Quantity(amount))).collect()
 }
 
-/// What it has for Pods: all but what is reserved.
-pub(crate) fn allocatable(ctx: &Context) -> BTreeMap<String, Quantity> {
+/// What Pods are limited to together: all but what is reserved.
+pub(crate) fn unreserved(ctx: &Context) -> BTreeMap<String, Quantity> {
     let mut amounts = capacity(ctx);
     for (name, reserved) in &ctx.settings.reserved {
         let Some(amount) = amounts.get_mut(name) else { continue };
@@ -42,6 +46,22 @@ pub(crate) fn allocatable(ctx: &Context) -> BTreeMap<String, Quantity> {
                     Quantity(if left.is_negative() { "0".to_owned() } else { left.to_string() });
             }
         }
+    }
+    amounts
+}
+
+/// What Pods may ask for: what is not reserved, less what thresholds keep free, so that a node that is full does not
+/// at once evict.
+pub(crate) fn allocatable(ctx: &Context) -> BTreeMap<String, Quantity> {
+    let all = capacity(ctx);
+    let mut amounts = unreserved(ctx);
+    for (signal, name) in [(Signal::Memory, "memory"), (Signal::NodeFs, "ephemeral-storage")] {
+        let (Some(amount), Some(all)) = (amounts.get_mut(name), all.get(name)) else { continue };
+        let all = u64::try_from(whole(all)).unwrap_or(0);
+        let kept = i64::try_from(crate::eviction::kept_free(ctx, signal, all)).unwrap_or(i64::MAX);
+        let left = whole(amount).saturating_sub(kept).max(0);
+        let text = if name == "memory" { format!("{}Ki", left / 1024) } else { left.to_string() };
+        *amount = Quantity(text);
     }
     amounts
 }

@@ -14,12 +14,6 @@ use crate::context::Context;
 
 /// How many images a node tells of, the largest first, which is what the scheduler wants to know.
 const IMAGES: usize = 50;
-/// Below these the node says that it is short; upstream's default thresholds for eviction.
-const MEMORY_LOW: u64 = 100 << 20;
-const DISK_LOW_PERCENT: u64 = 10;
-const INODES_LOW_PERCENT: u64 = 5;
-const PIDS_LEFT: u64 = 1000;
-
 /// Everything the node says of itself; conditions carry over when they began from `before`.
 pub(super) async fn status(
     ctx: &Context,
@@ -30,10 +24,22 @@ pub(super) async fn status(
     let version = ctx.cri.version().await.unwrap_or_default();
     let runtime = ctx.cri.status(false).await;
     let handlers = runtime.as_ref().map(|s| handlers(&s.runtime_handlers)).unwrap_or_default();
+    let pressures = ctx.pressures.now();
+    let under = |kind: &str| pressures.contains(&kind);
     let said = [
-        memory_pressure(),
-        disk_pressure(ctx),
-        pid_pressure(),
+        Said::pressure(
+            "MemoryPressure",
+            under("MemoryPressure"),
+            ("KubeletHasInsufficientMemory", "KubeletHasSufficientMemory"),
+            "memory available",
+        ),
+        disk_pressure(under("DiskPressure")),
+        Said::pressure(
+            "PIDPressure",
+            under("PIDPressure"),
+            ("KubeletHasInsufficientPID", "KubeletHasSufficientPID"),
+            "PID available",
+        ),
         ready(runtime.map_err(|e| e.to_string()), pleg),
     ];
     let old: BTreeMap<&str, &NodeCondition> =
@@ -152,56 +158,13 @@ impl Said {
     }
 }
 
-fn memory_pressure() -> Said {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let available =
-        line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()).map(|kib| kib * 1024);
-    let low = available.is_some_and(|bytes| bytes < MEMORY_LOW);
-    Said::pressure(
-        "MemoryPressure",
-        low,
-        ("KubeletHasInsufficientMemory", "KubeletHasSufficientMemory"),
-        "memory available",
-    )
-}
-
-fn disk_pressure(ctx: &Context) -> Said {
-    let disk = sys::disk_use(&ctx.settings.root).unwrap_or_default();
-    let full = disk.capacity > 0 && disk.available * 100 / disk.capacity < DISK_LOW_PERCENT;
-    let no_inodes = disk.inodes > 0 && disk.inodes_free * 100 / disk.inodes < INODES_LOW_PERCENT;
-    if full || no_inodes {
-        return Said {
-            kind: "DiskPressure",
-            status: true,
-            reason: "KubeletHasDiskPressure",
-            message: "kubelet has disk pressure".to_owned(),
-        };
-    }
-    Said {
-        kind: "DiskPressure",
-        status: false,
-        reason: "KubeletHasNoDiskPressure",
-        message: "kubelet has no disk pressure".to_owned(),
-    }
-}
-
-fn pid_pressure() -> Said {
-    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    // The fourth field of loadavg is running/all.
-    let running = std::fs::read_to_string("/proc/loadavg")
-        .ok()
-        .and_then(|text| text.split_whitespace().nth(3)?.split('/').nth(1)?.parse::<u64>().ok());
-    let low = match (number("/proc/sys/kernel/pid_max"), running) {
-        (Some(most), Some(running)) => most.saturating_sub(running) < PIDS_LEFT,
-        _ => false,
+fn disk_pressure(under: bool) -> Said {
+    let (reason, message) = if under {
+        ("KubeletHasDiskPressure", "kubelet has disk pressure")
+    } else {
+        ("KubeletHasNoDiskPressure", "kubelet has no disk pressure")
     };
-    Said::pressure(
-        "PIDPressure",
-        low,
-        ("KubeletHasInsufficientPID", "KubeletHasSufficientPID"),
-        "PID available",
-    )
+    Said { kind: "DiskPressure", status: under, reason, message: message.to_owned() }
 }
 
 fn ready(runtime: Result<cri::v1::StatusResponse, String>, pleg: Option<&String>) -> Said {

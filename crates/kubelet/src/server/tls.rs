@@ -18,11 +18,11 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
 /// The certificate to serve with: the one that is configured, or one signed by an authority made for it, which is
 /// kept so that a restarted kubelet is the same server.
 pub(super) fn identity(settings: &Settings, now: SystemTime) -> Result<ServerTls, ServerError> {
-    let (certificate, key) = match &settings.server.certificate {
-        Some((certificate, key)) => (read(certificate)?, read(key)?),
-        None => self_signed(settings, now)?,
-    };
     // The authority's name is a hint only; without it clients send what certificate they have.
+    if let Some((certificate, key)) = &settings.server.certificate {
+        return Ok(ServerTls::from_files(certificate, key, Vec::new())?);
+    }
+    let (certificate, key) = self_signed(settings, now)?;
     Ok(ServerTls::new(&certificate, &key, Vec::new())?)
 }
 

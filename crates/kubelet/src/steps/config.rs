@@ -65,6 +65,7 @@ pub(super) async fn of_container(
     let policy = container.termination_message_policy.as_deref().unwrap_or("File");
     let annotations = [
         (label::HASH, container_hash(container)),
+        (label::RESOURCES, resources(container)),
         (label::RESTARTS, attempt.to_string()),
         (label::MESSAGE_PATH, message_path(container)),
         (label::MESSAGE_POLICY, policy.to_owned()),
@@ -100,6 +101,10 @@ pub(super) async fn of_container(
             security_context: Some(context),
         }),
     })
+}
+
+fn resources(container: &Container) -> String {
+    serde_json::to_string(&container.resources.clone().unwrap_or_default()).unwrap_or_default()
 }
 
 /// The container whose processes an ephemeral container is to see.
@@ -166,7 +171,11 @@ pub(crate) fn node_facts<'a>(ctx: &'a Context, pod_ips: &'a [String]) -> NodeFac
     }
 }
 
-fn limits(ctx: &Context, pod: &Pod, container: &Container) -> v1::LinuxContainerResources {
+pub(super) fn limits(
+    ctx: &Context,
+    pod: &Pod,
+    container: &Container,
+) -> v1::LinuxContainerResources {
     let amounts = container.resources.as_ref().map(resources::Amounts::of).unwrap_or_default();
     let quota = if ctx.settings.cpu_quota { resources::cpu_quota(amounts.cpu_limit) } else { 0 };
     let memory = i64::try_from(ctx.machine.memory).unwrap_or(i64::MAX);
@@ -240,8 +249,8 @@ fn absolute(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
-/// A path below a volume, made if it is missing. Every step is checked, so that a link that a container planted in
-/// the volume cannot lead out of it.
+/// A path below a volume, made if it is missing, with the volume's mode: whoever may write to the volume may write to
+/// its parts. Every step is checked, so that a link that a container planted in the volume cannot lead out of it.
 fn sub_path(volume: &Path, sub: &str) -> Result<PathBuf, String> {
     pod_core::files::check_path(sub.trim_end_matches('/')).map_err(|e| e.to_string())?;
     let root = volume.canonicalize().map_err(|e| format!("{}: {e}", volume.display()))?;
@@ -251,11 +260,20 @@ fn sub_path(volume: &Path, sub: &str) -> Result<PathBuf, String> {
         match at.canonicalize() {
             Ok(real) if real.starts_with(&root) => at = real,
             Ok(_) => return Err(format!("subPath {sub:?} leads out of the volume")),
-            Err(_) => std::fs::create_dir(&at)
+            Err(_) => make_directory(&at, &root)
                 .map_err(|e| format!("make subPath {}: {e}", at.display()))?,
         }
     }
     Ok(at)
+}
+
+/// Makes a directory with the mode of another. The group comes from the parent where that hands its group down.
+fn make_directory(at: &Path, like: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir(at)?;
+    let inherited = at.metadata()?.permissions().mode() & 0o2000;
+    let mode = like.metadata()?.permissions().mode() & 0o777;
+    std::fs::set_permissions(at, std::fs::Permissions::from_mode(mode | inherited))
 }
 
 fn write(path: &Path, content: &str) -> Result<(), ConfigError> {

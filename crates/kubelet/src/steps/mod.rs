@@ -4,6 +4,7 @@ mod config;
 mod container;
 mod hooks;
 mod image;
+mod resize;
 mod sandbox;
 mod security;
 mod stop;
@@ -11,5 +12,8 @@ mod stop;
 pub(crate) use config::node_facts;
 pub(crate) use container::start;
 pub(crate) use hooks::{HttpTarget, http_get, port_of};
-pub(crate) use sandbox::{create_sandbox, group_uids, log_directory, remove_group, stop_sandbox};
+pub(crate) use resize::resize;
+pub(crate) use sandbox::{
+    class_group, create_sandbox, group_uids, log_directory, pods_group, remove_group, stop_sandbox,
+};
 pub(crate) use stop::{kill, stop_all};

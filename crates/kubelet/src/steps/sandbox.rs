@@ -2,7 +2,10 @@ use std::path::PathBuf;
 
 use cri::v1;
 use k8s_openapi::api::core::v1::Pod;
-use pod_core::{QosClass, dns, hosts, members, qos_class, resources::pod_cgroup};
+use pod_core::{
+    QosClass, dns, hosts, members, qos_class,
+    resources::{CgroupLimits, pod_cgroup},
+};
 
 use super::security;
 use crate::{context::Context, runtime::label};
@@ -21,46 +24,33 @@ pub(crate) enum SandboxError {
     RuntimeClass(#[from] client::Error),
 }
 
-/// The sysctls that are namespaced and do no harm to other Pods.
-const SAFE_SYSCTLS: &[&str] = &[
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-];
-
 /// Makes the Pod's control group and its sandbox, network included.
 pub(crate) async fn create_sandbox(
     ctx: &Context,
     pod: &Pod,
     attempt: u32,
 ) -> Result<String, SandboxError> {
-    check_sysctls(ctx, pod)?;
     if pod.spec.as_ref().and_then(|s| s.host_users) == Some(false) {
         // Running it without the isolation that it asks for would be worse than not running it.
         let text = "this kubelet gives Pods no user namespaces, which hostUsers: false asks for";
         return Err(SandboxError::Refused(text.to_owned()));
     }
     let handler = runtime_handler(ctx, pod).await?;
-    let limits = pod_cgroup(pod);
+    limit_pod(ctx, pod, pod_cgroup(pod))?;
+    let logs = log_directory(ctx, pod);
+    std::fs::create_dir_all(&logs).map_err(|source| SandboxError::Logs { path: logs, source })?;
+    Ok(ctx.cri.run_pod_sandbox(config(ctx, pod, attempt), &handler).await?)
+}
+
+/// Makes the Pod's control group, or sets its limits anew.
+pub(super) fn limit_pod(ctx: &Context, pod: &Pod, limits: CgroupLimits) -> Result<(), sys::Error> {
     let quota = if ctx.settings.cpu_quota { limits.cpu_quota } else { 0 };
     let limits = sys::cgroup::Limits {
         cpu_shares: limits.cpu_shares,
         cpu_quota: quota,
         memory: limits.memory,
     };
-    ctx.cgroups.ensure(&pod_group(ctx, pod), limits)?;
-    let logs = log_directory(ctx, pod);
-    std::fs::create_dir_all(&logs).map_err(|source| SandboxError::Logs { path: logs, source })?;
-    Ok(ctx.cri.run_pod_sandbox(config(ctx, pod, attempt), &handler).await?)
+    ctx.cgroups.ensure(&pod_group(ctx, pod), limits)
 }
 
 /// The runtime's name for the Pod's RuntimeClass; empty is its default.
@@ -71,24 +61,6 @@ async fn runtime_handler(ctx: &Context, pod: &Pod) -> Result<String, SandboxErro
     };
     let class: serde_json::Value = client.get(&client::Resource::RUNTIME_CLASSES, "", name).await?;
     Ok(class["handler"].as_str().unwrap_or_default().to_owned())
-}
-
-fn check_sysctls(ctx: &Context, pod: &Pod) -> Result<(), SandboxError> {
-    let security = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
-    for sysctl in security.and_then(|s| s.sysctls.as_ref()).into_iter().flatten() {
-        let name = sysctl.name.replace('/', ".");
-        let listed =
-            ctx.settings.unsafe_sysctls.iter().any(|allowed| match allowed.strip_suffix('*') {
-                Some(prefix) => name.starts_with(prefix),
-                None => *allowed == name,
-            });
-        if !listed && !SAFE_SYSCTLS.contains(&name.as_str()) {
-            let text =
-                format!("forbidden sysctl: {name:?} not allowlisted; see allowedUnsafeSysctls");
-            return Err(SandboxError::Refused(text));
-        }
-    }
-    Ok(())
 }
 
 pub(crate) async fn stop_sandbox(ctx: &Context, id: &str) -> Result<(), cri::Error> {
@@ -192,24 +164,35 @@ pub(crate) fn pod_group(ctx: &Context, pod: &Pod) -> String {
     group(ctx, qos_class(pod), pod.metadata.uid.as_deref().unwrap_or_default())
 }
 
-fn group(ctx: &Context, class: QosClass, uid: &str) -> String {
-    let root = pods_group(ctx);
-    let class = match class {
+/// The name that a class's groups have in common; Pods of the best class are directly below the root.
+fn class_name(class: QosClass) -> &'static str {
+    match class {
         QosClass::Guaranteed => "",
         QosClass::Burstable => "burstable",
         QosClass::BestEffort => "besteffort",
-    };
-    match (ctx.settings.systemd_slices, class) {
-        (false, "") => format!("{root}/pod{uid}"),
-        (false, class) => format!("{root}/{class}/pod{uid}"),
-        // systemd reads the tree off the dashes in a slice's name.
-        (true, "") => format!("{root}/kubepods-pod{}.slice", uid.replace('-', "_")),
-        (true, class) => {
-            format!(
-                "{root}/kubepods-{class}.slice/kubepods-{class}-pod{}.slice",
-                uid.replace('-', "_")
-            )
-        }
+    }
+}
+
+/// The group above the Pods of a class.
+pub(crate) fn class_group(ctx: &Context, class: QosClass) -> String {
+    let root = pods_group(ctx);
+    match (ctx.settings.systemd_slices, class_name(class)) {
+        (_, "") => root,
+        (false, class) => format!("{root}/{class}"),
+        (true, class) => format!("{root}/kubepods-{class}.slice"),
+    }
+}
+
+fn group(ctx: &Context, class: QosClass, uid: &str) -> String {
+    let parent = class_group(ctx, class);
+    if !ctx.settings.systemd_slices {
+        return format!("{parent}/pod{uid}");
+    }
+    // systemd reads the tree off the dashes in a slice's name.
+    let uid = uid.replace('-', "_");
+    match class_name(class) {
+        "" => format!("{parent}/kubepods-pod{uid}.slice"),
+        class => format!("{parent}/kubepods-{class}-pod{uid}.slice"),
     }
 }
 

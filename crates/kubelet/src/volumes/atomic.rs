@@ -28,22 +28,19 @@ pub(super) fn write(
     }
     let name = format!("..{}", now.strftime("%Y_%m_%d_%H_%M_%S.%N"));
     let fresh = dir.join(&name);
-    fs::create_dir_all(&fresh).map_err(Error::file("make directory", &fresh))?;
-    fs::set_permissions(&fresh, fs::Permissions::from_mode(0o755))
-        .map_err(Error::file("open up", &fresh))?;
+    make_directory(&fresh, group)?;
     for (path, file) in files {
         let at = fresh.join(path);
-        if let Some(parent) = at.parent() {
-            fs::create_dir_all(parent).map_err(Error::file("make directory", parent))?;
-        }
+        let missing: Vec<_> = at.ancestors().skip(1).take_while(|p| !p.exists()).collect();
+        missing.into_iter().rev().try_for_each(|parent| make_directory(parent, group))?;
         fs::write(&at, &file.content).map_err(Error::file("write", &at))?;
         // What the Pod's group shall read, its owner's bits allow too.
         let mode = if group.is_some() { file.mode | ((file.mode & 0o400) >> 3) } else { file.mode };
+        if group.is_some() || file.owner.is_some() {
+            chown(&at, file.owner, group).map_err(Error::file("give away", &at))?;
+        }
         fs::set_permissions(&at, fs::Permissions::from_mode(mode))
             .map_err(Error::file("set the mode of", &at))?;
-        if group.is_some() {
-            chown(&at, None, group).map_err(Error::file("give away", &at))?;
-        }
     }
     let next = dir.join(NEXT);
     remove(&next)?;
@@ -57,6 +54,15 @@ pub(super) fn write(
         }
         _ => Ok(()),
     }
+}
+
+/// Makes a directory that everybody may read, whatever this process's umask, and with the Pod's group if it has one.
+fn make_directory(path: &Path, group: Option<u32>) -> Result<(), Error> {
+    fs::create_dir_all(path).map_err(Error::file("make directory", path))?;
+    let mode = if group.is_some() { 0o2755 } else { 0o755 };
+    chown(path, None, group).map_err(Error::file("give away", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .map_err(Error::file("open up", path))
 }
 
 fn remove(path: &Path) -> Result<(), Error> {
@@ -115,8 +121,11 @@ mod tests {
     use super::*;
 
     fn files(pairs: &[(&str, &str)]) -> Files {
-        let file =
-            |text: &str| pod_core::files::File { content: text.as_bytes().to_vec(), mode: 0o640 };
+        let file = |text: &str| pod_core::files::File {
+            content: text.as_bytes().to_vec(),
+            mode: 0o640,
+            owner: None,
+        };
         pairs.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect()
     }
 

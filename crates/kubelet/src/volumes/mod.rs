@@ -107,7 +107,8 @@ impl Request<'_> {
 
     fn write(&self, dir: PathBuf, files: &pod_core::files::Files) -> Result<At, Error> {
         atomic::write(&dir, files, ownership::group(self.pod), self.ctx.now())?;
-        Ok(At { path: dir, read_only: false })
+        // Only the kubelet changes what the API says, so that a container may only read it.
+        Ok(At { path: dir, read_only: true })
     }
 
     async fn set_up(&self, tokens: &mut Tokens) -> Result<At, Error> {

@@ -1,4 +1,4 @@
-//! `fsGroup`: the group that a Pod's processes share.
+//! The group that a Pod's processes share (`fsGroup`), and the user that they all are.
 
 use std::{
     fs,
@@ -13,6 +13,18 @@ use super::Error;
 pub(super) fn group(pod: &Pod) -> Option<u32> {
     let security = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
     security.and_then(|s| s.fs_group).and_then(|group| u32::try_from(group).ok())
+}
+
+/// The user as whom all of a Pod's containers run, if they agree on one.
+pub(super) fn user(pod: &Pod) -> Option<u32> {
+    let security = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
+    let of_pod = security.and_then(|s| s.run_as_user);
+    let members = pod_core::members(pod);
+    let lasting = members.iter().filter(|m| m.role != pod_core::Role::Ephemeral);
+    let mut users = lasting
+        .map(|m| m.container.security_context.as_ref().and_then(|s| s.run_as_user).or(of_pod));
+    let first = users.next()??;
+    users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok())?
 }
 
 /// Gives a fresh directory to the Pod's group; what is made in it later inherits the group.

@@ -35,10 +35,11 @@ async fn project(
     } else if let Some(token) = &projection.service_account_token {
         check_path(&token.path)?;
         let content = tokens.get(request, token).await?.into_bytes();
-        // A token is for its Pod's user: only with a shared group, or a user of its own, must others read it.
-        let shared = super::ownership::group(request.pod).is_some();
-        let mode = if shared { 0o600 } else { mode.unsigned_abs() };
-        Ok(Files::from([(token.path.clone(), File { content, mode })]))
+        // A token is for its Pod's user alone, where the Pod says who that is.
+        let owner = super::ownership::user(request.pod);
+        let known = owner.is_some() || super::ownership::group(request.pod).is_some();
+        let mode = if known { 0o600 } else { mode.unsigned_abs() };
+        Ok(Files::from([(token.path.clone(), File { content, mode, owner })]))
     } else {
         Err(Error::Unsupported)
     }

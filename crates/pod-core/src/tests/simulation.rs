@@ -118,6 +118,8 @@ impl World {
             stopping: self.ending.is_some(),
             host_ips: &[],
             runtime: "sim",
+            pending: None,
+            resize_error: None,
         });
         let ended = matches!(self.previous.phase.as_deref(), Some("Succeeded" | "Failed"));
         assert!(
@@ -167,6 +169,8 @@ impl World {
                     .for_each(|s| s.ready = false);
             }
             Step::Kill { id, .. } => self.exit(&id, 137),
+            // No resources are ever asked for.
+            Step::Resize { .. } => panic!("seed {}: a resize that nobody wants", self.seed),
             Step::RemoveSandbox { id } => self.observed.sandboxes.retain(|s| s.id != id),
             Step::Remove { id } => self.observed.containers.retain(|c| c.id != id),
             Step::Start { name, role, sandbox, attempt, exited } => {
@@ -229,6 +233,7 @@ impl World {
                 image_id: "i".into(),
                 hash,
                 message: String::new(),
+                resources: None,
             },
         );
         // What is tried often enough succeeds, so that every Pod that can end does.

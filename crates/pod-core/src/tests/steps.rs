@@ -21,11 +21,11 @@ pub(super) fn pod(spec: serde_json::Value) -> Pod {
     serde_json::from_value(json!({ "metadata": meta, "spec": spec })).unwrap()
 }
 
-fn sandbox(ready: bool) -> Sandbox {
+pub(super) fn sandbox(ready: bool) -> Sandbox {
     Sandbox { id: "s0".into(), attempt: 0, ready, created: at(0), ips: vec!["10.0.0.1".into()] }
 }
 
-fn container(pod: &Pod, name: &str, attempt: u32, run: Run) -> Container {
+pub(super) fn container(pod: &Pod, name: &str, attempt: u32, run: Run) -> Container {
     let member = members(pod).into_iter().find(|m| m.container.name == name).unwrap();
     Container {
         id: format!("{name}-{attempt}"),
@@ -38,10 +38,11 @@ fn container(pod: &Pod, name: &str, attempt: u32, run: Run) -> Container {
         image_id: "sha256:0".into(),
         hash: container_hash(&member.container),
         message: String::new(),
+        resources: None,
     }
 }
 
-fn running() -> Run {
+pub(super) fn running() -> Run {
     Run::Running { started: at(1) }
 }
 
@@ -77,6 +78,8 @@ fn tell(
         stopping: ending.is_some(),
         host_ips: &["192.0.2.1".to_owned()],
         runtime: "containerd",
+        pending: None,
+        resize_error: None,
     })
 }
 
@@ -344,6 +347,8 @@ fn what_was_reported_before_is_carried_on() {
         stopping: false,
         host_ips: &["192.0.2.1".to_owned()],
         runtime: "containerd",
+        pending: None,
+        resize_error: None,
     });
     assert_eq!(first, again, "an unchanged Pod has an unchanged status");
 }

@@ -155,6 +155,18 @@ fn udp_flows_move_when_their_endpoint_goes() {
 }
 
 #[test]
+fn a_clean_up_removes_all_rules_and_can_be_repeated() {
+    let mut world = World::new(2);
+    world.serve_tcp(0, "10.1.0.2");
+    world.sync(&[service("s", json!({}))], &[slice("s", "TCP", &[0])]);
+    ask(&world.pods[1], VIP).unwrap();
+    for _ in 0..2 {
+        world.clean_up();
+    }
+    assert!(ask(&world.pods[1], VIP).is_err(), "nothing leads to the Service any more");
+}
+
+#[test]
 fn ipv6_services_work_beside_ipv4_ones() {
     let mut world = World::new(2);
     world.serve_tcp(0, "[fd01::2]");

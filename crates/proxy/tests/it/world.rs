@@ -112,6 +112,11 @@ impl World {
         self.syncer = Syncer::new(self.net.clone());
     }
 
+    /// What `--cleanup` does.
+    pub(crate) fn clean_up(&self) {
+        self.node.run(|| proxy::clean_up(&*self.net).unwrap()).unwrap();
+    }
+
     pub(crate) fn sync(&mut self, services: &[Value], slices: &[Value]) -> Report {
         let services: Vec<Arc<Service>> =
             services.iter().map(|value| serde_json::from_value(value.clone()).unwrap()).collect();

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod engine;
+mod linear;
 mod server;
 mod tls;
 

@@ -8,7 +8,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use client::{Client, Kubeconfig};
+use api_config::Kubeconfig;
+use client::Client;
 use tempfile::TempDir;
 
 pub(crate) const WINDLASS: &str = env!("CARGO_BIN_EXE_windlass");
@@ -126,11 +127,11 @@ impl ControlPlane {
     pub(crate) fn client(&self, kubeconfig: &str, port: u16) -> Client {
         let mut config = Kubeconfig::load(&self.kubernetes().join(kubeconfig)).unwrap();
         for cluster in &mut config.clusters {
-            cluster.value.server = format!("https://127.0.0.1:{port}");
+            cluster.cluster.server = format!("https://127.0.0.1:{port}");
             if port != self.api_port {
                 // The others have made their certificates themselves.
-                cluster.value.insecure_skip_tls_verify = true;
-                cluster.value.certificate_authority_data = None;
+                cluster.cluster.insecure_skip_tls_verify = true;
+                cluster.cluster.certificate_authority_data.clear();
             }
         }
         Client::from_kubeconfig(&config, "test").unwrap()

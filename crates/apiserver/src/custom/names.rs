@@ -1,0 +1,119 @@
+//! Which names a custom kind gets: within a group each belongs to the definition that had it first.
+
+use serde_json::{Value, json};
+
+/// What a definition's names come to.
+pub(crate) struct Names {
+    /// Those it may be served under; a name that is taken stays what it was before.
+    pub(crate) accepted: Value,
+    /// Why not all that it wants, as the condition's reason and message.
+    pub(crate) conflict: Option<(&'static str, String)>,
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &str> {
+    value.as_array().into_iter().flatten().map(text)
+}
+
+/// Judges the names that `crd` wants. `others`: the accepted names of the group's other definitions.
+pub(crate) fn accept(crd: &Value, others: &[Value]) -> Names {
+    let (wanted, before) = (&crd["spec"]["names"], &crd["status"]["acceptedNames"]);
+    let resources: Vec<&str> = others
+        .iter()
+        .flat_map(|o| {
+            [text(&o["plural"]), text(&o["singular"])].into_iter().chain(list(&o["shortNames"]))
+        })
+        .collect();
+    let kinds: Vec<&str> =
+        others.iter().flat_map(|o| [text(&o["kind"]), text(&o["listKind"])]).collect();
+    let mut names = Names { accepted: before.clone(), conflict: None };
+    if !names.accepted.is_object() {
+        names.accepted = json!({"kind": "", "plural": ""});
+    }
+    let short =
+        |names: &Value| -> Vec<String> { list(&names["shortNames"]).map(str::to_owned).collect() };
+    for (field, reason, taken) in [
+        ("plural", "PluralConflict", &resources),
+        ("singular", "SingularConflict", &resources),
+        ("shortNames", "ShortNamesConflict", &resources),
+        ("kind", "KindConflict", &kinds),
+        ("listKind", "ListKindConflict", &kinds),
+    ] {
+        let (asked, had) = match field {
+            "shortNames" => (short(wanted), short(before)),
+            _ => (vec![text(&wanted[field]).to_owned()], vec![text(&before[field]).to_owned()]),
+        };
+        let new = |name: &&String| !name.is_empty() && !had.contains(name);
+        let in_use: Vec<String> = asked
+            .iter()
+            .filter(new)
+            .filter(|name| taken.contains(&name.as_str()))
+            .map(|name| format!("{name:?} is already in use"))
+            .collect();
+        match &in_use[..] {
+            [] => match wanted.get(field) {
+                Some(value) => names.accepted[field] = value.clone(),
+                None => names.remove(field),
+            },
+            [one] => names.conflict = Some((reason, one.clone())),
+            many => names.conflict = Some((reason, format!("[{}]", many.join(", ")))),
+        }
+    }
+    match wanted.get("categories") {
+        Some(categories) => names.accepted["categories"] = categories.clone(),
+        None => names.remove("categories"),
+    }
+    names
+}
+
+impl Names {
+    fn remove(&mut self, field: &str) {
+        if let Some(accepted) = self.accepted.as_object_mut() {
+            accepted.remove(field);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crd(spec: Value, accepted: Value) -> Value {
+        json!({"spec": {"names": spec}, "status": {"acceptedNames": accepted}})
+    }
+
+    #[test]
+    fn a_name_belongs_to_whoever_had_it_first() {
+        let bolts = json!({"plural": "bolts", "singular": "bolt", "shortNames": ["bo", "bl"], "kind": "Bolt", "listKind": "BoltList"});
+        let free = accept(&crd(bolts.clone(), Value::Null), &[]);
+        assert_eq!((free.accepted, free.conflict), (bolts.clone(), None));
+        let own = accept(&crd(bolts.clone(), bolts.clone()), &[]);
+        assert_eq!(own.conflict, None, "its own names are no conflict");
+
+        let nuts = json!({"plural": "nuts", "singular": "nut", "shortNames": ["bo", "nt"], "kind": "Nut", "listKind": "NutList"});
+        let found = accept(&crd(nuts.clone(), Value::Null), std::slice::from_ref(&bolts));
+        assert_eq!(
+            found.conflict,
+            Some(("ShortNamesConflict", "\"bo\" is already in use".to_owned()))
+        );
+        assert_eq!(found.accepted["plural"], "nuts");
+        assert!(found.accepted.get("shortNames").is_none());
+
+        let mut same = nuts.clone();
+        same["kind"] = json!("BoltList");
+        let found = accept(&crd(same, Value::Null), std::slice::from_ref(&bolts));
+        assert_eq!(found.conflict.unwrap().0, "KindConflict", "kinds and lists share their names");
+
+        // What was accepted once stays, whatever is asked for now.
+        let mut greedy = nuts.clone();
+        greedy["singular"] = json!("bolt");
+        greedy["shortNames"] = json!(["nt"]);
+        let found = accept(&crd(greedy, nuts), &[bolts]);
+        assert_eq!(found.accepted["singular"], "nut");
+        assert_eq!(found.accepted["shortNames"], json!(["nt"]));
+        assert_eq!(found.conflict.unwrap().0, "SingularConflict");
+    }
+}

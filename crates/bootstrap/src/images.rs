@@ -1,0 +1,292 @@
+//! Images without a registry: the running binary packed as the components that it is, and an installed etcd.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::BufWriter,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use api_config::kubeadm::ClusterConfiguration;
+use bootstrap_core::{
+    config::{Facts, default_cluster},
+    constants::OWN_REPOSITORY,
+    images,
+    manifests::EtcdRelease,
+};
+use oci::{Entry, Image};
+
+use crate::{
+    Error,
+    error::io,
+    host::{self, Host},
+};
+
+/// The components that this binary is, and what an image of each runs.
+const COMPONENTS: [(&str, &str); 7] = [
+    ("kube-apiserver", "/usr/local/bin/kube-apiserver"),
+    ("kube-controller-manager", "/usr/local/bin/kube-controller-manager"),
+    ("kube-scheduler", "/usr/local/bin/kube-scheduler"),
+    ("kube-proxy", "/usr/local/bin/kube-proxy"),
+    ("coredns", "/coredns"),
+    ("pause", "/pause"),
+    ("windlass", BINARY),
+];
+const BINARY: &str = "/usr/local/bin/windlass";
+const ETCD: &str = "etcd";
+
+/// Whether an image is one that is packed here and in no registry.
+pub fn is_own(image: &str) -> bool {
+    image.strip_prefix(OWN_REPOSITORY).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Whether this name, without repository and tag, is one of what can be packed.
+pub fn is_component(name: &str) -> bool {
+    name == ETCD || COMPONENTS.iter().any(|(known, _)| *known == name)
+}
+
+/// The component in an image's name.
+fn component(image: &str) -> &str {
+    let name = image.rsplit('/').next().unwrap_or(image);
+    name.split_once(':').map_or(name, |(name, _)| name)
+}
+
+/// What images are packed from.
+pub struct Sources {
+    /// This binary.
+    pub binary: PathBuf,
+    pub etcd: Option<PathBuf>,
+    /// The service proxy writes its rules with it.
+    pub nft: Option<PathBuf>,
+}
+
+impl Sources {
+    pub fn of(host: &Host) -> Result<Self, Error> {
+        let own = Path::new("/proc/self/exe");
+        Ok(Self {
+            binary: std::env::current_exe().map_err(io("find the path of", own))?,
+            etcd: host.program(ETCD),
+            nft: host.program("nft"),
+        })
+    }
+
+    /// The image of one component under its full name.
+    pub fn image(&self, name: &str) -> Result<Image, Error> {
+        let component = component(name);
+        if component == ETCD {
+            return self.etcd(name);
+        }
+        let Some((_, entrypoint)) = COMPONENTS.iter().find(|(known, _)| *known == component) else {
+            let known: Vec<&str> = COMPONENTS.iter().map(|(name, _)| *name).collect();
+            return Err(failed(name, format!("it can pack {} and etcd", known.join(", "))));
+        };
+        // All have the same files, so that they share one layer, which is imported and unpacked once.
+        let mut image = Image::of_binary(name, &self.binary, BINARY, &[entrypoint]);
+        for (_, path) in COMPONENTS.iter().filter(|(_, path)| *path != BINARY) {
+            image.entries.insert((*path).to_owned(), Entry::Link { target: BINARY.to_owned() });
+        }
+        if let Some(nft) = &self.nft {
+            image.entries.extend(program(name, nft, "/usr/sbin/nft")?);
+        }
+        Ok(image)
+    }
+
+    fn etcd(&self, name: &str) -> Result<Image, Error> {
+        let cause = "etcd is not installed here; install it (Debian: apt-get install etcd-server), name it with \
+                     `windlass images build etcd --binary PATH`, or bring its image here (windlass images import)";
+        let etcd = self.etcd.as_ref().ok_or_else(|| failed(name, cause.to_owned()))?;
+        let found = etcd_version(etcd)?;
+        let tag = name.rsplit_once(':').map_or("", |(_, tag)| tag);
+        if EtcdRelease::of(tag).is_some() && EtcdRelease::of(tag) != EtcdRelease::of(&found) {
+            let cause = format!(
+                "the cluster runs etcd {tag} and {} is {found}; install the same minor version, or bring the image here \
+                 from another control plane (ctr -n k8s.io images export, windlass images import)",
+                etcd.display()
+            );
+            return Err(failed(name, cause));
+        }
+        let mut image = Image {
+            name: name.to_owned(),
+            entrypoint: vec!["/usr/local/bin/etcd".to_owned()],
+            ..Image::default()
+        };
+        image.env =
+            vec!["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()];
+        image.entries = program(name, etcd, "/usr/local/bin/etcd")?;
+        image.entries.insert("/tmp".to_owned(), Entry::Directory { mode: 0o1777 });
+        Ok(image)
+    }
+}
+
+fn program(image: &str, path: &Path, at: &str) -> Result<BTreeMap<String, Entry>, Error> {
+    oci::program(path, at).map_err(|e| failed(image, e.to_string()))
+}
+
+fn failed(image: &str, cause: String) -> Error {
+    Error::Runtime { operation: "pack image", subject: image.to_owned(), cause }
+}
+
+/// The version of an etcd program, such as `3.4.23`.
+pub fn etcd_version(program: &Path) -> Result<String, Error> {
+    let failed = |cause: String| Error::Runtime {
+        operation: "ask the version of",
+        subject: program.display().to_string(),
+        cause,
+    };
+    let output =
+        Command::new(program).arg("--version").output().map_err(|e| failed(e.to_string()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.lines().find_map(|line| line.strip_prefix("etcd Version:")).map(str::trim);
+    let version =
+        version.ok_or_else(|| failed("it does not say `etcd Version:`; is it etcd?".to_owned()))?;
+    match EtcdRelease::of(version) {
+        Some(_) => Ok(version.to_owned()),
+        None => {
+            Err(failed(format!("etcd {version} is none of 3.4 to 3.6, which a cluster runs on")))
+        }
+    }
+}
+
+/// A cluster of our own images takes the etcd that is installed: its version becomes the image's tag, which says
+/// what flags and probes the manifest has. One that the configuration names is kept.
+pub fn choose_etcd(cluster: &mut ClusterConfiguration, host: &Host) {
+    if cluster.image_repository != OWN_REPOSITORY {
+        return;
+    }
+    let Some(local) = cluster.etcd.local.as_mut() else { return };
+    if !local.image_tag.is_empty() || !local.image_repository.is_empty() {
+        return;
+    }
+    // Where none is installed, preflight says so.
+    if let Some(version) = host.program(ETCD).and_then(|path| etcd_version(&path).ok()) {
+        local.image_tag = format!("{version}-0");
+    }
+}
+
+/// The full names of the images of a default cluster in a repository; those of one component, or all.
+pub fn names(
+    repository: &str,
+    sources: &Sources,
+    only: Option<&str>,
+) -> Result<Vec<String>, Error> {
+    let mut cluster =
+        ClusterConfiguration { image_repository: repository.to_owned(), ..Default::default() };
+    default_cluster(&mut cluster, &Facts::default());
+    if only.is_none_or(|name| name == ETCD)
+        && let (Some(local), Some(etcd)) = (cluster.etcd.local.as_mut(), &sources.etcd)
+    {
+        local.image_tag = format!("{}-0", etcd_version(etcd)?);
+    }
+    let mut all = images::all(&cluster);
+    all.push(images::windlass(&cluster));
+    // A machine without etcd can still pack everything else.
+    all.retain(|name| match only {
+        Some(only) => component(name) == only,
+        None => component(name) != ETCD || sources.etcd.is_some(),
+    });
+    Ok(all)
+}
+
+/// Packs images and gives them to containerd. Blocks.
+pub fn build(sources: &Sources, names: &[String], endpoint: &str) -> Result<(), Error> {
+    let archive = std::env::temp_dir().join(format!("windlass-images-{}.tar", std::process::id()));
+    let packed = write(sources, names, &archive).and_then(|()| {
+        let socket = host::socket_path(endpoint);
+        oci::import(socket, &archive).map_err(|e| Error::Runtime {
+            operation: "import",
+            subject: names.join(", "),
+            cause: e.to_string(),
+        })
+    });
+    let _ = std::fs::remove_file(&archive);
+    packed
+}
+
+/// Packs images into an archive.
+pub fn write(sources: &Sources, names: &[String], archive: &Path) -> Result<(), Error> {
+    let images: Vec<Image> =
+        names.iter().map(|name| sources.image(name)).collect::<Result<_, _>>()?;
+    let file = File::create(archive).map_err(io("write", archive))?;
+    oci::write_archive(&images, BufWriter::new(file))
+        .map_err(|e| failed(&names.join(", "), e.to_string()))
+}
+
+/// The images that every node of a cluster runs, those of control planes apart.
+pub fn of_node(cluster: &ClusterConfiguration) -> Vec<String> {
+    let control_plane = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", ETCD];
+    let mut all = images::all(cluster);
+    all.retain(|image| !control_plane.contains(&component(image)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources() -> Sources {
+        Sources { binary: "/bin/true".into(), etcd: None, nft: None }
+    }
+
+    #[test]
+    fn components_share_their_files_and_differ_in_what_they_run() {
+        let server = sources().image("windlass.local/kube-apiserver:v1.36.2").unwrap();
+        let dns = sources().image("registry.k8s.io/coredns/coredns:v1.14.2").unwrap();
+        assert_eq!(server.entrypoint, ["/usr/local/bin/kube-apiserver"]);
+        assert_eq!(dns.entrypoint, ["/coredns"]);
+        assert!(
+            server.entries.keys().eq(dns.entries.keys()) && dns.entries.contains_key("/coredns")
+        );
+        let error = sources().image("windlass.local/nginx:1").unwrap_err().to_string();
+        assert!(error.contains("nginx") && error.contains("kube-scheduler"), "{error}");
+        let error = sources().image("windlass.local/etcd:3.4.23-0").unwrap_err().to_string();
+        assert!(error.contains("not installed") && error.contains("images build etcd"), "{error}");
+    }
+
+    #[test]
+    fn names_tell_whose_an_image_is() {
+        assert!(is_own("windlass.local/pause:3.10.2"));
+        assert!(!is_own("windlass.localhost/pause:1") && !is_own("registry.k8s.io/pause:3.10.2"));
+        assert_eq!(component("host:5000/a/kube-proxy:v1"), "kube-proxy");
+        assert_eq!(component("etcd"), "etcd");
+    }
+
+    /// A program that says it is this version of etcd.
+    fn etcd(dir: &Path, version: &str) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let path = dir.join("usr/bin/etcd");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, format!("#!/bin/sh\necho etcd Version: {version}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn the_installed_etcd_is_chosen_where_none_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        etcd(dir.path(), "3.4.23");
+        let host = Host::under(dir.path());
+        let mut cluster = ClusterConfiguration::default();
+        cluster.etcd.local = Some(Default::default());
+        choose_etcd(&mut cluster, &host);
+        assert_eq!(
+            cluster.etcd.local.as_ref().unwrap().image_tag,
+            "",
+            "another repository has its own"
+        );
+        cluster.image_repository = OWN_REPOSITORY.to_owned();
+        choose_etcd(&mut cluster, &host);
+        assert_eq!(images::etcd(&cluster), "windlass.local/etcd:3.4.23-0");
+    }
+
+    #[test]
+    fn another_minor_version_than_the_clusters_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = etcd(dir.path(), "3.5.30");
+        let sources = Sources { etcd: Some(path.clone()), ..sources() };
+        let error = sources.image("windlass.local/etcd:3.4.23-0").unwrap_err().to_string();
+        assert!(error.contains("3.4.23") && error.contains("3.5.30"), "{error}");
+        etcd(dir.path(), "4.0.0");
+        assert!(etcd_version(&path).unwrap_err().to_string().contains("3.4 to 3.6"));
+    }
+}

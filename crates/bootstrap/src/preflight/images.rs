@@ -1,0 +1,65 @@
+//! Brings images to the machine before they are needed.
+
+use bootstrap_core::{constants::OWN_REPOSITORY, images as names};
+
+use super::{Check, Ignored, Problem, check};
+use crate::{Error, images, node::Node};
+
+/// Those of a control plane: what is missing is packed where it is ours, and pulled where it is not.
+pub async fn bring_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
+    bring(node, names::all(&node.config.cluster), ignored).await
+}
+
+/// Those of a worker. Its kubelet pulls what a registry has; ours are in none.
+pub async fn bring_node_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
+    let mut wanted = images::of_node(&node.config.cluster);
+    wanted.retain(|image| images::is_own(image));
+    bring(node, wanted, ignored).await
+}
+
+async fn bring(node: &Node, wanted: Vec<String>, ignored: &Ignored) -> Result<(), Error> {
+    let policy = node.config.init.node_registration.image_pull_policy.as_str();
+    if node.dry_run || policy == "Never" {
+        return Ok(());
+    }
+    let mut own = Vec::new();
+    let mut failures = Vec::new();
+    for image in wanted {
+        let ours = images::is_own(&image);
+        // Ours are what this binary says they are, so that one that is there is as good as a new one.
+        let present = (ours || policy == "IfNotPresent")
+            && node.containers.has_image(&image).await.unwrap_or(false);
+        if present {
+            continue;
+        }
+        if ours {
+            own.push(image);
+        } else if let Err(e) = node.containers.pull(&image).await {
+            let cure = "check the registry and the network, or bring the image here (windlass images import)";
+            failures.push(failure(format!("failed to pull image {image}: {e}"), cure));
+        }
+    }
+    own.extend(missing_sandbox(node).await);
+    if !own.is_empty()
+        && let Err(e) = node.containers.build(&own).await
+    {
+        failures.push(failure(e.to_string(), "or name a registry with --image-repository"));
+    }
+    check(failures, ignored)
+}
+
+fn failure(cause: String, cure: &str) -> Check {
+    Check::new("ImagePull", Err(Problem::error(cause, cure)))
+}
+
+/// The image that the runtime's own configuration wants for Pods' sandboxes, where it would have to be pulled: a
+/// cluster of our images is one that needs no registry, and our pause image serves under any name.
+async fn missing_sandbox(node: &Node) -> Option<String> {
+    if node.config.cluster.image_repository != OWN_REPOSITORY {
+        return None;
+    }
+    let image = node.containers.sandbox_image().await.ok()??;
+    let present = node.containers.has_image(&image).await.unwrap_or(true);
+    let is_pause = image.rsplit('/').next().is_some_and(|name| name.starts_with("pause:"));
+    (!present && is_pause).then_some(image)
+}

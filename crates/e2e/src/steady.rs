@@ -1,0 +1,235 @@
+//! What must go on whatever happens to the cluster's processes: a stream, questions to cluster DNS, a writer.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream, UdpSocket},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// What takes longer than this has failed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Something that is done over and over on a thread of its own, in a network namespace, until it is stopped.
+pub struct Steady {
+    stop: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+    thread: JoinHandle<Report>,
+}
+
+/// How it went.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub done: u64,
+    pub longest: Duration,
+    /// When, since the beginning, and why.
+    pub failures: Vec<(Duration, String)>,
+}
+
+impl Steady {
+    /// Calls `turn` every `pace`, once `begin` has made what it works with. An error is noted, and the next turn begins
+    /// anew.
+    fn start<T>(
+        namespace: PathBuf,
+        pace: Duration,
+        begin: impl Fn() -> Result<T, String> + Send + 'static,
+        mut turn: impl FnMut(&mut T) -> Result<(), String> + Send + 'static,
+    ) -> Self {
+        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, counted) = (stop.clone(), count.clone());
+        let thread = std::thread::spawn(move || {
+            enter(&namespace);
+            let mut report = Report::default();
+            let mut with = None;
+            let started = Instant::now();
+            while !stopped.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                let result = match &mut with {
+                    Some(with) => turn(with),
+                    None => begin().and_then(|made| turn(with.insert(made))),
+                };
+                match result {
+                    Ok(()) => {
+                        report.done += 1;
+                        counted.store(report.done, Ordering::Relaxed);
+                        report.longest = report.longest.max(began.elapsed());
+                    }
+                    Err(error) => {
+                        report.failures.push((started.elapsed(), error));
+                        with = None;
+                    }
+                }
+                std::thread::sleep(pace.saturating_sub(began.elapsed()));
+            }
+            report
+        });
+        Self { stop, count, thread }
+    }
+
+    /// One TCP connection, on which a byte goes there and back every five milliseconds.
+    pub fn stream(namespace: &Path, address: SocketAddr) -> Self {
+        let begin = move || {
+            let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(text)?;
+            stream.set_nodelay(true).map_err(text)?;
+            stream.set_read_timeout(Some(PATIENCE)).map_err(text)?;
+            Ok(stream)
+        };
+        let mut byte = 0u8;
+        Self::start(namespace.to_owned(), Duration::from_millis(5), begin, move |stream| {
+            byte = byte.wrapping_add(1);
+            stream.write_all(&[byte]).map_err(text)?;
+            let mut back = [0];
+            stream.read_exact(&mut back).map_err(text)?;
+            if back == [byte] { Ok(()) } else { Err(format!("sent {byte}, got {back:?}")) }
+        })
+    }
+
+    /// A question to a DNS server every ten milliseconds, each from another port.
+    pub fn questions(namespace: &Path, server: SocketAddr, name: &str) -> Self {
+        let mut question = vec![0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        for label in name.split('.') {
+            question.push(label.len() as u8);
+            question.extend(label.as_bytes());
+        }
+        question.extend([0, 0, 1, 0, 1]);
+        let mut number = 0u16;
+        Self::start(
+            namespace.to_owned(),
+            Duration::from_millis(10),
+            || Ok(()),
+            move |()| {
+                number = number.wrapping_add(1);
+                question[..2].copy_from_slice(&number.to_be_bytes());
+                let socket = UdpSocket::bind("0.0.0.0:0").map_err(text)?;
+                socket.set_read_timeout(Some(PATIENCE)).map_err(text)?;
+                socket.send_to(&question, server).map_err(text)?;
+                let mut answer = [0; 512];
+                let length = socket.recv(&mut answer).map_err(text)?;
+                let good = length > question.len()
+                    && answer[..2] == question[..2]
+                    && answer[3] & 0xf == 0
+                    && answer[6..8] != [0, 0];
+                if good { Ok(()) } else { Err(format!("the answer {:?}", &answer[..length])) }
+            },
+        )
+    }
+
+    /// Writes ConfigMaps one after the other through `proxy`, which speaks plain HTTP. What is acknowledged goes to
+    /// `acknowledged`; what is not is a failure, and may have been written or not.
+    pub fn writer(
+        namespace: &Path,
+        proxy: SocketAddr,
+        acknowledged: Arc<std::sync::Mutex<Vec<String>>>,
+    ) -> Self {
+        let mut number = 0;
+        Self::start(
+            namespace.to_owned(),
+            Duration::from_millis(10),
+            || Ok(()),
+            move |()| {
+                number += 1;
+                let name = format!("written-{number}");
+                let body = format!(
+                    r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"n":"{number}"}}}}"#
+                );
+                let path = "/api/v1/namespaces/default/configmaps";
+                let answer = exchange(
+                    proxy,
+                    "POST",
+                    path,
+                    &[("Content-Type", "application/json")],
+                    body.as_bytes(),
+                )?;
+                if answer.code != 201 {
+                    return Err(format!("{} {}", answer.code, answer.body));
+                }
+                if let Ok(mut all) = acknowledged.lock() {
+                    all.push(name);
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// How many turns went well so far.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub fn stop(self) -> Report {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Runs work on a thread that is in a network namespace, and waits for it.
+pub fn inside<T: Send>(namespace: &Path, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            enter(namespace);
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Moves the calling thread into a network namespace.
+fn enter(namespace: &Path) {
+    let file =
+        File::open(namespace).unwrap_or_else(|e| panic!("opening {}: {e}", namespace.display()));
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+        .unwrap_or_else(|e| panic!("entering {}: {e}", namespace.display()));
+}
+
+/// What a server answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub code: u16,
+    pub head: String,
+    pub body: String,
+}
+
+/// One request over plain HTTP, on a connection of its own.
+pub fn exchange(
+    server: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Result<Answer, String> {
+    let mut stream = TcpStream::connect_timeout(&server, PATIENCE).map_err(text)?;
+    stream.set_read_timeout(Some(4 * PATIENCE)).map_err(text)?;
+    let mut head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    stream.write_all(format!("{head}\r\n").as_bytes()).map_err(text)?;
+    // A server that refuses early closes while we still write; its answer is what counts.
+    let written = stream.write_all(body);
+    let mut bytes = Vec::new();
+    let read = stream.read_to_end(&mut bytes);
+    let answer = String::from_utf8_lossy(&bytes).into_owned();
+    let code = answer.split_whitespace().nth(1).and_then(|code| code.parse().ok());
+    match (code, answer.split_once("\r\n\r\n")) {
+        (Some(code), Some((head, body))) => {
+            Ok(Answer { code, head: head.to_owned(), body: body.to_owned() })
+        }
+        _ => Err(format!("no answer to {method} {path}: {written:?} {read:?} {answer:?}")),
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

@@ -1,0 +1,157 @@
+//! What goes on when processes are killed.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use e2e::{Background, Cluster, Session, Steady, alone, until};
+
+/// One after the other, each in the middle of a rollout; at last all at once, after which only `up` can help.
+const TURNS: [&[&str]; 5] = [
+    &["control-plane"],
+    &["agent"],
+    &["supervisor"],
+    &["containerd"],
+    &["supervisor", "agent", "control-plane", "containerd"],
+];
+
+/// Goes on for some seconds, so that there is a middle to kill in.
+const WEB: &str = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":4,
+    "minReadySeconds":1,"strategy":{"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}},
+    "selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"labels":{"app":"web"}},
+    "spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"app","image":"app:1"}]}}}}"#;
+
+/// A Pod that sends back what it is sent, and its Service.
+fn echo(s: &Session<'_>) {
+    let serve = ["nc", "-ll", "-p", "9000", "-e", "cat"];
+    s.kubectl_with(
+        &[&["run", "echo", "--image=box:1", "--command", "--"], &serve[..]].concat(),
+        "",
+    )
+    .ok();
+    s.kubectl("expose pod echo --port=7 --target-port=9000").ok();
+    s.kubectl("wait pod/echo --for=condition=Ready --timeout=90s").ok();
+}
+
+/// The network namespace of a Pod, by the inode that its processes see.
+fn network_of(s: &Session<'_>, pod: &str) -> PathBuf {
+    use std::os::unix::fs::MetadataExt;
+    let inode = s.kubectl(&format!("exec {pod} -- stat -L -c %i /proc/self/ns/net")).ok();
+    let all = std::fs::read_dir("/run/netns").unwrap().map(|entry| entry.unwrap().path());
+    let found = all.into_iter().find(|path| {
+        std::fs::metadata(path).is_ok_and(|meta| meta.ino().to_string() == inode.trim())
+    });
+    found.unwrap_or_else(|| panic!("no network namespace with inode {inode}"))
+}
+
+/// Each container of the Pods that no rollout touches: its ID, when it started, how often it was restarted.
+fn untouched(s: &Session<'_>) -> BTreeMap<String, String> {
+    let pods = s.get("pods --all-namespaces -l app!=web");
+    let mut found = BTreeMap::new();
+    for pod in pods["items"].as_array().unwrap() {
+        for status in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
+            found.insert(
+                format!("{}/{}", pod["metadata"]["name"], status["name"]),
+                format!(
+                    "{} since {} restarts {}",
+                    status["containerID"],
+                    status["state"]["running"]["startedAt"],
+                    status["restartCount"]
+                ),
+            );
+        }
+    }
+    found
+}
+
+/// kubectl's proxy, so that a writer need not speak TLS.
+fn proxy(s: &Session<'_>) -> (Background, SocketAddr) {
+    let mut proxy = s.start("proxy --port=0");
+    let line = proxy.line(|line| line.contains("Starting to serve on"));
+    let address = line.rsplit(' ').next().unwrap_or_default().parse();
+    (proxy, address.unwrap_or_else(|e| panic!("{line}: {e}")))
+}
+
+#[test]
+fn killed_processes_lose_nothing_and_disturb_nobody() {
+    let _turn = alone();
+    let cluster = Cluster::new("killed");
+    cluster.up().ok();
+    cluster.build_images();
+    let s = Session::own(&cluster);
+    echo(&s);
+    s.toolbox();
+    s.apply(WEB);
+    s.available("web");
+
+    let (node, pod) = (cluster.namespace.path(), network_of(&s, "box"));
+    let address = |what: &str, path: &str, port: u16| -> SocketAddr {
+        format!("{}:{port}", s.field(what, path)).parse().unwrap()
+    };
+    let to_pod = address("pod echo", "{.status.podIP}", 9000);
+    let to_service = address("service echo", "{.spec.clusterIP}", 7);
+    let dns = address("service kube-dns -n kube-system", "{.spec.clusterIP}", 53);
+    let (_proxy, api) = proxy(&s);
+    let acknowledged = Arc::new(Mutex::new(Vec::new()));
+    let steady = [
+        ("a stream to a Pod", Steady::stream(&node, to_pod)),
+        ("a stream from a Pod through a Service", Steady::stream(&pod, to_service)),
+        ("DNS questions of a Pod", Steady::questions(&pod, dns, "echo.default.svc.cluster.local")),
+    ];
+    let writer = Steady::writer(&node, api, acknowledged.clone());
+    let before = untouched(&s);
+    assert!(before.len() >= 3, "{before:?}");
+
+    for (turn, killed) in TURNS.into_iter().enumerate() {
+        let began = Instant::now();
+        let image = if turn % 2 == 0 { "app:2" } else { "app:1" };
+        s.kubectl(&format!("set image deployment/web app={image}")).ok();
+        s.until("get deployment web -o jsonpath={.status.updatedReplicas}", |updated| {
+            updated.parse::<u32>().is_ok_and(|updated| (1..4).contains(&updated))
+        });
+        let written = writer.count();
+        killed.iter().for_each(|role| cluster.kill(role));
+        if killed.len() > 1 {
+            cluster.up().ok();
+        }
+        s.until("rollout status deployment/web --timeout=60s", |_| true);
+        let images = s.field("pods -l app=web", "{.items[*].spec.containers[0].image}");
+        assert!(images.split_whitespace().all(|now| now == image), "{images}");
+        until("writes that are acknowledged again", || match writer.count() {
+            now if now > written + 10 => Ok(()),
+            now => Err(format!("{written} before the death of {killed:?}, and {now} now")),
+        });
+        assert_eq!(untouched(&s), before, "after the death of {killed:?}");
+        eprintln!(
+            "{killed:?}: the rollout ended {:.1} s after it began",
+            began.elapsed().as_secs_f64()
+        );
+    }
+    let restarts =
+        s.field("pods -l app=web", "{.items[*].status.containerStatuses[0].restartCount}");
+    assert!(restarts.split_whitespace().all(|count| count == "0"), "{restarts}");
+
+    for (what, steady) in steady {
+        let report = steady.stop();
+        eprintln!("{what}: {} times, the longest {:?}", report.done, report.longest);
+        assert!(report.failures.is_empty(), "{what}: {report:?}");
+        assert!(report.done > 500, "{what}: {report:?}");
+    }
+    let report = writer.stop();
+    let acknowledged = acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+    eprintln!("{} writes acknowledged, {} not", acknowledged.len(), report.failures.len());
+    let kept = s.kubectl("get configmaps -o name").ok();
+    let kept: std::collections::BTreeSet<&str> = kept.lines().collect();
+    let lost =
+        acknowledged.iter().filter(|name| !kept.contains(format!("configmap/{name}").as_str()));
+    assert_eq!(lost.collect::<Vec<_>>(), Vec::<&String>::new(), "acknowledged and lost");
+    until("a status without complaints", || {
+        let status = cluster.windlass(&["status"]);
+        if status.code == Some(0) { Ok(()) } else { Err(status.to_string()) }
+    });
+    assert!(report.longest < Duration::from_secs(20), "{report:?}");
+}

@@ -1,0 +1,128 @@
+//! `data:` URLs (RFC 2397) and compression.
+
+use std::io::Read;
+
+use base64::{
+    Engine,
+    alphabet::STANDARD,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use flate2::read::MultiGzDecoder;
+
+/// Base64 as the world writes it: with or without padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+pub type Decoded = Vec<u8>;
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum DataError {
+    #[error("not a data URL")]
+    Scheme,
+    #[error("a data URL needs a comma before its data")]
+    NoComma,
+    #[error("percent sign at {0} begins no escape")]
+    Escape(usize),
+    #[error("not base64: {0}")]
+    Base64(String),
+    #[error("not gzip: {0}")]
+    Gzip(String),
+    #[error("more than {0} bytes when unpacked")]
+    TooLarge(u64),
+}
+
+/// The data of a `data:` URL.
+pub fn decode_url(url: &str) -> Result<Decoded, DataError> {
+    let rest = match url.get(..5) {
+        Some(scheme) if scheme.eq_ignore_ascii_case("data:") => &url[5..],
+        _ => return Err(DataError::Scheme),
+    };
+    let (kind, data) = rest.split_once(',').ok_or(DataError::NoComma)?;
+    let bytes = unescape(data)?;
+    if kind.rsplit(';').next() != Some("base64") || !kind.contains(';') {
+        return Ok(bytes);
+    }
+    let bytes: Vec<u8> = bytes.into_iter().filter(|b| !b.is_ascii_whitespace()).collect();
+    BASE64.decode(bytes).map_err(|error| DataError::Base64(error.to_string()))
+}
+
+fn unescape(text: &str) -> Result<Vec<u8>, DataError> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let digit = |found: Option<(usize, u8)>| char::from(found?.1).to_digit(16);
+        match (digit(bytes.next()), digit(bytes.next())) {
+            (Some(high), Some(low)) => out.push((high * 16 + low) as u8),
+            _ => return Err(DataError::Escape(at)),
+        }
+    }
+    Ok(out)
+}
+
+/// Data with all that is not plain escaped.
+pub fn escape(contents: &[u8]) -> String {
+    let mut out = String::with_capacity(contents.len());
+    for byte in contents {
+        match byte {
+            byte if byte.is_ascii_alphanumeric() || b"-_.!~*'()".contains(byte) => {
+                out.push(char::from(*byte));
+            }
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// What gzip has packed, if it is at most `limit` bytes.
+pub fn unpacked(packed: &[u8], limit: u64) -> Result<Decoded, DataError> {
+    let mut out = Vec::new();
+    let mut reader = MultiGzDecoder::new(packed).take(limit + 1);
+    reader.read_to_end(&mut out).map_err(|error| DataError::Gzip(error.to_string()))?;
+    match out.len() as u64 > limit {
+        true => Err(DataError::TooLarge(limit)),
+        false => Ok(out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn data_urls() {
+        for (url, want) in [
+            ("data:,a%20b", Ok(b"a b".to_vec())),
+            ("DATA:text/plain;charset=utf-8,x,y", Ok(b"x,y".to_vec())),
+            ("data:;base64,YQ==", Ok(b"a".to_vec())),
+            ("data:;base64,YQ", Ok(b"a".to_vec())),
+            ("data:;base64,YQ%3D%3D", Ok(b"a".to_vec())),
+            ("data:base64", Err(DataError::NoComma)),
+            ("data:,%4", Err(DataError::Escape(0))),
+            ("data:,%+4", Err(DataError::Escape(0))),
+            ("http://x", Err(DataError::Scheme)),
+        ] {
+            assert_eq!(decode_url(url), want, "{url}");
+        }
+        assert!(decode_url("data:;base64,!").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_escaped_comes_back(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(decode_url(&format!("data:,{}", escape(&bytes))), Ok(bytes));
+        }
+
+        #[test]
+        fn no_text_is_too_odd_to_be_parsed(text in "\\PC*", url in "data:[;,%a-z0-9=]*") {
+            let _ = (crate::parse(&text), decode_url(&url), crate::butane::translate(&text, None));
+        }
+    }
+}

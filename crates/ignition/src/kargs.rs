@@ -1,0 +1,39 @@
+//! Kernel arguments.
+
+use crate::spec::KernelArguments;
+
+/// The command line with what should be on it, and without what should not; `None` if it is so already.
+pub fn changed(line: &str, wanted: &KernelArguments) -> Option<String> {
+    let mut words: Vec<&str> = line.split_whitespace().collect();
+    let before = words.clone();
+    let refused = wanted.should_not_exist.iter().flat_map(|text| text.split_whitespace());
+    for refused in refused {
+        words.retain(|word| *word != refused);
+    }
+    for argument in wanted.should_exist.iter().flat_map(|text| text.split_whitespace()) {
+        if !words.contains(&argument) {
+            words.push(argument);
+        }
+    }
+    (words != before).then(|| words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_come_and_go_once() {
+        for (line, exist, not, want) in [
+            ("a b", vec!["c"], vec!["a"], Some("b c")),
+            ("a b", vec!["a", "b"], vec!["c"], None),
+            ("a=1 a=2", vec!["x=1 y=2"], vec!["a=1"], Some("a=2 x=1 y=2")),
+            ("", vec![], vec![], None),
+        ] {
+            let texts = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
+            let wanted =
+                KernelArguments { should_exist: texts(exist), should_not_exist: texts(not) };
+            assert_eq!(changed(line, &wanted).as_deref(), want, "{line}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Configs of spec 2.0 to 2.4 as configs of spec 3.4, which is what older stores hold.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::ConfigError;
+
+/// A sector of spec 2.x, whatever the disk's.
+const SECTORS_PER_MIB: u64 = 2048;
+
+pub(crate) fn upgrade(old: &Value) -> Result<Value, ConfigError> {
+    let mut out = json!({ "ignition": ignition(&old["ignition"]) });
+    let mounts = mounts(old)?;
+    let disks =
+        list(&old["storage"]["disks"]).iter().enumerate().map(|(i, disk)| self::disk(i, disk));
+    let raid = list(&old["storage"]["raid"]).to_vec();
+    let filesystems: Vec<Value> =
+        list(&old["storage"]["filesystems"]).iter().filter_map(filesystem).collect();
+    let mut files = files(old, &mounts)?;
+    files.extend(networkd(old));
+    out["storage"] = json!({
+        "disks": disks.collect::<Result<Vec<_>, _>>()?,
+        "raid": raid,
+        "filesystems": filesystems,
+        "files": files,
+        "directories": nodes(old, "directories", &mounts)?,
+        "links": nodes(old, "links", &mounts)?,
+    });
+    out["systemd"] =
+        json!({ "units": list(&old["systemd"]["units"]).iter().map(unit).collect::<Vec<_>>() });
+    out["passwd"] = passwd(&old["passwd"])?;
+    Ok(out)
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn invalid(path: String, reason: impl Into<String>) -> ConfigError {
+    ConfigError::Invalid { path, reason: reason.into() }
+}
+
+fn ignition(old: &Value) -> Value {
+    let mut out = json!({ "version": "3.4.0" });
+    for key in ["timeouts", "security", "proxy"] {
+        if old[key].is_object() {
+            out[key] = old[key].clone();
+        }
+    }
+    let config = &old["config"];
+    if !list(&config["append"]).is_empty() {
+        out["config"]["merge"] = config["append"].clone();
+    }
+    if config["replace"].is_object() {
+        out["config"]["replace"] = config["replace"].clone();
+    }
+    out
+}
+
+/// Where filesystems are found, by their names. One without a path is mounted below `/tmp`, as 2.x did.
+fn mounts(old: &Value) -> Result<BTreeMap<String, String>, ConfigError> {
+    let mut out =
+        BTreeMap::from([("root".to_owned(), String::new()), (String::new(), String::new())]);
+    for (i, filesystem) in list(&old["storage"]["filesystems"]).iter().enumerate() {
+        let name = text(&filesystem["name"]);
+        if let Some(path) = filesystem["path"].as_str() {
+            // `/sysroot` is where the initrd has the root.
+            let path = path.strip_prefix("/sysroot").unwrap_or(path);
+            out.insert(name.to_owned(), path.trim_end_matches('/').to_owned());
+        } else if !filesystem["mount"].is_object() {
+            let path = format!("storage.filesystems.{i}");
+            return Err(invalid(path, "filesystem is missing mount or path"));
+        } else if !name.is_empty() {
+            out.insert(name.to_owned(), mount_point(name));
+        }
+    }
+    Ok(out)
+}
+
+fn mount_point(name: &str) -> String {
+    format!("/tmp/ignition-{name}")
+}
+
+fn filesystem(old: &Value) -> Option<Value> {
+    let mount = old["mount"].as_object()?;
+    let mut out = mount.clone();
+    if let Some(create) = out.remove("create") {
+        if create["force"] == true {
+            out.insert("wipeFilesystem".into(), true.into());
+        }
+        out.insert("options".into(), create["options"].clone());
+    }
+    let name = text(&old["name"]);
+    if !name.is_empty() && out.get("format") != Some(&json!("swap")) {
+        out.insert("path".into(), mount_point(name).into());
+    }
+    out.retain(|_, value| !value.is_null());
+    Some(Value::Object(out))
+}
+
+fn disk(at: usize, old: &Value) -> Result<Value, ConfigError> {
+    let mut out = old.clone();
+    let Some(partitions) = out.get_mut("partitions").and_then(Value::as_array_mut) else {
+        return Ok(out);
+    };
+    for (i, partition) in partitions.iter_mut().filter_map(Value::as_object_mut).enumerate() {
+        for (old, new) in [("start", "startMiB"), ("size", "sizeMiB")] {
+            let Some(sectors) = partition.remove(old).and_then(|value| value.as_u64()) else {
+                continue;
+            };
+            if !sectors.is_multiple_of(SECTORS_PER_MIB) {
+                let path = format!("storage.disks.{at}.partitions.{i}.{old}");
+                return Err(invalid(path, "not a whole number of mebibytes, which spec 3 wants"));
+            }
+            partition.entry(new).or_insert((sectors / SECTORS_PER_MIB).into());
+        }
+    }
+    Ok(out)
+}
+
+/// A file, directory or link, at its path from the root.
+fn node(
+    kind: &str,
+    at: usize,
+    old: &Value,
+    mounts: &BTreeMap<String, String>,
+) -> Result<Map<String, Value>, ConfigError> {
+    let mut out = old.as_object().cloned().unwrap_or_default();
+    let name = out.remove("filesystem").unwrap_or_default();
+    let Some(mount) = mounts.get(text(&name)) else {
+        let path = format!("storage.{kind}.{at}.filesystem");
+        return Err(invalid(path, format!("there is no filesystem {:?}", text(&name))));
+    };
+    let path = format!("{mount}{}", text(&out["path"]));
+    out.insert("path".into(), path.into());
+    Ok(out)
+}
+
+fn nodes(
+    old: &Value,
+    kind: &str,
+    mounts: &BTreeMap<String, String>,
+) -> Result<Vec<Value>, ConfigError> {
+    let items = list(&old["storage"][kind]).iter().enumerate();
+    items.map(|(i, item)| Ok(Value::Object(node(kind, i, item, mounts)?))).collect()
+}
+
+/// Entries that append to a path become one file with parts; 2.x overwrites unless told otherwise.
+fn files(old: &Value, mounts: &BTreeMap<String, String>) -> Result<Vec<Value>, ConfigError> {
+    let mut out: Vec<Value> = Vec::new();
+    for (i, item) in list(&old["storage"]["files"]).iter().enumerate() {
+        let mut file = node("files", i, item, mounts)?;
+        let contents = file.remove("contents").unwrap_or_else(|| json!({}));
+        let append = file.remove("append") == Some(Value::Bool(true));
+        let known = out.iter_mut().find(|known| known["path"] == file["path"]);
+        match (known, append) {
+            (Some(known), true) => match known["append"].as_array_mut() {
+                Some(parts) => parts.push(contents),
+                None => known["append"] = json!([contents]),
+            },
+            (Some(_), false) => {
+                let path = format!("storage.files.{i}.path");
+                return Err(invalid(path, "duplicate entry defined"));
+            }
+            (None, true) => {
+                file.remove("overwrite");
+                file.insert("append".into(), json!([contents]));
+                out.push(Value::Object(file));
+            }
+            (None, false) => {
+                file.entry("overwrite").or_insert(true.into());
+                let mut contents = contents;
+                if contents["source"].is_null() {
+                    contents["source"] = "".into();
+                }
+                file.insert("contents".into(), contents);
+                out.push(Value::Object(file));
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn networkd(old: &Value) -> Vec<Value> {
+    let mut out = Vec::new();
+    let file = |path: String, contents: &Value| {
+        let source = format!("data:,{}", crate::escape(text(contents).as_bytes()));
+        json!({ "path": path, "mode": 0o644, "overwrite": true, "contents": { "source": source } })
+    };
+    for unit in list(&old["networkd"]["units"]) {
+        let path = format!("/etc/systemd/network/{}", text(&unit["name"]));
+        if !text(&unit["contents"]).is_empty() {
+            out.push(file(path.clone(), &unit["contents"]));
+        }
+        for dropin in list(&unit["dropins"]) {
+            out.push(file(format!("{path}.d/{}", text(&dropin["name"])), &dropin["contents"]));
+        }
+    }
+    out
+}
+
+fn unit(old: &Value) -> Value {
+    let mut out = old.as_object().cloned().unwrap_or_default();
+    if out.remove("enable") == Some(Value::Bool(true)) {
+        out.entry("enabled").or_insert(true.into());
+    }
+    Value::Object(out)
+}
+
+fn passwd(old: &Value) -> Result<Value, ConfigError> {
+    let mut users: Vec<Value> = Vec::new();
+    for (i, user) in list(&old["users"]).iter().enumerate() {
+        let mut out = user.as_object().cloned().unwrap_or_default();
+        if let Some(Value::Object(create)) = out.remove("create") {
+            create.into_iter().for_each(|(key, value)| {
+                out.entry(key).or_insert(value);
+            });
+        }
+        if let Some(uid) = out.get("uid").filter(|uid| uid.as_u64().is_none()) {
+            return Err(invalid(
+                format!("passwd.users.{i}.uid"),
+                format!("{uid} is not a user ID"),
+            ));
+        }
+        users.push(Value::Object(out));
+    }
+    Ok(json!({ "users": users, "groups": list(&old["groups"]) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    #[test]
+    fn an_old_config_becomes_a_new_one() {
+        let old = json!({
+            "ignition": { "version": "2.2.0", "config": { "append": [{ "source": "http://x/y" }] } },
+            "storage": {
+                "disks": [{ "device": "/dev/vda", "partitions": [{ "number": 1, "start": 2048, "size": 4096 }] }],
+                "filesystems": [
+                    { "name": "var", "mount": { "device": "/dev/vda1", "format": "ext4", "create": { "force": true, "options": ["-q"] } } },
+                    { "name": "host", "path": "/sysroot/host" },
+                ],
+                "files": [
+                    { "filesystem": "root", "path": "/a", "contents": { "source": "data:,1" }, "mode": 420 },
+                    { "filesystem": "var", "path": "/b", "append": true, "contents": { "source": "data:,2" } },
+                    { "filesystem": "var", "path": "/b", "append": true, "contents": { "source": "data:,3" } },
+                    { "filesystem": "host", "path": "/c" },
+                ],
+            },
+            "networkd": { "units": [{ "name": "n.network", "contents": "[Match]\n" }] },
+            "systemd": { "units": [{ "name": "u.service", "enable": true }] },
+            "passwd": { "users": [{ "name": "core", "create": { "uid": 5 } }] },
+        });
+        let new = parse(&old.to_string()).unwrap();
+        assert_eq!(new["ignition"]["version"], "3.4.0");
+        assert_eq!(new["ignition"]["config"]["merge"][0]["source"], "http://x/y");
+        assert_eq!(
+            new["storage"]["disks"][0]["partitions"][0],
+            json!({ "number": 1, "startMiB": 1, "sizeMiB": 2 })
+        );
+        assert_eq!(
+            new["storage"]["filesystems"],
+            json!([{ "device": "/dev/vda1", "format": "ext4", "wipeFilesystem": true, "options": ["-q"], "path": "/tmp/ignition-var" }])
+        );
+        let files = &new["storage"]["files"];
+        assert_eq!(files[0]["overwrite"], true);
+        assert_eq!(
+            files[1],
+            json!({ "path": "/tmp/ignition-var/b", "append": [{ "source": "data:,2" }, { "source": "data:,3" }] })
+        );
+        assert_eq!(files[2]["path"], "/host/c");
+        assert_eq!(files[3]["contents"]["source"], "data:,%5BMatch%5D%0A");
+        assert_eq!(new["systemd"]["units"][0], json!({ "name": "u.service", "enabled": true }));
+        assert_eq!(new["passwd"]["users"][0], json!({ "name": "core", "uid": 5 }));
+    }
+
+    #[test]
+    fn what_has_no_place_in_a_new_config_is_refused() {
+        for (storage, want) in [
+            (
+                json!({ "files": [{ "filesystem": "x", "path": "/a" }] }),
+                "$.storage.files.0.filesystem: there is no filesystem \"x\"",
+            ),
+            (
+                json!({ "disks": [{ "device": "/dev/a", "partitions": [{ "number": 1, "size": 5 }] }] }),
+                "$.storage.disks.0.partitions.0.size: not a whole number of mebibytes, which spec 3 wants",
+            ),
+            (
+                json!({ "filesystems": [{ "name": "x" }] }),
+                "$.storage.filesystems.0: filesystem is missing mount or path",
+            ),
+        ] {
+            let old = json!({ "ignition": { "version": "2.0.0" }, "storage": storage });
+            assert_eq!(parse(&old.to_string()).unwrap_err().to_string(), want);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Rules that a config must keep beyond its shape. Only what could not be carried out, or would be carried out
+//! otherwise than written, is an error.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    ConfigError,
+    gpt::Guid,
+    spec::{Config, Disk, Filesystem, Luks, Owner, Partition, Raid, Resource, Unit},
+};
+
+type Outcome = Result<(), ConfigError>;
+
+fn fail(path: impl Into<String>, reason: impl Into<String>) -> Outcome {
+    Err(ConfigError::Invalid { path: path.into(), reason: reason.into() })
+}
+
+pub(crate) fn validate(config: &Config) -> Outcome {
+    let references = &config.ignition.config;
+    for (i, reference) in references.merge.iter().enumerate() {
+        resource(&format!("ignition.config.merge.{i}"), reference, true)?;
+    }
+    resource("ignition.config.replace", &references.replace, false)?;
+    for (i, authority) in config.ignition.security.tls.certificate_authorities.iter().enumerate() {
+        resource(&format!("ignition.security.tls.certificateAuthorities.{i}"), authority, true)?;
+    }
+    let storage = &config.storage;
+    each("storage.disks", &storage.disks, disk)?;
+    each("storage.raid", &storage.raid, raid)?;
+    each("storage.luks", &storage.luks, luks)?;
+    each("storage.filesystems", &storage.filesystems, filesystem)?;
+    nodes(config)?;
+    each("systemd.units", &config.systemd.units, unit)
+}
+
+fn each<T>(path: &str, items: &[T], check: impl Fn(&str, &T) -> Outcome) -> Outcome {
+    items.iter().enumerate().try_for_each(|(i, item)| check(&format!("{path}.{i}"), item))
+}
+
+fn resource(path: &str, resource: &Resource, required: bool) -> Outcome {
+    let Some(source) = resource.url() else {
+        return match required {
+            true => fail(format!("{path}.source"), "source is required"),
+            false => Ok(()),
+        };
+    };
+    let scheme = source.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    let http = matches!(scheme.as_deref(), Some("http" | "https"));
+    match scheme.as_deref() {
+        Some("http" | "https" | "tftp" | "data" | "s3" | "arn" | "gs") => {}
+        _ => return fail(format!("{path}.source"), format!("invalid url scheme in {source:?}")),
+    }
+    if !http && !resource.http_headers.is_empty() {
+        return fail(
+            format!("{path}.httpHeaders"),
+            "cannot use HTTP headers with this source scheme",
+        );
+    }
+    match resource.compression.as_deref() {
+        None | Some("" | "gzip") => {}
+        Some(_) => return fail(format!("{path}.compression"), "invalid compression method"),
+    }
+    let Some(hash) = resource.verification.hash.as_deref() else { return Ok(()) };
+    let place = format!("{path}.verification.hash");
+    let length = match hash.split_once('-') {
+        None => return fail(place, "unable to parse hash; write sha512-HEX or sha256-HEX"),
+        Some(("sha512", _)) => 128,
+        Some(("sha256", _)) => 64,
+        Some(_) => return fail(place, "unrecognized hash function; use sha512 or sha256"),
+    };
+    let sum = hash.split_once('-').map_or("", |(_, sum)| sum);
+    if sum.len() != length || !sum.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return fail(place, "incorrect size for hash sum");
+    }
+    Ok(())
+}
+
+fn disk(path: &str, disk: &Disk) -> Outcome {
+    absolute(&format!("{path}.device"), &disk.device)?;
+    let mut numbers = BTreeSet::new();
+    let mut labels = BTreeSet::new();
+    let absent = disk.partitions.iter().any(|p| p.should_exist == Some(false));
+    for (i, partition) in disk.partitions.iter().enumerate() {
+        let path = format!("{path}.partitions.{i}");
+        self::partition(&path, partition, absent)?;
+        if partition.number != 0 && !numbers.insert(partition.number) {
+            return fail(format!("{path}.number"), "multiple partitions have the same number");
+        }
+        let label = partition.label.as_deref().filter(|label| !label.is_empty());
+        if label.is_some_and(|label| !labels.insert(label)) {
+            return fail(format!("{path}.label"), "multiple partitions have the same label");
+        }
+    }
+    // Only places that are given can be compared; the plan looks at the others.
+    let mut places: Vec<(u64, u64)> = disk
+        .partitions
+        .iter()
+        .filter_map(|p| Some((p.start_mib.filter(|s| *s > 0)?, p.size_mib.filter(|s| *s > 0)?)))
+        .collect();
+    places.sort_unstable();
+    match places.windows(2).any(|pair| pair[0].0.saturating_add(pair[0].1) > pair[1].0) {
+        true => fail(format!("{path}.partitions"), "partitions overlap"),
+        false => Ok(()),
+    }
+}
+
+fn partition(path: &str, partition: &Partition, absent: bool) -> Outcome {
+    let set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+    if partition.number == 0 && absent {
+        return fail(
+            format!("{path}.number"),
+            "a partition number >= 1 must be specified when another should not exist",
+        );
+    }
+    if partition.number == 0 && !set(&partition.label) {
+        return fail(path, "a partition number >= 1 or a label must be specified");
+    }
+    if partition.should_exist == Some(false) {
+        let described = set(&partition.label)
+            || set(&partition.type_guid)
+            || set(&partition.guid)
+            || partition.start_mib.is_some()
+            || partition.size_mib.is_some();
+        if described {
+            return fail(path, "shouldExist is false, so nothing but number may be specified");
+        }
+    }
+    if let Some(label) = &partition.label {
+        // sgdisk cannot write a colon, so configs that upstream would refuse are refused.
+        if label.encode_utf16().count() > 36 || label.contains(':') {
+            return fail(
+                format!("{path}.label"),
+                "partition labels have at most 36 characters and no colon",
+            );
+        }
+    }
+    for (name, text) in [("guid", &partition.guid), ("typeGuid", &partition.type_guid)] {
+        if let Some(text) =
+            text.as_deref().filter(|text| !text.is_empty() && Guid::parse(text).is_none())
+        {
+            return fail(
+                format!("{path}.{name}"),
+                format!(
+                    "{text:?} does not match the form \"01234567-89AB-CDEF-EDCB-A98765432101\""
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn raid(path: &str, raid: &Raid) -> Outcome {
+    let spares = match raid.level.as_deref() {
+        Some("linear" | "raid0" | "0" | "stripe") => false,
+        Some(
+            "raid1" | "1" | "mirror" | "raid4" | "4" | "raid5" | "5" | "raid6" | "6" | "raid10"
+            | "10",
+        ) => true,
+        _ => return fail(format!("{path}.level"), "unrecognized raid level"),
+    };
+    if !spares && raid.spares.is_some_and(|spares| spares > 0) {
+        return fail(format!("{path}.spares"), "spares unsupported for linear and raid0 arrays");
+    }
+    if raid.devices.is_empty() {
+        return fail(format!("{path}.devices"), "raid devices required");
+    }
+    each(&format!("{path}.devices"), &raid.devices, |path, device| absolute(path, device))
+}
+
+fn luks(path: &str, luks: &Luks) -> Outcome {
+    if luks.name.contains('/') {
+        return fail(format!("{path}.name"), "device names cannot contain a slash");
+    }
+    match luks.device.as_deref() {
+        None | Some("") => return fail(format!("{path}.device"), "missing device"),
+        Some(device) => absolute(&format!("{path}.device"), device)?,
+    }
+    if luks.label.as_deref().is_some_and(|label| label.len() > 47) {
+        return fail(
+            format!("{path}.label"),
+            "luks device labels cannot be longer than 47 characters",
+        );
+    }
+    resource(&format!("{path}.keyFile"), &luks.key_file, false)
+}
+
+fn filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
+    absolute(&format!("{path}.device"), &filesystem.device)?;
+    let Some(format) = filesystem.format.as_deref().filter(|format| !format.is_empty()) else {
+        let used =
+            [&filesystem.path, &filesystem.label, &filesystem.uuid].iter().any(|t| t.is_some())
+                || !filesystem.options.is_empty()
+                || !filesystem.mount_options.is_empty();
+        return match used {
+            true => fail(path, "format must be specified"),
+            false => Ok(()),
+        };
+    };
+    let longest = match format {
+        "ext4" => 16,
+        "btrfs" => 256,
+        "xfs" => 12,
+        "vfat" => 11,
+        "swap" => 15,
+        "none" => 0,
+        _ => {
+            return fail(format!("{path}.format"), format!("invalid filesystem format {format:?}"));
+        }
+    };
+    if filesystem.label.as_deref().is_some_and(|label| label.len() > longest) {
+        return fail(
+            format!("{path}.label"),
+            format!("a label of {format} has at most {longest} bytes"),
+        );
+    }
+    if format == "none" && filesystem.path.as_deref().is_some_and(|path| !path.is_empty()) {
+        return fail(format!("{path}.path"), "path cannot be specified for format none");
+    }
+    match filesystem.path.as_deref() {
+        None | Some("") => Ok(()),
+        Some(mount) => absolute(&format!("{path}.path"), mount),
+    }
+}
+
+fn nodes(config: &Config) -> Outcome {
+    let storage = &config.storage;
+    let owners = |path: &str, user: &Owner, group: &Owner| {
+        for (name, owner) in [("user", user), ("group", group)] {
+            if owner.id.is_some() && owner.name.as_deref().is_some_and(|name| !name.is_empty()) {
+                return fail(format!("{path}.{name}"), "cannot set both id and name");
+            }
+        }
+        Ok(())
+    };
+    let mode = |path: &str, mode: Option<u32>| match mode {
+        Some(mode) if mode > 0o7777 => fail(format!("{path}.mode"), "illegal file mode"),
+        _ => Ok(()),
+    };
+    each("storage.files", &storage.files, |path, file| {
+        owners(path, &file.user, &file.group)?;
+        mode(path, file.mode)?;
+        if file.overwrite == Some(true) && file.contents.source.is_none() {
+            return fail(
+                format!("{path}.contents.source"),
+                "overwrite is true, so contents must be specified",
+            );
+        }
+        resource(&format!("{path}.contents"), &file.contents, false)?;
+        each(&format!("{path}.append"), &file.append, |path, part| resource(path, part, true))
+    })?;
+    each("storage.directories", &storage.directories, |path, directory| {
+        owners(path, &directory.user, &directory.group)?;
+        mode(path, directory.mode)
+    })?;
+    each("storage.links", &storage.links, |path, link| {
+        owners(path, &link.user, &link.group)?;
+        match link.target.as_deref() {
+            None | Some("") => fail(format!("{path}.target"), "missing link target"),
+            Some(_) => Ok(()),
+        }
+    })?;
+    let beneath = |path: &str, parent: &str| {
+        path.strip_prefix(parent.trim_end_matches('/'))
+            .is_some_and(|rest| rest.starts_with('/') && rest.len() > 1)
+    };
+    let files = storage.files.iter().map(|file| ("files", &file.path));
+    let directories = storage.directories.iter().map(|directory| ("directories", &directory.path));
+    let links = storage.links.iter().map(|link| ("links", &link.path));
+    let all: Vec<_> = files.chain(directories).chain(links).collect();
+    for (kind, parent) in all.iter().filter(|(kind, _)| *kind != "directories") {
+        if let Some((other, path)) = all.iter().find(|(_, path)| beneath(path, parent)) {
+            return fail(
+                format!("storage.{other}"),
+                format!("{path} lies beneath {parent}, which is in storage.{kind}"),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn unit(path: &str, unit: &Unit) -> Outcome {
+    let kinds = [
+        "service",
+        "socket",
+        "device",
+        "mount",
+        "automount",
+        "swap",
+        "target",
+        "path",
+        "timer",
+        "snapshot",
+        "slice",
+        "scope",
+    ];
+    let kind = unit.name.rsplit_once('.').map_or("", |(_, kind)| kind);
+    if !kinds.contains(&kind) || unit.name.contains('/') {
+        return fail(format!("{path}.name"), "invalid systemd unit extension");
+    }
+    if let Some(contents) = &unit.contents {
+        sections(&format!("{path}.contents"), contents)?;
+    }
+    each(&format!("{path}.dropins"), &unit.dropins, |path, dropin| {
+        if !dropin.name.ends_with(".conf") || dropin.name.contains('/') {
+            return fail(format!("{path}.name"), "invalid systemd drop-in extension");
+        }
+        sections(&format!("{path}.contents"), dropin.contents.as_deref().unwrap_or_default())
+    })
+}
+
+/// A unit's text is sections of assignments.
+fn sections(path: &str, text: &str) -> Outcome {
+    let mut continued = false;
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        let comment = line.is_empty() || line.starts_with(['#', ';']);
+        let right = continued
+            || comment
+            || line.starts_with('[') && line.ends_with(']')
+            || line.contains('=');
+        if !right {
+            return fail(
+                path,
+                format!("line {}: {line:?} is neither a section nor an assignment", number + 1),
+            );
+        }
+        continued = line.ends_with('\\') && (continued || !comment);
+    }
+    Ok(())
+}
+
+fn absolute(path: &str, text: &str) -> Outcome {
+    match text.starts_with('/') {
+        true => Ok(()),
+        false => fail(path, "path not absolute"),
+    }
+}

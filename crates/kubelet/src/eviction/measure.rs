@@ -1,0 +1,192 @@
+//! What the node has left, and what Pods use of it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use pod_core::{
+    evict::{ContainerUse, PodUse, Reading, Signal, Storage},
+    members,
+};
+
+use crate::{context::Context, runtime::label, steps};
+
+type Readings = BTreeMap<Signal, Reading>;
+
+pub(super) async fn readings(ctx: &Context) -> Readings {
+    let mut readings = Readings::from_iter([(Signal::Memory, memory())]);
+    readings.extend(pids().map(|reading| (Signal::Pids, reading)));
+    disk(&ctx.settings.root, [Signal::NodeFs, Signal::NodeFsInodes], &mut readings);
+    if let Ok(info) = ctx.cri.image_fs_info().await
+        && let Some(place) = info.image_filesystems.into_iter().find_map(|fs| fs.fs_id)
+    {
+        let place = Path::new(&place.mountpoint);
+        disk(place, [Signal::ImageFs, Signal::ImageFsInodes], &mut readings);
+    }
+    readings
+}
+
+fn disk(place: &Path, [bytes, inodes]: [Signal; 2], readings: &mut Readings) {
+    let Ok(disk) = sys::disk_use(place) else { return };
+    let reading = |available, capacity| Reading { available, capacity };
+    readings.insert(bytes, reading(disk.available, disk.capacity));
+    readings.insert(inodes, reading(disk.inodes_free, disk.inodes));
+}
+
+/// What is free, and the file cache that costs nothing to give up.
+fn memory() -> Reading {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let amount = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    };
+    Reading {
+        available: amount("MemFree:") + amount("Inactive(file):"),
+        capacity: amount("MemTotal:"),
+    }
+}
+
+fn pids() -> Option<Reading> {
+    let capacity = fs::read_to_string("/proc/sys/kernel/pid_max").ok()?.trim().parse().ok()?;
+    // The fourth field of loadavg is running/all.
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    let all: u64 = text.split_whitespace().nth(3)?.split('/').nth(1)?.parse().ok()?;
+    Some(Reading { available: u64::saturating_sub(capacity, all), capacity })
+}
+
+/// What each Pod uses of what is short; nothing is known of inodes and processes, where priority alone counts.
+pub(super) async fn usage<'a>(
+    ctx: &Context,
+    signal: Signal,
+    pods: &'a [Arc<Pod>],
+) -> Vec<PodUse<'a>> {
+    let by_container: HashMap<(String, String), u64> = match signal {
+        Signal::Memory => memory_of_containers(ctx).await,
+        Signal::NodeFs | Signal::ImageFs => {
+            let storage = storage(ctx, pods).await;
+            let uses = storage.into_iter().flat_map(|(uid, storage)| {
+                // What is in volumes belongs to no container.
+                let volumes = storage.empty_dirs.values().sum();
+                let own = storage.containers.into_iter().chain([(String::new(), volumes)]);
+                own.map(move |(name, used)| ((uid.clone(), name), used)).collect::<Vec<_>>()
+            });
+            uses.collect()
+        }
+        _ => HashMap::new(),
+    };
+    let use_of = |pod: &'a Arc<Pod>| {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let used = |name: &str| by_container.get(&(uid.clone(), name.to_owned())).copied();
+        let containers: Vec<ContainerUse> = members(pod)
+            .iter()
+            .filter_map(|m| {
+                let name = m.container.name.clone();
+                used(&name).map(|used| ContainerUse { name, used })
+            })
+            .collect();
+        let total = containers.iter().map(|c| c.used).sum::<u64>() + used("").unwrap_or(0);
+        PodUse { pod: pod.as_ref(), used: total, containers }
+    };
+    pods.iter().map(use_of).collect()
+}
+
+/// A Pod's uid and a container's name.
+type Name = (String, String);
+
+fn name(attributes: &cri::v1::ContainerAttributes) -> Name {
+    let of = |name: &str| attributes.labels.get(name).cloned().unwrap_or_default();
+    (of(label::POD_UID), of(label::CONTAINER))
+}
+
+async fn memory_of_containers(ctx: &Context) -> HashMap<Name, u64> {
+    let stats = ctx.cri.list_container_stats().await.unwrap_or_default();
+    let used = |stats: cri::v1::ContainerStats| {
+        let used = stats.memory.and_then(|m| m.working_set_bytes).map_or(0, |bytes| bytes.value);
+        Some((name(&stats.attributes?), used))
+    };
+    stats.into_iter().filter_map(used).collect()
+}
+
+/// What Pods have written to the node's disk, by uid.
+pub(super) async fn storage(ctx: &Context, pods: &[Arc<Pod>]) -> BTreeMap<String, Storage> {
+    let stats = ctx.cri.list_container_stats().await.unwrap_or_default();
+    let layer = |stats: cri::v1::ContainerStats| {
+        let used = stats.writable_layer.and_then(|l| l.used_bytes).map_or(0, |bytes| bytes.value);
+        Some((name(&stats.attributes?), used))
+    };
+    let layers: HashMap<Name, u64> = stats.into_iter().filter_map(layer).collect();
+    let mut places = Vec::new();
+    for pod in pods {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let empty_dirs = ctx.settings.pod_dir(&uid).join("volumes/kubernetes.io~empty-dir");
+        let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+        let on_disk = volumes.filter(|v| {
+            // What is in memory is limited by its file system.
+            v.empty_dir.as_ref().is_some_and(|e| e.medium.as_deref() != Some("Memory"))
+        });
+        let volumes = on_disk.map(|v| (v.name.clone(), empty_dirs.join(&v.name))).collect();
+        let logs = steps::log_directory(ctx, pod);
+        let containers = members(pod)
+            .into_iter()
+            .map(|m| {
+                let name = m.container.name.clone();
+                let layer = layers.get(&(uid.clone(), name.clone())).copied().unwrap_or(0);
+                (name.clone(), layer, logs.join(name))
+            })
+            .collect();
+        places.push(Places { uid, volumes, containers });
+    }
+    tokio::task::spawn_blocking(move || places.into_iter().map(Places::measure).collect())
+        .await
+        .unwrap_or_default()
+}
+
+/// Where a Pod writes to.
+struct Places {
+    uid: String,
+    volumes: Vec<(String, PathBuf)>,
+    /// By name: the size of the writable layer, and the directory of the logs.
+    containers: Vec<(String, u64, PathBuf)>,
+}
+
+impl Places {
+    fn measure(self) -> (String, Storage) {
+        let volumes = self.volumes.into_iter().map(|(name, path)| (name, size(&path)));
+        let containers =
+            self.containers.into_iter().map(|(name, layer, logs)| (name, layer + size(&logs)));
+        let storage = Storage { empty_dirs: volumes.collect(), containers: containers.collect() };
+        (self.uid, storage)
+    }
+}
+
+/// What the files below a directory take of the disk; what vanishes meanwhile takes nothing.
+fn size(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let meta = entry.metadata().ok()?;
+            let below = if meta.is_dir() { size(&entry.path()) } else { 0 };
+            Some(meta.blocks() * 512 + below)
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_directory_is_that_of_its_files_and_no_links() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("below")).unwrap();
+        fs::write(dir.path().join("below/file"), vec![1; 100_000]).unwrap();
+        std::os::unix::fs::symlink("/usr", dir.path().join("link")).unwrap();
+        let size = size(dir.path());
+        assert!((100_000..200_000).contains(&size), "{size}");
+    }
+}

@@ -1,0 +1,123 @@
+//! What is done when the node runs short: it says so, gives up what nobody needs, and then Pods, one at a time.
+
+mod measure;
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::Pod;
+use pod_core::{
+    Ending,
+    evict::{self, Reading, Signal, Threshold, Watcher},
+};
+use tokio::sync::watch;
+
+use crate::{context::Context, housekeeping, pods::Pods};
+
+/// How often the node is looked at, as upstream's.
+const LOOK: Duration = Duration::from_secs(10);
+/// What a Pod has to end when a hard threshold takes it.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// What the node is short of: the conditions that hold.
+pub(crate) struct Pressures(watch::Sender<Vec<&'static str>>);
+
+impl Default for Pressures {
+    fn default() -> Self {
+        Self(watch::Sender::new(Vec::new()))
+    }
+}
+
+impl Pressures {
+    pub(crate) fn now(&self) -> Vec<&'static str> {
+        self.0.borrow().clone()
+    }
+
+    /// Returns when they have changed.
+    pub(crate) fn follow(&self) -> watch::Receiver<Vec<&'static str>> {
+        self.0.subscribe()
+    }
+
+    fn set(&self, conditions: Vec<&'static str>) {
+        self.0.send_if_modified(|known| {
+            let changed = *known != conditions;
+            *known = conditions;
+            changed
+        });
+    }
+}
+
+/// Looks after the node until shutdown.
+pub(crate) async fn run(ctx: Arc<Context>, pods: Pods) {
+    let settings = &ctx.settings.eviction;
+    let mut watcher = Watcher::new(settings.thresholds.clone(), settings.transition);
+    loop {
+        let shortage = watcher.look(&measure::readings(&ctx).await, ctx.now());
+        ctx.pressures.set(shortage.conditions);
+        let gone = match &shortage.act {
+            Some((threshold, reading)) => relieve(&ctx, &pods, threshold, *reading).await,
+            None => false,
+        };
+        if !gone && ctx.settings.limit_storage {
+            limit_storage(&ctx, &pods).await;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Frees some of what is short; returns whether a Pod had to go for it.
+async fn relieve(ctx: &Context, pods: &Pods, threshold: &Threshold, reading: Reading) -> bool {
+    let signal = threshold.signal;
+    let text = format!("Attempting to reclaim {}", signal.resource());
+    ctx.events.of_node(&ctx.settings.node_name, "Warning", "EvictionThresholdMet", text);
+    if signal.is_disk() {
+        if let Err(error) = housekeeping::remove_unused_images(ctx).await {
+            tracing::warn!(%error, "remove unused images");
+        }
+        let now = measure::readings(ctx).await;
+        let watcher = &mut Watcher::new(vec![threshold.clone()], Duration::ZERO);
+        if watcher.look(&now, ctx.now()).conditions.is_empty() {
+            return false;
+        }
+    }
+    let active = pods.active();
+    let used = measure::usage(ctx, signal, &active).await;
+    let Some(first) = evict::rank(signal, used).into_iter().next() else {
+        tracing::warn!(signal = signal.as_str(), "no Pod may be evicted to free more");
+        return false;
+    };
+    let ending = evict::ending(threshold, reading, &first);
+    let grace = match threshold.grace {
+        None => AT_ONCE,
+        Some(_) => ctx.settings.eviction.grace,
+    };
+    end(ctx, pods, first.pod, ending, grace);
+    true
+}
+
+/// Ends Pods that have written more than they may.
+async fn limit_storage(ctx: &Context, pods: &Pods) {
+    let limited: Vec<Arc<Pod>> =
+        pods.active().into_iter().filter(|pod| evict::limits_storage(pod)).collect();
+    if limited.is_empty() {
+        return;
+    }
+    let storage = measure::storage(ctx, &limited).await;
+    for pod in &limited {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let over = storage.get(uid).and_then(|used| evict::over_storage_limit(pod, used));
+        if let Some(ending) = over.filter(|_| !pod_core::admit::is_critical(pod)) {
+            end(ctx, pods, pod, ending, AT_ONCE);
+        }
+    }
+}
+
+fn end(ctx: &Context, pods: &Pods, pod: &Pod, ending: Ending, grace: Duration) {
+    ctx.events.warn(pod, "Evicted", ending.message.clone().unwrap_or_default());
+    pods.evict(pod.metadata.uid.as_deref().unwrap_or_default(), ending, grace);
+}
+
+/// How much of a resource hard thresholds keep free.
+pub(crate) fn kept_free(ctx: &Context, signal: Signal, capacity: u64) -> u64 {
+    let hard = ctx.settings.eviction.thresholds.iter().filter(|t| t.grace.is_none());
+    hard.filter(|t| t.signal == signal).map(|t| t.amount.of(capacity)).max().unwrap_or(0)
+}

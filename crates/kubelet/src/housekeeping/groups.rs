@@ -1,0 +1,38 @@
+use k8s_openapi::api::core::v1::Pod;
+use pod_core::{
+    QosClass, qos_class,
+    resources::{cpu_shares, milli, pod_amounts, whole},
+};
+
+use crate::{context::Context, node, pods::Pods, steps};
+
+/// The groups above those of Pods: what all may use, and how the classes share what is not enough for all.
+#[derive(Default)]
+pub(super) struct Groups {
+    set: Vec<(String, sys::cgroup::Limits)>,
+}
+
+impl Groups {
+    /// Brings the groups to what the node's Pods now amount to; writes nothing if they are.
+    pub(super) fn bring_about(&mut self, ctx: &Context, pods: &Pods) -> Result<(), sys::Error> {
+        let amounts = node::unreserved(ctx);
+        let amount = |name: &str, read: fn(&_) -> i64| amounts.get(name).map_or(0, read);
+        let active = pods.active();
+        let burstable = |pod: &&std::sync::Arc<Pod>| qos_class(pod) == QosClass::Burstable;
+        let asked = active.iter().filter(burstable).map(|pod| pod_amounts(pod).cpu_request).sum();
+        let shares =
+            |milli| sys::cgroup::Limits { cpu_shares: cpu_shares(milli), ..Default::default() };
+        let all =
+            sys::cgroup::Limits { memory: amount("memory", whole), ..shares(amount("cpu", milli)) };
+        let wanted = vec![
+            (steps::pods_group(ctx), all),
+            (steps::class_group(ctx, QosClass::Burstable), shares(asked)),
+            (steps::class_group(ctx, QosClass::BestEffort), shares(0)),
+        ];
+        if self.set != wanted {
+            wanted.iter().try_for_each(|(group, limits)| ctx.cgroups.ensure(group, *limits))?;
+            self.set = wanted;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use client::{Client, Informer, ListOptions, Resource};
+use k8s_openapi::api::core::v1::Taint;
+use serde::Deserialize;
+
+/// This node's object, as far as it decides which Pods are taken.
+pub(crate) struct Own(Option<Informer<View>>);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct View {
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    taints: Vec<Taint>,
+}
+
+impl View {
+    pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
+        &self.metadata.labels
+    }
+
+    pub(crate) fn taints(&self) -> &[Taint] {
+        &self.spec.taints
+    }
+}
+
+impl Own {
+    pub(crate) fn new(client: Option<&Client>, name: &str, tasks: &rt::Tasks) -> Self {
+        let options = ListOptions::fields(&format!("metadata.name={name}"));
+        Self(client.map(|c| Informer::start(c, Resource::NODES, options, tasks, |_| {})))
+    }
+
+    /// `None` before the API has told, or where there is none.
+    pub(crate) fn get(&self) -> Option<Arc<View>> {
+        self.0.as_ref()?.list().pop()
+    }
+}

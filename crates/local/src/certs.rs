@@ -1,0 +1,150 @@
+//! The cluster's certificates, made when it is, and renewed while it runs: no certificate of a running cluster expires,
+//! and none needs a restart to be used. Whoever uses one takes up the new one when its file changes.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use api_config::Kubeconfig;
+use bootstrap::{
+    Touched,
+    certs::{EVERY, KUBECONFIGS, Renewal, is_due, renew_kubeconfig},
+};
+use bootstrap_core::certs::Plan;
+use pki::{AltName, Cert, LeafSpec, Subject, Usage, Validity};
+use rt::Clock;
+
+use crate::{Cluster, Error, context};
+
+pub(crate) fn plan(cluster: &Cluster) -> Result<Plan, Error> {
+    let init = cluster.init();
+    let endpoint = &init.init.local_api_endpoint;
+    Ok(Plan::new(&init.cluster, endpoint, &cluster.settings.node_name)?)
+}
+
+/// The kubelet serves with a certificate of the cluster's CA, so that the API server can check whom it talks to. It is
+/// made when there is none, or when what is there is due; says whether it was.
+pub(crate) fn serving(cluster: &Cluster, plan: &Plan, now: SystemTime) -> Result<bool, Error> {
+    let directory = cluster.layout().kubelet.join("pki");
+    let (cert_path, key_path) = (directory.join("kubelet.crt"), directory.join("kubelet.key"));
+    if cert_path.exists() && key_path.exists() && !is_due(&pki::read_cert(&cert_path)?, now)? {
+        return Ok(false);
+    }
+    let pki = cluster.layout().certificates;
+    let authority = pki::Authority::from_parts(
+        pki::read_cert(&pki.join("ca.crt"))?,
+        pki::read_key(&pki.join("ca.key"))?,
+    )?;
+    let settings = &cluster.settings;
+    let spec = LeafSpec {
+        subject: Subject::new(format!("system:node:{}", settings.node_name)),
+        alt_names: vec![AltName::Dns(settings.node_name.clone()), AltName::Ip(settings.address)],
+        usage: Usage::Server,
+    };
+    let validity = Validity::starting(now, plan.leaf_validity)
+        .until_at_most(authority.cert().info()?.not_after);
+    let (cert, key) = authority.issue_new(&spec, plan.algorithm, validity)?;
+    pki::write_key(&key_path, &key)?;
+    pki::write_cert(&cert_path, &cert)?;
+    Ok(true)
+}
+
+/// Renews every certificate that has a third of its life or less left. One that fails does not keep the others from it.
+pub(crate) fn renew_due(
+    cluster: &Cluster,
+    plan: &Plan,
+    now: SystemTime,
+) -> Vec<Result<Touched, Error>> {
+    let layout = cluster.layout();
+    let mut results: Vec<_> = bootstrap::certs::renew_due(&layout, plan, now)
+        .into_iter()
+        .map(|result| result.map_err(Error::from))
+        .collect();
+    let renewal = Renewal { now, period: plan.leaf_validity, algorithm: Some(plan.algorithm) };
+    for path in agent_kubeconfigs(&layout.kubernetes) {
+        match kubeconfig_is_due(&path, now) {
+            Ok(false) => {}
+            Ok(true) => {
+                let renewed = renew_kubeconfig(&layout.certificates, &path, renewal);
+                results.push(renewed.map_err(Error::from));
+            }
+            Err(error) => results.push(Err(error)),
+        }
+    }
+    let serving_path = layout.kubelet.join("pki/kubelet.crt");
+    match serving(cluster, plan, now) {
+        Ok(false) => {}
+        Ok(true) => results.push(Ok(Touched { path: serving_path, written: true })),
+        Err(error) => results.push(Err(error)),
+    }
+    results.extend(renew_context(cluster, now).transpose());
+    results
+}
+
+/// The kubeconfigs that `init` does not make, or leaves to the kubelet to renew.
+fn agent_kubeconfigs(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let own = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.ends_with(".conf") && !KUBECONFIGS.contains(&name)
+    };
+    entries.map(|entry| entry.path()).filter(own).collect()
+}
+
+fn kubeconfig_is_due(path: &Path, now: SystemTime) -> Result<bool, Error> {
+    match Kubeconfig::load(path)?.current()?.user.cert_pem()? {
+        Some(pem) => Ok(is_due(&Cert::from_pem(&pem)?, now)?),
+        None => Ok(false),
+    }
+}
+
+/// The copy of the administrator's certificate in the user's kubeconfig, when that one is due.
+fn renew_context(cluster: &Cluster, now: SystemTime) -> Result<Option<Touched>, Error> {
+    let Some(path) = cluster.settings.kubeconfig.as_deref().filter(|path| path.exists()) else {
+        return Ok(None);
+    };
+    let name = context::name(cluster);
+    let config = Kubeconfig::load(path)?;
+    // The user may have taken it out.
+    let Ok(current) = config.context(&name) else { return Ok(None) };
+    let Some(pem) = current.user.cert_pem()? else { return Ok(None) };
+    if !is_due(&Cert::from_pem(&pem)?, now)? {
+        return Ok(None);
+    }
+    context::merge(cluster, path, false)?;
+    Ok(Some(Touched { path: path.to_owned(), written: true }))
+}
+
+/// Looks every six hours, for as long as its task is let run.
+pub(crate) async fn keep_renewed(cluster: Cluster, clock: Arc<dyn Clock>) {
+    loop {
+        let (known, now) = (cluster.clone(), clock.now());
+        // Making keys takes a processor for a while, which others on this thread must not wait for.
+        let renewed = tokio::task::spawn_blocking(move || {
+            // A later `up` may have put the context into another kubeconfig.
+            let cluster = Cluster::load(&known.name, &known.root)?;
+            Ok::<_, Error>(renew_due(&cluster, &plan(&cluster)?, now))
+        });
+        let results = match renewed.await {
+            Ok(Ok(results)) => results,
+            Ok(Err(error)) => vec![Err(error)],
+            Err(error) => vec![Err(Error::Other(format!("renewing certificates: {error}")))],
+        };
+        for result in results {
+            match result {
+                Ok(touched) => {
+                    tracing::info!(path = %touched.path.display(), "renewed a certificate before its time");
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a certificate could not be renewed; trying again in six hours");
+                }
+            }
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

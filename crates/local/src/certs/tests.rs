@@ -1,0 +1,127 @@
+use std::{fs, time::Duration};
+
+use rt::ManualClock;
+
+use super::*;
+use crate::cluster::Settings;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+fn start() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000)
+}
+
+/// A cluster with all its certificates, and the user's kubeconfig with another context in it.
+fn made(dir: &Path) -> (Cluster, Plan) {
+    let settings = Settings {
+        node_name: "vm".to_owned(),
+        address: "192.0.2.10".parse().unwrap(),
+        api_port: 6443,
+        kubelet_port: 10250,
+        pod_cidr: "10.244.0.0/16".to_owned(),
+        service_cidr: "10.96.0.0/12".to_owned(),
+        dns_domain: "cluster.local".to_owned(),
+        kubeconfig: Some(dir.join("user.yaml")),
+    };
+    let cluster = Cluster { name: "test".to_owned(), root: dir.to_owned(), settings };
+    cluster.save().unwrap();
+    let (layout, plan, now) = (cluster.layout(), plan(&cluster).unwrap(), start());
+    bootstrap::certs::ensure(&layout.certificates, &plan, now).unwrap();
+    let init = cluster.init();
+    let mut files =
+        bootstrap_core::kubeconfigs::plan(&init.cluster, &init.init.local_api_endpoint, "vm", true);
+    files.extend(crate::up::agent_kubeconfigs(&files).unwrap());
+    bootstrap::kubeconfigs::ensure(&layout.kubernetes, &layout.certificates, &files, &plan, now)
+        .unwrap();
+    fs::create_dir_all(layout.kubelet.join("pki")).unwrap();
+    assert!(serving(&cluster, &plan, now).unwrap());
+    let user = dir.join("user.yaml");
+    let other = api_config::kubeconfig::Cluster::with_ca("https://other", "");
+    Kubeconfig::single("other", other, "other", Default::default()).write(&user).unwrap();
+    context::merge(&cluster, &user, false).unwrap();
+    (cluster, plan)
+}
+
+/// Every certificate below a directory, in PEM files and in kubeconfigs, and where it is.
+fn certificates(dir: &Path) -> Vec<(PathBuf, Cert)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(certificates(&path));
+        } else if path.extension().is_some_and(|e| e == "crt") {
+            found.push((path.clone(), pki::read_cert(&path).unwrap()));
+        } else if path.extension().is_some_and(|e| e == "conf" || e == "yaml") {
+            let Ok(config) = Kubeconfig::load(&path) else { continue };
+            for user in &config.users {
+                if let Some(pem) = user.user.cert_pem().unwrap() {
+                    found.push((path.clone(), Cert::from_pem(&pem).unwrap()));
+                }
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_cluster_outlives_its_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, _) = made(dir.path());
+    let authorities = ["ca.crt", "front-proxy-ca.crt"];
+    let leaves = |dir: &Path| {
+        let mut all = certificates(dir);
+        all.retain(|(path, _)| !authorities.iter().any(|name| path.ends_with(name)));
+        all
+    };
+    let first = leaves(dir.path());
+    // The control plane's, etcd's, the kubelet's and the front proxy's; seven kubeconfigs; the user's.
+    assert!(first.len() >= 15, "{:?}", first.iter().map(|(path, _)| path).collect::<Vec<_>>());
+    let clock = Arc::new(ManualClock::new(start()));
+    let renewing = tokio::spawn(keep_renewed(cluster.clone(), clock.clone()));
+    // Two years, a week at a time, while the task looks whenever its six hours are over.
+    for _ in 0..104 {
+        clock.advance(7 * DAY);
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        // Keys are made on other threads, which the paused time does not know of: it goes on until they are there.
+        loop {
+            let left = leaves(dir.path())
+                .into_iter()
+                .filter(|(_, cert)| is_due(cert, clock.now()).unwrap());
+            let left: Vec<_> = left.map(|(path, _)| path).collect();
+            if left.is_empty() {
+                break;
+            }
+            assert!(std::time::Instant::now() < deadline, "due and not renewed: {left:?}");
+            tokio::time::advance(EVERY).await;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    renewing.abort();
+    let last = leaves(dir.path());
+    assert_eq!(first.len(), last.len());
+    for ((path, old), (_, new)) in first.iter().zip(&last) {
+        assert_ne!(old, new, "{} was never renewed", path.display());
+        let (old, new) = (old.info().unwrap(), new.info().unwrap());
+        assert_eq!(
+            (old.subject, old.alt_names),
+            (new.subject, new.alt_names),
+            "{}",
+            path.display()
+        );
+    }
+    let user = Kubeconfig::load(&dir.path().join("user.yaml")).unwrap();
+    assert_eq!((user.current_context.as_str(), user.contexts.len()), ("other@other", 2));
+}
+
+#[test]
+fn what_the_user_took_out_stays_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cluster, plan) = made(dir.path());
+    let user = dir.path().join("user.yaml");
+    context::remove(&cluster, &user).unwrap();
+    let results = renew_due(&cluster, &plan, start() + 300 * DAY);
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    assert!(!results.is_empty());
+    let config = Kubeconfig::load(&user).unwrap();
+    assert_eq!(config.contexts.len(), 1);
+}

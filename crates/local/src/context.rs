@@ -1,0 +1,48 @@
+//! The cluster's context in the user's kubeconfig, as kind keeps one.
+
+use std::path::{Path, PathBuf};
+
+use api_config::{Kubeconfig, kubeconfig};
+
+use crate::{Cluster, Error};
+
+/// The context's name in the user's kubeconfig.
+pub(crate) fn name(cluster: &Cluster) -> String {
+    match cluster.name.as_str() {
+        crate::DEFAULT_NAME => crate::DEFAULT_NAME.to_owned(),
+        name => format!("windlass-{name}"),
+    }
+}
+
+/// The file that is given, or kubectl's own.
+pub(crate) fn path(given: Option<&Path>) -> PathBuf {
+    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
+    match given {
+        Some(path) => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+        None => kubeconfig::file_to_change(std::env::var("KUBECONFIG").ok().as_deref(), &home),
+    }
+}
+
+/// Puts the administrator's context into a kubeconfig, and makes it the current one if so wanted.
+pub(crate) fn merge(cluster: &Cluster, path: &Path, use_it: bool) -> Result<(), Error> {
+    let admin = Kubeconfig::load(&cluster.layout().kubeconfig("admin.conf"))?;
+    let current = admin.current()?;
+    let name = name(cluster);
+    let mut own = Kubeconfig::single(&name, current.cluster.clone(), &name, current.user.clone());
+    // kind names cluster, user and context alike, and so do we.
+    own.contexts.iter_mut().for_each(|c| c.name.clone_from(&name));
+    own.current_context = if use_it { name } else { String::new() };
+    kubeconfig::update_file(path, |config| config.merge(own))?;
+    Ok(())
+}
+
+/// Takes the context out again.
+pub(crate) fn remove(cluster: &Cluster, path: &Path) -> Result<(), Error> {
+    if !path.exists() {
+        return Ok(());
+    }
+    kubeconfig::update_file(path, |config| {
+        config.remove(&name(cluster));
+    })?;
+    Ok(())
+}

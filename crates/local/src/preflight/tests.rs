@@ -1,0 +1,131 @@
+use std::fs;
+
+use super::*;
+
+/// A machine on which nothing is missing.
+fn good() -> Machine {
+    Machine {
+        root: true,
+        containerd: Ok(
+            "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+b1\n".to_owned()
+        ),
+        missing_programs: Vec::new(),
+        taken: Vec::new(),
+        missing_controllers: Vec::new(),
+        forwarding: "1".to_owned(),
+        free: Some((PathBuf::from("/var/lib"), 20_000)),
+    }
+}
+
+#[test]
+fn a_good_machine_has_no_problems() {
+    assert!(good().problems().is_empty());
+    for version in ["v1.7.2", "1.6.0", "v2.1.0-beta.1", "2.0.0"] {
+        let told = format!("containerd github.com/containerd/containerd {version} abc");
+        let machine = Machine { containerd: Ok(told), ..good() };
+        assert!(machine.problems().is_empty(), "{version}");
+    }
+    assert!(Machine { free: None, ..good() }.problems().is_empty());
+}
+
+#[test]
+fn each_problem_is_named_with_its_cause_and_cure() {
+    let old = "containerd github.com/containerd/containerd v1.5.9 abc".to_owned();
+    for (machine, check, cause, cure) in [
+        (
+            Machine { root: false, ..good() },
+            "IsPrivilegedUser",
+            "user is not running as root",
+            "sudo",
+        ),
+        (
+            Machine { containerd: Err("No such file or directory".to_owned()), ..good() },
+            "CRI",
+            "containerd cannot be run: No such file",
+            "apt-get install containerd",
+        ),
+        (
+            Machine { containerd: Ok(old), ..good() },
+            "ContainerRuntimeVersion",
+            "containerd is 1.5.9, which is too old",
+            "1.6 or newer",
+        ),
+        (
+            Machine { containerd: Ok(String::new()), ..good() },
+            "ContainerRuntimeVersion",
+            "does not tell its version",
+            "1.6 or newer",
+        ),
+        (
+            Machine { missing_programs: vec!["nft"], ..good() },
+            "FileExisting",
+            "nft not found in PATH",
+            "nftables",
+        ),
+        (
+            Machine {
+                taken: vec![(6443, "the API server", "Address already in use".to_owned())],
+                ..good()
+            },
+            "Port",
+            "port 6443, for the API server, is in use (Address already in use)",
+            "ss -ltnp",
+        ),
+        (
+            Machine { missing_controllers: vec!["memory", "pids"], ..good() },
+            "SystemVerification",
+            "missing required cgroups: memory pids",
+            "cgroup_enable=memory",
+        ),
+        (
+            Machine { forwarding: "0".to_owned(), ..good() },
+            "FileContent",
+            "ip_forward contents are not set to 1",
+            "sysctl -w net.ipv4.ip_forward=1",
+        ),
+        (
+            Machine { free: Some((PathBuf::from("/var/lib"), 1023)), ..good() },
+            "Space",
+            "/var/lib has 1023 MiB free, and 1024 are needed",
+            "--root",
+        ),
+    ] {
+        let problems = machine.problems();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        let told = problems[0].to_string();
+        assert!(told.starts_with(&format!("[{check}] ")), "{told}");
+        assert!(told.contains(cause) && told.contains(cure), "{told}");
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once() {
+    let machine = Machine {
+        forwarding: String::new(),
+        missing_programs: vec!["runc", "ctr"],
+        free: Some((PathBuf::from("/"), 0)),
+        ..good()
+    };
+    assert_eq!(machine.problems().len(), 4);
+}
+
+#[test]
+fn controllers_are_found_in_both_versions_of_cgroups() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(missing_controllers(dir.path()), CONTROLLERS);
+    for name in ["cpu", "memory"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    assert_eq!(missing_controllers(dir.path()), ["pids"]);
+    fs::write(dir.path().join("cgroup.controllers"), "cpuset cpu io memory pids\n").unwrap();
+    assert!(missing_controllers(dir.path()).is_empty());
+    fs::write(dir.path().join("cgroup.controllers"), "cpuset cpu io pids\n").unwrap();
+    assert_eq!(missing_controllers(dir.path()), ["memory"]);
+}
+
+#[test]
+fn space_is_that_of_the_nearest_directory_that_exists() {
+    let dir = tempfile::tempdir().unwrap();
+    let (place, _) = free(&dir.path().join("not/yet/there")).unwrap();
+    assert_eq!(place, dir.path());
+}

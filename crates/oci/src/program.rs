@@ -1,0 +1,141 @@
+//! An installed program with what it needs to run in an otherwise empty image.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use crate::Entry;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    #[error("read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} is no program of this machine's kind (64-bit ELF)", .0.display())]
+    NotElf(PathBuf),
+    #[error("ask which libraries {} needs: {cause}", path.display())]
+    Libraries { path: PathBuf, cause: String },
+}
+
+/// The program at `at`, and at their own places its loader and libraries, as the machine's loader finds them.
+pub fn program(path: &Path, at: &str) -> Result<BTreeMap<String, Entry>, ProgramError> {
+    let real = fs::canonicalize(path)
+        .map_err(|source| ProgramError::Read { path: path.to_owned(), source })?;
+    let mut entries = BTreeMap::new();
+    entries.insert(at.to_owned(), Entry::File { source: real.clone(), mode: 0o755 });
+    for library in libraries(&real)? {
+        let Some(name) = library.to_str() else { continue };
+        entries.insert(name.to_owned(), Entry::File { source: library.clone(), mode: 0o755 });
+    }
+    Ok(entries)
+}
+
+/// The loader and the shared libraries of a program; none for a static one.
+fn libraries(path: &Path) -> Result<Vec<PathBuf>, ProgramError> {
+    let bytes =
+        fs::read(path).map_err(|source| ProgramError::Read { path: path.to_owned(), source })?;
+    let Some(loader) = loader(&bytes).ok_or_else(|| ProgramError::NotElf(path.to_owned()))? else {
+        return Ok(Vec::new());
+    };
+    let failed = |cause: String| ProgramError::Libraries { path: path.to_owned(), cause };
+    let output = Command::new(&loader)
+        .arg("--list")
+        .arg(path)
+        .output()
+        .map_err(|e| failed(format!("{loader}: {e}")))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    let listed = String::from_utf8_lossy(&output.stdout);
+    let mut found = vec![PathBuf::from(loader)];
+    for line in listed.lines() {
+        if line.contains("not found") {
+            return Err(failed(format!("{}; install the package that has it", line.trim())));
+        }
+        found.extend(library_in(line));
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}
+
+/// The path in a line such as `libc.so.6 => /lib/libc.so.6 (0x7f…)`; the kernel's own library has none.
+fn library_in(line: &str) -> Option<PathBuf> {
+    let line = line.trim().rsplit_once(" (0x").map_or(line.trim(), |(line, _)| line);
+    let path = line.rsplit_once(" => ").map_or(line, |(_, path)| path);
+    path.starts_with('/').then(|| path.into())
+}
+
+/// Which loader a program asks for (its PT_INTERP). None at all where it is no 64-bit little-endian ELF file.
+fn loader(elf: &[u8]) -> Option<Option<String>> {
+    const PT_INTERP: u64 = 3;
+    let number = |at: usize, bytes: usize| {
+        let field = elf.get(at..at.checked_add(bytes)?)?;
+        Some(field.iter().rev().fold(0u64, |all, byte| all << 8 | u64::from(*byte)))
+    };
+    let size = |at, bytes| usize::try_from(number(at, bytes)?).ok();
+    if elf.get(..6)? != b"\x7fELF\x02\x01" {
+        return None;
+    }
+    let (table, entry, count) = (size(0x20, 8)?, size(0x36, 2)?, size(0x38, 2)?);
+    for i in 0..count {
+        let header = table.checked_add(i.checked_mul(entry)?)?;
+        if number(header, 4)? != PT_INTERP {
+            continue;
+        }
+        let (start, length) = (size(header.checked_add(8)?, 8)?, size(header.checked_add(32)?, 8)?);
+        let name = elf.get(start..start.checked_add(length)?)?;
+        let name = std::str::from_utf8(name).ok()?.trim_end_matches('\0');
+        return Some(Some(name.to_owned()));
+    }
+    Some(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_read_from_the_loaders_list() {
+        for (line, path) in [
+            ("\tlinux-vdso.so.1 (0x00007efc60adf000)", None),
+            (
+                "\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007efc608eb000)",
+                Some("/lib/x86_64-linux-gnu/libc.so.6"),
+            ),
+            (
+                "\t/lib64/ld-linux-x86-64.so.2 (0x00007efc60ae1000)",
+                Some("/lib64/ld-linux-x86-64.so.2"),
+            ),
+            ("\tstatically linked", None),
+        ] {
+            assert_eq!(library_in(line), path.map(PathBuf::from), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_dynamic_program_comes_with_its_loader() {
+        let shell = Path::new("/bin/sh");
+        let bytes = fs::read(shell).unwrap();
+        let entries = program(shell, "/bin/app").unwrap();
+        assert!(entries.contains_key("/bin/app"));
+        if let Some(Some(loader)) = loader(&bytes) {
+            assert!(entries.contains_key(&loader), "{entries:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_program_is_told_and_cannot_harm() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("script");
+        fs::write(&path, "#!/bin/sh\n").unwrap();
+        let error = program(&path, "/x").unwrap_err().to_string();
+        assert!(error.contains("script") && error.contains("ELF"), "{error}");
+        let mut torn = b"\x7fELF\x02\x01".to_vec();
+        assert_eq!(loader(&torn), None);
+        torn.resize(0x40, 0xff);
+        assert_eq!(loader(&torn), None);
+    }
+}

@@ -1,0 +1,261 @@
+//! Whether a node takes a Pod that it was given: the scheduler may have known less, or may not have been asked.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration},
+    apimachinery::pkg::api::resource::Quantity,
+};
+
+use crate::{
+    QosClass, is_static, members, qos_class,
+    resources::{milli, pod_amounts, whole},
+};
+
+/// Priorities from here on are those of Pods that a node cannot do without.
+const CRITICAL: i32 = 2_000_000_000;
+
+/// What a node says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct NodeView<'a> {
+    pub name: &'a str,
+    /// `None` while they are not known, which is no ground for a refusal.
+    pub labels: Option<&'a BTreeMap<String, String>>,
+    pub taints: &'a [Taint],
+    pub allocatable: BTreeMap<String, Quantity>,
+    /// The conditions that say what the node is short of.
+    pub pressures: &'a [&'static str],
+    pub unsafe_sysctls: &'a [String],
+}
+
+/// Why a Pod is not taken, in the words of its status and of an Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub reason: String,
+    pub message: String,
+}
+
+impl Refusal {
+    fn new(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason: reason.into(), message: message.into() }
+    }
+
+    fn predicate(name: &str, message: &str) -> Self {
+        Self::new(name, format!("Predicate {name} failed: {message}"))
+    }
+}
+
+/// Whether the node cannot do without a Pod: it is then taken even if that is too much for the node.
+pub fn is_critical(pod: &Pod) -> bool {
+    is_static(pod) || pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0) >= CRITICAL
+}
+
+/// Takes a Pod beside the `others` that the node has, or says why not.
+pub fn admit<'a>(
+    pod: &Pod,
+    node: &NodeView<'_>,
+    others: impl Iterator<Item = &'a Pod> + Clone,
+) -> Result<(), Refusal> {
+    pressures(pod, node)?;
+    sysctls(pod, node)?;
+    if !is_critical(pod) {
+        fits(pod, node, others.clone())?;
+    }
+    selectors(pod, node)?;
+    if taken_ports(pod, others) {
+        let text = "node(s) didn't have free ports for the requested pod ports";
+        return Err(Refusal::predicate("NodePorts", text));
+    }
+    taints(pod, node)
+}
+
+fn pressures(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
+    let best_effort = qos_class(pod) == QosClass::BestEffort;
+    let only_memory = node.pressures == ["MemoryPressure"];
+    let taint = Taint {
+        key: "node.kubernetes.io/memory-pressure".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    let bears = only_memory && (!best_effort || tolerates(pod, &taint));
+    if node.pressures.is_empty() || is_critical(pod) || bears {
+        return Ok(());
+    }
+    let text = format!("The node had condition: [{}]. ", node.pressures.join(" "));
+    Err(Refusal::new("Evicted", text))
+}
+
+/// The sysctls that are namespaced and do no harm to other Pods.
+const SAFE_SYSCTLS: &[&str] = &[
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+];
+
+fn sysctls(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
+    let spec = pod.spec.as_ref();
+    let listed = spec.and_then(|s| s.security_context.as_ref()?.sysctls.as_ref());
+    for sysctl in listed.into_iter().flatten() {
+        let name = sysctl.name.replace('/', ".");
+        let allowed = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => *pattern == name,
+        };
+        let of_host = |host: Option<bool>, prefixes: &[&str]| {
+            host == Some(true) && prefixes.iter().any(|prefix| name.starts_with(prefix))
+        };
+        let why = if of_host(spec.and_then(|s| s.host_network), &["net."]) {
+            "not allowed with host net enabled"
+        } else if of_host(
+            spec.and_then(|s| s.host_ipc),
+            &["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."],
+        ) {
+            "not allowed with host ipc enabled"
+        } else if SAFE_SYSCTLS.contains(&name.as_str()) || node.unsafe_sysctls.iter().any(allowed) {
+            continue;
+        } else {
+            "not allowlisted"
+        };
+        let text = format!("forbidden sysctl: {} {why}", api_meta::go_quote(&name));
+        return Err(Refusal::new("SysctlForbidden", text));
+    }
+    Ok(())
+}
+
+/// What is asked for of each resource: the number of Pods, CPU in thousandths, memory in bytes.
+fn fits<'a>(
+    pod: &Pod,
+    node: &NodeView<'_>,
+    others: impl Iterator<Item = &'a Pod> + Clone,
+) -> Result<(), Refusal> {
+    let amount = |pod: &Pod, name: &str| {
+        let amounts = pod_amounts(pod);
+        match name {
+            "pods" => 1,
+            "cpu" => amounts.cpu_request,
+            _ => amounts.memory_request,
+        }
+    };
+    for name in ["pods", "cpu", "memory"] {
+        let read = if name == "cpu" { milli } else { whole };
+        let Some(capacity) = node.allocatable.get(name).map(read) else { continue };
+        let requested = amount(pod, name);
+        let used: i64 = others.clone().map(|other| amount(other, name)).sum();
+        if requested > 0 && requested > capacity - used {
+            return Err(Refusal::new(
+                format!("OutOf{name}"),
+                format!(
+                    "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn selectors(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
+    let (Some(spec), Some(labels)) = (&pod.spec, node.labels) else { return Ok(()) };
+    let mut selected = spec.node_selector.iter().flatten();
+    let chosen = selected.all(|(key, value)| labels.get(key) == Some(value));
+    let required = spec.affinity.as_ref().and_then(|a| {
+        a.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref()
+    });
+    let wanted =
+        required.is_none_or(|r| r.node_selector_terms.iter().any(|t| term(t, node, labels)));
+    if chosen && wanted {
+        return Ok(());
+    }
+    let text = "node(s) didn't match Pod's node affinity/selector";
+    Err(Refusal::predicate("NodeAffinity", text))
+}
+
+fn term(term: &NodeSelectorTerm, node: &NodeView<'_>, labels: &BTreeMap<String, String>) -> bool {
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    !(expressions.is_empty() && fields.is_empty())
+        && expressions.iter().all(|e| expression(e, labels.get(&e.key).map(String::as_str)))
+        && fields.iter().all(|e| expression(e, (e.key == "metadata.name").then_some(node.name)))
+}
+
+fn expression(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let listed = value.is_some_and(|value| values.iter().any(|v| v == value));
+    let compared = || {
+        let ours: i64 = value?.parse().ok()?;
+        let theirs: i64 = values.first()?.parse().ok()?;
+        Some(ours.cmp(&theirs))
+    };
+    match requirement.operator.as_str() {
+        "In" => listed,
+        "NotIn" => !listed,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compared().is_some_and(|order| order.is_gt()),
+        "Lt" => compared().is_some_and(|order| order.is_lt()),
+        _ => false,
+    }
+}
+
+/// The host ports that a Pod opens: protocol, address (empty for all) and port.
+fn host_ports(pod: &Pod) -> Vec<(String, String, i32)> {
+    let members = members(pod);
+    let ports = members.iter().flat_map(|m| m.container.ports.iter().flatten());
+    let any = |ip: &str| ip.is_empty() || ip == "0.0.0.0" || ip == "::";
+    ports
+        .filter_map(|port| {
+            let number = port.host_port.filter(|&number| number > 0)?;
+            let ip = port.host_ip.clone().filter(|ip| !any(ip)).unwrap_or_default();
+            Some((port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()), ip, number))
+        })
+        .collect()
+}
+
+fn taken_ports<'a>(pod: &Pod, others: impl Iterator<Item = &'a Pod>) -> bool {
+    let own = host_ports(pod);
+    if own.is_empty() {
+        return false;
+    }
+    let taken: Vec<_> = others.flat_map(host_ports).collect();
+    own.iter().any(|(protocol, ip, port)| {
+        taken.iter().any(|(theirs, address, number)| {
+            protocol == theirs
+                && port == number
+                && (ip == address || ip.is_empty() || address.is_empty())
+        })
+    })
+}
+
+fn taints(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
+    // Nothing but its file ends a static Pod.
+    let mut expelling = node.taints.iter().filter(|taint| taint.effect == "NoExecute");
+    if is_static(pod) || expelling.all(|taint| tolerates(pod, taint)) {
+        return Ok(());
+    }
+    let text = "node(s) had taints that the pod didn't tolerate";
+    Err(Refusal::predicate("TaintToleration", text))
+}
+
+fn tolerates(pod: &Pod, taint: &Taint) -> bool {
+    let matches = |toleration: &Toleration| {
+        let empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
+        let key = toleration.key.as_deref().unwrap_or_default();
+        let value = || {
+            toleration.value.as_deref().unwrap_or_default()
+                == taint.value.as_deref().unwrap_or_default()
+        };
+        let exists = toleration.operator.as_deref() == Some("Exists");
+        (empty(&toleration.effect) || toleration.effect.as_deref() == Some(&taint.effect))
+            && (key == taint.key || key.is_empty() && exists)
+            && (exists || value())
+    };
+    pod.spec.iter().flat_map(|s| s.tolerations.iter().flatten()).any(matches)
+}

@@ -1,0 +1,367 @@
+//! Histories of concurrent clients, and whether they can be linearized.
+//!
+//! Every write has a revision, counted for the whole store, and every read tells the revision that it shows. So the
+//! order in which things happened need not be searched for: it is the order of revisions, and a history is
+//! linearizable if that order explains every answer and agrees with real time. The log of all changes, as a watch
+//! has seen it, is the witness; what is not in it did not happen.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+use crate::{Change, ChangeKind, Error, Expected, KeyRange, Op, Outcome, Revision, Store, Write};
+
+/// What is tested: a store, or a server in front of one.
+pub trait Subject: Send + Sync {
+    /// The value and revision of a key, and the revision at which that was so.
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Answer>;
+    /// All keys.
+    fn list(&self) -> BoxFuture<'_, Answer>;
+    /// Creates the key (`expected` 0) or changes it from that revision; without a value deletes it.
+    fn write<'a>(
+        &'a self,
+        key: &'a str,
+        expected: Revision,
+        value: Option<String>,
+    ) -> BoxFuture<'a, Answer>;
+}
+
+/// A value of a key, with its revision.
+pub type Found = (String, Revision, Bytes);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// `None` where the server does not say.
+    Done(Option<Revision>),
+    Conflict,
+    /// What was there, and when, if that is told.
+    Read(Vec<Found>, Option<Revision>),
+    /// It may have happened.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+pub enum Asked {
+    Get(String),
+    List,
+    Write { key: String, expected: Revision, value: Option<String> },
+}
+
+/// One call of a client. `begun` and `ended` are moments of one clock that all clients share.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub begun: u64,
+    pub ended: u64,
+    pub asked: Asked,
+    pub answer: Answer,
+}
+
+#[derive(Default)]
+pub struct Clock(AtomicU64);
+
+impl Clock {
+    fn tick(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+impl Subject for &dyn Store {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            match Store::get(*self, key).await {
+                Ok((found, at)) => Answer::Read(found.iter().map(found_of).collect(), Some(at)),
+                Err(_) => Answer::Unknown,
+            }
+        })
+    }
+
+    fn list(&self) -> BoxFuture<'_, Answer> {
+        Box::pin(async move {
+            match self.range(KeyRange::prefix("/registry/"), 0, 0).await {
+                Ok(all) => {
+                    Answer::Read(all.items.iter().map(found_of).collect(), Some(all.revision))
+                }
+                Err(_) => Answer::Unknown,
+            }
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        key: &'a str,
+        expected: Revision,
+        value: Option<String>,
+    ) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            let op = match value {
+                Some(value) => Op::Put { value: value.into(), ttl_seconds: None },
+                None => Op::Delete,
+            };
+            let write = Write { key: key.into(), expected: Expected::ModRevision(expected), op };
+            match Store::write(*self, write).await {
+                Ok(Outcome::Done { revision, .. }) => Answer::Done(Some(revision)),
+                Ok(Outcome::Conflict { .. }) => Answer::Conflict,
+                // These were refused before anything was tried.
+                Err(Error::TooLarge { .. } | Error::NoSpace { .. }) => Answer::Conflict,
+                Err(_) => Answer::Unknown,
+            }
+        })
+    }
+}
+
+fn found_of(kv: &crate::KeyValue) -> Found {
+    (kv.key.to_string(), kv.mod_revision, kv.value.clone())
+}
+
+/// A client that makes `calls` calls, decided by a seed, on a few keys. `name` must be its own: its values are.
+pub async fn client(
+    subject: &dyn Subject,
+    clock: &Clock,
+    name: &str,
+    seed: u64,
+    calls: usize,
+) -> Vec<Call> {
+    let mut dice = seed.wrapping_mul(2).wrapping_add(1);
+    let mut roll = |sides: u64| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) % sides
+    };
+    let mut known: HashMap<String, Revision> = HashMap::new();
+    let mut history = Vec::with_capacity(calls);
+    for n in 0..calls {
+        let key = format!("/registry/k{}", roll(4));
+        let asked = match roll(8) {
+            0 | 1 => Asked::Get(key.clone()),
+            2 => Asked::List,
+            step => {
+                let expected = known.get(&key).copied().unwrap_or(0);
+                let value = (step != 3 || expected == 0).then(|| format!("{name}.{n}"));
+                Asked::Write { key: key.clone(), expected, value }
+            }
+        };
+        let begun = clock.tick();
+        let answer = match &asked {
+            Asked::Get(key) => subject.get(key).await,
+            Asked::List => subject.list().await,
+            Asked::Write { key, expected, value } => {
+                subject.write(key, *expected, value.clone()).await
+            }
+        };
+        let ended = clock.tick();
+        match (&asked, &answer) {
+            (Asked::Write { value: Some(_), .. }, Answer::Done(Some(revision))) => {
+                known.insert(key, *revision);
+            }
+            (Asked::Write { .. }, Answer::Done(_)) => drop(known.remove(&key)),
+            (Asked::Write { .. }, Answer::Conflict | Answer::Unknown) => {
+                // Look before the next try, as any client does.
+                if let Answer::Read(found, _) = subject.get(&key).await {
+                    known.insert(key, found.first().map_or(0, |f| f.1));
+                }
+            }
+            (_, Answer::Read(found, _)) => {
+                known.extend(found.iter().map(|(key, revision, _)| (key.clone(), *revision)));
+            }
+            _ => {}
+        }
+        history.push(Call { begun, ended, asked, answer });
+    }
+    history
+}
+
+/// One state of one key: since a revision a value, or nothing.
+type State = (Revision, Option<Bytes>);
+
+/// Judges a history by the log of all changes since `began`, when nothing was there.
+pub fn check(history: &[Call], log: &[Change], began: Revision) -> Result<(), String> {
+    let keys = replay(log, began)?;
+    let by_value = by_value(log)?;
+    let bounds = Bounds::of(history, &by_value);
+    for call in history {
+        let fault = |what: String| format!("{what}: {call:?}");
+        let (low, high) = (bounds.before(call.begun).max(began), bounds.after(call.ended));
+        match (&call.asked, &call.answer) {
+            (_, Answer::Unknown) => {}
+            (Asked::Write { key, expected, value }, Answer::Done(told)) => {
+                let at =
+                    written(&keys, &by_value, key, *expected, value.as_deref()).map_err(fault)?;
+                if told.is_some_and(|told| told != at) {
+                    return Err(fault(format!("the log has it at {at}")));
+                }
+                if at <= low || at > high {
+                    return Err(fault(format!(
+                        "at {at} it is out of order: after {low}, by {high}"
+                    )));
+                }
+                let before = state(&keys, key, at - 1).map_or(0, |s| s.0);
+                if before != *expected {
+                    return Err(fault(format!("it replaced revision {before}")));
+                }
+            }
+            (Asked::Write { key, expected, .. }, Answer::Conflict) => {
+                let mut moments = vec![low];
+                let changes = keys.get(key).map_or(&[][..], Vec::as_slice);
+                moments.extend(changes.iter().map(|s| s.0).filter(|r| *r > low && *r <= high));
+                let differs =
+                    |at: &Revision| state(&keys, key, *at).map_or(0, |s| s.0) != *expected;
+                if !moments.iter().any(differs) {
+                    return Err(fault("nothing was in its way".to_owned()));
+                }
+            }
+            (asked, Answer::Read(found, told)) => {
+                let moments: Vec<Revision> = match told {
+                    Some(at) if *at < low || *at > high => {
+                        return Err(fault(format!("a state of {at}, not of {low} to {high}")));
+                    }
+                    Some(at) => vec![*at],
+                    // Any moment while the call went on explains it.
+                    None => {
+                        let changed = log.iter().map(|c| c.kv.mod_revision);
+                        let during = changed.filter(|r| *r > low && *r <= high);
+                        std::iter::once(low).chain(during).collect()
+                    }
+                };
+                if !moments.iter().any(|at| shows(&keys, asked, *at) == *found) {
+                    return Err(fault(format!("that is not the state at any of {moments:?}")));
+                }
+            }
+            (_, answer) => return Err(fault(format!("{answer:?} is no answer to that"))),
+        }
+    }
+    Ok(())
+}
+
+/// Whether another watch saw what the log has, from where it began to where it ended.
+pub fn check_watch(seen: &[Change], log: &[Change], from: Revision) -> Result<(), String> {
+    let there = log.iter().filter(|c| c.kv.mod_revision > from).take(seen.len());
+    for (a, b) in seen.iter().zip(there) {
+        if a.kind != b.kind || a.kv != b.kv {
+            return Err(format!("a watch saw {a:?} where the log has {b:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The states of every key, oldest first. Fails where the log contradicts itself.
+fn replay(log: &[Change], began: Revision) -> Result<BTreeMap<String, Vec<State>>, String> {
+    let mut keys: BTreeMap<String, Vec<State>> = BTreeMap::new();
+    let mut last = began;
+    for change in log {
+        let at = change.kv.mod_revision;
+        if at <= last {
+            return Err(format!("revision {at} comes after {last}"));
+        }
+        last = at;
+        let states = keys.entry(change.kv.key.to_string()).or_default();
+        let there = states.last().is_some_and(|s| s.1.is_some());
+        match change.kind {
+            ChangeKind::Delete if !there => return Err(format!("{at} deletes what is not there")),
+            ChangeKind::Delete => states.push((at, None)),
+            ChangeKind::Put => states.push((at, Some(change.kv.value.clone()))),
+        }
+    }
+    Ok(keys)
+}
+
+/// Where each value was written: values are unique, so that one that is there twice was written twice.
+fn by_value(log: &[Change]) -> Result<HashMap<&[u8], Revision>, String> {
+    let mut found = HashMap::new();
+    for change in log.iter().filter(|c| c.kind == ChangeKind::Put) {
+        if let Some(before) = found.insert(&change.kv.value[..], change.kv.mod_revision) {
+            return Err(format!(
+                "written twice, at {before} and {}: {change:?}",
+                change.kv.mod_revision
+            ));
+        }
+    }
+    Ok(found)
+}
+
+/// The state of a key at a revision, if it was there.
+fn state<'a>(
+    keys: &'a BTreeMap<String, Vec<State>>,
+    key: &str,
+    at: Revision,
+) -> Option<(Revision, &'a Bytes)> {
+    let (since, value) = keys.get(key)?.iter().rev().find(|s| s.0 <= at)?;
+    Some((*since, value.as_ref()?))
+}
+
+fn shows(keys: &BTreeMap<String, Vec<State>>, asked: &Asked, at: Revision) -> Vec<Found> {
+    let wanted =
+        |key: &&String| matches!(asked, Asked::List) || matches!(asked, Asked::Get(k) if k == *key);
+    let found = keys.keys().filter(wanted).filter_map(|key| {
+        let (since, value) = state(keys, key, at)?;
+        Some((key.clone(), since, value.clone()))
+    });
+    found.collect()
+}
+
+/// The revision of a write that was acknowledged.
+fn written(
+    keys: &BTreeMap<String, Vec<State>>,
+    by_value: &HashMap<&[u8], Revision>,
+    key: &str,
+    expected: Revision,
+    value: Option<&str>,
+) -> Result<Revision, String> {
+    if let Some(value) = value {
+        return by_value.get(value.as_bytes()).copied().ok_or_else(|| "it was lost".to_owned());
+    }
+    // A deletion has no value of its own; what it deleted has a revision.
+    let states = keys.get(key).map_or(&[][..], Vec::as_slice);
+    let after = states.iter().position(|s| s.0 == expected).map(|at| at + 1);
+    match after.and_then(|at| states.get(at)) {
+        Some((at, None)) => Ok(*at),
+        _ => Err("the deletion was lost".to_owned()),
+    }
+}
+
+/// What real time says of revisions.
+struct Bounds {
+    /// When a call ended, and a revision that had happened by then.
+    ended: Vec<(u64, Revision)>,
+    /// When a write began, and its revision, which cannot have happened before.
+    begun: Vec<(u64, Revision)>,
+}
+
+impl Bounds {
+    fn of(history: &[Call], by_value: &HashMap<&[u8], Revision>) -> Self {
+        let mut bounds = Self { ended: Vec::new(), begun: Vec::new() };
+        for call in history {
+            match (&call.asked, &call.answer) {
+                (_, Answer::Read(_, Some(at))) => bounds.ended.push((call.ended, *at)),
+                (Asked::Write { value, .. }, answer) => {
+                    let logged = value.as_ref().and_then(|v| by_value.get(v.as_bytes())).copied();
+                    let Some(at) = logged.or(match answer {
+                        Answer::Done(told) => *told,
+                        _ => None,
+                    }) else {
+                        continue;
+                    };
+                    bounds.begun.push((call.begun, at));
+                    if matches!(answer, Answer::Done(_)) {
+                        bounds.ended.push((call.ended, at));
+                    }
+                }
+                _ => {}
+            }
+        }
+        bounds
+    }
+
+    /// The newest revision that is known to have happened before a moment.
+    fn before(&self, moment: u64) -> Revision {
+        self.ended.iter().filter(|(ended, _)| *ended < moment).map(|(_, at)| *at).max().unwrap_or(0)
+    }
+
+    /// The newest revision that can have happened by a moment.
+    fn after(&self, moment: u64) -> Revision {
+        let later = self.begun.iter().filter(|(begun, _)| *begun > moment).map(|(_, at)| at - 1);
+        later.min().unwrap_or(Revision::MAX)
+    }
+}

@@ -1,0 +1,106 @@
+//! Processes that outlive the command that starts them, known again by their pid files.
+
+use std::{
+    fs,
+    io::{self, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use nix::{sys::signal::Signal, unistd::Pid};
+
+use crate::Error;
+
+/// The place where a process's pid is written. Beside it stands when the process started, so that another process
+/// that was given the same pid later is not taken for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PidFile(pub PathBuf);
+
+impl PidFile {
+    /// The pid, if the process runs.
+    pub fn running(&self) -> Option<i32> {
+        let text = fs::read_to_string(&self.0).ok()?;
+        let (pid, started) = text.trim().split_once(' ')?;
+        let pid: i32 = pid.parse().ok()?;
+        (start_time(pid)?.to_string() == started).then_some(pid)
+    }
+
+    /// Writes down the calling process or one of its children.
+    pub fn record(&self, pid: i32) -> Result<(), Error> {
+        if let Some(directory) = self.0.parent() {
+            fs::create_dir_all(directory).map_err(Error::at("create the directory", directory))?;
+        }
+        // Renaming makes it appear whole.
+        let beside = self.0.with_extension("pid.new");
+        fs::write(&beside, format!("{pid} {}\n", start_time(pid).unwrap_or(0)))
+            .map_err(Error::at("write", &beside))?;
+        fs::rename(&beside, &self.0).map_err(Error::at("write", &self.0))
+    }
+
+    pub fn remove(&self) -> Result<(), Error> {
+        match fs::remove_file(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::at("remove", &self.0)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The process's start, in clock ticks since the machine booted; none for one that is gone or a zombie.
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name, in parentheses, may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    if state == "Z" { None } else { fields.nth(18)?.parse().ok() }
+}
+
+/// Asks a process to end.
+pub fn terminate(pid: i32) {
+    // One that is gone has ended.
+    let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGTERM);
+}
+
+/// Ends a process that was asked in vain.
+pub fn kill(pid: i32) {
+    let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
+}
+
+/// The last lines of a log, however long it is.
+pub fn tail(path: &Path, lines: usize) -> io::Result<String> {
+    let mut file = fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(16 << 10)))?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    let all: Vec<&str> = text.lines().collect();
+    Ok(all[all.len().saturating_sub(lines)..].join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_again_and_one_with_its_pid_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = PidFile(dir.path().join("run/a.pid"));
+        assert_eq!(file.running(), None);
+        let own = std::process::id().cast_signed();
+        file.record(own).unwrap();
+        assert_eq!(file.running(), Some(own));
+        fs::write(&file.0, format!("{own} 1\n")).unwrap();
+        assert_eq!(file.running(), None, "it started at another time");
+        file.remove().unwrap();
+        file.remove().unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        fs::write(&path, "a\n".repeat(20_000) + "b\nc\n").unwrap();
+        assert_eq!(tail(&path, 2).unwrap(), "b\nc");
+    }
+}

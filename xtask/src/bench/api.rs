@@ -1,0 +1,225 @@
+//! An API server under load: ours with its own store, upstream's with etcd, both with kubeadm's flags and RBAC on.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use super::{
+    h2load::Load,
+    table::{self, Better, Column, Row},
+    usage,
+};
+use crate::{
+    control_plane::{ControlPlane, Side, upstream_is_whole},
+    run::{output, pass, step, target_directory},
+};
+
+const NAMESPACE: &str = "bench";
+/// How long an idle control plane is left to settle, and then watched.
+const SETTLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(20);
+
+pub(super) fn run(windlass: &Path, peer: Option<&Path>) -> Result<(), String> {
+    let mut sides = vec![Side::Windlass(windlass.to_owned())];
+    if let Some(peer) = peer {
+        if !upstream_is_whole(peer) {
+            return Err(format!("{} does not hold all of upstream's binaries", peer.display()));
+        }
+        sides.push(Side::Upstream(peer.to_owned()));
+    }
+    let place = target_directory().join("bench");
+    let measured: Result<Vec<Column>, String> = sides
+        .into_iter()
+        .map(|side| {
+            let name = side.name();
+            step(name, || Bench::start(side, windlass, &place.join(name))?.measure())
+        })
+        .collect();
+    let measured = measured?;
+    if let Some(ours) = measured.first() {
+        table::print(ours, measured.get(1));
+    }
+    Ok(())
+}
+
+struct Bench {
+    control_plane: ControlPlane,
+    token: String,
+    column: Column,
+}
+
+impl Bench {
+    fn start(side: Side, windlass: &Path, directory: &Path) -> Result<Self, String> {
+        let mut control_plane = ControlPlane::prepare(side, windlass, directory)?;
+        let ready = control_plane.start_api_server()?;
+        let mut bench = Self { control_plane, token: String::new(), column: Column::new() };
+        bench.note("empty store to /readyz", "s", Better::Less, Some(10.0), ready.as_secs_f64());
+        Ok(bench)
+    }
+
+    fn note(
+        &mut self,
+        what: &str,
+        unit: &'static str,
+        better: Better,
+        wanted: Option<f64>,
+        value: f64,
+    ) {
+        eprintln!("    {what}: {value:.3} {unit}");
+        self.column.push((Row { what: what.to_owned(), unit, better, wanted }, value));
+    }
+
+    fn measure(mut self) -> Result<Column, String> {
+        self.idle()?;
+        self.prepare_namespace()?;
+        let config_map = self.body("config-map", &config_map())?;
+        let pod = self.body("pod", &pod())?;
+        for (connections, streams) in [(8, 8), (64, 1)] {
+            let how = format!("64 in flight on {connections} connections");
+            let load = |path: &Path, kind: &str, requests| {
+                (kind.to_owned(), requests, path.to_owned(), connections, streams)
+            };
+            for (kind, requests, path, connections, streams) in
+                [load(&config_map, "configmaps", 10_000), load(&pod, "pods", 5_000)]
+            {
+                let wanted = if kind == "pods" { 12.0 } else { 10.0 };
+                let load = self.load(&kind, requests, connections, streams);
+                let load = Load { body: Some(&path), ..load };
+                self.requests(&format!("create {kind}, {how}"), Some(wanted), &load)?;
+            }
+        }
+        self.memory("10,000 Pods", Some(9.4));
+        self.reads()?;
+        self.memory("10,000 Pods, after reading them", None);
+        let load = self.load("configmaps", 70_000, 8, 8);
+        Load { body: Some(&config_map), ..load }.run(&self.token)?;
+        self.memory("100,000 objects", None);
+        self.control_plane.kill();
+        let ready = self.control_plane.start_api_server()?.as_secs_f64();
+        self.note("100,000 objects stored, to /readyz", "s", Better::Less, Some(10.0), ready);
+        Ok(self.column)
+    }
+
+    /// Store, API server, controllers and scheduler with nothing to do.
+    fn idle(&mut self) -> Result<(), String> {
+        self.control_plane.start_controllers()?;
+        thread::sleep(SETTLE);
+        let pids = self.control_plane.pids();
+        let before = usage::processor_seconds(&pids);
+        thread::sleep(IDLE);
+        let used = (usage::processor_seconds(&pids) - before) / IDLE.as_secs_f64() * 100.0;
+        self.note("control plane, idle", "% of a core", Better::Less, Some(11.7), used);
+        self.note("control plane, idle", "MB", Better::Less, None, usage::memory(&pids));
+        // Controllers and scheduler would change the objects that the load is about.
+        self.control_plane.kill();
+        self.control_plane.start_api_server().map(drop)
+    }
+
+    fn prepare_namespace(&mut self) -> Result<(), String> {
+        let account = format!("--serviceaccount={NAMESPACE}:default");
+        for args in [
+            ["create", "namespace", NAMESPACE].as_slice(),
+            &["--namespace", NAMESPACE, "create", "serviceaccount", "default"],
+            &["create", "clusterrolebinding", "bench", "--clusterrole=cluster-admin", &account],
+        ] {
+            output(self.control_plane.kubectl().args(args))?;
+        }
+        let mut token = self.control_plane.kubectl();
+        token.args(["--namespace", NAMESPACE, "create", "token", "default", "--duration=2h"]);
+        self.token = output(&mut token)?.trim().to_owned();
+        // RBAC learns of the binding in a moment.
+        let mut may = self.control_plane.kubectl();
+        pass(may.args(["wait", "--for=create", "serviceaccount/default", "-n", NAMESPACE]))
+    }
+
+    fn body(&self, name: &str, text: &str) -> Result<PathBuf, String> {
+        let path = self.control_plane.directory.join(format!("{name}.json"));
+        fs::write(&path, text).map_err(|e| format!("writing {}: {e}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Reads of a path below the namespace.
+    fn load(&self, path: &str, requests: u32, connections: u32, streams: u32) -> Load<'static> {
+        let url = format!("{}/api/v1/namespaces/{NAMESPACE}/{path}", self.control_plane.url());
+        Load { url, requests, connections, streams, body: None, gzip: false }
+    }
+
+    fn requests(&mut self, what: &str, wanted: Option<f64>, load: &Load<'_>) -> Result<(), String> {
+        let pids = self.control_plane.pids();
+        let before = usage::processor_seconds(&pids);
+        let rate = load.run(&self.token)?;
+        let used = usage::processor_seconds(&pids) - before;
+        self.note(what, "a second", Better::More, wanted, rate);
+        let each = used / f64::from(load.requests) * 1e6;
+        self.note(&format!("… {what}"), "µs of processor each", Better::Less, None, each);
+        Ok(())
+    }
+
+    fn memory(&mut self, when: &str, wanted: Option<f64>) {
+        thread::sleep(SETTLE);
+        let pids = self.control_plane.pids();
+        self.note(&format!("memory, {when}"), "MB", Better::Less, wanted, usage::memory(&pids));
+        let peak = usage::peak_memory(&pids);
+        self.note(&format!("peak memory, {when}"), "MB", Better::Less, None, peak);
+    }
+
+    fn reads(&mut self) -> Result<(), String> {
+        let mut first = self.control_plane.kubectl();
+        first.args(["get", "--raw", &format!("/api/v1/namespaces/{NAMESPACE}/pods?limit=1")]);
+        let list: serde_json::Value = serde_json::from_str(&output(&mut first)?)
+            .map_err(|e| format!("reading the list of Pods: {e}"))?;
+        let name = list["items"][0]["metadata"]["name"].as_str().unwrap_or_default();
+        let pod = format!("pods/{name}");
+        for (how, wanted, requests, connections, streams) in [
+            ("one at a time", 8.0, 3_000, 1, 1),
+            ("64 in flight on 8 connections", 10.0, 30_000, 8, 8),
+            ("64 in flight on 64 connections", 10.0, 30_000, 64, 1),
+        ] {
+            let load = self.load(&pod, requests, connections, streams);
+            self.requests(&format!("get a Pod, {how}"), Some(wanted), &load)?;
+        }
+        let whole = self.load("pods", 20, 1, 1);
+        self.requests("list 10,000 Pods", Some(10.0), &whole)?;
+        let zipped = Load { gzip: true, ..whole };
+        self.requests("list 10,000 Pods, gzipped", Some(10.0), &zipped)?;
+        let chunk = self.load("pods?limit=500", 400, 1, 1);
+        self.requests("list 500 of 10,000 Pods", Some(10.0), &chunk)
+    }
+}
+
+fn config_map() -> String {
+    let object = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"generateName": "load-"},
+        "data": {"key": "value"},
+    });
+    object.to_string()
+}
+
+/// A Pod as a Deployment's looks, of 2.5 KB when it is stored, on a node, so that nobody schedules it.
+fn pod() -> String {
+    let variable = |number: usize| serde_json::json!({"name": format!("SETTING_{number}"), "value": format!("the value of setting number {number}")});
+    let object = serde_json::json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "generateName": "web-5d4f8c7b9-",
+            "labels": {"app": "web", "pod-template-hash": "5d4f8c7b9"},
+            "annotations": {"example.com/purpose": "load"},
+        },
+        "spec": {
+            "nodeName": "node-1",
+            "containers": [{
+                "name": "web",
+                "image": "registry.example.com/team/web:1.2.3",
+                "ports": [{"containerPort": 8080}],
+                "env": (0..8).map(variable).collect::<Vec<_>>(),
+                "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+                "readinessProbe": {"httpGet": {"path": "/", "port": 8080}},
+            }],
+        },
+    });
+    object.to_string()
+}

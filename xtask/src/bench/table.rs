@@ -1,0 +1,51 @@
+//! The table that a benchmark prints: ours, upstream's, and how many times better ours is.
+
+/// One thing that is measured on each side.
+pub(super) struct Row {
+    pub(super) what: String,
+    pub(super) unit: &'static str,
+    pub(super) better: Better,
+    /// How many times better than upstream the project wants to be.
+    pub(super) wanted: Option<f64>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Better {
+    More,
+    Less,
+}
+
+/// What was measured on one side, in the order of its rows.
+pub(super) type Column = Vec<(Row, f64)>;
+
+pub(super) fn print(ours: &Column, theirs: Option<&Column>) {
+    println!("{:<52}{:>14}{:>14}{:>9}{:>9}", "", "Windlass", "upstream", "ratio", "wanted");
+    for (row, value) in ours {
+        let peer = theirs.and_then(|all| all.iter().find(|(other, _)| other.what == row.what));
+        let peer = peer.map(|(_, value)| *value);
+        let ratio = peer.map(|peer| match row.better {
+            Better::More => value / peer,
+            Better::Less => peer / value,
+        });
+        let times =
+            |ratio: Option<f64>| ratio.map_or("".to_owned(), |ratio| format!("{ratio:.1}×"));
+        println!(
+            "{:<52}{:>14}{:>14}{:>9}{:>9}",
+            format!("{} ({})", row.what, row.unit),
+            figure(*value),
+            peer.map_or("not measured".to_owned(), figure),
+            times(ratio),
+            times(row.wanted),
+        );
+    }
+}
+
+/// Three digits that mean something; more would be noise.
+fn figure(value: f64) -> String {
+    match value {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v if v >= 1.0 => format!("{v:.2}"),
+        v => format!("{v:.3}"),
+    }
+}

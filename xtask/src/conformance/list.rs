@@ -1,0 +1,96 @@
+//! Which tests to run.
+
+use std::path::Path;
+
+/// A test of the suite, by its full name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Test {
+    pub(super) class: String,
+    pub(super) name: String,
+}
+
+impl Test {
+    pub(super) fn is_serial(&self) -> bool {
+        self.name.contains("[Serial]")
+    }
+
+    pub(super) fn wants_nodes(&self) -> bool {
+        self.class == "api+node"
+    }
+}
+
+/// What to take of all tests. An empty list takes everything.
+#[derive(Default)]
+pub(super) struct Selection {
+    pub(super) classes: Vec<String>,
+    pub(super) only: Vec<String>,
+    pub(super) except: Vec<String>,
+}
+
+impl Selection {
+    pub(super) fn takes(&self, test: &Test) -> bool {
+        let named = |texts: &[String]| texts.iter().any(|text| test.name.contains(text));
+        (self.classes.is_empty() || self.classes.contains(&test.class))
+            && (self.only.is_empty() || named(&self.only))
+            && !named(&self.except)
+    }
+}
+
+pub(super) fn read(file: &Path, selection: &Selection) -> Result<Vec<Test>, String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| format!("reading the list of tests {}: {e}", file.display()))?;
+    let tests = parse(&text, selection)?;
+    if tests.is_empty() {
+        return Err(format!("{} has no test of that class and name", file.display()));
+    }
+    Ok(tests)
+}
+
+fn parse(text: &str, selection: &Selection) -> Result<Vec<Test>, String> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let mut tests = Vec::new();
+    for line in lines {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let (Some(class), Some(name)) = (columns.first(), columns.get(3)) else {
+            return Err(format!("this line of the list has fewer than four columns: {line}"));
+        };
+        tests.push(Test { class: (*class).to_owned(), name: (*name).to_owned() });
+    }
+    tests.retain(|test| selection.takes(test));
+    Ok(tests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "# class\tnodes\timages\tname\tfile\n\
+        api\t0\t-\t[sig-a] reads [Conformance]\ta.go:1\n\
+        api+node\t1\t-\t[sig-a] places [Serial] [Conformance]\ta.go:2\n\
+        pods\t1\tAgnhost\t[sig-b] runs [Conformance]\tb.go:3\n";
+
+    fn texts(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_list_is_narrowed_by_class_and_name() {
+        let names = |selection| {
+            let tests = parse(LIST, &selection).unwrap();
+            tests.into_iter().map(|test| test.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Selection::default()).len(), 3);
+        let classes = texts(&["api", "api+node"]);
+        let except = texts(&["places"]);
+        let chosen = names(Selection { classes, only: vec![], except });
+        assert_eq!(chosen, ["[sig-a] reads [Conformance]"]);
+        let only = texts(&["sig-b", "places"]);
+        assert_eq!(names(Selection { only, ..Selection::default() }).len(), 2);
+    }
+
+    #[test]
+    fn a_line_that_is_no_test_is_refused() {
+        let error = parse("api\t0\t-\n", &Selection::default()).unwrap_err();
+        assert!(error.contains("four columns"), "{error}");
+    }
+}

@@ -1,0 +1,126 @@
+//! What is printed, and the file that keeps it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    list::Test,
+    suite::{Outcome, Outcomes, State},
+};
+use crate::{
+    control_plane::Side,
+    run::{output, program},
+};
+
+/// All tests on one side.
+pub(super) struct Column {
+    pub(super) side: Side,
+    pub(super) outcomes: Outcomes,
+    pub(super) seconds: f64,
+}
+
+impl Column {
+    fn outcome(&self, test: &Test) -> Outcome {
+        self.outcomes.get(&test.name).cloned().unwrap_or_else(Outcome::missing)
+    }
+
+    pub(super) fn count(&self, tests: &[Test], state: State) -> usize {
+        tests.iter().filter(|test| self.outcome(test).state == state).count()
+    }
+}
+
+pub(super) struct Report<'a> {
+    pub(super) tests: &'a [Test],
+    pub(super) columns: &'a [Column],
+    pub(super) suite: &'a Path,
+}
+
+impl Report<'_> {
+    pub(super) fn print(&self) {
+        for test in self.tests {
+            for column in self.columns {
+                let outcome = column.outcome(test);
+                if outcome.state != State::Passed {
+                    println!("{} on {}: {}", name(outcome.state), column.side.name(), test.name);
+                    let message = outcome.message.lines().filter(|line| !line.trim().is_empty());
+                    message.take(6).for_each(|line| println!("    {line}"));
+                }
+            }
+        }
+        println!("\n{:10} {:>7} {:>7} {:>8} {:>8}", "", "passed", "failed", "skipped", "seconds");
+        for column in self.columns {
+            let count = |state| column.count(self.tests, state);
+            println!(
+                "{:10} {:>7} {:>7} {:>8} {:>8.0}",
+                column.side.name(),
+                count(State::Passed),
+                count(State::Failed),
+                count(State::Skipped),
+                column.seconds
+            );
+        }
+    }
+
+    pub(super) fn write(&self, file: &Path) -> Result<(), String> {
+        let text = format!("{:#}\n", self.value()?);
+        fs::write(file, text).map_err(|e| format!("writing {}: {e}", file.display()))
+    }
+
+    fn value(&self) -> Result<Value, String> {
+        let tests = self.tests.iter().map(|test| {
+            let mut row = json!({"name": test.name, "class": test.class});
+            for column in self.columns {
+                let outcome = column.outcome(test);
+                row[column.side.name()] = json!({"state": name(outcome.state),
+                    "seconds": (outcome.seconds * 1000.0).round() / 1000.0, "message": outcome.message});
+            }
+            row
+        });
+        let mut sides = Map::new();
+        for column in self.columns {
+            let count = |state| column.count(self.tests, state);
+            let side = json!({
+                "passed": count(State::Passed),
+                "failed": count(State::Failed),
+                "skipped": count(State::Skipped),
+                "seconds": column.seconds.round(),
+                "binaries": binaries(&column.side.binaries())?,
+            });
+            sides.insert(column.side.name().to_owned(), side);
+        }
+        Ok(json!({
+            "date": output(&mut program("date", ["-u", "+%Y-%m-%dT%H:%M:%SZ"]))?.trim(),
+            "cores": thread::available_parallelism().map_or(1, usize::from),
+            "suite": binaries(&[self.suite.to_owned()])?,
+            "sides": sides,
+            "tests": tests.collect::<Vec<_>>(),
+        }))
+    }
+}
+
+fn name(state: State) -> &'static str {
+    match state {
+        State::Passed => "passed",
+        State::Failed => "failed",
+        State::Skipped => "skipped",
+    }
+}
+
+/// What each binary calls itself, and its hash: a figure is worth nothing without what was measured.
+fn binaries(paths: &[PathBuf]) -> Result<Value, String> {
+    let described = paths.iter().map(|path| {
+        let sum = output(program("sha256sum", ["--binary"]).arg(path))?;
+        let version = output(&mut program(path, ["--version"])).unwrap_or_default();
+        Ok(json!({
+            "name": path.file_name().unwrap_or_default().to_string_lossy(),
+            "sha256": sum.split_whitespace().next(),
+            "version": version.lines().next(),
+        }))
+    });
+    described.collect::<Result<Vec<Value>, String>>().map(Value::Array)
+}

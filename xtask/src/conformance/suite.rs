@@ -1,0 +1,270 @@
+//! Upstream's test program: how it is called, and what it reports.
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::Value;
+
+use super::list::{Selection, Test};
+use crate::{
+    control_plane::ControlPlane,
+    run::{output, program},
+};
+
+/// How a test ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Passed,
+    Failed,
+    /// The suite has the test and found a reason not to run it.
+    Skipped,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) state: State,
+    pub(super) seconds: f64,
+    pub(super) message: String,
+}
+
+impl Outcome {
+    /// What became of a test of which the suite said nothing, because it has no such test or died.
+    pub(super) fn missing() -> Self {
+        let message = "the suite reported nothing of this test".to_owned();
+        Self { state: State::Failed, seconds: 0.0, message }
+    }
+}
+
+/// Tests that may run together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Parallel,
+    Serial,
+    /// Those that want nodes, which would take the Pods of the others.
+    Nodes,
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Parallel => "parallel",
+            Self::Serial => "serial",
+            Self::Nodes => "nodes",
+        }
+    }
+
+    /// The suite refuses to begin without a node, unless it is told how many there are.
+    fn nodes(self) -> &'static str {
+        if self == Self::Nodes { "--num-nodes=2" } else { "--num-nodes=0" }
+    }
+}
+
+/// By the test's name.
+pub(super) type Outcomes = HashMap<String, Outcome>;
+
+pub(super) struct Suite {
+    program: PathBuf,
+    kubectl: String,
+}
+
+/// Longer than the slowest test's own time-out.
+const TIMEOUT: &str = "--ginkgo.timeout=2h";
+
+impl Suite {
+    pub(super) fn new(peer: &Path, kubectl: String) -> Result<Self, String> {
+        let program = peer.join("e2e.test");
+        if !program.is_file() {
+            return Err(format!("{} is missing: --peer wants upstream's suite", program.display()));
+        }
+        Ok(Self { program, kubectl })
+    }
+
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Every test that the suite itself calls conformance.
+    pub(super) fn conformance_tests(&self, selection: &Selection) -> Result<Vec<Test>, String> {
+        let report = std::env::temp_dir().join(format!("conformance-{}.json", std::process::id()));
+        let mut list = program(&self.program, ["--ginkgo.dry-run", "--ginkgo.focus"]);
+        list.arg(r"\[Conformance\]").arg(flag("--ginkgo.json-report", &report));
+        output(&mut list)?;
+        let outcomes = read_report(&report)?;
+        let _ = fs::remove_file(&report);
+        let mut tests: Vec<Test> = outcomes
+            .into_iter()
+            .filter(|(_, outcome)| outcome.state == State::Passed)
+            .map(|(name, _)| Test { class: String::new(), name })
+            .filter(|test| selection.takes(test))
+            .collect();
+        tests.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(tests)
+    }
+
+    /// Runs tests in so many processes at a time.
+    pub(super) fn run(
+        &self,
+        control_plane: &mut ControlPlane,
+        tests: &[&Test],
+        jobs: usize,
+        phase: Phase,
+    ) -> Result<Outcomes, String> {
+        let mut running = Vec::new();
+        for (number, share) in shares(tests, jobs).into_iter().enumerate() {
+            let place = control_plane.directory.join(format!("suite-{}-{number}", phase.name()));
+            fs::create_dir_all(&place).map_err(|e| format!("creating {}: {e}", place.display()))?;
+            running.push((self.start(control_plane, &share, phase, &place)?, share, place));
+        }
+        let mut outcomes = Outcomes::new();
+        for (mut child, share, place) in running {
+            // Its exit code says that a test failed, which the report says better.
+            child.wait().map_err(|e| format!("waiting for the suite: {e}"))?;
+            match read_report(&place.join("report.json")) {
+                // Of the tests of other shares it says that they were skipped.
+                Ok(report) => {
+                    outcomes.extend(report.into_iter().filter(|(name, _)| is_in(&share, name)))
+                }
+                Err(error) => eprintln!("    no report, see {}: {error}", place.display()),
+            }
+        }
+        control_plane.check()?;
+        Ok(outcomes)
+    }
+
+    fn start(
+        &self,
+        control_plane: &ControlPlane,
+        tests: &[&Test],
+        phase: Phase,
+        place: &Path,
+    ) -> Result<Child, String> {
+        let path = place.join("output.log");
+        let file = |e: std::io::Error| format!("creating {}: {e}", path.display());
+        let log = fs::File::create(&path).map_err(file)?;
+        let mut command = Command::new(&self.program);
+        command
+            .arg(flag("--kubeconfig", &control_plane.kubeconfig()))
+            .args([
+                "--provider=skeleton",
+                "--node-os-distro=custom",
+                "--allowed-not-ready-nodes=-1",
+            ])
+            .args(["--ginkgo.no-color", "--ginkgo.flake-attempts=1", TIMEOUT])
+            .args(["--node-os-distro=custom", phase.nodes()])
+            .arg(format!("--kubectl-path={}", self.kubectl))
+            .arg(flag("--ginkgo.json-report", &place.join("report.json")))
+            .arg(format!("--ginkgo.focus={}", focus(tests)))
+            .current_dir(place)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(file)?)
+            .stderr(log);
+        command.spawn().map_err(|e| format!("starting {}: {e}", self.program.display()))
+    }
+}
+
+fn flag(name: &str, path: &Path) -> String {
+    format!("{name}={}", path.display())
+}
+
+fn is_in(share: &[&Test], name: &str) -> bool {
+    share.iter().any(|test| test.name == name)
+}
+
+/// Deals tests out like cards: neighbours in the list tend to take the same time.
+fn shares<'a>(tests: &[&'a Test], jobs: usize) -> Vec<Vec<&'a Test>> {
+    let mut shares = vec![Vec::new(); jobs.min(tests.len())];
+    let count = shares.len();
+    for (number, test) in tests.iter().enumerate() {
+        if let Some(share) = shares.get_mut(number % count) {
+            share.push(*test);
+        }
+    }
+    shares
+}
+
+/// A regular expression that matches these tests and, but for those whose names end so, no others. The suite puts its
+/// own name before the test's.
+fn focus(tests: &[&Test]) -> String {
+    let names: Vec<String> = tests.iter().map(|test| quoted(&test.name)).collect();
+    format!(" (?:{})$", names.join("|"))
+}
+
+fn quoted(text: &str) -> String {
+    let special = |c: char| !c.is_alphanumeric() && c != ' ' && c.is_ascii();
+    text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
+fn read_report(path: &Path) -> Result<Outcomes, String> {
+    let text = fs::read_to_string(path).map_err(|e| format!("reading {}: {e}", path.display()))?;
+    parse_report(&text).map_err(|e| format!("{} is no report: {e}", path.display()))
+}
+
+/// The report names every test of the suite; those that were not in focus count as skipped, as do those that found
+/// a reason.
+fn parse_report(text: &str) -> Result<Outcomes, serde_json::Error> {
+    let suites: Value = serde_json::from_str(text)?;
+    let specs = suites.as_array().into_iter().flatten();
+    let specs = specs.flat_map(|suite| suite["SpecReports"].as_array().into_iter().flatten());
+    Ok(specs.filter(|spec| spec["LeafNodeType"] == "It").map(outcome).collect())
+}
+
+fn outcome(spec: &Value) -> (String, Outcome) {
+    let containers = spec["ContainerHierarchyTexts"].as_array().into_iter().flatten();
+    let texts: Vec<&str> =
+        containers.chain([&spec["LeafNodeText"]]).filter_map(Value::as_str).collect();
+    let state = match spec["State"].as_str() {
+        Some("passed") => State::Passed,
+        Some("skipped" | "pending") => State::Skipped,
+        _ => State::Failed,
+    };
+    let nanoseconds = spec["RunTime"].as_f64().unwrap_or_default();
+    let message = spec["Failure"]["Message"].as_str().unwrap_or_default().to_owned();
+    (texts.join(" "), Outcome { state, seconds: nanoseconds / 1e9, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(name: &str) -> Test {
+        Test { class: "api".into(), name: name.into() }
+    }
+
+    #[test]
+    fn tests_are_dealt_out_and_none_is_lost() {
+        let tests = ["a", "b", "c", "d", "e"].map(test);
+        let tests: Vec<&Test> = tests.iter().collect();
+        let sizes = |jobs| shares(&tests, jobs).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes(2), [3, 2]);
+        assert_eq!(sizes(9), [1, 1, 1, 1, 1]);
+        assert!(shares(&[], 4).is_empty());
+    }
+
+    #[test]
+    fn the_focus_takes_names_word_for_word() {
+        let wanted = test("[sig-a] reads (all) a.b [Conformance]");
+        assert_eq!(focus(&[&wanted]), r" (?:\[sig\-a\] reads \(all\) a\.b \[Conformance\])$");
+    }
+
+    #[test]
+    fn a_report_says_how_tests_ended() {
+        let spec = |name: &str, state: &str| {
+            serde_json::json!({"LeafNodeType": "It", "ContainerHierarchyTexts": ["[sig-a]", "x"],
+                "LeafNodeText": name, "State": state, "RunTime": 1_500_000_000,
+                "Failure": {"Message": "why"}})
+        };
+        let before = serde_json::json!({"LeafNodeType": "BeforeSuite", "State": "passed"});
+        let report = serde_json::json!([{"SpecReports": [before, spec("a", "passed"),
+            spec("b", "skipped"), spec("c", "failed"), spec("d", "timedout")]}]);
+        let outcomes = parse_report(&report.to_string()).unwrap();
+        let state = |name: &str| outcomes[&format!("[sig-a] x {name}")].state;
+        assert_eq!(outcomes.len(), 4);
+        assert_eq!(["a", "b"].map(state), [State::Passed, State::Skipped]);
+        assert_eq!(["c", "d"].map(state), [State::Failed, State::Failed]);
+        assert!((outcomes["[sig-a] x a"].seconds - 1.5).abs() < f64::EPSILON);
+    }
+}

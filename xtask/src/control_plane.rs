@@ -1,0 +1,292 @@
+//! A control plane from nothing, on loopback: ours or upstream's, with the files and flags that kubeadm would give it.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    run::{output, pass, program},
+    tools,
+};
+
+/// Whose control plane it is.
+#[derive(Clone, Debug)]
+pub(crate) enum Side {
+    /// The binary.
+    Windlass(PathBuf),
+    /// The directory of upstream's binaries.
+    Upstream(PathBuf),
+}
+
+impl Side {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Windlass(_) => "windlass",
+            Self::Upstream(_) => "upstream",
+        }
+    }
+
+    /// What is measured, for the result's hashes.
+    pub(crate) fn binaries(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Windlass(binary) => vec![binary.clone()],
+            Self::Upstream(directory) => UPSTREAM.iter().map(|name| directory.join(name)).collect(),
+        }
+    }
+
+    fn command(&self, component: &str) -> Command {
+        match self {
+            Self::Windlass(binary) => program(binary, [component]),
+            Self::Upstream(directory) => Command::new(directory.join(component)),
+        }
+    }
+}
+
+const UPSTREAM: &[&str] = &["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
+pub(crate) fn upstream_is_whole(directory: &Path) -> bool {
+    UPSTREAM.iter().all(|name| directory.join(name).is_file())
+}
+
+/// Nothing listens at the address that the cluster advertises; all is reached on loopback.
+const ADVERTISED: &str = "192.0.2.1";
+
+pub(crate) struct ControlPlane {
+    side: Side,
+    pub(crate) directory: PathBuf,
+    ports: Ports,
+    kubectl: String,
+    /// The last is ended first.
+    processes: Vec<Process>,
+}
+
+/// Ports that nobody else listens on.
+struct Ports {
+    api: u16,
+    etcd: u16,
+    etcd_peer: u16,
+    manager: u16,
+    scheduler: u16,
+}
+
+struct Process {
+    component: &'static str,
+    child: Child,
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl ControlPlane {
+    /// A whole control plane, ready for requests.
+    pub(crate) fn start(side: Side, windlass: &Path, directory: &Path) -> Result<Self, String> {
+        let mut this = Self::prepare(side, windlass, directory)?;
+        this.start_api_server()?;
+        this.start_controllers()?;
+        Ok(this)
+    }
+
+    /// The files of a control plane, of which nothing runs. `windlass` makes those of either side by its kubeadm
+    /// commands.
+    pub(crate) fn prepare(side: Side, windlass: &Path, directory: &Path) -> Result<Self, String> {
+        let _ = fs::remove_dir_all(directory);
+        fs::create_dir_all(directory)
+            .map_err(|e| format!("creating {}: {e}", directory.display()))?;
+        let this = Self {
+            side,
+            directory: directory.to_owned(),
+            ports: free_ports()?,
+            kubectl: tools::kubectl()?,
+            processes: Vec::new(),
+        };
+        this.write_files(windlass)?;
+        Ok(this)
+    }
+
+    /// Starts the API server and what it stores in, waits until it is ready and says how long that took.
+    pub(crate) fn start_api_server(&mut self) -> Result<Duration, String> {
+        let started = Instant::now();
+        let bind = "--bind-address=127.0.0.1".to_owned();
+        match &self.side {
+            Side::Windlass(_) => {
+                let store = format!("--store-dir={}", self.directory.join("store").display());
+                self.run("kube-apiserver", &[bind, store])?;
+            }
+            Side::Upstream(_) => {
+                self.start_etcd()?;
+                let etcd = format!("--etcd-servers=https://127.0.0.1:{}", self.ports.etcd);
+                self.run("kube-apiserver", &[bind, etcd])?;
+            }
+        }
+        self.wait_until_ready()?;
+        Ok(started.elapsed())
+    }
+
+    pub(crate) fn start_controllers(&mut self) -> Result<(), String> {
+        self.run("kube-controller-manager", &[format!("--secure-port={}", self.ports.manager)])?;
+        self.run("kube-scheduler", &[format!("--secure-port={}", self.ports.scheduler)])
+    }
+
+    /// Ends everything, as a machine does that loses power; what is stored stays.
+    pub(crate) fn kill(&mut self) {
+        for mut process in self.processes.drain(..).rev() {
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+    }
+
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.processes.iter().map(|process| process.child.id()).collect()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.ports.api)
+    }
+
+    pub(crate) fn side(&self) -> &Side {
+        &self.side
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.directory.join("etc/kubernetes/super-admin.conf")
+    }
+
+    pub(crate) fn kubectl(&self) -> Command {
+        let mut command = Command::new(&self.kubectl);
+        command.arg("--kubeconfig").arg(self.kubeconfig());
+        command
+    }
+
+    /// Fails if a component has ended: what the tests say then is about that and nothing else.
+    pub(crate) fn check(&mut self) -> Result<(), String> {
+        for process in &mut self.processes {
+            if let Ok(Some(status)) = process.child.try_wait() {
+                let log = self.directory.join(format!("{}.log", process.component));
+                let (name, log) = (process.component, log.display());
+                return Err(format!("{name} has ended ({status}), see {log}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_files(&self, windlass: &Path) -> Result<(), String> {
+        let config = self.directory.join("kubeadm.yaml");
+        let port = self.ports.api;
+        let text = format!(
+            "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n\
+             localAPIEndpoint: {{advertiseAddress: {ADVERTISED}, bindPort: {port}}}\n\
+             nodeRegistration: {{name: control-plane}}\n---\n\
+             apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.2\n\
+             encryptionAlgorithm: ECDSA-P256\nnetworking: {{podSubnet: 10.244.0.0/16}}\n\
+             apiServer: {{certSANs: [127.0.0.1]}}\n"
+        );
+        write(&config, &text)?;
+        for phase in ["certs", "kubeconfig", "control-plane"] {
+            let mut kubeadm = Command::new(windlass);
+            kubeadm.arg0("kubeadm").args(["init", "phase", phase, "all", "--config"]).arg(&config);
+            kubeadm.arg("--rootfs").arg(&self.directory);
+            pass(kubeadm.stdout(Stdio::null()).stderr(Stdio::null()))?;
+        }
+        for name in ["controller-manager", "scheduler", "super-admin"] {
+            let path = self.directory.join(format!("etc/kubernetes/{name}.conf"));
+            write(&path, &read(&path)?.replace(ADVERTISED, "127.0.0.1"))?;
+        }
+        Ok(())
+    }
+
+    fn start_etcd(&mut self) -> Result<(), String> {
+        let pki = self.directory.join("etc/kubernetes/pki/etcd");
+        let url = format!("https://127.0.0.1:{}", self.ports.etcd);
+        let peer = format!("http://127.0.0.1:{}", self.ports.etcd_peer);
+        let mut command = self.side.command("etcd");
+        command.arg("--data-dir").arg(self.directory.join("etcd-data"));
+        command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", &format!("default={peer}"), "--client-cert-auth"]);
+        command.arg("--cert-file").arg(pki.join("server.crt"));
+        command.arg("--key-file").arg(pki.join("server.key"));
+        command.arg("--trusted-ca-file").arg(pki.join("ca.crt"));
+        self.spawn("etcd", command)
+    }
+
+    /// Starts what the manifest says, with the flags in `instead` added or put in the place of its own.
+    fn run(&mut self, component: &'static str, instead: &[String]) -> Result<(), String> {
+        let kubernetes = self.directory.join("etc/kubernetes");
+        let manifest = read(&kubernetes.join(format!("manifests/{component}.yaml")))?;
+        let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
+        let embedded = instead.iter().any(|flag| flag.starts_with("--store-dir"));
+        let own = manifest
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- --"))
+            .map(|flag| {
+                format!("--{flag}").replace("/etc/kubernetes", &kubernetes.display().to_string())
+            })
+            .filter(|flag| instead.iter().all(|other| name(other) != name(flag)))
+            .filter(|flag| !(embedded && flag.starts_with("--etcd-")));
+        let mut command = self.side.command(component);
+        command.args(own).args(instead);
+        self.spawn(component, command)
+    }
+
+    fn spawn(&mut self, component: &'static str, mut command: Command) -> Result<(), String> {
+        let path = self.directory.join(format!("{component}.log"));
+        let file = |e: std::io::Error| format!("creating {}: {e}", path.display());
+        let log = fs::File::create(&path).map_err(file)?;
+        command.stdin(Stdio::null()).stdout(log.try_clone().map_err(file)?).stderr(log);
+        let child = command.spawn().map_err(|e| format!("starting {component}: {e}"))?;
+        self.processes.push(Process { component, child });
+        Ok(())
+    }
+
+    /// Asks by curl, which starts in a few milliseconds where kubectl takes a hundred.
+    fn wait_until_ready(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        let url = format!("{}/readyz", self.url());
+        loop {
+            let ca = self.directory.join("etc/kubernetes/pki/ca.crt");
+            let mut probe = program("curl", ["--silent", "--show-error", "--fail", "--cacert"]);
+            let answer = output(probe.arg(ca).arg(&url));
+            self.check()?;
+            match answer {
+                Ok(answer) if answer == "ok" => return Ok(()),
+                Err(error) if Instant::now() > deadline => {
+                    return Err(format!("the API server does not become ready: {error}"));
+                }
+                _ => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+}
+
+/// All are held until all are found, so that no two are the same.
+fn free_ports() -> Result<Ports, String> {
+    let listen = |_| TcpListener::bind("127.0.0.1:0");
+    let port = |held: &TcpListener| held.local_addr().map(|address| address.port());
+    let ports: std::io::Result<Vec<u16>> = (0..5)
+        .map(listen)
+        .collect::<std::io::Result<Vec<_>>>()
+        .and_then(|held| held.iter().map(port).collect());
+    match ports.map_err(|e| format!("looking for free ports: {e}"))?[..] {
+        [api, etcd, etcd_peer, manager, scheduler] => {
+            Ok(Ports { api, etcd, etcd_peer, manager, scheduler })
+        }
+        _ => unreachable!("five were asked for"),
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|e| format!("reading {}: {e}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|e| format!("writing {}: {e}", path.display()))
+}
