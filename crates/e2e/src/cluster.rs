@@ -107,6 +107,12 @@ impl Cluster {
         self.windlass(&[&["down", "--kubeconfig", &kubeconfig], more].concat())
     }
 
+    /// Runs a program on the cluster's network.
+    #[track_caller]
+    pub fn run(&self, program: &str, args: &[&str]) -> Ran {
+        run(self.namespace.command(program, args), b"")
+    }
+
     /// Kills one of the cluster's processes as the kernel would when memory runs out.
     #[track_caller]
     pub fn kill(&self, role: &str) {
@@ -146,7 +152,7 @@ impl Cluster {
         let applets = [
             "sh", "httpd", "wget", "nslookup", "tar", "cat", "echo", "sleep", "mkdir", "ls",
             "hostname", "id", "env", "test", "true", "false", "touch", "rm", "nc", "stat", "ps",
-            "seq", "date", "mount", "ip", "head", "wc", "sort", "grep",
+            "seq", "date", "mount", "ip", "head", "wc", "sort", "grep", "dd",
         ];
         let links = applets.map(|applet| format!("/bin/{applet}")).join(",");
         let busybox = busybox();

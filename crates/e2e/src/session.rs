@@ -89,6 +89,16 @@ impl<'a> Session<'a> {
     /// Runs kubectl as whoever a token stands for, and not as the administrator.
     #[track_caller]
     pub fn with_token(&self, token: &str, line: &str) -> Ran {
+        self.with_credentials(&["--token", token], line)
+    }
+
+    /// Asks who one is by other credentials than the administrator's, given as kubectl's flags.
+    #[track_caller]
+    pub fn with_identity(&self, credentials: &[&str]) -> Ran {
+        self.with_credentials(credentials, "auth whoami")
+    }
+
+    fn with_credentials(&self, credentials: &[&str], line: &str) -> Ran {
         let server =
             self.json("config view --minify -o json")["clusters"][0]["cluster"]["server"].clone();
         let authority = self.cluster.root().join("etc/kubernetes/pki/ca.crt").display().to_string();
@@ -97,11 +107,9 @@ impl<'a> Session<'a> {
             server.as_str().unwrap_or_default(),
             "--certificate-authority",
             &authority,
-            "--token",
-            token,
         ];
         let mut command = self.command("kubectl", &line.split_whitespace().collect::<Vec<_>>());
-        run(command.env("KUBECONFIG", "/dev/null").args(given), b"")
+        run(command.env("KUBECONFIG", "/dev/null").args(given).args(credentials), b"")
     }
 
     /// Starts a program on the node's network beside the test.

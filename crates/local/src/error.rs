@@ -13,8 +13,14 @@ pub enum Error {
     Settings { path: PathBuf, detail: String },
     #[error("there is no cluster at {}: run `windlass up` first", .0.display())]
     NoCluster(PathBuf),
-    #[error("{what} did not come up in time; {process} said last:\n{log}")]
-    NotUp { what: &'static str, process: &'static str, log: String },
+    #[error("{what} did not come up in time{pods}\n{process} said last:\n{log}")]
+    NotUp {
+        what: &'static str,
+        /// What the Pods that are waited for complain of, a line each.
+        pods: String,
+        process: &'static str,
+        log: String,
+    },
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
     #[error(transparent)]

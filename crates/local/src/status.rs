@@ -63,29 +63,47 @@ pub async fn run(args: Args) -> Result<bool, Error> {
 
 /// One object's condition: a mark, and the reason where it does not hold.
 fn report(object: &Value, kind: &str, condition: &str) -> bool {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let name = match text("/metadata/namespace") {
-        "" => text("/metadata/name").to_owned(),
-        namespace => format!("{namespace}/{}", text("/metadata/name")),
-    };
-    let conditions = object["status"]["conditions"].as_array();
-    let found = conditions.into_iter().flatten().find(|c| c["type"] == condition);
-    if found.is_some_and(|c| c["status"] == "True") {
+    let name = name(object);
+    let Some(cause) = complaint(object, condition) else {
         println!("  ✓ {kind} {name} is {condition}");
         return true;
-    }
-    let cause = found.map_or_else(
-        || text("/status/phase").to_owned(),
-        |c| {
-            format!(
-                "{} {}",
-                c["reason"].as_str().unwrap_or_default(),
-                c["message"].as_str().unwrap_or_default()
-            )
-        },
-    );
-    println!("  ✗ {kind} {name} is not {condition}: {}{}", cause.trim(), waiting(object));
+    };
+    println!("  ✗ {kind} {name} is not {condition}: {cause}");
     false
+}
+
+/// `namespace/name`, or the name alone.
+pub(crate) fn name(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    match text("namespace") {
+        "" => text("name").to_owned(),
+        namespace => format!("{namespace}/{}", text("name")),
+    }
+}
+
+/// Why an object's condition does not hold, as far as the object tells; nothing if it holds.
+pub(crate) fn complaint(object: &Value, condition: &str) -> Option<String> {
+    let conditions = object["status"]["conditions"].as_array();
+    let find = |kind: &str| conditions.into_iter().flatten().find(|c| c["type"] == kind);
+    let found = find(condition);
+    if found.is_some_and(|c| c["status"] == "True") {
+        return None;
+    }
+    // A Pod that has no node has no condition but this one, which says why.
+    let unscheduled = find("PodScheduled").filter(|c| c["status"] == "False");
+    let told = unscheduled.or(found).map(|c| {
+        let text = |field: &str| c[field].as_str().unwrap_or_default();
+        format!("{} {}", text("reason"), text("message"))
+    });
+    let told = told.unwrap_or_default();
+    let cause = match told.trim() {
+        "" => match object["status"]["phase"].as_str() {
+            Some(phase) => format!("it is {phase}, and nobody says why yet"),
+            None => "nobody has said anything of it yet".to_owned(),
+        },
+        told => told.to_owned(),
+    };
+    Some(format!("{cause}{}", waiting(object)))
 }
 
 /// Why containers wait, where they do.
@@ -104,4 +122,36 @@ fn waiting(pod: &Value) -> String {
         }
     }
     reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_names_the_cause_that_is_known_best() {
+        for (status, wanted) in [
+            (json!({"conditions": [{"type": "Ready", "status": "True"}]}), None),
+            (json!({}), Some("nobody has said anything of it yet")),
+            (json!({"phase": "Pending"}), Some("it is Pending, and nobody says why yet")),
+            (
+                json!({"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "runtime is down"}]}),
+                Some("KubeletNotReady runtime is down"),
+            ),
+            (
+                json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+                    "reason": "Unschedulable", "message": "0/1 nodes are available"}]}),
+                Some("Unschedulable 0/1 nodes are available"),
+            ),
+            (
+                json!({"conditions": [{"type": "PodScheduled", "status": "True"},
+                        {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "unready: [c]"}],
+                    "containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]}),
+                Some("ContainersNotReady unready: [c]; c: ErrImagePull no such image"),
+            ),
+        ] {
+            let object = json!({"status": status});
+            assert_eq!(complaint(&object, "Ready").as_deref(), wanted, "{object}");
+        }
+    }
 }

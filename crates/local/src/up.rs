@@ -8,7 +8,7 @@ use std::{
 };
 
 use bootstrap_core::{addons, kubeconfigs};
-use client::{Client, PatchKind, Patched, Resource};
+use client::{Client, ListOptions, PatchKind, Patched, Resource};
 use pki::Subject;
 use serde_json::{Value, json};
 use telemetry::{Progress, Recorder};
@@ -20,6 +20,7 @@ use crate::{
     containerd::{self, PAUSE_IMAGE, WINDLASS_IMAGE},
     context, network, preflight,
     process::Role,
+    status,
 };
 
 /// Brings up a one-node cluster on this machine.
@@ -275,7 +276,16 @@ async fn dns_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Res
             client.get::<Value>(&Resource::DEPLOYMENTS, "kube-system", "coredns").await;
         deployment.is_ok_and(|d| d["status"]["readyReplicas"].as_i64().unwrap_or(0) > 0)
     });
-    not_up(cluster, up.await, "cluster DNS", Role::Agent)
+    let result = not_up(cluster, up.await, "cluster DNS", Role::Agent);
+    let Err(Error::NotUp { what, process, log, .. }) = result else { return result };
+    // Its Pod knows best why.
+    let options = ListOptions::labels("k8s-app=kube-dns");
+    let pods = client.list::<Value>(&Resource::PODS, "kube-system", &options).await;
+    let told = pods.map(|pods| pods.items).unwrap_or_default().into_iter().filter_map(|pod| {
+        let cause = status::complaint(&pod, "Ready")?;
+        Some(format!("\nPod {} is not Ready: {cause}", status::name(&pod)))
+    });
+    Err(Error::NotUp { what, pods: told.collect(), process, log })
 }
 
 async fn wait(deadline: Instant, mut holds: impl AsyncFnMut() -> bool) -> bool {
@@ -292,7 +302,8 @@ fn not_up(cluster: &Cluster, up: bool, what: &'static str, role: Role) -> Result
     if up {
         return Ok(());
     }
-    Err(Error::NotUp { what, process: role.name(), log: role.last_words(cluster) })
+    let log = role.last_words(cluster);
+    Err(Error::NotUp { what, pods: String::new(), process: role.name(), log })
 }
 
 /// Cluster DNS and what kubeadm keeps in the cluster, applied so that a second `up` changes nothing.

@@ -21,7 +21,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("--kubeconfig {}: {source}", path.display())]
-    Kubeconfig { path: PathBuf, source: client::KubeconfigError },
+    Kubeconfig { path: PathBuf, source: Box<client::KubeconfigError> },
 }
 
 /// A node, as far as it says how its machine fares.
@@ -93,8 +93,8 @@ pub fn start(
     book: Arc<Book>,
     tasks: &Tasks,
 ) -> Result<(), Error> {
-    let failed = |source| Error::Kubeconfig { path: kubeconfig.clone(), source };
-    let client = Client::from_kubeconfig_file(&kubeconfig, "windlass-metal").map_err(failed)?;
+    let client = Client::from_kubeconfig_file(&kubeconfig, "windlass-metal")
+        .map_err(|source| Error::Kubeconfig { path: kubeconfig.clone(), source: source.into() })?;
     watch(client, store, book, tasks);
     Ok(())
 }

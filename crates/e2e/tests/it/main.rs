@@ -1,5 +1,7 @@
 //! The real binary, driven by real kubectl and helm. One file for each subject.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails by panicking, and helpers are tests too.
+
 mod access;
 mod basics;
 mod charts;
@@ -7,6 +9,7 @@ mod custom;
 mod life;
 mod mistakes;
 mod network;
+mod node;
 mod objects;
 mod policy;
 mod streams;

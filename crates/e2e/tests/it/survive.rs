@@ -119,8 +119,10 @@ fn killed_processes_lose_nothing_and_disturb_nobody() {
             cluster.up().ok();
         }
         s.until("rollout status deployment/web --timeout=60s", |_| true);
-        let images = s.field("pods -l app=web", "{.items[*].spec.containers[0].image}");
-        assert!(images.split_whitespace().all(|now| now == image), "{images}");
+        // The old ones may still be ending.
+        s.until("get pods -l app=web -o jsonpath={.items[*].spec.containers[0].image}", |images| {
+            images.split_whitespace().all(|now| now == image)
+        });
         until("writes that are acknowledged again", || match writer.count() {
             now if now > written + 10 => Ok(()),
             now => Err(format!("{written} before the death of {killed:?}, and {now} now")),

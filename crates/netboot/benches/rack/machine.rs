@@ -56,7 +56,9 @@ impl Relay {
         let mut buffer = vec![0; 4096];
         loop {
             let Ok(length) = self.socket.recv(&mut buffer).await else { continue };
-            let Ok(message) = Message::decode(&mut Decoder::new(&buffer[..length])) else { continue };
+            let Ok(message) = Message::decode(&mut Decoder::new(&buffer[..length])) else {
+                continue;
+            };
             let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(sender) = waiting.get(&message.xid()) {
                 let _ = sender.try_send(message);

@@ -61,7 +61,10 @@ fn run(world: &World, server: world::Server, whole: bool) -> Run {
 }
 
 fn at(times: &[Duration], percent: usize) -> Duration {
-    times.get((times.len() * percent / 100).min(times.len().saturating_sub(1))).copied().unwrap_or_default()
+    times
+        .get((times.len() * percent / 100).min(times.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or_default()
 }
 
 fn print(ours: &Run, peer: Option<&Run>) {

@@ -58,7 +58,8 @@ impl World {
         let holder = holder.args(["--net", "sleep", "3600"]).stdout(Stdio::null()).spawn().unwrap();
         let there = format!("nsenter --net=/proc/{}/ns/net", holder.id());
         let own = fs::read_link("/proc/self/ns/net").unwrap();
-        while fs::read_link(format!("/proc/{}/ns/net", holder.id())).is_ok_and(|other| other == own) {
+        while fs::read_link(format!("/proc/{}/ns/net", holder.id())).is_ok_and(|other| other == own)
+        {
             thread::sleep(Duration::from_millis(5));
         }
         let dir = tempfile::tempdir().unwrap();
@@ -90,12 +91,16 @@ impl World {
     }
 
     fn store(&self) {
-        let noise = |length: usize| -> Vec<u8> { (0..length).map(|i| (i * i % 251) as u8).collect() };
+        let noise =
+            |length: usize| -> Vec<u8> { (0..length).map(|i| (i * i % 251) as u8).collect() };
         self.put("tftp/undionly.kpxe", noise(LOADER));
         for (name, length) in ASSETS {
             self.put(&format!("assets/{name}"), noise(length));
         }
-        self.put("groups/all.json", r#"{"id":"all","profile":"p","metadata":{"domain":"example.test"}}"#);
+        self.put(
+            "groups/all.json",
+            r#"{"id":"all","profile":"p","metadata":{"domain":"example.test"}}"#,
+        );
         self.put(
             "profiles/p.json",
             r#"{"id":"p","ignition_id":"node.yaml","boot":{"kernel":"/assets/vmlinuz","initrd":["/assets/initrd"],
@@ -172,7 +177,8 @@ impl World {
         // One thread, as the machines' part is not what is measured.
         thread::spawn(move || {
             enter();
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(work)
         })
         .join()
@@ -188,7 +194,10 @@ fn nth(n: u32) -> Ipv4Addr {
 /// Whether anybody has this port of UDP here.
 fn listens(port: u16) -> bool {
     let table = fs::read_to_string("/proc/self/net/udp").unwrap_or_default();
-    table.lines().filter_map(|line| line.split_whitespace().nth(1)).any(|local| local.ends_with(&format!(":{port:04X}")))
+    table
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .any(|local| local.ends_with(&format!(":{port:04X}")))
 }
 
 pub(crate) struct Server {
