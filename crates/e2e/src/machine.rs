@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -69,7 +70,9 @@ impl Machine {
                 seen.insert(format!("file {}", path.display()));
             });
         }
-        seen.extend(processes(cluster));
+        seen.extend(
+            processes(cluster).into_iter().map(|(pid, line)| format!("process {pid}: {line}")),
+        );
         Self(seen)
     }
 
@@ -102,28 +105,27 @@ fn walk(directory: &Path, each: &mut dyn FnMut(&Path, bool)) {
     }
 }
 
-/// The cluster's processes: by its directory in their command line, its namespace, or its control group.
-fn processes(cluster: &Cluster) -> Vec<String> {
+/// The cluster's processes, and what each was started with: by its directory in their command line, its namespace, or
+/// its control group.
+pub(crate) fn processes(cluster: &Cluster) -> Vec<(u32, String)> {
     let directory = cluster.directory.display().to_string();
-    let namespace = fs::metadata(cluster.namespace.path())
-        .map(|m| std::os::unix::fs::MetadataExt::ino(&m))
-        .ok();
+    let namespace = fs::metadata(cluster.namespace.path()).map(|m| m.ino()).ok();
     let pids = names("/proc").filter_map(|name| name.parse::<u32>().ok());
-    let own = |pid: &u32| {
-        let read = |file: &str| {
-            let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).replace('\0', " ")
-        };
-        let inside = fs::metadata(format!("/proc/{pid}/ns/net"))
-            .map(|m| std::os::unix::fs::MetadataExt::ino(&m))
-            .ok();
-        let line = read("cmdline");
+    let own = |pid: u32| {
+        let inside = fs::metadata(format!("/proc/{pid}/ns/net")).map(|m| m.ino()).ok();
+        let line = about(pid, "cmdline").replace('\0', " ");
         // The process that takes the cluster down at the end is the tests' own.
         let taker = line.starts_with("sh -c") && line.contains("trap '' INT");
         let ours = line.contains(&directory)
-            || read("cgroup").contains(&cluster.name)
+            || about(pid, "cgroup").contains(&cluster.name)
             || (namespace.is_some() && inside == namespace);
-        (ours && !taker).then(|| format!("process {pid}: {line}"))
+        (ours && !taker).then_some((pid, line))
     };
-    pids.filter_map(|pid| own(&pid)).collect()
+    pids.filter_map(own).collect()
+}
+
+/// A file of a process; empty for one that is gone.
+pub(crate) fn about(pid: u32, file: &str) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -24,8 +24,11 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         root_dir: layout.kubelet.clone(),
         ..kubelet::Args::default()
     };
+    let mut step = recorder.begin("read the kubelet's configuration");
+    args.config.iter().chain(&args.kubeconfig).for_each(|file| {
+        step.read(file);
+    });
     let config = kubelet::Config::from_args(&args)?;
-    let step = recorder.begin("start the kubelet");
     step.done();
     kubelet::run(config, Some(client), tasks).await?;
     Ok(())
