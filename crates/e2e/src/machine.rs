@@ -33,7 +33,11 @@ const OTHERS: &[&str] = &[
 
 /// A picture of the machine, as lines, each naming one thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine(BTreeSet<String>);
+pub struct Machine {
+    seen: BTreeSet<String>,
+    /// Containers of other clusters on this machine, and the directories that hold them.
+    foreign: BTreeSet<String>,
+}
 
 impl Machine {
     /// The machine as a cluster sees it: its network is the namespace's.
@@ -55,11 +59,18 @@ impl Machine {
         }
         seen.extend(names("/run/netns").map(|name| format!("network namespace {name}")));
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        seen.extend(
-            mounts
-                .lines()
-                .filter_map(|line| Some(format!("mount {}", line.split_whitespace().nth(4)?))),
-        );
+        let points: Vec<&str> =
+            mounts.lines().filter_map(|line| line.split_whitespace().nth(4)).collect();
+        seen.extend(points.iter().map(|point| format!("mount {point}")));
+        let ours = cluster.directory.display().to_string();
+        let foreign = points.iter().filter(|point| !point.starts_with(&ours));
+        let foreign = foreign.filter_map(|point| {
+            let (place, containers) =
+                point.split_once("/sandboxes/").or(point.split_once("/k8s.io/"))?;
+            let container = containers.split('/').next()?;
+            Some([container.to_owned(), place.split("/run/").next()?.to_owned()])
+        });
+        let foreign = foreign.flatten().filter(|word| word.len() > 4).collect();
         walk(Path::new("/sys/fs/cgroup"), &mut |path, is_directory| {
             if is_directory {
                 seen.insert(format!("cgroup {}", path.display()));
@@ -73,12 +84,13 @@ impl Machine {
         seen.extend(
             processes(cluster).into_iter().map(|(pid, line)| format!("process {pid}: {line}")),
         );
-        Self(seen)
+        Self { seen, foreign }
     }
 
-    /// What is here and was not there before.
+    /// What is here and was not there before, but for what is plainly another cluster's.
     pub fn since(&self, before: &Self) -> Vec<String> {
-        self.0.difference(&before.0).cloned().collect()
+        let others = |line: &&String| !self.foreign.iter().any(|id| line.contains(id));
+        self.seen.difference(&before.seen).filter(others).cloned().collect()
     }
 }
 

@@ -90,6 +90,10 @@ fn main() -> ExitCode {
         "pause" => return pause(),
         _ => {}
     }
+    // Every Pod has one, and to know the flags of all commands would be most of what it holds.
+    if std::env::args_os().skip(1).eq(["pause"]) {
+        return pause();
+    }
     run(Cli::parse_from(arguments()).command)
 }
 

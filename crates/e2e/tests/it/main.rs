@@ -11,6 +11,7 @@ mod mistakes;
 mod network;
 mod objects;
 mod policy;
+mod status;
 mod streams;
 mod survive;
 mod workloads;

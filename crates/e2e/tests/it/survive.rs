@@ -41,7 +41,8 @@ fn echo(s: &Session<'_>) {
 fn network_of(s: &Session<'_>, pod: &str) -> PathBuf {
     use std::os::unix::fs::MetadataExt;
     let inode = s.kubectl(&format!("exec {pod} -- stat -L -c %i /proc/self/ns/net")).ok();
-    let all = std::fs::read_dir("/run/netns").unwrap().map(|entry| entry.unwrap().path());
+    let place = s.cluster.root().join("run/containerd/io.containerd.grpc.v1.cri/netns");
+    let all = std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path());
     let found = all.into_iter().find(|path| {
         std::fs::metadata(path).is_ok_and(|meta| meta.ino().to_string() == inode.trim())
     });
