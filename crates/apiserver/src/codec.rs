@@ -106,7 +106,19 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
     if decoded.unknown().next().is_some() {
         return Ok(tree);
     }
-    report(call, &decoded, expected)?;
+    match validation(call) {
+        Validation::Ignore => {}
+        Validation::Warn => {
+            api_codec::yaml_duplicate(body).into_iter().for_each(|finding| call.warn(finding));
+        }
+        Validation::Strict => {
+            if let Some(finding) = api_codec::yaml_duplicate(body) {
+                return Err(Box::new(Status::bad_request(format!(
+                    "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {finding}"
+                ))));
+            }
+        }
+    }
     decoded.value["kind"] = Value::from(expected.kind);
     decoded.value["apiVersion"] = Value::from(expected.api_version);
     Ok(decoded.value)

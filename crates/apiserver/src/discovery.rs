@@ -184,6 +184,11 @@ fn resource(definition: &Definition, served: &Served) -> Value {
     entry
 }
 
+/// Whether a request wants discovery in the aggregated form, a media type that nothing else has.
+pub(crate) fn is_aggregated(path: &str, headers: &HeaderMap) -> bool {
+    matches!(path.trim_end_matches('/'), "/api" | "/apis") && wants_aggregated(headers)
+}
+
 fn wants_aggregated(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     // The first range that we can serve decides, as clients list the aggregated forms before the plain one.

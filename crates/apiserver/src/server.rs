@@ -60,8 +60,10 @@ impl Server {
         let info = Arc::new(RequestInfo::new(request.method(), uri.path(), query));
         let method = request.method().clone();
         let in_flight = self.metrics.begin();
-        // OpenAPI documents have forms of their own.
-        let negotiated = match info.path.starts_with("/openapi/") {
+        // OpenAPI documents and aggregated discovery have forms of their own.
+        let own_forms = info.path.starts_with("/openapi/")
+            || crate::discovery::is_aggregated(&info.path, request.headers());
+        let negotiated = match own_forms {
             true => Ok(Accepted::JSON),
             false => Accepted::negotiate(request.headers(), &info.query),
         };

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use crate::server::Server;
 
+const SERVICE_CIDRS: Resource =
+    Resource::constant("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", false);
+
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
 /// Brings the initial objects into being; safe to run again at every start.
@@ -123,6 +126,9 @@ async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Erro
     let Some(range) = config.service_cidrs.first() else { return Ok(()) };
     let address = range.nth(1).to_string();
     let family = if range.address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let ranges: Vec<String> = config.service_cidrs.iter().map(ToString::to_string).collect();
+    let cidr = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ranges}});
+    ensure(client, &SERVICE_CIDRS, "", &cidr).await?;
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let service = json!({
         "metadata": {"name": "kubernetes", "labels": labels},

@@ -34,6 +34,12 @@ impl Cidr {
         self.v6
     }
 
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        self.v6 == other.v6
+            && self.prefix <= other.prefix
+            && other.base & !Self::host_mask(Self::bits(self.v6), self.prefix) == self.base
+    }
+
     fn bits(v6: bool) -> u8 {
         if v6 { 128 } else { 32 }
     }
@@ -134,6 +140,15 @@ mod tests {
 
     fn cidr(text: &str) -> Cidr {
         Cidr::parse(text).unwrap()
+    }
+
+    #[test]
+    fn ranges_contain_smaller_ones() {
+        let range = cidr("10.96.0.0/12");
+        assert!(range.contains(&cidr("10.97.1.1/32")) && range.contains(&range));
+        for other in ["10.112.0.0/32", "10.0.0.0/8", "a60::/128"] {
+            assert!(!range.contains(&cidr(other)), "{other}");
+        }
     }
 
     #[test]

@@ -155,6 +155,7 @@ impl Collector {
             }
             Plan::Delete { policy } => self.delete(&resource, &kept, policy).await,
             Plan::DropOwners(gone) => self.drop_owners(&resource, &kept, &gone).await,
+            Plan::StopBlocking => self.stop_blocking(&resource, &kept).await,
             Plan::RemoveFinalizer(finalizer) => {
                 self.remove_finalizer(&resource, &kept, finalizer).await
             }
@@ -229,6 +230,12 @@ impl Collector {
     ) -> Result<(), Error> {
         let left: Vec<_> = kept.owners.iter().filter(|o| !gone.contains(o)).collect();
         self.patch_meta(resource, kept, json!({"ownerReferences": left})).await
+    }
+
+    async fn stop_blocking(&self, resource: &Resource, kept: &Kept) -> Result<(), Error> {
+        let mut owners = kept.owners.clone();
+        owners.iter_mut().for_each(|owner| owner.block_owner_deletion = Some(false));
+        self.patch_meta(resource, kept, json!({"ownerReferences": owners})).await
     }
 
     async fn remove_finalizer(

@@ -42,6 +42,7 @@ mod quota;
 mod replicaset;
 mod root_ca;
 mod service_account;
+mod service_cidr;
 mod statefulset;
 mod ttl;
 

@@ -1,4 +1,4 @@
-//! Keeps volumes and claims that are in use from disappearing under their users.
+//! Keeps volumes, claims and classes of attributes that are in use from disappearing under their users.
 
 use std::sync::Arc;
 
@@ -14,6 +14,15 @@ use crate::{
 
 const CLAIM: &str = "kubernetes.io/pvc-protection";
 const VOLUME: &str = "kubernetes.io/pv-protection";
+const ATTRIBUTES: &str = "kubernetes.io/vac-protection";
+
+const ATTRIBUTES_CLASSES: Resource = Resource::constant(
+    "storage.k8s.io",
+    "v1",
+    "volumeattributesclasses",
+    "VolumeAttributesClass",
+    false,
+);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -107,6 +116,74 @@ pub(crate) fn start_volumes(context: Context) {
     });
 }
 
+/// What a volume or a claim says of the class of its attributes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Classed {
+    spec: ClassedSpec,
+    status: ClassedStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClassedSpec {
+    volume_attributes_class_name: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClassedStatus {
+    current_volume_attributes_class_name: Option<String>,
+    modify_volume_status: Option<Modification>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Modification {
+    target_volume_attributes_class_name: Option<String>,
+}
+
+impl Classed {
+    /// The classes that it has, wants, or is on its way to.
+    fn classes(&self) -> impl Iterator<Item = &String> {
+        let target = self.status.modify_volume_status.as_ref();
+        self.spec
+            .volume_attributes_class_name
+            .iter()
+            .chain(&self.status.current_volume_attributes_class_name)
+            .chain(target.and_then(|to| to.target_volume_attributes_class_name.as_ref()))
+    }
+}
+
+pub(crate) fn start_attributes_classes(context: Context) {
+    let queue = WorkQueue::default();
+    let classes = context.watch::<MetaOnly>(ATTRIBUTES_CLASSES);
+    let users = [Resource::PERSISTENT_VOLUMES, Resource::PERSISTENT_VOLUME_CLAIMS]
+        .map(|resource| context.watch::<Classed>(resource));
+    classes.on_key(&queue);
+    for watched in &users {
+        let add = queue.clone();
+        watched.on(move |change| {
+            let left = change.old.into_iter().flat_map(|old| old.classes());
+            left.for_each(|class| add.add(class.clone()));
+        });
+    }
+    let waits = vec![synced(&classes), synced(&users[0]), synced(&users[1])];
+    let run = context.clone();
+    context.run(&queue, 1, waits, move |key| {
+        let (context, classes, users) = (run.clone(), classes.clone(), users.clone());
+        async move {
+            let Some(class) = classes.get(&key) else { return Ok(()) };
+            let meta = &class.metadata;
+            let has = |watched: &Watched<Classed>| {
+                watched.list().iter().any(|user| user.classes().any(|name| *name == meta.name))
+            };
+            let in_use = meta.terminating() && users.iter().any(has);
+            write(&context, &ATTRIBUTES_CLASSES, meta, plan(meta, ATTRIBUTES, in_use)).await
+        }
+    });
+}
+
 async fn write(
     context: &Context,
     resource: &Resource,
@@ -141,6 +218,18 @@ mod tests {
         meta.deletion_timestamp = Some(api_meta::Timestamp::from_unix(0, 0));
         assert_eq!(plan(&meta, CLAIM, true), None);
         assert_eq!(plan(&meta, CLAIM, false), Some(vec!["other".to_owned()]));
+    }
+
+    #[test]
+    fn a_class_is_used_by_what_has_wants_or_approaches_it() {
+        let claim: Classed = serde_json::from_value(
+            json!({"spec": {"volumeAttributesClassName": "gold"}, "status": {
+            "currentVolumeAttributesClassName": "silver",
+            "modifyVolumeStatus": {"targetVolumeAttributesClassName": "bronze"}}}),
+        )
+        .unwrap();
+        assert_eq!(claim.classes().collect::<Vec<_>>(), ["gold", "silver", "bronze"]);
+        assert_eq!(Classed::default().classes().count(), 0);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 mod usage;
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    sync::Arc,
+    collections::{BTreeMap, HashMap, btree_map::Entry},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -93,7 +93,15 @@ fn plan(quota: &Quota, objects: &BTreeMap<(String, String), Vec<Value>>) -> Valu
 pub(crate) fn start(context: Context) {
     let queue = WorkQueue::default();
     let quotas = context.watch::<Quota>(Resource::RESOURCE_QUOTAS);
-    quotas.on_key(&queue);
+    let add = queue.clone();
+    quotas.on(move |change| {
+        // Requests write what they add into the status before what they make can be counted: no reason to count.
+        let same = |old: &Arc<Quota>, new: &Arc<Quota>| old.spec.hard == new.spec.hard;
+        if !change.old.zip(change.new).is_some_and(|(old, new)| same(old, new)) {
+            add.add(change.key.to_owned());
+        }
+    });
+    let suspected = Arc::new(Suspected::default());
     let (add, known) = (queue.clone(), quotas.clone());
     context.watch::<Pod>(Resource::PODS).on(move |change| {
         let ended = change.new.is_none_or(|pod| pod.finished());
@@ -106,17 +114,54 @@ pub(crate) fn start(context: Context) {
     let (run, again) = (context.clone(), queue.clone());
     context.run(&queue, 2, waits, move |key| {
         let (context, quotas, again) = (run.clone(), quotas.clone(), again.clone());
-        async move { reconcile(&context, &quotas, &again, &key).await }
+        let suspected = suspected.clone();
+        async move { reconcile(&context, &quotas, &suspected, &again, &key).await }
     });
+}
+
+/// Quotas that seem to have more room than they record, each with the version at which it seemed so. A request
+/// charges the quota first and makes its object afterwards: until a while has passed without a charge, less may have
+/// been counted than is used, and to write that would let too much in.
+#[derive(Default)]
+struct Suspected(Mutex<HashMap<String, String>>);
+
+impl Suspected {
+    /// Whether the same was found before, at the same version.
+    fn confirm(&self, key: &str, version: &str) -> bool {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.get(key).is_some_and(|before| before == version) {
+            seen.remove(key);
+            return true;
+        }
+        seen.insert(key.to_owned(), version.to_owned());
+        false
+    }
+
+    fn forget(&self, key: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+/// Whether less is used of anything than the status says.
+fn frees(recorded: &Value, counted: &Value) -> bool {
+    let amounts = |status: &Value| -> Amounts {
+        serde_json::from_value(status["used"].clone()).unwrap_or_default()
+    };
+    let counted = amounts(counted);
+    amounts(recorded).iter().any(|(name, before)| counted.get(name).is_some_and(|now| now < before))
 }
 
 async fn reconcile(
     context: &Context,
     quotas: &Watched<Quota>,
+    suspected: &Suspected,
     queue: &WorkQueue<String>,
     key: &str,
 ) -> Result<(), Error> {
-    let Some(quota): Option<Arc<Quota>> = quotas.get(key) else { return Ok(()) };
+    let Some(quota): Option<Arc<Quota>> = quotas.get(key) else {
+        suspected.forget(key);
+        return Ok(());
+    };
     let mut objects = BTreeMap::new();
     for limit in quota.spec.hard.keys() {
         if let Some((plural, group)) = counted(limit) {
@@ -130,11 +175,19 @@ async fn reconcile(
     // A limit that was taken away is taken off the status too.
     let same = quota.status["hard"] == status["hard"] && quota.status["used"] == status["used"];
     if !same {
-        // The role allows no reading but of lists, so the version is the informer's.
+        if frees(&quota.status, &status)
+            && !suspected.confirm(key, &quota.metadata.resource_version)
+        {
+            queue.add_after(key.to_owned(), SETTLE);
+            return Ok(());
+        }
+        // The role allows no reading but of lists, so the version is the informer's, and all that the update would
+        // take away has to come along.
         let (meta, resource) = (&quota.metadata, &Resource::RESOURCE_QUOTAS);
         let object = json!({
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid,
-                "resourceVersion": meta.resource_version},
+                "resourceVersion": meta.resource_version, "labels": meta.labels, "annotations": meta.annotations,
+                "ownerReferences": meta.owner_references, "finalizers": meta.finalizers},
             "spec": {"hard": quota.spec.hard},
             "status": status,
         });
@@ -187,6 +240,16 @@ async fn list(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn room_is_found_twice_at_one_version_before_it_is_given() {
+        let status = |pods: &str| json!({"used": {"pods": pods, "cpu": "500m"}});
+        assert!(frees(&status("2"), &status("1")) && !frees(&status("1"), &status("2")));
+        let suspected = Suspected::default();
+        assert!(!suspected.confirm("n/q", "1") && !suspected.confirm("n/q", "2"));
+        assert!(suspected.confirm("n/q", "2"));
+        assert!(!suspected.confirm("n/q", "2"), "confirmed once, it is asked anew");
+    }
 
     #[test]
     fn each_limit_is_counted_in_its_own_way() {

@@ -1,7 +1,7 @@
 use crate::{
     bootstrap_tokens, certificates, cluster_role, context::Context, cronjob, daemonset, deployment,
     disruption, endpointslice, garbage, job, namespace, node_ipam, node_lifecycle, pod_gc,
-    protection, quota, replicaset, root_ca, service_account, statefulset, ttl,
+    protection, quota, replicaset, root_ca, service_account, service_cidr, statefulset, ttl,
 };
 
 /// One controller.
@@ -56,6 +56,10 @@ pub fn registry() -> &'static [Controller] {
             on ["persistentvolumeclaims" "pods"] = protection::start_claims;
         "persistentvolume-protection-controller" as "pv-protection-controller" on ["persistentvolumes"]
             = protection::start_volumes;
+        "volumeattributesclass-protection-controller" as "volumeattributesclass-protection-controller"
+            on ["volumeattributesclasses" "persistentvolumes" "persistentvolumeclaims"]
+            = protection::start_attributes_classes;
+        "service-cidr-controller" as "service-cidrs-controller" on ["servicecidrs" "services"] = service_cidr::start;
         "certificatesigningrequest-approving-controller" as "certificate-controller"
             on ["certificatesigningrequests"] = certificates::start_approving;
         "certificatesigningrequest-signing-controller" as "certificate-controller"

@@ -30,10 +30,10 @@ pub(crate) static REQUEST: Strategy = Strategy {
     subresources: &[Subresource {
         name: "approval",
         prepare: |new, old, now| {
+            // Labels and annotations may come along.
             let conditions = new.at("status.conditions").clone();
-            let version = new.at("metadata.resourceVersion").clone();
-            *new = old.clone();
-            put(new, "metadata.resourceVersion", version);
+            keep(new, old, "spec");
+            keep(new, old, "status");
             put(new, "status.conditions", conditions);
             stamp(new, old, now);
         },

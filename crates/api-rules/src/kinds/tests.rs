@@ -54,6 +54,28 @@ fn deployment(spec: Value) -> Value {
 }
 
 #[test]
+fn an_approval_brings_its_annotations_and_nothing_else() {
+    let group = "certificates.k8s.io";
+    let old = made(
+        group,
+        "certificatesigningrequests",
+        json!({"spec": {"signerName": "a.b/c", "request": "", "usages": ["any"]}}),
+    );
+    let mut new = old.clone();
+    new["metadata"]["annotations"] = json!({"a": "b"});
+    new["spec"]["signerName"] = json!("x.y/z");
+    new["status"] =
+        json!({"certificate": "eA==", "conditions": [{"type": "Approved", "status": "True"}]});
+    let strategy = strategy(group, "certificatesigningrequests");
+    strategy.prepare_subresource("approval", &mut new, &old, NOW).unwrap();
+    assert_eq!(new["metadata"]["annotations"], json!({"a": "b"}));
+    assert_eq!(new["spec"], old["spec"]);
+    let status = new["status"].as_object().unwrap();
+    assert_eq!(status.keys().collect::<Vec<_>>(), ["conditions"]);
+    assert_eq!(new["status"]["conditions"][0]["lastUpdateTime"], NOW);
+}
+
+#[test]
 fn defaults_that_depend() {
     let service = |spec: Value| made("", "services", json!({ "spec": spec }))["spec"].clone();
     let balancer = service(json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));

@@ -28,6 +28,7 @@ pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
         errors,
     );
     profile(context, &context_path, errors);
+    sysctls(spec, context, &context_path.child("sysctls"), errors);
     if spec.at("hostUsers") == &Value::Bool(false) {
         for field in ["hostPID", "hostIPC", "hostNetwork"] {
             if spec.flag(field) {
@@ -38,6 +39,44 @@ pub(super) fn check_pod(spec: &Value, path: &Path, errors: &mut ErrorList) {
             }
         }
     }
+}
+
+/// The kernel settings that a Pod asks for: each once, and none of a namespace that it shares with the host.
+fn sysctls(spec: &Value, context: &Value, path: &Path, errors: &mut ErrorList) {
+    const FORM: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+    let mut seen = Vec::new();
+    for (i, sysctl) in context.items("sysctls").iter().enumerate() {
+        let (path, name) = (path.index(i), sysctl.text("name"));
+        if name.is_empty() {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        } else if !is_sysctl(name) {
+            errors.push(FieldError::invalid(&path.child("name"), name, FORM));
+        } else if seen.contains(&name) {
+            errors.push(FieldError::duplicate(&path.child("name"), name));
+        }
+        seen.push(name);
+        // The kernel takes both separators for the same setting.
+        let dotted = name.replace('/', ".");
+        for (field, prefixes) in [
+            ("hostNetwork", &["net."][..]),
+            ("hostIPC", &["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."][..]),
+        ] {
+            if spec.flag(field) && prefixes.iter().any(|prefix| dotted.starts_with(prefix)) {
+                let detail = format!("may not be specified when '{field}' is true");
+                errors.push(FieldError::invalid(&path.child("name"), name, detail));
+            }
+        }
+    }
+}
+
+fn is_sysctl(name: &str) -> bool {
+    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let segment = |text: &str| {
+        text.starts_with(alphanumeric)
+            && text.ends_with(alphanumeric)
+            && text.chars().all(|c| alphanumeric(c) || c == '-' || c == '_')
+    };
+    name.len() <= 253 && name.split(['.', '/']).all(segment)
 }
 
 pub(super) fn check_container(container: &Value, path: &Path, errors: &mut ErrorList) {

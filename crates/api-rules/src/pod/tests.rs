@@ -96,6 +96,14 @@ fn a_new_pod_is_pending_with_its_class() {
     assert_eq!(gated["status"]["conditions"][0]["reason"], "SchedulingGated");
 }
 
+fn with_sysctls(names: &[&str], host_network: bool) -> Value {
+    let sysctls: Vec<Value> = names.iter().map(|n| json!({"name": n, "value": "1"})).collect();
+    let mut spec = container(json!({}));
+    spec["hostNetwork"] = json!(host_network);
+    spec["securityContext"] = json!({"sysctls": sysctls});
+    spec
+}
+
 #[test]
 fn mistakes_in_upstreams_words() {
     let cases = [
@@ -105,6 +113,14 @@ fn mistakes_in_upstreams_words() {
         (
             container(json!({"name": "A"})),
             "spec.containers[0].name: Invalid value: \"A\": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
+        ),
+        (
+            with_sysctls(&["foo-", "kernel.shmmax", "bar..", "kernel.shmmax", ""], false),
+            "[spec.securityContext.sysctls[0].name: Invalid value: \"foo-\": must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$, spec.securityContext.sysctls[2].name: Invalid value: \"bar..\": must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$, spec.securityContext.sysctls[3].name: Duplicate value: \"kernel.shmmax\", spec.securityContext.sysctls[4].name: Required value]",
+        ),
+        (
+            with_sysctls(&["net/ipv4/conf/eth0.1/forwarding", "kernel.shmmax"], true),
+            "spec.securityContext.sysctls[0].name: Invalid value: \"net/ipv4/conf/eth0.1/forwarding\": may not be specified when 'hostNetwork' is true",
         ),
         (
             container(json!({"imagePullPolicy": "No"})),

@@ -175,6 +175,17 @@ async fn tables_and_partial_metadata() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn aggregated_discovery_needs_no_other_form_to_fall_back_on() {
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    for path in ["/api", "/apis"] {
+        let found = admin().send("GET", path, &[("accept", accept)], "").await.ok();
+        assert_eq!(found["kind"], "APIGroupDiscoveryList", "{path}");
+    }
+    let pods = admin().send("GET", "/api/v1/pods", &[("accept", accept)], "").await;
+    pods.refused(406, "NotAcceptable");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_never_stored_has_no_table() {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});

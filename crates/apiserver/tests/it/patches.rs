@@ -93,6 +93,15 @@ async fn apply_keeps_owners_apart() {
     api.patch(&apply("one"), "apply", &wrong).await.refused(400, "BadRequest");
     api.patch(&apply("one"), "apply", &pod("c")).await.refused(400, "BadRequest");
     api.patch(&format!("{one}?force=true"), "merge", &json!({})).await.refused(422, "Invalid");
+    let twice = "apiVersion: v1\nkind: ConfigMap\ndata:\n  a: one\n  a: two\n";
+    let headers = [("content-type", "application/apply-patch+yaml")];
+    let path = format!("{}&force=true&fieldValidation", apply("one"));
+    let strict = api.send("PATCH", &format!("{path}=Strict"), &headers, twice).await;
+    let message = strict.refused(400, "BadRequest");
+    assert!(message.ends_with("line 5: key \"a\" already set in map"), "{message}");
+    let warned = api.send("PATCH", &format!("{path}=Warn"), &headers, twice).await;
+    assert_eq!(warned.warnings(), [r#"299 - "line 5: key \"a\" already set in map""#]);
+    assert_eq!(warned.ok()["data"]["a"], "two");
     let mut unknown = config_map("c", json!({}));
     (unknown["unknown"], unknown["metadata"]["other"]) = (json!(1), json!(1));
     for validation in ["Strict", "Ignore"] {

@@ -169,6 +169,15 @@ impl Graph {
         items.map(|item| item.kept.clone()).filter(|kept| blocks(kept)).collect()
     }
 
+    /// Whether a dependent waits for dependents of its own. With a waiting owner that makes a circle, as far as one
+    /// can see from here; taking a chain for one only makes its members go in another order.
+    fn has_waiting_dependent(&self, owner: &str) -> bool {
+        let dependents = self.dependents.get(owner).into_iter().flatten();
+        dependents
+            .filter_map(|uid| self.items.get(uid))
+            .any(|item| item.kept.waits_for_dependents())
+    }
+
     /// How the owner that `child` refers to stands. The reference must be right in kind, name and namespace:
     /// an owner in another namespace is no owner.
     pub(super) fn standing(&self, child: &Kept, owner: &Owner) -> Standing {
@@ -213,6 +222,8 @@ pub(super) enum Plan {
     },
     /// It has other owners: forget these.
     DropOwners(Vec<Owner>),
+    /// It is part of a circle whose members wait for each other: let its owners go without it.
+    StopBlocking,
     /// All that it waited for is gone: let it go.
     RemoveFinalizer(&'static str),
     /// Look at its dependents first.
@@ -249,6 +260,10 @@ pub(super) fn plan(graph: &Graph, kept: &Kept, standings: &[Standing]) -> Plan {
         return if drop.is_empty() { Plan::Nothing } else { Plan::DropOwners(drop) };
     }
     if !waiting.is_empty() && !graph.dependents(&kept.uid).is_empty() {
+        let blocks = kept.owners.iter().any(|owner| owner.block_owner_deletion == Some(true));
+        if blocks && graph.has_waiting_dependent(&kept.uid) {
+            return Plan::StopBlocking;
+        }
         // The owner waits for this one, so this one waits for its own dependents.
         return Plan::Delete { policy: "Foreground" };
     }
@@ -340,6 +355,26 @@ mod tests {
         }
         assert_eq!(judged(&graph, &middle), Plan::Delete { policy: "Foreground" });
         assert_eq!(judged(&graph, &leaf), Plan::Nothing);
+    }
+
+    #[test]
+    fn a_circle_is_cut() {
+        let mut graph = Graph::default();
+        let mut one = kept("one", vec![owner("three", true)]);
+        let mut two = kept("two", vec![owner("one", true)]);
+        let mut three = kept("three", vec![owner("two", true)]);
+        for waiting in [&mut one, &mut two] {
+            waiting.deleting = true;
+            waiting.finalizers = vec![FOREGROUND.into()];
+        }
+        for item in [&one, &two, &three] {
+            observe(&mut graph, item);
+        }
+        assert_eq!(judged(&graph, &three), Plan::StopBlocking);
+        three.owners = vec![owner("two", false)];
+        assert!(observe(&mut graph, &three).contains(&"two".into()));
+        assert_eq!(judged(&graph, &two), Plan::RemoveFinalizer(FOREGROUND));
+        assert_eq!(judged(&graph, &three), Plan::Delete { policy: "Foreground" });
     }
 
     #[test]

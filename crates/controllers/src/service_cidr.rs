@@ -1,0 +1,198 @@
+//! Says of ranges of Service addresses whether they are in use, and keeps those that are from disappearing.
+
+use api_meta::Timestamp;
+use client::{Error, Resource, WorkQueue};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    cidr::Cidr,
+    context::{Context, synced},
+    shared::Watched,
+    views::{Meta, conditions, nullable},
+};
+
+const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
+
+const SERVICE_CIDRS: Resource =
+    Resource::constant("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", false);
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ServiceCidr {
+    metadata: Meta,
+    spec: Spec,
+    status: Value,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    #[serde(deserialize_with = "nullable")]
+    cidrs: Vec<String>,
+}
+
+/// What matters of a Service.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Addressed {
+    spec: AddressedSpec,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct AddressedSpec {
+    #[serde(rename = "clusterIPs", deserialize_with = "nullable")]
+    addresses: Vec<String>,
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Plan {
+    /// The finalizers to have instead.
+    finalizers: Option<Vec<String>>,
+    /// The condition to have instead.
+    ready: Option<Value>,
+}
+
+/// `used`: a Service has an address of the range. `given`: the API server gives out addresses of the range.
+fn plan(range: &ServiceCidr, given: bool, used: bool, now: Timestamp) -> Plan {
+    let meta = &range.metadata;
+    let has = meta.finalizers.iter().any(|f| f == FINALIZER);
+    let (status, reason, message) = match () {
+        () if meta.terminating() && used => (
+            "False",
+            "Terminating",
+            "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR",
+        ),
+        () if meta.terminating() => {
+            let others = meta.finalizers.iter().filter(|f| *f != FINALIZER).cloned();
+            return Plan { finalizers: has.then(|| others.collect()), ready: None };
+        }
+        () if given => ("True", "", "Kubernetes Service CIDR is ready"),
+        () => (
+            "False",
+            "NotConfigured",
+            "Addresses are given out only of the ranges that the API server is configured with",
+        ),
+    };
+    let finalizers = (!has && !meta.terminating())
+        .then(|| [&meta.finalizers[..], &[FINALIZER.to_owned()]].concat());
+    let there = conditions(&range.status)
+        .iter()
+        .any(|c| c.r#type == "Ready" && c.status == status && c.reason.as_deref() == Some(reason));
+    let ready = (!there).then(|| {
+        json!({"type": "Ready", "status": status, "reason": reason, "message": message,
+            "lastTransitionTime": now})
+    });
+    Plan { finalizers, ready }
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let ranges = context.watch::<ServiceCidr>(SERVICE_CIDRS);
+    let services = context.watch::<Addressed>(Resource::SERVICES);
+    ranges.on_key(&queue);
+    let (add, known) = (queue.clone(), ranges.clone());
+    services.on(move |change| {
+        // A range may have waited for this one to go.
+        if change.new.is_none() {
+            let waiting = known.list().into_iter().filter(|range| range.metadata.terminating());
+            waiting.for_each(|range| add.add(range.metadata.key()));
+        }
+    });
+    let waits = vec![synced(&ranges), synced(&services)];
+    let run = context.clone();
+    context.run(&queue, 1, waits, move |key| {
+        let (context, ranges, services) = (run.clone(), ranges.clone(), services.clone());
+        async move { reconcile(&context, &ranges, &services, &key).await }
+    });
+}
+
+async fn reconcile(
+    context: &Context,
+    ranges: &Watched<ServiceCidr>,
+    services: &Watched<Addressed>,
+    key: &str,
+) -> Result<(), Error> {
+    let Some(range) = ranges.get(key) else { return Ok(()) };
+    let own = parsed(&range.spec.cidrs);
+    let configured = parsed(&context.config.service_cidrs);
+    let given = configured.is_empty() || own.iter().all(|cidr| configured.contains(cidr));
+    let used = range.metadata.terminating() && {
+        let there = ranges.list();
+        let others: Vec<Cidr> = there
+            .iter()
+            .filter(|other| !other.metadata.terminating())
+            .flat_map(|other| parsed(&other.spec.cidrs))
+            .collect();
+        services.list().iter().flat_map(|service| addresses(service)).any(|address| {
+            let within = |cidrs: &[Cidr]| cidrs.iter().any(|cidr| cidr.contains(&address));
+            within(&own) && !within(&others)
+        })
+    };
+    let plan = plan(&range, given, used, context.now());
+    let meta = &range.metadata;
+    if let Some(finalizers) = plan.finalizers {
+        let change = json!({"metadata": {"finalizers": finalizers}});
+        context.merge_by_update(&SERVICE_CIDRS, meta, "", &change).await?;
+    }
+    if let Some(ready) = plan.ready {
+        let change = json!({"status": {"conditions": [ready]}});
+        context.merge_by_update(&SERVICE_CIDRS, meta, "status", &change).await?;
+    }
+    Ok(())
+}
+
+fn parsed(texts: &[String]) -> Vec<Cidr> {
+    texts.iter().filter_map(|text| Cidr::parse(text)).collect()
+}
+
+/// A Service's addresses, each as the range of this one address.
+fn addresses(service: &Addressed) -> Vec<Cidr> {
+    let one = |text: &String| {
+        let bits = if text.contains(':') { 128 } else { 32 };
+        Cidr::parse(&format!("{text}/{bits}"))
+    };
+    service.spec.addresses.iter().filter_map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        Timestamp::from_unix(0, 0)
+    }
+
+    fn range(deleting: bool, finalizers: &[&str]) -> ServiceCidr {
+        let mut range = ServiceCidr::default();
+        range.metadata.finalizers = finalizers.iter().map(|f| (*f).to_owned()).collect();
+        range.metadata.deletion_timestamp = deleting.then(now);
+        range
+    }
+
+    #[test]
+    fn a_range_is_kept_and_called_ready() {
+        let mut fresh = range(false, &["other"]);
+        let planned = plan(&fresh, true, false, now());
+        assert_eq!(planned.finalizers.unwrap(), ["other", FINALIZER]);
+        let ready = planned.ready.unwrap();
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!("True"), &json!("")));
+        fresh.metadata.finalizers.push(FINALIZER.to_owned());
+        fresh.status = json!({"conditions": [ready]});
+        assert_eq!(plan(&fresh, true, false, now()), Plan::default(), "nothing is left to do");
+        assert_eq!(plan(&fresh, false, false, now()).ready.unwrap()["status"], "False");
+    }
+
+    #[test]
+    fn a_range_that_is_used_waits() {
+        let going = range(true, &["other", FINALIZER]);
+        let waiting = plan(&going, true, true, now());
+        assert_eq!(
+            (waiting.finalizers, &waiting.ready.unwrap()["status"]),
+            (None, &json!("False"))
+        );
+        let free = plan(&going, true, false, now());
+        assert_eq!((free.finalizers.unwrap(), free.ready), (vec!["other".to_owned()], None));
+    }
+}
