@@ -85,14 +85,22 @@ impl Cluster {
     /// Runs a command of windlass on this cluster.
     #[track_caller]
     pub fn windlass(&self, args: &[&str]) -> Ran {
-        let mut command = self.namespace.command(&binary().display().to_string(), args);
-        command.arg("--name").arg(&self.name).arg("--root").arg(self.root());
+        // After `--` they would be another program's.
+        let (first, rest) = args.split_at(1);
+        let mut command = self.namespace.command(&binary().display().to_string(), first);
+        command.arg("--name").arg(&self.name).arg("--root").arg(self.root()).args(rest);
         run(command, b"")
     }
 
     #[track_caller]
     pub fn up(&self) -> Ran {
-        self.windlass(&["up", "--kubeconfig", &self.kubeconfig().display().to_string()])
+        self.up_with(&[])
+    }
+
+    #[track_caller]
+    pub fn up_with(&self, more: &[&str]) -> Ran {
+        let kubeconfig = self.kubeconfig().display().to_string();
+        self.windlass(&[&["up", "--kubeconfig", &kubeconfig], more].concat())
     }
 
     #[track_caller]

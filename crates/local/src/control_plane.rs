@@ -53,7 +53,10 @@ fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> R
         std::fs::read_to_string(&path).map_err(Error::file("reading", path))
     };
     let ca = read("ca.crt")?;
+    // The last two are for nodes that join.
+    let enabled = ["*", "bootstrap-signer-controller", "token-cleaner-controller"];
     let config = controllers::Config {
+        controllers: enabled.map(str::to_owned).into(),
         cluster_name: cluster.name.clone(),
         cluster_cidrs: vec![cluster.settings.pod_cidr.clone()],
         service_cidrs: vec![cluster.settings.service_cidr.clone()],

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    Cluster, Error, context,
+    Cluster, Error, context, nodes,
     process::{self, Role},
 };
 
@@ -43,7 +43,15 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let stopping = cluster.run().join("stopping");
     fs::create_dir_all(cluster.run()).map_err(Error::file("creating", cluster.run()))?;
     fs::write(&stopping, "").map_err(Error::file("writing", &stopping))?;
-    for role in [Role::Supervisor, Role::Agent, Role::ControlPlane] {
+    let members = cluster.members()?;
+    if let Some(pid) = Role::Supervisor.running(&cluster) {
+        process::stop(pid, GRACE).await;
+    }
+    // Mounts and networks of further nodes go with the namespaces, and those with the processes.
+    for node in &members {
+        nodes::power::end(node).await?;
+    }
+    for role in [Role::Agent, Role::ControlPlane] {
         if let Some(pid) = role.running(&cluster) {
             process::stop(pid, GRACE).await;
         }
@@ -56,6 +64,11 @@ pub async fn run(args: Args) -> Result<(), Error> {
         process::stop(pid, Duration::from_secs(2)).await;
     }
     remove_network(&cluster);
+    if cluster.settings.link.is_some()
+        && let Err(error) = nodes::link::remove(&cluster, &members)
+    {
+        tracing::warn!(%error, "removing the link between the nodes");
+    }
     unmount_under(&cluster.root);
     remove_cgroups(&cluster.cgroup()).await;
     let given = args.kubeconfig.as_deref().or(cluster.settings.kubeconfig.as_deref());
@@ -99,7 +112,7 @@ async fn remove_containers(cluster: &Cluster) {
 
 /// Starts the runtime once more. A cluster whose data alone was kept has nothing to start it for.
 fn start_runtime(cluster: &Cluster) -> bool {
-    if !cluster.root.join("var/lib/containerd").exists() {
+    if !cluster.containerd_root().exists() {
         return false;
     }
     let started = Role::Containerd.start(cluster);
@@ -185,7 +198,8 @@ async fn remove_cgroups(group: &str) {
     }
 }
 
-/// With `keep`, what the next `up` needs to find every object again stays: the settings, the PKI and the store.
+/// With `keep`, what the next `up` needs to find every object again stays: the settings, the PKI, the store, and what
+/// makes further nodes known.
 fn remove_files(cluster: &Cluster, keep: bool) -> Result<(), Error> {
     let root = &cluster.root;
     if !keep {
@@ -196,12 +210,14 @@ fn remove_files(cluster: &Cluster, keep: bool) -> Result<(), Error> {
         }
         return Ok(());
     }
-    for kept_out in
-        ["run", "var/lib/containerd", "var/lib/kubelet/pods", "var/lib/cni", "etc/cni", "opt"]
-    {
-        let path = root.join(kept_out);
-        if path.exists() {
-            fs::remove_dir_all(&path).map_err(Error::file("removing", &path))?;
+    for node in std::iter::once(cluster.clone()).chain(cluster.members()?) {
+        for kept_out in
+            ["run", "var/lib/containerd", "var/lib/kubelet/pods", "var/lib/cni", "etc/cni", "opt"]
+        {
+            let path = node.root.join(kept_out);
+            if path.exists() {
+                fs::remove_dir_all(&path).map_err(Error::file("removing", &path))?;
+            }
         }
     }
     Ok(())

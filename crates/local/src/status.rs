@@ -24,19 +24,22 @@ pub async fn run(args: Args) -> Result<bool, Error> {
     let cluster = Cluster::load(&args.name, &root)?;
     let mut well = true;
     println!("cluster {} at {}", cluster.name, root.display());
-    for role in [Role::Supervisor].into_iter().chain(Role::SUPERVISED) {
-        match role.running(&cluster) {
-            Some(pid) => println!("  ✓ {} runs (pid {pid})", role.name()),
-            None => {
-                well = false;
-                println!(
-                    "  ✗ {} does not run; its log {} ends:",
-                    role.name(),
-                    role.log(&cluster).display()
-                );
-                role.last_words(&cluster).lines().for_each(|line| println!("      {line}"));
-            }
+    for role in [Role::Supervisor].iter().chain(cluster.roles()) {
+        well &= runs(*role, &cluster, "");
+    }
+    for node in cluster.members()? {
+        let name = &node.settings.node_name;
+        if node.stopped().exists() {
+            println!("  - node {name} is stopped; `windlass node start {name}` starts it");
+            continue;
         }
+        if node.is_cut() {
+            println!("  - node {name} is cut off; `windlass node heal {name}` connects it");
+        }
+        for role in node.roles() {
+            well &= runs(*role, &node, &format!(" of {name}"));
+        }
+        well &= runtime_answers(&node).await;
     }
     well &= runtime_answers(&cluster).await;
     well &= has_space(&cluster);
@@ -69,14 +72,15 @@ pub async fn run(args: Args) -> Result<bool, Error> {
 }
 
 /// Whether containerd, if it runs, does what it runs for. The kubelet notices after minutes only, as upstream's does.
-async fn runtime_answers(cluster: &Cluster) -> bool {
-    if Role::Containerd.running(cluster).is_none() {
+async fn runtime_answers(node: &Cluster) -> bool {
+    if Role::Containerd.running(node).is_none() {
         return true;
     }
-    let endpoint = format!("unix://{}", cluster.containerd_socket().display());
+    let endpoint = format!("unix://{}", node.containerd_socket().display());
     let answer = cri::Client::new(&endpoint, Duration::from_secs(3)).version().await;
     if let Err(error) = &answer {
-        println!("  ✗ containerd runs and does not answer: {error}");
+        let name = &node.settings.node_name;
+        println!("  ✗ containerd of {name} runs and does not answer: {error}");
     }
     answer.is_ok()
 }
@@ -104,6 +108,17 @@ fn pressures(node: &Value) -> Vec<String> {
         conditions.into_iter().flatten().filter(|c| c["type"] != "Ready" && c["status"] == "True");
     let text = |c: &Value, field: &str| c[field].as_str().unwrap_or_default().to_owned();
     wrong.map(|c| format!("{} ({})", text(c, "type"), text(c, "message"))).collect()
+}
+
+/// Whether a process runs: a mark, and what it said last where it does not.
+fn runs(role: Role, node: &Cluster, whose: &str) -> bool {
+    if let Some(pid) = role.running(node) {
+        println!("  ✓ {}{whose} runs (pid {pid})", role.name());
+        return true;
+    }
+    println!("  ✗ {}{whose} does not run; its log {} ends:", role.name(), role.log(node).display());
+    role.last_words(node).lines().for_each(|line| println!("      {line}"));
+    false
 }
 
 /// One object's condition: a mark, and the reason where it does not hold.

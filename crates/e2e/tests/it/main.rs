@@ -10,6 +10,7 @@ mod life;
 mod mistakes;
 mod network;
 mod node;
+mod nodes;
 mod objects;
 mod policy;
 mod status;

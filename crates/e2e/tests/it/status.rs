@@ -39,7 +39,7 @@ fn what_is_broken_is_named_with_its_cause() {
 
     let runtime = cluster.pid("containerd");
     cluster.signal("STOP", runtime);
-    says(cluster, &["✓ containerd runs", "✗ containerd runs and does not answer"]);
+    says(cluster, &["✓ containerd runs", "runs and does not answer"]);
     cluster.signal("CONT", runtime);
     well(cluster);
 
