@@ -31,8 +31,12 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         let mind = crate::supervisor::mind(cluster.clone());
         tasks.spawn_until_shutdown("supervisor's watch", mind);
     }
+    let mut step = recorder
+        .begin(format!("read the configuration of {}'s kubelet", cluster.settings.node_name));
+    args.config.iter().chain(&args.kubeconfig).for_each(|file| {
+        step.read(file);
+    });
     let config = kubelet::Config::from_args(&args)?;
-    let step = recorder.begin(format!("start the kubelet of {}", cluster.settings.node_name));
     step.done();
     kubelet::run(config, Some(client), tasks).await?;
     Ok(())

@@ -78,12 +78,24 @@ pub async fn run(args: Args) -> Result<(), Error> {
 
 /// Removes every sandbox through the runtime, which runs the CNI plugin's deletion and unmounts its layers.
 async fn remove_containers(cluster: &Cluster) {
-    if Role::Containerd.running(cluster).is_none() {
-        return;
-    }
     let endpoint = format!("unix://{}", cluster.containerd_socket().display());
     let runtime = cri::Client::new(&endpoint, Duration::from_secs(30));
-    let sandboxes = match runtime.list_pod_sandboxes(None).await {
+    let listed = match Role::Containerd.running(cluster) {
+        Some(_) => runtime.list_pod_sandboxes(None).await,
+        // What a dead runtime left of Pods, their network namespaces above all, only it can find.
+        None if start_runtime(cluster) => {
+            let deadline = tokio::time::Instant::now() + GRACE;
+            loop {
+                let listed = runtime.list_pod_sandboxes(None).await;
+                if listed.is_ok() || tokio::time::Instant::now() > deadline {
+                    break listed;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        None => return,
+    };
+    let sandboxes = match listed {
         Ok(sandboxes) => sandboxes,
         Err(error) => {
             tracing::warn!(%error, "listing the cluster's Pods");
@@ -96,6 +108,18 @@ async fn remove_containers(cluster: &Cluster) {
             tracing::warn!(sandbox = %sandbox.id, %error, "removing a Pod");
         }
     }
+}
+
+/// Starts the runtime once more. A cluster whose data alone was kept has nothing to start it for.
+fn start_runtime(cluster: &Cluster) -> bool {
+    if !cluster.containerd_root().exists() {
+        return false;
+    }
+    let started = Role::Containerd.start(cluster);
+    if let Err(error) = &started {
+        tracing::warn!(%error, "the cluster's Pods are not removed through their runtime");
+    }
+    started.is_ok()
 }
 
 /// Processes whose command line names the cluster's root: shims that outlived their containerd.

@@ -143,11 +143,13 @@ async fn keep(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
             }
             process::exited(pid).await;
         }
-        child.map(|mut child| child.wait());
+        // Of one that another supervisor started nobody can tell.
+        let how = child.and_then(|mut child| child.wait().ok());
+        let how = how.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
         if started.elapsed() > SETTLED {
             backoff.reset();
         }
-        tracing::warn!(process = role.name(), "ended; starting it again");
+        tracing::warn!(process = role.name(), %how, "ended; starting it again");
         tokio::time::sleep(backoff.next(0.0)).await;
     }
 }

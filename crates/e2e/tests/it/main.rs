@@ -13,6 +13,7 @@ mod node;
 mod nodes;
 mod objects;
 mod policy;
+mod status;
 mod streams;
 mod survive;
 mod workloads;
