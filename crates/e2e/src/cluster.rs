@@ -191,7 +191,7 @@ impl Drop for Cluster {
 pub(crate) type Turn = RwLockReadGuard<'static, ()>;
 
 /// The binary under test: what `WINDLASS` names, or what cargo built last.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     let built = || {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
         ["x86_64-unknown-linux-gnu/release/windlass", "debug/windlass"]
@@ -206,7 +206,7 @@ fn binary() -> PathBuf {
 }
 
 /// kubectl and helm are those that xtask fetched; other programs are the machine's.
-fn tool(program: &str) -> String {
+pub(crate) fn tool(program: &str) -> String {
     if !["kubectl", "helm"].contains(&program) {
         return program.to_owned();
     }
@@ -217,7 +217,7 @@ fn tool(program: &str) -> String {
     path.display().to_string()
 }
 
-fn busybox() -> String {
+pub(crate) fn busybox() -> String {
     let known = ["/bin/busybox", "/usr/bin/busybox"];
     let found = known.into_iter().find(|path| Path::new(path).is_file());
     found

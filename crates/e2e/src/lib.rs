@@ -8,6 +8,7 @@
 
 mod cluster;
 mod machine;
+mod machines;
 mod namespace;
 mod process;
 mod session;
@@ -15,6 +16,7 @@ mod steady;
 
 pub use cluster::{Cluster, alone, shared};
 pub use machine::Machine;
+pub use machines::{Host, Machines};
 pub use process::{Background, Ran, until};
 pub use session::Session;
 pub use steady::{Answer, Report, Steady, exchange, inside};
