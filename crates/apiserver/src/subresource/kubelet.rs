@@ -113,10 +113,8 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     }
     let body = call.take_body().unwrap_or_else(|| answer::full(Vec::new()));
     let request = onward.body(body).map_err(|e| Box::new(Status::internal(e)))?;
-    let mut response = transport.send(request).await.map_err(|error| {
-        let message = format!("error dialing backend: {error}");
-        Box::new(Status::failure(500, api_meta::StatusReason::InternalError, message))
-    })?;
+    let sent = transport.send(request).await;
+    let mut response = sent.map_err(|error| Box::new(unreachable(&error, proxied.is_some())))?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return match response.status().as_u16() {
             code @ 400.. if call.path.subresource != "proxy" => {
@@ -147,6 +145,15 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         }
     });
     Ok(head)
+}
+
+/// A backend behind a proxy may only be starting, which clients are told so that they try again.
+fn unreachable(error: &client::Error, proxied: bool) -> Status {
+    if proxied {
+        return Status::service_unavailable(format!("error trying to reach service: {error}"));
+    }
+    let message = format!("error dialing backend: {error}");
+    Status::failure(500, api_meta::StatusReason::InternalError, message)
 }
 
 /// A proxy's path in two: what leads to the backend, and the backend's own path, as they were sent.

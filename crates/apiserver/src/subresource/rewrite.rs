@@ -121,6 +121,13 @@ impl Page {
         while let Some(start) = rest.iter().position(|b| *b == b'<') {
             out.extend_from_slice(&rest[..start]);
             rest = &rest[start..];
+            // Not every such sign begins a tag.
+            if rest.get(1).is_some_and(|next| !next.is_ascii_alphabetic() && !b"/!?".contains(next))
+            {
+                out.push(b'<');
+                rest = &rest[1..];
+                continue;
+            }
             match tag_end(rest) {
                 Some(end) => {
                     self.tag(&rest[..end], &mut out);
