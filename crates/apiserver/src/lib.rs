@@ -64,7 +64,7 @@ pub use config::{Cidr, Config, FrontProxy};
 pub use health::KUBERNETES_VERSION;
 pub use hub::HubError;
 pub use security::SecurityError;
-pub use transform::UpstreamForm;
+pub use transform::{CARE, UpstreamForm};
 
 use crate::{
     alloc::Allocators,
