@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     look::{Look, keep, put},
-    meta::{NameRule, check_not_negative},
+    meta::{NameRule, check_finalizer, check_not_negative},
     strategy::{Strategy, Subresource},
 };
 
@@ -25,6 +25,12 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
     own_update: |new, old, _| {
         name_label(new);
         keep(new, old, "spec.finalizers");
+    },
+    check: |namespace, errors| {
+        let path = Path::new("spec").child("finalizers");
+        for finalizer in namespace.items("spec.finalizers") {
+            check_finalizer(finalizer.as_str().unwrap_or_default(), &path, &path, errors);
+        }
     },
     check_status: |new, _, errors| {
         let terminating = new.text("status.phase") == "Terminating";
@@ -86,6 +92,7 @@ pub(crate) static LEASE: Strategy = Strategy {
 };
 
 pub(crate) static EVENT: Strategy = Strategy {
+    name: NameRule::PathSegment,
     check: check_event,
     selectable: &[
         ("involvedObject.kind", |e| about(e, "kind")),

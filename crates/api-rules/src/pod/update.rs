@@ -177,11 +177,11 @@ pub(super) fn check_resize(new: &Value, old: &Value, errors: &mut ErrorList) {
             let path = path.child(list).index(i).child("resources");
             for amounts in ["requests", "limits"] {
                 let field = format!("resources.{amounts}");
-                let fixed = |c: &Value| {
-                    let mut rest = c.at(&field).clone();
-                    put(&mut rest, "cpu", Value::Null);
-                    put(&mut rest, "memory", Value::Null);
-                    rest
+                let fixed = |c: &Value| -> Vec<(String, Value)> {
+                    let elastic = ["cpu", "memory"];
+                    let rest =
+                        c.pairs(&field).filter(|(name, _)| !elastic.contains(&name.as_str()));
+                    rest.map(|(name, amount)| (name.clone(), amount.clone())).collect()
                 };
                 if fixed(new) != fixed(old) {
                     errors.push(FieldError::forbidden(
