@@ -125,8 +125,10 @@ fn check_owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
 
 fn check_finalizers(meta: &Value, path: &Path, errors: &mut ErrorList) {
     let finalizers: Vec<&str> = meta.items("finalizers").iter().filter_map(Value::as_str).collect();
-    for (i, finalizer) in finalizers.iter().enumerate() {
-        check_finalizer(finalizer, path, &path.index(i), errors);
+    for finalizer in &finalizers {
+        for message in validation::qualified_name(finalizer) {
+            errors.push(FieldError::invalid(path, *finalizer, message));
+        }
     }
     let both = ["foregroundDeletion", "orphan"].iter().all(|f| finalizers.contains(f));
     if both {
@@ -138,15 +140,19 @@ fn check_finalizers(meta: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
-/// A finalizer's form is reported at `path`, one that nobody owns at `item`, as upstream does.
-pub(crate) fn check_finalizer(name: &str, path: &Path, item: &Path, errors: &mut ErrorList) {
-    for message in validation::qualified_name(name) {
-        errors.push(FieldError::invalid(path, name, message));
+/// Reports the finalizers of a list at `path` that nobody owns.
+pub(crate) fn check_finalizer_owners(object: &Value, path: &Path, errors: &mut ErrorList) {
+    for (i, finalizer) in object.items("metadata.finalizers").iter().enumerate() {
+        check_finalizer_owner(finalizer.as_str().unwrap_or_default(), &path.index(i), errors);
     }
+}
+
+/// A finalizer is one of Kubernetes', or of some domain.
+pub(crate) fn check_finalizer_owner(name: &str, path: &Path, errors: &mut ErrorList) {
     let standard = ["foregroundDeletion", "kubernetes", "orphan"].contains(&name);
     if !name.contains('/') && !standard {
         let detail = "name is neither a standard finalizer name nor is it fully qualified";
-        errors.push(FieldError::invalid(item, name, detail));
+        errors.push(FieldError::invalid(path, name, detail));
     }
 }
 

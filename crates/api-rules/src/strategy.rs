@@ -33,6 +33,8 @@ pub struct Strategy {
     pub own_create: fn(&mut Value, &str),
     pub own_update: fn(&mut Value, &Value, &str),
     pub own_status: fn(&mut Value, &Value, &str),
+    /// Whether finalizers must be Kubernetes' own or of some domain; those of extensions need not.
+    pub owned_finalizers: bool,
     /// What holds for single fields of every object, new or changed.
     pub(crate) fields: &'static [FieldRule],
     /// What else holds for every object.
@@ -64,6 +66,7 @@ impl Strategy {
         own_create: |_, _| {},
         own_update: |_, _, _| {},
         own_status: |_, _, _| {},
+        owned_finalizers: true,
         fields: &[],
         check: |_, _| {},
         check_create: |_, _| {},
@@ -79,8 +82,12 @@ impl Strategy {
 
     /// A custom kind, with or without the status subresource.
     pub fn custom(status: bool) -> &'static Strategy {
-        const CUSTOM: Strategy =
-            Strategy { generation: true, unconditional_update: false, ..Strategy::PLAIN };
+        const CUSTOM: Strategy = Strategy {
+            generation: true,
+            owned_finalizers: false,
+            unconditional_update: false,
+            ..Strategy::PLAIN
+        };
         static WITHOUT: Strategy = CUSTOM;
         static WITH: Strategy = Strategy { status: Some(|| Value::Null), ..CUSTOM };
         if status { &WITH } else { &WITHOUT }
@@ -143,6 +150,7 @@ impl Strategy {
     /// What is wrong with an object to create.
     pub fn create_errors(&self, object: &Value, namespaced: bool) -> ErrorList {
         let mut errors = meta::check(object, self.name, namespaced);
+        self.finalizer_errors(object, &mut errors);
         self.content_errors(object, &mut errors);
         (self.check_create)(object, &mut errors);
         errors
@@ -151,6 +159,7 @@ impl Strategy {
     /// What is wrong with an update by the main endpoint.
     pub fn update_errors(&self, new: &Value, old: &Value, namespaced: bool) -> ErrorList {
         let mut errors = meta::check_update(new, old, namespaced);
+        self.finalizer_errors(new, &mut errors);
         // What was let in once may stay: a rule that came later must not hinder other changes.
         let mut found = ErrorList::new();
         self.content_errors(new, &mut found);
@@ -160,6 +169,13 @@ impl Strategy {
         errors.append(&mut found);
         (self.check_update)(new, old, &mut errors);
         errors
+    }
+
+    fn finalizer_errors(&self, object: &Value, errors: &mut ErrorList) {
+        if self.owned_finalizers {
+            let path = Path::new("metadata").child("finalizers");
+            meta::check_finalizer_owners(object, &path, errors);
+        }
     }
 
     fn content_errors(&self, object: &Value, errors: &mut ErrorList) {

@@ -1,11 +1,11 @@
 //! Namespaces, ServiceAccounts, Events and Leases.
 
-use api_meta::{ErrorList, FieldError, Path};
+use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::{Value, json};
 
 use crate::{
     look::{Look, keep, put},
-    meta::{NameRule, check_finalizer, check_not_negative},
+    meta::{NameRule, check_finalizer_owner, check_not_negative},
     strategy::{Strategy, Subresource},
 };
 
@@ -29,7 +29,11 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
     check: |namespace, errors| {
         let path = Path::new("spec").child("finalizers");
         for finalizer in namespace.items("spec.finalizers") {
-            check_finalizer(finalizer.as_str().unwrap_or_default(), &path, &path, errors);
+            let name = finalizer.as_str().unwrap_or_default();
+            for message in validation::qualified_name(name) {
+                errors.push(FieldError::invalid(&path, name, message));
+            }
+            check_finalizer_owner(name, &path, errors);
         }
     },
     check_status: |new, _, errors| {

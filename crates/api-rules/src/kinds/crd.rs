@@ -17,6 +17,7 @@ use crate::{
 pub(crate) static CUSTOM_RESOURCE_DEFINITION: Strategy = Strategy {
     status: Some(|| json!({"acceptedNames": {"kind": "", "plural": ""}, "storedVersions": []})),
     generation: true,
+    owned_finalizers: false,
     own_defaults: |crd| {
         let kind = crd.text("spec.names.kind").to_owned();
         if kind.is_empty() {
@@ -343,6 +344,7 @@ fn check_versions(spec: &Value, path: &Path, errors: &mut ErrorList) {
 
 pub(crate) static API_SERVICE: Strategy = Strategy {
     name: NameRule::Any,
+    owned_finalizers: false,
     status: Some(|| json!({})),
     check: |service, errors| {
         let (version, group) = (service.text("spec.version"), service.text("spec.group"));

@@ -55,7 +55,7 @@ const RULE: &[FieldRule] = &[
     ("subjects[].kind", IsOneOf(&["Group", "ServiceAccount", "User"])),
     ("subjects[].user.name", Required("")),
     ("subjects[].group.name", Required("")),
-    ("subjects[].serviceAccount.name", Named(validation::dns1123_subdomain)),
+    ("subjects[].serviceAccount.name", Named(account)),
     ("subjects[].serviceAccount.namespace", TextIfAny(validation::dns1123_label)),
     ("subjects[].serviceAccount.namespace", Required("must specify namespace for service account")),
     ("resourceRules[].verbs", Required("verbs must contain at least one value")),
@@ -117,6 +117,11 @@ fn check_rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
         let detail = "at least one of resourceRules and nonResourceRules has to be non-empty";
         errors.push(FieldError::required(path, detail));
     }
+}
+
+/// One account of a namespace, or all.
+fn account(name: &str) -> Vec<String> {
+    if name == "*" { Vec::new() } else { validation::dns1123_subdomain(name) }
 }
 
 fn check_verbs(rule: &Value, path: &Path, errors: &mut ErrorList) {
