@@ -5,6 +5,7 @@ mod components;
 mod diagnostics;
 mod images;
 mod leftovers;
+mod machines;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -37,9 +38,9 @@ enum Command {
     /// kubeadm's commands: init, join, reset, token, certs, config, kubeconfig
     #[command(flatten)]
     Bootstrap(bootstrap::cmd::Command),
-    /// Serves machines that boot from the network
+    /// Serves machines that boot from the network, has them join a cluster, and powers them
     #[command(subcommand)]
-    Metal(netboot::cmd::Command),
+    Metal(machines::Command),
     /// Runs a stage of a machine's first boot, as its Ignition config says
     Ignition(firstboot::cmd::Args),
     /// Serves cluster DNS as CoreDNS does
@@ -210,12 +211,9 @@ fn run(command: Command) -> ExitCode {
                 Err(error) => fail(&error),
             }
         }
-        Command::Metal(command) => {
-            let level = netboot::cmd::log_level_of(&command);
-            component_at("metal", level, |tasks| async {
-                Ok(netboot::cmd::run(command, tasks).await?)
-            })
-        }
+        Command::Metal(command) => component_at("metal", command.log_level(), |tasks| async {
+            machines::run(command, tasks).await
+        }),
         Command::Ignition(args) => {
             log("ignition");
             install_tls();
