@@ -151,10 +151,10 @@ pub(crate) static PRIORITY_LEVEL: Strategy = Strategy {
             default(level, "spec.exempt.nominalConcurrencyShares", 0);
             default(level, "spec.exempt.lendablePercent", 0);
         }
-        "Limited" => {
+        "Limited" if level.has("spec.limited") => {
             default(level, "spec.limited.nominalConcurrencyShares", 30);
             default(level, "spec.limited.lendablePercent", 0);
-            if level.text("spec.limited.limitResponse.type") == "Queue" {
+            if level.has("spec.limited.limitResponse.queuing") {
                 default(level, "spec.limited.limitResponse.queuing.queues", 64);
                 default(level, "spec.limited.limitResponse.queuing.handSize", 8);
                 default(level, "spec.limited.limitResponse.queuing.queueLengthLimit", 50);

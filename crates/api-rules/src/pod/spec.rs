@@ -211,12 +211,8 @@ pub(crate) fn check_volume_claim_spec(spec: &Value, path: &Path, errors: &mut Er
     super::check_claim_resources(spec, path, errors);
     for field in ["dataSource", "dataSourceRef"] {
         let (source, path) = (spec.at(field), path.child(field));
-        if !source.is_null() {
-            for member in ["name", "kind"] {
-                if source.blank(member) {
-                    errors.push(FieldError::required(&path.child(member), ""));
-                }
-            }
+        if !source.blank("kind") && source.blank("name") {
+            errors.push(FieldError::required(&path.child("name"), ""));
         }
     }
     let class = spec.text("storageClassName");
