@@ -135,7 +135,23 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
         return pause();
     }
-    run(Cli::parse_from(arguments()).command)
+    let arguments = arguments();
+    if asks_version(&arguments) {
+        println!("Kubernetes {}", apiserver::KUBERNETES_VERSION);
+        return ExitCode::SUCCESS;
+    }
+    run(Cli::parse_from(arguments).command)
+}
+
+/// Whether a component is asked for its version, as installers do with upstream's.
+fn asks_version(arguments: &[OsString]) -> bool {
+    let is = |argument: Option<&OsString>, those: &[&str]| {
+        argument.and_then(|a| a.to_str()).is_some_and(|a| those.contains(&a))
+    };
+    let kubernetes = |name: &&&str| name.starts_with("kube");
+    let components: Vec<&str> = COMPONENTS.iter().filter(kubernetes).copied().collect();
+    is(arguments.get(1), &components)
+        && arguments.iter().skip(2).any(|a| is(Some(a), &["--version", "--version=true"]))
 }
 
 /// The commands that are also names of the binary.

@@ -6,6 +6,7 @@ mod access;
 mod basics;
 mod charts;
 mod custom;
+mod kubeadm;
 mod life;
 mod mistakes;
 mod network;
