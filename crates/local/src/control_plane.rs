@@ -94,6 +94,7 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
     Ok(Config {
         bind: SocketAddr::new(any, settings.api_port),
         advertise: settings.address,
+        shares_store: false,
         service_cidrs: cluster::ranges(&settings.service_cidr)?,
         node_ports: (30_000, 32_767),
         event_ttl: Duration::from_secs(3600),
