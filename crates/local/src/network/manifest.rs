@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use api_config::Kubeconfig;
+use api_config::{Kubeconfig, kubeconfig::Cluster};
 use bootstrap_core::{
     addons::network::{self, Ways},
     objects,
@@ -26,7 +26,9 @@ pub struct Args {
 /// The objects follow from the configuration that `init` left in the cluster.
 pub async fn print(args: Args) -> Result<(), Error> {
     let kubeconfig = Kubeconfig::load(&args.kubeconfig)?;
-    let server = kubeconfig.current()?.cluster.server.clone();
+    let api = kubeconfig.current()?.cluster.clone();
+    // A Pod has the CA where its service account is.
+    let api = Cluster { certificate_authority_data: String::new(), ..api };
     let client = Client::from_kubeconfig_file(&args.kubeconfig, "windlass")?;
     let kept: Value = client.get(&Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await?;
     let cluster = objects::read_kubeadm_config(&kept)?;
@@ -38,7 +40,7 @@ pub async fn print(args: Args) -> Result<(), Error> {
         ));
     }
     let ways = if args.tunnel { Ways::Tunnel } else { Ways::Shortest };
-    let objects = network::objects(&cluster, &server, ways)?;
+    let objects = network::objects(&cluster, api, ways)?;
     print!("{}", api_config::yaml::to_string_all(&objects)?);
     Ok(())
 }
