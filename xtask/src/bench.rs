@@ -32,6 +32,7 @@ const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
   api         an API server under load, with the objects of a large cluster
   curve       an API server as its objects grow from a thousand to a million
   watch       an API server with a thousand watchers
+  metal       500 machines that boot from the network at once, and dnsmasq beside as far as it goes
 
   --peer DIR  holds upstream's etcd, kube-apiserver, kube-controller-manager and kube-scheduler, which are measured
               beside ours
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     while let Some(arg) = rest.next() {
         match arg.as_str() {
             "--peer" => peer = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
-            "crates" | "cluster" | "api" | "curve" | "watch" => parts.push(arg.as_str()),
+            "crates" | "cluster" | "api" | "curve" | "watch" | "metal" => parts.push(arg.as_str()),
             _ => return Err(USAGE.into()),
         }
     }
@@ -72,6 +73,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         if wanted(part) {
             step(what, || api::run(&binary, peer.as_deref(), *measure))?;
         }
+    }
+    if wanted("metal") {
+        let mut rack = cargo(["bench", "--locked", "--package", "netboot", "--bench", "rack"]);
+        step("a rack that powers on", || pass(rack.env("WINDLASS", &binary)))?;
     }
     Ok(())
 }
