@@ -33,6 +33,7 @@ mod openapi;
 mod options;
 mod patch;
 mod path;
+mod published;
 mod read;
 mod security;
 mod server;
