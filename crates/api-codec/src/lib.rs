@@ -3,6 +3,8 @@
 //! Everything is driven by the schema table; there is no code for any one kind. Inputs come from anyone, so every
 //! decoder bounds its depth and answers with an error, never with a panic.
 
+#[cfg(test)]
+mod fuzzed;
 mod json;
 pub mod openapi;
 pub mod protobuf;

@@ -12,9 +12,16 @@ pub trait Tables: Clone + Default + std::fmt::Debug + Send + Sync + 'static {
     const TABLES: &'static [&'static [Flag]];
 }
 
+const METRICS: &str = "all metrics are shown, with all labels";
+const ONE_VERSION: &str = "this binary behaves as one version of Kubernetes";
+
 /// What every component takes for its logs and diagnostics.
 pub const COMMON: &[Flag] = &[
+    ("allow-metric-labels", true, METRICS),
+    ("allow-metric-labels-manifest", true, METRICS),
     ("contention-profiling", false, "there is no Go profiler here"),
+    ("disabled-metrics", true, METRICS),
+    ("emulated-version", true, ONE_VERSION),
     ("feature-gates", true, "there are no gated features here"),
     ("log-flush-frequency", true, "logs are not buffered"),
     ("log-json-info-buffer-size", true, "logs are not buffered"),
@@ -22,6 +29,7 @@ pub const COMMON: &[Flag] = &[
     ("log-text-info-buffer-size", true, "logs are not buffered"),
     ("log-text-split-stream", false, "logs go to standard error"),
     ("logging-format", true, "logs are text"),
+    ("min-compatibility-version", true, ONE_VERSION),
     ("profiling", false, "there is no Go profiler here"),
     ("show-hidden-metrics-for-version", true, "there are no hidden metrics"),
     ("v", true, "set WINDLASS_LOG for levels"),

@@ -9,6 +9,8 @@
 mod decode;
 mod duration;
 mod error;
+#[cfg(test)]
+mod fuzzed;
 pub mod known;
 pub mod kubeadm;
 pub mod kubeconfig;

@@ -8,6 +8,8 @@
 mod attributes;
 pub mod field;
 mod field_selector;
+#[cfg(test)]
+mod fuzzed;
 mod gvk;
 mod int_or_string;
 mod label_selector;

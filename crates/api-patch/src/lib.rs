@@ -9,6 +9,8 @@
 mod apply;
 mod error;
 mod fieldset;
+#[cfg(test)]
+mod fuzzed;
 mod json;
 mod last_applied;
 mod managed;

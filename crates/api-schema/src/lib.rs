@@ -18,6 +18,8 @@ mod crd;
 mod decode;
 mod fill;
 mod formats;
+#[cfg(test)]
+mod fuzzed;
 mod goregex;
 mod gowords;
 pub mod openapi;

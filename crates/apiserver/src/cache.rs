@@ -2,7 +2,7 @@
 //!
 //! Invariant: a watcher sees every change after its revision exactly once and in order, or its stream ends.
 //! It never has a gap: it is registered under the same lock under which the changes before it are read, and
-//! a watcher whose queue is full is dropped.
+//! a watcher whose queue is full is cut off.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,19 +12,18 @@ use std::{
 
 use bytes::Bytes;
 use store::{Change, ChangeKind, Revision};
-use tokio::sync::mpsc;
 
 use crate::{
     definition::Definition,
     object::{Object, labels_of},
 };
 
-/// How many undelivered changes a watcher may have before it is dropped.
-const WATCHER_QUEUE: usize = 1024;
 /// How many bytes of changes are kept for watchers that resume.
 const HISTORY_BYTES: usize = 8 << 20;
 /// An event's own size, beside its object's.
 const EVENT_OVERHEAD: usize = 256;
+
+mod queue;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
@@ -87,7 +86,7 @@ impl Delivery {
 pub(crate) struct Watcher {
     /// Changes from before the registration, oldest first.
     pub(crate) backlog: VecDeque<Arc<Event>>,
-    pub(crate) queue: mpsc::Receiver<Arc<Delivery>>,
+    pub(crate) queue: queue::Receiver,
     /// Everything up to here is in the backlog, or was there before it.
     pub(crate) revision: Revision,
 }
@@ -106,7 +105,7 @@ struct Inner {
     oldest: Revision,
     /// The newest change that this cache has applied, or the revision it was loaded at.
     newest: Revision,
-    watchers: Vec<mpsc::Sender<Arc<Delivery>>>,
+    watchers: Vec<queue::Sender>,
     /// So many watchers are swept of those that have gone, lest a quiet resource collects them.
     sweep_at: usize,
 }
@@ -243,7 +242,7 @@ impl Inner {
             self.watchers.retain(|watcher| !watcher.is_closed());
             self.sweep_at = 16.max(2 * self.watchers.len());
         }
-        let (sender, queue) = mpsc::channel(WATCHER_QUEUE);
+        let (sender, queue) = queue::queue();
         self.watchers.push(sender);
         Watcher { backlog, queue, revision: self.newest }
     }
@@ -268,25 +267,44 @@ impl Inner {
             return;
         }
         let delivery = Arc::new(Delivery::new(event.clone()));
-        // A full queue means a slow reader: dropping its sender ends its stream after what it has.
-        self.watchers.retain(|watcher| watcher.try_send(delivery.clone()).is_ok());
+        self.watchers.retain(|watcher| watcher.send(&delivery));
     }
 }
 
 impl Definition {
-    /// Reads what selectors need from a stored object's bytes. An object that cannot be parsed is kept, with
-    /// nothing to select by, so that it can still be seen and deleted.
+    /// Reads what selectors need from a stored object's bytes. An object that cannot be read is kept as no more
+    /// than its name: it can be seen and deleted, and breaks no list.
     pub(crate) fn object(&self, kv: &store::KeyValue) -> Object {
-        let tree = self.wanted.read(&kv.value).unwrap_or_else(|error| {
-            tracing::error!(key = %kv.key, %error, "a stored object cannot be parsed");
-            serde_json::Value::Null
+        let mut bytes = kv.value.clone();
+        let readable = match bytes.starts_with(api_codec::STORED_PREFIX) {
+            true => self.wanted.read(&bytes).map_err(|e| e.to_string()),
+            false => Err("it is not in the form in which objects are stored".to_owned()),
+        };
+        let tree = readable.unwrap_or_else(|error| {
+            if !bytes.is_empty() {
+                tracing::error!(key = %kv.key, %error, "a stored object cannot be read");
+            }
+            let stub = self.stub(&kv.key);
+            bytes = api_codec::encode_stored(&stub).into();
+            stub
         });
         Object {
             key: kv.key.clone(),
             revision: kv.mod_revision,
-            bytes: kv.value.clone(),
+            bytes,
             labels: labels_of(&tree),
             fields: self.selectable.iter().map(|s| s.value(&tree)).collect(),
+        }
+    }
+
+    /// What a key says of its object.
+    fn stub(&self, key: &str) -> serde_json::Value {
+        let place = key.strip_prefix(&*self.prefix).unwrap_or(key);
+        match place.split_once('/').filter(|_| self.namespaced) {
+            Some((namespace, name)) => {
+                serde_json::json!({"metadata": {"name": name, "namespace": namespace}})
+            }
+            None => serde_json::json!({"metadata": {"name": place}}),
         }
     }
 }

@@ -35,6 +35,13 @@ pub struct Config {
     pub bootstrap_tokens: bool,
     pub enable_admission: Vec<String>,
     pub disable_admission: Vec<String>,
+    /// How much may be at work at once; flow control shares it out.
+    pub seats: u32,
+}
+
+impl Config {
+    /// Upstream's `--max-requests-inflight` and `--max-mutating-requests-inflight`, together.
+    pub const SEATS: u32 = 400 + 200;
 }
 
 #[derive(Clone, Debug)]

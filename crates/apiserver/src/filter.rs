@@ -33,6 +33,11 @@ impl Filter {
         Ok(Self { labels, fields })
     }
 
+    /// Only the object of this name: the first of every kind's selectable fields.
+    pub(crate) fn only(&mut self, name: &str) {
+        self.fields.push((0, true, name.to_owned()));
+    }
+
     pub(crate) fn matches(&self, object: &Object) -> bool {
         let labels =
             |name: &str| object.labels.iter().find(|(k, _)| &**k == name).map(|(_, v)| &**v);

@@ -81,6 +81,10 @@ pub struct Args {
     pub tls_private_key_file: PathBuf,
     #[command(flatten)]
     pub refused: Known<Refused>,
+    #[arg(long, default_value_t = 400)]
+    pub max_requests_inflight: u32,
+    #[arg(long, default_value_t = 200)]
+    pub max_mutating_requests_inflight: u32,
     #[command(flatten)]
     pub ignored: Known<Ignored>,
 }
@@ -195,6 +199,11 @@ impl Args {
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             enable_admission: self.enable_admission_plugins.clone(),
             disable_admission: self.disable_admission_plugins.clone(),
+            // As upstream: one sum, whichever of them a request would have counted for.
+            seats: self
+                .max_requests_inflight
+                .saturating_add(self.max_mutating_requests_inflight)
+                .max(1),
         })
     }
 
@@ -289,25 +298,59 @@ const ONE_STORE: &str = "all objects are in one store, as they are";
 
 /// Flags that promise security, or a place for data, that is not here: the server does not start with them.
 const REFUSED: &[Flag] = &[
+    (
+        "admission-control",
+        true,
+        "say it by --enable-admission-plugins and --disable-admission-plugins",
+    ),
     ("admission-control-config-file", true, "admission plugins have no configuration here"),
+    ("audit-log-batch-buffer-size", true, NO_AUDIT),
+    ("audit-log-batch-max-size", true, NO_AUDIT),
+    ("audit-log-batch-max-wait", true, NO_AUDIT),
+    ("audit-log-batch-throttle-burst", true, NO_AUDIT),
+    ("audit-log-batch-throttle-enable", false, NO_AUDIT),
+    ("audit-log-batch-throttle-qps", true, NO_AUDIT),
+    ("audit-log-compress", false, NO_AUDIT),
     ("audit-log-format", true, NO_AUDIT),
     ("audit-log-maxage", true, NO_AUDIT),
     ("audit-log-maxbackup", true, NO_AUDIT),
     ("audit-log-maxsize", true, NO_AUDIT),
     ("audit-log-mode", true, NO_AUDIT),
     ("audit-log-path", true, NO_AUDIT),
+    ("audit-log-truncate-enabled", false, NO_AUDIT),
+    ("audit-log-truncate-max-batch-size", true, NO_AUDIT),
+    ("audit-log-truncate-max-event-size", true, NO_AUDIT),
+    ("audit-log-version", true, NO_AUDIT),
     ("audit-policy-file", true, NO_AUDIT),
+    ("audit-webhook-batch-buffer-size", true, NO_AUDIT),
     ("audit-webhook-batch-max-size", true, NO_AUDIT),
+    ("audit-webhook-batch-max-wait", true, NO_AUDIT),
+    ("audit-webhook-batch-throttle-burst", true, NO_AUDIT),
+    ("audit-webhook-batch-throttle-enable", false, NO_AUDIT),
+    ("audit-webhook-batch-throttle-qps", true, NO_AUDIT),
     ("audit-webhook-config-file", true, NO_AUDIT),
+    ("audit-webhook-initial-backoff", true, NO_AUDIT),
     ("audit-webhook-mode", true, NO_AUDIT),
+    ("audit-webhook-truncate-enabled", false, NO_AUDIT),
+    ("audit-webhook-truncate-max-batch-size", true, NO_AUDIT),
+    ("audit-webhook-truncate-max-event-size", true, NO_AUDIT),
+    ("audit-webhook-version", true, NO_AUDIT),
     ("authentication-config", true, "authenticators are chosen by flags only"),
+    ("authentication-token-webhook-cache-ttl", true, NO_WEBHOOK),
     ("authentication-token-webhook-config-file", true, NO_WEBHOOK),
+    ("authentication-token-webhook-version", true, NO_WEBHOOK),
     ("authorization-config", true, "requests are authorized by Node,RBAC"),
     ("authorization-policy-file", true, "there is no ABAC"),
+    ("authorization-webhook-cache-authorized-ttl", true, NO_WEBHOOK),
+    ("authorization-webhook-cache-unauthorized-ttl", true, NO_WEBHOOK),
     ("authorization-webhook-config-file", true, NO_WEBHOOK),
+    ("authorization-webhook-version", true, NO_WEBHOOK),
+    ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
     ("egress-selector-config-file", true, "connections leave directly"),
     ("encryption-provider-config", true, ONE_STORE),
+    ("encryption-provider-config-automatic-reload", false, ONE_STORE),
     ("etcd-servers-overrides", true, ONE_STORE),
+    ("kubernetes-service-node-port", true, "the Service kubernetes has a cluster address only"),
     ("oidc-ca-file", true, NO_OIDC),
     ("oidc-client-id", true, NO_OIDC),
     ("oidc-groups-claim", true, NO_OIDC),
@@ -322,11 +365,14 @@ const REFUSED: &[Flag] = &[
     ("service-account-max-token-expiration", true, "tokens live as long as is asked for"),
     ("service-account-signing-endpoint", true, "tokens are signed with a key file"),
     ("tls-cipher-suites", true, "suites are TLS 1.3's and TLS 1.2's with forward secrecy only"),
+    ("tls-curve-preferences", true, "curves are X25519, P-256 and P-384"),
     ("tls-min-version", true, "TLS 1.2 and 1.3 are spoken"),
     ("tls-sni-cert-key", true, "there is one serving certificate"),
     ("token-auth-file", true, "static tokens are not accepted here"),
 ];
 
+const NO_CANDIDATES: &str = "leaders are elected by their leases only";
+const NO_PEERS: &str = "every server serves every version, so none asks its peers";
 const NO_PROXYING: &str = "other API servers are not aggregated yet";
 const TUNING: &str = "this server needs no such tuning";
 const NO_LEASES: &str = "several servers share the endpoints of the Service kubernetes without it";
@@ -336,13 +382,19 @@ const IGNORED: &[Flag] = &[
     ("aggregator-reject-forwarding-redirect", false, NO_PROXYING),
     ("apiserver-count", true, NO_LEASES),
     ("cert-dir", true, "the serving certificate's files are named"),
+    ("coordinated-leadership-lease-duration", true, NO_CANDIDATES),
+    ("coordinated-leadership-renew-deadline", true, NO_CANDIDATES),
+    ("coordinated-leadership-retry-period", true, NO_CANDIDATES),
     ("cors-allowed-origins", true, "browsers are not let in from other origins"),
+    ("debug-socket-path", true, "there is no Go profiler here"),
     ("default-not-ready-toleration-seconds", true, "upstream's default of 300 is kept"),
     ("default-unreachable-toleration-seconds", true, "upstream's default of 300 is kept"),
     ("default-watch-cache-size", true, "the watch cache is bounded by bytes"),
     ("delete-collection-workers", true, TUNING),
+    ("emulation-forward-compatible", false, "one version of the API is served"),
     ("enable-aggregator-routing", false, NO_PROXYING),
     ("enable-garbage-collector", false, "it is always on"),
+    ("enable-logs-handler", false, "/logs is not served"),
     ("enable-priority-and-fairness", false, "it is always on"),
     ("endpoint-reconciler-type", true, NO_LEASES),
     ("etcd-count-metric-poll-period", true, "objects are counted as they change"),
@@ -357,15 +409,18 @@ const IGNORED: &[Flag] = &[
     ("lease-reuse-duration-seconds", true, TUNING),
     ("livez-grace-period", true, "the server listens once it can answer"),
     ("max-connection-bytes-per-sec", true, TUNING),
-    ("max-mutating-requests-inflight", true, "upstream's default is kept"),
-    ("max-requests-inflight", true, "upstream's default is kept"),
     ("min-request-timeout", true, TUNING),
+    ("peer-advertise-ip", true, NO_PEERS),
+    ("peer-advertise-port", true, NO_PEERS),
+    ("peer-ca-file", true, NO_PEERS),
     ("permit-address-sharing", false, "the address is not shared"),
     ("permit-port-sharing", false, "the port is not shared"),
     ("proxy-client-cert-file", true, NO_PROXYING),
     ("proxy-client-key-file", true, NO_PROXYING),
     ("request-timeout", true, "upstream's default is kept"),
     ("runtime-config", true, "the stable and the default APIs are served"),
+    ("runtime-config-emulation-forward-compatible", false, "one version of the API is served"),
+    ("send-retry-after-while-not-ready-once", false, "the server listens when it is ready"),
     ("service-account-extend-token-expiration", false, "upstream's default of true is kept"),
     ("service-account-lookup", false, "accounts are always looked up"),
     ("shutdown-delay-duration", true, "open requests are drained without a delay"),

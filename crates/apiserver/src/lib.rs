@@ -23,6 +23,8 @@ mod delete;
 mod discovery;
 mod filter;
 pub mod flags;
+#[cfg(test)]
+mod fuzzed;
 mod health;
 mod hub;
 mod jsonpath;
@@ -90,8 +92,6 @@ pub enum StartError {
     Initial(#[source] client::Error),
 }
 
-/// Upstream's `--max-requests-inflight` and `--max-mutating-requests-inflight`, together.
-const SEATS: u32 = 400 + 200;
 /// A quarter of upstream's `--request-timeout`: how long a request may wait for its turn.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -117,7 +117,7 @@ pub async fn start(
     let chain = admission::Chain::new(&config.enable_admission, &config.disable_admission)?;
     let allocators = Allocators::new(&config);
     observers.push(allocators.observer());
-    let gate = flow::Gate::new(SEATS, PATIENCE);
+    let gate = flow::Gate::new(config.seats, PATIENCE);
     observers.push(security::following(gate.clone()));
     let (custom, changes) = custom::lifecycle::observer();
     observers.push(custom);

@@ -85,8 +85,9 @@ impl RequestInfo {
         let resource = resource_path(path);
         let verb = match &resource {
             None => plain_verb(method),
-            Some(resource) => resource_verb(method, resource, &query),
+            Some((resource, watching)) => resource_verb(method, resource, *watching, &query),
         };
+        let resource = resource.map(|(resource, _)| resource);
         let mut info = Self { path: path.to_owned(), verb, resource, query };
         info.one_name_by_selector();
         info
@@ -130,7 +131,12 @@ fn plain_verb(method: &Method) -> &'static str {
     }
 }
 
-fn resource_verb(method: &Method, resource: &ResourcePath, query: &Query) -> &'static str {
+fn resource_verb(
+    method: &Method,
+    resource: &ResourcePath,
+    watching: bool,
+    query: &Query,
+) -> &'static str {
     let one = !resource.name.is_empty();
     match *method {
         Method::POST => "create",
@@ -138,17 +144,15 @@ fn resource_verb(method: &Method, resource: &ResourcePath, query: &Query) -> &'s
         Method::PATCH => "patch",
         Method::DELETE if one => "delete",
         Method::DELETE => "deletecollection",
-        Method::GET | Method::HEAD if query.flag("watch") && resource.subresource.is_empty() => {
-            "watch"
-        }
+        Method::GET | Method::HEAD if watching || !one && query.flag("watch") => "watch",
         Method::GET | Method::HEAD if one => "get",
         Method::GET | Method::HEAD => "list",
         _ => "",
     }
 }
 
-/// `/api/v1/…` and `/apis/GROUP/VERSION/…`, with the deprecated `/watch/` form.
-fn resource_path(path: &str) -> Option<ResourcePath> {
+/// `/api/v1/…` and `/apis/GROUP/VERSION/…`, and whether it is the deprecated `/watch/` form of it.
+fn resource_path(path: &str) -> Option<(ResourcePath, bool)> {
     let mut parts = path.trim_matches('/').split('/').map(|p| unescape(p, false).into_owned());
     let mut out = ResourcePath::default();
     match parts.next()?.as_str() {
@@ -160,7 +164,8 @@ fn resource_path(path: &str) -> Option<ResourcePath> {
         _ => return None,
     }
     let mut rest: Vec<String> = parts.collect();
-    if rest.first().is_some_and(|p| p == "watch") {
+    let watching = rest.first().is_some_and(|p| p == "watch");
+    if watching {
         rest.remove(0);
     }
     if rest.is_empty() || rest.iter().any(String::is_empty) && rest.len() < 4 {
@@ -181,7 +186,8 @@ fn resource_path(path: &str) -> Option<ResourcePath> {
     out.name = rest.next().unwrap_or_default();
     out.subresource = rest.next().unwrap_or_default();
     out.rest = rest.collect::<Vec<_>>().join("/");
-    Some(out)
+    let whole = !out.version.is_empty() && !out.resource.is_empty();
+    whole.then_some((out, watching))
 }
 
 #[cfg(test)]
@@ -207,6 +213,15 @@ mod tests {
                 "|secrets||a|s",
             ),
             ("GET", "/api/v1/watch/namespaces/a/pods?watch=true", "watch", "|pods||a|"),
+            ("GET", "/api/v1/watch/pods", "watch", "|pods|||"),
+            (
+                "GET",
+                "/apis/apps/v1/watch/namespaces/a/deployments/d",
+                "watch",
+                "apps|deployments||a|d",
+            ),
+            ("GET", "/api/v1/watch/namespaces/a", "watch", "|namespaces||a|a"),
+            ("GET", "/api/v1/namespaces/a/pods/p?watch=true", "get", "|pods||a|p"),
         ];
         for (method, url, verb, expected) in table {
             let (path, query) = url.split_once('?').unwrap_or((url, ""));

@@ -24,7 +24,7 @@ use crate::{
 
 /// What a continue token holds: where to go on, at which revision.
 #[derive(Serialize, Deserialize)]
-struct Continue {
+pub(crate) struct Continue {
     v: String,
     /// Below 0: at whatever the newest is, by a token that followed one too old.
     rv: i64,
@@ -187,7 +187,11 @@ impl Server {
 
     pub(crate) async fn watch(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
         let query = &call.info.query;
-        let filter = Filter::parse(call)?;
+        let mut filter = Filter::parse(call)?;
+        // A watch of one object, by its deprecated path.
+        if !call.path.name.is_empty() {
+            filter.only(&call.path.name);
+        }
         let cache = call.cache()?.clone();
         let prefix = cache.definition.key(&call.path.namespace, "");
         let version = parse_version(query.get("resourceVersion"))?;
@@ -331,12 +335,12 @@ fn check_watch_options(
     }
 }
 
-fn encode_token(revision: i64, start: &str) -> String {
+pub(crate) fn encode_token(revision: i64, start: &str) -> String {
     let token = Continue { v: "meta.k8s.io/v1".to_owned(), rv: revision, start: start.to_owned() };
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
 }
 
-fn decode_token(text: &str) -> Result<Continue, Box<Status>> {
+pub(crate) fn decode_token(text: &str) -> Result<Continue, Box<Status>> {
     let invalid = || Box::new(Status::bad_request("continue key is not valid"));
     let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| invalid())?;
     let token: Continue = serde_json::from_slice(&bytes).map_err(|_| invalid())?;

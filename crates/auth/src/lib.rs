@@ -7,6 +7,8 @@
 pub mod authn;
 pub mod authz;
 mod forbidden;
+#[cfg(test)]
+mod fuzzed;
 pub mod rbac;
 #[cfg(test)]
 mod testing;

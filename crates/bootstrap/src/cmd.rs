@@ -8,6 +8,7 @@ mod join;
 mod kubeconfig;
 mod reset;
 mod token;
+mod workflow;
 
 use bootstrap_core::constants::DEFAULT_REPOSITORY;
 pub use bootstrap_core::constants::OWN_REPOSITORY;

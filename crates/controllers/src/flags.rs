@@ -72,25 +72,109 @@ pub struct Args {
     #[arg(long)]
     pub terminated_pod_gc_threshold: Option<usize>,
     #[command(flatten)]
+    pub refused: Known<Refused>,
+    #[command(flatten)]
     pub ignored: Known<Tables>,
+}
+
+/// Names the table of flags that would have certificates signed by other keys than those we sign with.
+#[derive(Clone, Debug, Default)]
+pub struct Refused;
+
+const ONE_SIGNER: &str =
+    "all signers use --cluster-signing-cert-file and --cluster-signing-key-file";
+
+impl known::Tables for Refused {
+    const TABLES: &'static [&'static [Flag]] = &[&[
+        ("cluster-signing-kube-apiserver-client-cert-file", true, ONE_SIGNER),
+        ("cluster-signing-kube-apiserver-client-key-file", true, ONE_SIGNER),
+        ("cluster-signing-kubelet-client-cert-file", true, ONE_SIGNER),
+        ("cluster-signing-kubelet-client-key-file", true, ONE_SIGNER),
+        ("cluster-signing-kubelet-serving-cert-file", true, ONE_SIGNER),
+        ("cluster-signing-kubelet-serving-key-file", true, ONE_SIGNER),
+        ("cluster-signing-legacy-unknown-cert-file", true, ONE_SIGNER),
+        ("cluster-signing-legacy-unknown-key-file", true, ONE_SIGNER),
+    ]];
 }
 
 /// Names the tables of the flags that are accepted without effect.
 #[derive(Clone, Debug, Default)]
 pub struct Tables;
 
+const BATCHES: &str = "changes are batched as they come";
+const DEFAULT: &str = "upstream's default is kept";
+const NO_AUTOSCALER: &str = "there is no horizontal Pod autoscaler yet";
+const NO_CLOUD: &str = "clouds have controller managers of their own";
+const NO_VOLUMES: &str = "volumes are not provisioned or attached yet";
 const WORKERS: &str = "the number of workers is fixed";
 
 impl known::Tables for Tables {
     const TABLES: &'static [&'static [Flag]] = &[
         &[
+            ("attach-detach-reconcile-sync-period", true, NO_VOLUMES),
+            ("cidr-allocator-type", true, NO_CLOUD),
+            ("cloud-config", true, NO_CLOUD),
+            ("cloud-provider", true, NO_CLOUD),
+            ("concurrent-cron-job-syncs", true, WORKERS),
+            ("concurrent-daemonset-syncs", true, WORKERS),
             ("concurrent-deployment-syncs", true, WORKERS),
+            ("concurrent-device-taint-eviction-syncs", true, WORKERS),
+            ("concurrent-endpoint-syncs", true, WORKERS),
+            ("concurrent-ephemeralvolume-syncs", true, WORKERS),
             ("concurrent-gc-syncs", true, WORKERS),
+            ("concurrent-horizontal-pod-autoscaler-syncs", true, WORKERS),
+            ("concurrent-job-syncs", true, WORKERS),
             ("concurrent-namespace-syncs", true, WORKERS),
+            ("concurrent-rc-syncs", true, WORKERS),
             ("concurrent-replicaset-syncs", true, WORKERS),
+            ("concurrent-resource-quota-syncs", true, WORKERS),
+            ("concurrent-resourceclaim-syncs", true, WORKERS),
             ("concurrent-service-endpoint-syncs", true, WORKERS),
-            ("flex-volume-plugin-dir", true, "there are no flex volumes here"),
-            ("min-resync-period", true, "informers are not resynchronised"),
+            ("concurrent-service-syncs", true, WORKERS),
+            ("concurrent-serviceaccount-token-syncs", true, WORKERS),
+            ("concurrent-statefulset-syncs", true, WORKERS),
+            ("concurrent-ttl-after-finished-syncs", true, WORKERS),
+            ("concurrent-validating-admission-policy-status-syncs", true, WORKERS),
+            ("configure-cloud-routes", false, NO_CLOUD),
+            ("controller-shutdown-timeout", true, DEFAULT),
+            ("controller-start-interval", true, "all controllers start at once"),
+            ("disable-attach-detach-reconcile-sync", false, NO_VOLUMES),
+            ("disable-force-detach-on-timeout", false, NO_VOLUMES),
+            ("enable-dynamic-provisioning", false, NO_VOLUMES),
+            ("enable-garbage-collector", false, "say it by --controllers"),
+            ("enable-hostpath-provisioner", false, NO_VOLUMES),
+            ("enable-leader-migration", false, "there is nobody to migrate from"),
+            ("endpoint-updates-batch-period", true, BATCHES),
+            ("endpointslice-updates-batch-period", true, BATCHES),
+            ("external-cloud-volume-plugin", true, NO_CLOUD),
+            ("flex-volume-plugin-dir", true, NO_VOLUMES),
+            ("horizontal-pod-autoscaler-cpu-initialization-period", true, NO_AUTOSCALER),
+            ("horizontal-pod-autoscaler-downscale-stabilization", true, NO_AUTOSCALER),
+            ("horizontal-pod-autoscaler-initial-readiness-delay", true, NO_AUTOSCALER),
+            ("horizontal-pod-autoscaler-sync-period", true, NO_AUTOSCALER),
+            ("horizontal-pod-autoscaler-tolerance", true, NO_AUTOSCALER),
+            ("large-cluster-size-threshold", true, DEFAULT),
+            ("leader-migration-config", true, "there is nobody to migrate from"),
+            ("legacy-service-account-token-clean-up-period", true, DEFAULT),
+            ("max-endpoints-per-slice", true, DEFAULT),
+            ("min-resync-period", true, "changes are watched, not polled"),
+            ("mirroring-concurrent-service-endpoint-syncs", true, WORKERS),
+            ("mirroring-endpointslice-updates-batch-period", true, BATCHES),
+            ("mirroring-max-endpoints-per-subset", true, DEFAULT),
+            ("namespace-sync-period", true, "changes are watched, not polled"),
+            ("node-eviction-rate", true, DEFAULT),
+            ("node-startup-grace-period", true, DEFAULT),
+            ("pv-recycler-increment-timeout-nfs", true, NO_VOLUMES),
+            ("pv-recycler-minimum-timeout-hostpath", true, NO_VOLUMES),
+            ("pv-recycler-minimum-timeout-nfs", true, NO_VOLUMES),
+            ("pv-recycler-pod-template-filepath-hostpath", true, NO_VOLUMES),
+            ("pv-recycler-pod-template-filepath-nfs", true, NO_VOLUMES),
+            ("pv-recycler-timeout-increment-hostpath", true, NO_VOLUMES),
+            ("pvclaimbinder-sync-period", true, NO_VOLUMES),
+            ("resource-quota-sync-period", true, "changes are watched, not polled"),
+            ("route-reconciliation-period", true, NO_CLOUD),
+            ("secondary-node-eviction-rate", true, DEFAULT),
+            ("unhealthy-zone-threshold", true, DEFAULT),
         ],
         known::CLIENT,
         known::LEADER_ELECTION,
@@ -110,12 +194,17 @@ pub enum FlagError {
         "--use-service-account-credentials=false is not supported: every controller acts as its own account"
     )]
     Credentials,
+    #[error("--{flag} is not supported: {reason}; start without it")]
+    Refused { flag: &'static str, reason: &'static str },
     #[error("--controllers: {0:?} is no controller's name")]
     Controller(String),
 }
 
 impl Args {
     pub fn config(&self) -> Result<Config, FlagError> {
+        if let Some((flag, reason)) = self.refused.given().next() {
+            return Err(FlagError::Refused { flag, reason });
+        }
         if !self.use_service_account_credentials {
             return Err(FlagError::Credentials);
         }

@@ -152,7 +152,7 @@ impl Cluster {
         let applets = [
             "sh", "httpd", "wget", "nslookup", "tar", "cat", "echo", "sleep", "mkdir", "ls",
             "hostname", "id", "env", "test", "true", "false", "touch", "rm", "nc", "stat", "ps",
-            "seq", "date", "mount", "ip", "head", "wc", "sort", "grep",
+            "seq", "date", "mount", "ip", "head", "wc", "sort", "grep", "dd",
         ];
         let links = applets.map(|applet| format!("/bin/{applet}")).join(",");
         let busybox = busybox();

@@ -172,7 +172,16 @@ impl Databases {
             (None, false) => match self.group_id(name) {
                 Some(gid) => gid,
                 None => {
-                    let gid = self.free_gid(system, defs)?;
+                    // The same number as the user's is easy to remember.
+                    let taken = |id: u32| {
+                        self.group
+                            .lines()
+                            .any(|line| line.split(':').nth(2) == Some(&id.to_string()))
+                    };
+                    let gid = match user.uid.is_none() && !taken(uid) {
+                        true => uid,
+                        false => self.free_gid(system, defs)?,
+                    };
                     self.add_group(name, gid);
                     gid
                 }

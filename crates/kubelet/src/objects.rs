@@ -1,16 +1,22 @@
 //! The objects of the API that Pods refer to.
 
-use std::collections::BTreeMap;
+mod follow;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use client::{Client, Informer, ListOptions, Resource};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use follow::{Followed, Kind, Reference};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use pod_core::services::{Port, Service};
 use serde::Deserialize;
 
-/// ConfigMaps and Secrets are read when they are needed, so that none is held in memory; Services are followed,
-/// as every container's environment names them.
+use crate::worker::Shared;
+
+/// ConfigMaps and Secrets are read when they are needed, so that none is held in memory: of those that volumes show
+/// only changes are followed. Services are followed as a whole, as every container's environment names them.
 pub(crate) struct Objects {
     client: Option<Client>,
+    followed: Option<Followed>,
     services: Option<Informer<ServiceView>>,
 }
 
@@ -76,7 +82,22 @@ impl Objects {
         let services = client
             .as_ref()
             .map(|c| Informer::start(c, Resource::SERVICES, ListOptions::default(), tasks, |_| {}));
-        Self { client, services }
+        let followed = client.clone().map(|client| Followed::new(client, tasks));
+        Self { client, followed, services }
+    }
+
+    /// Wakes a Pod's worker when what its volumes show changes; without a Pod, no more.
+    pub(crate) fn follow(&self, uid: &str, user: &Arc<Shared>, pod: Option<&Pod>) {
+        if let Some(followed) = &self.followed {
+            followed.follow(uid, user, pod);
+        }
+    }
+
+    fn note(&self, kind: Kind, (namespace, name): (&str, &str), version: Option<&String>) {
+        if let Some(followed) = &self.followed {
+            let (namespace, name) = (namespace.to_owned(), name.to_owned());
+            followed.note(&Reference { kind, namespace, name }, version);
+        }
     }
 
     pub(crate) async fn config_map(
@@ -84,7 +105,11 @@ impl Objects {
         namespace: &str,
         name: &str,
     ) -> Result<Option<ConfigMap>, ObjectsError> {
-        self.get(&Resource::CONFIG_MAPS, "configmap", namespace, name).await
+        let map: Option<ConfigMap> =
+            self.get(&Resource::CONFIG_MAPS, "configmap", namespace, name).await?;
+        let version = map.as_ref().and_then(|m| m.metadata.resource_version.as_ref());
+        self.note(Kind::ConfigMap, (namespace, name), version);
+        Ok(map)
     }
 
     pub(crate) async fn secret(
@@ -92,7 +117,11 @@ impl Objects {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Secret>, ObjectsError> {
-        self.get(&Resource::SECRETS, "secret", namespace, name).await
+        let secret: Option<Secret> =
+            self.get(&Resource::SECRETS, "secret", namespace, name).await?;
+        let version = secret.as_ref().and_then(|s| s.metadata.resource_version.as_ref());
+        self.note(Kind::Secret, (namespace, name), version);
+        Ok(secret)
     }
 
     async fn get<T: serde::de::DeserializeOwned>(

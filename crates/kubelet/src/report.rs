@@ -131,6 +131,8 @@ pub(crate) fn tell_back_offs(ctx: &Context, pod: &Pod, before: &PodStatus, now: 
             Some("ImagePullBackOff") => {
                 let message = format!("Back-off pulling image {:?}", container.image);
                 ctx.events.of_container(pod, name, "Normal", "BackOff", message);
+                let message = "Error: ImagePullBackOff".to_owned();
+                ctx.events.of_container(pod, name, "Warning", "Failed", message);
             }
             _ => {}
         }

@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -68,6 +71,19 @@ pub(crate) struct Shared {
     pub(crate) wake: Notify,
     pub(crate) status: Mutex<Option<PodStatus>>,
     pub(crate) observed: Mutex<Observed>,
+    stale: AtomicBool,
+}
+
+impl Shared {
+    /// What the Pod's volumes show has changed.
+    pub(crate) fn volumes_are_stale(&self) {
+        self.stale.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn take_stale(&self) -> bool {
+        self.stale.swap(false, Ordering::Relaxed)
+    }
 }
 
 pub(crate) struct Worker {
@@ -164,7 +180,7 @@ impl Worker {
                 let meta = &pod.metadata;
                 (meta.labels.clone(), meta.annotations.clone(), resize::asked(pod))
             };
-            if shown(&before) != shown(&self.pod) {
+            if shown(&before) != shown(&self.pod) || self.shared.take_stale() {
                 // Volumes may show them to the containers.
                 self.volumes_due = Instant::now();
             }
@@ -242,8 +258,13 @@ impl Worker {
             now: self.ctx.now(),
         };
         let plan = pod_core::plan(&inputs);
-        if plan.ending.is_some() {
-            self.ending = plan.ending;
+        if let Some(ending) = plan.ending {
+            if let (Some("DeadlineExceeded"), Some(text)) =
+                (ending.reason.as_deref(), &ending.message)
+            {
+                self.ctx.events.normal(pod, "DeadlineExceeded", text.clone());
+            }
+            self.ending = Some(ending);
             return Next::Now;
         }
         let reported = self.tell(pod, false).await;
@@ -295,6 +316,7 @@ impl Worker {
             Some(sandbox) => sandbox.ips.clone(),
             None => Vec::new(),
         };
+        self.ctx.objects.follow(&self.uid, &self.shared, Some(pod));
         match volumes::set_up(&self.ctx, pod, &ips, &mut self.tokens).await {
             Ok(mounted) => {
                 self.mounted = Some(mounted);
@@ -510,6 +532,7 @@ impl Worker {
         if self.torn_down {
             return true;
         }
+        self.ctx.objects.follow(&self.uid, &self.shared, None);
         let volumes = volumes::tear_down(&self.ctx, &self.uid).map_err(|e| e.to_string());
         let group = steps::remove_group(&self.ctx, &self.uid).map_err(|e| e.to_string());
         match volumes.and(group) {

@@ -110,5 +110,6 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         bootstrap_tokens: true,
         enable_admission: vec!["NodeRestriction".to_owned()],
         disable_admission: Vec::new(),
+        seats: Config::SEATS,
     })
 }

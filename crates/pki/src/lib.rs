@@ -13,6 +13,8 @@ mod csr;
 mod der;
 mod error;
 mod files;
+#[cfg(test)]
+mod fuzzed;
 mod key;
 mod names;
 mod pem;

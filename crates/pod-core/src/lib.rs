@@ -39,7 +39,7 @@ pub use spec::{
 };
 pub use status::{StatusInputs, refused, status};
 pub use stop::{grace_period, stop_stages};
-pub use time::{Timestamp, after};
+pub use time::{Timestamp, after, go_duration};
 
 #[cfg(test)]
 mod tests;

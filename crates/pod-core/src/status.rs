@@ -10,7 +10,7 @@ use k8s_openapi::{
 
 use crate::{
     Container, Ending, Member, Memory, Observed, Phase, Role, Run, Timestamp, Verdict, Verdicts,
-    members, namespaced_name,
+    go_duration, members, namespaced_name,
     phase::phase,
     qos_class,
     resize::{self, Pending},
@@ -342,14 +342,9 @@ fn waiting_to_restart(
         reason: Some("CrashLoopBackOff".to_owned()),
         message: Some(format!(
             "back-off {} restarting failed container={name} pod={pod}({uid})",
-            go_duration(inputs.memory.restart_delay(name).as_secs())
+            go_duration(inputs.memory.restart_delay(name))
         )),
     })
-}
-
-/// Seconds as Go prints a duration.
-fn go_duration(seconds: u64) -> String {
-    if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
 }
 
 fn waiting(

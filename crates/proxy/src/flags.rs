@@ -121,6 +121,7 @@ impl Args {
 const IGNORED: &[Flag] = &[
     ("bind-address", true, "node ports listen nowhere: rules answer at --nodeport-addresses"),
     ("bind-address-hard-fail", false, "an address that cannot be bound is always an error"),
+    ("boot-id-file", true, "the machine is not identified"),
     ("config-sync-period", true, "informers are not resynchronised"),
     ("conntrack-max-per-core", true, "the machine's connection tracking limits are left to sysctl"),
     ("conntrack-min", true, "the machine's connection tracking limits are left to sysctl"),
@@ -158,6 +159,7 @@ const IGNORED: &[Flag] = &[
     ("kube-api-burst", true, "a proxy only watches, which needs no rate limit"),
     ("kube-api-content-type", true, "JSON is what the informers decode"),
     ("kube-api-qps", true, "a proxy only watches, which needs no rate limit"),
+    ("machine-id-file", true, "the machine is not identified"),
     ("master", true, "the API server is the kubeconfig's"),
     ("metrics-port", true, "upstream ignores it too; use --metrics-bind-address"),
     ("oom-score-adj", true, "the service manager sets it"),

@@ -31,3 +31,17 @@ pub fn disk_use(path: &Path) -> Result<DiskUse, Error> {
         inodes_free: stat.files_available(),
     })
 }
+
+mod ioctl {
+    // linux/fs.h: BLKRRPART takes no argument.
+    nix::ioctl_none!(read_partitions_again, 0x12, 95);
+}
+
+/// Makes the kernel read a disk's partition table again; refused while a partition is in use.
+pub fn read_partitions_again(disk: &std::fs::File) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the descriptor is open for the time of the call, and the kernel reads and writes no memory of ours.
+    #[expect(unsafe_code, reason = "see above")]
+    let result = unsafe { ioctl::read_partitions_again(disk.as_raw_fd()) };
+    result.map(|_| ()).map_err(std::io::Error::from)
+}

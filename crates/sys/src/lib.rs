@@ -1,4 +1,4 @@
-//! What the kernel is asked for outside networking: mounts, control groups, disks, the machine's own facts.
+//! What the kernel is asked for outside networking: mounts, control groups, disks, programs, the machine's own facts.
 //!
 //! Invariants: everything sits behind a trait with a recording fake, so that what the callers do can be tested without
 //! root; every operation may be repeated (an existing directory, mount or group is success), because a restarted
@@ -9,9 +9,11 @@ mod disk;
 pub mod mount;
 mod pause;
 pub mod process;
+mod program;
 
-pub use disk::{DiskUse, disk_use};
+pub use disk::{DiskUse, disk_use, read_partitions_again};
 pub use pause::pause;
+pub use program::{HostPrograms, ProgramError, ProgramOutput, Programs, RecordedPrograms};
 
 /// An operation on a path that the kernel refused.
 #[derive(Debug, thiserror::Error)]

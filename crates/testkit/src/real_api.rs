@@ -95,5 +95,6 @@ fn config(directory: &Path) -> Result<apiserver::Config, Failure> {
         bootstrap_tokens: false,
         enable_admission: vec![],
         disable_admission: vec![],
+        seats: apiserver::Config::SEATS,
     })
 }

@@ -147,7 +147,14 @@ pub(crate) struct SchedulerIgnored;
 
 impl known::Tables for SchedulerIgnored {
     const TABLES: &'static [&'static [Flag]] = &[
-        &[("requestheader-client-ca-file", true, "no front proxy is believed here")],
+        &[
+            (
+                "pod-max-in-unschedulable-pods-duration",
+                true,
+                "Pods are tried again when something changes",
+            ),
+            ("requestheader-client-ca-file", true, "no front proxy is believed here"),
+        ],
         known::CLIENT,
         known::LEADER_ELECTION,
         known::COMMON,

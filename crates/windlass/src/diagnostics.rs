@@ -45,7 +45,10 @@ pub(crate) struct Args {
 const REFUSED: &[Flag] = &[
     ("authorization-always-allow-paths", true, "health is open to all and nothing else is"),
     ("requestheader-uid-headers", true, "no front proxy is believed here"),
+    ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
+    ("master", true, "the API server is the kubeconfig's, which says how to trust it"),
     ("tls-cipher-suites", true, "suites are TLS 1.3's and TLS 1.2's with forward secrecy only"),
+    ("tls-curve-preferences", true, "curves are X25519, P-256 and P-384"),
     ("tls-min-version", true, "TLS 1.2 and 1.3 are spoken"),
     ("tls-sni-cert-key", true, "there is one serving certificate"),
 ];
@@ -68,6 +71,7 @@ const IGNORED: &[Flag] = &[
     ("requestheader-extra-headers-prefix", true, NO_PROXY),
     ("requestheader-group-headers", true, NO_PROXY),
     ("requestheader-username-headers", true, NO_PROXY),
+    ("unsupported-kube-api-over-localhost", false, "the API server is the kubeconfig's"),
 ];
 
 /// Names the table of refused flags.

@@ -39,6 +39,8 @@ enum Command {
     /// Serves machines that boot from the network
     #[command(subcommand)]
     Metal(netboot::cmd::Command),
+    /// Runs a stage of a machine's first boot, as its Ignition config says
+    Ignition(firstboot::cmd::Args),
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
     /// Runs the node's agent
@@ -88,7 +90,16 @@ fn main() -> ExitCode {
     match called_as().as_str() {
         name if name == "windlass-cni" || name == "loopback" => return cni::main(),
         "pause" => return pause(),
+        "init" => {
+            log("init");
+            install_tls();
+            return firstboot::init::run();
+        }
         _ => {}
+    }
+    // A Pod's first process counts against the Pod's memory, of which reading flags takes several megabytes.
+    if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
+        return pause();
     }
     run(Cli::parse_from(arguments()).command)
 }
@@ -96,6 +107,7 @@ fn main() -> ExitCode {
 /// The commands that are also names of the binary.
 const COMPONENTS: &[&str] = &[
     "coredns",
+    "ignition",
     "kube-apiserver",
     "kube-controller-manager",
     "kube-proxy",
@@ -103,8 +115,8 @@ const COMPONENTS: &[&str] = &[
     "kubelet",
 ];
 
-/// The command line as our parser wants it: the name that the binary is called by is the command, and CoreDNS's
-/// flags and Matchbox's have one dash.
+/// The command line as our parser wants it: the name that the binary is called by is the command, and the flags of
+/// CoreDNS, Matchbox and Ignition have one dash.
 fn arguments() -> Vec<OsString> {
     let mut given = std::env::args_os();
     let mut arguments: Vec<OsString> = given.by_ref().take(1).collect();
@@ -114,7 +126,7 @@ fn arguments() -> Vec<OsString> {
     }
     let rest: Vec<OsString> = given.collect();
     let command = arguments.get(1).or(rest.first());
-    if command.is_some_and(|c| c == "coredns" || c == "metal") {
+    if command.is_some_and(|c| c == "coredns" || c == "metal" || c == "ignition") {
         arguments.extend(dns::flags::two_dashes(rest));
     } else {
         arguments.extend(rest);
@@ -169,6 +181,11 @@ fn run(command: Command) -> ExitCode {
             component_at("metal", level, |tasks| async {
                 Ok(netboot::cmd::run(command, tasks).await?)
             })
+        }
+        Command::Ignition(args) => {
+            log("ignition");
+            install_tls();
+            firstboot::cmd::run(&args)
         }
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),

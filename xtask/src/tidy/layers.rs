@@ -12,7 +12,7 @@ pub(super) struct Layer {
 
 /// The layers, the lowest first. A crate may use all that lower layers hold.
 pub(super) const LAYERS: &[Layer] = &[
-    Layer { name: "base", crates: &["rt", "telemetry", "pki", "gotmpl"], siblings: false },
+    Layer { name: "base", crates: &["fuzz", "rt", "telemetry", "pki", "gotmpl"], siblings: true },
     Layer {
         name: "API",
         crates: &[
@@ -62,6 +62,8 @@ pub(super) const LAYERS: &[Layer] = &[
             "cni",
             "bootstrap",
             "netboot",
+            "firstboot",
+            "nodeimage",
         ],
         siblings: false,
     },

@@ -36,8 +36,9 @@ fn delete(key: &str, revision: Revision) -> Change {
 /// Everything that a watcher has by now, as revisions.
 fn drain(watcher: &mut Watcher) -> Vec<Revision> {
     let mut seen: Vec<Revision> = watcher.backlog.drain(..).map(|e| e.object.revision).collect();
-    while let Ok(delivery) = watcher.queue.try_recv() {
-        seen.push(delivery.event.object.revision);
+    while !watcher.queue.is_empty() {
+        let next = futures_util::FutureExt::now_or_never(watcher.queue.recv());
+        seen.extend(next.flatten().map(|delivery| delivery.event.object.revision));
     }
     seen
 }
@@ -125,20 +126,48 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_slow_watcher_gets_what_is_queued_and_then_its_end() {
+async fn a_slow_watcher_is_cut_off_and_holds_nothing() {
+    let cache = cache();
+    let (mut slow, mut quick) = (cache.watch(1).unwrap(), cache.watch(1).unwrap());
+    let mut first = None;
+    for revision in 2..1100 {
+        let event = cache.apply(&put("a", revision, json!({})));
+        first.get_or_insert_with(|| Arc::downgrade(&event));
+        let got = quick.queue.recv().await.unwrap();
+        assert_eq!(got.event.object.revision, revision);
+    }
+    assert!(slow.queue.is_empty() && slow.queue.recv().await.is_none(), "it ends, without a gap");
+    // Only the history remembers now.
+    cache.compact(2000);
+    assert!(first.unwrap().upgrade().is_none());
+}
+
+#[tokio::test]
+async fn large_changes_cut_a_slow_watcher_off_sooner() {
     let cache = cache();
     let mut slow = cache.watch(1).unwrap();
-    let writes = WATCHER_QUEUE as u64 + 10;
-    for revision in 2..2 + writes {
-        cache.apply(&put("a", revision, json!({})));
+    for revision in 2..20 {
+        cache.apply(&put("a", revision, json!({"x": "y".repeat(1 << 20)})));
     }
-    let mut expected = 2;
-    while let Some(delivery) = slow.queue.recv().await {
-        assert_eq!(delivery.event.object.revision, expected);
-        expected += 1;
+    assert!(slow.queue.recv().await.is_none());
+    // One change may always wait, however large it is.
+    let mut fresh = cache.watch(19).unwrap();
+    cache.apply(&put("a", 20, json!({"x": "y".repeat(5 << 20)})));
+    assert_eq!(fresh.queue.recv().await.unwrap().event.object.revision, 20);
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_its_name() {
+    let cache = cache();
+    for (revision, value) in
+        [(2, &b"garbage"[..]), (3, b"{\"metadata\":{\"name\":"), (4, b"k8s\0\x0a")]
+    {
+        let mut change = put("bad", revision, json!({}));
+        change.kv.value = Bytes::copy_from_slice(value);
+        cache.apply(&change);
+        let object = cache.get("/registry/configmaps/ns/bad").unwrap();
+        assert_eq!(object.tree().unwrap(), json!({"metadata": {"name": "bad", "namespace": "ns"}}));
     }
-    assert_eq!(expected, 2 + WATCHER_QUEUE as u64);
-    assert!(cache.lock().watchers.is_empty());
 }
 
 #[test]

@@ -27,9 +27,9 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub(crate) struct TestServer {
     pub(crate) api: ApiServer,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) authority: Authority,
+    pub(crate) authority: Arc<Authority>,
     pub(crate) tasks: rt::Tasks,
-    pub(crate) directory: tempfile::TempDir,
+    pub(crate) directory: Arc<tempfile::TempDir>,
 }
 
 /// The server that tests share. It lives as long as the process, on a runtime of its own.
@@ -60,7 +60,7 @@ pub(crate) fn admin() -> Api {
 /// A new server, its configuration changed first.
 pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> TestServer {
     let directory = tempfile::tempdir().unwrap();
-    let authority = write_pki(directory.path());
+    let authority = Arc::new(write_pki(directory.path()));
     let store =
         embedded::Embedded::open(&directory.path().join("store"), embedded::Options::default());
     let store: Arc<dyn Store> = Arc::new(store.unwrap());
@@ -68,7 +68,7 @@ pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> TestServer {
     change(&mut config);
     let tasks = rt::Tasks::new(rt::Shutdown::new());
     let api = apiserver::start(config, store.clone(), &tasks).await.unwrap();
-    TestServer { api, store, authority, tasks, directory }
+    TestServer { api, store, authority, tasks, directory: Arc::new(directory) }
 }
 
 pub(crate) fn validity() -> Validity {
@@ -115,10 +115,21 @@ fn config(at: &Path) -> Config {
         bootstrap_tokens: true,
         enable_admission: vec!["NodeRestriction".to_owned()],
         disable_admission: Vec::new(),
+        seats: Config::SEATS,
     }
 }
 
 impl TestServer {
+    /// Another server with the same keys, on the same store.
+    pub(crate) async fn beside(&self) -> Self {
+        let (store, authority) = (self.store.clone(), self.authority.clone());
+        let directory = self.directory.clone();
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let config = config(directory.path());
+        let api = apiserver::start(config, store.clone(), &tasks).await.unwrap();
+        Self { api, store, authority, tasks, directory }
+    }
+
     pub(crate) fn user(&self, name: &str, groups: &[&str]) -> Api {
         let mut groups = groups.to_vec();
         groups.push("system:authenticated");

@@ -1,24 +1,19 @@
 use std::path::PathBuf;
 
 use bootstrap_core::Layout;
-use clap::Subcommand;
 
 use super::{
     Program,
     flags::{self, ClusterFlags},
+    workflow::Workflow,
 };
-use crate::{
-    Error, init,
-    phase::{self, Phase},
-};
+use crate::{Error, init, phase};
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
     #[command(flatten)]
-    flags: Flags,
-    #[command(subcommand)]
-    sub: Option<Sub>,
+    workflow: Workflow<Flags>,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -48,29 +43,8 @@ struct Flags {
     upload_certs: bool,
 }
 
-#[derive(Debug, Subcommand)]
-enum Sub {
-    /// Use this command to invoke single phase of the "init" workflow
-    Phase(Box<PhaseArgs>),
-}
-
-#[derive(Debug, clap::Args)]
-struct PhaseArgs {
-    /// The phase, such as `certs ca` or `control-plane all`
-    names: Vec<String>,
-    #[command(flatten)]
-    flags: Flags,
-}
-
 pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
-    let (flags, only) = match args.sub {
-        None => (args.flags, Vec::new()),
-        Some(Sub::Phase(phase)) if phase.names.is_empty() => {
-            print!("{}", list(&init::phases()));
-            return Ok(());
-        }
-        Some(Sub::Phase(phase)) => (phase.flags, vec![phase.names.join("/")]),
-    };
+    let Some((flags, only)) = args.workflow.chosen(&init::phases()) else { return Ok(()) };
     let mut documents = flags.cluster.documents()?;
     let settings = documents.init.get_or_insert_default();
     flags::set_token(settings, &flags.token, &flags.token_ttl)?;
@@ -97,11 +71,6 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
     ctx.skip_token_print = flags.skip_token_print;
     ctx.skip_certificate_key_print = flags.skip_certificate_key_print;
     phase::run(&init::phases(), &only, &skip, &progress, &mut ctx).await
-}
-
-/// Every phase with what it does.
-pub(super) fn list<C>(phases: &[Phase<C>]) -> String {
-    phases.iter().map(|p| format!("{:<48}{}\n", p.name.replace('/', " "), p.about)).collect()
 }
 
 /// Where a dry run writes: the directory that the environment names, or a new one.

@@ -1,11 +1,11 @@
 use api_config::kubeadm::{JoinConfiguration, JoinControlPlane};
 use bootstrap_core::{Layout, config};
-use clap::Subcommand;
 
 use super::{
     Program,
     flags::{self, ClusterFlags},
-    init::{dry_run_dir, list},
+    init::dry_run_dir,
+    workflow::Workflow,
 };
 use crate::{Error, join, phase};
 
@@ -14,23 +14,7 @@ pub struct Args {
     /// Where the cluster's API answers, as host:port
     api_server_endpoint: Option<String>,
     #[command(flatten)]
-    flags: Flags,
-    #[command(subcommand)]
-    sub: Option<Sub>,
-}
-
-#[derive(Debug, Subcommand)]
-enum Sub {
-    /// Use this command to invoke single phase of the "join" workflow
-    Phase(Box<PhaseArgs>),
-}
-
-#[derive(Debug, clap::Args)]
-struct PhaseArgs {
-    /// The phase, such as `control-plane-prepare all`
-    names: Vec<String>,
-    #[command(flatten)]
-    flags: Flags,
+    workflow: Workflow<Flags>,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -67,14 +51,7 @@ struct Flags {
 }
 
 pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
-    let (flags, only) = match args.sub {
-        None => (args.flags, Vec::new()),
-        Some(Sub::Phase(phase)) if phase.names.is_empty() => {
-            print!("{}", list(&join::phases()));
-            return Ok(());
-        }
-        Some(Sub::Phase(phase)) => (phase.flags, vec![phase.names.join("/")]),
-    };
+    let Some((flags, only)) = args.workflow.chosen(&join::phases()) else { return Ok(()) };
     let mut documents = flags.cluster.documents()?;
     let from_file = documents.join.is_some();
     let mut join = documents.join.take().unwrap_or_default();

@@ -4,12 +4,11 @@ use std::{
 };
 
 use bootstrap_core::config;
-use clap::Subcommand;
 
 use super::{
     Program,
     flags::{self, ClusterFlags},
-    init::list,
+    workflow::Workflow,
 };
 use telemetry::{Progress, Recorder};
 
@@ -21,22 +20,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    flags: Flags,
-    #[command(subcommand)]
-    sub: Option<Sub>,
-}
-
-#[derive(Debug, Subcommand)]
-enum Sub {
-    /// Use this command to invoke single phase of the "reset" workflow
-    Phase(Box<PhaseArgs>),
-}
-
-#[derive(Debug, clap::Args)]
-struct PhaseArgs {
-    names: Vec<String>,
-    #[command(flatten)]
-    flags: Flags,
+    workflow: Workflow<Flags>,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -68,14 +52,7 @@ struct Flags {
 }
 
 pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
-    let (flags, only) = match args.sub {
-        None => (args.flags, Vec::new()),
-        Some(Sub::Phase(phase)) if phase.names.is_empty() => {
-            print!("{}", list(&reset::phases()));
-            return Ok(());
-        }
-        Some(Sub::Phase(phase)) => (phase.flags, vec![phase.names.join("/")]),
-    };
+    let Some((flags, only)) = args.workflow.chosen(&reset::phases()) else { return Ok(()) };
     let mut configuration = match &flags.config {
         Some(path) => flags::read_file(path)?.reset.unwrap_or_default(),
         None => Default::default(),

@@ -33,6 +33,7 @@ async fn start(root: &Path, bind: SocketAddr, tasks: &rt::Tasks) {
         bootstrap_tokens: true,
         enable_admission: vec!["NodeRestriction".to_owned()],
         disable_admission: Vec::new(),
+        seats: apiserver::Config::SEATS,
     };
     let store =
         store::embedded::Embedded::open(&root.join("store"), store::embedded::Options::default())

@@ -9,6 +9,7 @@ mod custom;
 mod life;
 mod mistakes;
 mod network;
+mod node;
 mod objects;
 mod policy;
 mod streams;

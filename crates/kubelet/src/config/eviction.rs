@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn thresholds_are_upstreams_unless_some_are_given() {
-        assert_eq!(settings("").unwrap().thresholds.len(), HARD.len());
+        assert_eq!(settings("{}").unwrap().thresholds.len(), HARD.len());
         let own = settings("evictionHard: {memory.available: 5%, nodefs.available: 0%}").unwrap();
         assert_eq!(own.thresholds.len(), 1, "nothing is added, and 0% is off");
         let merged = "evictionHard: {memory.available: 5%}\nmergeDefaultEvictionSettings: true";

@@ -25,11 +25,7 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
         if due || differs(&known, &now) || pod_cidr.is_empty() {
             match send(&ctx, &client, &now, sent.is_none()).await {
                 Ok(node) => {
-                    if sent.is_none() {
-                        let text =
-                            format!("Node {} status is now: registered", ctx.settings.node_name);
-                        ctx.events.of_node(&ctx.settings.node_name, "Normal", "Starting", text);
-                    }
+                    tell(&ctx, &known, &now, sent.is_none());
                     failures.reset();
                     sent = Some(Instant::now());
                     use_pod_cidr(&ctx, &node, &mut pod_cidr).await;
@@ -47,6 +43,39 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
         let wait = if ready { ctx.settings.status_update } else { NOT_READY };
         // A shortage is told at once, so that no more Pods are sent here.
         drop(tokio::time::timeout(wait, pressures.changed()).await);
+    }
+}
+
+/// Tells by Events which conditions have changed, and first of all that this kubelet has begun.
+fn tell(ctx: &Context, before: &NodeStatus, now: &NodeStatus, first: bool) {
+    let name = &ctx.settings.node_name;
+    if first {
+        ctx.events.of_node(name, "Normal", "Starting", "Starting kubelet.".to_owned());
+    }
+    let of = |status: &NodeStatus, kind: &str| {
+        let conditions = status.conditions.as_ref()?;
+        conditions.iter().find(|c| c.type_ == kind).map(|c| c.status == "True")
+    };
+    for (kind, yes, no) in [
+        ("MemoryPressure", "NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
+        ("DiskPressure", "NodeHasDiskPressure", "NodeHasNoDiskPressure"),
+        ("PIDPressure", "NodeHasInsufficientPID", "NodeHasSufficientPID"),
+        ("Ready", "NodeReady", "NodeNotReady"),
+    ] {
+        let Some(holds) = of(now, kind).filter(|holds| of(before, kind) != Some(*holds)) else {
+            continue;
+        };
+        // That a node is not ready yet is no news.
+        if kind == "Ready" && !holds && of(before, kind).is_none() {
+            continue;
+        }
+        let reason = if holds { yes } else { no };
+        let text = format!("Node {name} status is now: {reason}");
+        ctx.events.of_node(name, "Normal", reason, text);
+    }
+    if first {
+        let text = "Updated Node Allocatable limit across pods".to_owned();
+        ctx.events.of_node(name, "Normal", "NodeAllocatableEnforced", text);
     }
 }
 

@@ -57,9 +57,9 @@ pub(crate) async fn start(
         .await
         .map_err(|e| failed("CreateContainerError", e.message()))?;
     let name = &container.name;
-    ctx.events.of_container(pod, name, "Normal", "Created", format!("Created container: {name}"));
+    ctx.events.of_container(pod, name, "Normal", "Created", "Container created".to_owned());
     ctx.cri.start_container(&id).await.map_err(|e| failed("RunContainerError", e.message()))?;
-    ctx.events.of_container(pod, name, "Normal", "Started", format!("Started container {name}"));
+    ctx.events.of_container(pod, name, "Normal", "Started", "Container started".to_owned());
     let Some(hook) = container.lifecycle.as_ref().and_then(|l| l.post_start.as_ref()) else {
         return Ok(());
     };

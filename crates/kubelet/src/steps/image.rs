@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use pod_core::go_duration;
 use serde::Deserialize;
 
 use super::{sandbox, security::ImageUser};
@@ -76,7 +79,7 @@ async fn pull(
     container: &Container,
     image: &str,
 ) -> Result<(), PullError> {
-    let _slot = ctx.pulls.acquire().await;
+    let asked = ctx.now();
     ctx.events.of_container(
         pod,
         &container.name,
@@ -84,7 +87,12 @@ async fn pull(
         "Pulling",
         format!("Pulling image {image:?}"),
     );
+    let _slot = ctx.pulls.acquire().await;
     let started = ctx.now();
+    let since = |start| {
+        let took = Duration::try_from(ctx.now().duration_since(start)).unwrap_or_default();
+        go_duration(Duration::from_millis(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)))
+    };
     let mut last = None;
     // Without a secret that fits, the image may still be public.
     let mut credentials: Vec<Option<v1::AuthConfig>> =
@@ -95,8 +103,11 @@ async fn pull(
     for auth in credentials {
         match ctx.cri.pull_image(image, auth, sandbox::config(ctx, pod, 0)).await {
             Ok(_) => {
-                let took = ctx.now().duration_since(started).as_secs_f64();
-                let text = format!("Successfully pulled image {image:?} in {took:.3}s");
+                let (took, waited) = (since(started), since(asked));
+                let size = ctx.cri.image_status(image).await.ok().flatten().map_or(0, |i| i.size);
+                let text = format!(
+                    "Successfully pulled image {image:?} in {took} ({waited} including waiting). Image size: {size} bytes."
+                );
                 ctx.events.of_container(pod, &container.name, "Normal", "Pulled", text);
                 return Ok(());
             }

@@ -78,12 +78,14 @@ impl Node {
         oci::import(&self.dir.join("containerd.sock"), &archive).unwrap();
     }
 
+    /// A machine that people work on may have a full disk, which is no reason to evict the tests' Pods.
     pub(crate) fn settings(&self) -> Settings {
         let dir = self.dir.display();
         let text = format!(
             "staticPodPath: {dir}/manifests\npodLogsDir: {dir}/logs\ncgroupRoot: {}\nclusterDomain: cluster.local\n\
              containerRuntimeEndpoint: unix://{dir}/containerd.sock\nport: {}\nhealthzPort: 0\naddress: 127.0.0.1\n\
-             authentication: {{x509: {{clientCAFile: {dir}/ca.crt}}}}\nauthorization: {{mode: AlwaysAllow}}\n",
+             authentication: {{x509: {{clientCAFile: {dir}/ca.crt}}}}\nauthorization: {{mode: AlwaysAllow}}\n\
+             evictionHard: {{memory.available: 100Mi}}\nimageGCHighThresholdPercent: 100\n",
             self.cgroup, self.port
         );
         let place = Place {

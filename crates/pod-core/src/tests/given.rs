@@ -30,6 +30,22 @@ fn variables_expand_as_documented() {
     }
 }
 
+#[test]
+fn durations_are_printed_as_go_prints_them() {
+    for (millis, text) in [
+        (0, "0s"),
+        (7, "7ms"),
+        (1000, "1s"),
+        (1234, "1.234s"),
+        (10_500, "10.5s"),
+        (80_000, "1m20s"),
+        (300_000, "5m0s"),
+        (3_600_001, "1h0m0.001s"),
+    ] {
+        assert_eq!(crate::go_duration(std::time::Duration::from_millis(millis)), text);
+    }
+}
+
 proptest! {
     #[test]
     fn text_without_dollars_stays_as_it_is(text in "[^$]*") {

@@ -4,3 +4,4 @@
 
 mod chain;
 mod processes;
+mod turns;

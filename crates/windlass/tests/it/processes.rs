@@ -51,6 +51,11 @@ pub(crate) struct ControlPlane {
 impl ControlPlane {
     /// Writes certificates, kubeconfigs and manifests, and starts etcd.
     pub(crate) fn prepare() -> Self {
+        Self::prepare_with(Path::new("etcd"))
+    }
+
+    /// The same with another etcd.
+    pub(crate) fn prepare_with(etcd: &Path) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (api_port, etcd_url) = (free_port(), format!("https://127.0.0.1:{}", free_port()));
         let config = directory.path().join("kubeadm.yaml");
@@ -74,7 +79,7 @@ impl ControlPlane {
                 .unwrap();
             assert!(done.success(), "{phase}");
         }
-        let etcd = start_etcd(directory.path(), &etcd_url);
+        let etcd = start_etcd(etcd, directory.path(), &etcd_url);
         let (manager_port, scheduler_port) = (free_port(), free_port());
         Self { etcd_url, api_port, manager_port, scheduler_port, _etcd: etcd, directory }
     }
@@ -84,8 +89,16 @@ impl ControlPlane {
     }
 
     pub(crate) fn start_apiserver(&self) -> Process {
-        let etcd = format!("--etcd-servers={}", self.etcd_url);
-        self.start("kube-apiserver", &["--bind-address=127.0.0.1".to_owned(), etcd])
+        self.start("kube-apiserver", &self.server_flags())
+    }
+
+    /// Another's API server, with the same flags.
+    pub(crate) fn start_apiserver_of(&self, program: &Path) -> Process {
+        self.start_program(Command::new(program), "kube-apiserver", &self.server_flags())
+    }
+
+    fn server_flags(&self) -> [String; 2] {
+        ["--bind-address=127.0.0.1".to_owned(), format!("--etcd-servers={}", self.etcd_url)]
     }
 
     pub(crate) fn start_manager(&self) -> Process {
@@ -99,6 +112,12 @@ impl ControlPlane {
 
     /// Starts what kubeadm's manifest says, with the flags in `instead` added or put in the place of its own.
     fn start(&self, component: &str, instead: &[String]) -> Process {
+        let mut program = Command::new(WINDLASS);
+        program.arg(component);
+        self.start_program(program, component, instead)
+    }
+
+    fn start_program(&self, mut program: Command, component: &str, instead: &[String]) -> Process {
         let manifest = self.kubernetes().join(format!("manifests/{component}.yaml"));
         let manifest = fs::read_to_string(manifest).unwrap();
         let own = manifest.lines().filter_map(|line| line.trim().strip_prefix("- --"));
@@ -113,13 +132,8 @@ impl ControlPlane {
             .append(true)
             .open(self.directory.path().join(format!("{component}.log")))
             .unwrap();
-        let child = Command::new(WINDLASS)
-            .arg(component)
-            .args(flags)
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let child =
+            program.args(flags).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         Process(child)
     }
 
@@ -158,11 +172,11 @@ impl ControlPlane {
     }
 }
 
-fn start_etcd(root: &Path, url: &str) -> Process {
+fn start_etcd(program: &Path, root: &Path, url: &str) -> Process {
     let pki = root.join("etc/kubernetes/pki/etcd");
     let data = root.join("etcd-data");
     let peer = format!("http://127.0.0.1:{}", free_port());
-    let child = Command::new("etcd")
+    let child = Command::new(program)
         .arg("--data-dir")
         .arg(data)
         .args(["--listen-client-urls", url, "--advertise-client-urls", url])

@@ -1,0 +1,72 @@
+//! Damaged bodies: JSON, YAML and protobuf.
+
+use api_schema::{Fill, Schema};
+use serde_json::{Value, json};
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+fn pod() -> Value {
+    json!({
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": "a", "labels": {"x": "y"}, "creationTimestamp": "2026-01-02T03:04:05Z"},
+        "spec": {
+            "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "resources": {"limits": {"cpu": "1500m"}},
+                "livenessProbe": {"httpGet": {"port": "http", "path": "/"}}}],
+            "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}, {"name": "s", "secret": {"items": [{"key": "k", "path": "p", "mode": 256}]}}],
+        },
+    })
+}
+
+#[test]
+fn json() {
+    let text = pod().to_string();
+    fuzz::fuzz(HERE, "json", &[text.as_bytes()], |input| {
+        let _ = crate::type_meta(input);
+        let Ok(tree) = serde_json::from_slice::<Value>(input) else { return };
+        // What is stored can be sent, whatever it is.
+        let mut out = Vec::new();
+        let form = crate::Form::Full { kind: "Pod", api_version: "v1" };
+        crate::splice(&mut out, &crate::encode_stored(&tree), 7, form);
+        let sent: Value = serde_json::from_slice(&out).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(sent["metadata"]["resourceVersion"], "7");
+    });
+}
+
+#[test]
+fn yaml() {
+    let text = crate::to_yaml(&pod()).unwrap();
+    let anchors = b"a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n";
+    fuzz::fuzz(
+        HERE,
+        "yaml",
+        &[text.as_bytes(), anchors, b"a: |\n  text\n? b\n: !!int 3\n"],
+        |input| {
+            if let Ok(tree) = crate::from_yaml(input) {
+                // A small text must not become a large tree.
+                assert!(tree.to_string().len() < 100 * input.len().max(1000));
+            }
+        },
+    );
+}
+
+#[test]
+fn protobuf() {
+    let schema = Schema::builtin();
+    let pod = crate::protobuf::to_protobuf(schema, "v1", "Pod", &pod()).unwrap();
+    let options =
+        json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"}});
+    let options = crate::protobuf::to_protobuf(schema, "v1", "DeleteOptions", &options).unwrap();
+    fuzz::fuzz(HERE, "protobuf", &[&pod, &options], |input| {
+        let Ok(tree) = crate::protobuf::from_protobuf(schema, input) else { return };
+        let text = |field: &str| tree[field].as_str().unwrap_or_default().to_owned();
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        let (group, short) = crate::protobuf::group_version(&version);
+        let node = schema.kind(group, short, &kind).unwrap_or_else(|| panic!("{version} {kind}"));
+        // What the schema takes can be written again.
+        if let Ok(decoded) = api_schema::decode_value(schema, node, tree, Fill::Zeroes) {
+            let written = crate::protobuf::to_protobuf(schema, &version, &kind, &decoded.value);
+            written.unwrap_or_else(|e| panic!("{e}"));
+        }
+    });
+}

@@ -1,0 +1,52 @@
+//! Damaged texts: what parses must mean the same when it is written and parsed again.
+
+use std::{fmt::Display, str::FromStr};
+
+use crate::{FieldSelector, Quantity, Selector, Timestamp};
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+fn again<T: FromStr + Display + PartialEq + std::fmt::Debug>(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let Ok(parsed) = text.parse::<T>() else { return };
+    let written = parsed.to_string();
+    match written.parse::<T>() {
+        Ok(back) => assert_eq!(back, parsed, "{text:?} as {written:?}"),
+        Err(_) => panic!("{text:?} is written as {written:?}, which does not parse"),
+    }
+}
+
+#[test]
+fn label_selectors() {
+    fuzz::fuzz(
+        HERE,
+        "label-selector",
+        &[b"a in (b,c),!d,e=f", b"x/y notin (),z>3,w"],
+        again::<Selector>,
+    );
+}
+
+#[test]
+fn field_selectors() {
+    fuzz::fuzz(HERE, "field-selector", &[b"metadata.name=a,spec.x!=b\\,c"], |input| {
+        if let Ok(text) = std::str::from_utf8(input) {
+            let _ = text.parse::<FieldSelector>();
+        }
+    });
+}
+
+#[test]
+fn quantities() {
+    let seeds: [&[u8]; 5] = [b"1.5Gi", b"100m", b"-3e9", b"0.000000001", b"12E"];
+    fuzz::fuzz(HERE, "quantity", &seeds, again::<Quantity>);
+}
+
+#[test]
+fn times() {
+    let seeds: [&[u8]; 2] = [b"2026-01-02T03:04:05Z", b"1999-12-31T23:59:59.123456+01:30"];
+    fuzz::fuzz(HERE, "time", &seeds, |input| {
+        if let Ok(text) = std::str::from_utf8(input) {
+            let _ = text.parse::<Timestamp>();
+        }
+    });
+}

@@ -1,0 +1,71 @@
+//! Damaged patches of all four kinds.
+
+use api_schema::Schema;
+use serde_json::{Value, json};
+
+use crate::Context;
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+fn deployment() -> Value {
+    json!({"metadata": {"name": "d", "finalizers": ["a", "b"], "labels": {"x": "y"}}, "spec": {"template": {"spec": {
+        "containers": [{"name": "a", "image": "i", "env": [{"name": "E", "value": "1"}]}, {"name": "b", "image": "j"}]}}}})
+}
+
+#[test]
+fn json_patches() {
+    let object = deployment();
+    let patch = br#"[{"op":"test","path":"/metadata/name","value":"d"},{"op":"copy","from":"/spec","path":"/spec/x"},
+        {"op":"move","from":"/metadata/labels","path":"/a~1b"},{"op":"add","path":"/metadata/finalizers/-","value":1},
+        {"op":"remove","path":"/spec/template/spec/containers/0"},{"op":"replace","path":"","value":{}}]"#;
+    // Copies of copies double an object with every step.
+    let growing = format!(
+        "[{}]",
+        [r#"{"op":"copy","from":"/spec","path":"/spec/template/x"}"#; 60].join(",")
+    );
+    fuzz::fuzz(HERE, "json-patch", &[patch, growing.as_bytes()], |input| {
+        let _ = crate::json_patch(&object, input);
+    });
+}
+
+#[test]
+fn merge_and_strategic_merge_patches() {
+    let schema = Schema::builtin();
+    let node = schema.kind("apps", "v1", "Deployment");
+    let patch = br#"{"metadata":{"$deleteFromPrimitiveList/finalizers":["a"],"labels":{"$patch":"replace","n":"m"}},
+        "spec":{"$retainKeys":["template"],"template":{"spec":{"$setElementOrder/containers":[{"name":"b"},{"name":"a"}],
+        "containers":[{"name":"a","$patch":"delete"},{"name":"c","env":null}]}}}}"#;
+    fuzz::fuzz(HERE, "merge-patch", &[patch], |input| {
+        let Ok(patch) = serde_json::from_slice::<Value>(input) else { return };
+        let _ = crate::merge_patch(&mut deployment(), &patch);
+        let _ = crate::strategic(schema, node, &mut deployment(), &patch);
+    });
+}
+
+#[test]
+fn applied_configurations_and_managed_fields() {
+    let schema = Schema::builtin();
+    let context = Context {
+        schema,
+        node: schema.kind("apps", "v1", "Deployment"),
+        manager: "m",
+        api_version: "apps/v1",
+        subresource: "",
+        now: "2026-01-02T03:04:05Z",
+        reset: None,
+        force: false,
+    };
+    let mut applied = deployment();
+    applied["apiVersion"] = json!("apps/v1");
+    applied["kind"] = json!("Deployment");
+    let live = crate::apply(&context, None, &applied).unwrap();
+    let sent = live.to_string();
+    fuzz::fuzz(HERE, "apply", &[applied.to_string().as_bytes(), sent.as_bytes()], |input| {
+        let Ok(tree) = serde_json::from_slice::<Value>(input) else { return };
+        let _ = crate::apply(&context, Some(&live), &tree);
+        // What a client sends as managedFields is read, too.
+        let mut new = tree.clone();
+        crate::update(&context, Some(&live), &mut new);
+        let _ = crate::apply(&context, Some(&tree), &applied);
+    });
+}

@@ -1,0 +1,46 @@
+//! Damaged objects and schemas.
+
+use api_meta::Path;
+use serde_json::{Value, json};
+
+use crate::{Fill, Schema};
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn objects_of_a_built_in_kind() {
+    let schema = Schema::builtin();
+    let node = schema.kind("", "v1", "Pod").unwrap();
+    let pod = json!({"metadata": {"name": "a", "managedFields": [{"fieldsV1": {"f:a": {}}}]}, "spec": {"containers": [{
+        "name": "c", "image": "i", "resources": {"limits": {"cpu": "1.5"}}, "ports": [{"containerPort": 80, "protocol": "TCP"}]}]}});
+    fuzz::fuzz(HERE, "object", &[pod.to_string().as_bytes()], |input| {
+        let Ok(decoded) = crate::decode(schema, node, input, Fill::Defaults) else { return };
+        // What was decoded is canonical: decoding it again changes nothing.
+        let again = crate::decode_value(schema, node, decoded.value.clone(), Fill::Defaults);
+        assert_eq!(again.map(|d| d.value).ok().as_ref(), Some(&decoded.value));
+    });
+}
+
+#[test]
+fn schemas_of_custom_kinds_and_their_objects() {
+    let given = json!({"type": "object", "required": ["spec"], "properties": {"spec": {"type": "object", "properties": {
+        "size": {"type": "integer", "minimum": 1, "default": 3, "multipleOf": 0.5},
+        "name": {"type": "string", "pattern": "^[a-z]{1,9}$", "format": "date-time", "maxLength": 5},
+        "list": {"type": "array", "items": {"type": "object", "properties": {"k": {"type": "string"}}},
+            "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]},
+        "any": {"x-kubernetes-preserve-unknown-fields": true, "anyOf": [{"required": ["a"]}, {"not": {"required": ["b"]}}]},
+        "map": {"type": "object", "additionalProperties": {"type": "string", "enum": ["x"]}},
+    }}}});
+    let object = json!({"spec": {"size": 0, "name": "x", "list": [{"k": "a"}, {"k": "a"}], "any": {"b": 1}, "map": {"m": "y"}}});
+    fuzz::fuzz(HERE, "custom-schema", &[given.to_string().as_bytes()], |input| {
+        let Ok(given) = serde_json::from_slice::<Value>(input) else { return };
+        let Ok(schema) = Schema::from_crd(&given, "g", "v1", "K", &Path::new("spec")) else {
+            return;
+        };
+        let node = schema.kinds[0].node;
+        if let Ok(decoded) = crate::decode_value(&schema, node, object.clone(), Fill::Defaults) {
+            let _ = crate::validate(&schema, node, &decoded.value);
+            let _ = crate::validate_update(&schema, node, &decoded.value, &object);
+        }
+    });
+}

@@ -1,0 +1,143 @@
+//! Far more load than the server can carry: those that keep the cluster alive are served, the rest is told to wait.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::harness::{Api, Identity, config_map, start};
+
+/// What became of the requests of a crowd.
+#[derive(Default, Debug)]
+struct Tally {
+    served: usize,
+    turned_away: usize,
+    others: Vec<u16>,
+}
+
+/// Many requests at once, from one user.
+async fn crowd(api: &Api, path: &str, size: usize) -> Tally {
+    let requests = (0..size).map(|n| async move {
+        match n % 2 {
+            0 => api.get(path).await,
+            _ => api.post(path, &config_map(&format!("m{n}"), json!({"n": "x".repeat(500)}))).await,
+        }
+    });
+    let mut tally = Tally::default();
+    for answer in futures_util::future::join_all(requests).await {
+        match answer.code {
+            200 | 201 | 409 => tally.served += 1,
+            429 => {
+                assert_eq!(answer.header("retry-after"), "1");
+                let message = answer.refused(429, "TooManyRequests");
+                assert_eq!(message, "Too many requests, please try again later.");
+                tally.turned_away += 1;
+            }
+            other => tally.others.push(other),
+        }
+    }
+    tally
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn heartbeats_go_on_while_the_rest_is_told_to_wait() {
+    let server = start(|config| config.seats = 20).await;
+    let admin = server.admin();
+    let namespace = admin.namespace().await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let binding = json!({
+        "metadata": {"name": "noise"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "name": "noise", "apiGroup": "rbac.authorization.k8s.io"}],
+    });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    admin.post(bindings, &binding).await.ok();
+    let node = server.user("system:node:n1", &["system:nodes"]);
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    let nodes = json!({"metadata": {"name": "kube-node-lease"}});
+    admin.post("/api/v1/namespaces", &nodes).await;
+    node.post("/api/v1/nodes", &json!({"metadata": {"name": "n1"}})).await.ok();
+    let lease = json!({"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}});
+    node.post(leases, &lease).await.ok();
+    let noise = server.user("noise", &[]);
+
+    let stop = rt::Shutdown::new();
+    let beating = {
+        let (stop, node, probe) = (stop.clone(), node.clone(), server.tls(Identity::Nobody));
+        let one = format!("{leases}/n1");
+        tokio::spawn(async move {
+            let (mut beats, mut slowest) = (0, Duration::ZERO);
+            while !stop.is_stopping() {
+                let started = Instant::now();
+                let renewed = json!({"spec": {"leaseDurationSeconds": 40 + beats % 2}});
+                assert_eq!(node.patch(&one, "merge", &renewed).await.code, 200, "beat {beats}");
+                let alive = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": beats.to_string()}]}});
+                let status = node.patch("/api/v1/nodes/n1/status", "strategic", &alive).await;
+                assert_eq!(status.code, 200, "beat {beats}");
+                assert_eq!(probe.get("/livez").await.code, 200, "beat {beats}");
+                slowest = slowest.max(started.elapsed());
+                beats += 1;
+            }
+            (beats, slowest)
+        })
+    };
+    // Flow control has seats for one or two of these at once, and queues for 300 of one user.
+    let tally = crowd(&noise, &maps, 2000).await;
+    stop.stop();
+    let (beats, slowest) = beating.await.unwrap();
+    assert!(tally.others.is_empty(), "{tally:?}");
+    assert!(tally.served > 50 && tally.turned_away > 1000, "{tally:?}");
+    assert!(
+        beats > 0 && slowest < Duration::from_secs(5),
+        "{beats} beats, the slowest {slowest:?}"
+    );
+    // And when the crowd has gone everybody is served again.
+    assert_eq!(crowd(&noise, &maps, 20).await.turned_away, 0);
+    server.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_too_deep_or_too_long_is_refused() {
+    let server = start(|_| {}).await;
+    let admin = server.admin();
+    let namespace = admin.namespace().await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let token = admin
+        .post(
+            &format!("/api/v1/namespaces/{namespace}/serviceaccounts/default/token"),
+            &json!({"spec": {}}),
+        )
+        .await
+        .ok();
+    let binding = json!({
+        "metadata": {"name": "all"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    });
+    admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.ok();
+    let api = server.tls(Identity::Token(token["status"]["token"].as_str().unwrap().to_owned()));
+    let json_type = [("content-type", "application/json")];
+    // The length is said beforehand: nothing is read.
+    let large = api.send("POST", &maps, &json_type, vec![b' '; 4 << 20]).await;
+    large.refused(413, "RequestEntityTooLarge");
+    for (what, kind, body) in [
+        ("deep JSON", "application/json", "{\"data\":".to_owned() + &"[".repeat(100_000)),
+        ("deep YAML", "application/yaml", "a: ".to_owned() + &"[".repeat(100_000)),
+        ("deeper YAML", "application/yaml", "- ".repeat(100_000)),
+        ("nothing", "application/json", String::new()),
+    ] {
+        let answer = api.send("POST", &maps, &[("content-type", kind)], body).await;
+        assert_eq!(answer.code, 400, "{what}: {:?}", String::from_utf8_lossy(&answer.body));
+    }
+    let copies =
+        format!("[{}]", vec![r#"{"op":"copy","from":"/data","path":"/data/x"}"#; 10_001].join(","));
+    api.post(&maps, &config_map("a", json!({"k": "v"}))).await.ok();
+    let patch = [("content-type", "application/json-patch+json")];
+    let answer = api.send("PATCH", &format!("{maps}/a"), &patch, copies).await;
+    assert_eq!(answer.code, 413, "{:?}", answer.body);
+    let selector = format!("{maps}?labelSelector={}", "a%3Db,".repeat(8_000) + "c");
+    let answer = api.0.request(http::Request::get(selector).body(client::full("")).unwrap()).await;
+    assert!(answer.is_err() || answer.unwrap().status().as_u16() < 500, "long URLs break nothing");
+    api.get("/livez").await;
+    assert_eq!(api.get(&format!("{maps}/a")).await.ok()["data"]["k"], "v");
+    server.tasks.shutdown().stop();
+}

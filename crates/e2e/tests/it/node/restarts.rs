@@ -1,0 +1,134 @@
+//! Clusters of their own: what a kubelet that is killed, configured otherwise or left alone does.
+
+use std::fs;
+
+use e2e::{Cluster, Session, alone, until};
+
+use super::{event, ready};
+
+fn pods(s: &Session<'_>) -> String {
+    s.field(
+        "pods",
+        "{range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{\"\\n\"}{end}",
+    )
+}
+
+/// Gives the kubelet other settings and starts it again.
+fn configure(cluster: &Cluster, lines: &str) {
+    let path = cluster.root().join("var/lib/kubelet/config.yaml");
+    let text = fs::read_to_string(&path).unwrap();
+    // The first line of what is replaced says which field it is.
+    let fields: Vec<&str> =
+        lines.lines().filter(|l| !l.starts_with(' ')).filter_map(|l| l.split(':').next()).collect();
+    let mut kept = String::new();
+    let mut skipping = false;
+    for line in text.lines() {
+        if !line.starts_with([' ', '-']) {
+            skipping = fields.iter().any(|field| line.starts_with(&format!("{field}:")));
+        }
+        if !skipping {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    fs::write(&path, kept + lines).unwrap();
+    cluster.kill("agent");
+}
+
+#[test]
+fn a_kubelet_that_comes_back_adopts_evicts_and_follows_its_files_alone() {
+    let _turn = alone();
+    let cluster = Cluster::new("node");
+    cluster.up().ok();
+    cluster.build_images();
+    let s = Session::own(&cluster);
+    s.apply(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: stays}
+spec: {containers: [{name: c, image: app:1, readinessProbe: {httpGet: {port: 8080, path: /index.html}, periodSeconds: 1}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: asked}
+spec: {priority: 0, containers: [{name: c, image: box:1, resources: {requests: {memory: 64Mi}}}]}
+"#,
+    );
+    ready(&s, "stays");
+    ready(&s, "asked");
+    let before = pods(&s);
+    cluster.kill("agent");
+    // It has been back once it does something new.
+    s.kubectl("run fresh --image=box:1").ok();
+    ready(&s, "fresh");
+    for line in before.lines() {
+        assert!(pods(&s).contains(line), "{line} is not as it was:\n{}", pods(&s));
+    }
+
+    // Without an API server, static Pods come all the same.
+    cluster.kill("control-plane");
+    let place = cluster.directory.join("alone");
+    let manifest = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: alone}}\nspec: {{volumes: [{{name: h, hostPath: {{path: {}, type: DirectoryOrCreate}}}}], containers: [{{name: c, image: box:1, command: [sh, -c, \"echo up >/h/up; sleep 10000\"], volumeMounts: [{{name: h, mountPath: /h}}]}}]}}\n",
+        place.display()
+    );
+    let file = cluster.root().join("etc/kubernetes/manifests/alone.yaml");
+    fs::write(&file, manifest).unwrap();
+    until("the static Pod", || fs::read_to_string(place.join("up")).map_err(|e| e.to_string()));
+    fs::remove_file(&file).unwrap();
+
+    // A node that is short of memory says so, is tainted, and ends first who uses more than was asked for.
+    s.until("get pods", |rows| rows.contains("stays"));
+    configure(
+        &cluster,
+        "evictionHard:\n  memory.available: 99%\nevictionPressureTransitionPeriod: 5s\n",
+    );
+    s.until(
+        "get nodes -o jsonpath={.items[0].status.conditions[?(@.type==\"MemoryPressure\")].status}",
+        |status| status == "True",
+    );
+    s.until("get nodes -o jsonpath={.items[0].spec.taints[*].key}", |keys| {
+        keys.contains("node.kubernetes.io/memory-pressure")
+    });
+    s.until("get pod stays -o jsonpath={.status.phase}/{.status.reason}", |seen| {
+        seen == "Failed/Evicted"
+    });
+    let message = s.field("pod stays", "{.status.message}");
+    assert!(
+        message.starts_with("The node was low on resource: memory. Threshold quantity: "),
+        "{message}"
+    );
+    assert!(
+        message.contains("Container c was using ")
+            && message.ends_with(", request is 0, has larger consumption of memory. "),
+        "{message}"
+    );
+    event(&s, "stays", "Evicted", "The node was low on resource: memory.");
+    let node = s.field("nodes", "{.items[0].metadata.name}");
+    event(&s, &node, "EvictionThresholdMet", "Attempting to reclaim memory");
+    s.kubectl_with(&["create", "-f", "-"], &format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: late}}\nspec: {{nodeName: {node}, containers: [{{name: c, image: box:1}}]}}\n")).ok();
+    s.until("get pod late -o jsonpath={.status.message}", |text| {
+        text == "Pod was rejected: The node had condition: [MemoryPressure]. "
+    });
+    configure(&cluster, "evictionHard:\n  memory.available: 100Mi\n");
+    s.until(
+        "get nodes -o jsonpath={.items[0].status.conditions[?(@.type==\"MemoryPressure\")].status}",
+        |status| status == "False",
+    );
+
+    // Unused images go when their disk is fuller than it may be.
+    cluster.build_image("unused:1", &["sleep", "1"]);
+    let images = || s.field("nodes", "{.items[0].status.images[*].names[*]}");
+    until("the image", || if images().contains("unused:1") { Ok(()) } else { Err(images()) });
+    configure(
+        &cluster,
+        "evictionHard:\n  imagefs.available: 99%\nevictionPressureTransitionPeriod: 5s\n",
+    );
+    until("no image", || if images().contains("unused:1") { Err(images()) } else { Ok(()) });
+    s.until(
+        "get nodes -o jsonpath={.items[0].status.conditions[?(@.type==\"DiskPressure\")].status}",
+        |status| status == "True",
+    );
+    cluster.down(&[]).ok();
+}

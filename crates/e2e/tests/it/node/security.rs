@@ -1,0 +1,118 @@
+//! Security contexts: what a container may do.
+
+use e2e::shared;
+
+use super::{event, inside, ready};
+
+#[test]
+fn a_container_may_do_what_its_context_says_and_no_more() {
+    let s = shared("node-security");
+    s.apply(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: bound}
+spec:
+  securityContext: {sysctls: [{name: net.ipv4.ip_unprivileged_port_start, value: "1000"}]}
+  containers:
+  - name: c
+    image: box:1
+    securityContext: {readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, runAsUser: 7, runAsGroup: 8, seccompProfile: {type: RuntimeDefault}, capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}}
+  - {name: free, image: box:1, securityContext: {privileged: true}}
+  - {name: plain, image: box:1}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: unmasked}
+spec:
+  containers: [{name: c, image: box:1, securityContext: {procMount: Unmasked}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: root}
+spec: {securityContext: {runAsNonRoot: true}, containers: [{name: c, image: box:1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: unsafe}
+spec: {securityContext: {sysctls: [{name: kernel.msgmax, value: "65536"}]}, containers: [{name: c, image: box:1}]}
+"#,
+    );
+    ready(&s, "bound");
+    assert_eq!(inside(&s, "bound", "id").trim(), "uid=7 gid=8 groups=8");
+    let status = inside(&s, "bound", "cat /proc/self/status");
+    for line in
+        ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000400", "NoNewPrivs:\t1", "Seccomp:\t2"]
+    {
+        assert!(status.contains(line), "{line}:\n{status}");
+    }
+    s.kubectl("exec bound -- touch /x").refused();
+    assert_eq!(
+        inside(&s, "bound", "cat /proc/sys/net/ipv4/ip_unprivileged_port_start").trim(),
+        "1000"
+    );
+    let of = |container: &str, file: &str| {
+        s.kubectl(&format!("exec bound -c {container} -- cat {file}")).ok()
+    };
+    let plain = of("plain", "/proc/self/status");
+    assert!(
+        plain.contains("Seccomp:\t0") && plain.contains("CapBnd:\t00000000a80425fb"),
+        "{plain}"
+    );
+    assert!(of("plain", "/proc/mounts").contains("/proc/sys "), "it is read-only there");
+    let free = of("free", "/proc/self/status");
+    assert!(
+        !free.contains("CapEff:\t00000000a80425fb") && free.contains("NoNewPrivs:\t0"),
+        "{free}"
+    );
+    assert!(!of("free", "/proc/mounts").contains("/proc/sys "), "nothing is masked");
+    event(&s, "root", "Failed", "Error: container has runAsNonRoot and image will run as root");
+    s.until("get pod unsafe", |row| row.contains("SysctlForbidden"));
+    event(&s, "unsafe", "SysctlForbidden", "forbidden sysctl: \"kernel.msgmax\" not allowlisted");
+}
+
+#[test]
+fn a_pod_shares_the_hosts_namespaces_only_where_it_says_so() {
+    let s = shared("node-namespaces");
+    s.apply(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {name: host}
+spec: {hostPID: true, hostNetwork: true, hostIPC: true, containers: [{name: c, image: box:1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: shared}
+spec:
+  shareProcessNamespace: true
+  containers: [{name: c, image: box:1}, {name: d, image: app:1}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: own}
+spec: {hostname: me, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{ip: 192.0.2.99, hostnames: [other]}], containers: [{name: c, image: box:1}]}
+"#,
+    );
+    for pod in ["host", "shared", "own"] {
+        ready(&s, pod);
+    }
+    let namespace = |kind: &str| std::fs::read_link(format!("/proc/1/ns/{kind}")).unwrap();
+    let seen = |pod: &str, kind: &str| inside(&s, pod, &format!("stat -c %N /proc/self/ns/{kind}"));
+    for kind in ["pid", "ipc"] {
+        let of_host = namespace(kind).display().to_string();
+        // On a machine that is itself a container, process 1 is its own.
+        assert!(seen("host", kind).contains(&of_host), "{kind}");
+        assert!(!seen("own", kind).contains(&of_host), "{kind}");
+    }
+    assert_eq!(inside(&s, "host", "hostname"), s.on_node("hostname", &[]).ok());
+    assert!(inside(&s, "shared", "ps").contains("httpd"));
+    assert!(!inside(&s, "own", "ps").contains("httpd"));
+    assert_eq!(inside(&s, "own", "hostname").trim(), "me.sub.node-namespaces.svc.cluster.local");
+    let hosts = inside(&s, "own", "cat /etc/hosts");
+    assert!(
+        hosts.contains("192.0.2.99\tother")
+            && hosts.contains("me.sub.node-namespaces.svc.cluster.local\tme"),
+        "{hosts}"
+    );
+}

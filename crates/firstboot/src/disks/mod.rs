@@ -1,0 +1,104 @@
+//! The disks stage: partitions, arrays, encrypted volumes, filesystems, each on what the one before has made.
+
+mod filesystems;
+mod luks;
+pub(crate) mod partitions;
+mod raid;
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use ignition::spec::Config;
+
+pub(crate) use luks::State;
+
+use crate::{Error, fetch::Fetcher, stages::Context};
+
+pub(crate) async fn run(
+    context: &Context,
+    config: &Config,
+    fetcher: &Fetcher,
+) -> Result<(), Error> {
+    let storage = &config.storage;
+    for disk in &storage.disks {
+        appear(context, &disk.device)?;
+        partitions::apply(context, disk)?;
+    }
+    settle(context);
+    for array in &storage.raid {
+        array.devices.iter().try_for_each(|device| appear(context, device))?;
+        raid::apply(context, array)?;
+    }
+    settle(context);
+    let mut state = State::default();
+    for volume in &storage.luks {
+        appear(context, volume.device.as_deref().unwrap_or_default())?;
+        luks::apply(context, volume, fetcher, &mut state).await?;
+    }
+    state.keep(&context.state_file)?;
+    settle(context);
+    for filesystem in &storage.filesystems {
+        appear(context, &filesystem.device)?;
+        filesystems::apply(context, filesystem)?;
+    }
+    settle(context);
+    Ok(())
+}
+
+/// Waits for udev to have made the names of what is there; without udev the kernel's own names must do.
+fn settle(context: &Context) {
+    if Path::new("/run/udev/control").exists()
+        && let Err(error) = context.programs.must(&["udevadm", "settle", "--timeout=60"])
+    {
+        tracing::warn!(%error, "udev has not settled");
+    }
+}
+
+fn appear(context: &Context, device: &str) -> Result<(), Error> {
+    let deadline = Instant::now() + context.patience;
+    while !Path::new(device).exists() {
+        if Instant::now() >= deadline {
+            let seconds = context.patience.as_secs();
+            return Err(Error::NoDevice { device: device.to_owned(), seconds });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// What blkid finds on a device.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Contents {
+    kind: String,
+    label: String,
+    uuid: String,
+}
+
+fn contents(context: &Context, device: &str) -> Result<Contents, Error> {
+    let command = ["blkid", "--probe", "--output", "export", device];
+    let output = context.programs.run(&command, &[])?;
+    match output.code {
+        Some(0) => {}
+        // Nothing is on it.
+        Some(2) => return Ok(Contents::default()),
+        _ => {
+            let reason = format!("what is on it cannot be told: {}", output.stderr.trim());
+            return Err(Error::Refused { what: device.to_owned(), reason });
+        }
+    }
+    let field = |name: &str| {
+        let mut lines = output.stdout.lines().filter_map(|line| line.split_once('='));
+        lines
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value.replace('\\', ""))
+            .unwrap_or_default()
+    };
+    // A partition table is reported by another name.
+    let kind = [field("TYPE"), field("PTTYPE")]
+        .into_iter()
+        .find(|kind| !kind.is_empty())
+        .unwrap_or_default();
+    Ok(Contents { kind, label: field("LABEL"), uuid: field("UUID") })
+}

@@ -1,0 +1,103 @@
+//! Partition tables.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::{FileTypeExt, MetadataExt},
+};
+
+use ignition::{
+    gpt::{Geometry, GptError, Guid, Table},
+    partition,
+    spec::Disk,
+};
+
+use crate::{Error, stages::Context};
+
+pub(super) fn apply(context: &Context, disk: &Disk) -> Result<(), Error> {
+    let failed = |operation| Error::file(operation, &disk.device);
+    let device = OpenOptions::new().read(true).write(true).open(&disk.device);
+    let mut device = device.map_err(failed("opening"))?;
+    let refused = |source| Error::Partition { device: disk.device.clone(), source };
+    let (geometry, current) = load(&mut device).map_err(failed("reading"))?;
+    let current = match current {
+        // What is to be wiped may be damaged.
+        Err(_) if disk.wipe_table == Some(true) => None,
+        current => current.map_err(|error| refused(error.into()))?,
+    };
+    let empty = Table::empty(geometry, fresh()).map_err(|error| refused(error.into()))?;
+    let table = partition::plan(current.as_ref(), empty, disk, fresh).map_err(refused)?;
+    // A wiped table made again is the same disk, so it keeps its identity too.
+    let table = match &current {
+        Some(old) if old.entries == table.entries => Table { guid: old.guid, ..table },
+        _ => table,
+    };
+    let none = current.is_none() && table.entries.is_empty() && disk.wipe_table != Some(true);
+    if current.as_ref() == Some(&table) || none {
+        tracing::info!(device = disk.device, "the partition table is as it should be");
+        return Ok(());
+    }
+    tracing::info!(
+        device = disk.device,
+        partitions = table.entries.len(),
+        "writing the partition table"
+    );
+    store(&mut device, &table).map_err(failed("writing the partition table of"))?;
+    read_again(context, &device, &disk.device)
+}
+
+/// The disk's size and its table, if it has one.
+pub(crate) fn load(device: &mut File) -> io::Result<(Geometry, Result<Option<Table>, GptError>)> {
+    let geometry = geometry(device)?;
+    Ok((geometry, Table::read(geometry, |at, length| read(device, at, length))?))
+}
+
+pub(crate) fn store(device: &mut File, table: &Table) -> io::Result<()> {
+    table.writes().iter().try_for_each(|(at, bytes)| write(device, *at, bytes))?;
+    device.sync_all()
+}
+
+fn fresh() -> Guid {
+    Guid(*uuid::Uuid::new_v4().as_bytes())
+}
+
+fn geometry(device: &mut File) -> io::Result<Geometry> {
+    let size = device.seek(SeekFrom::End(0))?;
+    let metadata = device.metadata()?;
+    let mut sector = 512;
+    if metadata.file_type().is_block_device() {
+        let (major, minor) =
+            (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+        let path = format!("/sys/dev/block/{major}:{minor}/queue/logical_block_size");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        sector = text.trim().parse().unwrap_or(sector);
+    }
+    Ok(Geometry { sector, sectors: size / sector })
+}
+
+fn read(device: &mut File, at: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(length);
+    device.seek(SeekFrom::Start(at))?;
+    device.take(length as u64).read_to_end(&mut out)?;
+    Ok(out)
+}
+
+fn write(device: &mut File, at: u64, bytes: &[u8]) -> io::Result<()> {
+    device.seek(SeekFrom::Start(at))?;
+    device.write_all(bytes)
+}
+
+/// Tells the kernel. A disk with a partition in use takes changes to the others only.
+fn read_again(context: &Context, device: &File, name: &str) -> Result<(), Error> {
+    if !device.metadata().map_err(Error::file("looking at", name))?.file_type().is_block_device() {
+        return Ok(());
+    }
+    match sys::read_partitions_again(device) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, device = name, "the kernel does not read the table again; telling it what changed");
+            context.programs.must(&["partx", "--update", name])?;
+            Ok(())
+        }
+    }
+}

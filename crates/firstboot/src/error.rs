@@ -1,0 +1,42 @@
+use std::{io, path::Path};
+
+/// Why a stage failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Fetch(#[from] crate::fetch::FetchError),
+    #[error("config from {origin}: {source}")]
+    Config { origin: String, source: ignition::ConfigError },
+    #[error("configs refer to one another more than {0} deep; one of them leads back to itself")]
+    Deep(usize),
+    #[error("platform {0:?} is not known here; use metal, qemu or file")]
+    Platform(String),
+    #[error("{operation} {path}: {source}")]
+    File { operation: &'static str, path: String, source: io::Error },
+    #[error("{path}: {reason}")]
+    Node { path: String, reason: String },
+    #[error("disk {device}: {source}")]
+    Partition { device: String, source: ignition::partition::PlanError },
+    #[error(
+        "{device} did not appear within {seconds} s; look at its name and at what should make it"
+    )]
+    NoDevice { device: String, seconds: u64 },
+    #[error("{what}: {reason}")]
+    Refused { what: String, reason: String },
+    #[error(transparent)]
+    Program(#[from] sys::ProgramError),
+    #[error(transparent)]
+    Passwd(#[from] ignition::passwd::PasswdError),
+    #[error("starting the runtime: {0}")]
+    Runtime(io::Error),
+}
+
+impl Error {
+    pub(crate) fn file<P: AsRef<Path>>(
+        operation: &'static str,
+        path: P,
+    ) -> impl FnOnce(io::Error) -> Self + use<P> {
+        let path = path.as_ref().display().to_string();
+        move |source| Self::File { operation, path, source }
+    }
+}

@@ -1,0 +1,280 @@
+//! HTTP and HTTPS, once per request: redirects are followed, what may pass is tried again.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use ignition::spec::Header;
+use rustls_pki_types::ServerName;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{FetchError, LIMIT, Settings};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const REDIRECTS: usize = 10;
+const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
+
+trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send {}
+impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send> Stream for T {}
+
+/// Why one try failed.
+enum Failure {
+    /// It may work the next time.
+    Passing(String),
+    Final(FetchError),
+}
+
+/// Fetches until there is an answer, or until the time that was allowed is over.
+pub(crate) async fn get(
+    url: &str,
+    headers: &[Header],
+    settings: &Settings,
+) -> Result<Vec<u8>, FetchError> {
+    let address = parse(url)?;
+    let headers = header_map(url, headers)?;
+    let deadline = settings.total.map(|total| Instant::now() + total);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let attempt = attempt(&address, &headers, settings);
+        let outcome = match deadline {
+            None => attempt.await,
+            Some(deadline) => match tokio::time::timeout_at(deadline, attempt).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(Failure::Passing("the time allowed was over".into())),
+            },
+        };
+        let reason = match outcome {
+            Ok(bytes) => return Ok(bytes),
+            Err(Failure::Final(error)) => return Err(error),
+            Err(Failure::Passing(reason)) => reason,
+        };
+        if deadline.is_some_and(|deadline| Instant::now() + pause >= deadline) {
+            let reason =
+                format!("{reason}; no more tries in the time that timeouts.httpTotal allows");
+            return Err(FetchError::Transfer { url: url.to_owned(), reason });
+        }
+        tracing::warn!(url, reason, "fetching again in {pause:?}");
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Posts a text; one try.
+pub(crate) async fn post(url: &str, body: String, settings: &Settings) -> Result<(), FetchError> {
+    let address = parse(url)?;
+    let failed = |reason: String| FetchError::Transfer { url: url.to_owned(), reason };
+    let response =
+        match send(&address, Method::POST, &HeaderMap::new(), body.into(), settings).await {
+            Ok(response) => response,
+            Err(Failure::Final(error)) => return Err(error),
+            Err(Failure::Passing(reason)) => return Err(failed(reason)),
+        };
+    match response.status() {
+        status if status.is_success() => Ok(()),
+        status => Err(FetchError::Status { url: url.to_owned(), status: status.as_u16() }),
+    }
+}
+
+fn parse(url: &str) -> Result<Uri, FetchError> {
+    let wrong = |reason: &str| FetchError::Url { url: url.to_owned(), reason: reason.to_owned() };
+    let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(uri),
+        _ => Err(wrong("a scheme and a host are needed")),
+    }
+}
+
+fn header_map(url: &str, headers: &[Header]) -> Result<HeaderMap, FetchError> {
+    let mut out = HeaderMap::new();
+    out.insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
+    out.insert(header::USER_AGENT, HeaderValue::from_static("Ignition/2.26.0"));
+    for given in headers {
+        let wrong = || FetchError::Url {
+            url: url.to_owned(),
+            reason: format!("{:?} is no header of HTTP", given.name),
+        };
+        let name = HeaderName::try_from(&given.name).map_err(|_| wrong())?;
+        let Some(value) = &given.value else { continue };
+        out.insert(name, HeaderValue::try_from(value).map_err(|_| wrong())?);
+    }
+    Ok(out)
+}
+
+async fn attempt(url: &Uri, headers: &HeaderMap, settings: &Settings) -> Result<Vec<u8>, Failure> {
+    let mut at = url.clone();
+    let mut headers = headers.clone();
+    for _ in 0..REDIRECTS {
+        let response = send(&at, Method::GET, &headers, Bytes::new(), settings).await?;
+        let status = response.status();
+        if status.is_redirection() && response.headers().contains_key(header::LOCATION) {
+            let to = response.headers()[header::LOCATION].to_str().unwrap_or_default();
+            at = joined(&at, to).map_err(Failure::Final)?;
+            // What was meant for one server is not told to another.
+            headers = header_map("", &[]).map_err(Failure::Final)?;
+            continue;
+        }
+        if status.is_server_error() {
+            return Err(Failure::Passing(format!("the server answered {status}")));
+        }
+        if !status.is_success() {
+            return Err(Failure::Final(FetchError::Status {
+                url: url.to_string(),
+                status: status.as_u16(),
+            }));
+        }
+        return body(response).await;
+    }
+    let reason = format!("more than {REDIRECTS} redirects");
+    Err(Failure::Final(FetchError::Transfer { url: url.to_string(), reason }))
+}
+
+fn joined(base: &Uri, to: &str) -> Result<Uri, FetchError> {
+    if to.contains("://") {
+        return parse(to);
+    }
+    let origin = format!(
+        "{}://{}",
+        base.scheme_str().unwrap_or_default(),
+        base.authority().map_or("", |a| a.as_str())
+    );
+    match to.strip_prefix('/') {
+        Some(_) => parse(&format!("{origin}{to}")),
+        None => {
+            let directory = base.path().rsplit_once('/').map_or("", |(directory, _)| directory);
+            parse(&format!("{origin}{directory}/{to}"))
+        }
+    }
+}
+
+async fn body(response: Response<Incoming>) -> Result<Vec<u8>, Failure> {
+    let mut body = response.into_body();
+    let mut out = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame =
+            frame.map_err(|error| Failure::Passing(format!("the body broke off: {error}")))?;
+        if let Ok(data) = frame.into_data() {
+            if out.len() as u64 + data.len() as u64 > LIMIT {
+                return Err(Failure::Passing(format!("the body has more than {LIMIT} bytes")));
+            }
+            out.extend_from_slice(&data);
+        }
+    }
+    Ok(out)
+}
+
+/// One request on a connection of its own.
+async fn send(
+    url: &Uri,
+    method: Method,
+    headers: &HeaderMap,
+    body: Bytes,
+    settings: &Settings,
+) -> Result<Response<Incoming>, Failure> {
+    let passing = |what: &'static str| {
+        move |error: &dyn std::fmt::Display| Failure::Passing(format!("{what}: {error}"))
+    };
+    let exchange = async {
+        let (stream, through_proxy) = connect(url, settings).await?;
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|e| passing("starting HTTP")(&e))?;
+        let path = url.path_and_query().map_or("/", |path| path.as_str());
+        let target = if through_proxy { url.to_string() } else { path.to_owned() };
+        let mut request = Request::builder().method(method).uri(target);
+        if let Some(known) = request.headers_mut() {
+            known.extend(headers.clone());
+            let host =
+                url.authority().map_or("", |a| a.as_str().rsplit('@').next().unwrap_or_default());
+            if let Ok(host) = HeaderValue::try_from(host) {
+                known.entry(header::HOST).or_insert(host);
+            }
+        }
+        let request =
+            request.body(Full::new(body)).map_err(|e| passing("making the request")(&e))?;
+        // It ends with the body: what the connection has to say, the body says too.
+        settings.tasks.spawn("fetch connection", async move {
+            let _ = connection.await;
+        });
+        sender.send_request(request).await.map_err(|e| passing("asking")(&e))
+    };
+    match settings.response_headers {
+        None => exchange.await,
+        Some(limit) => match timeout(limit, exchange).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Failure::Passing(format!("no answer within {limit:?}"))),
+        },
+    }
+}
+
+/// A stream to the server, and whether requests name the whole URL because a proxy reads them.
+async fn connect(url: &Uri, settings: &Settings) -> Result<(Box<dyn Stream>, bool), Failure> {
+    let secure = url.scheme_str() == Some("https");
+    let host = url.host().unwrap_or_default();
+    let port = url.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    let proxy = settings.proxy.for_url(url);
+    let mut stream: Box<dyn Stream> = match proxy {
+        None => Box::new(tcp(host, port).await?),
+        Some(proxy) => {
+            // A proxy may be named without a scheme.
+            let named =
+                if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
+            let proxy = parse(&named).map_err(Failure::Final)?;
+            let own = proxy.port_u16().unwrap_or(80);
+            let mut stream: Box<dyn Stream> =
+                Box::new(tcp(proxy.host().unwrap_or_default(), own).await?);
+            if secure {
+                tunnel(&mut stream, &proxy, host, port).await?;
+            }
+            stream
+        }
+    };
+    if secure {
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+        let name = name.map_err(|error| Failure::Passing(format!("{host}: {error}")))?;
+        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&settings.roots.client()));
+        let connected = connector.connect(name, stream).await;
+        stream = Box::new(
+            connected.map_err(|error| Failure::Passing(format!("TLS with {host}: {error}")))?,
+        );
+    }
+    Ok((stream, proxy.is_some() && !secure))
+}
+
+async fn tcp(host: &str, port: u16) -> Result<TcpStream, Failure> {
+    let address = (host.trim_matches(['[', ']']), port);
+    let stream = TcpStream::connect(address).await;
+    stream.map_err(|error| Failure::Passing(format!("connecting to {host}:{port}: {error}")))
+}
+
+async fn tunnel(
+    stream: &mut Box<dyn Stream>,
+    proxy: &Uri,
+    host: &str,
+    port: u16,
+) -> Result<(), Failure> {
+    let passing =
+        |error: std::io::Error| Failure::Passing(format!("asking the proxy {proxy}: {error}"));
+    let user = proxy.authority().and_then(|a| a.as_str().rsplit_once('@')).map(|(user, _)| user);
+    let login =
+        user.map(|user| format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(user)));
+    let login = login.unwrap_or_default();
+    let request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{login}\r\n");
+    stream.write_all(request.as_bytes()).await.map_err(passing)?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") && head.len() < 8192 {
+        head.push(stream.read_u8().await.map_err(passing)?);
+    }
+    let line = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
+    match line.split(' ').nth(1) {
+        Some("200") => Ok(()),
+        _ => Err(Failure::Passing(format!("the proxy {proxy} answered {line:?}"))),
+    }
+}

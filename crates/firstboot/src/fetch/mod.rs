@@ -1,0 +1,141 @@
+//! Fetching what a config names: over HTTP, HTTPS and TFTP, or from the URL itself.
+
+mod http;
+mod proxy;
+mod tftp;
+mod tls;
+
+use std::time::Duration;
+
+use ignition::spec::{Ignition, Resource};
+use sha2::{Digest, Sha256, Sha512};
+
+/// More than any file of a first boot; an archive that unpacks to more is refused.
+const LIMIT: u64 = 4 << 30;
+
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error("{url:?} is not a URL that can be fetched: {reason}")]
+    Url { url: String, reason: String },
+    #[error("fetching {url}: {reason}")]
+    Transfer { url: String, reason: String },
+    #[error("fetching {url}: the server answered {status}")]
+    Status { url: String, status: u16 },
+    #[error("{url}: hash verification failed: wanted {wanted}, got {found}")]
+    Hash { url: String, wanted: String, found: String },
+    #[error("{url}: {source}")]
+    Data { url: String, source: ignition::DataError },
+    #[error("{url} needs the network, which is not up yet")]
+    NeedsNetwork { url: String },
+    #[error("certificates from {origin}: {reason}")]
+    Certificates { origin: String, reason: String },
+}
+
+/// How a server is asked.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// Owns the connections.
+    pub(crate) tasks: rt::Tasks,
+    pub(crate) response_headers: Option<Duration>,
+    pub(crate) total: Option<Duration>,
+    pub(crate) proxy: proxy::Proxies,
+    pub(crate) roots: tls::Roots,
+    /// Whether there is a network to use.
+    pub(crate) online: bool,
+}
+
+pub(crate) struct Fetcher {
+    settings: Settings,
+}
+
+impl Fetcher {
+    pub(crate) fn new(online: bool) -> Self {
+        Self {
+            settings: Settings {
+                tasks: rt::Tasks::new(rt::Shutdown::new()),
+                response_headers: Some(Duration::from_secs(10)),
+                total: None,
+                proxy: proxy::Proxies::default(),
+                roots: tls::Roots::system(),
+                online,
+            },
+        }
+    }
+
+    /// Tells a server something.
+    pub(crate) async fn post(&self, url: &str, body: String) -> Result<(), FetchError> {
+        http::post(url, body, &self.settings).await
+    }
+
+    /// Takes on what a config says of timeouts, proxies and authorities.
+    pub(crate) async fn configure(&mut self, ignition: &Ignition) -> Result<(), FetchError> {
+        let limit = |seconds: u64| (seconds > 0).then(|| Duration::from_secs(seconds));
+        if let Some(seconds) = ignition.timeouts.http_response_headers {
+            self.settings.response_headers = limit(seconds);
+        }
+        if let Some(seconds) = ignition.timeouts.http_total {
+            self.settings.total = limit(seconds);
+        }
+        self.settings.proxy = proxy::Proxies::new(&ignition.proxy);
+        for authority in &ignition.security.tls.certificate_authorities {
+            let bundle = self.fetch(authority).await?;
+            self.settings.roots.add(authority.url().unwrap_or_default(), &bundle)?;
+        }
+        Ok(())
+    }
+
+    /// What a resource comes to: fetched, unpacked, and with the hash that it should have.
+    pub(crate) async fn fetch(&self, resource: &Resource) -> Result<Vec<u8>, FetchError> {
+        let Some(url) = resource.url() else { return Ok(Vec::new()) };
+        tracing::info!(url = shown(url), "fetching");
+        let mut bytes = self.raw(url, resource).await?;
+        if resource.compression.as_deref() == Some("gzip") {
+            bytes = ignition::unpacked(&bytes, LIMIT)
+                .map_err(|source| FetchError::Data { url: shown(url), source })?;
+        }
+        verify(url, resource.verification.hash.as_deref(), &bytes)?;
+        Ok(bytes)
+    }
+
+    async fn raw(&self, url: &str, resource: &Resource) -> Result<Vec<u8>, FetchError> {
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+        if scheme != "data" && !self.settings.online {
+            return Err(FetchError::NeedsNetwork { url: shown(url) });
+        }
+        match scheme.as_str() {
+            "data" => ignition::decode_url(url)
+                .map_err(|source| FetchError::Data { url: shown(url), source }),
+            "http" | "https" => http::get(url, &resource.http_headers, &self.settings).await,
+            "tftp" => tftp::get(url, self.settings.total).await,
+            other => Err(FetchError::Url {
+                url: url.to_owned(),
+                reason: format!("{other} is not served here; use http, https, tftp or data"),
+            }),
+        }
+    }
+}
+
+/// A URL for people: data within it is cut off.
+pub(crate) fn shown(url: &str) -> String {
+    match url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:")) && url.len() > 40
+    {
+        true => format!("{}…", url.chars().take(40).collect::<String>()),
+        false => url.to_owned(),
+    }
+}
+
+fn verify(url: &str, wanted: Option<&str>, bytes: &[u8]) -> Result<(), FetchError> {
+    let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) else { return Ok(()) };
+    let hex = |sum: &[u8]| sum.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let found = match wanted.split_once('-') {
+        Some(("sha256", _)) => format!("sha256-{}", hex(&Sha256::digest(bytes))),
+        _ => format!("sha512-{}", hex(&Sha512::digest(bytes))),
+    };
+    match found.eq_ignore_ascii_case(wanted) {
+        true => Ok(()),
+        false => Err(FetchError::Hash { url: shown(url), wanted: wanted.to_owned(), found }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! Users, groups, homes and SSH keys.
+
+use std::time::{Duration, SystemTime};
+
+use ignition::{
+    passwd::{Databases, Home, LoginDefs},
+    spec::{Passwd, User},
+};
+use rustix::fs::FileType;
+
+use crate::{Error, root::Root};
+
+const FILES: [(&str, u32); 4] = [
+    ("/etc/passwd", 0o644),
+    ("/etc/group", 0o644),
+    ("/etc/shadow", 0o640),
+    ("/etc/gshadow", 0o640),
+];
+
+/// Where SSH keys go: a file beside others, or the one that every server reads.
+const FRAGMENT: &str = "IGNITION_WRITE_AUTHORIZED_KEYS_FRAGMENT";
+
+/// The databases as they are then.
+pub(super) fn apply(root: &Root, passwd: &Passwd) -> Result<Databases, Error> {
+    let text = |path: &str| -> Result<String, Error> {
+        Ok(String::from_utf8_lossy(&root.read(path)?.unwrap_or_default()).into_owned())
+    };
+    let mut databases = Databases {
+        passwd: text("/etc/passwd")?,
+        group: text("/etc/group")?,
+        shadow: text("/etc/shadow")?,
+        gshadow: text("/etc/gshadow")?,
+    };
+    let before = databases.clone();
+    let defs = LoginDefs::parse(&text("/etc/login.defs")?);
+    for group in &passwd.groups {
+        databases.apply_group(group, &defs)?;
+    }
+    let mut homes = Vec::new();
+    for user in &passwd.users {
+        homes.extend(databases.apply_user(user, &defs, today())?);
+    }
+    let texts = [
+        (&before.passwd, &databases.passwd),
+        (&before.group, &databases.group),
+        (&before.shadow, &databases.shadow),
+        (&before.gshadow, &databases.gshadow),
+    ];
+    for ((path, mode), (before, after)) in FILES.into_iter().zip(texts) {
+        if before != after {
+            let known = root.look(path)?;
+            let (mode, uid, gid) =
+                known.map_or((mode, 0, 0), |found| (found.mode, found.uid, found.gid));
+            root.write(path, after.as_bytes(), mode, uid, gid)?;
+        }
+    }
+    homes.iter().try_for_each(|home| make_home(root, home, &defs))?;
+    for user in passwd.users.iter().filter(|user| !user.ssh_authorized_keys.is_empty()) {
+        authorize(root, user, &databases)?;
+    }
+    Ok(databases)
+}
+
+/// Days since 1970. A build that must come out the same says what day it is.
+fn today() -> u64 {
+    let said = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    said.unwrap_or_else(|| now().as_secs()) / 86_400
+}
+
+/// A new home begins as a copy of the skeleton; one that is there stays.
+fn make_home(root: &Root, home: &Home, defs: &LoginDefs) -> Result<(), Error> {
+    if root.look(&home.path)?.is_some() {
+        return Ok(());
+    }
+    root.make_directory(&home.path)?;
+    copy(root, "/etc/skel", home, &home.path)?;
+    root.set(&home.path, Some(defs.home_mode), Some(home.uid), Some(home.gid))
+}
+
+fn copy(root: &Root, from: &str, home: &Home, to: &str) -> Result<(), Error> {
+    if root.look(from)?.is_none_or(|found| found.kind != FileType::Directory) {
+        return Ok(());
+    }
+    let outside = root.outside(from)?;
+    let entries = std::fs::read_dir(&outside).map_err(Error::file("listing", &outside))?;
+    for entry in entries {
+        let name = entry.map_err(Error::file("listing", &outside))?.file_name();
+        let (from, to) = (
+            format!("{from}/{}", name.to_string_lossy()),
+            format!("{to}/{}", name.to_string_lossy()),
+        );
+        let Some(found) = root.look(&from)? else { continue };
+        match found.kind {
+            FileType::Directory => {
+                root.make_directory(&to)?;
+                copy(root, &from, home, &to)?;
+                root.set(&to, Some(found.mode), Some(home.uid), Some(home.gid))?;
+            }
+            FileType::Symlink => {
+                root.symlink(&to, &root.read_link(&from)?)?;
+                root.set(&to, None, Some(home.uid), Some(home.gid))?;
+            }
+            FileType::RegularFile => {
+                root.write(
+                    &to,
+                    &root.read(&from)?.unwrap_or_default(),
+                    found.mode,
+                    home.uid,
+                    home.gid,
+                )?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn authorize(root: &Root, user: &User, databases: &Databases) -> Result<(), Error> {
+    if user.should_exist == Some(false) {
+        return Ok(());
+    }
+    let Some((uid, gid, home)) = databases.user(&user.name) else { return Ok(()) };
+    let fragment = std::env::var(FRAGMENT).map_or(true, |value| value != "false");
+    let ssh = format!("{}/.ssh", home.trim_end_matches('/'));
+    let mut directories = vec![ssh.clone()];
+    let path = match fragment {
+        true => {
+            directories.push(format!("{ssh}/authorized_keys.d"));
+            format!("{ssh}/authorized_keys.d/ignition")
+        }
+        false => format!("{ssh}/authorized_keys"),
+    };
+    for directory in directories {
+        if root.look(&directory)?.is_none() {
+            root.make_directory(&directory)?;
+            root.set(&directory, Some(0o700), Some(uid), Some(gid))?;
+        }
+    }
+    let keys: String = user.ssh_authorized_keys.iter().flat_map(|key| [key.trim(), "\n"]).collect();
+    root.write(&path, keys.as_bytes(), 0o600, uid, gid)
+}

@@ -1,0 +1,82 @@
+//! The files stage: users and groups, files, directories and links, units, and what unlocks volumes.
+
+mod accounts;
+mod nodes;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use ignition::{spec::Config, units};
+
+use crate::{Error, disks::State, fetch::Fetcher, root::Root, stages::Context};
+
+pub(crate) async fn run(
+    context: &Context,
+    config: &Config,
+    fetcher: &Fetcher,
+) -> Result<(), Error> {
+    let root = Root::open(&context.root)?;
+    let passwd = accounts::apply(&root, &config.passwd)?;
+    nodes::apply(&root, &config.storage, &passwd, fetcher).await?;
+    units(&root, config)?;
+    unlock(&root, &State::load(&context.state_file)?)
+}
+
+fn units(root: &Root, config: &Config) -> Result<(), Error> {
+    let masked = |path: &str| -> Result<bool, Error> {
+        let link =
+            root.look(path)?.is_some_and(|found| found.kind == rustix::fs::FileType::Symlink);
+        Ok(link && root.read_link(path)? == "/dev/null")
+    };
+    for step in units::plan(&config.systemd.units) {
+        match step {
+            units::Step::Write { path, contents } => {
+                // Written through, a mask would fill /dev/null.
+                if masked(&path)? {
+                    root.remove(&path)?;
+                }
+                root.write(&path, contents.as_bytes(), 0o644, 0, 0)?;
+            }
+            units::Step::Mask { path } => {
+                if !masked(&path)? {
+                    root.remove(&path)?;
+                    root.symlink(&path, "/dev/null")?;
+                }
+            }
+            units::Step::Unmask { path } => {
+                if masked(&path)? {
+                    root.remove(&path)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+const CRYPTTAB: &str = "/etc/crypttab";
+
+/// Keys of volumes, and the lines by which the system finds them.
+fn unlock(root: &Root, state: &State) -> Result<(), Error> {
+    if state.luks.is_empty() {
+        return Ok(());
+    }
+    let known = root.read(CRYPTTAB)?.unwrap_or_default();
+    let known = String::from_utf8_lossy(&known).into_owned();
+    let other = |line: &&str| {
+        line.split_whitespace().next().is_none_or(|name| !state.luks.contains_key(name))
+    };
+    let mut lines: Vec<String> = known.lines().filter(other).map(str::to_owned).collect();
+    for (name, volume) in &state.luks {
+        let path = format!("/etc/luks/{name}");
+        let key = STANDARD.decode(&volume.key);
+        let key =
+            key.map_err(|error| Error::Node { path: path.clone(), reason: error.to_string() })?;
+        root.make_directory("/etc/luks")?;
+        root.set("/etc/luks", Some(0o700), Some(0), Some(0))?;
+        root.write(&path, &key, 0o600, 0, 0)?;
+        let discard = if volume.discard { ",discard" } else { "" };
+        lines.push(format!("{name} UUID={} {path} luks{discard}", volume.uuid));
+    }
+    root.write(CRYPTTAB, (lines.join("\n") + "\n").as_bytes(), 0o600, 0, 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! Files, directories and links.
+
+use ignition::{
+    passwd::Databases,
+    spec::{Directory, File, Link, Owner, Storage},
+};
+use rustix::fs::FileType;
+
+use crate::{
+    Error,
+    fetch::Fetcher,
+    root::{Found, Root},
+};
+
+enum Node<'c> {
+    Directory(&'c Directory),
+    File(&'c File),
+    Link(&'c Link),
+}
+
+impl Node<'_> {
+    fn path(&self) -> &str {
+        match self {
+            Self::Directory(directory) => &directory.path,
+            Self::File(file) => &file.path,
+            Self::Link(link) => &link.path,
+        }
+    }
+
+    /// Parents before what is in them, and hard links after all that they may name.
+    fn order(&self) -> (bool, usize, String) {
+        let hard = matches!(self, Self::Link(link) if link.hard == Some(true));
+        let path = self.path().trim_end_matches('/');
+        (hard, path.split('/').count(), path.to_owned())
+    }
+}
+
+pub(super) async fn apply(
+    root: &Root,
+    storage: &Storage,
+    passwd: &Databases,
+    fetcher: &Fetcher,
+) -> Result<(), Error> {
+    let directories = storage.directories.iter().map(Node::Directory);
+    let files = storage.files.iter().map(Node::File);
+    let links = storage.links.iter().map(Node::Link);
+    let mut nodes: Vec<Node<'_>> = directories.chain(files).chain(links).collect();
+    nodes.sort_by_cached_key(Node::order);
+    for node in nodes {
+        match node {
+            Node::Directory(directory) => make_directory(root, directory, passwd)?,
+            Node::File(file) => write_file(root, file, passwd, fetcher).await?,
+            Node::Link(link) => make_link(root, link, passwd)?,
+        }
+    }
+    Ok(())
+}
+
+fn taken(path: &str, what: &str) -> Error {
+    Error::Node {
+        path: path.to_owned(),
+        reason: format!("{what} is there already; overwrite lets it be replaced"),
+    }
+}
+
+fn kind(found: Found) -> &'static str {
+    match found.kind {
+        FileType::Directory => "a directory",
+        FileType::RegularFile => "a file",
+        FileType::Symlink => "a link",
+        _ => "something",
+    }
+}
+
+/// An owner by number or name.
+fn owner(
+    path: &str,
+    owner: &Owner,
+    find: impl Fn(&str) -> Option<u32>,
+) -> Result<Option<u32>, Error> {
+    let Some(name) = owner.name.as_deref().filter(|name| !name.is_empty()) else {
+        return Ok(owner.id);
+    };
+    let missing =
+        || Error::Node { path: path.to_owned(), reason: format!("there is no {name} to own it") };
+    find(name).map(Some).ok_or_else(missing)
+}
+
+fn owners(
+    path: &str,
+    user: &Owner,
+    group: &Owner,
+    passwd: &Databases,
+) -> Result<(Option<u32>, Option<u32>), Error> {
+    let uid = owner(path, user, |name| passwd.user(name).map(|(uid, _, _)| uid))?;
+    Ok((uid, owner(path, group, |name| passwd.group_id(name))?))
+}
+
+fn make_directory(root: &Root, directory: &Directory, passwd: &Databases) -> Result<(), Error> {
+    let path = directory.path.as_str();
+    let mut found = root.look(path)?;
+    if let Some(there) = found {
+        if directory.overwrite == Some(true) {
+            root.remove(path)?;
+            found = None;
+        } else if there.kind != FileType::Directory {
+            return Err(taken(path, kind(there)));
+        }
+    }
+    root.make_directory(path)?;
+    let (uid, gid) = owners(path, &directory.user, &directory.group, passwd)?;
+    let mode = directory.mode.or_else(|| found.is_none().then_some(0o755));
+    let fresh = found.is_none().then_some(0);
+    root.set(path, mode, uid.or(fresh), gid.or(fresh))
+}
+
+async fn write_file(
+    root: &Root,
+    file: &File,
+    passwd: &Databases,
+    fetcher: &Fetcher,
+) -> Result<(), Error> {
+    let path = file.path.as_str();
+    let mut found = root.look(path)?;
+    // Fetched first: what is there is not taken away for nothing.
+    let contents = match &file.contents.source {
+        Some(_) => Some(fetcher.fetch(&file.contents).await?),
+        None => None,
+    };
+    if let Some(there) = found {
+        if file.overwrite == Some(true) {
+            if there.kind != FileType::RegularFile {
+                root.remove(path)?;
+            }
+            found = None;
+        } else if there.kind != FileType::RegularFile {
+            return Err(taken(path, kind(there)));
+        } else if let Some(contents) = &contents {
+            // The same file written twice is one that was written once.
+            if root.read(path)?.as_deref() != Some(contents)
+                && !begun(root, file, contents, fetcher).await?
+            {
+                return Err(taken(path, "a file with other contents"));
+            }
+        }
+    }
+    let mut whole = match (&contents, found) {
+        (Some(contents), _) => contents.clone(),
+        (None, Some(_)) => root.read(path)?.unwrap_or_default(),
+        (None, None) => Vec::new(),
+    };
+    let mut parts = Vec::new();
+    for part in &file.append {
+        parts.extend(fetcher.fetch(part).await?);
+    }
+    // Parts that an earlier run has appended are not appended again.
+    if contents.is_some() || found.is_none() || !whole.ends_with(&parts) {
+        whole.extend(parts);
+    }
+    let (uid, gid) = owners(path, &file.user, &file.group, passwd)?;
+    let kept = found.filter(|_| contents.is_none());
+    // A mode with special bits is kept whole; the usual one is given to what is new.
+    let mode = file.mode.or(kept.map(|found| found.mode)).unwrap_or(0o644);
+    let uid = uid.or(kept.map(|found| found.uid)).unwrap_or(0);
+    let gid = gid.or(kept.map(|found| found.gid)).unwrap_or(0);
+    // What is written already stays in its place, with the hard links that lead to it.
+    let regular = root.look(path)?.is_some_and(|there| there.kind == FileType::RegularFile);
+    match regular && root.read(path)?.as_deref() == Some(&whole) {
+        true => root.set(path, Some(mode), Some(uid), Some(gid)),
+        false => root.write(path, &whole, mode, uid, gid),
+    }
+}
+
+/// Whether what is there is what an earlier run has made of these contents and the parts that are appended.
+async fn begun(
+    root: &Root,
+    file: &File,
+    contents: &[u8],
+    fetcher: &Fetcher,
+) -> Result<bool, Error> {
+    let mut whole = contents.to_vec();
+    for part in &file.append {
+        whole.extend(fetcher.fetch(part).await?);
+    }
+    Ok(root.read(&file.path)?.as_deref() == Some(&whole))
+}
+
+fn make_link(root: &Root, link: &Link, passwd: &Databases) -> Result<(), Error> {
+    let path = link.path.as_str();
+    let target = link.target.as_deref().unwrap_or_default();
+    let hard = link.hard == Some(true);
+    let mut there = false;
+    if let Some(found) = root.look(path)? {
+        let same = match hard {
+            true => root.look(target)?.is_some_and(|target| target.inode == found.inode),
+            false => found.kind == FileType::Symlink && root.read_link(path)? == target,
+        };
+        match (same, link.overwrite == Some(true)) {
+            (true, _) => there = true,
+            (false, true) => root.remove(path)?,
+            (false, false) => return Err(taken(path, kind(found))),
+        }
+    }
+    if hard {
+        return if there { Ok(()) } else { root.hard_link(path, target) };
+    }
+    if !there {
+        root.symlink(path, target)?;
+    }
+    let (uid, gid) = owners(path, &link.user, &link.group, passwd)?;
+    root.set(path, None, Some(uid.unwrap_or(0)), Some(gid.unwrap_or(0)))
+}

@@ -1,0 +1,196 @@
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, symlink},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use sys::{ProgramOutput, RecordedPrograms};
+
+use super::*;
+
+fn lay_out(root: &Path, config: Value) -> Result<(), Error> {
+    let mut config = config;
+    config["ignition"] = json!({ "version": "3.4.0" });
+    let config = ignition::parse(&config.to_string()).unwrap();
+    let context = Context {
+        platform: "file".into(),
+        root: root.to_owned(),
+        config_cache: root.join("none"),
+        neednet: root.join("none"),
+        state_file: root.join("run-state"),
+        fetch_timeout: Duration::ZERO,
+        programs: Arc::new(RecordedPrograms::new(|_| ProgramOutput::default())),
+        patience: Duration::ZERO,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(run(&context, &ignition::typed(&config).unwrap(), &Fetcher::new(false)))
+}
+
+fn root_only() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: giving files to users needs root");
+    }
+    root
+}
+
+/// Everything below a directory: paths, modes, owners, contents.
+fn snapshot(root: &Path) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = path.symlink_metadata().unwrap();
+            let contents = match (metadata.is_dir(), metadata.is_symlink()) {
+                (true, _) => {
+                    left.push(path.clone());
+                    String::new()
+                }
+                (_, true) => path.read_link().unwrap().display().to_string(),
+                _ => fs::read_to_string(&path).unwrap(),
+            };
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            out.push(format!(
+                "{name} {:o} {}:{} {contents}",
+                metadata.mode() & 0o7777,
+                metadata.uid(),
+                metadata.gid()
+            ));
+        }
+    }
+    out.sort();
+    out
+}
+
+#[test]
+fn a_root_is_laid_out_and_a_second_run_changes_nothing() {
+    if !root_only() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    fs::create_dir_all(root.join("etc/skel")).unwrap();
+    fs::write(root.join("etc/skel/.profile"), "p").unwrap();
+    fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
+    fs::write(root.join("etc/group"), "root:x:0:\n").unwrap();
+    symlink("/etc", root.join("link")).unwrap();
+    let config = json!({
+        "passwd": {
+            "groups": [{ "name": "ops", "gid": 3000 }],
+            "users": [{ "name": "core", "groups": ["ops"], "sshAuthorizedKeys": ["ssh-ed25519 A"] }],
+        },
+        "storage": {
+            "directories": [{ "path": "/srv/deep/down", "mode": 0o750, "user": { "name": "core" } }],
+            "files": [
+                { "path": "/srv/deep/a", "contents": { "source": "data:,one" }, "append": [{ "source": "data:,two" }], "mode": 0o4755 },
+                { "path": "/link/through", "contents": { "source": "data:,x" }, "group": { "name": "ops" } },
+                { "path": "/etc/hostname", "contents": { "source": "" } },
+            ],
+            "links": [
+                { "path": "/srv/soft", "target": "/elsewhere" },
+                { "path": "/srv/hard", "target": "/srv/deep/a", "hard": true },
+            ],
+        },
+        "systemd": { "units": [
+            { "name": "a.service", "enabled": true, "contents": "[Unit]\n", "dropins": [{ "name": "x.conf", "contents": "[Unit]\n" }] },
+            { "name": "b.service", "mask": true },
+        ] },
+    });
+    lay_out(root, config.clone()).unwrap();
+    let first = snapshot(root);
+    for want in [
+        "srv/deep/down 750 1000:0 ",
+        "srv 755 0:0 ",
+        "srv/deep/a 4755 0:0 onetwo",
+        "etc/through 644 0:3000 x",
+        "etc/hostname 644 0:0 ",
+        "srv/soft 777 0:0 /elsewhere",
+        "srv/hard 4755 0:0 onetwo",
+        "home/core/.profile 644 1000:1000 p",
+        "home/core/.ssh/authorized_keys.d/ignition 600 1000:1000 ssh-ed25519 A\n",
+        "etc/systemd/system/a.service 644 0:0 [Unit]\n",
+        "etc/systemd/system/a.service.d/x.conf 644 0:0 [Unit]\n",
+        "etc/systemd/system/b.service 777 0:0 /dev/null",
+        "etc/systemd/system-preset/20-ignition.preset 644 0:0 enable a.service\n",
+        "etc/group 644 0:0 root:x:0:\nops:x:3000:core\ncore:x:1000:\n",
+    ] {
+        assert!(first.contains(&want.to_owned()), "{want} is not in {first:#?}");
+    }
+    lay_out(root, config).unwrap();
+    assert_eq!(snapshot(root), first);
+}
+
+#[test]
+fn no_path_leads_out_of_the_root() {
+    if !root_only() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    fs::create_dir_all(root.join("sub")).unwrap();
+    symlink("../../../../..", root.join("sub/up")).unwrap();
+    symlink(dir.path(), root.join("absolute")).unwrap();
+    let file = |path: &str| json!({ "storage": { "files": [{ "path": path, "contents": { "source": "data:,x" } }] } });
+    lay_out(&root, file("/sub/up/a")).unwrap();
+    assert!(root.join("a").exists(), "upwards ends at the root");
+    let error = lay_out(&root, file("/absolute/b"));
+    assert!(!dir.path().join("b").exists(), "{error:?}");
+    assert!(lay_out(&root, file("/sub/../../c")).is_err());
+    assert!(!dir.path().join("c").exists());
+}
+
+#[test]
+fn what_is_there_is_replaced_only_when_told() {
+    if !root_only() {
+        return;
+    }
+    for (files, overwrite, works) in [
+        ("/a", false, false),
+        ("/a", true, true),
+        ("/d", false, false),
+        ("/d", true, true),
+        ("/l", false, false),
+        ("/l", true, true),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), "old").unwrap();
+        fs::create_dir(dir.path().join("d")).unwrap();
+        fs::write(dir.path().join("d/x"), "").unwrap();
+        symlink("a", dir.path().join("l")).unwrap();
+        let config = json!({ "storage": { "files": [{ "path": files, "overwrite": overwrite, "contents": { "source": "data:,new" } }] } });
+        let outcome = lay_out(dir.path(), config);
+        assert_eq!(outcome.is_ok(), works, "{files} {overwrite}: {outcome:?}");
+        if works {
+            assert_eq!(
+                fs::read_to_string(dir.path().join(files.trim_start_matches('/'))).unwrap(),
+                "new"
+            );
+        }
+        let untouched = files == "/a" && overwrite;
+        assert_eq!(
+            fs::read_to_string(dir.path().join("a")).unwrap(),
+            if untouched { "new" } else { "old" }
+        );
+    }
+}
+
+#[test]
+fn volumes_get_their_keys_and_lines_once() {
+    let dir = tempfile::tempdir().unwrap();
+    if !root_only() {
+        return;
+    }
+    fs::create_dir(dir.path().join("etc")).unwrap();
+    fs::write(dir.path().join("etc/crypttab"), "# mine\ndata UUID=old /etc/luks/data luks\n")
+        .unwrap();
+    let state = r#"{"luks":{"data":{"uuid":"new","key":"c2VjcmV0","discard":true}}}"#;
+    fs::write(dir.path().join("run-state"), state).unwrap();
+    lay_out(dir.path(), json!({})).unwrap();
+    let table = fs::read_to_string(dir.path().join("etc/crypttab")).unwrap();
+    assert_eq!(table, "# mine\ndata UUID=new /etc/luks/data luks,discard\n");
+    assert_eq!(fs::read_to_string(dir.path().join("etc/luks/data")).unwrap(), "secret");
+}

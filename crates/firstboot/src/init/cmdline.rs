@@ -1,0 +1,125 @@
+//! The kernel's command line, in the words of several ages.
+
+use std::path::PathBuf;
+
+use crate::Error;
+
+const URLS: [&str; 3] = ["ignition.config.url", "coreos.config.url", "flatcar.config.url"];
+const FIRST_BOOT: [&str; 3] = ["ignition.firstboot", "coreos.first_boot", "flatcar.first_boot"];
+const PLATFORM: [&str; 3] = ["ignition.platform.id", "coreos.oem.id", "flatcar.oem.id"];
+
+/// The running kernel's command line; tests say where another one is.
+pub(crate) fn read() -> Result<String, Error> {
+    let named = std::env::var_os("IGNITION_KERNEL_CMDLINE_PATH");
+    let path = named.map_or_else(|| PathBuf::from("/proc/cmdline"), PathBuf::from);
+    std::fs::read_to_string(&path)
+        .map_err(Error::file("reading the kernel's command line at", &path))
+}
+
+/// The last value of an argument; one without a value has an empty one.
+pub(crate) fn value<'l>(line: &'l str, name: &str) -> Option<&'l str> {
+    let words = line.split_whitespace().map(|word| word.split_once('=').unwrap_or((word, "")));
+    words.filter(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"')).next_back()
+}
+
+pub(crate) fn config_url(line: &str) -> Option<&str> {
+    let found = URLS.iter().find_map(|name| value(line, name));
+    found.filter(|url| !url.is_empty())
+}
+
+/// Where the root is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Memory,
+    /// On a disk that was laid out before: a device, or UUID=, LABEL=, PARTUUID=, PARTLABEL=.
+    Disk(String),
+    /// On this disk, which is laid out now.
+    Install(String),
+}
+
+/// What a boot is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) place: Place,
+    pub(crate) ignite: bool,
+    pub(crate) platform: Option<String>,
+}
+
+impl Plan {
+    pub(crate) fn of(line: &str) -> Self {
+        let given = |name| value(line, name).filter(|value| !value.is_empty());
+        let place = match (given("windlass.install"), given("root")) {
+            (Some(disk), _) => Place::Install(disk.to_owned()),
+            (None, Some("tmpfs" | "ram" | "/dev/ram0")) | (None, None) => Place::Memory,
+            (None, Some(root)) => Place::Disk(root.to_owned()),
+        };
+        let first = FIRST_BOOT.iter().find_map(|name| value(line, name));
+        let first = first.is_some_and(|value| !matches!(value, "0" | "no" | "false" | "off"));
+        // What is not kept is made anew each time.
+        let ignite = first || !matches!(place, Place::Disk(_));
+        let platform = PLATFORM.iter().find_map(|name| given(name));
+        // Names of ages past for a machine without a cloud.
+        let platform = platform.map(|name| if name == "pxe" { "metal" } else { name }.to_owned());
+        Self { place, ignite, platform }
+    }
+}
+
+/// The device node that a root's name stands for.
+pub(crate) fn device(root: &str) -> String {
+    for (prefix, directory) in [
+        ("UUID=", "by-uuid"),
+        ("LABEL=", "by-label"),
+        ("PARTUUID=", "by-partuuid"),
+        ("PARTLABEL=", "by-partlabel"),
+    ] {
+        if let Some(name) = root.strip_prefix(prefix) {
+            let name =
+                if prefix.ends_with("UUID=") { name.to_ascii_lowercase() } else { name.to_owned() };
+            return format!("/dev/disk/{directory}/{name}");
+        }
+    }
+    root.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_of_both_ages_say_the_same() {
+        let disk = |text: &str| Place::Disk(text.into());
+        for (line, place, ignite, platform, url) in [
+            ("", Place::Memory, true, None, None),
+            (
+                "console=ttyS0 ignition.config.url=http://a/b?c=d ignition.firstboot ignition.platform.id=metal",
+                Place::Memory,
+                true,
+                Some("metal"),
+                Some("http://a/b?c=d"),
+            ),
+            (
+                "coreos.config.url=http://x coreos.first_boot=1 coreos.oem.id=pxe root=LABEL=ROOT",
+                disk("LABEL=ROOT"),
+                true,
+                Some("metal"),
+                Some("http://x"),
+            ),
+            ("root=UUID=AB", disk("UUID=AB"), false, None, None),
+            ("root=/dev/vda2 flatcar.first_boot=0", disk("/dev/vda2"), false, None, None),
+            (
+                "root=/dev/vda2 windlass.install=/dev/vda",
+                Place::Install("/dev/vda".into()),
+                true,
+                None,
+                None,
+            ),
+        ] {
+            let plan = Plan { place, ignite, platform: platform.map(str::to_owned) };
+            assert_eq!(Plan::of(line), plan, "{line}");
+            assert_eq!(config_url(line), url, "{line}");
+        }
+        assert_eq!(device("UUID=AB-c"), "/dev/disk/by-uuid/ab-c");
+        assert_eq!(device("PARTLABEL=X"), "/dev/disk/by-partlabel/X");
+        assert_eq!(device("/dev/sda1"), "/dev/sda1");
+    }
+}

@@ -1,0 +1,195 @@
+//! The initrd's first process: from the kernel to the system's own first process, with Ignition between.
+//!
+//! A machine runs from memory (the root is a tmpfs that the image is unpacked into), from a disk that was laid out
+//! before, or it lays a disk out, installs itself there and boots again.
+
+mod archive;
+pub(crate) mod cmdline;
+mod install;
+mod network;
+
+use std::{
+    convert::Infallible, fs, os::unix::process::CommandExt, path::Path, process::Command,
+    time::Instant,
+};
+
+use sys::{HostPrograms, Programs};
+
+use crate::{
+    Error,
+    cmd::run_stage,
+    report::{self, Outcome},
+};
+use cmdline::{Place, Plan};
+
+const SYSROOT: &str = "/sysroot";
+/// What the second part of the image holds.
+const ARCHIVE: &str = "/rootfs.cpio.gz";
+const CONFIG: &str = "/run/ignition.json";
+const NEED_NETWORK: &str = "/run/ignition/neednet";
+/// The binary, which both parts of the image want and only one carries.
+const BINARY: &str = "/usr/bin/windlass";
+
+/// Runs until another process takes its place, or for ever when something failed: the first process may not end.
+pub fn run() -> std::process::ExitCode {
+    if std::process::id() != 1 {
+        eprintln!(
+            "init: this is the initrd's first process; it lays disks out, so nothing else may run it"
+        );
+        return std::process::ExitCode::FAILURE;
+    }
+    let Err(error) = boot();
+    eprintln!(
+        "\n*** The boot has stopped: {error}\n*** Mend the cause, and switch the machine off and on.\n"
+    );
+    tell("umount", Outcome::Failed, &error.to_string());
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Tells the server of something that is no stage of Ignition's.
+fn tell(stage: &str, outcome: Outcome, text: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    if let Ok(runtime) = runtime {
+        runtime.block_on(report::send(stage, outcome, text));
+    }
+}
+
+fn boot() -> Result<Infallible, Error> {
+    let started = Instant::now();
+    let step = |what: &str| eprintln!("[{:6.2}] init: {what}", started.elapsed().as_secs_f64());
+    kernel_filesystems()?;
+    let line = cmdline::read()?;
+    let plan = Plan::of(&line);
+    step(&format!("{:?}", plan.place));
+    devices()?;
+    step("devices are there");
+    if plan.ignite {
+        ignite(&plan, &line, &step)?;
+    } else if let Place::Disk(root) = &plan.place {
+        mount_root(&cmdline::device(root), "auto", "rw")?;
+    }
+    if let Place::Install(disk) = &plan.place {
+        install::finish(disk)?;
+        step("installed; booting again");
+        tell("installed", Outcome::Succeeded, "");
+        rustix::fs::sync();
+        let outcome = rustix::system::reboot(rustix::system::RebootCommand::Restart);
+        return Err(Error::file("restarting", "the machine")(
+            outcome.err().map_or_else(|| std::io::Error::other("it goes on"), std::io::Error::from),
+        ));
+    }
+    step("leaving the initrd");
+    leave()
+}
+
+fn ignite(plan: &Plan, line: &str, step: &dyn Fn(&str)) -> Result<(), Error> {
+    let platform = plan.platform.clone().unwrap_or_else(|| {
+        let firmware = Path::new("/sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw");
+        if firmware.exists() { "qemu" } else { "metal" }.to_owned()
+    });
+    let stage = |name: &str| {
+        step(&format!("Ignition: {name}"));
+        run_stage(&["--platform", &platform, "--root", SYSROOT, "--stage", name])
+    };
+    stage("fetch-offline")?;
+    if Path::new(NEED_NETWORK).exists() || report::address(line).is_some() {
+        network::up(&HostPrograms, step)?;
+    }
+    stage("fetch")?;
+    if let Place::Install(disk) = &plan.place {
+        install::lay_out(disk, Path::new(CONFIG))?;
+    }
+    stage("kargs")?;
+    stage("disks")?;
+    match &plan.place {
+        Place::Memory => {
+            fs::create_dir_all(SYSROOT).map_err(Error::file("making", SYSROOT))?;
+            let command = ["mount", "-t", "tmpfs", "-o", "mode=0755,size=80%", "root", SYSROOT];
+            HostPrograms.must(&command)?;
+        }
+        Place::Disk(root) => mount_root(&cmdline::device(root), "auto", "rw")?,
+        Place::Install(_) => {
+            let (device, format) = install::root(Path::new(CONFIG))?;
+            mount_root(&device, &format, "rw")?;
+        }
+    }
+    stage("mount")?;
+    if !matches!(plan.place, Place::Disk(_)) {
+        let count = unpack()?;
+        step(&format!("{count} files of the root are unpacked"));
+    }
+    stage("files")?;
+    if let Place::Install(disk) = &plan.place {
+        install::boot_loader(disk, line, Path::new(CONFIG))?;
+        step("the boot loader is in place");
+    }
+    stage("umount")
+}
+
+fn unpack() -> Result<usize, Error> {
+    let archive = Path::new(ARCHIVE);
+    if !archive.exists() {
+        let reason =
+            "the image's second part, rootfs.img, was not loaded; name it as another initrd"
+                .to_owned();
+        return Err(Error::Refused { what: ARCHIVE.to_owned(), reason });
+    }
+    let count = archive::unpack(archive, Path::new(SYSROOT))?;
+    // Its memory is wanted for what comes now.
+    fs::remove_file(archive).map_err(Error::file("removing", archive))?;
+    let to = format!("{SYSROOT}{BINARY}");
+    fs::copy(BINARY, &to).map_err(Error::file("copying the binary to", &to))?;
+    Ok(count)
+}
+
+fn kernel_filesystems() -> Result<(), Error> {
+    for (kind, at) in
+        [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/run")]
+    {
+        fs::create_dir_all(at).map_err(Error::file("making", at))?;
+        let options = if kind == "tmpfs" { "mode=0755,nosuid,nodev" } else { "nosuid" };
+        HostPrograms.must(&["mount", "-t", kind, "-o", options, kind, at])?;
+    }
+    // This one the firmware brings, and only some kernels have it built in.
+    let _ = HostPrograms.run(&["modprobe", "-q", "qemu_fw_cfg"], &[]);
+    Ok(())
+}
+
+/// Starts udev, which loads drivers and names devices as configs do.
+fn devices() -> Result<(), Error> {
+    HostPrograms.must(&["/usr/lib/systemd/systemd-udevd", "--daemon", "--resolve-names=never"])?;
+    for kind in ["subsystems", "devices"] {
+        HostPrograms.must(&["udevadm", "trigger", "--action=add", &format!("--type={kind}")])?;
+    }
+    HostPrograms.must(&["udevadm", "settle", "--timeout=60"])?;
+    Ok(())
+}
+
+fn mount_root(device: &str, format: &str, options: &str) -> Result<(), Error> {
+    // Disks that spin up late are waited for as Ignition waits.
+    let deadline = Instant::now() + std::time::Duration::from_secs(90);
+    while !Path::new(device).exists() {
+        if Instant::now() > deadline {
+            return Err(Error::NoDevice { device: device.to_owned(), seconds: 90 });
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    fs::create_dir_all(SYSROOT).map_err(Error::file("making", SYSROOT))?;
+    HostPrograms.must(&["mount", "-t", format, "-o", options, device, SYSROOT])?;
+    Ok(())
+}
+
+/// Gives way to the system's own first process.
+fn leave() -> Result<Infallible, Error> {
+    // It would hold devices of a system that starts its own.
+    HostPrograms.must(&["udevadm", "control", "--exit"])?;
+    for at in ["/proc", "/sys", "/dev", "/run"] {
+        let to = format!("{SYSROOT}{at}");
+        fs::create_dir_all(&to).map_err(Error::file("making", &to))?;
+        HostPrograms.must(&["mount", "--move", at, &to])?;
+    }
+    let error = Command::new("/bin/busybox").args(["switch_root", SYSROOT, "/sbin/init"]).exec();
+    Err(Error::file("giving way to", "/sbin/init")(error))
+}

@@ -1,0 +1,58 @@
+//! Addresses for the initrd, by DHCP on whatever link has a carrier.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use sys::Programs;
+
+use crate::Error;
+
+const SCRIPT: &str = "/usr/share/udhcpc/windlass.script";
+/// Switches take their time before they let a link speak.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Ethernet links, by name.
+fn links() -> Vec<String> {
+    let entries = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let ethernet = |name: &String| {
+        let kind = fs::read_to_string(format!("/sys/class/net/{name}/type")).unwrap_or_default();
+        name != "lo" && kind.trim() == "1"
+    };
+    let mut names: Vec<String> = names.filter(ethernet).collect();
+    names.sort();
+    names
+}
+
+/// Brings up the first link that a DHCP server answers on.
+pub(super) fn up(programs: &dyn Programs, step: &dyn Fn(&str)) -> Result<(), Error> {
+    programs.must(&["ip", "link", "set", "lo", "up"])?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let links = links();
+        for link in &links {
+            programs.must(&["ip", "link", "set", link, "up"])?;
+        }
+        for link in &links {
+            let carrier = fs::read_to_string(format!("/sys/class/net/{link}/carrier"));
+            if carrier.is_ok_and(|carrier| carrier.trim() == "1") {
+                let command = [
+                    "busybox", "udhcpc", "-i", link, "-n", "-q", "-t", "5", "-T", "2", "-s", SCRIPT,
+                ];
+                let output = programs.run(&command, &[])?;
+                if output.code == Some(0) {
+                    let last = output.stderr.lines().last().unwrap_or_default().to_owned();
+                    step(&format!("{link}: {last}"));
+                    return Ok(());
+                }
+            }
+        }
+        if Instant::now() > deadline {
+            let reason = format!("no DHCP server answers within {PATIENCE:?} on any of {links:?}");
+            return Err(Error::Refused { what: "network".into(), reason });
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}

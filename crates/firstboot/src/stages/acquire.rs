@@ -1,0 +1,192 @@
+//! fetch-offline and fetch: the config, with all that it merges, from wherever this machine has it.
+
+use std::{
+    collections::BTreeMap,
+    env, fs, io,
+    path::{Path, PathBuf},
+    pin::Pin,
+};
+
+use ignition::spec::Resource;
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::{
+    Error,
+    fetch::{FetchError, Fetcher, shown},
+    init::cmdline,
+};
+
+/// References to references; more is a circle.
+const DEPTH: usize = 32;
+const EMPTY: &str = r#"{"ignition": {"version": "3.6.0"}}"#;
+
+/// Directories of configs that come with the system, the weightiest first, each with the variable that moves it.
+const SYSTEM: [(&str, &str); 3] = [
+    ("IGNITION_SYSTEM_RUNTIME_CONFIG_DIR", "/run/ignition"),
+    ("IGNITION_SYSTEM_LOCAL_CONFIG_DIR", "/etc/ignition"),
+    ("IGNITION_SYSTEM_CONFIG_DIR", "/usr/lib/ignition"),
+];
+
+/// Does all that can be done without a network; asks for one if that is not all.
+pub(super) async fn offline(context: &Context) -> Result<(), Error> {
+    match acquire(context, Fetcher::new(false)).await {
+        Ok(config) => keep(context, &config),
+        Err(Error::Fetch(FetchError::NeedsNetwork { url })) => {
+            tracing::info!(url, "the network is needed");
+            write(&context.neednet, b"")
+        }
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) async fn online(context: &Context) -> Result<(), Error> {
+    if context.config_cache.exists() {
+        tracing::info!(path = %context.config_cache.display(), "the config is there already");
+        return Ok(());
+    }
+    let config = acquire(context, Fetcher::new(true)).await?;
+    keep(context, &config)
+}
+
+fn keep(context: &Context, config: &Value) -> Result<(), Error> {
+    write(&context.config_cache, config.to_string().as_bytes())
+}
+
+/// For root alone: a config may hold secrets.
+fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
+    use std::{io::Write, os::unix::fs::OpenOptionsExt};
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(Error::file("making", parent))?;
+    }
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(contents)).map_err(Error::file("writing", path))
+}
+
+async fn acquire(context: &Context, mut fetcher: Fetcher) -> Result<Value, Error> {
+    let directories = SYSTEM
+        .map(|(name, usual)| env::var_os(name).map_or_else(|| PathBuf::from(usual), PathBuf::from));
+    let mut base = json!({ "ignition": { "version": "3.6.0" } });
+    for place in ["base.d".to_owned(), format!("base.platform.d/{}", context.platform)] {
+        for path in fragments(&directories, &place)?.into_values() {
+            let text = fs::read_to_string(&path).map_err(Error::file("reading", &path))?;
+            let part = resolved(&mut fetcher, &path.display().to_string(), &text, 0).await?;
+            base = ignition::merge(&base, &part);
+        }
+    }
+    let (origin, text) = user(context, &mut fetcher, &directories).await?;
+    let config = resolved(&mut fetcher, &origin, &text, 0).await?;
+    let merged = ignition::merge(&base, &config);
+    // Parts that are right may contradict each other.
+    ignition::parse(&merged.to_string())
+        .map_err(|source| Error::Config { origin: "all parts merged".into(), source })
+}
+
+/// The files of one kind, by name; the weightiest directory's of those with the same name.
+fn fragments(directories: &[PathBuf], place: &str) -> Result<BTreeMap<String, PathBuf>, Error> {
+    let mut out = BTreeMap::new();
+    for directory in directories.iter().rev() {
+        let directory = directory.join(place);
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(Error::file("listing", &directory)(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(Error::file("listing", &directory))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".ign") {
+                out.insert(name, entry.path());
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The user's config and where it is from: the kernel's command line, the system's directories, the platform.
+async fn user(
+    context: &Context,
+    fetcher: &mut Fetcher,
+    directories: &[PathBuf],
+) -> Result<(String, String), Error> {
+    let line = cmdline::read()?;
+    if let Some(url) = cmdline::config_url(&line) {
+        let resource = Resource { source: Some(url.to_owned()), ..Resource::default() };
+        let fetch = fetcher.fetch(&resource);
+        let bytes = match tokio::time::timeout(context.fetch_timeout, fetch).await {
+            Ok(bytes) => bytes?,
+            Err(_) => {
+                let reason = format!(
+                    "no config within {:?}; --fetch-timeout allows more",
+                    context.fetch_timeout
+                );
+                return Err(FetchError::Transfer { url: url.to_owned(), reason }.into());
+            }
+        };
+        return Ok((url.to_owned(), text(&bytes)));
+    }
+    for directory in directories {
+        let path = directory.join("user.ign");
+        if path.exists() {
+            return read(&path);
+        }
+    }
+    match context.platform.as_str() {
+        "file" => {
+            let named = env::var_os("IGNITION_CONFIG_FILE").map(PathBuf::from);
+            read(&named.unwrap_or_else(|| PathBuf::from("config.ign")))
+        }
+        "qemu" => {
+            let path = Path::new("/sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw");
+            if path.exists() { read(path) } else { Ok(("nowhere".into(), EMPTY.into())) }
+        }
+        "metal" => Ok(("nowhere".into(), EMPTY.into())),
+        other => Err(Error::Platform(other.to_owned())),
+    }
+}
+
+fn read(path: &Path) -> Result<(String, String), Error> {
+    let bytes = fs::read(path).map_err(Error::file("reading", path))?;
+    Ok((path.display().to_string(), text(&bytes)))
+}
+
+fn text(bytes: &[u8]) -> String {
+    // The firmware's file may end with a null.
+    String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
+}
+
+/// A config with all that it refers to, depth first.
+fn resolved<'a>(
+    fetcher: &'a mut Fetcher,
+    origin: &'a str,
+    text: &'a str,
+    depth: usize,
+) -> Pin<Box<dyn Future<Output = Result<Value, Error>> + 'a>> {
+    Box::pin(async move {
+        if depth == DEPTH {
+            return Err(Error::Deep(DEPTH));
+        }
+        let wrong = |source| Error::Config { origin: origin.to_owned(), source };
+        // A server with nothing to say for this machine may answer with an empty body.
+        let text = if text.trim().is_empty() && depth > 0 { EMPTY } else { text };
+        let mut config = ignition::parse(text).map_err(wrong)?;
+        let typed = ignition::typed(&config).map_err(wrong)?;
+        fetcher.configure(&typed.ignition).await?;
+        let references = typed.ignition.config;
+        if let Some(url) = references.replace.url() {
+            let child = fetcher.fetch(&references.replace).await?;
+            return resolved(fetcher, &shown(url), &self::text(&child), depth + 1).await;
+        }
+        if let Some(own) = config.pointer_mut("/ignition").and_then(Value::as_object_mut) {
+            own.remove("config");
+        }
+        for reference in &references.merge {
+            let child = fetcher.fetch(reference).await?;
+            let origin = shown(reference.url().unwrap_or_default());
+            let child = resolved(fetcher, &origin, &self::text(&child), depth + 1).await?;
+            config = ignition::merge(&config, &child);
+        }
+        Ok(config)
+    })
+}

@@ -1,0 +1,179 @@
+//! What the image has beside Debian's files.
+
+use crate::cpio::{Content, Entries, Entry};
+
+/// The groups that udev's rules name.
+pub(crate) const GROUPS: &str = "root:x:0:\ntty:x:5:\ndisk:x:6:\nlp:x:7:\nkmem:x:15:\ndialout:x:20:\ncdrom:x:24:\ntape:x:26:\naudio:x:29:\nvideo:x:44:\nsgx:x:106:\ninput:x:104:\nkvm:x:105:\nrender:x:107:\n";
+
+const KUBELET_SERVICE: &str = "\
+[Unit]
+Description=kubelet: the Kubernetes node agent
+Documentation=https://kubernetes.io/docs/
+Wants=network-online.target containerd.service
+After=network-online.target containerd.service windlass-images.service
+
+[Service]
+Environment=\"KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf\"
+Environment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml\"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+Restart=always
+StartLimitInterval=0
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+";
+
+const KUBELET_PATH: &str = "\
+[Unit]
+Description=Starts the kubelet when it has been told of a cluster
+
+[Path]
+PathExists=/etc/kubernetes/kubelet.conf
+PathExists=/etc/kubernetes/bootstrap-kubelet.conf
+
+[Install]
+WantedBy=multi-user.target
+";
+
+const IMAGES_SERVICE: &str = "\
+[Unit]
+Description=Gives containerd the images that came with the system
+Requires=containerd.service
+After=containerd.service
+ConditionDirectoryNotEmpty=/usr/lib/windlass/images
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -ec 'for archive in /usr/lib/windlass/images/*.tar; do ctr --namespace k8s.io images import $$archive; done'
+
+[Install]
+WantedBy=multi-user.target
+";
+
+const HOST_KEYS_SERVICE: &str = "\
+[Unit]
+Description=Makes the SSH host keys of this machine
+ConditionPathExists=!/etc/ssh/ssh_host_ed25519_key
+Before=ssh.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/bin/ssh-keygen -A
+
+[Install]
+WantedBy=multi-user.target
+";
+
+/// systemd would start whatever a package brings.
+const PRESET: &str = "\
+enable kubelet.path
+disable kubelet.service
+enable containerd.service
+enable windlass-images.service
+enable windlass-ssh-keys.service
+enable ssh.service
+disable ssh.socket
+enable systemd-networkd.service
+enable systemd-networkd-wait-online.service
+enable systemd-resolved.service
+enable systemd-timesyncd.service
+enable getty@.service
+disable nftables.service
+disable conntrackd.service
+disable mdmonitor*
+disable mdcheck*
+disable e2scrub*
+disable xfs_scrub*
+disable apt-daily*
+disable dpkg-db-backup*
+disable fstrim.timer
+disable *
+";
+
+/// Bridges and Pods' links are not the machine's own.
+const NETWORK: &str = "\
+[Match]
+Type=ether
+Kind=!*
+
+[Network]
+DHCP=yes
+
+[DHCPv4]
+ClientIdentifier=mac
+";
+
+const CONTAINERD: &str = "\
+version = 2
+[plugins.\"io.containerd.grpc.v1.cri\"]
+  sandbox_image = \"registry.k8s.io/pause:3.10.2\"
+  [plugins.\"io.containerd.grpc.v1.cri\".cni]
+    bin_dir = \"/opt/cni/bin\"
+    conf_dir = \"/etc/cni/net.d\"
+  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]
+    runtime_type = \"io.containerd.runc.v2\"
+    [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]
+      SystemdCgroup = true
+";
+
+const TEXTS: &[(&str, &str)] = &[
+    ("usr/lib/systemd/system/kubelet.service", KUBELET_SERVICE),
+    ("usr/lib/systemd/system/kubelet.path", KUBELET_PATH),
+    ("usr/lib/systemd/system/windlass-images.service", IMAGES_SERVICE),
+    ("usr/lib/systemd/system/windlass-ssh-keys.service", HOST_KEYS_SERVICE),
+    ("usr/lib/systemd/system-preset/00-windlass.preset", PRESET),
+    ("usr/lib/systemd/network/80-windlass.network", NETWORK),
+    ("etc/containerd/config.toml", CONTAINERD),
+    (
+        "etc/ssh/sshd_config.d/ignition.conf",
+        "AuthorizedKeysFile .ssh/authorized_keys .ssh/authorized_keys.d/ignition\n",
+    ),
+    (
+        "usr/lib/sysctl.d/90-windlass.conf",
+        "net.ipv4.ip_forward = 1\nnet.ipv6.conf.all.forwarding = 1\nvm.overcommit_memory = 1\nkernel.panic = 10\n",
+    ),
+    ("usr/lib/modules-load.d/windlass.conf", "overlay\nbr_netfilter\nnf_conntrack\n"),
+    // What a first boot makes is made on each machine by itself.
+    ("etc/machine-id", "uninitialized\n"),
+];
+
+const LINKS: &[(&str, &str)] = &[
+    ("etc/resolv.conf", "../run/systemd/resolve/stub-resolv.conf"),
+    ("usr/bin/ignition", "windlass"),
+    ("usr/bin/kubelet", "windlass"),
+    ("opt/cni/bin/windlass-cni", "/usr/bin/windlass"),
+    ("opt/cni/bin/loopback", "/usr/bin/windlass"),
+];
+
+/// Puts ours over Debian's.
+pub(crate) fn add(entries: &mut Entries) {
+    // Presets decide what starts, at the first boot, and only they.
+    entries.retain(|name, entry| {
+        let enabled = name.starts_with("etc/systemd/system/") && name.contains(".wants/");
+        !(enabled && matches!(entry.content, Content::Link(_)))
+    });
+    entries.extend(TEXTS.iter().map(|(name, text)| ((*name).to_owned(), Entry::text(text))));
+    entries.extend(LINKS.iter().map(|(name, target)| ((*name).to_owned(), Entry::link(target))));
+    for place in [
+        "boot",
+        "dev",
+        "proc",
+        "run",
+        "sys",
+        "etc/kubernetes/manifests",
+        "etc/cni/net.d",
+        "var/log",
+        "var/cache",
+        "var/lib/systemd",
+    ] {
+        entries.entry(place.to_owned()).or_insert_with(Entry::directory);
+    }
+    for place in ["tmp", "var/tmp"] {
+        entries.insert(place.to_owned(), Entry::new(0o1777, Content::Directory));
+    }
+}

@@ -1,0 +1,216 @@
+//! The image's first part: drivers, udev, and the programs that lay disks out.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use crate::{
+    contents,
+    cpio::{self, Content, Entries, Entry},
+    elf,
+    image::Error,
+    tree,
+};
+
+/// Programs by name, wherever the tree has them; what they are linked with comes along.
+const PROGRAMS: &[&str] = &[
+    "blkid",
+    "blockdev",
+    "busybox",
+    "cryptsetup",
+    "extlinux",
+    "ip",
+    "kmod",
+    "mdadm",
+    "mkfs.btrfs",
+    "mkfs.ext4",
+    "mkfs.fat",
+    "mkfs.xfs",
+    "mkswap",
+    "modprobe",
+    "mount",
+    "partx",
+    "udevadm",
+    "umount",
+    "wipefs",
+];
+
+/// Whole files and directories.
+const FILES: &[&str] = &[
+    "etc/mke2fs.conf",
+    "etc/ssl/certs/ca-certificates.crt",
+    "usr/lib/modprobe.d",
+    "usr/lib/systemd/network/99-default.link",
+    "usr/lib/systemd/systemd-udevd",
+    "usr/lib/udev/ata_id",
+    "usr/lib/udev/cdrom_id",
+    "usr/lib/udev/rules.d",
+    "usr/lib/udev/scsi_id",
+    // cryptsetup asks for it by name, when a thread ends.
+    "usr/lib/x86_64-linux-gnu/libgcc_s.so.1",
+];
+
+/// Drivers for disks, networks and what lies on them.
+const DRIVERS: &[&str] = &[
+    "arch/x86/crypto",
+    "block",
+    "crypto",
+    "drivers/ata",
+    "drivers/block",
+    "drivers/char/hw_random",
+    "drivers/firmware",
+    "drivers/hv",
+    "drivers/md",
+    "drivers/message",
+    "drivers/net/ethernet",
+    "drivers/net/hyperv",
+    "drivers/net/mdio",
+    "drivers/net/net_failover.ko",
+    "drivers/net/phy",
+    "drivers/net/virtio_net.ko",
+    "drivers/net/vmxnet3",
+    "drivers/net/xen-netfront.ko",
+    "drivers/nvme",
+    "drivers/pci",
+    "drivers/scsi",
+    "drivers/virtio",
+    "drivers/xen",
+    "fs/btrfs",
+    "fs/fat",
+    "fs/nls",
+    "fs/xfs",
+    "lib",
+    "net/core",
+    "net/packet",
+];
+
+const LIBRARIES: &[&str] = &["usr/lib/x86_64-linux-gnu", "usr/lib", "usr/lib64"];
+
+/// udev's scripts for arrays and volumes call what is not here, and nothing of theirs is wanted so early.
+const SCRIPT: &str = "#!/bin/busybox sh
+[ \"$1\" = bound ] || [ \"$1\" = renew ] || exit 0
+/bin/busybox ip addr replace \"$ip/${mask:-24}\" dev \"$interface\"
+for router in $router; do
+    /bin/busybox ip route replace default via \"$router\" dev \"$interface\"
+    break
+done
+: > /etc/resolv.conf
+[ -z \"$domain\" ] || echo \"search $domain\" >> /etc/resolv.conf
+for server in $dns; do echo \"nameserver $server\" >> /etc/resolv.conf; done
+";
+
+/// The entries of the first part, with the binary as the first process.
+pub(crate) fn entries(root: &Path, version: &str, binary: &Path) -> Result<Entries, Error> {
+    let mut out = Entries::new();
+    for (link, target) in
+        [("bin", "usr/bin"), ("sbin", "usr/sbin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")]
+    {
+        out.insert(link.to_owned(), Entry::link(target));
+    }
+    for place in [
+        "dev",
+        "proc",
+        "run",
+        "sys",
+        "sysroot",
+        "tmp",
+        "etc",
+        "usr/bin",
+        "usr/sbin",
+        "usr/lib",
+        "usr/lib64",
+    ] {
+        out.insert(place.to_owned(), Entry::directory());
+    }
+    out.insert("dev/console".to_owned(), Entry::new(0o600, Content::CharacterDevice(5, 1)));
+    let mut picked: Vec<String> = FILES.iter().map(|file| (*file).to_owned()).collect();
+    for program in PROGRAMS {
+        let places = ["usr/bin", "usr/sbin"].map(|directory| format!("{directory}/{program}"));
+        let found = places.into_iter().find(|path| tree::resolve(root, path).is_some());
+        picked.push(found.ok_or_else(|| Error::Missing((*program).to_owned()))?);
+    }
+    let mut seen = BTreeSet::new();
+    while let Some(path) = picked.pop() {
+        if seen.insert(path.clone()) {
+            pick(root, &path, &mut out, &mut picked)?;
+        }
+    }
+    modules(root, version, &mut out)?;
+    let size = fs::metadata(binary).map_err(Error::file("reading", binary))?.len();
+    let content = Content::File { path: binary.to_owned(), size };
+    out.insert("usr/bin/windlass".to_owned(), Entry::new(0o755, content));
+    out.insert("init".to_owned(), Entry::link("usr/bin/windlass"));
+    out.insert(
+        "usr/share/udhcpc/windlass.script".to_owned(),
+        Entry::new(0o755, Content::Bytes(SCRIPT.into())),
+    );
+    // udev warns of groups that it cannot find, and they mean nothing here.
+    out.insert("etc/passwd".to_owned(), Entry::text("root:x:0:0:root:/root:/bin/sh\n"));
+    out.insert("etc/group".to_owned(), Entry::text(contents::GROUPS));
+    out.insert("etc/initrd-release".to_owned(), Entry::text("NAME=Windlass\nID=windlass\n"));
+    cpio::complete(&mut out);
+    Ok(out)
+}
+
+/// Takes a path of the tree, what it links to, and the libraries that it needs.
+fn pick(root: &Path, path: &str, out: &mut Entries, picked: &mut Vec<String>) -> Result<(), Error> {
+    let place = root.join(path);
+    let found = tree::entry(&place).map_err(Error::file("reading", &place))?;
+    let Some(entry) = found else { return Ok(()) };
+    match &entry.content {
+        Content::Directory => {
+            for found in fs::read_dir(&place).map_err(Error::file("listing", &place))? {
+                let found = found.map_err(Error::file("listing", &place))?;
+                picked.push(format!("{path}/{}", found.file_name().to_string_lossy()));
+            }
+        }
+        Content::Link(_) => picked.extend(resolved(root, path)),
+        Content::File { path: file, .. } => {
+            let bytes = fs::read(file).map_err(Error::file("reading", file))?;
+            for needed in elf::needed(&bytes) {
+                let places = match needed.strip_prefix('/') {
+                    Some(loader) => vec![loader.to_owned()],
+                    None => {
+                        LIBRARIES.iter().map(|directory| format!("{directory}/{needed}")).collect()
+                    }
+                };
+                let found = places.into_iter().find(|place| tree::resolve(root, place).is_some());
+                picked.push(usr(&found.ok_or(Error::Missing(needed))?));
+            }
+        }
+        Content::Bytes(_) | Content::CharacterDevice(..) => {}
+    }
+    out.insert(path.to_owned(), entry);
+    Ok(())
+}
+
+fn resolved(root: &Path, path: &str) -> Option<String> {
+    Some(tree::resolve(root, path)?.to_string_lossy().into_owned())
+}
+
+/// Debian's `/lib` and its like are links into `/usr`.
+fn usr(path: &str) -> String {
+    let moved = ["bin/", "sbin/", "lib/", "lib64/"].iter().any(|top| path.starts_with(top));
+    if moved { format!("usr/{path}") } else { path.to_owned() }
+}
+
+fn modules(root: &Path, version: &str, out: &mut Entries) -> Result<(), Error> {
+    let base = format!("usr/lib/modules/{version}");
+    let directory = root.join(&base);
+    let mut left = Vec::new();
+    for found in fs::read_dir(&directory).map_err(Error::file("listing", &directory))? {
+        let name = found
+            .map_err(Error::file("listing", &directory))?
+            .file_name()
+            .to_string_lossy()
+            .into_owned();
+        if name.starts_with("modules.") {
+            left.push(format!("{base}/{name}"));
+        }
+    }
+    let drivers = DRIVERS.iter().map(|driver| format!("{base}/kernel/{driver}"));
+    // Kernels differ in what they have built in.
+    left.extend(drivers.filter(|path| root.join(path).exists()));
+    while let Some(path) = left.pop() {
+        pick(root, &path, out, &mut left)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! The root as Debian's packages make it, in a directory.
+
+use std::{
+    fs, io,
+    os::unix::fs::{FileTypeExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use sys::{HostPrograms, Programs};
+
+use crate::{
+    cpio::{Content, Entries, Entry},
+    image::Error,
+};
+
+/// What a node runs on, and what lays its disks out.
+const PACKAGES: &[&str] = &[
+    "linux-image-cloud-amd64",
+    "systemd",
+    "systemd-sysv",
+    "systemd-resolved",
+    "systemd-timesyncd",
+    "systemd-boot-efi",
+    "udev",
+    "dbus",
+    "containerd",
+    "runc",
+    "nftables",
+    "conntrack",
+    "iproute2",
+    "ethtool",
+    "kmod",
+    "procps",
+    "busybox-static",
+    "ca-certificates",
+    "openssh-server",
+    "e2fsprogs",
+    "xfsprogs",
+    "btrfs-progs",
+    "dosfstools",
+    "mdadm",
+    "cryptsetup-bin",
+    "extlinux",
+    "syslinux-common",
+];
+
+/// Left out: what only people read, what is made anew, and what would be the same on every machine.
+const LEFT_OUT: &[&str] = &[
+    "boot/",
+    "dev/",
+    "proc/",
+    "run/",
+    "sys/",
+    "tmp/",
+    "etc/machine-id",
+    "etc/hostname",
+    "etc/resolv.conf",
+    "etc/ssh/ssh_host_",
+    "initrd.img",
+    "vmlinuz",
+    "usr/bin/windlass",
+    "usr/share/bash-completion/",
+    "usr/share/doc/",
+    "usr/share/i18n/",
+    "usr/share/info/",
+    "usr/share/initramfs-tools/",
+    "usr/share/lintian/",
+    "usr/share/locale/",
+    "usr/share/man/",
+    "usr/lib/systemd/boot/",
+    "usr/lib/syslinux/",
+    "usr/lib/EXTLINUX/",
+    "var/cache/",
+    "var/lib/apt/",
+    "var/lib/dbus/machine-id",
+    "var/lib/initramfs-tools/",
+    "var/lib/systemd/",
+    "var/log/",
+    "var/tmp/",
+];
+
+/// Makes the tree by mmdebstrap.
+pub(crate) fn make(suite: &str, mirror: Option<&str>, into: &Path) -> Result<(), Error> {
+    let include = format!("--include={}", PACKAGES.join(","));
+    let directory = into.display().to_string();
+    // The kernel's package would make an initrd of its own, which takes minutes.
+    let mut command =
+        vec!["env", "INITRD=No", "mmdebstrap", "--variant=minbase", "--format=directory"];
+    command.extend([
+        include.as_str(),
+        "--dpkgopt=force-unsafe-io",
+        "--dpkgopt=path-exclude=/usr/share/doc/*",
+    ]);
+    command.extend([
+        "--dpkgopt=path-exclude=/usr/share/man/*",
+        "--dpkgopt=path-exclude=/usr/share/locale/*",
+    ]);
+    command.extend([suite, directory.as_str()]);
+    command.extend(mirror);
+    HostPrograms.must(&command)?;
+    Ok(())
+}
+
+/// All that goes into the image of a tree.
+pub(crate) fn read(tree: &Path) -> Result<Entries, Error> {
+    let mut entries = Entries::new();
+    let mut left = vec![String::new()];
+    while let Some(directory) = left.pop() {
+        let path = tree.join(&directory);
+        let listed = fs::read_dir(&path).map_err(Error::file("listing", &path))?;
+        for found in listed {
+            let found = found.map_err(Error::file("listing", &path))?.path();
+            let name = found.strip_prefix(tree).unwrap_or(&found).to_string_lossy().into_owned();
+            let Some(entry) = entry(&found).map_err(Error::file("reading", &found))? else {
+                continue;
+            };
+            let directory = entry.content == Content::Directory;
+            let kept = |name: &str| !LEFT_OUT.iter().any(|prefix| name.starts_with(prefix));
+            if !kept(&name) {
+                continue;
+            }
+            if directory && kept(&format!("{name}/")) {
+                left.push(name.clone());
+            }
+            // An empty directory of what is left out stays as a place to mount on.
+            entries.insert(name, entry);
+        }
+    }
+    Ok(entries)
+}
+
+/// Sockets and pipes are things of a running system.
+pub(crate) fn entry(path: &Path) -> io::Result<Option<Entry>> {
+    let metadata = path.symlink_metadata()?;
+    let kind = metadata.file_type();
+    let content = if kind.is_dir() {
+        Content::Directory
+    } else if kind.is_symlink() {
+        Content::Link(fs::read_link(path)?.to_string_lossy().into_owned())
+    } else if kind.is_file() {
+        Content::File { path: path.to_owned(), size: metadata.len() }
+    } else if kind.is_socket() || kind.is_fifo() || kind.is_block_device() || kind.is_char_device()
+    {
+        return Ok(None);
+    } else {
+        return Err(io::Error::other("neither a file, a directory nor a link"));
+    };
+    let mode = metadata.mode() & 0o7777;
+    Ok(Some(Entry { mode, uid: metadata.uid(), gid: metadata.gid(), content }))
+}
+
+/// A file of the tree, links followed as if the tree were the root.
+pub(crate) fn resolve(tree: &Path, name: &str) -> Option<PathBuf> {
+    let mut left: Vec<String> = name.split('/').rev().map(str::to_owned).collect();
+    let mut at = PathBuf::new();
+    let mut links = 0;
+    while let Some(part) = left.pop() {
+        match part.as_str() {
+            "" | "." => continue,
+            ".." => {
+                at.pop();
+                continue;
+            }
+            _ => {}
+        }
+        let next = at.join(&part);
+        match fs::read_link(tree.join(&next)) {
+            Ok(target) => {
+                links += 1;
+                if links > 40 {
+                    return None;
+                }
+                if target.is_absolute() {
+                    at = PathBuf::new();
+                }
+                left.extend(target.to_string_lossy().split('/').rev().map(str::to_owned));
+            }
+            Err(_) => at = next,
+        }
+    }
+    tree.join(&at).exists().then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_tree_is_read_without_what_makes_machines_alike() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path();
+        for path in ["usr/bin", "proc/1", "etc/ssh", "usr/share/doc/x"] {
+            fs::create_dir_all(tree.join(path)).unwrap();
+        }
+        for path in [
+            "usr/bin/prog",
+            "etc/machine-id",
+            "etc/ssh/ssh_host_key",
+            "etc/ssh/sshd_config",
+            "usr/share/doc/x/y",
+        ] {
+            fs::write(tree.join(path), "x").unwrap();
+        }
+        symlink("usr/bin", tree.join("bin")).unwrap();
+        symlink("/bin/prog", tree.join("etc/link")).unwrap();
+        let names: Vec<String> = read(tree).unwrap().into_keys().collect();
+        assert_eq!(
+            names,
+            [
+                "bin",
+                "etc",
+                "etc/link",
+                "etc/ssh",
+                "etc/ssh/sshd_config",
+                "proc",
+                "usr",
+                "usr/bin",
+                "usr/bin/prog",
+                "usr/share",
+                "usr/share/doc"
+            ]
+        );
+        assert_eq!(resolve(tree, "etc/link").as_deref(), Some(Path::new("usr/bin/prog")));
+        assert_eq!(resolve(tree, "bin/none"), None);
+    }
+}

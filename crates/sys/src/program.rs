@@ -1,0 +1,115 @@
+//! Programs that are run and end, such as mkfs.
+
+use std::{
+    io::{self, Write},
+    process::{Command, Stdio},
+    sync::Mutex,
+};
+
+/// A program that could not be run, or that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    #[error("running `{command}`: {source}")]
+    Start { command: String, source: io::Error },
+    #[error("`{command}` failed ({status}): {said}")]
+    Failed { command: String, status: String, said: String },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramOutput {
+    /// The exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+pub trait Programs: Send + Sync {
+    /// Runs a program to its end, whatever that is.
+    fn run(&self, command: &[&str], stdin: &[u8]) -> Result<ProgramOutput, ProgramError>;
+
+    /// Runs a program that must succeed; what it wrote.
+    fn must(&self, command: &[&str]) -> Result<String, ProgramError> {
+        let output = self.run(command, &[])?;
+        if output.code == Some(0) {
+            return Ok(output.stdout);
+        }
+        let status =
+            output.code.map_or("ended by a signal".to_owned(), |code| format!("exit {code}"));
+        let said = if output.stderr.trim().is_empty() { output.stdout } else { output.stderr };
+        Err(ProgramError::Failed {
+            command: command.join(" "),
+            status,
+            said: said.trim().to_owned(),
+        })
+    }
+}
+
+/// The machine's own programs.
+pub struct HostPrograms;
+
+impl Programs for HostPrograms {
+    fn run(&self, command: &[&str], stdin: &[u8]) -> Result<ProgramOutput, ProgramError> {
+        let failed = |source| ProgramError::Start { command: command.join(" "), source };
+        let (name, arguments) =
+            command.split_first().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+        let mut process = Command::new(name)
+            .args(arguments)
+            .stdin(if stdin.is_empty() { Stdio::null() } else { Stdio::piped() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        if let Some(mut pipe) = process.stdin.take() {
+            // A program that ends without reading says itself what it did not like.
+            let _ = pipe.write_all(stdin);
+        }
+        let output = process.wait_with_output().map_err(failed)?;
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Ok(ProgramOutput {
+            code: output.status.code(),
+            stdout: text(&output.stdout),
+            stderr: text(&output.stderr),
+        })
+    }
+}
+
+type Answer = Box<dyn Fn(&str) -> ProgramOutput + Send + Sync>;
+
+/// Remembers what it was asked to run, and answers as it was told.
+pub struct RecordedPrograms {
+    calls: Mutex<Vec<String>>,
+    answer: Answer,
+}
+
+impl RecordedPrograms {
+    pub fn new(answer: impl Fn(&str) -> ProgramOutput + Send + Sync + 'static) -> Self {
+        Self { calls: Mutex::default(), answer: Box::new(answer) }
+    }
+
+    /// The commands so far.
+    pub fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+impl Programs for RecordedPrograms {
+    fn run(&self, command: &[&str], _stdin: &[u8]) -> Result<ProgramOutput, ProgramError> {
+        let command = command.join(" ");
+        let output = (self.answer)(&command);
+        self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(command);
+        Ok(output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_what_the_program_said() {
+        let error = HostPrograms.must(&["sh", "-c", "echo why >&2; exit 3"]).unwrap_err();
+        assert_eq!(error.to_string(), "`sh -c echo why >&2; exit 3` failed (exit 3): why");
+        assert_eq!(HostPrograms.run(&["cat"], b"in").unwrap().stdout, "in");
+        assert!(HostPrograms.must(&["no-such-program"]).is_err());
+    }
+}
