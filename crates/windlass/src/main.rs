@@ -1,10 +1,13 @@
 //! The one binary of many commands. Called by a component's name (a link `kubelet`, `coredns`, a CNI plugin) it is
 //! that component.
 
+mod address;
 mod components;
 mod diagnostics;
 mod images;
 mod leftovers;
+mod machines;
+mod storage;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -27,6 +30,7 @@ enum Command {
     Up(local::UpArgs),
     Down(local::DownArgs),
     Status(local::StatusArgs),
+    Node(local::NodeArgs),
     /// Draws what started what, and when
     Timeline(Timeline),
     /// Waits until it is stopped: the first process of a Pod
@@ -36,23 +40,32 @@ enum Command {
     /// kubeadm's commands: init, join, reset, token, certs, config, kubeconfig
     #[command(flatten)]
     Bootstrap(bootstrap::cmd::Command),
-    /// Serves machines that boot from the network
+    /// Serves machines that boot from the network, has them join a cluster, and powers them
     #[command(subcommand)]
-    Metal(netboot::cmd::Command),
+    Metal(machines::Command),
     /// Runs a stage of a machine's first boot, as its Ignition config says
     Ignition(firstboot::cmd::Args),
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
     /// Runs the node's agent
     Kubelet(kubelet::Args),
+    Balancer(balancer::Args),
+    VirtualAddress(vip::Args),
     /// Runs the service proxy
     KubeProxy(proxy::Args),
+    Network(local::NetworkArgs),
     KubeApiserver(Box<apiserver::flags::Args>),
     KubeControllerManager(Box<components::ControllerManager>),
     KubeScheduler(Box<components::Scheduler>),
     /// Builds and imports container images without a registry
     #[command(subcommand)]
     Images(images::Command),
+    /// Moves a cluster's objects between stores
+    #[command(subcommand)]
+    Store(storage::Store),
+    /// Saves a cluster's objects to a file, and makes a store from one
+    #[command(subcommand)]
+    Snapshot(storage::Snapshot),
     /// What `up` starts in the background
     #[command(subcommand, hide = true)]
     Internal(Internal),
@@ -79,11 +92,42 @@ struct Place {
 
 #[derive(Subcommand)]
 enum Internal {
+    /// Keeps the kubelet of `init` and `join` running where no systemd does
+    KeepKubelet,
+    #[command(flatten)]
+    Local(Background),
+}
+
+/// The processes behind a cluster on this machine.
+#[derive(Subcommand)]
+enum Background {
     Supervisor(Place),
     ControlPlane(Place),
     Agent(Place),
-    /// Keeps the kubelet of `init` and `join` running where no systemd does
-    KeepKubelet,
+    /// Makes and holds the namespaces of a node
+    Holder(Place),
+    /// Runs a command inside of a node
+    Enter {
+        #[command(flatten)]
+        place: Place,
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    },
+    /// Joins the cluster, inside of a node
+    Join(Place),
+}
+
+impl Background {
+    fn place(&self) -> (&'static str, &Place) {
+        match self {
+            Self::Supervisor(place) => ("supervisor", place),
+            Self::ControlPlane(place) => ("control-plane", place),
+            Self::Agent(place) => ("agent", place),
+            Self::Holder(place) => ("holder", place),
+            Self::Enter { place, .. } => ("enter", place),
+            Self::Join(place) => ("join", place),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -101,7 +145,23 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
         return pause();
     }
-    run(Cli::parse_from(arguments()).command)
+    let arguments = arguments();
+    if asks_version(&arguments) {
+        println!("Kubernetes {}", apiserver::KUBERNETES_VERSION);
+        return ExitCode::SUCCESS;
+    }
+    run(Cli::parse_from(arguments).command)
+}
+
+/// Whether a component is asked for its version, as installers do with upstream's.
+fn asks_version(arguments: &[OsString]) -> bool {
+    let is = |argument: Option<&OsString>, those: &[&str]| {
+        argument.and_then(|a| a.to_str()).is_some_and(|a| those.contains(&a))
+    };
+    let kubernetes = |name: &&&str| name.starts_with("kube");
+    let components: Vec<&str> = COMPONENTS.iter().filter(kubernetes).copied().collect();
+    is(arguments.get(1), &components)
+        && arguments.iter().skip(2).any(|a| is(Some(a), &["--version", "--version=true"]))
 }
 
 /// The commands that are also names of the binary.
@@ -154,6 +214,7 @@ fn run(command: Command) -> ExitCode {
         Command::Timeline(args) => timeline(&args),
         Command::Up(args) => short(local::up(args)),
         Command::Down(args) => short(local::down(args)),
+        Command::Node(args) => short(local::node(args)),
         Command::Status(args) => match block_on(local::status(args)) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
@@ -169,28 +230,37 @@ fn run(command: Command) -> ExitCode {
                 "kubeadm" => bootstrap::cmd::Program::Kubeadm,
                 _ => bootstrap::cmd::Program::Windlass,
             };
-            match block_on(async {
-                Ok(bootstrap::cmd::run(command, program, leftovers::remove).await?)
-            }) {
+            match block_on(async { Ok(bootstrap::cmd::run(command, program, OTHERS).await?) }) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => fail(&error),
             }
         }
-        Command::Metal(command) => {
-            let level = netboot::cmd::log_level_of(&command);
-            component_at("metal", level, |tasks| async {
-                Ok(netboot::cmd::run(command, tasks).await?)
-            })
-        }
+        Command::Metal(command) => component_at("metal", command.log_level(), |tasks| async {
+            machines::run(command, tasks).await
+        }),
         Command::Ignition(args) => {
             log("ignition");
             install_tls();
             firstboot::cmd::run(&args)
         }
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
+        Command::Balancer(args) => {
+            component("balancer", |tasks| async move { Ok(balancer::run(args, &tasks).await?) })
+        }
+        Command::VirtualAddress(args) => {
+            component("virtual-address", |tasks| async move { Ok(vip::run(args, &tasks).await?) })
+        }
+        Command::Store(command) => command_on_store(storage::store(command)),
+        Command::Snapshot(command) => command_on_store(storage::snapshot(command)),
         Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),
         Command::KubeProxy(args) => {
             component("kube-proxy", |tasks| components::kube_proxy(args, tasks))
+        }
+        Command::Network(args) => {
+            component(
+                "network",
+                |tasks| async move { ended(local::run_network(args, &tasks).await) },
+            )
         }
         Command::KubeScheduler(args) => component("kube-scheduler", |tasks| async move {
             components::kube_scheduler(&args, tasks).await
@@ -203,9 +273,13 @@ fn run(command: Command) -> ExitCode {
                 components::kube_controller_manager(&args, tasks).await
             })
         }
-        Command::Internal(internal) => background(internal),
+        Command::Internal(internal) => self::internal(internal),
     }
 }
+
+/// What our components do for kubeadm's commands.
+const OTHERS: bootstrap::cmd::Others =
+    bootstrap::cmd::Others { clean_up: leftovers::remove, take_address: address::take };
 
 fn timeline(args: &Timeline) -> ExitCode {
     let root = Cluster::at(&args.place.name, args.place.root.as_deref());
@@ -258,37 +332,63 @@ fn block_on<T>(work: impl Future<Output = Result<T, local::Error>>) -> Result<T,
     runtime.block_on(work)
 }
 
+/// A command that reads or writes a store itself, and ends.
+fn command_on_store(work: impl Future<Output = Result<(), Failure>>) -> ExitCode {
+    log("store");
+    match block_on(async { Ok(work.await) }) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => fail(&error),
+        Err(error) => fail(&error),
+    }
+}
+
 fn install_tls() {
     // Only the first call counts, and all name the same provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// A process that runs until it is told to stop.
-fn background(internal: Internal) -> ExitCode {
-    let (name, place) = match &internal {
-        Internal::Supervisor(place) => ("supervisor", place),
-        Internal::ControlPlane(place) => ("control-plane", place),
-        Internal::Agent(place) => ("agent", place),
-        Internal::KeepKubelet => {
-            return component("kubelet-supervisor", |tasks| async move {
-                Ok(bootstrap::service::keep_kubelet(&Default::default(), &tasks).await?)
-            });
-        }
-    };
+fn internal(command: Internal) -> ExitCode {
+    match command {
+        Internal::KeepKubelet => component("kubelet-supervisor", |tasks| async move {
+            Ok(bootstrap::service::keep_kubelet(&Default::default(), &tasks).await?)
+        }),
+        Internal::Local(command) => background(command),
+    }
+}
+
+/// What runs in the background, or inside of a node.
+fn background(command: Background) -> ExitCode {
+    let (name, place) = command.place();
     let root = Cluster::at(&place.name, place.root.as_deref());
     let cluster = match Cluster::load(&place.name, &root) {
         Ok(cluster) => cluster,
         Err(error) => return fail(&error),
     };
-    component(name, |tasks| async move {
-        match internal {
-            Internal::Supervisor(_) => local::run_supervisor(cluster, &tasks).await,
-            Internal::ControlPlane(_) => local::run_control_plane(cluster, &tasks).await,
-            Internal::Agent(_) => local::run_agent(cluster, &tasks).await,
-            Internal::KeepKubelet => Ok(()),
+    match command {
+        // Namespaces are made and entered by processes of one thread.
+        Background::Holder(_) => match local::hold_node(&cluster) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        },
+        Background::Enter { command, .. } => fail(&local::enter_node(&cluster, &command)),
+        Background::Join(_) => short(local::join_node(cluster)),
+        Background::Supervisor(_) => {
+            component(
+                name,
+                |tasks| async move { ended(local::run_supervisor(cluster, &tasks).await) },
+            )
         }
-        .map_err(Failure::from)
-    })
+        Background::ControlPlane(_) => component(name, |tasks| async move {
+            ended(local::run_control_plane(cluster, &tasks).await)
+        }),
+        Background::Agent(_) => {
+            component(name, |tasks| async move { ended(local::run_agent(cluster, &tasks).await) })
+        }
+    }
+}
+
+fn ended(result: Result<(), local::Error>) -> Result<(), Failure> {
+    result.map_err(Failure::from)
 }
 
 /// Why a component ended.
