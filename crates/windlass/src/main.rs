@@ -5,6 +5,7 @@ mod components;
 mod diagnostics;
 mod images;
 mod leftovers;
+mod machines;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -37,9 +38,9 @@ enum Command {
     /// kubeadm's commands: init, join, reset, token, certs, config, kubeconfig
     #[command(flatten)]
     Bootstrap(bootstrap::cmd::Command),
-    /// Serves machines that boot from the network
+    /// Serves machines that boot from the network, has them join a cluster, and powers them
     #[command(subcommand)]
-    Metal(netboot::cmd::Command),
+    Metal(machines::Command),
     /// Runs a stage of a machine's first boot, as its Ignition config says
     Ignition(firstboot::cmd::Args),
     /// Serves cluster DNS as CoreDNS does
@@ -134,7 +135,23 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
         return pause();
     }
-    run(Cli::parse_from(arguments()).command)
+    let arguments = arguments();
+    if asks_version(&arguments) {
+        println!("Kubernetes {}", apiserver::KUBERNETES_VERSION);
+        return ExitCode::SUCCESS;
+    }
+    run(Cli::parse_from(arguments).command)
+}
+
+/// Whether a component is asked for its version, as installers do with upstream's.
+fn asks_version(arguments: &[OsString]) -> bool {
+    let is = |argument: Option<&OsString>, those: &[&str]| {
+        argument.and_then(|a| a.to_str()).is_some_and(|a| those.contains(&a))
+    };
+    let kubernetes = |name: &&&str| name.starts_with("kube");
+    let components: Vec<&str> = COMPONENTS.iter().filter(kubernetes).copied().collect();
+    is(arguments.get(1), &components)
+        && arguments.iter().skip(2).any(|a| is(Some(a), &["--version", "--version=true"]))
 }
 
 /// The commands that are also names of the binary.
@@ -210,12 +227,9 @@ fn run(command: Command) -> ExitCode {
                 Err(error) => fail(&error),
             }
         }
-        Command::Metal(command) => {
-            let level = netboot::cmd::log_level_of(&command);
-            component_at("metal", level, |tasks| async {
-                Ok(netboot::cmd::run(command, tasks).await?)
-            })
-        }
+        Command::Metal(command) => component_at("metal", command.log_level(), |tasks| async {
+            machines::run(command, tasks).await
+        }),
         Command::Ignition(args) => {
             log("ignition");
             install_tls();
