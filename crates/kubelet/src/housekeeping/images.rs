@@ -118,7 +118,8 @@ mod tests {
         let disk = |available| sys::DiskUse { capacity: 1000, available, ..Default::default() };
         for (available, high, low, wanted) in [
             (500, 85, 80, None),
-            (151, 85, 80, None),
+            (160, 85, 80, None),
+            (151, 85, 80, Some(49)),
             (150, 85, 80, Some(50)),
             (0, 85, 80, Some(200)),
             (0, 100, 80, None),
