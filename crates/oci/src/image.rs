@@ -197,25 +197,29 @@ struct Archive<'a, W: Write> {
     tar: tar::Writer<BufWriter<W>>,
     /// What is in the archive already: images of one binary share its layer.
     blobs: std::collections::BTreeSet<String>,
-    /// Images whose layers were hashed, with digest and size.
-    layers: Vec<(&'a Image, String, u64)>,
+    layers: Vec<(&'a BTreeMap<String, Entry>, String, u64)>,
 }
 
 impl<'a, W: Write> Archive<'a, W> {
-    fn image(&mut self, image: &'a Image) -> Result<Value, Error> {
-        let known = self.layers.iter().find(|(known, ..)| known.entries == image.entries);
-        let (layer, size) = match known {
-            Some((_, layer, size)) => (layer.clone(), *size),
-            None => {
-                let mut hashed = Digesting { hash: Context::new(&SHA256), size: 0 };
-                image.write_layer(&mut hashed)?;
-                (hex(hashed.hash.finish().as_ref()), hashed.size)
-            }
-        };
-        self.layers.push((image, layer.clone(), size));
+    /// The digest and size of an image's layer, which is in the archive then. Large binaries are read for it once,
+    /// not once for each image that holds them.
+    fn layer_of(&mut self, image: &'a Image) -> Result<(String, u64), Error> {
+        let known = self.layers.iter().find(|(entries, ..)| **entries == image.entries);
+        if let Some((_, layer, size)) = known {
+            return Ok((layer.clone(), *size));
+        }
+        let mut hashed = Digesting { hash: Context::new(&SHA256), size: 0 };
+        image.write_layer(&mut hashed)?;
+        let (layer, size) = (hex(hashed.hash.finish().as_ref()), hashed.size);
         if self.blobs.insert(layer.clone()) {
             self.layer(image, &layer, size)?;
         }
+        self.layers.push((&image.entries, layer.clone(), size));
+        Ok((layer, size))
+    }
+
+    fn image(&mut self, image: &'a Image) -> Result<Value, Error> {
+        let (layer, size) = self.layer_of(image)?;
         let failed = |source| Error::Write { image: image.name.clone(), source };
         let config = image.config(&format!("sha256:{layer}")).to_string();
         let config =
