@@ -230,7 +230,7 @@ pub(crate) fn binary() -> PathBuf {
 }
 
 /// kubectl and helm are those that xtask fetched; other programs are the machine's.
-fn tool(program: &str) -> String {
+pub(crate) fn tool(program: &str) -> String {
     if !["kubectl", "helm"].contains(&program) {
         return program.to_owned();
     }
@@ -241,7 +241,7 @@ fn tool(program: &str) -> String {
     path.display().to_string()
 }
 
-fn busybox() -> String {
+pub(crate) fn busybox() -> String {
     let known = ["/bin/busybox", "/usr/bin/busybox"];
     let found = known.into_iter().find(|path| Path::new(path).is_file());
     found

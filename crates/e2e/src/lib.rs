@@ -9,6 +9,7 @@
 
 mod cluster;
 mod machine;
+mod machines;
 mod namespace;
 mod process;
 mod session;
@@ -17,6 +18,7 @@ mod taker;
 
 pub use cluster::{Cluster, alone, shared, shared_alone};
 pub use machine::Machine;
+pub use machines::{Host, Machines};
 pub use process::{Background, Ran, parent, until};
 pub use session::Session;
 pub use steady::{Answer, Report, Steady, exchange, inside};

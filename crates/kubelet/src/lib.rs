@@ -34,7 +34,7 @@ mod worker;
 
 pub use args::Args;
 pub use config::{ConfigError, KubeletConfiguration, Place, Settings, parse};
-pub use enroll::{EnrollError, enroll};
+pub use enroll::{EnrollError, enroll, keep_enrolled};
 pub use machine::default_address;
 pub use run::{Config, Error, run};
 pub use server::ServerError;

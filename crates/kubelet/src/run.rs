@@ -42,6 +42,8 @@ pub struct Config {
     pub settings: Settings,
     /// The client for heartbeats, if they are to have a connection of their own; else the common one is used.
     pub heartbeats: Option<client::Client>,
+    /// Whether the kubelet renews its client certificate itself; see [`crate::keep_enrolled`].
+    pub rotate_certificates: bool,
 }
 
 impl Config {
@@ -69,7 +71,8 @@ impl Config {
             }
             _ => None,
         };
-        Ok(Self { settings: Settings::new(&file, place)?, heartbeats })
+        let rotate_certificates = file.rotate_certificates;
+        Ok(Self { settings: Settings::new(&file, place)?, heartbeats, rotate_certificates })
     }
 }
 

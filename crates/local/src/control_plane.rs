@@ -91,6 +91,7 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
     Ok(Config {
         bind: SocketAddr::new(any, settings.api_port),
         advertise: settings.address,
+        shares_store: false,
         service_cidrs: vec![cidr.map_err(|detail| Error::Settings {
             path: Path::new("cluster.json").to_owned(),
             detail,

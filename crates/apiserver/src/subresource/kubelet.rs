@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api_meta::{GroupResource, Objects, Status};
+use api_meta::{GroupResource, Objects, Status, StatusReason};
 use client::{ClientTls, HttpTransport, TlsFiles, TlsMaterial, Transport};
 use http::{Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body_util::BodyExt as _;
@@ -117,9 +117,7 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     let mut response = sent.map_err(|error| Box::new(unreachable(&error, proxied.is_some())))?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return match response.status().as_u16() {
-            code @ 400.. if call.path.subresource != "proxy" => {
-                Err(refusal(call, code, response).await)
-            }
+            code @ 400.. if call.path.subresource != "proxy" => Err(refusal(code, response).await),
             _ => Ok(match proxied {
                 Some(proxied) => proxied.answer(response),
                 None => response,
@@ -153,7 +151,7 @@ fn unreachable(error: &client::Error, proxied: bool) -> Status {
         return Status::service_unavailable(format!("error trying to reach service: {error}"));
     }
     let message = format!("error dialing backend: {error}");
-    Status::failure(500, api_meta::StatusReason::InternalError, message)
+    Status::failure(500, StatusReason::InternalError, message)
 }
 
 /// A proxy's path in two: what leads to the backend, and the backend's own path, as they were sent.
@@ -177,7 +175,7 @@ fn to_the_root(path: &str, query: Option<&str>) -> Response<Body> {
 }
 
 /// The kubelet refuses in plain text; clients of the API expect a Status.
-async fn refusal(call: &Call, code: u16, response: Response<Body>) -> Box<Status> {
+async fn refusal(code: u16, response: Response<Body>) -> Box<Status> {
     const LIMIT: usize = 8 << 10;
     let mut body = response.into_body();
     let mut text = Vec::new();
@@ -189,7 +187,8 @@ async fn refusal(call: &Call, code: u16, response: Response<Body>) -> Box<Status
     let text = String::from_utf8_lossy(&text).trim().to_owned();
     Box::new(match code {
         400 => Status::bad_request(text),
-        404 => Status::not_found(&call.resource.definition.group_resource(), &call.path.name),
+        // The Pod is there, or it would not have been asked for: a container of it is what is missing.
+        404 => Status::failure(404, StatusReason::NotFound, text),
         _ => Status::internal(text),
     })
 }

@@ -1,10 +1,18 @@
+use std::time::Duration;
+
 use api_config::Kubeconfig;
+use bootstrap_core::endpoint;
+use tokio::time::{Instant, sleep};
 
 use super::Ctx;
 use crate::{
-    Touched, kubelet,
+    Error, Touched, kubelet,
     phase::{Outcome, Phase},
 };
+
+/// How long the kubelet has for its first renewal.
+const PATIENCE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(50);
 
 pub(super) const START: Phase<Ctx> = Phase {
     name: "kubelet-start",
@@ -26,6 +34,21 @@ pub(super) const START: Phase<Ctx> = Phase {
                 registration,
                 &node.patches,
             )?);
+            let own = endpoint::local_host_port(&node.config.init.local_api_endpoint);
+            touched.extend(node.write_balancer(&own)?);
+            touched.extend(node.write_virtual_address()?);
+            if let Some(held) =
+                node.config.cluster.virtual_address.as_ref().filter(|_| !node.dry_run)
+            {
+                (node.take_address)(held, &node.config.init.local_api_endpoint).map_err(
+                    |cause| {
+                        Error::Usage(format!(
+                            "taking the virtual address {}: {cause}",
+                            held.address
+                        ))
+                    },
+                )?;
+            }
             if !node.dry_run {
                 touched.extend(node.service.install(true).await?);
                 node.service.start().await?;
@@ -42,8 +65,20 @@ pub(super) const FINALIZE: Phase<Ctx> = Phase {
         Box::pin(async {
             let node = &ctx.node;
             let current = node.layout.kubelet.join("pki/kubelet-client-current.pem");
-            if node.dry_run || !current.exists() {
-                return Ok(Outcome::skipped("the kubelet has no rotated certificate yet"));
+            if node.dry_run || !node.config.kubelet.rotate_certificates {
+                return Ok(Outcome::skipped("the kubelet is not asked to renew its certificate"));
+            }
+            // The right to renew it was given by the phase before; the kubelet asks at once, and then again.
+            let until = Instant::now() + PATIENCE;
+            while !current.exists() {
+                if Instant::now() >= until {
+                    tracing::warn!(
+                        "the kubelet has not renewed its certificate yet; run `{} init phase kubelet-finalize all` later",
+                        node.program
+                    );
+                    return Ok(Outcome::skipped("the kubelet has no rotated certificate yet"));
+                }
+                sleep(POLL).await;
             }
             let path = node.layout.kubeconfig("kubelet.conf");
             let mut config = Kubeconfig::load(&path)?;

@@ -14,6 +14,8 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             preflight::check(preflight::for_join(&ctx.node, as_control_plane), &ctx.ignored)?;
             preflight::check_runtime(&ctx.node, &ctx.ignored).await?;
             ctx.found().await?;
+            let balancer = preflight::for_balancer(&ctx.node).into_iter().collect();
+            preflight::check(balancer, &ctx.ignored)?;
             if !as_control_plane {
                 preflight::bring_node_images(&ctx.node, &ctx.ignored).await?;
                 return Ok(Outcome::done());
@@ -22,6 +24,13 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
                 return Err(Error::Usage(
                     "unable to add a new control plane instance to a cluster that doesn't have a stable controlPlaneEndpoint \
                      address; please ensure that: * The cluster has a stable controlPlaneEndpoint address (kubeadm-config)"
+                        .to_owned(),
+                ));
+            }
+            if ctx.node.config.cluster.etcd.embedded.is_some() {
+                return Err(Error::Usage(
+                    "this cluster keeps its objects in a store of its first control plane's own, which cannot have a second; \
+                     move it to etcd first (windlass store migrate)"
                         .to_owned(),
                 ));
             }

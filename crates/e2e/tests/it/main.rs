@@ -6,6 +6,8 @@ mod access;
 mod basics;
 mod charts;
 mod custom;
+mod ha;
+mod kubeadm;
 mod life;
 mod mistakes;
 mod network;
