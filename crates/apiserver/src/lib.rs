@@ -36,6 +36,7 @@ mod options;
 mod patch;
 mod path;
 mod presence;
+mod published;
 mod read;
 mod security;
 mod server;

@@ -92,7 +92,12 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         }
     }
     let transport = server.kubelets.transport(&target)?;
-    let query = parts.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
+    let given = parts.uri.query().unwrap_or_default();
+    let query = match call.path.subresource.as_str() {
+        "attach" | "exec" if target.kubelet => streams(given),
+        _ => given.to_owned(),
+    };
+    let query = if query.is_empty() { query } else { format!("?{query}") };
     let uri: Uri = format!("{}{query}", target.path)
         .parse()
         .map_err(|e| Box::new(Status::bad_request(format!("{}: {e}", target.path))))?;
@@ -307,6 +312,25 @@ fn service(objects: &dyn Objects, path: &crate::path::ResourcePath) -> Result<Ta
     Ok(Target { scheme, authority, path: format!("/{}", path.rest), kubelet: false })
 }
 
+/// The kubelet has names of its own for the streams of exec and attach, and takes nothing but 1 for yes. The container
+/// is part of its path.
+fn streams(query: &str) -> String {
+    let onward = query.split('&').filter_map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = match name {
+            "stdin" => "input",
+            "stdout" => "output",
+            "stderr" => "error",
+            "tty" => "tty",
+            "command" => return Some(pair.to_owned()),
+            _ => return None,
+        };
+        let no = matches!(value, "" | "0" | "f" | "F" | "false" | "False" | "FALSE");
+        (!no).then(|| format!("{name}=1"))
+    });
+    onward.collect::<Vec<_>>().join("&")
+}
+
 /// The kubelet's own paths for what a Pod's subresources do.
 fn stream(objects: &dyn Objects, call: &Call, pod: &Value) -> Result<Target, Box<Status>> {
     let path = &call.path;
@@ -388,4 +412,17 @@ fn kubelet(objects: &dyn Objects, name: &str, path: String) -> Result<Target, Bo
     let port =
         node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().unwrap_or(10250);
     Ok(Target { scheme: "https", authority: join(host, &port.to_string()), path, kubelet: true })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::streams;
+
+    #[test]
+    fn streams_have_the_kubelets_names() {
+        let query = "command=sh&command=-c&container=app&stdin=true&stdout=1&stderr=false&tty=true";
+        assert_eq!(streams(query), "command=sh&command=-c&input=1&output=1&tty=1");
+        assert_eq!(streams("stdout"), "");
+        assert_eq!(streams(""), "");
+    }
 }

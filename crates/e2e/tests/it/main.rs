@@ -7,6 +7,7 @@ mod basics;
 mod charts;
 mod custom;
 mod ha;
+mod interop;
 mod kubeadm;
 mod life;
 mod mistakes;
