@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Programs by name, wherever the tree has them; what they are linked with comes along.
-const PROGRAMS: &[&str] = &[
+pub(crate) const PROGRAMS: &[&str] = &[
     "blkid",
     "blockdev",
     "busybox",

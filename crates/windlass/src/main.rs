@@ -38,7 +38,7 @@ enum Command {
     Bootstrap(bootstrap::cmd::Command),
     /// Serves machines that boot from the network
     #[command(subcommand)]
-    Metal(netboot::cmd::Command),
+    Metal(Metal),
     /// Runs a stage of a machine's first boot, as its Ignition config says
     Ignition(firstboot::cmd::Args),
     /// Serves cluster DNS as CoreDNS does
@@ -56,6 +56,14 @@ enum Command {
     /// What `up` starts in the background
     #[command(subcommand, hide = true)]
     Internal(Internal),
+}
+
+#[derive(Subcommand)]
+enum Metal {
+    #[command(flatten)]
+    Machines(netboot::cmd::Command),
+    /// Makes the kernel, initrd and root that machines boot: Debian's packages and this binary
+    Image(nodeimage::Args),
 }
 
 #[derive(clap::Args)]
@@ -176,7 +184,14 @@ fn run(command: Command) -> ExitCode {
                 Err(error) => fail(&error),
             }
         }
-        Command::Metal(command) => {
+        Command::Metal(Metal::Image(args)) => {
+            log("metal");
+            match nodeimage::build(&args) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(&error),
+            }
+        }
+        Command::Metal(Metal::Machines(command)) => {
             let level = netboot::cmd::log_level_of(&command);
             component_at("metal", level, |tasks| async {
                 Ok(netboot::cmd::run(command, tasks).await?)
