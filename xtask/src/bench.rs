@@ -21,6 +21,7 @@ const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
   crates      the benchmarks that crates have: the store, the scheduler
   cluster     a cluster by `windlass up`: how long until it serves, what it uses when idle
   api         an API server under load, with the objects of a large cluster
+  metal       500 machines that boot from the network at once, and dnsmasq beside as far as it goes
 
   --peer DIR  holds upstream's etcd, kube-apiserver, kube-controller-manager and kube-scheduler, which are measured
               beside ours
@@ -33,7 +34,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     while let Some(arg) = rest.next() {
         match arg.as_str() {
             "--peer" => peer = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
-            "crates" | "cluster" | "api" => parts.push(arg.as_str()),
+            "crates" | "cluster" | "api" | "metal" => parts.push(arg.as_str()),
             _ => return Err(USAGE.into()),
         }
     }
@@ -59,6 +60,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     if wanted("api") {
         step("an API server", || api::run(&binary, peer.as_deref()))?;
+    }
+    if wanted("metal") {
+        let mut rack = cargo(["bench", "--locked", "--package", "netboot", "--bench", "rack"]);
+        step("a rack that powers on", || pass(rack.env("WINDLASS", &binary)))?;
     }
     Ok(())
 }

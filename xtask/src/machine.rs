@@ -17,6 +17,22 @@ const TO_TEST: &[Needed] = &[
     ("etcd", "etcd-server"),
     ("nsenter", "util-linux"),
     ("sysctl", "procps"),
+    // What machines that boot from the network are made of, and clients of theirs.
+    ("curl", "curl"),
+    ("dhclient", "isc-dhcp-client"),
+    ("ipmi_sim", "openipmi"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("tftp", "tftp-hpa"),
+];
+
+/// What the tests use besides that take long: firmware and boot loaders, a second DHCP server, a browser, a gRPC
+/// client.
+const TO_TEST_FULLY: &[Needed] = &[
+    ("/usr/share/OVMF/OVMF_CODE_4M.fd", "ovmf"),
+    ("/usr/lib/ipxe/ipxe.efi", "ipxe"),
+    ("dnsmasq", "dnsmasq-base"),
+    ("chromium", "chromium"),
+    ("/usr/lib/python3/dist-packages/grpc_tools/protoc.py", "python3-grpc-tools"),
 ];
 
 /// The C compiler builds the cryptography and the allocator, and links.
@@ -26,14 +42,14 @@ pub(crate) fn install_to_run() -> Result<(), String> {
     install(&[TO_BUILD, TO_RUN].concat())
 }
 
-pub(crate) fn install_to_test() -> Result<(), String> {
-    install(&[TO_BUILD, TO_RUN, TO_TEST].concat())
+pub(crate) fn install_to_test(full: bool) -> Result<(), String> {
+    let fully = if full { TO_TEST_FULLY } else { &[] };
+    install(&[TO_BUILD, TO_RUN, TO_TEST, fully].concat())
 }
 
 pub(crate) fn install_to_bench() -> Result<(), String> {
-    install(
-        &[TO_BUILD, TO_RUN, TO_TEST, &[("h2load", "nghttp2-client"), ("curl", "curl")]].concat(),
-    )
+    let peers = &[("h2load", "nghttp2-client"), ("dnsmasq", "dnsmasq-base")];
+    install(&[TO_BUILD, TO_RUN, TO_TEST, peers].concat())
 }
 
 /// Installs the packages of those programs that are not there; a machine that has all is left alone.

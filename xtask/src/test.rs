@@ -20,7 +20,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         _ => return Err(USAGE.into()),
     };
     let tools = step("what the machine needs", || {
-        machine::install_to_test()?;
+        machine::install_to_test(full)?;
         machine::forward_packets()?;
         tools::directory()
     })?;
@@ -40,6 +40,12 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         ]))
     })?;
     step("tests", || pass(&mut cargo(["test", "--locked", "--workspace", "--exclude", "e2e"])))?;
+    if full {
+        step("tests that take long", || {
+            let test = ["test", "--locked", "--package", "netboot", "--", "--ignored"];
+            pass(&mut cargo(test))
+        })?;
+    }
     let binary = step("build windlass", build::release)?;
     // Last, and with nothing printed after it, so that the output ends with what the tests say.
     let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);

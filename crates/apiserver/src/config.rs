@@ -12,6 +12,9 @@ pub struct Config {
     pub bind: SocketAddr,
     /// Where the `kubernetes` Service sends its clients.
     pub advertise: IpAddr,
+    /// Other API servers may use the same store: this one tells them of itself, and is an endpoint of the
+    /// `kubernetes` Service beside them.
+    pub shares_store: bool,
     pub service_cidrs: Vec<Cidr>,
     /// Inclusive.
     pub node_ports: (u16, u16),

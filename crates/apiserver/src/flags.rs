@@ -177,6 +177,7 @@ impl Args {
         Ok(Config {
             bind: SocketAddr::new(self.bind_address, self.secure_port),
             advertise: self.advertise()?,
+            shares_store: self.storage.store_dir.is_none(),
             service_cidrs: self.service_cluster_ip_range.clone(),
             node_ports: (self.service_node_port_range.0, self.service_node_port_range.1),
             event_ttl: self.event_ttl.to_std(),
@@ -375,12 +376,12 @@ const NO_CANDIDATES: &str = "leaders are elected by their leases only";
 const NO_PEERS: &str = "every server serves every version, so none asks its peers";
 const NO_PROXYING: &str = "other API servers are not aggregated yet";
 const TUNING: &str = "this server needs no such tuning";
-const NO_LEASES: &str = "several servers share the endpoints of the Service kubernetes without it";
+const LEASES: &str = "servers find one another by leases, as with upstream's default";
 
 /// Upstream's flags that are accepted without effect.
 const IGNORED: &[Flag] = &[
     ("aggregator-reject-forwarding-redirect", false, NO_PROXYING),
-    ("apiserver-count", true, NO_LEASES),
+    ("apiserver-count", true, LEASES),
     ("cert-dir", true, "the serving certificate's files are named"),
     ("coordinated-leadership-lease-duration", true, NO_CANDIDATES),
     ("coordinated-leadership-renew-deadline", true, NO_CANDIDATES),
@@ -396,7 +397,7 @@ const IGNORED: &[Flag] = &[
     ("enable-garbage-collector", false, "it is always on"),
     ("enable-logs-handler", false, "/logs is not served"),
     ("enable-priority-and-fairness", false, "it is always on"),
-    ("endpoint-reconciler-type", true, NO_LEASES),
+    ("endpoint-reconciler-type", true, LEASES),
     ("etcd-count-metric-poll-period", true, "objects are counted as they change"),
     ("etcd-db-metric-poll-interval", true, "the size is read with every compaction"),
     ("etcd-healthcheck-timeout", true, TUNING),

@@ -35,6 +35,7 @@ mod openapi;
 mod options;
 mod patch;
 mod path;
+mod presence;
 mod read;
 mod security;
 mod server;
@@ -147,6 +148,10 @@ pub async fn start(
     tasks.spawn_until_shutdown("flow control", rebalance(server.clone()));
     let client = api.client(system(), "kube-apiserver");
     startup::run(&server, &client).await.map_err(StartError::Initial)?;
+    if server.config.shares_store {
+        let present = presence::keep(server.clone(), client, tasks.shutdown().clone());
+        tasks.spawn("presence", present);
+    }
     tasks.spawn_until_shutdown("compaction", compact(server.clone()));
     Ok(api)
 }

@@ -1,14 +1,14 @@
 //! What a fresh cluster has: system namespaces, the RBAC bootstrap policy, priority classes, the `kubernetes`
 //! Service and its endpoints. Written through the pipeline like everything else, as `system:apiserver`.
 
-use std::sync::atomic::Ordering;
+use std::{collections::BTreeSet, net::IpAddr, sync::atomic::Ordering};
 
 use api_meta::GroupResource;
 use auth::rbac::Ensure;
 use client::{Client, Error, PatchKind, Patched, Resource};
 use serde_json::{Value, json};
 
-use crate::server::Server;
+use crate::{presence, server::Server};
 
 const SERVICE_CIDRS: Resource =
     Resource::constant("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", false);
@@ -143,22 +143,40 @@ async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Erro
         },
     });
     ensure(client, &Resource::SERVICES, "default", &service).await?;
-    let advertise = config.advertise.to_string();
+    let servers = presence::servers(server).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "asking the store for the other API servers; they are asked for again soon");
+        BTreeSet::from([config.advertise])
+    });
+    endpoints(server, client, &servers).await
+}
+
+/// Makes these servers the endpoints of the Service `kubernetes`. What is so already is not written.
+pub(crate) async fn endpoints(
+    server: &Server,
+    client: &Client,
+    servers: &BTreeSet<IpAddr>,
+) -> Result<(), Error> {
+    let config = &server.config;
+    // One Service has one family: that of this server's address.
+    let same = |a: &&IpAddr| a.is_ipv4() == config.advertise.is_ipv4();
+    let servers: Vec<String> = servers.iter().filter(same).map(ToString::to_string).collect();
     let family = if config.advertise.is_ipv4() { "IPv4" } else { "IPv6" };
     let port = json!([{"name": "https", "port": config.bind.port(), "protocol": "TCP"}]);
+    let addresses: Vec<Value> = servers.iter().map(|ip| json!({ "ip": ip })).collect();
     let endpoints = json!({
         "apiVersion": "v1",
         "kind": "Endpoints",
         "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
-        "subsets": [{"addresses": [{"ip": advertise}], "ports": port}],
+        "subsets": [{"addresses": addresses, "ports": port}],
     });
     put(client, &Resource::ENDPOINTS, &endpoints).await?;
+    let ready = |ip: &String| json!({"addresses": [ip], "conditions": {"ready": true}});
     let slice = json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
         "addressType": family,
-        "endpoints": [{"addresses": [advertise], "conditions": {"ready": true}}],
+        "endpoints": servers.iter().map(ready).collect::<Vec<_>>(),
         "ports": port,
     });
     put(client, &Resource::ENDPOINT_SLICES, &slice).await

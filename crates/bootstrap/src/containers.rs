@@ -77,26 +77,45 @@ impl Containers for NoRuntime {
 
 /// What a component said last and why it is not there: its container's state and the end of its log.
 pub async fn last_words(containers: &dyn Containers, name: &str) -> String {
-    let all = match containers.containers().await {
-        Ok(all) => all,
-        Err(e) => return format!("{e}; its log cannot be read"),
-    };
-    let Some(container) = all.iter().find(|c| c.name == name) else {
+    match containers.containers().await {
+        Ok(all) => words_among(&all, name),
+        Err(e) => format!("{e}; its log cannot be read"),
+    }
+}
+
+/// The same, unless it runs or nothing is known of it.
+pub async fn words_of_one_down(containers: &dyn Containers, name: &str) -> Option<String> {
+    let all = containers.containers().await.ok()?;
+    let running = all.iter().find(|c| c.name == name).is_some_and(|c| c.running);
+    (!running).then(|| words_among(&all, name))
+}
+
+fn words_among(all: &[Container], name: &str) -> String {
+    let Some(newest) = all.iter().find(|c| c.name == name) else {
         return format!(
-            "the container runtime has no container {name:?}: the kubelet has not started it; its own log says why \
-             (journalctl -xeu kubelet)"
+            "the container runtime has no container {name:?}: the kubelet has not started it, and its log says why \
+             (journalctl -xeu kubelet, or /var/log/windlass/kubelet.log)"
         );
     };
-    let state = match container.exit_code {
-        _ if container.running => format!("its container runs (attempt {})", container.attempt),
+    let state = match newest.exit_code {
+        _ if newest.running => format!("its container runs (attempt {})", newest.attempt),
         Some(code) => format!(
             "its container ended with code {code} ({}), attempt {}",
-            container.reason, container.attempt
+            newest.reason, newest.attempt
         ),
-        None => format!("its container is not running ({})", container.reason),
+        None => format!("its container is not running ({})", newest.reason),
     };
-    match tail(&container.log_path, 5) {
-        Some(text) => format!("{state}; it said last:\n{text}"),
+    // A container that has just been started again has yet to say what the one before it ended with.
+    let said = all
+        .iter()
+        .filter(|c| c.name == name)
+        .take(2)
+        .find_map(|c| tail(&c.log_path, 5).map(|text| (c.attempt, text)));
+    match said {
+        Some((attempt, text)) if attempt != newest.attempt => {
+            format!("{state}; attempt {attempt} said last:\n{text}")
+        }
+        Some((_, text)) => format!("{state}; it said last:\n{text}"),
         None => format!("{state}; it has written no log"),
     }
 }

@@ -104,6 +104,9 @@ pub fn for_init(node: &Node) -> Vec<Check> {
     if let Some(etcd) = &node.config.cluster.etcd.local {
         all.push(checks::empty_directory(host, &etcd.data_dir));
     }
+    if let Some(store) = &node.config.cluster.etcd.embedded {
+        all.push(checks::empty_directory(host, &store.data_dir));
+    }
     if let Some(etcd) = &node.config.cluster.etcd.external {
         all.push(checks::external_etcd_certs(etcd));
     }

@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{net::TcpStream, sync::Mutex};
-use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
@@ -18,8 +18,8 @@ use crate::{
 /// Gives the bearer token of the next request.
 pub(crate) type TokenSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// An API server behind a socket: one HTTP/2 connection, made anew when it breaks, and a connection of its
-/// own for each request that upgrades (exec, attach, port-forward).
+/// A server behind a socket. An API server: one HTTP/2 connection, made anew when it breaks, and a connection of
+/// its own for each request that upgrades (exec, attach, port-forward). Any other: a connection for each request.
 pub struct HttpTransport {
     /// `host:port`.
     authority: String,
@@ -28,7 +28,21 @@ pub struct HttpTransport {
     tls: ClientTls,
     token: Option<TokenSource>,
     connections: Mutex<Connections>,
+    speech: Speech,
 }
+
+/// What is spoken with the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Speech {
+    /// HTTP/2 over TLS, but for upgrades.
+    Http2,
+    /// HTTP/1.1 over TLS or without, on a connection for each request.
+    Http1 { encrypted: bool },
+}
+
+/// Bytes both ways, encrypted or not.
+trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
+impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Stream for T {}
 
 #[derive(Default)]
 struct Connections {
@@ -67,18 +81,35 @@ impl HttpTransport {
         if uri.scheme_str() != Some("https") {
             return Err(invalid("it must begin with https://".into()));
         }
-        let host = uri.host().ok_or_else(|| invalid("it has no host".into()))?;
+        Self::of(&uri, tls.into(), token, Speech::Http2).map_err(invalid)
+    }
+
+    /// A server of which nothing is known but its address, `http://host:port` or `https://host:port`, such as a
+    /// Pod that is reached by a proxy. It is spoken to in HTTP/1.1, which every server understands.
+    pub fn http1(server: &str, tls: impl Into<ClientTls>) -> Result<Self, Error> {
+        let invalid = |source: Box<dyn std::error::Error + Send + Sync>| Error::Transport {
+            operation: "parsing the server's address",
+            target: server.to_owned(),
+            source,
+        };
+        let uri: Uri = server.parse().map_err(|e: http::uri::InvalidUri| invalid(e.into()))?;
+        let encrypted = uri.scheme_str() != Some("http");
+        Self::of(&uri, tls.into(), None, Speech::Http1 { encrypted }).map_err(invalid)
+    }
+
+    fn of(
+        uri: &Uri,
+        tls: ClientTls,
+        token: Option<TokenSource>,
+        speech: Speech,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let host = uri.host().ok_or("it has no host")?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = uri.port_u16().unwrap_or(443);
+        let usual = if speech == (Speech::Http1 { encrypted: false }) { 80 } else { 443 };
+        let port = uri.port_u16().unwrap_or(usual);
         let authority =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        Ok(Self {
-            authority,
-            server_name: host,
-            tls: tls.into(),
-            token,
-            connections: Mutex::default(),
-        })
+        Ok(Self { authority, server_name: host, tls, token, connections: Mutex::default(), speech })
     }
 
     /// Expects the server's certificate to name `name` in place of the address's host.
@@ -95,16 +126,17 @@ impl HttpTransport {
         Error::Transport { operation, target: self.authority.clone(), source: source.into() }
     }
 
-    async fn connect(
-        &self,
-        tls: &Arc<rustls::ClientConfig>,
-    ) -> Result<TlsStream<TcpStream>, Error> {
+    async fn connect(&self, tls: &Arc<rustls::ClientConfig>) -> Result<Box<dyn Stream>, Error> {
         let connect = async {
             let tcp = TcpStream::connect(&self.authority).await?;
             tcp.set_nodelay(true)?;
+            if self.speech == (Speech::Http1 { encrypted: false }) {
+                return Ok(Box::new(tcp) as Box<dyn Stream>);
+            }
             let name = rustls_pki_types::ServerName::try_from(self.server_name.clone())
                 .map_err(std::io::Error::other)?;
-            TlsConnector::from(tls.clone()).connect(name, tcp).await
+            let stream = TlsConnector::from(tls.clone()).connect(name, tcp).await?;
+            Ok::<_, std::io::Error>(Box::new(stream) as Box<dyn Stream>)
         };
         match tokio::time::timeout(CONNECT_TIMEOUT, connect).await {
             Ok(Ok(stream)) => Ok(stream),
@@ -147,7 +179,8 @@ impl HttpTransport {
         Ok(())
     }
 
-    async fn send_upgrade(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
+    /// Sends a request on a connection of its own, in HTTP/1.1.
+    async fn send_alone(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         self.prepare(&mut request)?;
         let host = self
             .authority
@@ -200,8 +233,8 @@ fn boxed(body: hyper::body::Incoming) -> Body {
 
 impl Transport for HttpTransport {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
-        if request.headers().contains_key(header::UPGRADE) {
-            Box::pin(self.send_upgrade(request))
+        if self.speech != Speech::Http2 || request.headers().contains_key(header::UPGRADE) {
+            Box::pin(self.send_alone(request))
         } else {
             Box::pin(self.send_plain(request))
         }

@@ -46,25 +46,68 @@ pub fn install(
     binary: &Path,
     network: &Network,
 ) -> Result<bool, InstallError> {
-    let failed = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| InstallError { action, path, source }
-    };
     for directory in [conf_dir, bin_dir] {
         fs::create_dir_all(directory).map_err(failed("creating", directory))?;
     }
     for name in [PLUGIN, "loopback"] {
-        let link = bin_dir.join(name);
-        let ours = fs::read_link(&link).is_ok_and(|target| target == binary);
-        // A dangling link is one of an installation that has moved.
-        if ours || (name == "loopback" && link.exists()) {
-            continue;
-        }
-        let beside = bin_dir.join(format!(".{name}.new"));
-        let _ = fs::remove_file(&beside);
-        std::os::unix::fs::symlink(binary, &beside).map_err(failed("linking", &beside))?;
-        fs::rename(&beside, &link).map_err(failed("linking", &link))?;
+        link(bin_dir, name, binary)?;
     }
+    configure(conf_dir, network)
+}
+
+/// As [`install`], for an agent that runs in a Pod: the runtime, outside of it, finds no program of the Pod's, and so
+/// gets a copy of `binary`.
+pub fn install_copy(
+    conf_dir: &Path,
+    bin_dir: &Path,
+    binary: &Path,
+    network: &Network,
+) -> Result<bool, InstallError> {
+    for directory in [conf_dir, bin_dir] {
+        fs::create_dir_all(directory).map_err(failed("creating", directory))?;
+    }
+    let plugin = bin_dir.join(PLUGIN);
+    let read = |path: &Path| fs::read(path).map_err(failed("reading", path));
+    if !plugin.exists() || read(&plugin)? != read(binary)? {
+        let beside = bin_dir.join(format!(".{PLUGIN}.new"));
+        // A plugin that runs at this moment keeps the file that it began with.
+        fs::copy(binary, &beside).map_err(failed("copying the plugin to", &beside))?;
+        fs::rename(&beside, &plugin).map_err(failed("copying the plugin to", &plugin))?;
+    }
+    link(bin_dir, "loopback", Path::new(PLUGIN))?;
+    configure(conf_dir, network)
+}
+
+/// The configuration of another network that a runtime would choose before ours, or that was here before it.
+pub fn foreign_configuration(conf_dir: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(conf_dir).ok()?.flatten().map(|entry| entry.path());
+    let is_read = |path: &PathBuf| {
+        let extension = path.extension().unwrap_or_default();
+        ["conf", "conflist", "json"].iter().any(|known| extension == *known)
+            && path.file_name().is_some_and(|name| name != FILE)
+    };
+    entries.filter(is_read).min()
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> InstallError + use<> {
+    let path = path.to_owned();
+    move |source| InstallError { action, path, source }
+}
+
+fn link(bin_dir: &Path, name: &str, binary: &Path) -> Result<(), InstallError> {
+    let link = bin_dir.join(name);
+    let ours = fs::read_link(&link).is_ok_and(|target| target == binary);
+    // A dangling link is one of an installation that has moved.
+    if ours || (name == "loopback" && link.exists()) {
+        return Ok(());
+    }
+    let beside = bin_dir.join(format!(".{name}.new"));
+    let _ = fs::remove_file(&beside);
+    std::os::unix::fs::symlink(binary, &beside).map_err(failed("linking", &beside))?;
+    fs::rename(&beside, &link).map_err(failed("linking", &link))
+}
+
+fn configure(conf_dir: &Path, network: &Network) -> Result<bool, InstallError> {
     let path = conf_dir.join(FILE);
     let text = conflist(network);
     if fs::read_to_string(&path).is_ok_and(|current| current == text) {
@@ -113,6 +156,31 @@ fn conflist(network: &Network) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_is_made_where_the_plugin_runs_elsewhere_and_others_are_seen() {
+        let root = tempfile::tempdir().unwrap();
+        let (conf, bin) = (root.path().join("conf"), root.path().join("bin"));
+        let binary = root.path().join("windlass");
+        let network = Network {
+            name: "windlass".into(),
+            bridge: "wl0".into(),
+            subnets: vec!["10.244.0.0/24".parse().unwrap()],
+            cluster_cidrs: Vec::new(),
+            mtu: 1450,
+            data_dir: "/var/lib/cni".into(),
+        };
+        for content in ["one", "two"] {
+            fs::write(&binary, content).unwrap();
+            install_copy(&conf, &bin, &binary, &network).unwrap();
+            assert_eq!(fs::read_to_string(bin.join(PLUGIN)).unwrap(), content);
+            assert_eq!(fs::read_to_string(bin.join("loopback")).unwrap(), content);
+        }
+        assert_eq!(foreign_configuration(&conf), None);
+        fs::write(conf.join("README"), "").unwrap();
+        fs::write(conf.join("10-flannel.conflist"), "").unwrap();
+        assert_eq!(foreign_configuration(&conf), Some(conf.join("10-flannel.conflist")));
+    }
 
     #[test]
     fn installing_twice_changes_nothing_and_uninstalling_leaves_nothing_of_ours() {

@@ -25,7 +25,9 @@ use std::{
 };
 
 pub use forward::{allow_forwarding, disallow_forwarding};
-pub use install::{InstallError, Network, PLUGIN, install, uninstall};
+pub use install::{
+    InstallError, Network, PLUGIN, foreign_configuration, install, install_copy, uninstall,
+};
 use netlink::Kernel;
 use serde_json::Value;
 use spec::{Call, Config};

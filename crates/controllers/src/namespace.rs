@@ -150,17 +150,15 @@ async fn reconcile(
     Ok(())
 }
 
-/// Deletes all there is, and says what is left. Workloads go before Pods so that Pods are not made again;
-/// Pods before what they use.
+/// Deletes all there is, and says what is left. Pods go first, and nothing else before they are gone: what guards them
+/// (a NetworkPolicy) and what they use to end in order (a ConfigMap, a Secret) lasts as long as they do.
 async fn empty(client: &Client, namespace: &str) -> Findings {
     let mut findings = Findings::default();
     let Discovered { mut resources, failures } = discovery::namespaced(client).await;
     findings.discovery_failures = failures;
-    resources.sort_by_key(|resource| {
-        (resource.group.is_empty() && resource.plural != "pods", resource.plural == "pods")
-    });
     // Events last: what is deleted may still make some.
-    resources.sort_by_key(|resource| resource.plural == "events");
+    let pods = |resource: &Resource| resource.group.is_empty() && resource.plural == "pods";
+    resources.sort_by_key(|resource| (!pods(resource), resource.plural == "events"));
     for resource in &resources {
         if let Err(error) = empty_of(client, namespace, resource, &mut findings).await {
             findings.deletion_failures.push(format!(
@@ -168,6 +166,10 @@ async fn empty(client: &Client, namespace: &str) -> Findings {
                 discovery::name(resource),
                 crate::pods::said(&error)
             ));
+        }
+        let left = !(findings.remaining.is_empty() && findings.deletion_failures.is_empty());
+        if pods(resource) && left {
+            break;
         }
     }
     findings

@@ -32,6 +32,7 @@ fn main() {
     // The kernel counts in hundredths of a second.
     table.push(("processor, idle".to_owned(), format!("{used:.1} % of a core")));
     table.push(("memory, idle, without the runtime".to_owned(), memory(&cluster)));
+    table.extend(load(&s));
     for (what, value) in table {
         println!("{what:<44} {value:>20}");
     }
@@ -71,4 +72,34 @@ fn memory(cluster: &Cluster) -> String {
         line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0)
     };
     format!("{:.0} MB", pids(cluster).iter().map(of).sum::<u64>() as f64 * 1024.0 / 1e6)
+}
+
+/// Requests a second, by h2load, as an administrator with a token.
+fn load(s: &Session<'_>) -> Vec<(String, String)> {
+    s.kubectl("create serviceaccount loader").ok();
+    s.kubectl("create clusterrolebinding loader --clusterrole=cluster-admin --serviceaccount=default:loader").ok();
+    let token = format!("authorization: Bearer {}", s.kubectl("create token loader").ok().trim());
+    let body = s.cluster.directory.join("body");
+    let object = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"load-"},"data":{"key":"value"}}"#;
+    fs::write(&body, object).unwrap_or_else(|e| panic!("writing {}: {e}", body.display()));
+    let body = body.display().to_string();
+    let maps = "https://192.0.2.10:6443/api/v1/namespaces/default/configmaps";
+    let pod = "https://192.0.2.10:6443/api/v1/namespaces/default/pods/box";
+    let runs: [(&str, &str, &[&str]); 4] = [
+        ("create ConfigMaps, 64 in flight", maps, &["-n20000", "-c8", "-m8", "-d", &body]),
+        ("get a Pod, one at a time", pod, &["-n5000", "-c1", "-m1"]),
+        ("get a Pod, 64 in flight", pod, &["-n50000", "-c8", "-m8"]),
+        ("list those ConfigMaps", maps, &["-n50", "-c1", "-m1"]),
+    ];
+    let run = |(what, url, args): (&str, &str, &[&str])| {
+        let common = ["-H", &token, "-H", "content-type: application/json"];
+        let said = s.on_node("h2load", &[args, &common, &[url]].concat()).ok();
+        let line = said.lines().find(|line| line.starts_with("finished in")).unwrap_or(&said);
+        let rate = line.split(", ").nth(1).unwrap_or(line).replace(" req/s", " a second");
+        let failed =
+            said.lines().find(|line| line.starts_with("status codes:")).unwrap_or_default();
+        eprintln!("{what}: {line}; {failed}");
+        (what.to_owned(), rate)
+    };
+    runs.into_iter().map(run).collect()
 }

@@ -2,14 +2,15 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
     sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 use crate::{
-    Session,
+    Session, machine,
     namespace::Namespace,
     process::{Ran, run},
+    taker,
 };
 
 /// Tests that share a cluster run side by side; one that looks at the whole machine runs alone.
@@ -17,16 +18,6 @@ static TURN: RwLock<()> = RwLock::new(());
 static SHARED: OnceLock<Cluster> = OnceLock::new();
 /// A cluster that does not come up is not tried again by every test.
 static TRIED: Mutex<bool> = Mutex::new(false);
-
-/// Takes a cluster down when the test program ends: it waits for its standard input to be closed, which the kernel
-/// does even if the program is killed.
-const TAKE_DOWN: &str = r#"
-trap '' INT TERM HUP
-read -r _
-nsenter --net="/run/netns/$1" "$2" down --name "$3" --root "$4/root" --kubeconfig "$4/kubeconfig" >"$4/down.log" 2>&1
-ip netns delete "$1"
-rm -rf "$4"
-"#;
 
 pub struct Cluster {
     pub namespace: Namespace,
@@ -39,6 +30,15 @@ pub struct Cluster {
 /// The cluster that most tests use, and a namespace of it for the calling test.
 pub fn shared(test: &str) -> Session<'static> {
     let turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
+    session(test, Turn::Beside(turn))
+}
+
+/// The same with nobody else about, for a test that disturbs the others.
+pub fn shared_alone(test: &str) -> Session<'static> {
+    session(test, Turn::Alone(alone()))
+}
+
+fn session(test: &str, turn: Turn) -> Session<'static> {
     let mut tried = TRIED.lock().unwrap_or_else(PoisonError::into_inner);
     let cluster = match (SHARED.get(), *tried) {
         (Some(cluster), _) => cluster,
@@ -64,20 +64,14 @@ impl Cluster {
     /// A place for a cluster; nothing is started.
     pub fn new(name: &str) -> Self {
         let unique = format!("e2e-{}-{name}", std::process::id());
+        taker::sweep();
         // Short, because a socket's path may have no more than 107 bytes.
         let directory = std::env::temp_dir().join(format!("windlass-{unique}"));
         std::fs::create_dir_all(&directory)
             .unwrap_or_else(|e| panic!("creating {}: {e}", directory.display()));
+        let taker = Mutex::new(taker::start(&directory));
         let namespace = Namespace::create(&format!("windlass-{unique}"));
-        let mut taker = Command::new("sh");
-        taker
-            .args(["-c", TAKE_DOWN, "sh", &namespace.name])
-            .arg(binary())
-            .arg(&unique)
-            .arg(&directory);
-        taker.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let taker = taker.spawn().unwrap_or_else(|e| panic!("starting sh: {e}"));
-        Self { namespace, name: unique, directory, taker: Mutex::new(taker) }
+        Self { namespace, name: unique, directory, taker }
     }
 
     pub fn root(&self) -> PathBuf {
@@ -91,14 +85,22 @@ impl Cluster {
     /// Runs a command of windlass on this cluster.
     #[track_caller]
     pub fn windlass(&self, args: &[&str]) -> Ran {
-        let mut command = self.namespace.command(&binary().display().to_string(), args);
-        command.arg("--name").arg(&self.name).arg("--root").arg(self.root());
+        // After `--` they would be another program's.
+        let (first, rest) = args.split_at(1);
+        let mut command = self.namespace.command(&binary().display().to_string(), first);
+        command.arg("--name").arg(&self.name).arg("--root").arg(self.root()).args(rest);
         run(command, b"")
     }
 
     #[track_caller]
     pub fn up(&self) -> Ran {
-        self.windlass(&["up", "--kubeconfig", &self.kubeconfig().display().to_string()])
+        self.up_with(&[])
+    }
+
+    #[track_caller]
+    pub fn up_with(&self, more: &[&str]) -> Ran {
+        let kubeconfig = self.kubeconfig().display().to_string();
+        self.windlass(&[&["up", "--kubeconfig", &kubeconfig], more].concat())
     }
 
     #[track_caller]
@@ -113,14 +115,32 @@ impl Cluster {
         run(self.namespace.command(program, args), b"")
     }
 
-    /// Kills one of the cluster's processes as the kernel would when memory runs out.
+    /// The pid of one of the cluster's own processes.
     #[track_caller]
-    pub fn kill(&self, role: &str) {
+    pub fn pid(&self, role: &str) -> u32 {
         let file = self.root().join("run").join(format!("{role}.pid"));
         let text = std::fs::read_to_string(&file)
             .unwrap_or_else(|e| panic!("reading {}: {e}", file.display()));
-        let pid = text.split_whitespace().next().unwrap_or_default();
-        run(self.namespace.command("kill", &["-9", pid]), b"").ok();
+        let pid = text.split_whitespace().next().and_then(|pid| pid.parse().ok());
+        pid.unwrap_or_else(|| panic!("no pid in {}: {text:?}", file.display()))
+    }
+
+    /// The processes of a container, by what a Pod's status calls it.
+    pub fn pids_of(&self, container: &str) -> Vec<u32> {
+        let id = container.rsplit('/').next().unwrap_or(container);
+        let inside = |pid: &u32| machine::about(*pid, "cgroup").contains(id);
+        machine::processes(self).into_iter().map(|(pid, _)| pid).filter(inside).collect()
+    }
+
+    /// Kills one of the cluster's processes as the kernel would when memory runs out.
+    #[track_caller]
+    pub fn kill(&self, role: &str) {
+        self.signal("KILL", self.pid(role));
+    }
+
+    #[track_caller]
+    pub fn signal(&self, signal: &str, pid: u32) {
+        self.run("kill", &["-s", signal, &pid.to_string()]).ok();
     }
 
     /// A program that talks to the cluster as its administrator.
@@ -187,11 +207,15 @@ impl Drop for Cluster {
     }
 }
 
-/// The guard under which a test runs beside others.
-pub(crate) type Turn = RwLockReadGuard<'static, ()>;
+/// The guard under which a test runs, for as long as it does.
+#[expect(dead_code, reason = "guards are held and not read")]
+pub(crate) enum Turn {
+    Beside(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
 
 /// The binary under test: what `WINDLASS` names, or what cargo built last.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     let built = || {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
         ["x86_64-unknown-linux-gnu/release/windlass", "debug/windlass"]
@@ -206,7 +230,7 @@ fn binary() -> PathBuf {
 }
 
 /// kubectl and helm are those that xtask fetched; other programs are the machine's.
-fn tool(program: &str) -> String {
+pub(crate) fn tool(program: &str) -> String {
     if !["kubectl", "helm"].contains(&program) {
         return program.to_owned();
     }
@@ -217,7 +241,7 @@ fn tool(program: &str) -> String {
     path.display().to_string()
 }
 
-fn busybox() -> String {
+pub(crate) fn busybox() -> String {
     let known = ["/bin/busybox", "/usr/bin/busybox"];
     let found = known.into_iter().find(|path| Path::new(path).is_file());
     found

@@ -3,18 +3,22 @@
 //! Invariants:
 //! - A cluster never touches the machine's own network: its processes, and the commands that talk to it, run in a
 //!   namespace made for it. Only the network is apart, because the kubelet needs the machine's cgroups and mounts.
-//! - A cluster is taken down when the test program ends, however it ends: a process that waits for that does it.
+//! - A cluster is taken down when the test program ends, however it ends: a process that waits for that does it, and
+//!   if that is killed too, the next test program does.
 //! - Waiting is for a condition, with a limit, and what was seen last is shown when the limit is reached.
 
 mod cluster;
 mod machine;
+mod machines;
 mod namespace;
 mod process;
 mod session;
 mod steady;
+mod taker;
 
-pub use cluster::{Cluster, alone, shared};
+pub use cluster::{Cluster, alone, shared, shared_alone};
 pub use machine::Machine;
-pub use process::{Background, Ran, until};
+pub use machines::{Host, Machines};
+pub use process::{Background, Ran, parent, until};
 pub use session::Session;
 pub use steady::{Answer, Report, Steady, exchange, inside};

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -32,7 +33,11 @@ const OTHERS: &[&str] = &[
 
 /// A picture of the machine, as lines, each naming one thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Machine(BTreeSet<String>);
+pub struct Machine {
+    seen: BTreeSet<String>,
+    /// Containers of other clusters on this machine, and the directories that hold them.
+    foreign: BTreeSet<String>,
+}
 
 impl Machine {
     /// The machine as a cluster sees it: its network is the namespace's.
@@ -54,11 +59,18 @@ impl Machine {
         }
         seen.extend(names("/run/netns").map(|name| format!("network namespace {name}")));
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        seen.extend(
-            mounts
-                .lines()
-                .filter_map(|line| Some(format!("mount {}", line.split_whitespace().nth(4)?))),
-        );
+        let points: Vec<&str> =
+            mounts.lines().filter_map(|line| line.split_whitespace().nth(4)).collect();
+        seen.extend(points.iter().map(|point| format!("mount {point}")));
+        let ours = cluster.directory.display().to_string();
+        let foreign = points.iter().filter(|point| !point.starts_with(&ours));
+        let foreign = foreign.filter_map(|point| {
+            let (place, containers) =
+                point.split_once("/sandboxes/").or(point.split_once("/k8s.io/"))?;
+            let container = containers.split('/').next()?;
+            Some([container.to_owned(), place.split("/run/").next()?.to_owned()])
+        });
+        let foreign = foreign.flatten().filter(|word| word.len() > 4).collect();
         walk(Path::new("/sys/fs/cgroup"), &mut |path, is_directory| {
             if is_directory {
                 seen.insert(format!("cgroup {}", path.display()));
@@ -69,13 +81,16 @@ impl Machine {
                 seen.insert(format!("file {}", path.display()));
             });
         }
-        seen.extend(processes(cluster));
-        Self(seen)
+        seen.extend(
+            processes(cluster).into_iter().map(|(pid, line)| format!("process {pid}: {line}")),
+        );
+        Self { seen, foreign }
     }
 
-    /// What is here and was not there before.
+    /// What is here and was not there before, but for what is plainly another cluster's.
     pub fn since(&self, before: &Self) -> Vec<String> {
-        self.0.difference(&before.0).cloned().collect()
+        let others = |line: &&String| !self.foreign.iter().any(|id| line.contains(id));
+        self.seen.difference(&before.seen).filter(others).cloned().collect()
     }
 }
 
@@ -102,28 +117,27 @@ fn walk(directory: &Path, each: &mut dyn FnMut(&Path, bool)) {
     }
 }
 
-/// The cluster's processes: by its directory in their command line, its namespace, or its control group.
-fn processes(cluster: &Cluster) -> Vec<String> {
+/// The cluster's processes, and what each was started with: by its directory in their command line, its namespace, or
+/// its control group.
+pub(crate) fn processes(cluster: &Cluster) -> Vec<(u32, String)> {
     let directory = cluster.directory.display().to_string();
-    let namespace = fs::metadata(cluster.namespace.path())
-        .map(|m| std::os::unix::fs::MetadataExt::ino(&m))
-        .ok();
+    let namespace = fs::metadata(cluster.namespace.path()).map(|m| m.ino()).ok();
     let pids = names("/proc").filter_map(|name| name.parse::<u32>().ok());
-    let own = |pid: &u32| {
-        let read = |file: &str| {
-            let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).replace('\0', " ")
-        };
-        let inside = fs::metadata(format!("/proc/{pid}/ns/net"))
-            .map(|m| std::os::unix::fs::MetadataExt::ino(&m))
-            .ok();
-        let line = read("cmdline");
+    let own = |pid: u32| {
+        let inside = fs::metadata(format!("/proc/{pid}/ns/net")).map(|m| m.ino()).ok();
+        let line = about(pid, "cmdline").replace('\0', " ");
         // The process that takes the cluster down at the end is the tests' own.
         let taker = line.starts_with("sh -c") && line.contains("trap '' INT");
         let ours = line.contains(&directory)
-            || read("cgroup").contains(&cluster.name)
+            || about(pid, "cgroup").contains(&cluster.name)
             || (namespace.is_some() && inside == namespace);
-        (ours && !taker).then(|| format!("process {pid}: {line}"))
+        (ours && !taker).then_some((pid, line))
     };
-    pids.filter_map(|pid| own(&pid)).collect()
+    pids.filter_map(own).collect()
+}
+
+/// A file of a process; empty for one that is gone.
+pub(crate) fn about(pid: u32, file: &str) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -138,3 +138,15 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T
         }
     }
 }
+
+/// The parent of a process.
+#[track_caller]
+pub fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .unwrap_or_else(|e| panic!("reading of process {pid}: {e}"));
+    // The command's name, in parentheses, may hold anything.
+    let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+    parent
+        .and_then(|parent| parent.parse().ok())
+        .unwrap_or_else(|| panic!("process {pid} has no parent in {stat:?}"))
+}

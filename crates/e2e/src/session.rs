@@ -203,3 +203,12 @@ impl<'a> Session<'a> {
             .join("\n")
     }
 }
+
+/// What a test left would be in the way of those that come after it; what a failed one left is looked at first.
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if self._turn.is_some() && !std::thread::panicking() {
+            let _ = self.kubectl(&format!("delete namespace {} --wait=false", self.namespace));
+        }
+    }
+}

@@ -2,19 +2,17 @@
 
 mod eviction;
 mod ignored;
+mod load;
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 pub(crate) use eviction::EvictionSettings;
+pub(crate) use load::load;
+pub use load::parse;
 
 use api_config::GoDuration;
 use k8s_openapi::api::core::v1::Taint;
 use serde::Deserialize;
-use serde_json::Value;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
@@ -24,6 +22,8 @@ pub enum ConfigError {
     Decode { path: PathBuf, source: api_config::Error },
     #[error("the kubelet's configuration: {field}: {message}")]
     Invalid { field: &'static str, message: String },
+    #[error("--{flag}={value}: it must be {wanted}")]
+    Flag { flag: &'static str, value: String, wanted: &'static str },
 }
 
 /// What this kubelet reads of its configuration. Zero and empty stand for the default, as upstream's do.
@@ -123,47 +123,6 @@ pub struct AuthorizationWebhook {
     pub cache_authorized_ttl: GoDuration,
     #[serde(rename = "cacheUnauthorizedTTL")]
     pub cache_unauthorized_ttl: GoDuration,
-}
-
-/// Reads the file named by `--config`; an unknown field is told in a warning, as upstream's kubelet does.
-pub fn load(path: &Path) -> Result<KubeletConfiguration, ConfigError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-    parse(&text).map_err(|source| ConfigError::Decode { path: path.to_owned(), source })
-}
-
-pub fn parse(text: &str) -> Result<KubeletConfiguration, api_config::Error> {
-    let mut value = api_config::without_nulls(api_config::yaml::parse(text)?);
-    if let Value::Object(map) = &mut value {
-        map.remove("apiVersion");
-        map.remove("kind");
-        for (field, reason) in ignored::WITHOUT_EFFECT {
-            // Zero values are how tools print what they leave to the kubelet: no reason to warn.
-            if map.remove(*field).is_some_and(|given| !is_zero(&given)) {
-                tracing::warn!(
-                    field,
-                    reason,
-                    "a field of the kubelet's configuration has no effect"
-                );
-            }
-        }
-    }
-    let decoded = api_config::decode::<KubeletConfiguration>("KubeletConfiguration", value)?;
-    if let Some(warning) = decoded.warning() {
-        tracing::warn!(warning, "the kubelet's configuration has fields that no kubelet knows");
-    }
-    Ok(decoded.value)
-}
-
-fn is_zero(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(b) => !b,
-        Value::Number(n) => n.as_f64() == Some(0.0),
-        Value::String(s) => s.is_empty() || s == "0s" || s == "0",
-        Value::Array(a) => a.iter().all(is_zero),
-        Value::Object(o) => o.values().all(is_zero),
-    }
 }
 
 /// The configuration with defaults in place and values checked, which is what the code reads.

@@ -16,6 +16,10 @@ const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const LOOK: Duration = Duration::from_millis(200);
 /// How long to wait before a server that does not answer is asked again: it may be one that this kubelet starts.
 const AGAIN: Duration = Duration::from_millis(500);
+const FAILED: Duration = Duration::from_secs(10);
+/// A clock that was set is noticed after this long.
+const REVIEW: Duration = Duration::from_secs(3600);
+const CURRENT: &str = "kubelet-client-current.pem";
 
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollError {
@@ -70,6 +74,50 @@ pub async fn enroll(args: &Args) -> Result<(), EnrollError> {
     api_config::Kubeconfig::single("default-cluster", cluster, "default-auth", user)
         .write(kubeconfig)?;
     Ok(())
+}
+
+/// The kubelet's own renewal of its client certificate, long before its end: each node at a time of its own, so that
+/// they do not all ask at once. A certificate that came with the kubeconfig is replaced at once, as upstream's
+/// kubelet does, so that it is never the only one.
+pub async fn keep_enrolled(args: Args, client: Client, clock: std::sync::Arc<dyn rt::Clock>) {
+    let (node, dir) = (args.node_name(), args.cert_dir());
+    loop {
+        match renewal(&dir.join(CURRENT), &node, clock.now()) {
+            Ok(wait) if !wait.is_zero() => {
+                tokio::time::sleep(wait.min(REVIEW)).await;
+                continue;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "read the node's client certificate"),
+        }
+        let renewed = async {
+            let key = Key::generate(KeyAlgorithm::EcdsaP256)?;
+            let certificate = obtain(&client, &node, &key).await?;
+            keep(&dir, &certificate, &key)
+        };
+        match renewed.await {
+            Ok(path) => {
+                tracing::info!(node, path = %path.display(), "the node's client certificate is renewed");
+            }
+            Err(error) => {
+                tracing::warn!(node, %error, "renew the node's client certificate; trying again");
+                tokio::time::sleep(FAILED).await;
+            }
+        }
+    }
+}
+
+/// How long until the certificate is to be renewed: when 70 to 90 % of its life are over.
+fn renewal(current: &Path, node: &str, now: SystemTime) -> Result<Duration, EnrollError> {
+    if !current.exists() {
+        return Ok(Duration::ZERO);
+    }
+    let info = pki::read_cert(current)?.info()?;
+    let life = info.not_after.duration_since(info.not_before).unwrap_or_default();
+    let hash =
+        node.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    let due = info.not_before + life * (700 + hash % 200) / 1000;
+    Ok(due.duration_since(now).unwrap_or_default())
 }
 
 /// Whether a server that is starting may answer otherwise in a moment.
@@ -127,7 +175,7 @@ fn keep(dir: &Path, certificate: &str, key: &Key) -> Result<PathBuf, EnrollError
     let name = format!("kubelet-client-{}.pem", at.strftime("%Y-%m-%d-%H-%M-%S"));
     let content = format!("{certificate}{}", key.to_pem()?);
     pki::write_file(&dir.join(&name), content.as_bytes(), pki::KEY_MODE)?;
-    let current = dir.join("kubelet-client-current.pem");
+    let current = dir.join(CURRENT);
     let next = dir.join("kubelet-client-current.pem.new");
     let link = |source| EnrollError::Link { path: current.clone(), source };
     match std::fs::remove_file(&next) {
@@ -181,6 +229,27 @@ mod tests {
             let subject = pki::Cert::from_pem(&got.unwrap()).unwrap().identity().unwrap();
             assert_eq!(subject, Subject::new("system:node:n1").in_group("system:nodes"));
         }
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_long_before_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let current = dir.path().join(CURRENT);
+        let start = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        let year = Duration::from_secs(365 * 86_400);
+        assert_eq!(renewal(&current, "n1", start).unwrap(), Duration::ZERO, "there is none yet");
+        let validity = Validity::starting(start, year);
+        let ca = Authority::create("ca", KeyAlgorithm::EcdsaP256, validity).unwrap();
+        pki::write_cert(&current, ca.cert()).unwrap();
+        for node in ["n1", "n2", "a-longer-name"] {
+            let wait = renewal(&current, node, start).unwrap();
+            assert!(wait > year * 69 / 100 && wait < year * 91 / 100, "{node}: {wait:?}");
+            assert_eq!(renewal(&current, node, start + year).unwrap(), Duration::ZERO);
+        }
+        assert_ne!(
+            renewal(&current, "n1", start).unwrap(),
+            renewal(&current, "n2", start).unwrap()
+        );
     }
 
     #[test]

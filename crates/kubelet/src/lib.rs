@@ -14,6 +14,7 @@ mod context;
 mod enroll;
 mod events;
 mod eviction;
+mod flags;
 mod housekeeping;
 mod logs;
 mod machine;
@@ -32,8 +33,8 @@ mod volumes;
 mod worker;
 
 pub use args::Args;
-pub use config::{ConfigError, KubeletConfiguration, Place, Settings, load, parse};
-pub use enroll::{EnrollError, enroll};
+pub use config::{ConfigError, KubeletConfiguration, Place, Settings, parse};
+pub use enroll::{EnrollError, enroll, keep_enrolled};
 pub use machine::default_address;
 pub use run::{Config, Error, run};
 pub use server::ServerError;

@@ -5,7 +5,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{
     args::Args,
-    config::{self, ConfigError, KubeletConfiguration, Place, Settings},
+    config::{self, ConfigError, Place, Settings},
     context::Context,
     events::Events,
     eviction, housekeeping,
@@ -42,21 +42,15 @@ pub struct Config {
     pub settings: Settings,
     /// The client for heartbeats, if they are to have a connection of their own; else the common one is used.
     pub heartbeats: Option<client::Client>,
+    /// Whether the kubelet renews its client certificate itself; see [`crate::keep_enrolled`].
+    pub rotate_certificates: bool,
 }
 
 impl Config {
     /// Puts together flags, the file they name, and what the machine says of itself.
     pub fn from_args(args: &Args) -> Result<Self, Error> {
-        let mut file = match &args.config {
-            Some(path) => config::load(path)?,
-            None => KubeletConfiguration::default(),
-        };
-        if let Some(endpoint) = &args.container_runtime_endpoint {
-            file.container_runtime_endpoint.clone_from(endpoint);
-        }
-        if !args.register_with_taints.is_empty() {
-            file.register_with_taints = args.taints()?;
-        }
+        args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+        let file = config::load(args)?;
         let node_name = args.node_name();
         let node_ips = if args.node_ip.is_empty() {
             vec![machine::default_address().ok_or(Error::NoAddress)?.to_string()]
@@ -77,7 +71,8 @@ impl Config {
             }
             _ => None,
         };
-        Ok(Self { settings: Settings::new(&file, place)?, heartbeats })
+        let rotate_certificates = file.rotate_certificates;
+        Ok(Self { settings: Settings::new(&file, place)?, heartbeats, rotate_certificates })
     }
 }
 

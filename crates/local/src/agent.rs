@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bootstrap_core::Layout;
 use client::Client;
 use telemetry::Recorder;
 
@@ -9,31 +10,40 @@ use crate::{Cluster, Error, network};
 
 /// Runs until shutdown.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
-    let recorder = Recorder::new(&cluster.root, "agent");
+    let recorder = Recorder::new(cluster.home(), "agent");
     let layout = cluster.layout();
-    let kubeconfig = layout.kubeconfig("kubelet.conf");
-    let client = Client::from_kubeconfig_file(&kubeconfig, "kubelet/v1.36.2 (windlass)")?;
-    network::start(&cluster, &client, tasks, &recorder)?;
-    start_proxy(&cluster, tasks)?;
-    tasks.spawn_until_shutdown("supervisor's watch", crate::supervisor::mind(cluster.clone()));
     let args = kubelet::Args {
         config: Some(layout.kubelet_config()),
         kubeconfig: Some(layout.kubeconfig("kubelet.conf")),
+        bootstrap_kubeconfig: Some(layout.kubeconfig("bootstrap-kubelet.conf")),
         hostname_override: Some(cluster.settings.node_name.clone()),
         node_ip: vec![cluster.settings.address.to_string()],
         root_dir: layout.kubelet.clone(),
         ..kubelet::Args::default()
     };
+    // A node that has just joined has a token only, and asks for its certificate by it.
+    kubelet::enroll(&args).await.map_err(|e| Error::Other(e.to_string()))?;
+    let kubeconfig = layout.kubeconfig("kubelet.conf");
+    let client = Client::from_kubeconfig_file(&kubeconfig, "kubelet/v1.36.2 (windlass)")?;
+    network::start(&cluster, &client, tasks, &recorder)?;
+    start_proxy(&cluster, tasks)?;
+    if !cluster.is_member() {
+        let mind = crate::supervisor::mind(cluster.clone());
+        tasks.spawn_until_shutdown("supervisor's watch", mind);
+    }
+    let mut step = recorder
+        .begin(format!("read the configuration of {}'s kubelet", cluster.settings.node_name));
+    args.config.iter().chain(&args.kubeconfig).for_each(|file| {
+        step.read(file);
+    });
     let config = kubelet::Config::from_args(&args)?;
-    let step = recorder.begin("start the kubelet");
     step.done();
     kubelet::run(config, Some(client), tasks).await?;
     Ok(())
 }
 
 fn start_proxy(cluster: &Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
-    let layout = cluster.layout();
-    let kubeconfig = layout.kubeconfig("kube-proxy.conf");
+    let kubeconfig = Layout::under(cluster.home()).kubeconfig("kube-proxy.conf");
     let client = Client::from_kubeconfig_file(&kubeconfig, "kube-proxy/v1.36.2 (windlass)")?;
     let mut config = api_config::KubeProxyConfiguration::new();
     config.cluster_cidr.clone_from(&cluster.settings.pod_cidr);

@@ -12,7 +12,7 @@ use bootstrap::{
     Touched,
     certs::{EVERY, KUBECONFIGS, Renewal, is_due, renew_kubeconfig},
 };
-use bootstrap_core::certs::Plan;
+use bootstrap_core::{Layout, certs::Plan};
 use pki::{AltName, Cert, LeafSpec, Subject, Usage, Validity};
 use rt::Clock;
 
@@ -32,7 +32,7 @@ pub(crate) fn serving(cluster: &Cluster, plan: &Plan, now: SystemTime) -> Result
     if cert_path.exists() && key_path.exists() && !is_due(&pki::read_cert(&cert_path)?, now)? {
         return Ok(false);
     }
-    let pki = cluster.layout().certificates;
+    let pki = Layout::under(cluster.home()).certificates;
     let authority = pki::Authority::from_parts(
         pki::read_cert(&pki.join("ca.crt"))?,
         pki::read_key(&pki.join("ca.key"))?,
@@ -73,11 +73,17 @@ pub(crate) fn renew_due(
             Err(error) => results.push(Err(error)),
         }
     }
-    let serving_path = layout.kubelet.join("pki/kubelet.crt");
-    match serving(cluster, plan, now) {
-        Ok(false) => {}
-        Ok(true) => results.push(Ok(Touched { path: serving_path, written: true })),
-        Err(error) => results.push(Err(error)),
+    let members = cluster.members().unwrap_or_else(|error| {
+        results.push(Err(error));
+        Vec::new()
+    });
+    for node in std::iter::once(cluster).chain(&members) {
+        let path = node.layout().kubelet.join("pki/kubelet.crt");
+        match serving(node, plan, now) {
+            Ok(false) => {}
+            Ok(true) => results.push(Ok(Touched { path, written: true })),
+            Err(error) => results.push(Err(error)),
+        }
     }
     results.extend(renew_context(cluster, now).transpose());
     results

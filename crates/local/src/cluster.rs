@@ -32,6 +32,15 @@ pub struct Settings {
     pub pod_cidr: String,
     pub service_cidr: String,
     pub dns_domain: String,
+    /// Whether packets between Pods of different nodes go through a tunnel, even where a plain route would do.
+    #[serde(default)]
+    pub tunnel: bool,
+    /// The range of the link between the first node and further ones, once there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// For a further node: the root of its cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_of: Option<PathBuf>,
     /// The user's kubeconfig, which holds a copy of the administrator's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
@@ -103,14 +112,9 @@ impl Cluster {
         init
     }
 
-    fn kubelet(&self, layout: &Layout) -> api_config::KubeletConfiguration {
+    /// What all kubelets of the cluster have in common.
+    pub(crate) fn shared_kubelet(&self) -> api_config::KubeletConfiguration {
         let mut kubelet = api_config::KubeletConfiguration::new();
-        kubelet.static_pod_path = layout.manifests().display().to_string();
-        kubelet.address = self.settings.address.to_string();
-        kubelet.port = self.settings.kubelet_port.into();
-        kubelet.tls_cert_file = layout.kubelet.join("pki/kubelet.crt").display().to_string();
-        kubelet.tls_private_key_file = layout.kubelet.join("pki/kubelet.key").display().to_string();
-        kubelet.cgroup_root = self.cgroup();
         kubelet.fail_cgroup_v1 = Some(false);
         // A machine that people work on has a disk that is nearly full more often than not.
         let off = |signal: &str| (signal.to_owned(), "0%".to_owned());
@@ -121,13 +125,25 @@ impl Cluster {
         hard.insert("memory.available".to_owned(), "100Mi".to_owned());
         kubelet.eviction_hard = Some(hard);
         kubelet.image_gc_high_threshold_percent = Some(100);
+        kubelet
+    }
+
+    pub(crate) fn kubelet(&self, layout: &Layout) -> api_config::KubeletConfiguration {
+        let mut kubelet = self.shared_kubelet();
+        kubelet.static_pod_path = layout.manifests().display().to_string();
+        kubelet.address = self.settings.address.to_string();
+        kubelet.port = self.settings.kubelet_port.into();
+        kubelet.tls_cert_file = layout.kubelet.join("pki/kubelet.crt").display().to_string();
+        kubelet.tls_private_key_file = layout.kubelet.join("pki/kubelet.key").display().to_string();
+        kubelet.cgroup_root = self.cgroup();
         kubelet.pod_logs_dir = self.root.join("var/log/pods").display().to_string();
         kubelet
     }
 
     /// The cgroup that everything of the node's Pods lies under.
     pub fn cgroup(&self) -> String {
-        format!("/windlass-{}", self.name)
+        let cluster = format!("/windlass-{}", self.name);
+        if self.is_member() { format!("{cluster}/{}", self.settings.node_name) } else { cluster }
     }
 
     /// An interface's name has at most 15 bytes.
@@ -153,6 +169,11 @@ impl Cluster {
         self.run().join("containerd/containerd.sock")
     }
 
+    /// What the container runtime keeps from one start to the next.
+    pub(crate) fn containerd_root(&self) -> PathBuf {
+        self.root.join("var/lib/containerd")
+    }
+
     pub fn cni_conf(&self) -> PathBuf {
         self.root.join("etc/cni/net.d")
     }
@@ -167,6 +188,6 @@ impl Cluster {
 
     /// The copy of the binary that the cluster runs; the CNI plugin's links point to it.
     pub fn binary(&self) -> PathBuf {
-        self.root.join("bin/windlass")
+        self.home().join("bin/windlass")
     }
 }

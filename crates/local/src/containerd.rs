@@ -32,6 +32,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE_IMAGE}"
   restrict_oom_score_adj = {restrict}
+  netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{bin}"
     conf_dir = "{conf}"
@@ -39,10 +40,14 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     default_runtime_name = "runc"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        Root = "{runc}"
 "#,
         root = shown(&cluster.root.join("var/lib/containerd")),
         state = shown(&cluster.run().join("containerd")),
         socket = shown(&cluster.containerd_socket()),
+        // Where several clusters share a machine, what each left must be known as its own.
+        runc = shown(&cluster.run().join("runc")),
         restrict = !may_lower_oom_score(),
         bin = shown(&cluster.cni_bin()),
         conf = shown(&cluster.cni_conf()),

@@ -20,8 +20,14 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     });
     let store = opened.await.map_err(|e| Error::Other(format!("opening the store: {e}")))??;
     step.done();
-    let step = recorder.begin("start the API server");
-    let api = apiserver::start(api_config(&cluster)?, Arc::new(store), tasks).await?;
+    let mut step = recorder.begin("start the API server");
+    let config = api_config(&cluster)?;
+    let keys = [&config.tls_certificate, &config.tls_key, &config.client_ca];
+    let signing = [&config.service_account_signing_key, &config.kubelet_client_certificate];
+    keys.into_iter().chain(signing).chain(&config.service_account_keys).for_each(|file| {
+        step.read(file);
+    });
+    let api = apiserver::start(config, Arc::new(store), tasks).await?;
     step.done();
     start_controllers(&cluster, &api, tasks)?;
     tasks.spawn_until_shutdown("supervisor's watch", crate::supervisor::mind(cluster.clone()));
@@ -47,7 +53,10 @@ fn start_controllers(cluster: &Cluster, api: &ApiServer, tasks: &rt::Tasks) -> R
         std::fs::read_to_string(&path).map_err(Error::file("reading", path))
     };
     let ca = read("ca.crt")?;
+    // The last two are for nodes that join.
+    let enabled = ["*", "bootstrap-signer-controller", "token-cleaner-controller"];
     let config = controllers::Config {
+        controllers: enabled.map(str::to_owned).into(),
         cluster_name: cluster.name.clone(),
         cluster_cidrs: vec![cluster.settings.pod_cidr.clone()],
         service_cidrs: vec![cluster.settings.service_cidr.clone()],
@@ -82,6 +91,7 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
     Ok(Config {
         bind: SocketAddr::new(any, settings.api_port),
         advertise: settings.address,
+        shares_store: false,
         service_cidrs: vec![cidr.map_err(|detail| Error::Settings {
             path: Path::new("cluster.json").to_owned(),
             detail,

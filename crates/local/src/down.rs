@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    Cluster, Error, context,
+    Cluster, Error, context, nodes,
     process::{self, Role},
 };
 
@@ -43,7 +43,15 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let stopping = cluster.run().join("stopping");
     fs::create_dir_all(cluster.run()).map_err(Error::file("creating", cluster.run()))?;
     fs::write(&stopping, "").map_err(Error::file("writing", &stopping))?;
-    for role in [Role::Supervisor, Role::Agent, Role::ControlPlane] {
+    let members = cluster.members()?;
+    if let Some(pid) = Role::Supervisor.running(&cluster) {
+        process::stop(pid, GRACE).await;
+    }
+    // Mounts and networks of further nodes go with the namespaces, and those with the processes.
+    for node in &members {
+        nodes::power::end(node).await?;
+    }
+    for role in [Role::Agent, Role::ControlPlane] {
         if let Some(pid) = role.running(&cluster) {
             process::stop(pid, GRACE).await;
         }
@@ -56,6 +64,11 @@ pub async fn run(args: Args) -> Result<(), Error> {
         process::stop(pid, Duration::from_secs(2)).await;
     }
     remove_network(&cluster);
+    if cluster.settings.link.is_some()
+        && let Err(error) = nodes::link::remove(&cluster, &members)
+    {
+        tracing::warn!(%error, "removing the link between the nodes");
+    }
     unmount_under(&cluster.root);
     remove_cgroups(&cluster.cgroup()).await;
     let given = args.kubeconfig.as_deref().or(cluster.settings.kubeconfig.as_deref());
@@ -65,12 +78,24 @@ pub async fn run(args: Args) -> Result<(), Error> {
 
 /// Removes every sandbox through the runtime, which runs the CNI plugin's deletion and unmounts its layers.
 async fn remove_containers(cluster: &Cluster) {
-    if Role::Containerd.running(cluster).is_none() {
-        return;
-    }
     let endpoint = format!("unix://{}", cluster.containerd_socket().display());
     let runtime = cri::Client::new(&endpoint, Duration::from_secs(30));
-    let sandboxes = match runtime.list_pod_sandboxes(None).await {
+    let listed = match Role::Containerd.running(cluster) {
+        Some(_) => runtime.list_pod_sandboxes(None).await,
+        // What a dead runtime left of Pods, their network namespaces above all, only it can find.
+        None if start_runtime(cluster) => {
+            let deadline = tokio::time::Instant::now() + GRACE;
+            loop {
+                let listed = runtime.list_pod_sandboxes(None).await;
+                if listed.is_ok() || tokio::time::Instant::now() > deadline {
+                    break listed;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        None => return,
+    };
+    let sandboxes = match listed {
         Ok(sandboxes) => sandboxes,
         Err(error) => {
             tracing::warn!(%error, "listing the cluster's Pods");
@@ -83,6 +108,18 @@ async fn remove_containers(cluster: &Cluster) {
             tracing::warn!(sandbox = %sandbox.id, %error, "removing a Pod");
         }
     }
+}
+
+/// Starts the runtime once more. A cluster whose data alone was kept has nothing to start it for.
+fn start_runtime(cluster: &Cluster) -> bool {
+    if !cluster.containerd_root().exists() {
+        return false;
+    }
+    let started = Role::Containerd.start(cluster);
+    if let Err(error) = &started {
+        tracing::warn!(%error, "the cluster's Pods are not removed through their runtime");
+    }
+    started.is_ok()
 }
 
 /// Processes whose command line names the cluster's root: shims that outlived their containerd.
@@ -161,7 +198,8 @@ async fn remove_cgroups(group: &str) {
     }
 }
 
-/// With `keep`, what the next `up` needs to find every object again stays: the settings, the PKI and the store.
+/// With `keep`, what the next `up` needs to find every object again stays: the settings, the PKI, the store, and what
+/// makes further nodes known.
 fn remove_files(cluster: &Cluster, keep: bool) -> Result<(), Error> {
     let root = &cluster.root;
     if !keep {
@@ -172,12 +210,14 @@ fn remove_files(cluster: &Cluster, keep: bool) -> Result<(), Error> {
         }
         return Ok(());
     }
-    for kept_out in
-        ["run", "var/lib/containerd", "var/lib/kubelet/pods", "var/lib/cni", "etc/cni", "opt"]
-    {
-        let path = root.join(kept_out);
-        if path.exists() {
-            fs::remove_dir_all(&path).map_err(Error::file("removing", &path))?;
+    for node in std::iter::once(cluster.clone()).chain(cluster.members()?) {
+        for kept_out in
+            ["run", "var/lib/containerd", "var/lib/kubelet/pods", "var/lib/cni", "etc/cni", "opt"]
+        {
+            let path = node.root.join(kept_out);
+            if path.exists() {
+                fs::remove_dir_all(&path).map_err(Error::file("removing", &path))?;
+            }
         }
     }
     Ok(())

@@ -1,10 +1,12 @@
-//! A node's Pod network: the CNI plugin's configuration, ways to other nodes' Pods, and NetworkPolicies.
+//! A node's Pod network: the CNI plugin's configuration, ways to other nodes' Pods, and NetworkPolicies. It runs in
+//! the agent of `up`'s nodes, and alone, in a Pod, on nodes of `init`'s clusters.
 
-use std::sync::Arc;
+use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
+use bootstrap_core::Layout;
 use client::{Client, Informer, ListOptions, Resource};
+use net_core::{Cidr, api::Node};
 use podnet::Overlay;
-use serde::Deserialize;
 use telemetry::Recorder;
 use tokio::sync::watch;
 
@@ -13,6 +15,40 @@ use crate::{Cluster, Error};
 /// What the agent's Pod network is known to the API server by.
 pub(crate) const KUBECONFIG: &str = "network.conf";
 
+/// Runs the Pod network of this node
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// How to reach the API server
+    #[arg(long)]
+    pub kubeconfig: PathBuf,
+    /// This node's name
+    #[arg(long)]
+    pub node_name: String,
+    /// The ranges of all Pods, between which addresses are kept
+    #[arg(long, value_delimiter = ',')]
+    pub cluster_cidr: Vec<Cidr>,
+    /// Tunnel packets between Pods of different nodes even where a plain route would do
+    #[arg(long)]
+    pub tunnel: bool,
+    /// Where the host's files are seen
+    #[arg(long, default_value = "/")]
+    pub host_root: PathBuf,
+}
+
+/// Where the plugin goes, and what it is told.
+#[derive(Clone)]
+struct Network {
+    /// All but the ranges and the size of packets, which follow from the Node.
+    plugin: cni::Network,
+    conf_dir: PathBuf,
+    bin_dir: PathBuf,
+    binary: PathBuf,
+    /// Whether the runtime sees the binary only in a copy, and the network may be another's.
+    guest: bool,
+    /// Whether Pods' packets may have to go through a tunnel.
+    may_tunnel: bool,
+}
+
 /// Starts what keeps the Pod network up. `client` is the node's own.
 pub(crate) fn start(
     cluster: &Cluster,
@@ -20,19 +56,73 @@ pub(crate) fn start(
     tasks: &rt::Tasks,
     recorder: &Recorder,
 ) -> Result<(), Error> {
-    follow_pod_cidr(cluster, client, tasks, recorder.clone());
-    let kubeconfig = cluster.layout().kubeconfig(KUBECONFIG);
-    let client = Client::from_kubeconfig_file(&kubeconfig, "windlass-network")?;
-    let net = netlink::Kernel::open().map_err(|e| Error::Other(e.to_string()))?;
-    let settings = podnet::Settings {
-        node: cluster.settings.node_name.clone(),
-        overlay: Overlay { device: tunnel(cluster), mtu: 0 },
-        always_tunnel: false,
+    let settings = &cluster.settings;
+    let range = &settings.pod_cidr;
+    let range =
+        range.parse().map_err(|_| Error::Other(format!("the Pod range {range} is no CIDR")))?;
+    let network = Network {
+        plugin: cni::Network {
+            name: cluster.name.clone(),
+            bridge: cluster.bridge(),
+            subnets: Vec::new(),
+            cluster_cidrs: vec![range],
+            mtu: 0,
+            data_dir: cluster.cni_data(),
+        },
+        conf_dir: cluster.cni_conf(),
+        bin_dir: cluster.cni_bin(),
+        binary: cluster.binary(),
+        guest: false,
+        may_tunnel: settings.tunnel,
     };
+    follow_node(network, &settings.node_name, client, tasks, recorder.clone());
+    let kubeconfig = Layout::under(cluster.home()).kubeconfig(KUBECONFIG);
+    let client = Client::from_kubeconfig_file(&kubeconfig, USER_AGENT)?;
+    let settings = podnet::Settings {
+        node: settings.node_name.clone(),
+        overlay: Overlay { device: tunnel(cluster), mtu: 0 },
+        always_tunnel: settings.tunnel,
+    };
+    let net = kernel()?;
     let running = tasks.clone();
     tasks.essential("Pod network", async move {
         podnet::run(settings, client, Arc::new(net), &running).await;
     });
+    Ok(())
+}
+
+const USER_AGENT: &str = "windlass-network";
+
+fn kernel() -> Result<netlink::Kernel, Error> {
+    netlink::Kernel::open().map_err(|e| Error::Other(e.to_string()))
+}
+
+/// The Pod network alone, until shutdown.
+pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
+    let own = std::env::current_exe().map_err(Error::file("finding", "/proc/self/exe"))?;
+    let network = Network {
+        plugin: cni::Network {
+            name: "windlass".to_owned(),
+            bridge: "wl0".to_owned(),
+            subnets: Vec::new(),
+            cluster_cidrs: args.cluster_cidr,
+            mtu: 0,
+            data_dir: "/var/lib/cni".into(),
+        },
+        conf_dir: args.host_root.join("etc/cni/net.d"),
+        bin_dir: args.host_root.join("opt/cni/bin"),
+        binary: own,
+        guest: true,
+        may_tunnel: true,
+    };
+    let client = Client::from_kubeconfig_file(&args.kubeconfig, USER_AGENT)?;
+    follow_node(network, &args.node_name, &client, tasks, Recorder::none());
+    let settings = podnet::Settings {
+        node: args.node_name,
+        overlay: Overlay { device: "wx0".to_owned(), mtu: 0 },
+        always_tunnel: args.tunnel,
+    };
+    podnet::run(settings, client, Arc::new(kernel()?), tasks).await;
     Ok(())
 }
 
@@ -49,43 +139,53 @@ fn tunnel(cluster: &Cluster) -> String {
     cluster.bridge().replacen("wl-", "wx-", 1)
 }
 
-#[derive(Deserialize)]
-struct Node {
-    #[serde(default)]
-    spec: NodeSpec,
+/// What of its Node the plugin's configuration follows from.
+#[derive(Clone, Default, PartialEq)]
+struct Given {
+    ranges: Vec<Cidr>,
+    address: Option<IpAddr>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct NodeSpec {
-    #[serde(rename = "podCIDRs")]
-    pod_cidrs: Vec<String>,
+impl Given {
+    fn of(node: &Node) -> Self {
+        let ranges = node.spec.pod_cidrs.iter().filter_map(|text| text.parse().ok()).collect();
+        Self { ranges, address: node.addresses().first().copied() }
+    }
 }
 
 /// Writes the Pod network's configuration once the node has its range: only then can Pods get addresses, and
 /// containerd says that the network is ready when it finds the file.
-fn follow_pod_cidr(cluster: &Cluster, client: &Client, tasks: &rt::Tasks, recorder: Recorder) {
-    let (ranges, mut changed) = watch::channel(Vec::<String>::new());
-    let options = ListOptions::fields(&format!("metadata.name={}", cluster.settings.node_name));
+fn follow_node(
+    network: Network,
+    node: &str,
+    client: &Client,
+    tasks: &rt::Tasks,
+    recorder: Recorder,
+) {
+    let (given, mut changed) = watch::channel(Given::default());
+    let options = ListOptions::fields(&format!("metadata.name={node}"));
     let informer =
         Informer::<Node>::start(client, Resource::NODES, options, tasks, move |change| {
             if let Some(node) = change.new {
-                ranges.send_if_modified(|ranges| {
-                    let differs = *ranges != node.spec.pod_cidrs;
-                    ranges.clone_from(&node.spec.pod_cidrs);
+                let new = Given::of(node);
+                given.send_if_modified(|given| {
+                    let differs = *given != new && !new.ranges.is_empty();
+                    if differs {
+                        *given = new;
+                    }
                     differs
                 });
             }
         });
-    let cluster = cluster.clone();
+    let node = node.to_owned();
     tasks.spawn_until_shutdown("Pod range", async move {
         let _informer = informer;
         while changed.changed().await.is_ok() {
-            let ranges = changed.borrow_and_update().clone();
-            let mut step = recorder.begin("set up the Pod network");
-            step.waited_for("the node's Pod range").written(cluster.cni_conf());
-            match install(&cluster, &ranges) {
-                Ok(_) => drop(step.done()),
+            let given = changed.borrow_and_update().clone();
+            let mut step = recorder.begin(format!("set up the Pod network of {node}"));
+            step.waited_for("the node's Pod range").written(network.conf_dir.clone());
+            match install(&network, given) {
+                Ok(()) => drop(step.done()),
                 Err(error) => {
                     tracing::error!(%error, "setting up the Pod network");
                     step.failed(error);
@@ -95,17 +195,20 @@ fn follow_pod_cidr(cluster: &Cluster, client: &Client, tasks: &rt::Tasks, record
     });
 }
 
-fn install(cluster: &Cluster, ranges: &[String]) -> Result<bool, Error> {
-    let parse = |text: &String| {
-        text.parse().map_err(|_| Error::Other(format!("the node's Pod range {text} is no CIDR")))
+fn install(network: &Network, given: Given) -> Result<(), Error> {
+    if network.guest
+        && let Some(path) = cni::foreign_configuration(&network.conf_dir)
+    {
+        tracing::warn!(path = %path.display(), "another network is configured here; the node's Pods are left to it");
+        return Ok(());
+    }
+    let mtu = match given.address {
+        Some(address) => podnet::mtu(&kernel()?, address, network.may_tunnel)
+            .map_err(|e| Error::Other(e.to_string()))?,
+        None => 0,
     };
-    let network = cni::Network {
-        name: cluster.name.clone(),
-        bridge: cluster.bridge(),
-        subnets: ranges.iter().map(parse).collect::<Result<_, _>>()?,
-        cluster_cidrs: vec![parse(&cluster.settings.pod_cidr)?],
-        mtu: 0,
-        data_dir: cluster.cni_data(),
-    };
-    Ok(cni::install(&cluster.cni_conf(), &cluster.cni_bin(), &cluster.binary(), &network)?)
+    let plugin = cni::Network { subnets: given.ranges, mtu, ..network.plugin.clone() };
+    let put = if network.guest { cni::install_copy } else { cni::install };
+    put(&network.conf_dir, &network.bin_dir, &network.binary, &plugin)?;
+    Ok(())
 }

@@ -168,7 +168,8 @@ fn missing_controllers(cgroups: &Path) -> Vec<&'static str> {
     CONTROLLERS.into_iter().filter(|name| !has(name)).collect()
 }
 
-fn free(root: &Path) -> Option<(PathBuf, u64)> {
+/// The mebibytes that are free where a path is or would be, and where that is.
+pub(crate) fn free(root: &Path) -> Option<(PathBuf, u64)> {
     let existing = root.ancestors().find(|p| p.exists())?;
     let stat = nix::sys::statvfs::statvfs(existing).ok()?;
     Some((existing.to_owned(), stat.blocks_available() * stat.fragment_size() / (1 << 20)))

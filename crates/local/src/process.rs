@@ -18,17 +18,28 @@ use crate::{Cluster, Error};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Supervisor,
+    /// Holds the namespaces of a further node.
+    Holder,
     Containerd,
     ControlPlane,
     Agent,
 }
 
+impl Cluster {
+    /// What the supervisor keeps running of this node, in the order of its start.
+    pub(crate) fn roles(&self) -> &'static [Role] {
+        if self.is_member() { &Role::MEMBER } else { &Role::SUPERVISED }
+    }
+}
+
 impl Role {
     pub(crate) const SUPERVISED: [Self; 3] = [Self::Containerd, Self::ControlPlane, Self::Agent];
+    pub(crate) const MEMBER: [Self; 3] = [Self::Holder, Self::Containerd, Self::Agent];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Supervisor => "supervisor",
+            Self::Holder => "holder",
             Self::Containerd => "containerd",
             Self::ControlPlane => "control-plane",
             Self::Agent => "agent",
@@ -44,15 +55,36 @@ impl Role {
     }
 
     fn command(self, cluster: &Cluster) -> Command {
-        if self == Self::Containerd {
-            let mut command = Command::new("containerd");
-            command.arg("--config").arg(cluster.root.join("etc/containerd/config.toml"));
-            return command;
+        let mut command = if self == Self::Containerd {
+            let mut containerd = Command::new("containerd");
+            containerd.arg("--config").arg(cluster.root.join("etc/containerd/config.toml"));
+            containerd
+        } else {
+            internal(cluster, self.name())
+        };
+        if cluster.is_member() && self != Self::Holder {
+            let mut enter = internal(cluster, "enter");
+            enter.arg("--").arg(command.get_program()).args(command.get_args());
+            command = enter;
         }
-        let mut command = Command::new(cluster.binary());
-        command.arg("internal").arg(self.name());
-        command.arg("--name").arg(&cluster.name).arg("--root").arg(&cluster.root);
         command
+    }
+
+    /// Whether the process is to run: it has what it needs, and nobody stopped its node.
+    pub(crate) fn is_wanted(self, cluster: &Cluster) -> bool {
+        let layout = cluster.layout();
+        let joined = || {
+            let identities = ["kubelet.conf", "bootstrap-kubelet.conf"];
+            layout.kubelet_config().exists()
+                && identities.iter().any(|file| layout.kubeconfig(file).exists())
+        };
+        let prepared = match self {
+            // A further node's runtime starts with the images that the first one's has.
+            Self::Containerd => !cluster.is_member() || cluster.containerd_root().exists(),
+            Self::Agent => joined(),
+            _ => true,
+        };
+        prepared && !cluster.stopped().exists()
     }
 
     /// The pid, if the process runs.
@@ -85,6 +117,14 @@ impl Role {
     pub(crate) fn last_words(self, cluster: &Cluster) -> String {
         process::tail(&self.log(cluster), 12).unwrap_or_default()
     }
+}
+
+/// One of our internal commands, for a node.
+pub(crate) fn internal(cluster: &Cluster, name: &str) -> Command {
+    let mut command = Command::new(cluster.binary());
+    command.arg("internal").arg(name);
+    command.arg("--name").arg(&cluster.name).arg("--root").arg(&cluster.root);
+    command
 }
 
 /// Waits for a process that need not be ours.

@@ -1,11 +1,11 @@
 //! `windlass status`: what runs, what is wrong, and why.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use client::{ListOptions, Resource};
 use serde_json::{Value, json};
 
-use crate::{Cluster, Error, process::Role, up::admin};
+use crate::{Cluster, Error, preflight, process::Role, up::admin};
 
 /// Says what of a cluster runs, what is wrong and why.
 #[derive(Clone, Debug, clap::Args)]
@@ -24,20 +24,25 @@ pub async fn run(args: Args) -> Result<bool, Error> {
     let cluster = Cluster::load(&args.name, &root)?;
     let mut well = true;
     println!("cluster {} at {}", cluster.name, root.display());
-    for role in [Role::Supervisor].into_iter().chain(Role::SUPERVISED) {
-        match role.running(&cluster) {
-            Some(pid) => println!("  ✓ {} runs (pid {pid})", role.name()),
-            None => {
-                well = false;
-                println!(
-                    "  ✗ {} does not run; its log {} ends:",
-                    role.name(),
-                    role.log(&cluster).display()
-                );
-                role.last_words(&cluster).lines().for_each(|line| println!("      {line}"));
-            }
-        }
+    for role in [Role::Supervisor].iter().chain(cluster.roles()) {
+        well &= runs(*role, &cluster, "");
     }
+    for node in cluster.members()? {
+        let name = &node.settings.node_name;
+        if node.stopped().exists() {
+            println!("  - node {name} is stopped; `windlass node start {name}` starts it");
+            continue;
+        }
+        if node.is_cut() {
+            println!("  - node {name} is cut off; `windlass node heal {name}` connects it");
+        }
+        for role in node.roles() {
+            well &= runs(*role, &node, &format!(" of {name}"));
+        }
+        well &= runtime_answers(&node).await;
+    }
+    well &= runtime_answers(&cluster).await;
+    well &= has_space(&cluster);
     let client = admin(&cluster)?;
     match client.list::<Value>(&Resource::NODES, "", &ListOptions::default()).await {
         Err(error) => {
@@ -51,6 +56,11 @@ pub async fn run(args: Args) -> Result<bool, Error> {
             );
             for node in nodes.items {
                 well &= report(&node, "node", "Ready");
+                let name = name(&node);
+                for pressure in pressures(&node) {
+                    well = false;
+                    println!("  ✗ node {name} has {pressure}: new Pods stay off it");
+                }
             }
             let pods = client.list::<Value>(&Resource::PODS, "", &ListOptions::default()).await?;
             for pod in pods.items.iter().filter(|p| p["status"]["phase"] != json!("Succeeded")) {
@@ -59,6 +69,56 @@ pub async fn run(args: Args) -> Result<bool, Error> {
         }
     }
     Ok(well)
+}
+
+/// Whether containerd, if it runs, does what it runs for. The kubelet notices after minutes only, as upstream's does.
+async fn runtime_answers(node: &Cluster) -> bool {
+    if Role::Containerd.running(node).is_none() {
+        return true;
+    }
+    let endpoint = format!("unix://{}", node.containerd_socket().display());
+    let answer = cri::Client::new(&endpoint, Duration::from_secs(3)).version().await;
+    if let Err(error) = &answer {
+        let name = &node.settings.node_name;
+        println!("  ✗ containerd of {name} runs and does not answer: {error}");
+    }
+    answer.is_ok()
+}
+
+/// Below this the store may not be able to write its next object.
+const LOW_MIB: u64 = 64;
+
+fn has_space(cluster: &Cluster) -> bool {
+    // The store may have a disk of its own.
+    let spaces = [cluster.store(), cluster.root.clone()].map(|place| preflight::free(&place));
+    let low = spaces.into_iter().flatten().find(|(_, free)| *free < LOW_MIB);
+    if let Some((place, free)) = &low {
+        println!(
+            "  ✗ the disk of {} has {free} MiB free; writes fail until there is more",
+            place.display()
+        );
+    }
+    low.is_none()
+}
+
+/// What a node runs short of: each of these keeps Pods off it.
+fn pressures(node: &Value) -> Vec<String> {
+    let conditions = node["status"]["conditions"].as_array();
+    let wrong =
+        conditions.into_iter().flatten().filter(|c| c["type"] != "Ready" && c["status"] == "True");
+    let text = |c: &Value, field: &str| c[field].as_str().unwrap_or_default().to_owned();
+    wrong.map(|c| format!("{} ({})", text(c, "type"), text(c, "message"))).collect()
+}
+
+/// Whether a process runs: a mark, and what it said last where it does not.
+fn runs(role: Role, node: &Cluster, whose: &str) -> bool {
+    if let Some(pid) = role.running(node) {
+        println!("  ✓ {}{whose} runs (pid {pid})", role.name());
+        return true;
+    }
+    println!("  ✗ {}{whose} does not run; its log {} ends:", role.name(), role.log(node).display());
+    role.last_words(node).lines().for_each(|line| println!("      {line}"));
+    false
 }
 
 /// One object's condition: a mark, and the reason where it does not hold.
@@ -127,6 +187,22 @@ fn waiting(pod: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_node_runs_short_of_is_told() {
+        let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "message": "kubelet has disk pressure"});
+        let node = |conditions: &[Value]| json!({"status": {"conditions": conditions}});
+        let ready = condition("Ready", "True");
+        assert_eq!(pressures(&json!({})), Vec::<String>::new());
+        assert_eq!(
+            pressures(&node(&[ready.clone(), condition("DiskPressure", "False")])),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            pressures(&node(&[condition("DiskPressure", "True"), ready])),
+            ["DiskPressure (kubelet has disk pressure)"]
+        );
+    }
 
     #[test]
     fn a_complaint_names_the_cause_that_is_known_best() {

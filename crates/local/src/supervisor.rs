@@ -1,18 +1,25 @@
 //! Keeps the cluster's processes running. The supervisor itself is kept running by the processes it starts: one
 //! of them that sees it gone starts another, which adopts what runs.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use telemetry::Recorder;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
 
 use crate::{
     Cluster, Error,
+    nodes::{link, space},
     process::{self, Role},
 };
 
 /// A process that lived this long has come up: its next failure starts a new back-off.
 const SETTLED: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(10);
+/// How long to wait before a node that could not be connected is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs until it is asked to stop, and then stops the others.
 pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
@@ -22,10 +29,12 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         return Ok(());
     }
     Role::Supervisor.record(&cluster, own)?;
-    for role in Role::SUPERVISED {
-        let cluster = cluster.clone();
-        tasks.spawn_until_shutdown(role.name(), async move { keep(role, &cluster).await });
-    }
+    let (look, wanted) = watch::channel(());
+    keep_all(&cluster, &wanted, tasks);
+    let (further, nodes) = (cluster.clone(), tasks.clone());
+    tasks.spawn_until_shutdown("nodes", async move {
+        follow_nodes(&further, look, wanted, &nodes).await;
+    });
     let renewing =
         crate::certs::keep_renewed(cluster.clone(), std::sync::Arc::new(rt::SystemClock));
     tasks.spawn_until_shutdown("certificates", renewing);
@@ -35,36 +44,112 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         return Ok(());
     }
     // The agent first, so that it does not report what ends on purpose; the runtime last.
-    for role in [Role::Agent, Role::ControlPlane, Role::Containerd] {
-        if let Some(pid) = role.running(&cluster) {
-            process::stop(pid, GRACE).await;
+    for node in cluster.members()?.iter().chain([&cluster]) {
+        for role in node.roles().iter().rev() {
+            if let Some(pid) = role.running(node) {
+                process::stop(pid, GRACE).await;
+            }
         }
     }
     Ok(())
 }
 
-async fn keep(role: Role, cluster: &Cluster) {
-    let recorder = Recorder::new(&cluster.root, "supervisor");
+fn keep_all(node: &Cluster, wanted: &watch::Receiver<()>, tasks: &rt::Tasks) {
+    for role in node.roles() {
+        let (node, wanted) = (node.clone(), wanted.clone());
+        let name = format!("{} of {}", role.name(), node.settings.node_name);
+        tasks.spawn_until_shutdown(&name, async move { keep(*role, &node, wanted).await });
+    }
+}
+
+/// Keeps further nodes running, too: those that are there, and those that are made later. Who changes what is wanted
+/// writes it down, and then sends SIGHUP.
+async fn follow_nodes(
+    cluster: &Cluster,
+    look: watch::Sender<()>,
+    wanted: watch::Receiver<()>,
+    tasks: &rt::Tasks,
+) {
+    let mut hangups = match signal(SignalKind::hangup()) {
+        Ok(hangups) => hangups,
+        Err(error) => {
+            tracing::error!(%error, "listening for SIGHUP: changes of nodes are not seen");
+            return;
+        }
+    };
+    let mut kept = BTreeSet::new();
+    loop {
+        match cluster.members() {
+            Ok(nodes) => {
+                for node in nodes.iter().filter(|node| kept.insert(node.root.clone())) {
+                    keep_all(node, &wanted, tasks);
+                }
+            }
+            Err(error) => tracing::error!(%error, "reading the cluster's nodes"),
+        }
+        look.send_replace(());
+        if hangups.recv().await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Connects a further node, whose namespaces the process holds, to the others.
+async fn connect(node: &Cluster, holder: i32) -> Result<(), Error> {
+    let node = node.clone();
+    let work = move || {
+        space::ready(holder)?;
+        let cluster = Cluster::load(&node.name, node.home())?;
+        link::connect(&cluster, &node, holder)
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|e| Error::Other(e.to_string()))?
+}
+
+async fn keep(role: Role, cluster: &Cluster, mut wanted: watch::Receiver<()>) {
+    let recorder = Recorder::new(cluster.home(), "supervisor");
     let mut backoff = rt::Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
     loop {
-        let started = tokio::time::Instant::now();
-        if let Some(pid) = role.running(cluster) {
-            process::exited(pid).await;
-        } else {
-            let step = recorder.begin(format!("start {}", role.name()));
-            match role.start(cluster) {
-                Ok(mut child) => {
-                    step.done();
-                    process::exited(child.id().cast_signed()).await;
-                    let _ = child.wait();
-                }
-                Err(error) => drop(step.failed(error)),
+        wanted.borrow_and_update();
+        if !role.is_wanted(cluster) && role.running(cluster).is_none() {
+            if wanted.changed().await.is_err() {
+                return;
             }
+            continue;
         }
+        let started = tokio::time::Instant::now();
+        let mut child = None;
+        let pid = match role.running(cluster) {
+            Some(pid) => Some(pid),
+            None => {
+                let node = &cluster.settings.node_name;
+                let step = recorder.begin(format!("start {} of {node}", role.name()));
+                match role.start(cluster) {
+                    Ok(started) => {
+                        step.done();
+                        Some(child.insert(started).id().cast_signed())
+                    }
+                    Err(error) => {
+                        step.failed(error);
+                        None
+                    }
+                }
+            }
+        };
+        if let Some(pid) = pid {
+            while role == Role::Holder && role.running(cluster) == Some(pid) {
+                let Err(error) = connect(cluster, pid).await else { break };
+                tracing::error!(%error, node = cluster.settings.node_name, "connecting the node");
+                tokio::time::sleep(AGAIN).await;
+            }
+            process::exited(pid).await;
+        }
+        // Of one that another supervisor started nobody can tell.
+        let how = child.and_then(|mut child| child.wait().ok());
+        let how = how.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
         if started.elapsed() > SETTLED {
             backoff.reset();
         }
-        tracing::warn!(process = role.name(), "ended; starting it again");
+        tracing::warn!(process = role.name(), %how, "ended; starting it again");
         tokio::time::sleep(backoff.next(0.0)).await;
     }
 }

@@ -15,15 +15,11 @@ use telemetry::{Progress, Recorder};
 use tokio::time::Instant;
 
 use crate::{
-    Cluster, Error, certs,
-    cluster::Settings,
-    containerd::{self, PAUSE_IMAGE, WINDLASS_IMAGE},
-    context, network, preflight,
-    process::Role,
-    status,
+    Cluster, Error, certs, cluster::Settings, containerd, context, images, network, nodes,
+    preflight, process::Role, status,
 };
 
-/// Brings up a one-node cluster on this machine.
+/// Brings up a cluster on this machine.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The cluster's name, and its context's in the kubeconfig
@@ -38,6 +34,13 @@ pub struct Args {
     /// The node's address [default: the one that reaches the default gateway]
     #[arg(long)]
     pub address: Option<IpAddr>,
+    /// How many nodes the cluster is to have: this machine, and others with namespaces of their own. A cluster that
+    /// has more keeps them
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub nodes: u8,
+    /// Tunnel packets between Pods of different nodes (VXLAN) where plain routes would do, too
+    #[arg(long)]
+    pub tunnel: bool,
     /// How long to wait for the cluster, in seconds
     #[arg(long, default_value_t = 120)]
     pub timeout: u64,
@@ -56,6 +59,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     if Role::Supervisor.running(&cluster).is_none() {
         check_machine(&cluster, &progress)?;
         prepare(&cluster, &progress)?;
+        add_nodes(&mut cluster, &args, &progress)?;
         progress
             .step("start containerd, control plane and agent", async {
                 Role::Supervisor.start(&cluster)
@@ -64,13 +68,24 @@ pub async fn run(args: Args) -> Result<(), Error> {
     } else {
         progress.note("the cluster runs already");
         cluster.save()?;
+        add_nodes(&mut cluster, &args, &progress)?;
+        nodes::join::tell_supervisor(&cluster);
     }
+    let members = cluster.members()?;
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
-    progress.step("import images", import_images(&cluster, deadline)).await?;
     let client = admin(&cluster)?;
     progress.step("wait for the API server", ready(&cluster, &client, deadline)).await?;
+    // Agents ask for what this lets them see from their first moment on, and less and less often.
+    progress.step("let the Pod network look", apply(&client, addons::network::access())).await?;
+    progress.step("import images", images::import(&cluster, &members, deadline)).await?;
     progress.step("install cluster DNS and bootstrap objects", add_ons(&cluster, &client)).await?;
-    progress.step("wait for the node", node_ready(&cluster, &client, deadline)).await?;
+    if !members.is_empty() {
+        let joined = nodes::join::all(&cluster, &client, &members);
+        progress.step("let the other nodes join", joined).await?;
+    }
+    let (one, all) = ("wait for the node", "wait for the nodes");
+    let step = if members.is_empty() { one } else { all };
+    progress.step(step, nodes_ready(&cluster, &members, &client, deadline)).await?;
     progress.step("wait for cluster DNS", dns_ready(&cluster, &client, deadline)).await?;
     let path = context::path(args.kubeconfig.as_deref());
     context::merge(&cluster, &path, true)?;
@@ -103,9 +118,20 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
         pod_cidr: "10.244.0.0/16".to_owned(),
         service_cidr: "10.96.0.0/12".to_owned(),
         dns_domain: "cluster.local".to_owned(),
+        tunnel: args.tunnel,
+        link: None,
+        member_of: None,
         kubeconfig: None,
     };
     Ok(Cluster { name: args.name.clone(), root: root.to_owned(), settings })
+}
+
+fn add_nodes(cluster: &mut Cluster, args: &Args, progress: &Progress) -> Result<(), Error> {
+    if args.nodes == 1 && cluster.settings.link.is_none() {
+        return Ok(());
+    }
+    let step = progress.begin("make the other nodes");
+    step.end(nodes::ensure(cluster, usize::from(args.nodes)).map(drop))
 }
 
 fn check_machine(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
@@ -211,42 +237,6 @@ pub(crate) fn agent_kubeconfigs(
     ])
 }
 
-/// Packs this binary as the images that the cluster needs, and gives them to containerd.
-async fn import_images(cluster: &Cluster, deadline: Instant) -> Result<(), Error> {
-    let socket = cluster.containerd_socket();
-    let up = wait(deadline, async || tokio::net::UnixStream::connect(&socket).await.is_ok());
-    not_up(cluster, up.await, "containerd", Role::Containerd)?;
-    let marker = cluster.root.join("var/lib/containerd/windlass-images");
-    let version = version_of(&cluster.binary())?;
-    if fs::read_to_string(&marker).is_ok_and(|known| known == version) {
-        return Ok(());
-    }
-    let (binary, archive) = (cluster.binary(), cluster.run().join("images.tar"));
-    let dns = bootstrap_core::images::coredns(&cluster.init().cluster);
-    let packed = tokio::task::spawn_blocking(move || -> Result<(), Error> {
-        let images = [
-            // The same file at the same place: the images share one layer, which is imported and unpacked once.
-            oci::Image::of_binary(PAUSE_IMAGE, &binary, "/windlass", &["/windlass", "pause"]),
-            oci::Image::of_binary(WINDLASS_IMAGE, &binary, "/windlass", &["/windlass"]),
-            oci::Image::of_binary(&dns, &binary, "/windlass", &["/windlass", "coredns"]),
-        ];
-        let file = fs::File::create(&archive).map_err(Error::file("creating", &archive))?;
-        oci::write_archive(&images, std::io::BufWriter::new(file))?;
-        oci::import(&socket, &archive)?;
-        fs::remove_file(&archive).map_err(Error::file("removing", &archive))
-    });
-    packed.await.map_err(|e| Error::Other(format!("packing images: {e}")))??;
-    pki::write_file(&marker, version.as_bytes(), 0o644)?;
-    Ok(())
-}
-
-/// Tells one build of the binary from another, without reading all of it.
-fn version_of(binary: &Path) -> Result<String, Error> {
-    use std::os::unix::fs::MetadataExt;
-    let meta = fs::metadata(binary).map_err(Error::file("reading", binary))?;
-    Ok(format!("{} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec()))
-}
-
 pub(crate) fn admin(cluster: &Cluster) -> Result<Client, Error> {
     let path = cluster.layout().kubeconfig("super-admin.conf");
     Ok(Client::from_kubeconfig_file(&path, "windlass")?)
@@ -259,15 +249,25 @@ async fn ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<
     not_up(cluster, up.await, "the API server", Role::ControlPlane)
 }
 
-async fn node_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
-    let name = &cluster.settings.node_name;
-    let up = wait(deadline, async || match client.get::<Value>(&Resource::NODES, "", name).await {
-        Ok(node) => node["status"]["conditions"].as_array().is_some_and(|conditions| {
-            conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
-        }),
-        Err(_) => false,
-    });
-    not_up(cluster, up.await, "the node", Role::Agent)
+async fn nodes_ready(
+    cluster: &Cluster,
+    members: &[Cluster],
+    client: &Client,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let is_ready = |node: &Value| {
+        let conditions = node["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
+    };
+    for node in std::iter::once(cluster).chain(members.iter().filter(|n| !n.stopped().exists())) {
+        let name = &node.settings.node_name;
+        let up = wait(deadline, async || {
+            client.get::<Value>(&Resource::NODES, "", name).await.is_ok_and(|node| is_ready(&node))
+        });
+        not_up(node, up.await, "the node", Role::Agent)?;
+    }
+    Ok(())
 }
 
 async fn dns_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
@@ -288,7 +288,7 @@ async fn dns_ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Res
     Err(Error::NotUp { what, pods: told.collect(), process, log })
 }
 
-async fn wait(deadline: Instant, mut holds: impl AsyncFnMut() -> bool) -> bool {
+pub(crate) async fn wait(deadline: Instant, mut holds: impl AsyncFnMut() -> bool) -> bool {
     while !holds().await {
         if Instant::now() > deadline {
             return false;
@@ -298,7 +298,12 @@ async fn wait(deadline: Instant, mut holds: impl AsyncFnMut() -> bool) -> bool {
     true
 }
 
-fn not_up(cluster: &Cluster, up: bool, what: &'static str, role: Role) -> Result<(), Error> {
+pub(crate) fn not_up(
+    cluster: &Cluster,
+    up: bool,
+    what: &'static str,
+    role: Role,
+) -> Result<(), Error> {
     if up {
         return Ok(());
     }
@@ -316,9 +321,18 @@ async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
         deployment["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["periodSeconds"] =
             json!(1);
     }
-    objects.extend(addons::network::access());
     objects.push(bootstrap_core::objects::cluster_admins());
     objects.push(bootstrap_core::objects::api_server_kubelet_client());
+    apply(client, objects).await?;
+    let at = Patched { namespace: "", name: &cluster.settings.node_name, subresource: "" };
+    let labels = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
+    match client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &labels).await {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+async fn apply(client: &Client, objects: Vec<Value>) -> Result<(), Error> {
     for object in &objects {
         let kind = object["kind"].as_str().unwrap_or_default();
         let resource = resource_of(kind)
@@ -328,12 +342,7 @@ async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
         let apply = PatchKind::Apply { manager: "windlass", force: true };
         client.patch::<Value>(&resource, at, apply, object).await?;
     }
-    let at = Patched { namespace: "", name: &cluster.settings.node_name, subresource: "" };
-    let labels = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
-    match client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &labels).await {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 fn resource_of(kind: &str) -> Option<Resource> {

@@ -122,6 +122,9 @@ pub struct ServeArgs {
     /// How much to log: panic, fatal, error, warn, info, debug or trace
     #[arg(long, env = "MATCHBOX_LOG_LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: LogLevel,
+    /// Of a cluster: approve there the certificates of machines that the store knows, and see nodes become Ready
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
     /// Serve secrets to anybody who asks, without TLS or proof
     #[arg(long)]
     pub insecure_secrets: bool,

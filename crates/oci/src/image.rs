@@ -19,7 +19,7 @@ pub enum Error {
 }
 
 /// Something in an image's file system.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     Directory {
         mode: u32,
@@ -172,8 +172,11 @@ fn architecture() -> &'static str {
 /// Writes images as one OCI image layout in a tar archive. Layers are read twice, first for their digests, so that
 /// no binary is held in memory.
 pub fn write_archive(images: &[Image], out: impl Write) -> Result<(), Error> {
-    let mut archive =
-        Archive { tar: tar::Writer::new(BufWriter::new(out)), blobs: Default::default() };
+    let mut archive = Archive {
+        tar: tar::Writer::new(BufWriter::new(out)),
+        blobs: Default::default(),
+        layers: Vec::new(),
+    };
     let mut manifests = Vec::new();
     for image in images {
         manifests.push(archive.image(image)?);
@@ -190,20 +193,33 @@ pub fn write_archive(images: &[Image], out: impl Write) -> Result<(), Error> {
     archive.tar.finish().and_then(|mut out| out.flush()).map_err(failed)
 }
 
-struct Archive<W: Write> {
+struct Archive<'a, W: Write> {
     tar: tar::Writer<BufWriter<W>>,
     /// What is in the archive already: images of one binary share its layer.
     blobs: std::collections::BTreeSet<String>,
+    layers: Vec<(&'a BTreeMap<String, Entry>, String, u64)>,
 }
 
-impl<W: Write> Archive<W> {
-    fn image(&mut self, image: &Image) -> Result<Value, Error> {
+impl<'a, W: Write> Archive<'a, W> {
+    /// The digest and size of an image's layer, which is in the archive then. Large binaries are read for it once,
+    /// not once for each image that holds them.
+    fn layer_of(&mut self, image: &'a Image) -> Result<(String, u64), Error> {
+        let known = self.layers.iter().find(|(entries, ..)| **entries == image.entries);
+        if let Some((_, layer, size)) = known {
+            return Ok((layer.clone(), *size));
+        }
         let mut digest = Digesting { hash: Sha256::new(), size: 0 };
         image.write_layer(&mut digest)?;
         let (layer, size) = (hex(&digest.hash.finalize()), digest.size);
         if self.blobs.insert(layer.clone()) {
             self.layer(image, &layer, size)?;
         }
+        self.layers.push((&image.entries, layer.clone(), size));
+        Ok((layer, size))
+    }
+
+    fn image(&mut self, image: &'a Image) -> Result<Value, Error> {
+        let (layer, size) = self.layer_of(image)?;
         let failed = |source| Error::Write { image: image.name.clone(), source };
         let config = image.config(&format!("sha256:{layer}")).to_string();
         let config =

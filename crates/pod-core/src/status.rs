@@ -394,11 +394,16 @@ fn conditions(
                 .map(|s| s.name.as_str())
         })
         .collect();
-    let incomplete: Vec<&str> = init
-        .iter()
-        .filter(|s| !(s.ready || s.started == Some(true)))
-        .map(|s| s.name.as_str())
-        .collect();
+    let all = members(inputs.pod);
+    let sidecar =
+        |name: &str| all.iter().any(|m| m.role == Role::Sidecar && m.container.name == name);
+    // A sidecar has done its part when it has started, any other when it has succeeded.
+    let complete = |s: &ContainerStatus| match sidecar(&s.name) {
+        true => s.started == Some(true),
+        false => s.ready,
+    };
+    let incomplete: Vec<&str> =
+        init.iter().filter(|s| !complete(s)).map(|s| s.name.as_str()).collect();
     let containers_ready = if over {
         let reason = if phase == "Succeeded" { "PodCompleted" } else { "PodFailed" };
         Said::no(reason, None)

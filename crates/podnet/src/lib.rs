@@ -8,6 +8,6 @@ mod overlay;
 mod remove;
 mod run;
 
-pub use overlay::{Overlay, OverlayError};
+pub use overlay::{Overlay, OverlayError, mtu};
 pub use remove::remove;
 pub use run::{Settings, run};

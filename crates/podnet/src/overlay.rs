@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use net_core::{
     Cidr,
     overlay::{Peer, Plan, Tunnel},
@@ -10,13 +12,28 @@ const VNI: u32 = 1;
 /// Our routes' mark: none of the kernel's and none of the routing daemons' numbers.
 pub(crate) const PROTOCOL: u8 = 87;
 
+/// The largest packet of a Pod that the link with the node's address carries, in a tunnel or without one. 0, which is
+/// the kernel's default, where there is no such link.
+pub fn mtu(net: &dyn Net, node: IpAddr, tunnelled: bool) -> Result<u32, netlink::Error> {
+    let addresses = net.addresses()?;
+    let Some(found) = addresses.iter().find(|known| known.cidr.address == node) else {
+        return Ok(0);
+    };
+    let links = net.links()?;
+    let link = links.iter().find(|link| link.index == found.index);
+    // An Ethernet header, VXLAN's, UDP's, and that of IP, which depends on the family of the nodes' addresses.
+    let overhead = 14 + 8 + 8 + if node.is_ipv4() { 20 } else { 40 };
+    let overhead = if tunnelled { overhead } else { 0 };
+    Ok(link.map_or(0, |link| link.mtu.saturating_sub(overhead)))
+}
+
 /// Brings the kernel's routes and tunnel entries to a plan. It keeps no memory: what is there is read each time,
 /// which a change of nodes is rare enough for.
 #[derive(Clone, Debug)]
 pub struct Overlay {
     /// The tunnel's interface; nodes that share a network namespace need different ones.
     pub device: String,
-    /// The kernel's default where 0.
+    /// What the node's link leaves room for where 0.
     pub mtu: u32,
 }
 
@@ -75,12 +92,8 @@ impl Overlay {
                     local: Some(tunnel.local),
                     device: None,
                 };
-                net.add_link(&NewLink {
-                    name: &self.device,
-                    mtu: self.mtu,
-                    mac: Some(tunnel.mac),
-                    kind,
-                })?;
+                let mtu = if self.mtu > 0 { self.mtu } else { mtu(net, tunnel.local, true)? };
+                net.add_link(&NewLink { name: &self.device, mtu, mac: Some(tunnel.mac), kind })?;
                 *changes += 1;
                 net.link(&self.device)?.ok_or_else(|| OverlayError::Foreign(self.device.clone()))?
             }

@@ -10,7 +10,7 @@ use net_core::{
         api::{Namespace, Namespaces, NetworkPolicy, Pod},
     },
 };
-use netlink::{Net, TableWriter};
+use netlink::{Net, Route, TableWriter};
 use tokio::sync::Notify;
 
 use crate::{Overlay, OverlayError};
@@ -106,7 +106,10 @@ impl Routes {
 }
 
 fn route(settings: &Settings, net: &dyn Net, nodes: &[Arc<Node>]) -> Result<usize, OverlayError> {
-    let connected: Vec<_> = net.addresses()?.into_iter().map(|address| address.cidr).collect();
+    let mut connected: Vec<_> = net.addresses()?.into_iter().map(|address| address.cidr).collect();
+    // What is on a link without an address of ours in its range has a route there, and no gateway.
+    let on_link = |route: &Route| route.gateway.is_none() && route.destination.prefix > 0;
+    connected.extend(net.routes()?.into_iter().filter(on_link).map(|route| route.destination));
     let config =
         overlay::Config { node: settings.node.clone(), always_tunnel: settings.always_tunnel };
     let plan = overlay::plan(&config, nodes.iter().map(AsRef::as_ref), &connected);

@@ -38,7 +38,7 @@ mod watch;
 mod writer;
 
 use hub::Hub;
-pub(crate) use index::Index;
+pub(crate) use index::{Dump, Index};
 pub(crate) use log::create_segment;
 use queue::Queue;
 use writer::{Request, Writer};

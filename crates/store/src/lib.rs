@@ -10,12 +10,14 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 mod compactor;
+mod copy;
 pub mod disk;
 pub mod embedded;
 mod snapshot;
 pub mod tests;
 
 pub use compactor::{COMPACTION_KEY, Compactor};
+pub use copy::{Care, Copied, copy};
 pub use snapshot::Snapshot;
 
 /// A store-wide revision. 0 means "no revision": a key that does not exist has mod revision 0.
@@ -123,6 +125,8 @@ pub enum Error {
     Unavailable { operation: &'static str, detail: String },
     #[error("the store's data is corrupt in {file} at offset {offset}: {detail}")]
     Corrupt { file: String, offset: u64, detail: String },
+    #[error("the store to copy into holds {keys} keys already; name an empty one")]
+    NotEmpty { keys: u64 },
     #[error("{operation} on {path}: {source}")]
     Io { operation: &'static str, path: String, source: std::io::Error },
 }

@@ -1,11 +1,18 @@
 //! Saving a store to one file and making a store from one, for offline commands.
 
-use std::{fs::OpenOptions, io::ErrorKind, path::Path, sync::atomic::AtomicBool};
+use std::{
+    fs::OpenOptions,
+    io::ErrorKind,
+    path::Path,
+    sync::atomic::AtomicBool,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use crate::{
-    Error, Result, Revision,
+    Care, Error, Result, Revision, Store,
+    copy::everything,
     disk::{Disk, RealDisk, RealFile},
-    embedded::{Embedded, Index, create_segment, snapshot_file},
+    embedded::{Dump, Embedded, Index, create_segment, snapshot_file},
 };
 
 /// What a snapshot file holds.
@@ -20,15 +27,33 @@ pub struct Snapshot {
 impl Snapshot {
     /// Saves the store as it is now to `path`. The file appears whole or not at all.
     pub fn save(store: &Embedded, path: &Path) -> Result<Self> {
-        let io = |source| io("save the snapshot", path, source);
-        let (Some(parent), Some(name)) =
-            (path.parent(), path.file_name().and_then(|name| name.to_str()))
-        else {
-            return Err(io(std::io::Error::new(ErrorKind::InvalidInput, "not the path of a file")));
-        };
-        let disk = RealDisk::unlocked(parent).map_err(io)?;
-        snapshot_file::write(&disk, name, &store.dump(), &AtomicBool::new(false)).map_err(io)?;
+        write(&store.dump(), path)?;
         Self::inspect(path)
+    }
+
+    /// Saves what any engine's store holds now to `path`, in the same form. Keys that expire begin their time anew.
+    pub async fn save_from(
+        store: &dyn Store,
+        care: Care,
+        path: &Path,
+        now: SystemTime,
+    ) -> Result<Self> {
+        let found = store.range(everything(), 0, 0).await?;
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let items = found.items.into_iter().map(|item| {
+            let ttl = care.ttl(&item.key).map(Duration::from_secs);
+            let expires = ttl.map_or(0, |ttl| (now + ttl).as_millis() as u64);
+            (item, expires)
+        });
+        let dump = Dump::gathered(found.revision, items);
+        let path = path.to_owned();
+        let saved = tokio::task::spawn_blocking(move || {
+            write(&dump, &path)?;
+            Self::inspect(&path)
+        });
+        saved.await.unwrap_or_else(|error| {
+            Err(Error::Unavailable { operation: "save a snapshot", detail: error.to_string() })
+        })
     }
 
     /// Reads and checks a whole snapshot file.
@@ -59,6 +84,19 @@ impl Snapshot {
         snapshot_file::write(&disk, &name, &dump, &AtomicBool::new(false)).map_err(io)?;
         Ok(Self { revision: dump.revision, ..found })
     }
+}
+
+fn write(dump: &Dump, path: &Path) -> Result<()> {
+    let io = |source| io("save the snapshot", path, source);
+    let name = path.file_name().and_then(|name| name.to_str());
+    let (Some(parent), Some(name)) = (path.parent(), name) else {
+        return Err(io(std::io::Error::new(ErrorKind::InvalidInput, "not the path of a file")));
+    };
+    // A bare name is of a file here.
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let disk = RealDisk::unlocked(parent).map_err(io)?;
+    snapshot_file::write(&disk, name, dump, &AtomicBool::new(false)).map_err(io)?;
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<(Snapshot, Index)> {

@@ -6,6 +6,8 @@ pub mod model;
 #[cfg(test)]
 mod compactor;
 #[cfg(test)]
+mod copy;
+#[cfg(test)]
 mod crash;
 #[cfg(test)]
 mod embedded;

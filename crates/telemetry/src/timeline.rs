@@ -88,6 +88,35 @@ pub fn load(root: &Path) -> Result<Vec<Step>, LoadError> {
     Ok(steps)
 }
 
+/// A pause this long, in microseconds, ends a run: what comes later has its own scale, or it would leave no room for the
+/// seconds that everything else took.
+const PAUSE: u64 = 60_000_000;
+
+/// The runs that sorted steps belong to, each with a line that says how many steps it has and when they were.
+pub(crate) fn runs(steps: &[Step]) -> Vec<(String, &[Step])> {
+    let mut runs: Vec<(String, &[Step])> = Vec::new();
+    let (mut rest, mut pause) = (steps, None);
+    while let Some(first) = rest.first() {
+        let mut end = first.end();
+        let length = rest.iter().take_while(|step| {
+            let near = step.start.saturating_sub(end) < PAUSE;
+            end = end.max(if near { step.end() } else { 0 });
+            near
+        });
+        let (run, later) = rest.split_at(length.count());
+        let count =
+            if run.len() == 1 { "1 step".to_owned() } else { format!("{} steps", run.len()) };
+        let mut title = format!("{count} in {}", spoken(end.saturating_sub(first.start)));
+        if let Some(pause) = pause {
+            title.push_str(&format!(", {} later", spoken(pause)));
+        }
+        pause = later.first().map(|next| next.start.saturating_sub(end));
+        runs.push((title, run));
+        rest = later;
+    }
+    runs
+}
+
 /// A duration in microseconds for people: three digits at most, then the unit.
 pub(crate) fn spoken(micros: u64) -> String {
     match micros {
@@ -95,7 +124,10 @@ pub(crate) fn spoken(micros: u64) -> String {
         1_000..10_000 => format!("{:.1} ms", micros as f64 / 1e3),
         10_000..1_000_000 => format!("{} ms", micros / 1_000),
         1_000_000..100_000_000 => format!("{:.1} s", micros as f64 / 1e6),
-        _ => format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60),
+        100_000_000..7_200_000_000 => {
+            format!("{} min {} s", micros / 60_000_000, micros / 1_000_000 % 60)
+        }
+        _ => format!("{} h {} min", micros / 3_600_000_000, micros / 60_000_000 % 60),
     }
 }
 

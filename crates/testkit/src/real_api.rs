@@ -76,6 +76,7 @@ fn config(directory: &Path) -> Result<apiserver::Config, Failure> {
     Ok(apiserver::Config {
         bind,
         advertise: std::net::Ipv4Addr::new(192, 0, 2, 1).into(),
+        shares_store: false,
         service_cidrs: vec!["10.96.0.0/12".parse()?],
         node_ports: (30_000, 32_767),
         event_ttl: Duration::from_secs(3600),

@@ -50,7 +50,12 @@ pub(crate) async fn kubelet(args: kubelet::Args, tasks: rt::Tasks) -> Result<(),
         Some(path) => Some(client(path, "kubelet/v1.36.2 (windlass)")?),
         None => None,
     };
-    Ok(kubelet::run(kubelet::Config::from_args(&args)?, client, &tasks).await?)
+    let config = kubelet::Config::from_args(&args)?;
+    if let Some(client) = client.clone().filter(|_| config.rotate_certificates) {
+        let renewing = kubelet::keep_enrolled(args, client, Arc::new(rt::SystemClock));
+        tasks.spawn_until_shutdown("kubelet client certificate", renewing);
+    }
+    Ok(kubelet::run(config, client, &tasks).await?)
 }
 
 pub(crate) async fn kube_proxy(args: proxy::Args, tasks: rt::Tasks) -> Result<(), Failure> {

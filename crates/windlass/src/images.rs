@@ -1,6 +1,11 @@
 //! `windlass images`: container images made and imported offline.
 
-use std::{collections::BTreeMap, fs::File, io::BufWriter, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::BufWriter,
+    path::{Path, PathBuf},
+};
 
 use bootstrap::images;
 use bootstrap_core::constants::{DEFAULT_CRI_SOCKET, OWN_REPOSITORY};
@@ -13,7 +18,7 @@ pub(crate) enum Command {
     /// Packs the control plane's images from this binary (all, or one by its component's name), an installed etcd
     /// (`etcd`), or any static binary, and imports them into the container runtime
     Build(Build),
-    /// Imports an archive into the cluster's container runtime
+    /// Imports an archive into the container runtime of every node
     Import(Import),
 }
 
@@ -46,7 +51,7 @@ pub(crate) struct Build {
 /// Which runtime images go to.
 #[derive(clap::Args)]
 struct Target {
-    /// The runtime's socket; without it, components' images go to the machine's own containerd and others to that of
+    /// The runtime's socket; without it, components' images go to the machine's own containerd and others to those of
     /// the cluster that `up` made
     #[arg(long)]
     cri_socket: Option<String>,
@@ -68,16 +73,27 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
             Some(name) if images::is_component(name) => components(&build, Some(name)),
             Some(name) => make(&build, name),
         },
-        Command::Import(import) => Ok(oci::import(&socket(&import.target)?, &import.archive)?),
+        Command::Import(import) => everywhere(&import.target, &import.archive),
     }
 }
 
-fn socket(target: &Target) -> Result<PathBuf, Failure> {
+/// Imports an archive into the container runtime that is named, or into that of every node that runs.
+fn everywhere(target: &Target, archive: &Path) -> Result<(), Failure> {
+    for socket in sockets(target)? {
+        oci::import(&socket, archive)?;
+    }
+    Ok(())
+}
+
+fn sockets(target: &Target) -> Result<Vec<PathBuf>, Failure> {
     if let Some(endpoint) = &target.cri_socket {
-        return Ok(bootstrap::host::socket_path(endpoint).to_owned());
+        return Ok(vec![bootstrap::host::socket_path(endpoint).to_owned()]);
     }
     let root = Cluster::at(&target.place.name, target.place.root.as_deref());
-    Ok(Cluster::load(&target.place.name, &root)?.containerd_socket())
+    let cluster = Cluster::load(&target.place.name, &root)?;
+    let members = cluster.members()?;
+    let running = members.iter().map(Cluster::containerd_socket).filter(|socket| socket.exists());
+    Ok(std::iter::once(cluster.containerd_socket()).chain(running).collect())
 }
 
 /// Packs components under the names that `init` puts into manifests.
@@ -93,16 +109,20 @@ fn components(build: &Build, only: Option<&str>) -> Result<(), Failure> {
     if let Some(archive) = &build.output {
         images::write(&sources, &names, archive)?;
     } else {
-        let machines = DEFAULT_CRI_SOCKET.to_owned();
-        let endpoint = match (&build.target.cri_socket, &build.target.place.root) {
-            (Some(endpoint), _) => endpoint.clone(),
-            (None, Some(_)) => socket(&build.target)?.display().to_string(),
-            (None, None) => machines,
-        };
-        images::build(&sources, &names, &endpoint)?;
+        for endpoint in component_endpoints(&build.target)? {
+            images::build(&sources, &names, &endpoint)?;
+        }
     }
     names.iter().for_each(|name| println!("{name}"));
     Ok(())
+}
+
+/// Components' images are for the machine's own runtime, where nothing else is named.
+fn component_endpoints(target: &Target) -> Result<Vec<String>, Failure> {
+    if target.cri_socket.is_none() && target.place.root.is_none() {
+        return Ok(vec![DEFAULT_CRI_SOCKET.to_owned()]);
+    }
+    Ok(sockets(target)?.iter().map(|socket| socket.display().to_string()).collect())
 }
 
 fn make(build: &Build, name: &str) -> Result<(), Failure> {
@@ -126,7 +146,7 @@ fn make(build: &Build, name: &str) -> Result<(), Failure> {
     };
     oci::write_archive(&[image], BufWriter::new(File::create(&archive)?))?;
     if build.output.is_none() {
-        let imported = socket(&build.target).and_then(|socket| Ok(oci::import(&socket, &archive)?));
+        let imported = everywhere(&build.target, &archive);
         std::fs::remove_file(&archive)?;
         imported?;
     }

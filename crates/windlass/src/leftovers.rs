@@ -1,5 +1,7 @@
 //! What components leave in the kernel when they end, for `reset` to take away.
 
+use std::path::PathBuf;
+
 use bootstrap::host::Host;
 use netlink::{Kernel, Net};
 use serde_json::Value;
@@ -17,32 +19,58 @@ pub(crate) fn remove(host: &Host) -> Vec<String> {
     };
     let mut left: Vec<String> =
         proxy::clean_up(&net).err().map(|e| e.to_string()).into_iter().collect();
-    let mut bridges = Vec::new();
+    left.extend(remove_plugin(host));
+    let mut networks = Vec::new();
     let entries = std::fs::read_dir(host.path(CNI_CONFIGURATION)).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let ours = bridges_in(&serde_json::from_str(&text).unwrap_or_default());
+        let ours = networks_in(&serde_json::from_str(&text).unwrap_or_default());
         if !ours.is_empty()
             && let Err(error) = std::fs::remove_file(&path)
         {
             left.push(format!("cannot remove {}: {error}", path.display()));
         }
-        bridges.extend(ours);
+        networks.extend(ours);
     }
-    for bridge in bridges {
+    for (bridge, leases) in networks {
         cni::disallow_forwarding(&bridge);
         left.extend(remove_bridge(&net, &bridge).err().map(|e| e.to_string()));
+        match std::fs::remove_dir_all(&leases) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                left.push(format!("cannot remove {}: {error}", leases.display()));
+            }
+            _ => drop(leases.parent().map(std::fs::remove_dir)),
+        }
     }
     left
 }
 
 const CNI_CONFIGURATION: &str = "/etc/cni/net.d";
+/// Where runtimes look for plugins.
+const CNI_PLUGINS: [&str; 2] = ["/opt/cni/bin", "/usr/lib/cni"];
 
-/// The bridges that a network's configuration has our plugin make.
-fn bridges_in(configuration: &Value) -> Vec<String> {
+/// The links by which runtimes call this binary as a plugin.
+fn remove_plugin(host: &Host) -> Vec<String> {
+    let Ok(binary) = std::env::current_exe() else { return Vec::new() };
+    let remove = |directory: &str| {
+        let removed = cni::uninstall(&host.path(CNI_CONFIGURATION), &host.path(directory), &binary);
+        removed.err().map(|e| e.to_string())
+    };
+    CNI_PLUGINS.into_iter().filter_map(remove).collect()
+}
+
+/// The bridges that a network's configuration has our plugin make, and where it writes down who has which address.
+fn networks_in(configuration: &Value) -> Vec<(String, PathBuf)> {
     let plugins = configuration["plugins"].as_array().into_iter().flatten();
-    let ours = plugins.filter(|plugin| plugin["type"] == cni::PLUGIN);
-    ours.filter_map(|plugin| plugin["bridge"].as_str()).map(str::to_owned).collect()
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    plugins
+        .filter(|plugin| plugin["type"] == cni::PLUGIN)
+        .filter_map(|plugin| {
+            let leases =
+                PathBuf::from(text(&plugin["dataDir"])?).join(configuration["name"].as_str()?);
+            Some((text(&plugin["bridge"])?, leases))
+        })
+        .collect()
 }
 
 fn remove_bridge(net: &dyn Net, bridge: &str) -> Result<(), netlink::Error> {
@@ -66,11 +94,17 @@ mod tests {
 
     #[test]
     fn only_our_networks_bridges_go() {
-        let ours = json!({"name": "windlass", "plugins": [{"type": cni::PLUGIN, "bridge": "wl0"}, {"type": "portmap"}]});
-        assert_eq!(bridges_in(&ours), ["wl0"]);
-        assert!(
-            bridges_in(&json!({"plugins": [{"type": "flannel", "bridge": "cni0"}]})).is_empty()
+        let ours = json!({"name": "pods", "plugins": [
+            {"type": cni::PLUGIN, "bridge": "wl0", "dataDir": "/var/lib/windlass/cni"},
+            {"type": "portmap"},
+        ]});
+        assert_eq!(
+            networks_in(&ours),
+            [("wl0".to_owned(), PathBuf::from("/var/lib/windlass/cni/pods"))]
         );
-        assert!(bridges_in(&json!({"type": "bridge"})).is_empty());
+        assert!(
+            networks_in(&json!({"plugins": [{"type": "flannel", "bridge": "cni0"}]})).is_empty()
+        );
+        assert!(networks_in(&json!({"type": "bridge"})).is_empty());
     }
 }

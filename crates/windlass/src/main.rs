@@ -5,6 +5,7 @@ mod components;
 mod diagnostics;
 mod images;
 mod leftovers;
+mod machines;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -27,6 +28,7 @@ enum Command {
     Up(local::UpArgs),
     Down(local::DownArgs),
     Status(local::StatusArgs),
+    Node(local::NodeArgs),
     /// Draws what started what, and when
     Timeline(Timeline),
     /// Waits until it is stopped: the first process of a Pod
@@ -36,7 +38,7 @@ enum Command {
     /// kubeadm's commands: init, join, reset, token, certs, config, kubeconfig
     #[command(flatten)]
     Bootstrap(bootstrap::cmd::Command),
-    /// Serves machines that boot from the network
+    /// Serves machines that boot from the network, has them join a cluster, and powers them
     #[command(subcommand)]
     Metal(Metal),
     /// Runs a stage of a machine's first boot, as its Ignition config says
@@ -47,6 +49,7 @@ enum Command {
     Kubelet(kubelet::Args),
     /// Runs the service proxy
     KubeProxy(proxy::Args),
+    Network(local::NetworkArgs),
     KubeApiserver(Box<apiserver::flags::Args>),
     KubeControllerManager(Box<components::ControllerManager>),
     KubeScheduler(Box<components::Scheduler>),
@@ -61,7 +64,7 @@ enum Command {
 #[derive(Subcommand)]
 enum Metal {
     #[command(flatten)]
-    Machines(netboot::cmd::Command),
+    Machines(machines::Command),
     /// Makes the kernel, initrd and root that machines boot: Debian's packages and this binary
     Image(nodeimage::Args),
 }
@@ -87,11 +90,42 @@ struct Place {
 
 #[derive(Subcommand)]
 enum Internal {
+    /// Keeps the kubelet of `init` and `join` running where no systemd does
+    KeepKubelet,
+    #[command(flatten)]
+    Local(Background),
+}
+
+/// The processes behind a cluster on this machine.
+#[derive(Subcommand)]
+enum Background {
     Supervisor(Place),
     ControlPlane(Place),
     Agent(Place),
-    /// Keeps the kubelet of `init` and `join` running where no systemd does
-    KeepKubelet,
+    /// Makes and holds the namespaces of a node
+    Holder(Place),
+    /// Runs a command inside of a node
+    Enter {
+        #[command(flatten)]
+        place: Place,
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    },
+    /// Joins the cluster, inside of a node
+    Join(Place),
+}
+
+impl Background {
+    fn place(&self) -> (&'static str, &Place) {
+        match self {
+            Self::Supervisor(place) => ("supervisor", place),
+            Self::ControlPlane(place) => ("control-plane", place),
+            Self::Agent(place) => ("agent", place),
+            Self::Holder(place) => ("holder", place),
+            Self::Enter { place, .. } => ("enter", place),
+            Self::Join(place) => ("join", place),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -109,7 +143,23 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
         return pause();
     }
-    run(Cli::parse_from(arguments()).command)
+    let arguments = arguments();
+    if asks_version(&arguments) {
+        println!("Kubernetes {}", apiserver::KUBERNETES_VERSION);
+        return ExitCode::SUCCESS;
+    }
+    run(Cli::parse_from(arguments).command)
+}
+
+/// Whether a component is asked for its version, as installers do with upstream's.
+fn asks_version(arguments: &[OsString]) -> bool {
+    let is = |argument: Option<&OsString>, those: &[&str]| {
+        argument.and_then(|a| a.to_str()).is_some_and(|a| those.contains(&a))
+    };
+    let kubernetes = |name: &&&str| name.starts_with("kube");
+    let components: Vec<&str> = COMPONENTS.iter().filter(kubernetes).copied().collect();
+    is(arguments.get(1), &components)
+        && arguments.iter().skip(2).any(|a| is(Some(a), &["--version", "--version=true"]))
 }
 
 /// The commands that are also names of the binary.
@@ -162,6 +212,7 @@ fn run(command: Command) -> ExitCode {
         Command::Timeline(args) => timeline(&args),
         Command::Up(args) => short(local::up(args)),
         Command::Down(args) => short(local::down(args)),
+        Command::Node(args) => short(local::node(args)),
         Command::Status(args) => match block_on(local::status(args)) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
@@ -192,9 +243,8 @@ fn run(command: Command) -> ExitCode {
             }
         }
         Command::Metal(Metal::Machines(command)) => {
-            let level = netboot::cmd::log_level_of(&command);
-            component_at("metal", level, |tasks| async {
-                Ok(netboot::cmd::run(command, tasks).await?)
+            component_at("metal", command.log_level(), |tasks| async {
+                machines::run(command, tasks).await
             })
         }
         Command::Ignition(args) => {
@@ -207,6 +257,12 @@ fn run(command: Command) -> ExitCode {
         Command::KubeProxy(args) => {
             component("kube-proxy", |tasks| components::kube_proxy(args, tasks))
         }
+        Command::Network(args) => {
+            component(
+                "network",
+                |tasks| async move { ended(local::run_network(args, &tasks).await) },
+            )
+        }
         Command::KubeScheduler(args) => component("kube-scheduler", |tasks| async move {
             components::kube_scheduler(&args, tasks).await
         }),
@@ -218,7 +274,7 @@ fn run(command: Command) -> ExitCode {
                 components::kube_controller_manager(&args, tasks).await
             })
         }
-        Command::Internal(internal) => background(internal),
+        Command::Internal(internal) => self::internal(internal),
     }
 }
 
@@ -278,32 +334,48 @@ fn install_tls() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
-/// A process that runs until it is told to stop.
-fn background(internal: Internal) -> ExitCode {
-    let (name, place) = match &internal {
-        Internal::Supervisor(place) => ("supervisor", place),
-        Internal::ControlPlane(place) => ("control-plane", place),
-        Internal::Agent(place) => ("agent", place),
-        Internal::KeepKubelet => {
-            return component("kubelet-supervisor", |tasks| async move {
-                Ok(bootstrap::service::keep_kubelet(&Default::default(), &tasks).await?)
-            });
-        }
-    };
+fn internal(command: Internal) -> ExitCode {
+    match command {
+        Internal::KeepKubelet => component("kubelet-supervisor", |tasks| async move {
+            Ok(bootstrap::service::keep_kubelet(&Default::default(), &tasks).await?)
+        }),
+        Internal::Local(command) => background(command),
+    }
+}
+
+/// What runs in the background, or inside of a node.
+fn background(command: Background) -> ExitCode {
+    let (name, place) = command.place();
     let root = Cluster::at(&place.name, place.root.as_deref());
     let cluster = match Cluster::load(&place.name, &root) {
         Ok(cluster) => cluster,
         Err(error) => return fail(&error),
     };
-    component(name, |tasks| async move {
-        match internal {
-            Internal::Supervisor(_) => local::run_supervisor(cluster, &tasks).await,
-            Internal::ControlPlane(_) => local::run_control_plane(cluster, &tasks).await,
-            Internal::Agent(_) => local::run_agent(cluster, &tasks).await,
-            Internal::KeepKubelet => Ok(()),
+    match command {
+        // Namespaces are made and entered by processes of one thread.
+        Background::Holder(_) => match local::hold_node(&cluster) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        },
+        Background::Enter { command, .. } => fail(&local::enter_node(&cluster, &command)),
+        Background::Join(_) => short(local::join_node(cluster)),
+        Background::Supervisor(_) => {
+            component(
+                name,
+                |tasks| async move { ended(local::run_supervisor(cluster, &tasks).await) },
+            )
         }
-        .map_err(Failure::from)
-    })
+        Background::ControlPlane(_) => component(name, |tasks| async move {
+            ended(local::run_control_plane(cluster, &tasks).await)
+        }),
+        Background::Agent(_) => {
+            component(name, |tasks| async move { ended(local::run_agent(cluster, &tasks).await) })
+        }
+    }
+}
+
+fn ended(result: Result<(), local::Error>) -> Result<(), Failure> {
+    result.map_err(Failure::from)
 }
 
 /// Why a component ended.

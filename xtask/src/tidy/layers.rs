@@ -62,6 +62,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "cni",
             "bootstrap",
             "netboot",
+            "metal",
             "firstboot",
             "nodeimage",
         ],
@@ -75,8 +76,14 @@ pub(super) const LAYERS: &[Layer] = &[
 ];
 
 /// Edges between components, each with its reason.
-const BETWEEN_COMPONENTS: &[(&str, &[&str], &str)] =
-    &[("apiserver", &["auth", "admission", "flow"], "they are the stages of its one pipeline")];
+const BETWEEN_COMPONENTS: &[(&str, &[&str], &str)] = &[
+    ("apiserver", &["auth", "admission", "flow"], "they are the stages of its one pipeline"),
+    (
+        "metal",
+        &["netboot"],
+        "enrolment writes the store that machines boot by, and tells its book of nodes",
+    ),
+];
 
 /// Crates that decide and do nothing: no clock, socket or task is in them.
 pub(super) const PURE: &[&str] = &[

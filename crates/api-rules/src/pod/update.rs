@@ -177,13 +177,12 @@ pub(super) fn check_resize(new: &Value, old: &Value, errors: &mut ErrorList) {
             let path = path.child(list).index(i).child("resources");
             for amounts in ["requests", "limits"] {
                 let field = format!("resources.{amounts}");
-                let fixed = |c: &Value| {
-                    let mut rest = c.at(&field).clone();
-                    put(&mut rest, "cpu", Value::Null);
-                    put(&mut rest, "memory", Value::Null);
-                    rest
-                };
-                if fixed(new) != fixed(old) {
+                // A list that is not there is one without entries: a resize may begin with none.
+                fn fixed<'a>(c: &'a Value, field: &str) -> Vec<(&'a String, &'a Value)> {
+                    let all = c.at(field).as_object().into_iter().flatten();
+                    all.filter(|(name, _)| *name != "cpu" && *name != "memory").collect()
+                }
+                if fixed(new, &field) != fixed(old, &field) {
                     errors.push(FieldError::forbidden(
                         &path.child(amounts),
                         "only cpu and memory resources are mutable",

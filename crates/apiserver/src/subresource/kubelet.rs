@@ -15,13 +15,15 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use serve::Body;
 
-use super::Answer;
+use super::{Answer, rewrite::Proxied};
 use crate::{StartError, answer, call::Call, config::Config, server::Server};
 
 /// Connections to kubelets, one for each address, kept while they are used.
 pub(crate) struct Kubelets {
     /// What kubelets are shown.
     tls: ClientTls,
+    /// Pods and Services are shown nothing, and may show what they like.
+    anyone: ClientTls,
     known: Mutex<HashMap<String, Arc<HttpTransport>>>,
     tasks: rt::Tasks,
 }
@@ -46,22 +48,23 @@ impl Kubelets {
             key: Some(config.kubelet_client_key.clone()),
         };
         let tls = ClientTls::from_files(files).map_err(StartError::KubeletClient)?;
-        Ok(Self { tls, known: Mutex::default(), tasks: tasks.clone() })
+        let anyone = TlsMaterial { insecure: true, ..TlsMaterial::default() };
+        let anyone = anyone.client_config().map_err(StartError::KubeletClient)?.into();
+        Ok(Self { tls, anyone, known: Mutex::default(), tasks: tasks.clone() })
     }
 
     fn transport(&self, target: &Target) -> Result<Arc<HttpTransport>, Box<Status>> {
         let server = format!("{}://{}", target.scheme, target.authority);
+        let internal = |e| Box::new(Status::internal(e));
+        if !target.kubelet {
+            let transport = HttpTransport::http1(&server, self.anyone.clone());
+            return Ok(Arc::new(transport.map_err(internal)?));
+        }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(transport) = known.get(&server) {
             return Ok(transport.clone());
         }
-        let anyone = || TlsMaterial { insecure: true, ..TlsMaterial::default() }.client_config();
-        let tls = match target.kubelet {
-            true => self.tls.clone(),
-            false => anyone().map_err(|e| Box::new(Status::internal(e)))?.into(),
-        };
-        let transport =
-            HttpTransport::new(&server, tls, None).map_err(|e| Box::new(Status::internal(e)))?;
+        let transport = HttpTransport::new(&server, self.tls.clone(), None).map_err(internal)?;
         let transport = Arc::new(transport);
         if known.len() >= KNOWN_LIMIT {
             known.clear();
@@ -74,7 +77,20 @@ impl Kubelets {
 pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Answer {
     let fresh = server.hub.consistent().await;
     fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
-    let target = target(server, call)?;
+    let mut target = target(server, call)?;
+    let (prefix, inner) = inner_path(call, parts.uri.path());
+    let proxied = (call.path.subresource == "proxy")
+        .then(|| Proxied { prefix: prefix.to_owned(), authority: target.authority.clone() });
+    if proxied.is_some() {
+        match inner {
+            Some(inner) => inner.clone_into(&mut target.path),
+            // A page's relative links need the stroke at the end.
+            None if !parts.headers.contains_key(header::UPGRADE) => {
+                return Ok(to_the_root(parts.uri.path(), parts.uri.query()));
+            }
+            None => {}
+        }
+    }
     let transport = server.kubelets.transport(&target)?;
     let query = parts.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
     let uri: Uri = format!("{}{query}", target.path)
@@ -86,6 +102,8 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     for (name, value) in &parts.headers {
         // The caller's credentials are for us alone.
         let ours = name == header::AUTHORIZATION
+            // Pages are rewritten, so they must come as they are.
+            || (name == header::ACCEPT_ENCODING && proxied.is_some())
             || name == header::HOST
             || name.as_str().starts_with("impersonate-")
             || (!upgrade && (name == header::CONNECTION || name == header::TRANSFER_ENCODING));
@@ -95,16 +113,17 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     }
     let body = call.take_body().unwrap_or_else(|| answer::full(Vec::new()));
     let request = onward.body(body).map_err(|e| Box::new(Status::internal(e)))?;
-    let mut response = transport.send(request).await.map_err(|error| {
-        let message = format!("error dialing backend: {error}");
-        Box::new(Status::failure(500, api_meta::StatusReason::InternalError, message))
-    })?;
+    let sent = transport.send(request).await;
+    let mut response = sent.map_err(|error| Box::new(unreachable(&error, proxied.is_some())))?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return match response.status().as_u16() {
             code @ 400.. if call.path.subresource != "proxy" => {
                 Err(refusal(call, code, response).await)
             }
-            _ => Ok(response),
+            _ => Ok(match proxied {
+                Some(proxied) => proxied.answer(response),
+                None => response,
+            }),
         };
     }
     let Some(upgraded) = upgraded else {
@@ -126,6 +145,35 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         }
     });
     Ok(head)
+}
+
+/// A backend behind a proxy may only be starting, which clients are told so that they try again.
+fn unreachable(error: &client::Error, proxied: bool) -> Status {
+    if proxied {
+        return Status::service_unavailable(format!("error trying to reach service: {error}"));
+    }
+    let message = format!("error dialing backend: {error}");
+    Status::failure(500, api_meta::StatusReason::InternalError, message)
+}
+
+/// A proxy's path in two: what leads to the backend, and the backend's own path, as they were sent.
+fn inner_path<'a>(call: &Call, path: &'a str) -> (&'a str, Option<&'a str>) {
+    // /api/v1/nodes/NAME/proxy, and with /namespaces/NAMESPACE two more.
+    let parts = if call.path.namespace.is_empty() { 5 } else { 7 };
+    match path.match_indices('/').nth(parts) {
+        Some((at, _)) => (&path[..at], Some(&path[at..])),
+        None => (path, None),
+    }
+}
+
+fn to_the_root(path: &str, query: Option<&str>) -> Response<Body> {
+    let query = query.map(|q| format!("?{q}")).unwrap_or_default();
+    let mut response = Response::new(answer::full(Vec::new()));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(location) = format!("{path}/{query}").parse() {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
 }
 
 /// The kubelet refuses in plain text; clients of the API expect a Status.

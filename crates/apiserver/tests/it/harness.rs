@@ -96,6 +96,7 @@ fn config(at: &Path) -> Config {
     Config {
         bind: "127.0.0.1:0".parse().unwrap(),
         advertise: "10.0.0.1".parse().unwrap(),
+        shares_store: false,
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         node_ports: (30_000, 32_767),
         event_ttl: Duration::from_secs(3600),

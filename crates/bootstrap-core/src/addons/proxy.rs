@@ -30,7 +30,7 @@ pub fn objects(
 }
 
 /// Its credentials are those of its service account, in their place inside of the Pod.
-fn kubeconfig(server: &str) -> Kubeconfig {
+pub(super) fn kubeconfig(server: &str) -> Kubeconfig {
     let account = |file: &str| format!("/var/run/secrets/kubernetes.io/serviceaccount/{file}");
     let name = || "default".to_owned();
     let cluster = Cluster {

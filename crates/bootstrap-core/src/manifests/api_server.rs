@@ -109,7 +109,7 @@ fn store_flags(
             }
             flags
         }
-        Etcd { embedded: Some(store), .. } => vec![("embedded-store", store.data_dir.clone())],
+        Etcd { embedded: Some(store), .. } => vec![("store-dir", store.data_dir.clone())],
         _ => {
             let loopback =
                 if machine.local.advertise_address.contains(':') { "::1" } else { "127.0.0.1" };

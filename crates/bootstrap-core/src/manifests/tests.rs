@@ -145,7 +145,7 @@ fn the_embedded_store_needs_no_etcd() {
     given.cluster.etcd.local = None;
     given.cluster.etcd.embedded = Some(EmbeddedStore { data_dir: "/data".into() });
     let flags = given.flags(Component::ApiServer);
-    assert!(flags.contains(&"--embedded-store=/data".to_owned()));
+    assert!(flags.contains(&"--store-dir=/data".to_owned()));
     assert!(!flags.iter().any(|f| f.starts_with("--etcd")));
 }
 

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bootstrap_core::{Layout, certs::Plan};
+use bootstrap_core::{
+    Layout,
+    certs::{Ca, Plan},
+};
 use pki::Cert;
 use rt::Clock;
 
@@ -16,6 +19,17 @@ use crate::{Error, Touched};
 /// The kubeconfig files whose certificates are renewed with the others; the kubelet renews its own.
 pub const KUBECONFIGS: [&str; 4] =
     ["admin.conf", "super-admin.conf", "controller-manager.conf", "scheduler.conf"];
+
+/// Every certificate that a control plane may have, with its authority.
+const LEAVES: [(&str, Ca); 7] = [
+    ("apiserver", Ca::Kubernetes),
+    ("apiserver-kubelet-client", Ca::Kubernetes),
+    ("front-proxy-client", Ca::FrontProxy),
+    ("etcd/server", Ca::Etcd),
+    ("etcd/peer", Ca::Etcd),
+    ("etcd/healthcheck-client", Ca::Etcd),
+    ("apiserver-etcd-client", Ca::Etcd),
+];
 
 /// How often to look. Far less than the third of a life that is left when a certificate becomes due.
 pub const EVERY: Duration = Duration::from_secs(6 * 3600);
@@ -29,23 +43,42 @@ pub fn is_due(cert: &Cert, now: SystemTime) -> Result<bool, Error> {
     Ok(left <= life / 3)
 }
 
-/// Renews what is due of a machine's control plane. A file that is missing, or whose authority is kept elsewhere,
-/// is left to whoever keeps it; one that fails does not keep the others from being renewed.
+/// Renews what is due of a machine's control plane, as the plan has it. A file that is missing, or whose authority is
+/// kept elsewhere, is left to whoever keeps it; one that fails does not keep the others from being renewed.
 pub fn renew_due(layout: &Layout, plan: &Plan, now: SystemTime) -> Vec<Result<Touched, Error>> {
     let renewal = Renewal { now, period: plan.leaf_validity, algorithm: Some(plan.algorithm) };
+    renew(layout, now, |_| Ok(renewal))
+}
+
+/// Renews what is due as it was made: with its kind of key, and for as long. So no configuration is needed, which a
+/// machine does not keep.
+pub fn renew_due_alike(layout: &Layout, now: SystemTime) -> Vec<Result<Touched, Error>> {
+    renew(layout, now, |old| {
+        let info = old.info()?;
+        let period = info.not_after.duration_since(info.not_before).unwrap_or_default();
+        Ok(Renewal { now, period, algorithm: None })
+    })
+}
+
+fn renew(
+    layout: &Layout,
+    now: SystemTime,
+    renewal: impl Fn(&Cert) -> Result<Renewal, Error>,
+) -> Vec<Result<Touched, Error>> {
     let dir = &layout.certificates;
     let mut results = Vec::new();
-    for leaf in &plan.leaves {
-        let path = layout.pki(leaf.base, "crt");
-        if !path.exists() || !layout.pki(leaf.ca.base(), "key").exists() {
+    for (base, ca) in LEAVES {
+        let path = layout.pki(base, "crt");
+        if !path.exists() || !layout.pki(ca.base(), "key").exists() {
             continue;
         }
-        match pki::read_cert(&path).map_err(Error::from).and_then(|cert| is_due(&cert, now)) {
-            Ok(false) => {}
-            Ok(true) => match renew_leaf(dir, leaf.base, leaf.ca, renewal) {
-                Ok(touched) => results.extend(touched.into_iter().map(Ok)),
-                Err(e) => results.push(Err(e)),
-            },
+        let old = pki::read_cert(&path).map_err(Error::from);
+        let renewed = old.and_then(|old| match is_due(&old, now)? {
+            true => renew_leaf(dir, base, ca, renewal(&old)?),
+            false => Ok(Vec::new()),
+        });
+        match renewed {
+            Ok(touched) => results.extend(touched.into_iter().map(Ok)),
             Err(e) => results.push(Err(e)),
         }
     }
@@ -53,12 +86,13 @@ pub fn renew_due(layout: &Layout, plan: &Plan, now: SystemTime) -> Vec<Result<To
         if !path.exists() || !layout.pki("ca", "key").exists() {
             continue;
         }
-        match client_cert(&path).and_then(|cert| cert.map_or(Ok(false), |cert| is_due(&cert, now)))
-        {
-            Ok(false) => {}
-            Ok(true) => results.push(renew_kubeconfig(dir, &path, renewal)),
-            Err(e) => results.push(Err(e)),
-        }
+        let renewed = client_cert(&path).and_then(|cert| match cert {
+            Some(old) if is_due(&old, now)? => {
+                renew_kubeconfig(dir, &path, renewal(&old)?).map(Some)
+            }
+            _ => Ok(None),
+        });
+        results.extend(renewed.transpose());
     }
     results
 }
@@ -70,11 +104,11 @@ fn client_cert(path: &Path) -> Result<Option<Cert>, Error> {
 }
 
 /// Looks every six hours, for as long as its task is let run.
-pub async fn keep_renewed(layout: Layout, plan: Plan, clock: Arc<dyn Clock>) {
+pub async fn keep_renewed(layout: Layout, clock: Arc<dyn Clock>) {
     loop {
-        let (layout, plan, now) = (layout.clone(), plan.clone(), clock.now());
+        let (layout, now) = (layout.clone(), clock.now());
         // Making keys takes a processor for a while, which others on this thread must not wait for.
-        let renewed = tokio::task::spawn_blocking(move || renew_due(&layout, &plan, now)).await;
+        let renewed = tokio::task::spawn_blocking(move || renew_due_alike(&layout, now)).await;
         for result in renewed.unwrap_or_default() {
             match result {
                 Ok(touched) => {
@@ -142,7 +176,11 @@ mod tests {
             step += 1;
             now += gap;
             valid(&layout, &plan, now);
-            renewed += renew_due(&layout, &plan, now).into_iter().map(Result::unwrap).count();
+            let results = match step % 2 {
+                0 => renew_due(&layout, &plan, now),
+                _ => renew_due_alike(&layout, now),
+            };
+            renewed += results.into_iter().map(Result::unwrap).count();
             certs::ensure(&layout.certificates, &plan, now).unwrap();
         }
         assert!(renewed >= 9 * 11, "{renewed}");

@@ -12,7 +12,7 @@ use time::{OffsetDateTime, macros::format_description};
 use super::{Program, flags::ClusterFlags};
 use crate::{
     Error,
-    certs::{KUBECONFIGS, Renewal, renew_due, renew_kubeconfig, renew_leaf},
+    certs::{KUBECONFIGS, Renewal, renew_due, renew_due_alike, renew_kubeconfig, renew_leaf},
     cluster::new_certificate_key,
     node::Node,
 };
@@ -144,7 +144,11 @@ fn residual(end: SystemTime, now: SystemTime) -> String {
 fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
     let plan = node.pki()?;
     if name == "due" {
-        for touched in renew_due(&node.layout, &plan, node.now()) {
+        let renewed = match configured {
+            true => renew_due(&node.layout, &plan, node.now()),
+            false => renew_due_alike(&node.layout, node.now()),
+        };
+        for touched in renewed {
             println!("{} renewed", touched?.path.display());
         }
         return Ok(());

@@ -1,10 +1,17 @@
+use std::time::Duration;
+
 use api_config::Kubeconfig;
+use tokio::time::{Instant, sleep};
 
 use super::Ctx;
 use crate::{
     Touched, kubelet,
     phase::{Outcome, Phase},
 };
+
+/// How long the kubelet has for its first renewal.
+const PATIENCE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(50);
 
 pub(super) const START: Phase<Ctx> = Phase {
     name: "kubelet-start",
@@ -42,8 +49,20 @@ pub(super) const FINALIZE: Phase<Ctx> = Phase {
         Box::pin(async {
             let node = &ctx.node;
             let current = node.layout.kubelet.join("pki/kubelet-client-current.pem");
-            if node.dry_run || !current.exists() {
-                return Ok(Outcome::skipped("the kubelet has no rotated certificate yet"));
+            if node.dry_run || !node.config.kubelet.rotate_certificates {
+                return Ok(Outcome::skipped("the kubelet is not asked to renew its certificate"));
+            }
+            // The right to renew it was given by the phase before; the kubelet asks at once, and then again.
+            let until = Instant::now() + PATIENCE;
+            while !current.exists() {
+                if Instant::now() >= until {
+                    tracing::warn!(
+                        "the kubelet has not renewed its certificate yet; run `{} init phase kubelet-finalize all` later",
+                        node.program
+                    );
+                    return Ok(Outcome::skipped("the kubelet has no rotated certificate yet"));
+                }
+                sleep(POLL).await;
             }
             let path = node.layout.kubeconfig("kubelet.conf");
             let mut config = Kubeconfig::load(&path)?;

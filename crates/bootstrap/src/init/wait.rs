@@ -3,12 +3,14 @@ use std::time::Duration;
 use bootstrap_core::{
     constants::{CONTROLLER_MANAGER_PORT, SCHEDULER_PORT},
     endpoint,
+    manifests::Component,
 };
 
 use super::Ctx;
 use crate::{
     Error,
     cluster::{Target, wait_for, wait_for_kubelet},
+    containers::words_of_one_down,
     node::Node,
     phase::{Outcome, Phase},
 };
@@ -56,12 +58,28 @@ pub fn control_plane_targets(node: &Node) -> Vec<Target> {
     ]
 }
 
-/// Waits for all components at once; the first that does not come up is the error.
+/// Waits for all components at once; the first that does not come up is the error, with the others that are down:
+/// an API server that ends again and again may only be telling that etcd does.
 pub async fn wait_for_control_plane(node: &Node) -> Result<(), Error> {
     let patience: Duration =
         node.timeouts().control_plane_component_health_check.unwrap_or_default().to_std();
     let targets = control_plane_targets(node);
-    let waits = targets.iter().map(|target| wait_for(target, patience, node.containers.as_ref()));
-    futures_util::future::try_join_all(waits).await?;
-    Ok(())
+    let containers = node.containers.as_ref();
+    let waits = targets.iter().map(|target| wait_for(target, patience, containers));
+    let mut error = match futures_util::future::try_join_all(waits).await {
+        Ok(_) => return Ok(()),
+        Err(error) => error,
+    };
+    if let Error::NotUp { what, cause, .. } = &mut error {
+        let written = |c: &&Component| node.layout.manifests().join(c.file()).exists();
+        for component in [Component::Etcd].iter().chain(&Component::CONTROL_PLANE).filter(written) {
+            let name = component.name();
+            if name != what
+                && let Some(words) = words_of_one_down(containers, name).await
+            {
+                cause.push_str(&format!("\n{name} does not run either: {words}"));
+            }
+        }
+    }
+    Err(error)
 }

@@ -25,6 +25,13 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
                         .to_owned(),
                 ));
             }
+            if ctx.node.config.cluster.etcd.embedded.is_some() {
+                return Err(Error::Usage(
+                    "this cluster keeps its objects in a store of its first control plane's own, which cannot have a second; \
+                     move it to etcd first (windlass store migrate)"
+                        .to_owned(),
+                ));
+            }
             preflight::bring_images(&ctx.node, &ctx.ignored).await?;
             Ok(Outcome::done())
         })

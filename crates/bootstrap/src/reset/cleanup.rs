@@ -71,9 +71,8 @@ fn remove_files(ctx: &Ctx) -> Vec<String> {
     let node = &ctx.node;
     let mut directories =
         vec![node.layout.manifests(), node.layout.certificates.clone(), kubelet_root(ctx)];
-    if let Some(data) = etcd_data(&node.layout.manifests().join("etcd.yaml")) {
-        directories.push(node.host.path(&data));
-    }
+    let data = data_directories(&node.layout.manifests());
+    directories.extend(data.iter().map(|d| node.host.path(d)));
     if ctx.reset.cleanup_tmp_dir {
         directories.push(node.layout.kubernetes.join("tmp"));
     }
@@ -82,7 +81,8 @@ fn remove_files(ctx: &Ctx) -> Vec<String> {
     directories.extend(["/var/log/pods", "/var/log/containers"].map(|d| node.host.path(d)));
     directories.push(timeline.clone());
     let mut left: Vec<String> = directories.iter().flat_map(|d| empty(d)).collect();
-    for own in [Some(timeline.as_path()), timeline.parent()].into_iter().flatten() {
+    let made = [&node.layout.manifests(), &node.layout.certificates, &timeline];
+    for own in made.into_iter().map(|d| d.as_path()).chain(timeline.parent()) {
         // They go where nothing else is in them.
         let _ = fs::remove_dir(own);
     }
@@ -100,11 +100,17 @@ fn remove_files(ctx: &Ctx) -> Vec<String> {
     left
 }
 
-/// Where the static Pod of etcd keeps its data, read before the Pod's file goes.
-fn etcd_data(manifest: &Path) -> Option<String> {
+/// Where static Pods keep the cluster's objects, read before the Pods' files go: etcd, or the API server's own store.
+fn data_directories(manifests: &Path) -> Vec<String> {
+    [("etcd.yaml", "etcd-data"), ("kube-apiserver.yaml", "store")]
+        .into_iter()
+        .filter_map(|(file, volume)| data_directory(&manifests.join(file), volume))
+        .collect()
+}
+
+fn data_directory(manifest: &Path, volume: &str) -> Option<String> {
     let pod = api_config::yaml::parse(&fs::read_to_string(manifest).ok()?).ok()?;
-    let volumes = pod["spec"]["volumes"].as_array()?;
-    let data = volumes.iter().find(|v| v["name"] == "etcd-data")?;
+    let data = pod["spec"]["volumes"].as_array()?.iter().find(|v| v["name"] == volume)?;
     data["hostPath"]["path"].as_str().map(str::to_owned)
 }
 

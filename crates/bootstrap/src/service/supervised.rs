@@ -5,14 +5,16 @@ use std::{
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
+use bootstrap_core::Layout;
 use rt::{Backoff, Tasks};
 use sys::process::{self, PidFile};
 use tokio::time::{Instant, sleep};
 
-use crate::{Error, error::io, host::Host};
+use crate::{Error, certs, error::io, host::Host};
 
 const RUN: &str = "/run/windlass";
 const LOG: &str = "/var/log/windlass/kubelet.log";
@@ -117,6 +119,9 @@ pub(super) fn last_words(host: &Host) -> String {
 
 /// The supervisor: keeps the kubelet running until it is asked to stop, and then stops it.
 pub async fn keep_kubelet(host: &Host, tasks: &Tasks) -> Result<(), Error> {
+    // A control plane's certificates are looked after too, which is a timer's work where systemd runs.
+    let renewing = certs::keep_renewed(Layout::under(&host.path("/")), Arc::new(rt::SystemClock));
+    tasks.spawn_until_shutdown("certificates", renewing);
     let file = kubelet(host);
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
     loop {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use client::{Error, Resource};
+use client::{Error, Resource, Status};
 use serde_json::{Value, json};
 
 use super::{Csr, KUBELET_CLIENT, add_condition, follow};
@@ -40,7 +40,8 @@ pub(crate) fn start(context: Context) {
 }
 
 async fn approve(context: &Context, csr: &Arc<Csr>) -> Result<(), Error> {
-    for (subresource, message) in plan(csr) {
+    let known = plan(csr);
+    for &(subresource, message) in &known {
         if may(context, csr, subresource).await? {
             return add_condition(
                 context,
@@ -52,7 +53,25 @@ async fn approve(context: &Context, csr: &Arc<Csr>) -> Result<(), Error> {
             .await;
         }
     }
-    Ok(())
+    if known.is_empty() {
+        return Ok(());
+    }
+    // Who asks may be given the right in a moment, as a first control plane's node is: the request is looked at again.
+    let message = format!(
+        "recognized csr {:?} as {:?} but subject access review was not approved",
+        csr.metadata.name,
+        known.iter().map(|(subresource, _)| *subresource).collect::<Vec<_>>()
+    );
+    Err(Error::Api {
+        method: http::Method::POST,
+        path: "/apis/authorization.k8s.io/v1/subjectaccessreviews".to_owned(),
+        status: Box::new(Status {
+            code: 403,
+            reason: "Forbidden".to_owned(),
+            message,
+            details: None,
+        }),
+    })
 }
 
 async fn may(context: &Context, csr: &Csr, subresource: &str) -> Result<bool, Error> {

@@ -1,6 +1,6 @@
 //! Who may do what, and nodes that take no more Pods.
 
-use e2e::shared;
+use e2e::{shared, shared_alone};
 
 #[test]
 fn the_administrator_may_do_everything() {
@@ -55,4 +55,23 @@ fn a_role_cannot_give_more_than_its_maker_has() {
         refused.contains("attempting to grant RBAC permissions not currently held"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_cordoned_node_takes_no_pods_and_a_drained_one_has_none() {
+    let s = shared_alone("access-cordon");
+    let node = s.field("nodes", "{.items[0].metadata.name}");
+    s.deploy("web", "app:1", 2);
+    s.kubectl(&format!("cordon {node}")).ok();
+    let row = s.kubectl("get nodes").ok();
+    assert!(row.contains("Ready,SchedulingDisabled"), "{row}");
+    s.kubectl("scale deployment web --replicas=3").ok();
+    s.until("get events --field-selector reason=FailedScheduling", |text| {
+        text.contains("1 node(s) were unschedulable")
+    });
+    let drained = s.kubectl(&format!("drain {node} --pod-selector=app=web --timeout=60s")).ok();
+    assert!(drained.contains("evicted"), "{drained}");
+    s.until("get pods -l app=web --field-selector=status.phase=Running -o name", str::is_empty);
+    s.kubectl(&format!("uncordon {node}")).ok();
+    s.available("web");
 }

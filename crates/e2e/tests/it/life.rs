@@ -2,6 +2,17 @@
 
 use e2e::{Cluster, Machine, Session, alone, until};
 
+#[track_caller]
+fn nothing_is_left(cluster: &Cluster, before: &Machine) {
+    assert!(!cluster.root().exists());
+    let left = std::fs::read_to_string(cluster.kubeconfig()).unwrap_or_default();
+    assert!(!left.contains(&cluster.name), "{left}");
+    until("a machine as it was before", || match Machine::look(cluster).since(before) {
+        left if left.is_empty() => Ok(()),
+        left => Err(left.join("\n")),
+    });
+}
+
 #[test]
 fn up_and_down_twice_leave_nothing_behind() {
     let _turn = alone();
@@ -16,18 +27,40 @@ fn up_and_down_twice_leave_nothing_behind() {
     s.kubectl("expose deployment web --port=80 --target-port=8080 --type=NodePort").ok();
     let status = cluster.windlass(&["status"]).ok();
     assert!(status.contains("control-plane"), "{status}");
+    the_timeline_tells(&cluster);
+    cluster.down(&[]).ok();
+    nothing_is_left(&cluster, &before);
+    cluster.down(&[]).ok();
+
+    // Not even where everything that could have tidied up was killed before.
+    cluster.up().ok();
+    for role in ["supervisor", "agent", "control-plane", "containerd"] {
+        cluster.kill(role);
+    }
+    cluster.down(&[]).ok();
+    nothing_is_left(&cluster, &before);
+}
+
+/// What started when, what it waited for, and which files it read and wrote.
+fn the_timeline_tells(cluster: &Cluster) {
     let timeline = cluster.windlass(&["timeline"]).ok();
     assert!(timeline.contains("wait for the node"), "{timeline}");
-
-    cluster.down(&[]).ok();
-    assert!(!cluster.root().exists());
-    let left = std::fs::read_to_string(cluster.kubeconfig()).unwrap_or_default();
-    assert!(!left.contains(&cluster.name), "{left}");
-    until("a machine as it was before", || match Machine::look(&cluster).since(&before) {
-        left if left.is_empty() => Ok(()),
-        left => Err(left.join("\n")),
-    });
-    cluster.down(&[]).ok();
+    let page = cluster.directory.join("timeline.html");
+    cluster.windlass(&["timeline", "--html", &page.display().to_string()]).ok();
+    let page = std::fs::read_to_string(page).unwrap();
+    let root = cluster.root().display().to_string();
+    for told in [
+        "control-plane",
+        "start the API server",
+        "waited for <code>the node's Pod range</code>",
+        &format!("wrote <code>{root}/etc/kubernetes/pki/ca.crt</code>"),
+        &format!("wrote <code>{root}/etc/kubernetes/admin.conf</code>"),
+        &format!("read <code>{root}/etc/kubernetes/pki/apiserver.crt</code>"),
+        &format!("read <code>{root}/var/lib/kubelet/config.yaml</code>"),
+    ] {
+        assert!(page.contains(told), "{told} is not in {page}");
+    }
+    assert!(!page.contains("http://") && !page.contains("https://"), "it is one page by itself");
 }
 
 #[test]

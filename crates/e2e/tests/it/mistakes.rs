@@ -309,6 +309,8 @@ fn a_full_disk_under_the_store_stops_writes_and_nothing_else() {
     let longer = format!("{{\"data\":{{\"a\":\"{}\"}}}}", "2".repeat(8192));
     s.kubectl_with(&["patch", "configmap", "before", "-p", &longer], "").refused();
     assert_eq!(s.field("configmap before", "{.data.a}"), "1", "a refused write is not seen");
+    let status = cluster.windlass(&["status"]);
+    assert!(status.code == Some(1) && status.stdout.contains("0 MiB free"), "{status}");
 
     drop(filler);
     fs::remove_file(cluster.root().join("var/lib/store/filler")).unwrap();

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::{Background, Cluster, Session, Steady, alone, until};
+use e2e::{Background, Cluster, Session, Steady, alone, parent, shared_alone, until};
 
 /// One after the other, each in the middle of a rollout; at last all at once, after which only `up` can help.
 const TURNS: [&[&str]; 5] = [
@@ -41,7 +41,8 @@ fn echo(s: &Session<'_>) {
 fn network_of(s: &Session<'_>, pod: &str) -> PathBuf {
     use std::os::unix::fs::MetadataExt;
     let inode = s.kubectl(&format!("exec {pod} -- stat -L -c %i /proc/self/ns/net")).ok();
-    let all = std::fs::read_dir("/run/netns").unwrap().map(|entry| entry.unwrap().path());
+    let place = s.cluster.root().join("run/containerd/io.containerd.grpc.v1.cri/netns");
+    let all = std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path());
     let found = all.into_iter().find(|path| {
         std::fs::metadata(path).is_ok_and(|meta| meta.ino().to_string() == inode.trim())
     });
@@ -156,4 +157,35 @@ fn killed_processes_lose_nothing_and_disturb_nobody() {
         if status.code == Some(0) { Ok(()) } else { Err(status.to_string()) }
     });
     assert!(report.longest < Duration::from_secs(20), "{report:?}");
+}
+
+/// What only upstream's containerd and we ourselves as a container are: these cannot die unnoticed, but must come back.
+#[test]
+fn what_dies_inside_pods_comes_back() {
+    let s = shared_alone("survive-pods");
+    s.toolbox();
+    s.deploy("web", "app:1", 1);
+    let status = "{.items[0].status.containerStatuses[0]['containerID','restartCount']}";
+    let came_back = |what: &str, pods: &str, began: Instant, before: &str| {
+        s.until(&format!("get pods {pods} -o jsonpath={status}"), |now| now != before);
+        s.kubectl(&format!("wait pods {pods} --for=condition=Ready --timeout=90s")).ok();
+        eprintln!("{what} came back within {:.1} s", began.elapsed().as_secs_f64());
+    };
+
+    let dns = "-n kube-system -l k8s-app=kube-dns";
+    let before = s.field(&format!("pods {dns}"), status);
+    let container = before.split_whitespace().next().unwrap();
+    let began = Instant::now();
+    s.cluster.pids_of(container).into_iter().for_each(|pid| s.cluster.signal("KILL", pid));
+    s.until("exec box -- nslookup kubernetes.default.svc.cluster.local", |answer| {
+        answer.contains("10.96.0.1")
+    });
+    came_back("cluster DNS", dns, began, &before);
+
+    let web = "-l app=web";
+    let before = s.field(&format!("pods {web}"), status);
+    let process = s.cluster.pids_of(before.split_whitespace().next().unwrap())[0];
+    let began = Instant::now();
+    s.cluster.signal("KILL", parent(process));
+    came_back("a Pod whose shim was killed", web, began, &before);
 }

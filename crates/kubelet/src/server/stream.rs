@@ -19,8 +19,16 @@ use super::{Query, Server, full, text, websocket};
 use crate::context::Context;
 
 const PROTOCOL_HEADER: &str = "x-stream-protocol-version";
-/// What kubectl asks for, the best first.
-const CHANNELS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io"];
+/// The dialects of exec and attach, the best first, which is what kubectl asks for; other clients know older ones.
+const CHANNELS: &[(&str, Dialect)] = &[
+    ("v5.channel.k8s.io", Dialect { status: true, base64: false, can_close: true }),
+    ("v4.channel.k8s.io", Dialect { status: true, base64: false, can_close: false }),
+    ("v4.base64.channel.k8s.io", Dialect { status: true, base64: true, can_close: false }),
+    ("channel.k8s.io", Dialect { status: false, base64: false, can_close: false }),
+    ("base64.channel.k8s.io", Dialect { status: false, base64: true, can_close: false }),
+    // Who asks for none speaks the first.
+    ("", Dialect { status: false, base64: false, can_close: false }),
+];
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 
 /// Which streams there are.
@@ -112,6 +120,17 @@ pub(super) async fn port_forward(
     }
 }
 
+/// How a WebSocket's channels are spoken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dialect {
+    /// The error channel ends with a Status in JSON, success too; else only a failure is told, as text.
+    pub(super) status: bool,
+    /// Messages are text: the channel's digit and the content in base64.
+    pub(super) base64: bool,
+    /// A client may close one channel and leave the others open.
+    pub(super) can_close: bool,
+}
+
 /// What a WebSocket carries.
 #[derive(Clone, Copy)]
 enum Kind {
@@ -175,7 +194,9 @@ async fn join(
         let socket = WebSocketStream::from_raw_socket(client, Role::Server, None).await;
         let ended = match kind {
             Kind::Channels(options) => {
-                websocket::channels(socket, runtime, options, protocol == CHANNELS[0]).await
+                let dialect = CHANNELS.iter().find(|(name, _)| *name == protocol);
+                let Some((_, dialect)) = dialect else { return };
+                websocket::channels(socket, runtime, options, *dialect).await
             }
             Kind::Tunnel => websocket::tunnel(socket, runtime).await,
         };
@@ -200,18 +221,21 @@ type Accepted = (&'static str, HeaderMap);
 
 /// The answer to a WebSocket's handshake.
 fn accept(headers: &HeaderMap, kind: Kind) -> Result<Accepted, Box<Response<Body>>> {
-    let offered: Vec<&str> = headers
+    let mut offered: Vec<&str> = headers
         .get_all(header::SEC_WEBSOCKET_PROTOCOL)
         .iter()
         .filter_map(|v| v.to_str().ok())
         .flat_map(|v| v.split(',').map(str::trim))
         .collect();
-    let known: &[&'static str] = match kind {
-        Kind::Channels(_) => CHANNELS,
-        Kind::Tunnel => &[TUNNEL],
+    if offered.is_empty() {
+        offered.push("");
+    }
+    let known: Vec<&'static str> = match kind {
+        Kind::Channels(_) => CHANNELS.iter().map(|(name, _)| *name).collect(),
+        Kind::Tunnel => vec![TUNNEL],
     };
     let refuse = |message: String| Box::new(text(StatusCode::BAD_REQUEST, message));
-    let chosen = known.iter().find(|k| offered.contains(k)).ok_or_else(|| {
+    let chosen = *known.iter().find(|k| offered.contains(k)).ok_or_else(|| {
         refuse(format!(
             "none of the WebSocket protocols {offered:?} is known here; known are {known:?}"
         ))
@@ -225,7 +249,9 @@ fn accept(headers: &HeaderMap, kind: Kind) -> Result<Accepted, Box<Response<Body
     answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     answer.insert(header::SEC_WEBSOCKET_ACCEPT, accepted);
-    answer.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen));
+    if !chosen.is_empty() {
+        answer.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen));
+    }
     Ok((chosen, answer))
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -17,7 +18,7 @@ use tokio_tungstenite::{
 
 use super::{
     spdy::{self, Encoder, Frame},
-    stream::Options,
+    stream::{Dialect, Options},
 };
 
 /// A message on this channel closes the channel that it names; since v5.
@@ -65,7 +66,7 @@ pub(super) async fn channels<C, R>(
     socket: WebSocketStream<C>,
     runtime: R,
     options: Options,
-    can_close: bool,
+    dialect: Dialect,
 ) -> Result<(), Error>
 where
     C: AsyncRead + AsyncWrite + Unpin,
@@ -82,8 +83,8 @@ where
     let to_runtime = Mutex::new(to_runtime);
     // The end of the output is the end; the end of the client's messages is, too, since nobody listens then.
     let ended = tokio::select! {
-        ended = output(from_runtime, &mut to_client, &to_runtime, &encoder, &channels) => ended,
-        ended = input(&mut from_client, &to_runtime, &encoder, &channels, can_close) => ended,
+        ended = output(from_runtime, &mut to_client, &to_runtime, &encoder, &channels, dialect) => ended,
+        ended = input(&mut from_client, &to_runtime, &encoder, &channels, dialect) => ended,
     };
     say_goodbye(&mut to_client, &mut from_client).await;
     ended
@@ -112,6 +113,7 @@ async fn output<W: AsyncWrite + Unpin>(
     runtime: &Mutex<W>,
     encoder: &Encoder,
     channels: &[Channel],
+    dialect: Dialect,
 ) -> Result<(), Error> {
     let mut open: Vec<u32> = channels.iter().filter(|c| c.output).map(|c| c.stream).collect();
     while !open.is_empty() {
@@ -119,11 +121,10 @@ async fn output<W: AsyncWrite + Unpin>(
             None | Some(Frame::GoAway) => break,
             Some(Frame::Data { stream, last, content }) => {
                 let channel = channels.iter().find(|c| c.stream == stream && c.output);
-                if let Some(channel) = channel.filter(|_| !content.is_empty()) {
-                    let mut message = Vec::with_capacity(content.len() + 1);
-                    message.push(channel.number);
-                    message.extend_from_slice(&content);
-                    to.send(Message::binary(message)).await?;
+                if let Some(channel) = channel.filter(|_| !content.is_empty())
+                    && let Some(message) = message(channel, &content, dialect)
+                {
+                    to.send(message).await?;
                 }
                 if last {
                     open.retain(|s| *s != stream);
@@ -141,12 +142,37 @@ async fn output<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
+/// What the runtime says as a message, if the dialect has one for it.
+fn message(channel: &Channel, content: &[u8], dialect: Dialect) -> Option<Message> {
+    let told = match (dialect.status, channel.name) {
+        (false, "error") => Some(failure(content)?.into_bytes()),
+        _ => None,
+    };
+    let content = told.as_deref().unwrap_or(content);
+    if dialect.base64 {
+        return Some(Message::text(format!("{}{}", channel.number, STANDARD.encode(content))));
+    }
+    let mut message = Vec::with_capacity(content.len() + 1);
+    message.push(channel.number);
+    message.extend_from_slice(content);
+    Some(Message::binary(message))
+}
+
+/// A failure's text, from the Status that the runtime ends with; None for success.
+fn failure(content: &[u8]) -> Option<String> {
+    let Ok(status) = serde_json::from_slice::<serde_json::Value>(content) else {
+        return Some(String::from_utf8_lossy(content).into_owned());
+    };
+    let text = |field: &str| status[field].as_str().unwrap_or_default();
+    (text("status") != "Success").then(|| text("message").to_owned())
+}
+
 async fn input<W: AsyncWrite + Unpin>(
     from: &mut (impl Stream<Item = Result<Message, WsError>> + Unpin),
     runtime: &Mutex<W>,
     encoder: &Encoder,
     channels: &[Channel],
-    can_close: bool,
+    dialect: Dialect,
 ) -> Result<(), Error> {
     while let Some(message) = from.next().await {
         let bytes = match message? {
@@ -155,8 +181,16 @@ async fn input<W: AsyncWrite + Unpin>(
             Message::Close(_) => break,
             _ => continue,
         };
+        let bytes = match (dialect.base64, bytes.as_ref()) {
+            (true, [digit, content @ ..]) => {
+                let Ok(mut content) = STANDARD.decode(content) else { continue };
+                content.insert(0, digit.wrapping_sub(b'0'));
+                content.into()
+            }
+            _ => bytes,
+        };
         let (number, content, last) = match bytes.as_ref() {
-            [CLOSE, number, ..] if can_close => (*number, &[][..], true),
+            [CLOSE, number, ..] if dialect.can_close => (*number, &[][..], true),
             [number, content @ ..] => (*number, content, false),
             [] => continue,
         };
@@ -211,4 +245,34 @@ where
     };
     say_goodbye(&mut to_client, &mut from_client).await;
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUCCESS: &str = "{\"metadata\":{},\"status\":\"Success\"}";
+    const FAILURE: &str = "{\"status\":\"Failure\",\"message\":\"exit code 3\"}";
+
+    #[test]
+    fn each_dialect_has_its_messages() {
+        let channel = |number, name| Channel { number, stream: 1, name, output: true };
+        let (out, error) = (channel(1, "stdout"), channel(3, "error"));
+        let dialect = |status, base64| Dialect { status, base64, can_close: false };
+        let binary =
+            |number: u8, text: &str| Some(Message::binary([&[number], text.as_bytes()].concat()));
+        for (channel, content, dialect, wanted) in [
+            (&out, "hi", dialect(true, false), binary(1, "hi")),
+            (&out, "hi", dialect(false, true), Some(Message::text("1aGk="))),
+            (&error, SUCCESS, dialect(true, false), binary(3, SUCCESS)),
+            (&error, SUCCESS, dialect(false, false), None),
+            (&error, FAILURE, dialect(false, false), binary(3, "exit code 3")),
+        ] {
+            assert_eq!(
+                message(channel, content.as_bytes(), dialect),
+                wanted,
+                "{dialect:?} {content}"
+            );
+        }
+    }
 }

@@ -21,6 +21,9 @@ fn made(dir: &Path) -> (Cluster, Plan) {
         pod_cidr: "10.244.0.0/16".to_owned(),
         service_cidr: "10.96.0.0/12".to_owned(),
         dns_domain: "cluster.local".to_owned(),
+        tunnel: false,
+        link: None,
+        member_of: None,
         kubeconfig: Some(dir.join("user.yaml")),
     };
     let cluster = Cluster { name: "test".to_owned(), root: dir.to_owned(), settings };

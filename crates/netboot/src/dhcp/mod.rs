@@ -7,7 +7,7 @@ mod leases;
 mod machine;
 mod probe;
 pub mod server;
-mod wire;
+pub(crate) mod wire;
 
 #[cfg(test)]
 mod tests;

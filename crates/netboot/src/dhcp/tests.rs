@@ -297,4 +297,42 @@ proptest::proptest! {
             proptest::prop_assert!(machine.leases().len() <= 5);
         }
     }
+
+    /// What comes off the wire is decided and encoded without a panic, whatever it says, and the table stays
+    /// within the ranges.
+    #[test]
+    fn no_packet_panics_the_machine(
+        packets in proptest::collection::vec((
+            proptest::collection::vec(0u8..=255, 43),
+            proptest::collection::vec((
+                proptest::sample::select(vec![12u8, 43, 50, 53, 54, 60, 61, 77, 82, 93, 97, 118, 255, 0]),
+                proptest::collection::vec(0u8..20, 0..9)), 0..12),
+            0u64..4000), 1..12),
+        proxy: bool,
+    ) {
+        let mut machine = Machine::new(Config { proxy, probe: false, ..config() }, Leases::default());
+        let mut now = 0;
+        for (head, options, wait) in packets {
+            now += wait;
+            let mut bytes = head;
+            bytes[0] = 1;
+            bytes[2] %= 18;
+            bytes.resize(236, 0);
+            bytes.extend([99, 130, 83, 99]);
+            for (code, value) in options {
+                bytes.extend([code, value.len() as u8]);
+                bytes.extend(value);
+            }
+            let Some(request) = wire::decode(&bytes) else { continue };
+            for port in [67, PXE_PORT] {
+                if let Action::Reply { message, .. } =
+                    machine.handle(&request, Arrival { port, ..arrival() }, now)
+                {
+                    wire::encode(&message).unwrap();
+                }
+            }
+            // Two ranges of four and eleven addresses, and one reservation.
+            proptest::prop_assert!(machine.leases().len() <= 16);
+        }
+    }
 }

@@ -33,7 +33,7 @@ fn lengths(code: u8) -> Option<RangeInclusive<usize>> {
 }
 
 /// A packet, if it is one.
-pub(super) fn decode(bytes: &[u8]) -> Option<Message> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<Message> {
     let (head, options) = bytes.split_at_checked(OPTIONS + COOKIE.len())?;
     // A longer hardware address has no room in the packet.
     if head[2] > 16 || head[OPTIONS..] != COOKIE {
@@ -96,7 +96,7 @@ fn is_relay_information(mut value: &[u8]) -> bool {
     value.is_empty()
 }
 
-pub(super) fn encode(message: &Message) -> Result<Vec<u8>, EncodeError> {
+pub(crate) fn encode(message: &Message) -> Result<Vec<u8>, EncodeError> {
     let mut bytes = Vec::with_capacity(SMALLEST);
     message.encode(&mut Encoder::new(&mut bytes))?;
     bytes.resize(bytes.len().max(SMALLEST), PAD);

@@ -20,7 +20,7 @@ border:1px solid var(--line);border-radius:6px}th,td{text-align:left;padding:.45
 border-bottom:1px solid var(--line);vertical-align:top}th{font-size:.8rem;color:var(--dim);font-weight:600}\
 tr:last-child td{border-bottom:0}td.n{text-align:right;white-space:nowrap}code{font:13px ui-monospace,monospace}\
 .good{color:var(--good)}.bad{color:var(--bad)}.busy{color:var(--busy)}\
-.bar{position:relative;height:1.1rem;min-width:14rem}.bar i{position:absolute;top:.2rem;height:.7rem;border-radius:2px;\
+.bar{position:relative;height:1.1rem;min-width:24rem}h1 code{font-size:1em}.bar i{position:absolute;top:.2rem;height:.7rem;border-radius:2px;\
 background:currentColor;min-width:3px}pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font:13px ui-monospace,monospace}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;margin:0 0 1.4rem}dt{color:var(--dim)}dd{margin:0}";
 

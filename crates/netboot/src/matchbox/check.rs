@@ -26,10 +26,7 @@ impl fmt::Display for Report {
 pub fn check(matchbox: &Matchbox) -> Report {
     let store = matchbox.store();
     let (groups, errors) = store.groups();
-    let mut report = Report {
-        groups: groups.len() + errors.len(),
-        problems: errors.iter().map(ToString::to_string).collect(),
-    };
+    let mut report = Report { groups: groups.len() + errors.len(), problems: errors.clone() };
     let defaults: Vec<_> = groups.iter().filter(|group| group.selector.is_empty()).collect();
     if let [first, second, ..] = defaults[..] {
         report.problems.push(format!(
@@ -38,7 +35,7 @@ pub fn check(matchbox: &Matchbox) -> Report {
         ));
     }
     report.problems.extend(store.profiles().1.iter().map(ToString::to_string));
-    for group in &groups {
+    for group in groups.iter() {
         let labels = example(&group.selector);
         let query: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let mut data = render::data(group, &labels, &query.join("&"));

@@ -424,7 +424,10 @@ impl serve::Handler for Shared {
             if let (Some(root), Some(name)) = (&settings.assets, path.strip_prefix("/assets/")) {
                 let response = assets::serve(root, name, &request).await;
                 if let Some(peer) = peer.filter(|_| response.status() == StatusCode::OK) {
-                    settings.book.fetched(peer, Stage::Kernel, name);
+                    // UEFI firmware fetches its boot loader by HTTP too.
+                    let loader = name.ends_with(".efi");
+                    let stage = if loader { Stage::Firmware } else { Stage::Kernel };
+                    settings.book.fetched(peer, stage, name);
                 }
                 return response;
             }

@@ -5,6 +5,7 @@ pub mod check;
 mod edit;
 pub mod handler;
 mod labels;
+mod nodes;
 mod render;
 mod report;
 pub mod rpc;
@@ -18,4 +19,5 @@ mod tests;
 
 pub use handler::{Asked, Matchbox, Settings};
 pub use labels::{Labels, parse_mac};
+pub use nodes::{CLUSTER, NAMES, node_name};
 pub use store::{Boot, Group, Kind, Pattern, Profile, Store, StoreError, select};

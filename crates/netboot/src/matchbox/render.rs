@@ -5,7 +5,7 @@ use std::{fmt::Write, sync::Arc};
 use gotmpl::{MissingKey, Template};
 use serde_json::{Map, Value, json};
 
-use super::{Boot, Group, Labels, secrets::Secrets};
+use super::{Boot, Group, Labels, node_name, secrets::Secrets};
 
 /// The first script: it has iPXE tell who it is.
 pub(crate) const BOOT_IPXE: &str = "#!ipxe\nchain ipxe?uuid=${uuid}&mac=${mac:hexhyp}&domain=${domain}&hostname=${hostname}&serial=${serial}&arch=${buildarch:uristring}\n";
@@ -69,7 +69,11 @@ pub(crate) fn data(group: &Group, labels: &Labels, raw_query: &str) -> Map<Strin
         };
         data.insert(key.to_lowercase(), value.into());
     }
-    data.insert("request".into(), json!({ "query": labels, "raw_query": raw_query }));
+    let mut request = json!({ "query": labels, "raw_query": raw_query });
+    if let Some(name) = labels.get("mac").and_then(|mac| node_name(group, mac)) {
+        request["node_name"] = name.into();
+    }
+    data.insert("request".into(), request);
     data
 }
 

@@ -1,14 +1,15 @@
 //! The directory that holds groups, profiles and templates.
 //!
 //! It is read anew for every request, so that an edit counts at once; only parsed groups are kept, each as
-//! long as its file's size and time of change stay the same.
+//! long as its file's size and time of change stay the same. Where there are so many files that looking at all
+//! takes long, it is done a few times a second.
 
 use std::{
     collections::{BTreeMap, HashMap},
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::SystemTime,
+    time::{Duration, Instant, SystemTime},
 };
 
 use serde::{Deserialize, Serialize};
@@ -47,7 +48,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    fn matches(&self, label: &str) -> bool {
+    pub(crate) fn matches(&self, label: &str) -> bool {
         match self {
             Self::Exact(value) => value == label,
             Self::Any(values) => values.iter().any(|value| value == label),
@@ -200,8 +201,24 @@ type Stamp = (SystemTime, u64);
 
 pub struct Store {
     root: PathBuf,
-    groups: Mutex<HashMap<PathBuf, (Stamp, Arc<Group>)>>,
+    groups: Mutex<Known>,
 }
+
+/// The groups as they were read last.
+#[derive(Default)]
+struct Known {
+    files: HashMap<PathBuf, (Stamp, Arc<Group>)>,
+    /// When that was, and how long it took.
+    read: Option<(Instant, Duration)>,
+    groups: Arc<[Arc<Group>]>,
+    errors: Vec<String>,
+}
+
+/// Of ten thousand groups a look at every file takes long, and a rack asks all at once: the files are looked at
+/// again only after this many times as long.
+const REST: u32 = 10;
+/// What takes no longer is done for every request, so that an edit counts at once.
+const QUICK: Duration = Duration::from_millis(10);
 
 impl Store {
     pub fn new(root: impl Into<PathBuf>) -> Self {
@@ -213,21 +230,34 @@ impl Store {
     }
 
     /// All groups that can be read, and what is wrong with the others.
-    pub fn groups(&self) -> (Vec<Arc<Group>>, Vec<StoreError>) {
-        let (mut groups, mut errors) = (Vec::new(), Vec::new());
+    pub fn groups(&self) -> (Arc<[Arc<Group>]>, Vec<String>) {
         let mut known = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = known
+            .read
+            .is_some_and(|(when, took)| took > QUICK && when.elapsed() < took.saturating_mul(REST));
+        if !fresh {
+            let start = Instant::now();
+            self.look(&mut known);
+            known.read = Some((Instant::now(), start.elapsed()));
+        }
+        (known.groups.clone(), known.errors.clone())
+    }
+
+    fn look(&self, known: &mut Known) {
+        let mut groups = Vec::new();
         let mut seen = HashMap::new();
+        known.errors.clear();
         for path in self.entries("groups") {
-            match self.group(&path, known.remove(&path)) {
+            match self.group(&path, known.files.remove(&path)) {
                 Ok(entry) => {
                     groups.push(entry.1.clone());
                     seen.insert(path, entry);
                 }
-                Err(error) => errors.push(error),
+                Err(error) => known.errors.push(error.to_string()),
             }
         }
-        *known = seen;
-        (groups, errors)
+        known.files = seen;
+        known.groups = groups.into();
     }
 
     fn group(
@@ -293,7 +323,7 @@ impl Store {
     pub fn select(&self, labels: &Labels) -> Result<Arc<Group>, StoreError> {
         let (groups, errors) = self.groups();
         for error in errors {
-            tracing::warn!(%error, "skipping a group");
+            tracing::warn!(error, "skipping a group");
         }
         select(&groups, labels)
             .cloned()

@@ -200,3 +200,39 @@ fn ids_cannot_leave_their_directory() {
     let error = get(&matchbox, "/generic", "").unwrap_err();
     assert!(error.contains("profile"), "{error}");
 }
+
+#[test]
+fn ten_thousand_groups_and_a_template_that_loops() {
+    let (dir, matchbox) = store();
+    for n in 0..10_000 {
+        let mac = format!("52:54:00:01:{:02x}:{:02x}", n / 256, n % 256);
+        let group = json!({ "id": format!("g{n}"), "profile": "p", "selector": {"mac": mac},
+            "metadata": {"name": n, "a": {"b": 1}} });
+        put(dir.path(), &format!("groups/g{n}.json"), &group.to_string());
+    }
+    let first = std::time::Instant::now();
+    assert!(get(&matchbox, "/generic", "mac=52-54-00-01-00-07").unwrap().1.starts_with("1\n7 "));
+    let first = first.elapsed();
+    // A rack asks while the files are known: all groups are looked at, but not all files read.
+    let rack = std::time::Instant::now();
+    for n in 0..500 {
+        let mac = format!("mac=52-54-00-01-{:02x}-{:02x}", n / 256, n % 256);
+        assert!(get(&matchbox, "/generic", &mac).unwrap().1.starts_with(&format!("1\n{n} ")));
+    }
+    assert!(rack.elapsed() < first * 50, "{:?} and {first:?}", rack.elapsed());
+    for looping in [
+        "{{define \"x\"}}{{template \"x\" .}}{{end}}{{template \"x\" .}}",
+        "{{range .many}}{{range $.many}}{{range $.many}}{{range $.many}}x{{end}}{{end}}{{end}}{{end}}",
+        "{{define \"x\"}}{{.}}{{template \"x\" (print . .)}}{{end}}{{template \"x\" \"long\"}}",
+    ] {
+        put(dir.path(), "generic/g", looping);
+        let many: Vec<u8> = vec![0; 200];
+        let group = json!({ "id": "node1", "profile": "p", "selector": {"x": "1"}, "metadata": {"many": many} });
+        put(dir.path(), "groups/node1.json", &group.to_string());
+        let start = std::time::Instant::now();
+        let matchbox = Matchbox::new(Arc::new(Store::new(dir.path())), Settings::default());
+        let error = get(&matchbox, "/generic", "x=1").unwrap_err();
+        assert!(error.contains("generic template \"g\""), "{error}");
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{looping}");
+    }
+}

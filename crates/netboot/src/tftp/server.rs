@@ -1,11 +1,12 @@
 //! The port that requests come to, and a socket and task for each transfer.
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::{self, Read},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -21,6 +22,8 @@ use crate::{
 const PORT: u16 = 69;
 /// Transfers at a time; a client that is not answered asks again.
 const TRANSFERS: usize = 1024;
+/// Transfers of one client at a time, so that one that leaves them half open takes no other's place.
+const OF_ONE_CLIENT: usize = 16;
 /// Files in text mode are changed as a whole and thus held in memory.
 const MAX_TEXT: u64 = 4 << 20;
 /// No transfer takes longer, whatever its client sends.
@@ -35,14 +38,46 @@ pub struct Server {
     /// What `autoexec.ipxe` says when the root has no such file.
     autoexec: Option<String>,
     slots: Arc<Semaphore>,
+    clients: Arc<Clients>,
     /// Who fetched what is told here.
     book: Arc<Book>,
+}
+
+/// How many transfers each client has. There are no more clients than transfers.
+#[derive(Default)]
+struct Clients(Mutex<HashMap<IpAddr, usize>>);
+
+/// A transfer's place among its client's; given back when it is dropped.
+struct Place(Arc<Clients>, IpAddr);
+
+impl Clients {
+    fn enter(self: &Arc<Self>, client: IpAddr) -> Option<Place> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(client).or_default();
+        if *count >= OF_ONE_CLIENT {
+            return None;
+        }
+        *count += 1;
+        Some(Place(self.clone(), client))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.1);
+            }
+        }
+    }
 }
 
 impl Server {
     pub fn new(root: impl Into<PathBuf>, autoexec: Option<String>, book: Arc<Book>) -> Arc<Self> {
         let slots = Arc::new(Semaphore::new(TRANSFERS));
-        Arc::new(Self { root: root.into(), autoexec, slots, book })
+        Arc::new(Self { root: root.into(), autoexec, slots, clients: Arc::default(), book })
     }
 
     /// Opens the port on one interface and answers there until shutdown.
@@ -72,9 +107,14 @@ impl Server {
                 tracing::warn!(%client, "more than {TRANSFERS} transfers; asked to come again");
                 continue;
             };
+            let Some(place) = self.clients.enter(client.ip()) else {
+                tracing::debug!(%client, "more than {OF_ONE_CLIENT} transfers of one client");
+                self.book.metrics.tftp_failed.add();
+                continue;
+            };
             let (server, interface) = (self.clone(), interface.clone());
             tasks.spawn_until_shutdown("tftp transfer", async move {
-                let _slot = slot;
+                let (_slot, _place) = (slot, place);
                 let work = server.serve(packet, client, &interface);
                 match tokio::time::timeout(LONGEST, work).await {
                     Ok(Ok(())) => {}

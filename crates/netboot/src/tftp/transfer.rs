@@ -8,6 +8,8 @@ use super::packet::{self, ReadRequest};
 const RETRIES: u32 = 6;
 /// So that one client's window is no flood.
 const MAX_WINDOW: u64 = 64;
+/// Bytes of a window, which are read and held at once.
+const MAX_BURST: u64 = 256 << 10;
 /// What fits a UDP datagram of IPv4.
 const MAX_BLOCK: u64 = 65_464;
 
@@ -79,6 +81,9 @@ impl Transfer {
             repeated: false,
         };
         let mut accepted: Vec<(&str, u64)> = Vec::new();
+        let sizes = request.options.iter().filter(|(key, _)| key == "blksize");
+        let block = sizes.filter_map(|(_, value)| value.parse::<u64>().ok()).max();
+        let most = (MAX_BURST / block.unwrap_or(512).clamp(8, MAX_BLOCK)).clamp(1, MAX_WINDOW);
         for (key, value) in &request.options {
             let (key, number) = (key.as_str(), value.parse::<u64>());
             // An option with a value out of bounds is left out of the answer, as if unknown.
@@ -88,7 +93,7 @@ impl Transfer {
                     transfer.block
                 }
                 ("windowsize", Ok(window)) if (1..=65_535).contains(&window) => {
-                    transfer.window = window.min(MAX_WINDOW);
+                    transfer.window = window.min(most);
                     transfer.window
                 }
                 ("timeout", Ok(seconds)) if (1..=255).contains(&seconds) => {

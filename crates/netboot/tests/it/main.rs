@@ -10,5 +10,6 @@ mod boot;
 mod clients;
 mod flood;
 mod rpc;
+mod safety;
 mod web;
 mod world;

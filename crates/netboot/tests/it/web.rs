@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::world::{SERVER, World, inside, run, try_run};
+use crate::world::{SERVER, World, have, inside, run, try_run};
 
 #[test]
 fn signatures_of_all_endpoints() {
@@ -48,5 +48,31 @@ fn signatures_of_all_endpoints() {
     assert_eq!(code("ipxe"), "200");
     let (reached, _) = try_run(&format!("curl -sS https://{SERVER}:8080/"));
     assert!(!reached);
+    world.stop();
+}
+
+#[test]
+#[ignore = "takes a while: cargo xtask test --full"]
+fn a_browser_shows_the_machines() {
+    if !have("chromium") || !inside("web::a_browser_shows_the_machines") {
+        return;
+    }
+    let mut world = World::new();
+    world.serve("--no-dhcp --no-tftp --no-dns");
+    let mac = "52:54:00:00:00:01";
+    run(&format!("curl -sS 'http://{SERVER}:8080/ipxe?mac={mac}&hostname=<b>one</b>'"));
+    // The profile names a template, and it is not there.
+    run(&format!("curl -sS 'http://{SERVER}:8080/ignition?mac={mac}'"));
+    let browser = format!(
+        "HOME={} timeout 60 chromium --headless --no-sandbox --disable-gpu --dump-dom",
+        world.dir.path().display()
+    );
+    let page = run(&format!("{browser} http://{SERVER}:8080/machines 2>/dev/null"));
+    for wanted in [mac, "&lt;b&gt;one&lt;/b&gt;", "Ignition config failed", "no ignition template"]
+    {
+        assert!(page.contains(wanted), "{wanted}: {page}");
+    }
+    let page = run(&format!("{browser} http://{SERVER}:8080/machines/{mac} 2>/dev/null"));
+    assert!(page.contains("iPXE") && page.contains("class=\"bar\""), "{page}");
     world.stop();
 }

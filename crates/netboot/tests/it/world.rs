@@ -46,6 +46,18 @@ pub(crate) fn try_run(command: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
+/// Whether a program or file that a test needs is there.
+pub(crate) fn have(what: &str) -> bool {
+    let have = match what.starts_with('/') {
+        true => std::path::Path::new(what).exists(),
+        false => try_run(&format!("command -v {what}")).0,
+    };
+    if !have {
+        eprintln!("skipped: there is no {what}");
+    }
+    have
+}
+
 /// Runs a command until it succeeds.
 #[track_caller]
 pub(crate) fn eventually(command: &str) {

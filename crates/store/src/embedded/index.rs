@@ -83,6 +83,24 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
+    /// What another store holds at one revision: of each key its newest version, and when it expires.
+    pub(crate) fn gathered(
+        revision: Revision,
+        items: impl Iterator<Item = (KeyValue, u64)>,
+    ) -> Self {
+        let version = |(item, expires): (KeyValue, u64)| {
+            let version = Version {
+                mod_revision: item.mod_revision,
+                create_revision: item.create_revision,
+                version: item.version,
+                expires,
+                value: Some(item.value),
+            };
+            (item.key, version)
+        };
+        Self { revision, floor: revision, versions: items.map(version).collect() }
+    }
+
     /// Moves the revision ahead. What is kept is the newest version of each live key: nothing can be read
     /// at the revisions in between.
     pub(crate) fn bump(&mut self, by: u64) {

@@ -1,20 +1,27 @@
 use std::fmt::Write;
 
-use super::{Outcome, Step, spoken};
+use super::{Outcome, Step, runs, spoken};
 
 const LABEL: usize = 40;
 
-/// The steps as a chart for a terminal of `width` columns: one line a step, its bar where it ran.
+/// The steps as a chart for a terminal of `width` columns: one line a step, its bar where it ran. Each run has its own.
 pub fn chart(steps: &[Step], width: usize) -> String {
-    let Some(first) = steps.iter().map(|s| s.start).min() else {
+    if steps.is_empty() {
         return "No steps are recorded yet.\n".to_owned();
-    };
+    }
+    let charts =
+        runs(steps).into_iter().map(|(title, run)| format!("{title}\n{}", bars(run, width)));
+    charts.collect::<Vec<_>>().join("\n")
+}
+
+fn bars(steps: &[Step], width: usize) -> String {
+    let first = steps.iter().map(|s| s.start).min().unwrap_or(0);
     let end = steps.iter().map(Step::end).max().unwrap_or(first);
     let span = (end - first).max(1);
     let label = steps.iter().map(|s| named(s).chars().count()).max().unwrap_or(0).min(LABEL);
     // Label, a gap, the bar, a gap, and a duration such as "12 min 34 s".
     let room = width.saturating_sub(label + 2 + 16).max(10);
-    let mut out = format!("{} steps in {}\n", steps.len(), spoken(span));
+    let mut out = String::new();
     for step in steps {
         let from = ((step.start - first) as u128 * room as u128 / span as u128) as usize;
         let until = ((step.end() - first) as u128 * room as u128 / span as u128) as usize;

@@ -1,6 +1,6 @@
 use std::fmt::Write;
 
-use super::{Outcome, Step, spoken};
+use super::{Outcome, Step, runs, spoken};
 
 const STYLE: &str = "body{font:14px system-ui,sans-serif;margin:2em;background:#fff;color:#222}\
 table{border-collapse:collapse;width:100%}td{padding:2px 8px;vertical-align:top}\
@@ -13,18 +13,20 @@ summary{cursor:pointer}ul{margin:.3em 0}code{font-size:12px}\
 
 /// The steps as one page that needs nothing else: no script, no link, no font.
 pub fn html(steps: &[Step]) -> String {
-    let first = steps.iter().map(|s| s.start).min().unwrap_or(0);
-    let span = steps.iter().map(Step::end).max().unwrap_or(first).saturating_sub(first).max(1);
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Bootstrap timeline</title>\
-         <style>{STYLE}</style></head>\n<body><h1>Bootstrap timeline</h1>\n<p>{} steps in {}</p>\n<table>\n",
-        steps.len(),
-        spoken(span)
+         <style>{STYLE}</style></head>\n<body><h1>Bootstrap timeline</h1>\n"
     );
-    for step in steps {
-        row(&mut out, step, first, span);
+    for (title, run) in runs(steps) {
+        let first = run.iter().map(|s| s.start).min().unwrap_or(0);
+        let span = run.iter().map(Step::end).max().unwrap_or(first).saturating_sub(first).max(1);
+        let _ = writeln!(out, "<p>{title}</p>\n<table>");
+        for step in run {
+            row(&mut out, step, first, span);
+        }
+        out.push_str("</table>\n");
     }
-    out.push_str("</table></body></html>\n");
+    out.push_str("</body></html>\n");
     out
 }
 

@@ -103,9 +103,36 @@ proptest::proptest! {
     ) {
         let steps: Vec<_> = spans.iter().map(|(start, duration)| step("s", *start, *duration)).collect();
         let text = chart(&steps, width);
-        for line in text.lines().skip(1) {
+        for line in text.lines().filter(|line| line.contains('█')) {
             proptest::prop_assert!(line.chars().count() <= width.max(40), "{line}");
         }
         html(&steps);
     }
+}
+
+#[test]
+fn what_comes_long_after_has_a_scale_of_its_own() {
+    const SECOND: u64 = 1_000_000;
+    let steps = [
+        step("certs", 0, SECOND),
+        // Long, and others end while it goes on.
+        step("images", SECOND, 200 * SECOND),
+        step("kubelet", 2 * SECOND, SECOND),
+        step("addons", 230 * SECOND, SECOND),
+        step("restart", 1000 * SECOND, SECOND),
+    ];
+    let found: Vec<(String, Vec<&str>)> = runs(&steps)
+        .into_iter()
+        .map(|(title, run)| (title, run.iter().map(|s| s.step.as_str()).collect()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("4 steps in 3 min 51 s".to_owned(), vec!["certs", "images", "kubelet", "addons"]),
+            ("1 step in 1.0 s, 12 min 49 s later".to_owned(), vec!["restart"]),
+        ]
+    );
+    assert_eq!(runs(&[]), []);
+    assert_eq!(html(&steps).matches("<table>").count(), 2);
+    assert_eq!(chart(&steps, 80).lines().filter(|l| l.contains("████████")).count(), 2);
 }

@@ -1,0 +1,256 @@
+//! Links in what a Pod or a Service answers through a proxy: those that begin at the server's root are made to begin
+//! at the proxy's path, as a browser would otherwise leave the Pod with the first click.
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, Uri, header};
+use http_body_util::BodyExt as _;
+use serve::Body;
+
+/// Where a proxy leads: the path in front of the backend's own, and the backend's authority.
+#[derive(Clone)]
+pub(super) struct Proxied {
+    pub(super) prefix: String,
+    pub(super) authority: String,
+}
+
+impl Proxied {
+    /// The backend's answer with its links rewritten: those of a page, and that of a redirection.
+    pub(super) fn answer(&self, mut response: Response<Body>) -> Response<Body> {
+        let headers = response.headers_mut();
+        for name in [header::CONNECTION, header::TRANSFER_ENCODING] {
+            headers.remove(name);
+        }
+        headers.remove("keep-alive");
+        let location = headers.get(header::LOCATION).and_then(|url| url.to_str().ok());
+        if let Some(url) = location.and_then(|url| self.link(url))
+            && let Ok(url) = HeaderValue::from_str(&url)
+        {
+            headers.insert(header::LOCATION, url);
+        }
+        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let html = kind.is_some_and(|kind| kind.split(';').next() == Some("text/html"));
+        if !html || headers.contains_key(header::CONTENT_ENCODING) {
+            return response;
+        }
+        headers.remove(header::CONTENT_LENGTH);
+        let page = Page { proxied: self.clone(), held: Vec::new() };
+        response.map(|body| {
+            let pieces = futures_util::stream::unfold(Some((body, page)), |state| async {
+                let (mut body, mut page) = state?;
+                Some(match body.frame().await {
+                    Some(Ok(frame)) => {
+                        let piece = frame.into_data().map(|data| page.push(&data));
+                        (Ok(frame_of(piece.unwrap_or_default())), Some((body, page)))
+                    }
+                    Some(Err(error)) => (Err(error), None),
+                    None => (Ok(frame_of(page.end())), None),
+                })
+            });
+            http_body_util::StreamBody::new(pieces).boxed_unsync()
+        })
+    }
+
+    /// A URL as it must be written behind the proxy; None if it may stay.
+    fn link(&self, url: &str) -> Option<String> {
+        let prefix = &self.prefix;
+        if url.starts_with("//") {
+            return None;
+        }
+        if url.contains("://") {
+            let uri: Uri = url.parse().ok()?;
+            let same = uri.authority().is_some_and(|a| a.as_str() == self.authority);
+            let path = uri.path_and_query().map_or("/", |p| p.as_str());
+            return same.then(|| format!("{prefix}{path}"));
+        }
+        let inside =
+            url == prefix || url.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+        (url.starts_with('/') && !inside).then(|| format!("{prefix}{url}"))
+    }
+}
+
+fn frame_of(piece: Vec<u8>) -> http_body::Frame<Bytes> {
+    http_body::Frame::data(Bytes::from(piece))
+}
+
+/// The attributes that hold a URL, by element.
+const LINKS: &[(&str, &[&str])] = &[
+    ("a", &["href"]),
+    ("applet", &["codebase"]),
+    ("area", &["href"]),
+    ("audio", &["src"]),
+    ("base", &["href"]),
+    ("blockquote", &["cite"]),
+    ("body", &["background"]),
+    ("button", &["formaction"]),
+    ("command", &["icon"]),
+    ("del", &["cite"]),
+    ("embed", &["src"]),
+    ("form", &["action"]),
+    ("frame", &["longdesc", "src"]),
+    ("head", &["profile"]),
+    ("html", &["manifest"]),
+    ("iframe", &["longdesc", "src"]),
+    ("img", &["longdesc", "src", "usemap"]),
+    ("input", &["formaction", "src", "usemap"]),
+    ("ins", &["cite"]),
+    ("link", &["href"]),
+    ("object", &["classid", "codebase", "data", "usemap"]),
+    ("q", &["cite"]),
+    ("script", &["src"]),
+    ("source", &["src"]),
+    ("video", &["poster", "src"]),
+];
+
+/// A tag that is longer than this passes as it is, so that a page without end needs no memory without end.
+const LONGEST_TAG: usize = 64 << 10;
+
+/// Rewrites a page as it comes, in pieces cut anywhere.
+struct Page {
+    proxied: Proxied,
+    /// The beginning of a tag whose end has not come.
+    held: Vec<u8>,
+}
+
+impl Page {
+    /// What can be passed on now that more has come.
+    fn push(&mut self, piece: &[u8]) -> Vec<u8> {
+        let mut page = std::mem::take(&mut self.held);
+        page.extend_from_slice(piece);
+        let mut out = Vec::with_capacity(page.len());
+        let mut rest = page.as_slice();
+        while let Some(start) = rest.iter().position(|b| *b == b'<') {
+            out.extend_from_slice(&rest[..start]);
+            rest = &rest[start..];
+            // Not every such sign begins a tag.
+            if rest.get(1).is_some_and(|next| !next.is_ascii_alphabetic() && !b"/!?".contains(next))
+            {
+                out.push(b'<');
+                rest = &rest[1..];
+                continue;
+            }
+            match tag_end(rest) {
+                Some(end) => {
+                    self.tag(&rest[..end], &mut out);
+                    rest = &rest[end..];
+                }
+                None if rest.len() < LONGEST_TAG => {
+                    self.held = rest.to_vec();
+                    return out;
+                }
+                None => break,
+            }
+        }
+        out.extend_from_slice(rest);
+        out
+    }
+
+    /// What is left when nothing more comes.
+    fn end(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.held)
+    }
+
+    fn tag(&self, tag: &[u8], out: &mut Vec<u8>) {
+        let Ok(text) = std::str::from_utf8(tag) else { return out.extend_from_slice(tag) };
+        let name_end = text[1..].find(|c: char| !c.is_ascii_alphanumeric()).map_or(1, |n| n + 1);
+        let (name, mut rest) = text.split_at(name_end);
+        let name = name[1..].to_ascii_lowercase();
+        let Some((_, names)) = LINKS.iter().find(|(element, _)| *element == name) else {
+            return out.extend_from_slice(tag);
+        };
+        out.extend_from_slice(&tag[..name_end]);
+        while let Some((before, attribute, quote, value, after)) = next_attribute(rest) {
+            out.extend_from_slice(before.as_bytes());
+            let wanted = names.contains(&attribute.to_ascii_lowercase().as_str());
+            match self.proxied.link(value).filter(|_| wanted) {
+                Some(value) => out.extend_from_slice(value.as_bytes()),
+                None => out.extend_from_slice(value.as_bytes()),
+            }
+            out.extend_from_slice(quote.as_bytes());
+            rest = after;
+        }
+        out.extend_from_slice(rest.as_bytes());
+    }
+}
+
+/// Where a tag ends that begins here; quoted text may hold its sign.
+fn tag_end(tag: &[u8]) -> Option<usize> {
+    let mut quote = None;
+    for (index, byte) in tag.iter().enumerate() {
+        match (quote, byte) {
+            (None, b'>') => return Some(index + 1),
+            // A quote begins a value only behind a sign of equality: text may hold apostrophes.
+            (None, b'"' | b'\'') if tag[..index].trim_ascii_end().ends_with(b"=") => {
+                quote = Some(*byte);
+            }
+            (Some(open), byte) if open == *byte => quote = None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The next attribute with a quoted value: what stands before the value, the name, the closing quote, the value, and
+/// what comes after.
+fn next_attribute(text: &str) -> Option<(&str, &str, &str, &str, &str)> {
+    let mut from = 0;
+    loop {
+        let equals = from + text[from..].find('=')?;
+        let behind = &text[equals + 1..];
+        let value = behind.trim_start();
+        let quote = value.get(..1).filter(|q| *q == "\"" || *q == "'");
+        let Some(quote) = quote else {
+            from = equals + 1;
+            continue;
+        };
+        let start = text.len() - value.len() + 1;
+        let end = start + text[start..].find(quote)?;
+        let name = text[..equals].trim_end();
+        let name = name.rsplit(|c: char| c.is_ascii_whitespace() || c == '/').next()?;
+        return Some((&text[..start], name, quote, &text[start..end], &text[end + 1..]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PREFIX: &str = "/api/v1/namespaces/n/pods/p:80/proxy";
+
+    fn proxied() -> Proxied {
+        Proxied { prefix: PREFIX.into(), authority: "10.0.0.1:80".into() }
+    }
+
+    #[test]
+    fn links_to_the_servers_root_begin_at_the_proxy() {
+        for (url, wanted) in [
+            ("/a", Some("/a")),
+            ("/a?b=c#d", Some("/a?b=c#d")),
+            ("a/b", None),
+            ("#d", None),
+            ("//elsewhere/a", None),
+            ("http://elsewhere/a", None),
+            ("http://10.0.0.1:80/a?b", Some("/a?b")),
+            ("mailto:a@b", None),
+            ("/api/v1/namespaces/n/pods/p:80/proxy/a", None),
+        ] {
+            let wanted = wanted.map(|path| format!("{PREFIX}{path}"));
+            assert_eq!(proxied().link(url), wanted, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_rewritten_wherever_it_is_cut() {
+        let page = "<!DOCTYPE html><p title=\"/x\">it's 1 < 2 <A class='q' HREF=\"/a\" id=x>b</a>\
+            <img src = '/i>.png' alt=\"/alt\"><a href=c>d</a><a href=/bare>e</a>\u{e9}<br/>";
+        let wanted = page
+            .replace("\"/a\"", &format!("\"{PREFIX}/a\""))
+            .replace("'/i>", &format!("'{PREFIX}/i>"));
+        for cut in 0..page.len() {
+            let mut rewriter = Page { proxied: proxied(), held: Vec::new() };
+            let mut out = rewriter.push(&page.as_bytes()[..cut]);
+            out.extend(rewriter.push(&page.as_bytes()[cut..]));
+            out.extend(rewriter.end());
+            assert_eq!(String::from_utf8(out).unwrap(), wanted, "cut at {cut}");
+        }
+    }
+}

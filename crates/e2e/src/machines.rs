@@ -1,0 +1,144 @@
+//! Several machines on this one, for what is bootstrapped from a machine's own files, services and network.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use crate::{
+    cluster::{binary, busybox, tool},
+    process::{Ran, run},
+};
+
+const SCRIPT: &str = include_str!("machines.sh");
+
+/// The network that machines hang on; they and their files go with it.
+pub struct Machines {
+    name: String,
+    directory: PathBuf,
+    remover: Child,
+}
+
+impl Machines {
+    pub fn new(test: &str) -> Self {
+        let name = format!("wl-{test}-{}", std::process::id());
+        // Short, because a socket's path may have no more than 107 bytes.
+        let directory = std::env::temp_dir().join(&name);
+        fs::create_dir_all(&directory)
+            .unwrap_or_else(|e| panic!("creating {}: {e}", directory.display()));
+        let script = directory.join("machines.sh");
+        fs::write(&script, SCRIPT).unwrap_or_else(|e| panic!("writing {}: {e}", script.display()));
+        // The script removes itself with the rest, so that this one is read from the command line.
+        let mut remover = Command::new("sh");
+        remover.args(["-c", SCRIPT, "sh", "remove"]).arg(&directory).arg(&name);
+        remover.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let remover = remover.spawn().unwrap_or_else(|e| panic!("starting sh: {e}"));
+        let machines = Self { name, directory, remover };
+        run(machines.script("create"), b"").ok();
+        machines
+    }
+
+    fn script(&self, command: &str) -> Command {
+        let mut script = Command::new("sh");
+        script.arg(self.directory.join("machines.sh")).arg(command);
+        script.arg(&self.directory).arg(&self.name);
+        script
+    }
+
+    /// Starts a machine with an address of the network's, and containerd on it.
+    #[track_caller]
+    pub fn start(&self, name: &str, number: u8) -> Host<'_> {
+        let address = format!("192.0.2.{number}");
+        run(self.script("start").arg(name).arg(&address), b"").ok();
+        Host { machines: self, name: name.to_owned(), address }
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        if std::env::var_os("WINDLASS_KEEP").is_some() {
+            // Whoever looks into a failure clears away by hand: `sh DIR/machines.sh remove DIR NAME </dev/null`.
+            let _ = self.remover.kill();
+        }
+        drop(self.remover.stdin.take());
+        let _ = self.remover.wait();
+    }
+}
+
+/// One of the machines.
+pub struct Host<'a> {
+    machines: &'a Machines,
+    pub name: String,
+    pub address: String,
+}
+
+impl Host<'_> {
+    pub fn command(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = self.machines.script("run");
+        command.arg(&self.name).arg(program).args(args).env_remove("WINDLASS");
+        command
+    }
+
+    #[track_caller]
+    pub fn run(&self, program: &str, args: &[&str]) -> Ran {
+        run(self.command(program, args), b"")
+    }
+
+    #[track_caller]
+    pub fn windlass(&self, line: &str) -> Ran {
+        self.run(&binary().display().to_string(), &line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// kubectl as the administrator of this control plane.
+    #[track_caller]
+    pub fn kubectl(&self, line: &str) -> Ran {
+        self.kubectl_with(&line.split_whitespace().collect::<Vec<_>>(), "")
+    }
+
+    #[track_caller]
+    pub fn kubectl_with(&self, args: &[&str], input: &str) -> Ran {
+        let mut command = self.command(&tool("kubectl"), args);
+        command
+            .env("KUBECONFIG", "/etc/kubernetes/admin.conf")
+            .env("HOME", &self.machines.directory);
+        run(command, input.as_bytes())
+    }
+
+    /// The binary under test.
+    pub fn binary(&self) -> String {
+        binary().display().to_string()
+    }
+
+    /// Brings the image box:1 here, which says its name and waits.
+    #[track_caller]
+    pub fn build_box(&self) {
+        let links = ["sh", "sleep", "hostname", "nslookup"]
+            .map(|applet| format!("/bin/{applet}"))
+            .join(",");
+        let script = "echo here is $(hostname); trap exit TERM; while :; do sleep 1; done";
+        let socket = "unix:///run/containerd/containerd.sock";
+        let busybox = busybox();
+        let args = [
+            "images",
+            "build",
+            "box:1",
+            "--binary",
+            &busybox,
+            "--path",
+            "/bin/busybox",
+            "--link",
+            &links,
+        ];
+        let more = ["--cri-socket", socket, "--", "sh", "-c", script];
+        self.run(&self.binary(), &[&args[..], &more].concat()).ok();
+    }
+
+    /// A file for the machines to read, which all of them see at the same place.
+    #[track_caller]
+    pub fn write(&self, name: &str, text: &str) -> String {
+        let path = self.machines.directory.join(name);
+        fs::write(&path, text).unwrap_or_else(|e| panic!("writing {}: {e}", path.display()));
+        path.display().to_string()
+    }
+}

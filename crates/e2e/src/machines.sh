@@ -1,0 +1,147 @@
+# Machines on one machine: each has a network, a mount table, a host name and control groups of its own, and its own
+# containerd. They hang on one bridge in a network namespace that leads nowhere.
+set -e
+command=$1 directory=$2 outer=$3
+
+groups() {
+    if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
+        echo /sys/fs/cgroup
+    else
+        for controller in cpu cpuacct cpuset memory devices freezer blkio pids systemd; do
+            echo /sys/fs/cgroup/$controller
+        done
+    fi
+}
+
+# Puts this shell into the machine's control groups.
+enter_groups() {
+    for root in $(groups); do
+        mkdir -p "$root/$outer-$1"
+        if [ -f "$root/cpuset.mems" ]; then
+            cat "$root/cpuset.cpus" >"$root/$outer-$1/cpuset.cpus"
+            cat "$root/cpuset.mems" >"$root/$outer-$1/cpuset.mems"
+        fi
+        # In version 2 a group that hands controllers on holds no process itself.
+        leaf="$root/$outer-$1"
+        if [ -d "$leaf/host" ]; then leaf="$leaf/host"; fi
+        echo $$ >"$leaf/cgroup.procs"
+    done
+}
+
+case $command in
+create)
+    mkdir -p "$directory"
+    ip netns add "$outer"
+    ip -n "$outer" link set lo up
+    ip -n "$outer" link add br0 type bridge
+    ip -n "$outer" address add 192.0.2.254/24 dev br0
+    ip -n "$outer" link set br0 up
+    ;;
+start)
+    name=$4 address=$5 inside="$outer-$4"
+    mkdir -p "$directory/$name"
+    ip netns add "$inside"
+    ip -n "$outer" link add "$name" type veth peer name eth0 netns "$inside"
+    ip -n "$outer" link set "$name" master br0 up
+    ip -n "$inside" link set lo up
+    ip -n "$inside" address add "$address/24" dev eth0
+    ip -n "$inside" link set eth0 up
+    ip -n "$inside" route add default via 192.0.2.254
+    enter_groups "$name"
+    # The pid of the machine's first process is written when everything is there.
+    setsid unshare --cgroup --mount --uts --propagation private nsenter --net="/run/netns/$inside" \
+        sh "$directory/machines.sh" inside "$directory" "$outer" "$name" "$address" \
+        >"$directory/$name/start.log" 2>&1 </dev/null &
+    for _ in $(seq 100); do
+        if [ -s "$directory/$name/pid" ]; then exit 0; fi
+        sleep 0.1
+    done
+    cat "$directory/$name/start.log" >&2
+    exit 1
+    ;;
+inside)
+    name=$4 address=$5 own="$directory/$4"
+    hostname "$name"
+    # How full the outer machine's disk is would be a condition of the node's.
+    mkdir -p /var/lib/kubelet
+    mount -t tmpfs -o mode=755,size=1g tmpfs /var/lib/kubelet
+    mount --make-shared /var/lib/kubelet
+    for path in etc/kubernetes etc/cni opt/cni var/lib/etcd var/lib/cni var/lib/windlass \
+        var/lib/containerd var/log/pods var/log/containers var/log/windlass; do
+        # Places that the outer machine lacks are made below something that it has not either way.
+        mkdir -p "$own/root/$path" "/$path"
+        mount --bind "$own/root/$path" "/$path"
+        mount --make-shared "/$path"
+    done
+    sed "\$a$address $name" /etc/hosts >"$own/hosts"
+    mount --bind "$own/hosts" /etc/hosts
+    # Where a resolver of the outer machine's stands, nothing answers.
+    echo 'nameserver 192.0.2.254' >"$own/resolv.conf"
+    mount --bind "$own/resolv.conf" /etc/resolv.conf
+    mount -t tmpfs -o mode=755 tmpfs /run
+    mount --make-shared /run
+    mkdir -p /run/netns /run/lock
+    if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
+        umount -R /sys/fs/cgroup
+        mount -t cgroup2 cgroup2 /sys/fs/cgroup
+        mkdir /sys/fs/cgroup/host
+        echo $$ >/sys/fs/cgroup/host/cgroup.procs
+    else
+        controllers=$(cd /sys/fs/cgroup && ls -d cpu cpuacct cpuset memory devices freezer blkio pids)
+        umount -R /sys/fs/cgroup
+        mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup
+        for controller in $controllers; do
+            mkdir "/sys/fs/cgroup/$controller"
+            mount -t cgroup -o "$controller" "$controller" "/sys/fs/cgroup/$controller"
+        done
+        mkdir /sys/fs/cgroup/systemd
+        mount -t cgroup -o none,name=systemd systemd /sys/fs/cgroup/systemd
+    fi
+    echo 1 >/proc/sys/net/ipv4/ip_forward
+    restrict=true
+    case $(sed -n 's/^CapEff:.*\([0-9a-f]\)[0-9a-f]\{6\}$/\1/p' /proc/self/status) in
+    # CAP_SYS_RESOURCE, without which no process may be given a negative oom_score_adj.
+    [13579bdf]) restrict=false ;;
+    esac
+    cat >"$own/containerd.toml" <<END
+version = 2
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper"]
+[plugins."io.containerd.grpc.v1.cri"]
+  restrict_oom_score_adj = $restrict
+END
+    containerd --config "$own/containerd.toml" >"$own/containerd.log" 2>&1 &
+    for _ in $(seq 100); do
+        if ctr version >/dev/null 2>&1; then break; fi
+        sleep 0.1
+    done
+    echo $$ >"$own/pid"
+    exec sleep infinity
+    ;;
+run)
+    name=$4
+    shift 4
+    enter_groups "$name"
+    exec nsenter --target "$(cat "$directory/$name/pid")" --mount --uts --net --cgroup --wdns=/ -- "$@"
+    ;;
+remove)
+    # Waits for its standard input to be closed, which the kernel does even where the tests are killed.
+    trap '' INT TERM HUP
+    read -r _ || true
+    set +e
+    for own in "$directory"/*/; do
+        name=$(basename "$own")
+        for _ in 1 2 3 4 5; do
+            for root in $(groups); do
+                find "$root/$outer-$name" -name cgroup.procs -exec cat {} + 2>/dev/null
+            done | sort -u | while read -r pid; do kill -9 "$pid" 2>/dev/null; done
+            sleep 0.2
+        done
+        ip netns delete "$outer-$name"
+        for root in $(groups); do
+            find "$root/$outer-$name" -depth -type d -exec rmdir {} \; 2>/dev/null
+        done
+    done
+    ip netns delete "$outer"
+    rm -rf "$directory"
+    ;;
+esac

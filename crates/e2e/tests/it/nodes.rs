@@ -1,0 +1,127 @@
+//! Several nodes on one machine: Pods reach each other across them, and what befalls a node is seen and mended.
+
+use e2e::{Cluster, Machine, Session, alone, until};
+
+/// A Pod on a node of its own, which leaves a node soon after it is lost.
+fn place(s: &Session<'_>, name: &str, node: &str, image: &str) {
+    s.apply(&format!(
+        r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "{name}", "labels": {{"app": "{name}"}}}},
+            "spec": {{"nodeName": "{node}", "terminationGracePeriodSeconds": 0,
+                "containers": [{{"name": "c", "image": "{image}"}}]}}}}"#
+    ));
+}
+
+fn ready(s: &Session<'_>, node: &str, wanted: &str) {
+    s.until(
+        &format!("get node {node} -o jsonpath={{.status.conditions[?(@.type==\"Ready\")].status}}"),
+        |seen| seen == wanted,
+    );
+}
+
+/// The machine itself is the first node.
+fn first(s: &Session<'_>) -> String {
+    let names = s.field("nodes", "{.items[*].metadata.name}");
+    names.split_whitespace().find(|name| !name.starts_with("worker")).unwrap_or_default().to_owned()
+}
+
+/// Pods on every node, and connections from each to each, by address, Service and name.
+fn everything_reaches_everything(s: &Session<'_>) {
+    let first = first(s);
+    let nodes = [first.as_str(), "worker", "worker2"];
+    for node in nodes {
+        place(s, &format!("web-{node}"), node, "app:1");
+        place(s, &format!("box-{node}"), node, "box:1");
+    }
+    s.kubectl("wait pod --all --for=condition=Ready --timeout=60s").ok();
+    s.kubectl("expose pod web-worker2 --name web --port 80 --target-port 8080").ok();
+    let service = s.field("service web", "{.spec.clusterIP}");
+    let mut targets: Vec<(String, &str)> = nodes
+        .iter()
+        .map(|node| (s.field(&format!("pod web-{node}"), "{.status.podIP}"), "8080"))
+        .collect();
+    targets.push((service, "80"));
+    targets.push(("web.default.svc.cluster.local".to_owned(), "80"));
+    for from in nodes {
+        for (host, port) in &targets {
+            let script = format!(
+                "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 2 {host} {port} | grep version"
+            );
+            until(&format!("{host}:{port} from {from}"), || {
+                let ran = s
+                    .kubectl_with(&["exec", &format!("box-{from}"), "--", "sh", "-c", &script], "");
+                if ran.code == Some(0) { Ok(()) } else { Err(ran.to_string()) }
+            });
+        }
+    }
+}
+
+#[test]
+fn three_nodes_are_one_cluster_and_survive_the_loss_of_one() {
+    let _turn = alone();
+    let cluster = Cluster::new("nodes");
+    let before = Machine::look(&cluster);
+    cluster.up_with(&["--nodes", "3"]).ok();
+    cluster.build_images();
+    let s = Session::own(&cluster);
+    let listed = cluster.windlass(&["node", "list"]).ok();
+    assert_eq!(listed.matches("running").count(), 3, "{listed}");
+    everything_reaches_everything(&s);
+    // Logs, exec and port-forward go through the API server to a kubelet on another node.
+    s.until("logs web-worker2", |text| text.contains("GET") || text.contains("response"));
+    let mut forward = s.start("port-forward pod/web-worker 18080:8080");
+    forward.line(|line| line.contains("Forwarding from"));
+    let page =
+        s.on_node("sh", &["-c", "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 2 127.0.0.1 18080"]);
+    assert!(page.stdout.contains("version 1 on web-worker"), "{page}");
+    drop(forward);
+    let inside = cluster.windlass(&["node", "exec", "worker", "--", "hostname"]).ok();
+    assert_eq!(inside.trim(), "worker");
+
+    // A Deployment leaves a node that is lost, and another that is cut off answers again once it is healed.
+    s.apply(
+        r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "moves"}, "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"app": "moves"}},
+            "template": {"metadata": {"labels": {"app": "moves"}}, "spec": {
+                "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100,
+                    "preference": {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["worker2"]}]}}]}},
+                "tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}],
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "box:1"}]}}}}"#,
+    );
+    s.available("moves");
+    assert_eq!(s.field("pod -l app=moves", "{.items[0].spec.nodeName}"), "worker2");
+    cluster.windlass(&["node", "cut", "worker"]).ok();
+    cluster.windlass(&["node", "stop", "worker2"]).ok();
+    ready(&s, "worker", "Unknown");
+    ready(&s, "worker2", "Unknown");
+    s.until("get pod -l app=moves -o jsonpath={.items[*].spec.nodeName}", |nodes| {
+        nodes.split_whitespace().any(|node| node != "worker2")
+    });
+    cluster.windlass(&["node", "heal", "worker"]).ok();
+    cluster.windlass(&["node", "start", "worker2"]).ok();
+    ready(&s, "worker", "True");
+    ready(&s, "worker2", "True");
+    s.until(
+        "get pod web-worker2 -o jsonpath={.status.conditions[?(@.type==\"Ready\")].status}",
+        |seen| seen == "True",
+    );
+    let well = cluster.windlass(&["status"]);
+    assert!(well.stdout.contains("holder of worker2 runs"), "{well}");
+    cluster.down(&[]).ok();
+    let left = Machine::look(&cluster).since(&before);
+    assert!(left.is_empty(), "{left:#?}");
+}
+
+#[test]
+fn packets_between_nodes_go_through_a_tunnel_where_that_is_asked_for() {
+    let _turn = alone();
+    let cluster = Cluster::new("tunnel");
+    cluster.up_with(&["--nodes", "3", "--tunnel"]).ok();
+    cluster.build_images();
+    let s = Session::own(&cluster);
+    everything_reaches_everything(&s);
+    let routes = s.on_node("ip", &["route", "show", "proto", "87"]).ok();
+    assert_eq!(routes.matches(" dev wx-").count(), 2, "{routes}");
+    let link = s.kubectl("exec box-worker -- ip link show eth0").ok();
+    assert!(link.contains("mtu 1450"), "{link}");
+}

@@ -1,0 +1,159 @@
+//! How the configuration is put together: the file, then the drop-in files in order, then the flags.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::{ConfigError, KubeletConfiguration, ignored};
+use crate::Args;
+
+const KIND: &str = "KubeletConfiguration";
+const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+
+/// What the file, the drop-in files and the flags of a command line come to.
+pub(crate) fn load(args: &Args) -> Result<KubeletConfiguration, ConfigError> {
+    let mut whole = match &args.config {
+        Some(path) => read(path)?,
+        None => Map::new(),
+    };
+    for path in
+        args.config_dir.iter().map(|dir| drop_ins(dir)).collect::<Result<Vec<_>, _>>()?.concat()
+    {
+        let drop_in = read(&path)?;
+        let of = |field: &str| drop_in.get(field).and_then(Value::as_str).unwrap_or_default();
+        if (of("apiVersion"), of("kind")) != (API_VERSION, KIND) {
+            let message = format!("{} is no {KIND} of {API_VERSION}", path.display());
+            return Err(ConfigError::Invalid { field: "kind", message });
+        }
+        merge(&mut whole, drop_in);
+    }
+    args.overlay.apply(&mut whole)?;
+    let path = args.config.clone().unwrap_or_default();
+    decode(whole).map_err(|source| ConfigError::Decode { path, source })
+}
+
+/// A configuration from one text.
+pub fn parse(text: &str) -> Result<KubeletConfiguration, api_config::Error> {
+    decode(object(text)?)
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, api_config::Error> {
+    match api_config::without_nulls(api_config::yaml::parse(text)?) {
+        Value::Object(object) => Ok(object),
+        Value::Null => Ok(Map::new()),
+        other => {
+            let reason = format!("{other} is no object");
+            Err(api_config::Error::Decode { kind: KIND, reason })
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Map<String, Value>, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+    object(&text).map_err(|source| ConfigError::Decode { path: path.to_owned(), source })
+}
+
+/// The drop-in files of a directory and those below it, in the order in which they count.
+fn drop_ins(directory: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+    let failed = |source| ConfigError::Read { path: directory.to_owned(), source };
+    let mut entries = std::fs::read_dir(directory)
+        .and_then(|entries| entries.map(|e| Ok(e?.path())).collect::<Result<Vec<_>, _>>())
+        .map_err(failed)?;
+    entries.sort();
+    let mut found = Vec::new();
+    for path in entries {
+        if path.is_dir() {
+            found.extend(drop_ins(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "conf") {
+            found.push(path);
+        } else {
+            tracing::warn!(path = %path.display(), "a drop-in file whose name does not end in .conf is not read");
+        }
+    }
+    Ok(found)
+}
+
+/// Objects are merged; anything else, lists too, is replaced.
+fn merge(whole: &mut Map<String, Value>, over: Map<String, Value>) {
+    for (field, value) in over {
+        match (whole.get_mut(&field), value) {
+            (Some(Value::Object(below)), Value::Object(over)) => merge(below, over),
+            (_, value) => {
+                whole.insert(field, value);
+            }
+        }
+    }
+}
+
+/// An unknown field is told in a warning, as upstream's kubelet does.
+fn decode(mut whole: Map<String, Value>) -> Result<KubeletConfiguration, api_config::Error> {
+    whole.remove("apiVersion");
+    whole.remove("kind");
+    for (field, reason) in ignored::WITHOUT_EFFECT {
+        // Zero values are how tools print what they leave to the kubelet: no reason to warn.
+        if whole.remove(*field).is_some_and(|given| !is_zero(&given)) {
+            tracing::warn!(field, reason, "a field of the kubelet's configuration has no effect");
+        }
+    }
+    let decoded = api_config::decode::<KubeletConfiguration>(KIND, Value::Object(whole))?;
+    if let Some(warning) = decoded.warning() {
+        tracing::warn!(warning, "the kubelet's configuration has fields that no kubelet knows");
+    }
+    Ok(decoded.value)
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(b) => !b,
+        Value::Number(n) => n.as_f64() == Some(0.0),
+        Value::String(s) => s.is_empty() || s == "0s" || s == "0",
+        Value::Array(a) => a.iter().all(is_zero),
+        Value::Object(o) => o.values().all(is_zero),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+    #[test]
+    fn drop_in_files_override_the_file_and_flags_both() {
+        let dir = std::env::temp_dir().join(format!("windlass-drop-ins-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("conf.d")).unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::write(dir.join(name), format!("{HEAD}{text}")).unwrap();
+        };
+        write(
+            "config.yaml",
+            "maxPods: 1\nport: 1\nclusterDomain: a\nclusterDNS: [a, b]\nsystemReserved: {cpu: 1m, memory: 1Mi}\n",
+        );
+        write("conf.d/20.conf", "port: 3\nclusterDNS: [d]\nsystemReserved: {cpu: 2m}\n");
+        write("conf.d/10.conf", "port: 2\nmaxPods: 2\n");
+        write("conf.d/30.yaml", "port: 4\n");
+        let flag = |name: &str, path: &str| format!("--{name}={}", dir.join(path).display());
+        let args = Args::parse_from([
+            "kubelet".to_owned(),
+            flag("config", "config.yaml"),
+            flag("config-dir", "conf.d"),
+            "--max-pods=5".to_owned(),
+        ]);
+        let config = load(&args).unwrap();
+        assert_eq!(
+            (config.max_pods, config.port, config.cluster_domain.as_str()),
+            (5, Some(3), "a")
+        );
+        assert_eq!(config.cluster_dns, ["d"]);
+        let reserved: Vec<_> = config.system_reserved.into_iter().collect();
+        assert_eq!(reserved, [("cpu".into(), "2m".into()), ("memory".into(), "1Mi".into())]);
+        std::fs::write(dir.join("conf.d/40.conf"), "port: 9\n").unwrap();
+        let error = load(&args).unwrap_err().to_string();
+        assert!(error.contains("40.conf"), "{error}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,184 @@
+//! The images that a cluster needs, packed from its binary and given to every node's container runtime.
+
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt, symlink},
+    path::Path,
+};
+
+use nix::{sys::signal, unistd::Pid};
+use tokio::time::Instant;
+
+use crate::{
+    Cluster, Error,
+    containerd::{PAUSE_IMAGE, WINDLASS_IMAGE},
+    nodes::join::tell_supervisor,
+    process::Role,
+    up::{not_up, wait},
+};
+
+/// Names the build of the binary whose images a runtime has.
+const MARKER: &str = "windlass-images";
+/// The directories of containerd in which files are written once, under names that say what is in them.
+const WRITTEN_ONCE: [&str; 2] =
+    ["io.containerd.content.v1.content/blobs", "io.containerd.snapshotter.v1.overlayfs/snapshots"];
+
+/// Packs this binary as the images that the cluster needs, and gives them to every node's containerd. One that has
+/// never run is given them as files.
+pub(crate) async fn import(
+    cluster: &Cluster,
+    members: &[Cluster],
+    deadline: Instant,
+) -> Result<(), Error> {
+    let version = version_of(&cluster.binary())?;
+    let archive = cluster.run().join("images.tar");
+    // An earlier `up` may have been killed while it let the runtime stand still.
+    if let Some(pid) = Role::Containerd.running(cluster) {
+        let _ = signal::kill(Pid::from_raw(pid), signal::Signal::SIGCONT);
+    }
+    // Nothing runs yet in a runtime that has no image.
+    let is_new = !cluster.containerd_root().join(MARKER).exists();
+    load(cluster, &version, &archive, deadline).await?;
+    if is_new {
+        for node in members.iter().filter(|node| !node.containerd_root().exists()) {
+            copy(cluster, node).await?;
+        }
+    }
+    for node in members {
+        let root = node.containerd_root();
+        fs::create_dir_all(&root).map_err(Error::file("creating", &root))?;
+    }
+    tell_supervisor(cluster);
+    for node in members.iter().filter(|node| !node.stopped().exists()) {
+        load(node, &version, &archive, deadline).await?;
+    }
+    match fs::remove_file(&archive) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::file("removing", &archive)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Imports the images into one runtime, unless it has them.
+async fn load(
+    node: &Cluster,
+    version: &str,
+    archive: &Path,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let socket = node.containerd_socket();
+    let up = wait(deadline, async || tokio::net::UnixStream::connect(&socket).await.is_ok());
+    not_up(node, up.await, "containerd", Role::Containerd)?;
+    let marker = node.containerd_root().join(MARKER);
+    if fs::read_to_string(&marker).is_ok_and(|known| known == version) {
+        return Ok(());
+    }
+    let (binary, archive, version) = (node.binary(), archive.to_owned(), version.to_owned());
+    let dns = bootstrap_core::images::coredns(&node.init().cluster);
+    blocking("importing images", move || {
+        if !archive.exists() {
+            pack(&binary, &dns, &archive)?;
+        }
+        oci::import(&socket, &archive)?;
+        Ok(pki::write_file(&marker, version.as_bytes(), 0o644)?)
+    })
+    .await
+}
+
+fn pack(binary: &Path, dns: &str, archive: &Path) -> Result<(), Error> {
+    let images = [
+        // The same file at the same place: the images share one layer, which is imported and unpacked once.
+        oci::Image::of_binary(PAUSE_IMAGE, binary, "/windlass", &["/windlass", "pause"]),
+        oci::Image::of_binary(WINDLASS_IMAGE, binary, "/windlass", &["/windlass"]),
+        oci::Image::of_binary(dns, binary, "/windlass", &["/windlass", "coredns"]),
+    ];
+    // Renaming makes it appear whole.
+    let beside = archive.with_extension("new");
+    let file = fs::File::create(&beside).map_err(Error::file("creating", &beside))?;
+    oci::write_archive(&images, io::BufWriter::new(file))?;
+    fs::rename(&beside, archive).map_err(Error::file("putting in place", archive))
+}
+
+async fn blocking(
+    what: &str,
+    work: impl FnOnce() -> Result<(), Error> + Send + 'static,
+) -> Result<(), Error> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| Error::Other(format!("{what}: {e}")))?
+}
+
+/// Gives a runtime that has never run what another has imported. Layers are shared files, which nobody changes. The
+/// databases are copied while the other runtime stands still, so that a copy is what a crash would have left, which
+/// they are made for.
+async fn copy(from: &Cluster, to: &Cluster) -> Result<(), Error> {
+    let Some(pid) = Role::Containerd.running(from) else { return Ok(()) };
+    let (from, to) = (from.containerd_root(), to.containerd_root());
+    blocking("copying images", move || {
+        let beside = to.with_extension("new");
+        let _ = fs::remove_dir_all(&beside);
+        let pid = Pid::from_raw(pid);
+        let _ = signal::kill(pid, signal::Signal::SIGSTOP);
+        let copied = copy_tree(&from, &beside, &|path| {
+            let path = path.strip_prefix(&from).unwrap_or(path);
+            WRITTEN_ONCE.iter().any(|directory| path.starts_with(directory))
+        });
+        let _ = signal::kill(pid, signal::Signal::SIGCONT);
+        copied.map_err(Error::file("copying the images to", &beside))?;
+        fs::rename(&beside, &to).map_err(Error::file("putting in place", &to))
+    })
+    .await
+}
+
+/// Copies a tree with modes and owners; files for which `shared` holds become the same files.
+fn copy_tree(from: &Path, to: &Path, shared: &dyn Fn(&Path) -> bool) -> io::Result<()> {
+    let meta = fs::symlink_metadata(from)?;
+    let kind = meta.file_type();
+    if kind.is_symlink() {
+        return symlink(fs::read_link(from)?, to);
+    }
+    if kind.is_file() {
+        return if shared(from) { fs::hard_link(from, to) } else { fs::copy(from, to).map(drop) };
+    }
+    if !kind.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        copy_tree(&entry.path(), &to.join(entry.file_name()), shared)?;
+    }
+    std::os::unix::fs::chown(to, Some(meta.uid()), Some(meta.gid()))?;
+    fs::set_permissions(to, meta.permissions())
+}
+
+/// Tells one build of the binary from another, without reading all of it.
+fn version_of(binary: &Path) -> Result<String, Error> {
+    let meta = fs::metadata(binary).map_err(Error::file("reading", binary))?;
+    Ok(format!("{} {}.{:09}", meta.len(), meta.mtime(), meta.mtime_nsec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn layers_are_shared_and_the_rest_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("a"), dir.path().join("b"));
+        fs::create_dir_all(from.join("layers/one")).unwrap();
+        fs::write(from.join("layers/one/file"), "layer").unwrap();
+        fs::write(from.join("meta.db"), "database").unwrap();
+        symlink("file", from.join("layers/one/link")).unwrap();
+        fs::set_permissions(from.join("layers"), fs::Permissions::from_mode(0o711)).unwrap();
+        copy_tree(&from, &to, &|path| path.starts_with(from.join("layers"))).unwrap();
+        let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+        assert_eq!(inode(&from.join("layers/one/file")), inode(&to.join("layers/one/file")));
+        assert_ne!(inode(&from.join("meta.db")), inode(&to.join("meta.db")));
+        assert_eq!(fs::read_to_string(to.join("meta.db")).unwrap(), "database");
+        assert_eq!(fs::read_link(to.join("layers/one/link")).unwrap(), Path::new("file"));
+        assert_eq!(fs::metadata(to.join("layers")).unwrap().permissions().mode() & 0o777, 0o711);
+    }
+}

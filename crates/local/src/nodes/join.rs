@@ -1,0 +1,219 @@
+//! A further node joins as any machine does: by a token, with kubeadm's phases, from inside of its namespaces.
+
+use std::{path::Path, process::Stdio, sync::Arc};
+
+use api_config::{
+    GoDuration, KubeletConfiguration,
+    kubeadm::{BootstrapTokenDiscovery, JoinConfiguration, Patches as PatchesAt},
+};
+use bootstrap::{
+    Touched,
+    containers::{NoRuntime, Runtime},
+    host::Host,
+    init, join,
+    node::Node,
+    patches::Patches,
+    phase,
+    preflight::Ignored,
+    service::KubeletService,
+};
+use bootstrap_core::{
+    config::{Documents, Facts, Init, default_join},
+    tokens::Token,
+};
+use client::Client;
+use nix::{sys::signal::Signal, unistd::Pid};
+use serde_json::json;
+use telemetry::{Progress, Recorder};
+
+use crate::{
+    Cluster, Error,
+    process::{Role, internal},
+};
+
+type Done<'a, T> = futures_util::future::BoxFuture<'a, Result<T, bootstrap::Error>>;
+
+/// How long a token is good for that nodes join by in the same minute.
+const TOKEN_SECONDS: i64 = 3600;
+
+/// Puts into the cluster what those who join look for, and lets all of `nodes` join that have not, side by side.
+pub(crate) async fn all(
+    cluster: &Cluster,
+    client: &Client,
+    nodes: &[Cluster],
+) -> Result<(), Error> {
+    let nodes: Vec<&Cluster> =
+        nodes.iter().filter(|n| !n.layout().kubeconfig("kubelet.conf").exists()).collect();
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let token = Token::generate(|below| rand::random_range(0..below)).reveal();
+    offer(cluster, client, &token).await?;
+    for node in &nodes {
+        write_configuration(cluster, node, &token)?;
+    }
+    let joining = nodes.iter().map(|node| run_inside(node));
+    futures_util::future::try_join_all(joining).await?;
+    Ok(())
+}
+
+/// The phases of `init` that a cluster needs for others to join.
+async fn offer(cluster: &Cluster, client: &Client, token: &str) -> Result<(), Error> {
+    let mut config = cluster.init();
+    config.kubelet = cluster.shared_kubelet();
+    config.fill(&Facts { cgroup_driver: "cgroupfs".to_owned(), ..Facts::default() });
+    for entry in &mut config.init.bootstrap_tokens {
+        token.clone_into(&mut entry.token);
+        entry.ttl = Some(GoDuration::from_secs(TOKEN_SECONDS));
+    }
+    let runtime = NoRuntime("these phases need none".to_owned());
+    let clock = Arc::new(rt::SystemClock);
+    let mut node = Node::new(config, cluster.layout(), Host::default(), clock, Arc::new(runtime));
+    node.use_client(client.clone());
+    let progress = Progress::silent(Recorder::new(&cluster.root, "up"));
+    let only = ["upload-config", "bootstrap-token"].map(str::to_owned);
+    phase::run(&init::phases(), &only, &[], &progress, &mut init::Ctx::new(node)).await?;
+    Ok(())
+}
+
+fn join_file(node: &Cluster) -> std::path::PathBuf {
+    node.run().join("join.json")
+}
+
+fn write_configuration(cluster: &Cluster, node: &Cluster, token: &str) -> Result<(), Error> {
+    let settings = &cluster.settings;
+    let mut join = JoinConfiguration::default();
+    join.node_registration.name.clone_from(&node.settings.node_name);
+    join.node_registration.cri_socket = format!("unix://{}", node.containerd_socket().display());
+    join.ca_cert_path = node.layout().pki("ca", "crt").display().to_string();
+    let pins = pki::read_certs(&cluster.layout().pki("ca", "crt"))?
+        .iter()
+        .map(pki::Cert::pin)
+        .collect::<Result<_, _>>()?;
+    join.discovery.bootstrap_token = Some(BootstrapTokenDiscovery {
+        token: token.to_owned(),
+        api_server_endpoint: format!("{}:{}", settings.address, settings.api_port),
+        ca_cert_hashes: pins,
+        unsafe_skip_ca_verification: false,
+    });
+    let patches = node.root.join("etc/patches");
+    join.patches = Some(PatchesAt { directory: patches.display().to_string() });
+    // What all nodes share comes from the cluster, and what is the node's own is patched into it.
+    let own = node.kubelet(&node.layout());
+    let patch = own_settings(&own);
+    let text = json!(patch).to_string();
+    pki::write_file(
+        &patches.join("kubeletconfiguration+merge.json"),
+        text.as_bytes(),
+        pki::PUBLIC_MODE,
+    )?;
+    let text = serde_json::to_vec(&join)
+        .map_err(|e| Error::Settings { path: join_file(node), detail: e.to_string() })?;
+    pki::write_file(&join_file(node), &text, pki::KEY_MODE)?;
+    Ok(())
+}
+
+/// The fields of a kubelet's settings that differ from node to node.
+fn own_settings(kubelet: &KubeletConfiguration) -> serde_json::Value {
+    json!({
+        "staticPodPath": kubelet.static_pod_path,
+        "address": kubelet.address,
+        "tlsCertFile": kubelet.tls_cert_file,
+        "tlsPrivateKeyFile": kubelet.tls_private_key_file,
+        "cgroupRoot": kubelet.cgroup_root,
+        "podLogsDir": kubelet.pod_logs_dir,
+    })
+}
+
+/// Starts `join` in the node, and tells what it said if it fails.
+async fn run_inside(node: &Cluster) -> Result<(), Error> {
+    let join = internal(node, "join");
+    let mut enter = internal(node, "enter");
+    enter.arg("--").arg(join.get_program()).args(join.get_args());
+    let mut command = tokio::process::Command::from(enter);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let program = "windlass".to_owned();
+    let output = command.output().await.map_err(|source| Error::Start { program, source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(Error::Other(format!("node {} did not join: {said}", node.settings.node_name)))
+}
+
+/// The phases of `join`, in a process that is inside of the node.
+pub async fn run(node: Cluster) -> Result<(), Error> {
+    let path = join_file(&node);
+    let text = std::fs::read(&path).map_err(Error::file("reading", &path))?;
+    let mut join: JoinConfiguration = serde_json::from_slice(&text)
+        .map_err(|e| Error::Settings { path: path.clone(), detail: e.to_string() })?;
+    let facts = Facts {
+        hostname: node.settings.node_name.clone(),
+        address: Some(node.settings.address),
+        cgroup_driver: "cgroupfs".to_owned(),
+        ..Facts::default()
+    };
+    default_join(&mut join, &facts);
+    let mut documents = Documents::default();
+    let init = documents.init.get_or_insert_default();
+    init.node_registration = join.node_registration.clone();
+    init.timeouts.clone_from(&join.timeouts);
+    let config = Init::complete(documents, &facts);
+    let runtime = Arc::new(Runtime::new(&join.node_registration.cri_socket, Host::default()));
+    let clock = Arc::new(rt::SystemClock);
+    let mut machine = Node::new(config, node.layout(), Host::default(), clock, runtime);
+    if let Some(patches) = &join.patches {
+        machine.patches = Patches::load(Path::new(&patches.directory))?;
+    }
+    let home = node.home();
+    machine.service =
+        Arc::new(Supervised { cluster: Cluster::load(&node.name, home)?, node: node.clone() });
+    let recorder = Recorder::new(home, &format!("join {}", node.settings.node_name));
+    let progress = Progress::silent(recorder);
+    let mut ctx = join::Ctx::new(join, machine);
+    // `up` has looked at the machine's cgroups, of either version, and nobody else knows the node's name yet.
+    ctx.ignored = Ignored::new(["SystemVerification", "Hostname"].map(str::to_owned))?;
+    phase::run(&join::phases(), &[], &[], &progress, &mut ctx).await?;
+    // It holds a token, and is of no more use.
+    std::fs::remove_file(&path).map_err(Error::file("removing", &path))
+}
+
+/// The cluster's supervisor keeps the agents running, in which the kubelets are; told to look, it starts those whose
+/// settings are there by now.
+struct Supervised {
+    cluster: Cluster,
+    node: Cluster,
+}
+
+impl KubeletService for Supervised {
+    fn install(&self, _: bool) -> Done<'_, Vec<Touched>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn start(&self) -> Done<'_, ()> {
+        Box::pin(async {
+            tell_supervisor(&self.cluster);
+            Ok(())
+        })
+    }
+
+    fn stop(&self) -> Done<'_, ()> {
+        // A node that has not joined has no kubelet yet.
+        Box::pin(async { Ok(()) })
+    }
+
+    fn uninstall(&self) -> futures_util::future::BoxFuture<'_, Vec<String>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn last_words(&self) -> String {
+        Role::Agent.last_words(&self.node)
+    }
+}
+
+/// Makes the supervisor look at what is wanted. One that is just being started looks by itself.
+pub(crate) fn tell_supervisor(cluster: &Cluster) {
+    if let Some(pid) = Role::Supervisor.running(cluster) {
+        let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGHUP);
+    }
+}

@@ -1,0 +1,118 @@
+//! Whether a certificate request is that of a machine that we know.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use pki::SigningRequest;
+use serde::Deserialize;
+
+use crate::plan::BOOTSTRAPPERS;
+
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+
+/// A certificate request, as far as it is judged.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Csr {
+    pub(crate) spec: Spec,
+    pub(crate) status: Status,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Spec {
+    pub(crate) request: String,
+    pub(crate) signer_name: String,
+    pub(crate) usages: Vec<String>,
+    pub(crate) groups: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Status {
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) certificate: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Condition {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+}
+
+impl Csr {
+    /// Whether it waits for us.
+    pub(crate) fn is_ours(&self) -> bool {
+        let decided = |c: &Condition| matches!(c.kind.as_str(), "Approved" | "Denied" | "Failed");
+        self.spec.signer_name == SIGNER
+            && self.spec.groups.iter().any(|group| group == BOOTSTRAPPERS)
+            && self.status.certificate.is_none()
+            && !self.status.conditions.iter().any(decided)
+    }
+
+    /// The node that the certificate is for; an error says what is wrong with the request.
+    pub(crate) fn node(&self) -> Result<String, String> {
+        let pem = STANDARD.decode(&self.spec.request).map_err(|error| error.to_string())?;
+        let pem = String::from_utf8(pem).map_err(|error| error.to_string())?;
+        let request = SigningRequest::from_pem(&pem).map_err(|error| error.to_string())?;
+        let info = request.info().map_err(|error| error.to_string())?;
+        let allowed = ["client auth", "digital signature", "key encipherment"];
+        let usages = &self.spec.usages;
+        if usages.iter().any(|usage| !allowed.contains(&usage.as_str()))
+            || !allowed[..2].iter().all(|usage| usages.iter().any(|other| other == usage))
+        {
+            return Err("its usages are not those of a kubelet's client certificate".into());
+        }
+        if info.subject.organizations != ["system:nodes"] || !info.alt_names.is_empty() {
+            return Err("its subject is not that of a node alone".into());
+        }
+        match info.subject.common_name.strip_prefix("system:node:") {
+            Some(name) if !name.is_empty() => Ok(name.to_owned()),
+            _ => Err("its common name does not begin with system:node:".into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pki::{AltName, Key, KeyAlgorithm, Subject};
+
+    use super::*;
+
+    pub(crate) fn csr(subject: &Subject, names: &[AltName], usages: &[&str]) -> Csr {
+        let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
+        let request = SigningRequest::create(subject, names, &key).unwrap();
+        let spec = Spec {
+            request: STANDARD.encode(request.to_pem()),
+            signer_name: SIGNER.into(),
+            usages: usages.iter().map(|usage| (*usage).to_owned()).collect(),
+            groups: vec![BOOTSTRAPPERS.into()],
+        };
+        Csr { spec, status: Status::default() }
+    }
+
+    #[test]
+    fn only_a_nodes_own_client_certificate() {
+        let node = Subject::new("system:node:rack-1").in_group("system:nodes");
+        let usual = ["client auth", "digital signature"];
+        let good = csr(&node, &[], &usual);
+        assert!(good.is_ours());
+        assert_eq!(good.node().as_deref(), Ok("rack-1"));
+        for bad in [
+            csr(&Subject::new("system:node:a").in_group("system:masters"), &[], &usual),
+            csr(&node.clone().in_group("system:masters"), &[], &usual),
+            csr(&Subject::new("admin").in_group("system:nodes"), &[], &usual),
+            csr(&Subject::new("system:node:").in_group("system:nodes"), &[], &usual),
+            csr(&node, &[AltName::dns("kubernetes")], &usual),
+            csr(&node, &[], &["client auth"]),
+            csr(&node, &[], &["client auth", "digital signature", "server auth"]),
+        ] {
+            assert!(bad.node().is_err(), "{bad:?}");
+        }
+        let mut decided = good.clone();
+        decided.status.conditions = vec![Condition { kind: "Denied".into() }];
+        assert!(!decided.is_ours());
+        let mut others = good;
+        others.spec.groups = vec!["system:bootstrappers:kubeadm:default-node-token".into()];
+        assert!(!others.is_ours());
+    }
+}

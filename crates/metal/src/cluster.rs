@@ -1,0 +1,211 @@
+//! What `metal serve` does in the cluster: it approves the certificates of machines that the store knows, and
+//! sees their nodes become Ready.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use client::{Change, Client, Informer, ListOptions, Resource, WorkQueue};
+use netboot::{
+    machines::{Book, Note, Outcome, Stage},
+    matchbox::Store,
+};
+use rt::Tasks;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::approve::Csr;
+
+/// How soon a request of an unknown machine is looked at again: its address may be added meanwhile.
+const AGAIN: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("--kubeconfig {}: {source}", path.display())]
+    Kubeconfig { path: PathBuf, source: Box<client::KubeconfigError> },
+}
+
+/// A node, as far as it says how its machine fares.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Node {
+    status: NodeStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeStatus {
+    conditions: Vec<NodeCondition>,
+    node_info: NodeInfo,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    message: String,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeInfo {
+    #[serde(rename = "bootID")]
+    boot_id: String,
+}
+
+impl Node {
+    fn ready(&self) -> Option<&NodeCondition> {
+        self.status.conditions.iter().find(|condition| condition.kind == "Ready")
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready().is_some_and(|condition| condition.status == "True")
+    }
+}
+
+/// The stages that a node's change means. A heartbeat of a former boot means none.
+fn stages(old: Option<&Node>, new: &Node) -> Vec<Note> {
+    let rebooted = old.is_none_or(|old| old.status.node_info != new.status.node_info);
+    let mut notes = Vec::new();
+    if rebooted && !new.status.node_info.boot_id.is_empty() {
+        notes.push(Note::new(Stage::Kubelet, Outcome::Succeeded));
+    }
+    if rebooted || old.is_some_and(Node::is_ready) != new.is_ready() {
+        match new.ready() {
+            Some(_) if new.is_ready() => {
+                notes.push(Note::new(Stage::Ready, Outcome::Succeeded));
+            }
+            Some(ready) if ready.status == "Unknown" || !rebooted => {
+                notes.push(Note::new(Stage::Ready, Outcome::Failed).detail(&ready.message));
+            }
+            // It has only just registered: Ready comes a little later.
+            _ => {}
+        }
+    }
+    notes
+}
+
+/// Watches the cluster until shutdown.
+pub fn start(
+    kubeconfig: PathBuf,
+    store: Arc<Store>,
+    book: Arc<Book>,
+    tasks: &Tasks,
+) -> Result<(), Error> {
+    let client = Client::from_kubeconfig_file(&kubeconfig, "windlass-metal")
+        .map_err(|source| Error::Kubeconfig { path: kubeconfig.clone(), source: source.into() })?;
+    watch(client, store, book, tasks);
+    Ok(())
+}
+
+fn watch(client: Client, store: Arc<Store>, book: Arc<Book>, tasks: &Tasks) {
+    let (names, seen) = (store.clone(), book.clone());
+    let nodes = Informer::<Node>::start(
+        &client,
+        Resource::NODES,
+        ListOptions::default(),
+        tasks,
+        move |change: Change<'_, Node>| {
+            let Some(new) = change.new else { return };
+            let notes = stages(change.old.map(AsRef::as_ref), new);
+            if notes.is_empty() {
+                return;
+            }
+            if let Some(machine) = names.machine_of(change.key) {
+                notes.into_iter().for_each(|note| seen.note(&machine, note));
+            }
+        },
+    );
+    let queue = WorkQueue::<String>::default();
+    let add = queue.clone();
+    let requests = Informer::<Csr>::start(
+        &client,
+        Resource::CERTIFICATE_SIGNING_REQUESTS,
+        ListOptions::default(),
+        tasks,
+        move |change: Change<'_, Csr>| {
+            if change.new.is_some_and(|csr| csr.is_ours()) {
+                add.add(change.key.to_owned());
+            }
+        },
+    );
+    let approver =
+        Arc::new(Approver { client, store, book, queue: queue.clone(), requests, _nodes: nodes });
+    queue.run(tasks, "approve machines' certificates", 1, move |key| {
+        let approver = approver.clone();
+        async move {
+            let result = approver.consider(&key).await;
+            if let Err(error) = &result {
+                tracing::warn!(request = key, %error, "approving a machine's certificate");
+            }
+            result.is_ok()
+        }
+    });
+}
+
+struct Approver {
+    client: Client,
+    store: Arc<Store>,
+    book: Arc<Book>,
+    queue: WorkQueue<String>,
+    requests: Informer<Csr>,
+    /// Told to the book as long as this lives.
+    _nodes: Informer<Node>,
+}
+
+impl Approver {
+    async fn consider(&self, key: &str) -> Result<(), client::Error> {
+        let Some(csr) = self.requests.get(key).filter(|csr| csr.is_ours()) else { return Ok(()) };
+        let node = match csr.node() {
+            Ok(node) => node,
+            Err(why) => {
+                tracing::warn!(request = key, why, "a machine's certificate is denied");
+                return self.decide(key, "Denied", "NotANode", &why).await;
+            }
+        };
+        // Which groups there are is read from files.
+        let (store, name) = (self.store.clone(), node.clone());
+        let known = tokio::task::spawn_blocking(move || store.machine_of(&name)).await;
+        let Ok(Some(machine)) = known else {
+            tracing::warn!(
+                request = key,
+                node,
+                "no group of the store has a machine that is to be this node; its certificate waits"
+            );
+            self.queue.add_after(key.to_owned(), AGAIN);
+            return Ok(());
+        };
+        let message = format!("The store knows the machine {machine} as this node.");
+        self.decide(key, "Approved", "KnownMachine", &message).await?;
+        tracing::info!(request = key, node, machine, "approved a machine's certificate");
+        self.book.note(&machine, Note::new(Stage::Kubelet, Outcome::Started));
+        Ok(())
+    }
+
+    async fn decide(
+        &self,
+        name: &str,
+        kind: &str,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), client::Error> {
+        let resource = &Resource::CERTIFICATE_SIGNING_REQUESTS;
+        let mut csr: Value = self.client.get(resource, "", name).await?;
+        let now = OffsetDateTime::now_utc().replace_nanosecond(0).ok();
+        let now = now.and_then(|now| now.format(&Rfc3339).ok()).unwrap_or_default();
+        let condition = json!({
+            "type": kind, "status": "True", "reason": reason, "message": message,
+            "lastUpdateTime": now, "lastTransitionTime": now,
+        });
+        match csr["status"]["conditions"].as_array_mut() {
+            Some(conditions) => conditions.push(condition),
+            None => csr["status"]["conditions"] = json!([condition]),
+        }
+        let _: Value = self.client.update_subresource(resource, "", name, "approval", &csr).await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

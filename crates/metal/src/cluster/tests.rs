@@ -1,0 +1,88 @@
+use std::fs;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use pki::{Key, KeyAlgorithm, SigningRequest, Subject};
+use testkit::FakeApi;
+
+use super::*;
+use crate::plan::BOOTSTRAPPERS;
+
+const MAC: &str = "52:54:00:00:00:01";
+
+fn csr(name: &str, node: &str) -> Value {
+    let subject = Subject::new(format!("system:node:{node}")).in_group("system:nodes");
+    let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
+    let request = SigningRequest::create(&subject, &[], &key).unwrap();
+    json!({"metadata": {"name": name}, "spec": {
+        "request": STANDARD.encode(request.to_pem()),
+        "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+        "usages": ["client auth", "digital signature"], "groups": [BOOTSTRAPPERS],
+    }})
+}
+
+fn node(boot: &str, ready: &str) -> Value {
+    json!({"metadata": {"name": "rack-525400000001"}, "status": {
+        "nodeInfo": {"bootID": boot},
+        "conditions": [{"type": "Ready", "status": ready, "message": "as it is"}],
+    }})
+}
+
+#[test]
+fn a_node_says_how_its_machine_fares() {
+    let of = |value: Value| serde_json::from_value::<Node>(value).unwrap();
+    let shown = |old: Option<Value>, new: Value| -> Vec<(Stage, Outcome)> {
+        let notes = stages(old.map(of).as_ref(), &of(new));
+        notes.into_iter().map(|note| (note.stage, note.outcome)).collect()
+    };
+    let kubelet = (Stage::Kubelet, Outcome::Succeeded);
+    let (ready, lost) = ((Stage::Ready, Outcome::Succeeded), (Stage::Ready, Outcome::Failed));
+    assert_eq!(shown(None, node("1", "False")), [kubelet]);
+    assert_eq!(shown(Some(node("1", "False")), node("1", "True")), [ready]);
+    assert_eq!(shown(Some(node("1", "True")), node("1", "True")), []);
+    assert_eq!(shown(Some(node("1", "True")), node("1", "Unknown")), [lost]);
+    // Wiped and booted again before anybody noticed that it was gone.
+    assert_eq!(shown(Some(node("1", "True")), node("2", "True")), [kubelet, ready]);
+}
+
+#[tokio::test]
+async fn only_known_machines_are_approved() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("groups")).unwrap();
+    let group = |macs: Value| {
+        let group = json!({ "id": "rack", "profile": "p", "selector": {"mac": macs}, "metadata": {"cluster": {}} });
+        fs::write(dir.path().join("groups/rack.json"), group.to_string()).unwrap();
+    };
+    group(json!([MAC]));
+    let (store, book) = (Arc::new(Store::new(dir.path())), Arc::new(Book::default()));
+    let api = FakeApi::default();
+    let tasks = Tasks::new(rt::Shutdown::new());
+    watch(api.client("metal"), store, book.clone(), &tasks);
+    let resource = Resource::CERTIFICATE_SIGNING_REQUESTS;
+    for (name, node) in [("known", "rack-525400000001"), ("later", "rack-525400000002")] {
+        api.create(&resource, csr(name, node)).await;
+    }
+    let mut bad = csr("bad", "rack-525400000001");
+    bad["spec"]["usages"] = json!(["client auth", "digital signature", "server auth"]);
+    api.create(&resource, bad).await;
+    let decided = |api: &FakeApi, name: &str| {
+        let csr = api.get(&resource, "", name).unwrap();
+        csr["status"]["conditions"][0]["type"].as_str().map(str::to_owned)
+    };
+    api.until("two are decided", |api| {
+        decided(api, "known").is_some() && decided(api, "bad").is_some()
+    })
+    .await;
+    assert_eq!(decided(&api, "known").as_deref(), Some("Approved"));
+    assert_eq!(decided(&api, "bad").as_deref(), Some("Denied"));
+    assert_eq!(decided(&api, "later"), None);
+    // Its address is added to the group, and that is all it takes.
+    group(json!([MAC, "52:54:00:00:00:02"]));
+    api.until("it is approved", |api| decided(api, "later").is_some()).await;
+    assert_eq!(decided(&api, "later").as_deref(), Some("Approved"));
+    api.create(&Resource::NODES, node("1", "True")).await;
+    let there = |book: &Book| {
+        book.machine(MAC).is_some_and(|m| m.last().is_some_and(|e| e.stage == Stage::Ready))
+    };
+    api.until("the machine is Ready", |_| there(&book)).await;
+    assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
+}

@@ -1,0 +1,340 @@
+//! `windlass metal enroll`: has a group's machines join a cluster.
+
+use std::{
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use api_config::{
+    GoDuration, Kubeconfig, KubeletConfiguration,
+    kubeadm::{ClusterConfiguration, Networking},
+    yaml,
+};
+use bootstrap_core::{
+    config::{Facts, default_kubelet},
+    constants,
+    tokens::Token,
+};
+use client::{Client, Resource};
+use netboot::matchbox::{Boot, CLUSTER, Group, Kind, NAMES, Profile, Store, StoreError, parse_mac};
+use serde_json::{Map, Value};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+use crate::plan::{self, TOKEN, Target};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The group whose machines are to join; it is made if there is none of this name
+    pub group: String,
+    /// The kubeconfig of someone who may write to the cluster
+    #[arg(long, default_value = "/etc/kubernetes/admin.conf")]
+    pub kubeconfig: PathBuf,
+    /// Path to the data directory
+    #[arg(long, env = "MATCHBOX_DATA_PATH", default_value = "/var/lib/matchbox")]
+    pub data_path: PathBuf,
+    /// The API server as the machines reach it [default: as the kubeconfig does]
+    #[arg(long)]
+    pub server: Option<String>,
+    /// A machine of the group: MAC or MAC=NODE; may be given several times
+    #[arg(long)]
+    pub mac: Vec<String>,
+    /// The group's profile; it is made of --kernel, --initrd and --arg if there is none of this name
+    #[arg(long)]
+    pub profile: Option<String>,
+    /// The kernel of a profile that is made
+    #[arg(long)]
+    pub kernel: Option<String>,
+    /// The initrd of a profile that is made; may be given several times
+    #[arg(long)]
+    pub initrd: Vec<String>,
+    /// A kernel argument of a profile that is made; may be given several times
+    #[arg(long, allow_hyphen_values = true)]
+    pub arg: Vec<String>,
+    /// A machine of a profile that is made boots from its disk when it is installed
+    #[arg(long)]
+    pub install_once: bool,
+    /// How long the token is good; 0 for ever
+    #[arg(long, default_value = "0")]
+    pub ttl: GoDuration,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "{0:?} is no group that can be part of a node's name; use lower-case letters, digits and -"
+    )]
+    GroupName(String),
+    #[error("--mac {0:?}: write MAC or MAC=NODE")]
+    Mac(String),
+    #[error("there is no group {0:?}; name its machines with --mac and its profile with --profile")]
+    NoGroup(String),
+    #[error("there is no profile {0:?}; give --kernel to make it")]
+    NoProfile(String),
+    #[error(
+        "profile {profile:?} has the Ignition template {template:?} already; name another profile, or have that \
+         template merge {ours:?} and set ignition_id to it by hand"
+    )]
+    Template { profile: String, template: String, ours: String },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Config(#[from] api_config::Error),
+    #[error("the kubeconfig {} names no certificate authority, which machines must be told", .0.display())]
+    NoAuthority(PathBuf),
+    #[error(transparent)]
+    Kubeconfig(#[from] client::KubeconfigError),
+    #[error("reading the certificate authority: {0}")]
+    Authority(#[from] pki::Error),
+    #[error("writing {subject} to the cluster: {source}")]
+    Api { subject: String, source: client::Error },
+    #[error("reading kubelet-config of the cluster: {0}")]
+    KubeletConfig(String),
+    #[error("writing the token to {}: {source}", path.display())]
+    Secret { path: PathBuf, source: std::io::Error },
+}
+
+pub async fn run(args: Args) -> Result<(), Error> {
+    let store = Store::new(&args.data_path);
+    let (group, profile) = entries(&args, &store)?;
+    let client = Client::from_kubeconfig_file(&args.kubeconfig, "windlass-metal")?;
+    let target = target(&args, &client).await?;
+    let token = Token::generate(|below| rand::random_range(0..below));
+    let expiration = expiration(&args.ttl, SystemTime::now());
+    for object in plan::objects(&token, expiration.as_deref()) {
+        apply(&client, &object).await?;
+    }
+    write(&args.data_path, &store, group, profile, &target, &token)?;
+    println!(
+        "group {} joins {}; its machines boot, ask for certificates, and are approved by a server with\n\
+         windlass metal serve --kubeconfig {}",
+        args.group,
+        target.server,
+        args.kubeconfig.display()
+    );
+    Ok(())
+}
+
+/// The group and profile as they will be, but for the cluster: what cannot work fails before anything is written.
+fn entries(args: &Args, store: &Store) -> Result<(Group, Profile), Error> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let name = args.group.as_str();
+    if name.is_empty() || name.len() > 50 || !name.bytes().all(plain) || name.starts_with('-') {
+        return Err(Error::GroupName(args.group.clone()));
+    }
+    let mut group = match (store.group_by_id(name), &args.profile) {
+        (Ok(mut group), profile) => {
+            group.profile = profile.clone().unwrap_or(group.profile);
+            group
+        }
+        (Err(StoreError::Read { .. }), Some(profile)) if !args.mac.is_empty() => {
+            Group { id: name.to_owned(), profile: profile.clone(), ..Group::default() }
+        }
+        (Err(StoreError::Read { .. }), _) => return Err(Error::NoGroup(args.group.clone())),
+        (Err(error), _) => return Err(error.into()),
+    };
+    for text in &args.mac {
+        let (mac, node) = text.split_once('=').map_or((text.as_str(), None), |(m, n)| (m, Some(n)));
+        let mac = parse_mac(mac).ok_or_else(|| Error::Mac(text.clone()))?;
+        group.add_mac(&mac);
+        if let Some(node) = node {
+            let metadata = group.metadata.get_or_insert_default();
+            let names = metadata.entry(NAMES).or_insert_with(|| Value::Object(Map::new()));
+            names[mac.as_str()] = node.into();
+        }
+    }
+    let ours = template_name(name);
+    let mut profile = match store.profile(&group.profile) {
+        Ok(profile) => profile,
+        Err(StoreError::Read { .. }) => {
+            let none = || Error::NoProfile(group.profile.clone());
+            Profile {
+                id: group.profile.clone(),
+                boot: Boot {
+                    kernel: args.kernel.clone().ok_or_else(none)?,
+                    initrd: args.initrd.clone(),
+                    args: args.arg.clone(),
+                },
+                install_once: args.install_once,
+                ..Profile::default()
+            }
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if !profile.ignition_id.is_empty() && profile.ignition_id != ours {
+        let (profile, template) = (profile.id, profile.ignition_id);
+        return Err(Error::Template { profile, template, ours });
+    }
+    profile.ignition_id = ours;
+    Ok((group, profile))
+}
+
+fn template_name(group: &str) -> String {
+    format!("windlass-{group}.yaml")
+}
+
+/// The cluster as machines are told of it.
+async fn target(args: &Args, client: &Client) -> Result<Target, Error> {
+    let config = Kubeconfig::load(&args.kubeconfig)?;
+    let cluster = config.current()?.cluster;
+    let ca_pem = cluster.ca_pem()?.ok_or_else(|| Error::NoAuthority(args.kubeconfig.clone()))?;
+    let certs = pki::Cert::all_from_pem(&ca_pem)?;
+    let pins = certs.iter().map(pki::Cert::pin).collect::<Result<_, _>>()?;
+    let server = args.server.clone().unwrap_or_else(|| cluster.server.clone());
+    Ok(Target { server, ca_pem, pins, kubelet: kubelet(client).await? })
+}
+
+/// The cluster's configuration of kubelets, or kubeadm's with this cluster's DNS.
+async fn kubelet(client: &Client) -> Result<KubeletConfiguration, Error> {
+    let found = async |resource: Resource, name: &str| match client
+        .get::<Value>(&resource, "kube-system", name)
+        .await
+    {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(source) => Err(Error::Api { subject: format!("{} {name}", resource.kind), source }),
+    };
+    let mut kubelet = match found(Resource::CONFIG_MAPS, "kubelet-config").await? {
+        Some(map) => {
+            let text = map["data"]["kubelet"].as_str().unwrap_or_default();
+            let decoded = yaml::parse(text).and_then(KubeletConfiguration::from_value);
+            decoded.map_err(|error| Error::KubeletConfig(error.to_string()))?.value
+        }
+        None => {
+            let dns = found(Resource::SERVICES, "kube-dns").await?;
+            let address = dns.and_then(|s| s["spec"]["clusterIP"].as_str().map(str::to_owned));
+            KubeletConfiguration {
+                cluster_dns: address.into_iter().collect(),
+                ..KubeletConfiguration::default()
+            }
+        }
+    };
+    let cluster = ClusterConfiguration {
+        certificates_dir: constants::DEFAULT_CERTIFICATES_DIR.into(),
+        networking: Networking {
+            dns_domain: constants::DEFAULT_DNS_DOMAIN.into(),
+            service_subnet: constants::DEFAULT_SERVICE_SUBNET.into(),
+            ..Networking::default()
+        },
+        ..ClusterConfiguration::default()
+    };
+    let facts = Facts { cgroup_driver: "systemd".into(), ..Facts::default() };
+    default_kubelet(&mut kubelet, &cluster, &facts);
+    if kubelet.container_runtime_endpoint.is_empty() {
+        kubelet.container_runtime_endpoint = constants::DEFAULT_CRI_SOCKET.into();
+    }
+    Ok(kubelet)
+}
+
+fn expiration(ttl: &GoDuration, now: SystemTime) -> Option<String> {
+    let ttl: Duration = Some(ttl).filter(|ttl| !ttl.is_zero())?.to_std();
+    let end = OffsetDateTime::from(now + ttl);
+    end.replace_nanosecond(0).unwrap_or(end).format(&Rfc3339).ok()
+}
+
+/// Makes an object, or leaves it as it is where it is: roles bindings never change.
+async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
+    let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default();
+    let resource = match text("/kind") {
+        "Secret" => &Resource::SECRETS,
+        _ => &Resource::CLUSTER_ROLE_BINDINGS,
+    };
+    let made: Result<Value, _> = client.create(resource, text("/metadata/namespace"), object).await;
+    match made {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_already_exists() => Ok(()),
+        Err(source) => {
+            let subject = format!("{} {}", text("/kind"), text("/metadata/name"));
+            Err(Error::Api { subject, source })
+        }
+    }
+}
+
+fn write(
+    data: &Path,
+    store: &Store,
+    mut group: Group,
+    profile: Profile,
+    target: &Target,
+    token: &Token,
+) -> Result<(), Error> {
+    let path = data.join("secrets").join(&group.id).join(TOKEN);
+    secret(&path, &token.reveal()).map_err(|source| Error::Secret { path, source })?;
+    let template = target.template()?;
+    store.put_template(Kind::Ignition, &profile.ignition_id, template.as_bytes())?;
+    store.put_profile(&profile)?;
+    group.metadata.get_or_insert_default().insert(CLUSTER.to_owned(), target.metadata());
+    store.put_group(&group)?;
+    Ok(())
+}
+
+/// Writes what only the server may read, as a whole.
+fn secret(path: &Path, text: &str) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(folder)?;
+    for folder in [Some(folder), folder.parent()].into_iter().flatten() {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))?;
+    }
+    // A temporary file is its owner's alone.
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(text: &str) -> Args {
+        Cli::parse_from(text.split(' ')).args
+    }
+
+    #[test]
+    fn entries_are_made_or_extended_and_never_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let e = |text: &str| entries(&args(&format!("enroll {text}")), &store);
+        assert!(matches!(e("rack"), Err(Error::NoGroup(_))));
+        assert!(matches!(e("Rack --mac 52:54:00:00:00:01 --profile n"), Err(Error::GroupName(_))));
+        assert!(matches!(e("rack --mac 52 --profile n --kernel k"), Err(Error::Mac(_))));
+        assert!(matches!(e("rack --mac 52:54:00:00:00:01 --profile n"), Err(Error::NoProfile(_))));
+        let made =
+            "rack --mac 52:54:00:00:00:01=one --profile n --kernel k --arg -x --install-once";
+        let (group, profile) = e(made).unwrap();
+        assert_eq!(group.metadata.as_ref().unwrap()[NAMES]["52:54:00:00:00:01"], "one");
+        assert!(profile.install_once && profile.boot.args == ["-x"]);
+        assert_eq!(profile.ignition_id, "windlass-rack.yaml");
+        store.put_group(&group).unwrap();
+        store.put_profile(&profile).unwrap();
+        let (again, _) = e("rack --mac 52-54-00-00-00-02").unwrap();
+        assert_eq!(again.selector["mac"].to_string(), "52:54:00:00:00:01,52:54:00:00:00:02");
+        store.put_profile(&Profile { ignition_id: "own.yaml".into(), ..profile }).unwrap();
+        assert!(matches!(e("rack"), Err(Error::Template { .. })));
+    }
+
+    #[test]
+    fn tokens_end_when_they_are_told() {
+        let ttl = |text: &str| expiration(&text.parse().unwrap(), SystemTime::UNIX_EPOCH);
+        assert_eq!(ttl("0"), None);
+        assert_eq!(ttl("24h").as_deref(), Some("1970-01-02T00:00:00Z"));
+    }
+
+    #[test]
+    fn a_token_is_the_servers_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secrets/rack/token");
+        secret(&path, "t").unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(&dir.path().join("secrets"))), (0o600, 0o700));
+    }
+}

@@ -1,0 +1,161 @@
+//! What enrolment comes to: objects in the cluster, and the config that a machine is laid out by.
+
+use api_config::{
+    Kubeconfig, KubeletConfiguration,
+    kubeadm::BootstrapToken,
+    kubeconfig::{Cluster, User},
+    yaml,
+};
+use bootstrap_core::{
+    constants::NODES_GROUP,
+    tokens::{self, Token},
+};
+use serde_json::{Value, json};
+
+/// The group of those who present an enrolment's token. It may ask for certificates and is given none by the
+/// controllers: that is for who knows the machines.
+pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers:windlass:metal";
+/// The secret of the store that holds the token.
+pub(crate) const TOKEN: &str = "bootstrap-token";
+/// Stands in a kubeconfig where the machine's own copy has the token.
+const PLACE: &str = "token-comes-here";
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The token, and what its bearers and the nodes that they become may do.
+pub(crate) fn objects(token: &Token, expiration: Option<&str>) -> Vec<Value> {
+    let entry = BootstrapToken {
+        description: "machines that windlass metal serve boots".into(),
+        usages: vec!["signing".into(), "authentication".into()],
+        groups: vec![BOOTSTRAPPERS.into()],
+        ..BootstrapToken::default()
+    };
+    let binding = |name: &str, role: &str, group: &str| {
+        json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "Group", "name": group, "apiGroup": RBAC}],
+        })
+    };
+    vec![
+        tokens::secret(token, &entry, expiration),
+        binding("windlass:metal-bootstrap", "system:node-bootstrapper", BOOTSTRAPPERS),
+        binding(
+            "windlass:metal-certificate-rotation",
+            "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+            NODES_GROUP,
+        ),
+    ]
+}
+
+/// The cluster that machines join.
+pub(crate) struct Target {
+    pub(crate) server: String,
+    pub(crate) ca_pem: String,
+    /// Pins of the CA's public keys.
+    pub(crate) pins: Vec<String>,
+    pub(crate) kubelet: KubeletConfiguration,
+}
+
+impl Target {
+    /// What the group's metadata says of it.
+    pub(crate) fn metadata(&self) -> Value {
+        json!({ "server": self.server, "pins": self.pins })
+    }
+
+    /// A Butane template that makes a machine a node. The kubeconfig comes last: the kubelet waits for it.
+    pub(crate) fn template(&self) -> Result<String, api_config::Error> {
+        let cluster = Cluster::with_ca(self.server.as_str(), &self.ca_pem);
+        let user = User::with_token(PLACE);
+        let bootstrap =
+            Kubeconfig::single("kubernetes", cluster, "tls-bootstrap", user).to_yaml()?;
+        let secret = format!("{{{{secret `{TOKEN}`}}}}");
+        let kubelet = yaml::to_string(&self.kubelet.to_value()?)?;
+        let name = "{{.request.node_name}}";
+        let flags = format!("KUBELET_KUBEADM_ARGS=\"--hostname-override={name}\"\n");
+        let mut out = "# Written by windlass metal enroll, which writes it anew.\n\
+                       variant: fcos\nversion: 1.5.0\nstorage:\n  files:\n"
+            .to_owned();
+        for (path, mode, text) in [
+            ("/etc/hostname", "0644", format!("{name}\n")),
+            ("/etc/kubernetes/pki/ca.crt", "0644", self.ca_pem.clone()),
+            ("/var/lib/kubelet/config.yaml", "0644", kubelet),
+            ("/var/lib/kubelet/kubeadm-flags.env", "0644", flags),
+            ("/etc/kubernetes/bootstrap-kubelet.conf", "0600", bootstrap),
+        ] {
+            // A JSON string is a YAML string, on one line whatever it holds.
+            let text = Value::from(text).to_string().replace(PLACE, &secret);
+            out.push_str(&format!(
+                "    - path: {path}\n      mode: {mode}\n      overwrite: true\n      contents:\n        inline: {text}\n"
+            ));
+        }
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use netboot::matchbox::{Asked, Matchbox, Settings, Store};
+
+    use super::*;
+
+    #[test]
+    fn the_template_becomes_a_node() {
+        let kubelet = KubeletConfiguration {
+            cluster_domain: "cluster.local".into(),
+            ..KubeletConfiguration::default()
+        };
+        let target = Target {
+            server: "https://10.0.0.1:6443".into(),
+            ca_pem: "-----BEGIN CERTIFICATE-----\nx\n".into(),
+            pins: vec!["sha256:0".into()],
+            kubelet,
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("ignition/t", &target.template().unwrap());
+        put("profiles/p.json", r#"{"id":"p","ignition_id":"t"}"#);
+        let group =
+            json!({ "id": "rack", "profile": "p", "metadata": {"cluster": target.metadata()} });
+        put("groups/rack.json", &group.to_string());
+        put("secrets/rack/bootstrap-token", "abcdef.0123456789abcdef\n");
+        let settings = Settings { insecure_secrets: true, ..Settings::default() };
+        let matchbox = Matchbox::new(Arc::new(Store::new(dir.path())), settings);
+        let asked = Asked {
+            path: "/ignition".into(),
+            query: "mac=52-54-00-00-00-01".into(),
+            ..Asked::default()
+        };
+        let (_, body) = matchbox.answer(&asked).unwrap().unwrap();
+        let config: Value = serde_json::from_slice(&body).unwrap();
+        let files = config["storage"]["files"].as_array().unwrap();
+        let text = |path: &str| {
+            let file = files.iter().find(|file| file["path"] == path).unwrap();
+            file["contents"]["source"].as_str().unwrap().to_owned()
+        };
+        assert!(text("/etc/hostname").contains("rack-525400000001"));
+        let last = files.last().unwrap();
+        assert_eq!(last["path"], "/etc/kubernetes/bootstrap-kubelet.conf");
+        assert_eq!(last["mode"], 0o600);
+    }
+
+    #[test]
+    fn bearers_of_the_token_are_not_approved_by_the_controllers() {
+        let token: Token = "abcdef.0123456789abcdef".parse().unwrap();
+        let objects = objects(&token, None);
+        let roles: Vec<_> = objects
+            .iter()
+            .filter(|object| object["subjects"][0]["name"] == BOOTSTRAPPERS)
+            .map(|object| object["roleRef"]["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(roles, ["system:node-bootstrapper"]);
+        assert!(tokens::is_bootstrap_group(BOOTSTRAPPERS));
+        assert_eq!(tokens::listed(&objects[0]).unwrap().groups, [BOOTSTRAPPERS]);
+    }
+}

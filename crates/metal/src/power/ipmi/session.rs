@@ -1,0 +1,225 @@
+//! One session with a controller.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tokio::net::UdpSocket;
+
+use super::{
+    super::Bmc,
+    Error,
+    wire::{self, Exchange, Keys, Suite},
+};
+
+const PORT: u16 = 623;
+/// Controllers are slow, and packets get lost.
+const TRIES: u32 = 4;
+const PATIENCE: Duration = Duration::from_millis(1500);
+const ADMINISTRATOR: u8 = 4;
+/// The user is looked up by name, whatever privilege is asked for.
+const BY_NAME: u8 = 0x10;
+const APPLICATION: u8 = 6;
+
+pub struct Session {
+    socket: UdpSocket,
+    keys: Keys,
+    /// The controller's number of the session, and ours.
+    theirs: [u8; 4],
+    ours: [u8; 4],
+    sequence: u32,
+}
+
+fn status(code: u8) -> String {
+    let name = match code {
+        0x01 => "it has no room for another session",
+        0x04 | 0x10..=0x12 => "it does not speak this cipher suite",
+        0x09 => "the user may not be administrator",
+        0x0d => "it knows no such user",
+        0x0f => "the proof is wrong",
+        _ => return format!("status {code:#04x}"),
+    };
+    name.to_owned()
+}
+
+/// What completion codes of commands mean.
+fn completion(code: u8) -> String {
+    let name = match code {
+        0xc0 => "it is busy",
+        0xc1 => "it does not know this command",
+        0xc3 => "it timed out",
+        0xcc => "it does not know this setting",
+        0xd4 => "the user may not do this",
+        0xd5 => "it cannot do this in its state",
+        _ => return format!("completion code {code:#04x}"),
+    };
+    name.to_owned()
+}
+
+impl Session {
+    /// Begins a session with the strongest suite that the controller speaks.
+    pub async fn open(bmc: &Bmc) -> Result<Self, Error> {
+        match Self::open_with(bmc, Suite::Sha256).await {
+            // Some say that they do not speak a suite, others nothing at all.
+            Err(Error::Refused { .. } | Error::Silent(_)) => {
+                Self::open_with(bmc, Suite::Sha1).await
+            }
+            result => result,
+        }
+    }
+
+    pub(super) async fn open_with(bmc: &Bmc, suite: Suite) -> Result<Self, Error> {
+        if bmc.user.len() > 16 || bmc.password.len() > 20 {
+            return Err(Error::TooLong);
+        }
+        let socket = connect(&bmc.address).await.map_err(Error::Socket)?;
+        let ours: [u8; 4] = rand::random::<u32>().max(1).to_le_bytes();
+        let [authentication, integrity, secrecy] = suite.numbers();
+        let algorithm = |kind: u8, number: u8| [kind, 0, 0, 8, number, 0, 0, 0];
+        let wanted = [
+            &[0, ADMINISTRATOR, 0, 0],
+            &ours[..],
+            &algorithm(0, authentication),
+            &algorithm(1, integrity),
+            &algorithm(2, secrecy),
+        ]
+        .concat();
+        let what = "a session request";
+        let answer = ask(&socket, what, wire::OPEN_REQUEST, &wanted, wire::OPEN_RESPONSE).await?;
+        let theirs = answer.get(8..12).and_then(|id| id.try_into().ok());
+        let mut exchange = Exchange {
+            suite,
+            console: ours,
+            bmc: theirs.ok_or(Error::Malformed(what))?,
+            console_random: rand::random(),
+            bmc_random: [0; 16],
+            guid: [0; 16],
+            role: BY_NAME | ADMINISTRATOR,
+            user: bmc.user.clone().into_bytes(),
+            password: bmc.password.clone().into_bytes(),
+        };
+        authenticate(&socket, &mut exchange).await?;
+        let (keys, theirs) = (exchange.keys(), exchange.bmc);
+        let mut session = Self { socket, keys, theirs, ours, sequence: 0 };
+        session.command("administrator privilege", APPLICATION, 0x3b, &[ADMINISTRATOR]).await?;
+        Ok(session)
+    }
+
+    /// Sends a command until it is answered; what the answer holds.
+    pub async fn command(
+        &mut self,
+        what: &'static str,
+        function: u8,
+        command: u8,
+        data: &[u8],
+    ) -> Result<Vec<u8>, Error> {
+        let mut buffer = [0; 1024];
+        for _ in 0..TRIES {
+            self.sequence += 1;
+            let number = (self.sequence & 0x3f) as u8;
+            let message = wire::request(function, number, command, data);
+            let packet = self.keys.seal(self.theirs, self.sequence, &message, rand::random());
+            self.socket.send(&packet.ok_or(Error::Crypto)?).await.map_err(Error::Socket)?;
+            let answer = async {
+                loop {
+                    let length = self.socket.recv(&mut buffer).await.map_err(Error::Socket)?;
+                    // What is not of this session, or answers something else, is none of ours.
+                    let Some((session, answer)) = self.keys.unseal(&buffer[..length]) else {
+                        continue;
+                    };
+                    if let Some((f, n, c, data)) = wire::read_message(&answer)
+                        && (session, f, n, c) == (self.ours, function | 1, number, command)
+                    {
+                        return Ok(data.to_vec());
+                    }
+                }
+            };
+            let Ok(answer) = tokio::time::timeout(PATIENCE, answer).await else { continue };
+            return match answer?.split_first() {
+                Some((0, data)) => Ok(data.to_vec()),
+                Some((code, _)) => Err(Error::Refused { what, why: completion(*code) }),
+                None => Err(Error::Malformed(what)),
+            };
+        }
+        Err(Error::Silent(what))
+    }
+
+    /// Ends the session. That nobody answers changes nothing.
+    pub async fn close(mut self) {
+        let id = self.theirs;
+        if let Err(error) = self.command("close session", APPLICATION, 0x3c, &id).await {
+            tracing::debug!(%error, "closing an IPMI session");
+        }
+    }
+}
+
+async fn connect(address: &str) -> std::io::Result<UdpSocket> {
+    // With a port, or without.
+    let mut found: Vec<SocketAddr> = match tokio::net::lookup_host(address).await {
+        Ok(found) => found.collect(),
+        Err(_) => tokio::net::lookup_host((address, PORT)).await?.collect(),
+    };
+    let target = found.pop().ok_or(std::io::ErrorKind::NotFound)?;
+    let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).await?;
+    socket.connect(target).await?;
+    Ok(socket)
+}
+
+/// Sends a packet until one of the wanted kind answers it, whose status must be good.
+async fn ask(
+    socket: &UdpSocket,
+    what: &'static str,
+    kind: u8,
+    payload: &[u8],
+    wanted: u8,
+) -> Result<Vec<u8>, Error> {
+    let mut buffer = [0; 1024];
+    for _ in 0..TRIES {
+        socket.send(&wire::open_frame(kind, payload)).await.map_err(Error::Socket)?;
+        let answer = async {
+            loop {
+                let length = socket.recv(&mut buffer).await.map_err(Error::Socket)?;
+                if let Some((kind, payload)) = wire::read_open(&buffer[..length])
+                    && kind == wanted
+                {
+                    return Ok(payload.to_vec());
+                }
+            }
+        };
+        let Ok(answer) = tokio::time::timeout(PATIENCE, answer).await else { continue };
+        let answer = answer?;
+        return match answer.get(1) {
+            Some(0) => Ok(answer),
+            Some(code) => Err(Error::Refused { what, why: status(*code) }),
+            None => Err(Error::Malformed(what)),
+        };
+    }
+    Err(Error::Silent(what))
+}
+
+/// Both sides prove that they know the password.
+async fn authenticate(socket: &UdpSocket, exchange: &mut Exchange) -> Result<(), Error> {
+    let what = "the user's name";
+    let length = u8::try_from(exchange.user.len()).map_err(|_| Error::TooLong)?;
+    let first = [
+        &[0; 4],
+        &exchange.bmc[..],
+        &exchange.console_random,
+        &[exchange.role, 0, 0, length],
+        &exchange.user,
+    ]
+    .concat();
+    let answer = ask(socket, what, wire::RAKP1, &first, wire::RAKP2).await?;
+    let part = |from: usize| answer.get(from..from + 16).and_then(|part| part.try_into().ok());
+    exchange.bmc_random = part(8).ok_or(Error::Malformed(what))?;
+    exchange.guid = part(24).ok_or(Error::Malformed(what))?;
+    if !wire::same(answer.get(40..).unwrap_or_default(), &exchange.rakp2()) {
+        return Err(Error::Password);
+    }
+    let what = "the proof of the password";
+    let third = [&[0; 4], &exchange.bmc[..], &exchange.rakp3()].concat();
+    let answer = ask(socket, what, wire::RAKP3, &third, wire::RAKP4).await?;
+    if !wire::same(answer.get(8..).unwrap_or_default(), &exchange.rakp4()) {
+        return Err(Error::Password);
+    }
+    Ok(())
+}

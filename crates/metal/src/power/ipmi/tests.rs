@@ -1,0 +1,239 @@
+//! Against a controller of our own, and against OpenIPMI's where it is installed.
+
+use std::{
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+};
+
+use tokio::net::UdpSocket;
+
+use super::{
+    super::{Bmc, Kind},
+    wire::{Exchange, Keys, Suite},
+    *,
+};
+
+fn bmc(address: &SocketAddr, password: &str) -> Bmc {
+    Bmc {
+        kind: Kind::Ipmi,
+        address: address.to_string(),
+        user: "ipmiusr".into(),
+        password: password.into(),
+        insecure: false,
+        ca: None,
+        system: None,
+    }
+}
+
+/// A controller that speaks one suite and drops every third packet. What it was told is in `told`.
+async fn simulate(socket: UdpSocket, suite: Suite, told: Arc<Mutex<Vec<Vec<u8>>>>) {
+    let (mut buffer, mut count, mut on) = ([0; 1024], 0, false);
+    let mut exchange = Exchange {
+        suite,
+        console: [0; 4],
+        bmc: [9, 8, 7, 6],
+        console_random: [0; 16],
+        bmc_random: [5; 16],
+        guid: [6; 16],
+        role: 0,
+        user: vec![],
+        password: b"test".to_vec(),
+    };
+    let mut keys = None::<Keys>;
+    loop {
+        let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
+        count += 1;
+        if count % 3 == 0 {
+            continue;
+        }
+        let packet = &buffer[..length];
+        let sealed = keys.as_ref().and_then(|keys| keys.unseal(packet));
+        let answer = if let Some((session, message)) = sealed {
+            assert_eq!(session, exchange.bmc);
+            let (function, number, command, data) = wire::read_message(&message).unwrap();
+            told.lock().unwrap().push([&[function, command], data].concat());
+            let data = match (function, command) {
+                (CHASSIS, 1) => vec![0, u8::from(on), 0, 0],
+                (CHASSIS, 2) => {
+                    on = data != [0];
+                    vec![0]
+                }
+                (CHASSIS, 8) | (6, 0x3b | 0x3c) => vec![0],
+                _ => vec![0xc1],
+            };
+            let message = wire::response(function, number, command, &data);
+            keys.as_ref().unwrap().seal(exchange.console, 1, &message, [1; 16]).unwrap()
+        } else {
+            let Some((kind, payload)) = wire::read_open(packet) else { continue };
+            match kind {
+                wire::OPEN_REQUEST => {
+                    exchange.console = payload[4..8].try_into().unwrap();
+                    let status = if payload[12] == suite.numbers()[0] { 0 } else { 0x11 };
+                    let answer = [&[0, status, 4, 0], &exchange.console[..], &exchange.bmc];
+                    wire::open_frame(wire::OPEN_RESPONSE, &answer.concat())
+                }
+                wire::RAKP1 => {
+                    exchange.console_random = payload[8..24].try_into().unwrap();
+                    exchange.role = payload[24];
+                    exchange.user = payload[28..].to_vec();
+                    let answer = [
+                        &[0; 4],
+                        &exchange.console[..],
+                        &exchange.bmc_random,
+                        &exchange.guid,
+                        &exchange.rakp2(),
+                    ];
+                    wire::open_frame(wire::RAKP2, &answer.concat())
+                }
+                wire::RAKP3 => {
+                    assert_eq!(payload[8..], exchange.rakp3());
+                    keys = Some(exchange.keys());
+                    let answer = [&[0; 4], &exchange.console[..], &exchange.rakp4()];
+                    wire::open_frame(wire::RAKP4, &answer.concat())
+                }
+                _ => continue,
+            }
+        };
+        socket.send_to(&answer, from).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_machine_is_powered_through_a_controller_that_loses_packets() {
+    for suite in [Suite::Sha256, Suite::Sha1] {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let controller = simulate(socket, suite, told.clone());
+        let work = async {
+            let mut session = Session::open(&bmc(&address, "test")).await.unwrap();
+            assert_eq!(perform(&mut session, Action::Status).await.unwrap(), "off");
+            perform(&mut session, Action::BootNetwork).await.unwrap();
+            assert_eq!(perform(&mut session, Action::Status).await.unwrap(), "on");
+            let unknown = session.command("x", 6, 1, &[]).await.unwrap_err().to_string();
+            assert!(unknown.contains("does not know this command"), "{unknown}");
+            session.close().await;
+            let wrong = Session::open(&bmc(&address, "wrong")).await;
+            assert!(matches!(wrong, Err(Error::Password)));
+        };
+        tokio::select! {
+            () = work => {}
+            () = controller => {}
+        }
+        let told = told.lock().unwrap();
+        // The network for one boot, then the power button.
+        assert!(told.contains(&vec![CHASSIS, 8, 5, 0x80, 4, 0, 0, 0]), "{told:?}");
+        assert!(told.contains(&vec![CHASSIS, 2, 1]), "{told:?}");
+    }
+}
+
+/// OpenIPMI's simulator.
+struct Simulator {
+    process: Child,
+    _dir: tempfile::TempDir,
+    state: std::path::PathBuf,
+}
+
+impl Drop for Simulator {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn simulator(port: u16) -> Option<Simulator> {
+    let mut help = Command::new("ipmi_sim");
+    if help.arg("-h").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+        eprintln!("skipped: there is no ipmi_sim (openipmi)");
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let chassis = path("chassis");
+    std::fs::write(
+        &chassis,
+        format!(
+            "#!/bin/sh\necho \"$@\" >> {chassis}.log\n\
+             [ \"$1\" = get ] && case $2 in boot) echo boot:none;; *) echo $2:0;; esac\nexit 0\n"
+        ),
+    )
+    .unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&chassis, mode).unwrap();
+    let config = format!(
+        "name \"sim\"\nset_working_mc 0x20\n  startlan 1\n    addr 127.0.0.1 {port}\n    priv_limit admin\n\
+         \x20   allowed_auths_admin none md2 md5 straight\n    guid a123456789abcdefa123456789abcdef\n  endlan\n\
+         \x20 chassis_control \"{chassis}\"\n  user 1 true \"\" \"test\" user 10 none md2 md5 straight\n\
+         \x20 user 2 true \"ipmiusr\" \"test\" admin 10 none md2 md5 straight\n"
+    );
+    std::fs::write(path("lan.conf"), config).unwrap();
+    let commands =
+        "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02\nmc_enable 0x20\n";
+    std::fs::write(path("commands"), commands).unwrap();
+    let arguments = ["-n", "-c", &path("lan.conf"), "-f", &path("commands"), "-s", &path("state")];
+    let process = Command::new("ipmi_sim")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    Some(Simulator { process, state: format!("{chassis}.log").into(), _dir: dir })
+}
+
+#[tokio::test]
+async fn openipmis_controller_understands() {
+    let port = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let Some(simulator) = simulator(port) else { return };
+    let address: SocketAddr = ([127, 0, 0, 1], port).into();
+    let mut opened = None;
+    for _ in 0..100 {
+        // Until it listens, the kernel answers for it.
+        match Session::open_with(&bmc(&address, "test"), Suite::Sha1).await {
+            Err(Error::Socket(_)) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+            result => {
+                opened = Some(result.unwrap());
+                break;
+            }
+        }
+    }
+    let mut session = opened.unwrap();
+    assert_eq!(perform(&mut session, Action::Status).await.unwrap(), "off");
+    perform(&mut session, Action::NextBootNetwork).await.unwrap();
+    perform(&mut session, Action::On).await.unwrap();
+    session.close().await;
+    let told = std::fs::read_to_string(&simulator.state).unwrap();
+    assert!(told.contains("set power 1") && told.contains("set boot pxe"), "{told}");
+    let wrong = Session::open_with(&bmc(&address, "wrong"), Suite::Sha1).await;
+    assert!(matches!(wrong, Err(Error::Password)));
+}
+
+proptest::proptest! {
+    #[test]
+    fn what_is_sealed_is_unsealed_and_nothing_else(
+        message in proptest::collection::vec(0u8..=255, 1..60),
+        sequence: u32,
+        flip in 0usize..1000,
+    ) {
+        let exchange = Exchange {
+            suite: Suite::Sha256, console: [1; 4], bmc: [2; 4], console_random: [3; 16],
+            bmc_random: [4; 16], guid: [5; 16], role: 0x14, user: b"u".to_vec(), password: b"p".to_vec(),
+        };
+        let keys = exchange.keys();
+        let mut packet = keys.seal([2; 4], sequence, &message, [7; 16]).unwrap();
+        proptest::prop_assert_eq!(keys.unseal(&packet), Some(([2; 4], message)));
+        let at = 4 + flip % (packet.len() - 4);
+        packet[at] ^= 1;
+        proptest::prop_assert_eq!(keys.unseal(&packet), None);
+    }
+
+    #[test]
+    fn no_packet_panics(bytes in proptest::collection::vec(0u8..=255, 0..120)) {
+        let framed = [&[6, 0, 0xff, 7, 6], &bytes[..]].concat();
+        for bytes in [&bytes, &framed] {
+            wire::read_open(bytes);
+            wire::read_message(bytes);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Against a controller of our own.
+
+use std::sync::Mutex;
+
+use futures_util::{FutureExt, future::BoxFuture};
+use http::Response;
+use serve::Body;
+
+use super::{super::Kind, *};
+
+/// A controller with one system. What it was told is kept.
+#[derive(Default)]
+struct Simulated {
+    told: Mutex<Vec<String>>,
+}
+
+const SYSTEM: &str = "/redfish/v1/Systems/437XR1138R2";
+
+impl serve::Handler for Simulated {
+    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let say = |status: u16, value: Value| {
+                let body = Full::from(value.to_string()).map_err(|never| match never {});
+                Response::builder().status(status).body(body.boxed_unsync()).unwrap()
+            };
+            if parts.headers[header::AUTHORIZATION] != "Basic cm9vdDpjYWx2aW4=" {
+                return say(401, json!({ "error": {"message": "who?"} }));
+            }
+            match (parts.method.as_str(), parts.uri.path()) {
+                ("GET", SYSTEMS) => say(200, json!({ "Members": [{"@odata.id": SYSTEM}] })),
+                ("GET", SYSTEM) => say(
+                    200,
+                    json!({ "PowerState": "Off", "Actions": {"#ComputerSystem.Reset": {
+                        "target": format!("{SYSTEM}/Actions/ComputerSystem.Reset")}} }),
+                ),
+                (method, path) => {
+                    let text = String::from_utf8(body.to_vec()).unwrap();
+                    self.told.lock().unwrap().push(format!("{method} {path} {text}"));
+                    Response::builder().status(204).body(client_body()).unwrap()
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+fn client_body() -> Body {
+    Full::default().map_err(|never| match never {}).boxed_unsync()
+}
+
+#[tokio::test]
+async fn a_machine_is_powered() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (simulated, tasks) = (Arc::new(Simulated::default()), rt::Tasks::new(rt::Shutdown::new()));
+    let serving =
+        serve::serve(listener, None, serve::Limits::default(), simulated.clone(), tasks.clone());
+    tasks.spawn("bmc", serving);
+    let bmc = Bmc {
+        kind: Kind::Redfish,
+        address: format!("http://{address}"),
+        user: "root".into(),
+        password: "calvin".into(),
+        insecure: false,
+        ca: None,
+        system: None,
+    };
+    assert_eq!(perform(&bmc, Action::Status).await.unwrap(), "off");
+    perform(&bmc, Action::BootNetwork).await.unwrap();
+    let named = Bmc { system: Some("/redfish/v1/Systems/2".into()), ..bmc.clone() };
+    let error = perform(&named, Action::Status).await.unwrap_err().to_string();
+    assert!(error.contains("GET /redfish/v1/Systems/2"), "{error}");
+    let wrong = Bmc { password: "x".into(), ..bmc.clone() };
+    let error = perform(&wrong, Action::Status).await.unwrap_err().to_string();
+    assert!(error.contains("401") && error.contains("who?"), "{error}");
+    let told = simulated.told.lock().unwrap().clone();
+    let boot = r#"{"Boot":{"BootSourceOverrideEnabled":"Once","BootSourceOverrideTarget":"Pxe"}}"#;
+    assert_eq!(told[0], format!("PATCH {SYSTEM} {boot}"));
+    assert_eq!(
+        told[1],
+        format!("POST {SYSTEM}/Actions/ComputerSystem.Reset {{\"ResetType\":\"On\"}}")
+    );
+    for address in ["10.0.0.1", "ftp://x", "https://"] {
+        let bmc = Bmc { address: address.into(), ..bmc.clone() };
+        assert!(matches!(perform(&bmc, Action::Status).await, Err(Error::Address(_))), "{address}");
+    }
+    tasks.shutdown().stop();
+}

@@ -1,0 +1,121 @@
+//! A rack that powers on: 500 simulated machines boot at once, with the binary that `WINDLASS` names, and beside it
+//! dnsmasq as far as it goes (DHCP and TFTP).
+//!
+//! Every machine asks for an address as firmware, fetches a boot loader by TFTP, asks again as iPXE, fetches two
+//! scripts, 50 MB of assets and its Ignition config, and reports. It needs root: all happens in network namespaces of
+//! its own, the machines behind a DHCP relay, each with an address of its own.
+
+// What goes wrong here is the benchmark's failure.
+#![allow(clippy::unwrap_used)]
+
+mod machine;
+mod world;
+
+use std::{collections::BTreeMap, process::ExitCode, time::Duration};
+
+use machine::{Machine, Step};
+use world::World;
+
+const MACHINES: u32 = 500;
+/// The budget for DHCP answers.
+const P99: Duration = Duration::from_millis(50);
+/// How much memory may grow from before to after, in kilobytes.
+const GROWTH: u64 = 64 << 10;
+
+/// What one server made of the rack.
+struct Run {
+    times: BTreeMap<Step, Vec<Duration>>,
+    failures: Vec<String>,
+    repeated: u32,
+    took: Duration,
+    /// Memory before, at most, and after, in kilobytes; processor time.
+    memory: [u64; 3],
+    processor: Duration,
+}
+
+fn run(world: &World, server: world::Server, whole: bool) -> Run {
+    let (before, sampler) = (server.memory(), server.sample());
+    let start = std::time::Instant::now();
+    let outcome = world.boot((0..MACHINES).map(|n| Machine::new(n, whole)).collect());
+    let took = start.elapsed();
+    let (peak, processor) = (sampler.stop(), server.processor());
+    let after = server.memory();
+    drop(server);
+    let mut run = Run {
+        times: BTreeMap::new(),
+        failures: Vec::new(),
+        repeated: 0,
+        took,
+        memory: [before, peak, after],
+        processor,
+    };
+    for machine in outcome {
+        run.repeated += machine.repeated;
+        run.failures.extend(machine.failure);
+        for (step, took) in machine.times {
+            run.times.entry(step).or_default().push(took);
+        }
+    }
+    run.times.values_mut().for_each(|times| times.sort());
+    run
+}
+
+fn at(times: &[Duration], percent: usize) -> Duration {
+    times
+        .get((times.len() * percent / 100).min(times.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or_default()
+}
+
+fn print(ours: &Run, peer: Option<&Run>) {
+    let line = |name: &str, of: &dyn Fn(&Run) -> String| {
+        println!("{name:<34} {:>22} {:>22}", of(ours), peer.map_or("–".into(), of));
+    };
+    println!("{:<34} {:>22} {:>22}", format!("{MACHINES} machines at once"), "windlass", "dnsmasq");
+    line("failed", &|run| run.failures.len().to_string());
+    line("DHCP packets sent again", &|run| run.repeated.to_string());
+    for (step, name) in Step::NAMES {
+        line(&format!("{name}: p50 / p99"), &|run| match run.times.get(&step) {
+            None => "–".into(),
+            Some(times) => format!("{:.1?} / {:.1?}", at(times, 50), at(times, 99)),
+        });
+    }
+    line("all done after", &|run| format!("{:.1?}", run.took));
+    line("processor time", &|run| format!("{:.1?}", run.processor));
+    line("memory before / most / after", &|run| {
+        let [before, peak, after] = run.memory.map(|kilobytes| kilobytes as f64 / 1024.0);
+        format!("{before:.0} / {peak:.0} / {after:.0} MB")
+    });
+}
+
+fn main() -> ExitCode {
+    let Some(binary) = std::env::var_os("WINDLASS") else {
+        eprintln!("skipped: WINDLASS names no binary");
+        return ExitCode::SUCCESS;
+    };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: network namespaces need root");
+        return ExitCode::SUCCESS;
+    }
+    if let Some(code) = world::enter() {
+        return code;
+    }
+    let world = World::new(MACHINES);
+    let ours = run(&world, world.windlass(&binary), true);
+    let peer = world.dnsmasq().map(|server| run(&world, server, false));
+    print(&ours, peer.as_ref());
+    let mut code = ExitCode::SUCCESS;
+    for failure in ours.failures.iter().take(5) {
+        println!("failed: {failure}");
+        code = ExitCode::FAILURE;
+    }
+    let offer = ours.times.get(&Step::Address).map_or(Duration::ZERO, |times| at(times, 99));
+    if offer > P99 {
+        println!("over budget: p99 of DHCP answers {offer:.1?}, to be {P99:?}");
+    }
+    let [before, _, after] = ours.memory;
+    if after > before + GROWTH {
+        println!("over budget: memory grew by {} MB", (after - before) >> 10);
+    }
+    code
+}

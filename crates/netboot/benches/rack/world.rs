@@ -1,0 +1,262 @@
+//! Two network namespaces with a link between them: the servers are in this one, the machines in the other.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    net::Ipv4Addr,
+    os::fd::AsFd,
+    path::Path,
+    process::{Child, Command, ExitCode, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::machine::{Machine, Relay};
+
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+pub(crate) const RELAY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// The boot loader's bytes.
+pub(crate) const LOADER: usize = 90_000;
+pub(crate) const ASSETS: [(&str, usize); 2] = [("vmlinuz", 10_000_000), ("initrd", 40_000_000)];
+
+const INSIDE: &str = "NETBOOT_BENCH_NAMESPACE";
+
+/// Runs the benchmark again in a network namespace of its own, and says how it ended; `None` in that run.
+pub(crate) fn enter() -> Option<ExitCode> {
+    if std::env::var_os(INSIDE).is_some() {
+        return None;
+    }
+    let this = std::env::current_exe().unwrap();
+    let status = Command::new("unshare").arg("--net").arg("--").arg(this).env(INSIDE, "1").status();
+    Some(if status.unwrap().success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn shell(command: &str) {
+    let status = Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(status.success(), "{command}");
+}
+
+pub(crate) struct World {
+    dir: tempfile::TempDir,
+    holder: Child,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+impl World {
+    pub(crate) fn new(machines: u32) -> Self {
+        let mut holder = Command::new("unshare");
+        let holder = holder.args(["--net", "sleep", "3600"]).stdout(Stdio::null()).spawn().unwrap();
+        let there = format!("nsenter --net=/proc/{}/ns/net", holder.id());
+        let own = fs::read_link("/proc/self/ns/net").unwrap();
+        while fs::read_link(format!("/proc/{}/ns/net", holder.id())).is_ok_and(|other| other == own)
+        {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let world = Self { dir, holder };
+        shell(&format!(
+            "ip link set lo up && ip link add s0 type veth peer name eth0 && ip addr add {SERVER}/16 dev s0 && \
+             ip link set s0 up && ip link set eth0 netns {} && {there} ip link set eth0 up",
+            world.holder.id()
+        ));
+        // The addresses that will be given are there already: an address is added faster than by a client's script.
+        let mut batch = format!("addr add {RELAY}/16 dev eth0\n");
+        for n in 0..machines {
+            batch.push_str(&format!("addr add {}/16 dev eth0\n", nth(n)));
+        }
+        fs::write(world.path("batch"), batch).unwrap();
+        shell(&format!("{there} ip -batch {}", world.path("batch").display()));
+        world.store();
+        world
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn put(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    fn store(&self) {
+        let noise =
+            |length: usize| -> Vec<u8> { (0..length).map(|i| (i * i % 251) as u8).collect() };
+        self.put("tftp/undionly.kpxe", noise(LOADER));
+        for (name, length) in ASSETS {
+            self.put(&format!("assets/{name}"), noise(length));
+        }
+        self.put(
+            "groups/all.json",
+            r#"{"id":"all","profile":"p","metadata":{"domain":"example.test"}}"#,
+        );
+        self.put(
+            "profiles/p.json",
+            r#"{"id":"p","ignition_id":"node.yaml","boot":{"kernel":"/assets/vmlinuz","initrd":["/assets/initrd"],
+            "args":["ignition.config.url=http://10.77.0.1:8080/ignition?mac=${mac:hexhyp}&nonce={{.request.nonce}}"]}}"#,
+        );
+        self.put(
+            "ignition/node.yaml",
+            "variant: fcos\nversion: 1.5.0\nstorage:\n  files:\n    - path: /etc/hostname\n      contents:\n        \
+             inline: \"{{.request.query.mac}}.{{.domain}}\"\n",
+        );
+    }
+
+    pub(crate) fn windlass(&self, binary: &OsStr) -> Server {
+        let dir = self.dir.path().display();
+        let args = format!(
+            "metal serve --address {SERVER}:8080 --data-path {dir} --assets-path {dir}/assets --tftp-root {dir}/tftp \
+             --interface s0 --dhcp-range {},{},255.255.0.0,1h --no-ping --no-dns --dhcp-leasefile {dir}/leases \
+             --machines-file {dir}/machines --log-level error",
+            nth(0),
+            nth(499)
+        );
+        self.start(binary, &args)
+    }
+
+    /// `None` where it is not installed.
+    pub(crate) fn dnsmasq(&self) -> Option<Server> {
+        Command::new("dnsmasq").arg("--version").stdout(Stdio::null()).status().ok()?;
+        let dir = self.dir.path().display();
+        let args = format!(
+            "--keep-in-foreground --conf-file=/dev/null --port=0 --interface=s0 --bind-interfaces --no-ping --user=root \
+             --dhcp-range={},{},255.255.0.0,1h --dhcp-leasefile={dir}/peer.leases --dhcp-boot=undionly.kpxe --quiet-dhcp \
+             --dhcp-lease-max=2000 --enable-tftp --tftp-root={dir}/tftp --tftp-max=1000 --quiet-tftp \
+             --pid-file={dir}/peer.pid",
+            nth(0),
+            nth(499)
+        );
+        Some(self.start(OsStr::new("dnsmasq"), &args))
+    }
+
+    fn start(&self, program: &OsStr, args: &str) -> Server {
+        let log = File::create(self.path("log")).unwrap();
+        let mut command = Command::new(program);
+        command.args(args.split_whitespace()).stdout(Stdio::null()).stderr(log);
+        let mut server = Server { process: command.spawn().unwrap() };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // Both open the port of TFTP after that of DHCP, or at the same time.
+        while !listens(67) || !listens(69) {
+            let ended = server.process.try_wait().unwrap();
+            let log = || fs::read_to_string(self.path("log")).unwrap_or_default();
+            assert!(ended.is_none() && Instant::now() < deadline, "{}", log());
+            thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    /// Boots all machines at once, from the other namespace.
+    pub(crate) fn boot(&self, machines: Vec<Machine>) -> Vec<Machine> {
+        let namespace = Arc::new(File::open(format!("/proc/{}/ns/net", self.holder.id())).unwrap());
+        let enter = move || {
+            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).unwrap();
+        };
+        let work = async move {
+            let socket = std::net::UdpSocket::bind((RELAY, 67)).unwrap();
+            rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let relay = Relay::new(tokio::net::UdpSocket::from_std(socket).unwrap());
+            let all = futures_util::future::join_all(machines.into_iter().map(|m| m.boot(&relay)));
+            tokio::select! {
+                done = all => done,
+                () = relay.run() => Vec::new(),
+            }
+        };
+        // One thread, as the machines' part is not what is measured.
+        thread::spawn(move || {
+            enter();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(work)
+        })
+        .join()
+        .unwrap()
+    }
+}
+
+/// The address of the n-th machine.
+fn nth(n: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 77, 1, 0)) + n)
+}
+
+/// Whether anybody has this port of UDP here.
+fn listens(port: u16) -> bool {
+    let table = fs::read_to_string("/proc/self/net/udp").unwrap_or_default();
+    table
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .any(|local| local.ends_with(&format!(":{port:04X}")))
+}
+
+pub(crate) struct Server {
+    process: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn memory(process: u32) -> u64 {
+    let path = format!("/proc/{process}/smaps_rollup");
+    let text = fs::read_to_string(Path::new(&path)).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+impl Server {
+    /// Its proportional set size in kilobytes.
+    pub(crate) fn memory(&self) -> u64 {
+        memory(self.process.id())
+    }
+
+    pub(crate) fn processor(&self) -> Duration {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
+        // The name, in brackets, may hold blanks.
+        let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
+        let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// Looks at its memory ten times a second.
+    pub(crate) fn sample(&self) -> Sampler {
+        let (id, stop) = (self.process.id(), Arc::new(AtomicBool::new(false)));
+        let until = stop.clone();
+        let thread = thread::spawn(move || {
+            let mut most = 0;
+            while !until.load(Ordering::Relaxed) {
+                most = most.max(memory(id));
+                thread::sleep(Duration::from_millis(100));
+            }
+            most
+        });
+        Sampler { stop, thread }
+    }
+}
+
+pub(crate) struct Sampler {
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<u64>,
+}
+
+impl Sampler {
+    /// The most that was seen.
+    pub(crate) fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}

@@ -1,0 +1,134 @@
+//! Strangers who send too much, the wrong thing, or on the wrong interface.
+
+use std::{
+    net::UdpSocket,
+    time::{Duration, Instant},
+};
+
+use crate::world::{Host, SERVER, World, eventually, inside, run};
+
+const RANGE: &str = "--dhcp-range 192.168.77.100,192.168.77.140 --dhcp-host 52:54:00:00:00:42,192.168.77.50,fixed \
+                     --no-ping --host-record a.example.test,192.168.77.9 --domain example.test";
+
+/// A packet of a machine that asks for an address, by its number.
+fn discover(n: u32) -> Vec<u8> {
+    let mut bytes = vec![1, 1, 6, 0];
+    bytes.extend(n.to_be_bytes());
+    bytes.resize(28, 0);
+    bytes.extend([0x02, 0xff]);
+    bytes.extend(n.to_be_bytes());
+    bytes.resize(236, 0);
+    bytes.extend([99, 130, 83, 99, 53, 1, 1]);
+    bytes.extend(b"\x3c\x15PXEClient:Arch:00000:\xff");
+    bytes
+}
+
+fn read_request(name: &str) -> Vec<u8> {
+    [b"\0\x01", name.as_bytes(), b"\0octet\0blksize\x0065464\0windowsize\x0064\0timeout\x00255\0"]
+        .concat()
+}
+
+/// The server still does its work for others.
+fn all_is_well(host: &Host) {
+    let given = host.run("busybox udhcpc -i eth0 -f -q -n -t 5 -T 2 -s /bin/true 2>&1");
+    assert!(given.contains("192.168.77.50"), "{given}");
+    host.run("ip addr replace 192.168.77.50/24 dev eth0");
+    let get = |url: &str| host.run(&format!("curl -sS --max-time 10 {url}"));
+    assert_eq!(get(&format!("tftp://{SERVER}/text")), "a\nb\n");
+    assert_eq!(get(&format!("http://{SERVER}:8080/generic")), "b");
+    let answer = host.run(&format!("busybox nslookup -type=a a.example.test {SERVER}"));
+    assert!(answer.contains("192.168.77.9"), "{answer}");
+}
+
+/// What this process holds, in kilobytes: the server runs in it.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn floods_and_wrong_packets() {
+    if !inside("safety::floods_and_wrong_packets") {
+        return;
+    }
+    let mut world = World::new();
+    let (bad, good) = (Host::new("h1"), Host::new("h2"));
+    good.run("ip link set eth0 down && ip link set eth0 address 52:54:00:00:00:42 && ip link set eth0 up");
+    bad.run("ip addr add 192.168.77.90/24 dev eth0");
+    eventually("busybox ping -c 1 -W 1 192.168.77.90");
+    std::fs::write(world.path("tftp/big"), vec![7; 8 << 20]).unwrap();
+    world.serve(RANGE);
+    all_is_well(&good);
+    let before = resident();
+    bad.within(|| {
+        let socket = UdpSocket::bind("192.168.77.90:0").unwrap();
+        socket.set_broadcast(true).unwrap();
+        // Discovers of twenty thousand machines, for forty addresses.
+        for n in 0..20_000 {
+            let _ = socket.send_to(&discover(n), (SERVER, 67));
+        }
+        // Transfers that are left half open, each from a port of its own.
+        let open: Vec<UdpSocket> = (0..2000)
+            .filter_map(|_| {
+                let socket = UdpSocket::bind("192.168.77.90:0").ok()?;
+                socket.send_to(&read_request("big"), (SERVER, 69)).ok()?;
+                Some(socket)
+            })
+            .collect();
+        assert!(open.len() > 900, "{}", open.len());
+        // Noise, to every port.
+        let mut state = 1u64;
+        for n in 0..20_000usize {
+            let bytes: Vec<u8> = std::iter::repeat_with(|| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            })
+            .take(n % 300)
+            .collect();
+            for (port, head) in
+                [(67, &discover(1)[..240]), (4011, &discover(1)[..240]), (69, b"\0\x01"), (53, b"")]
+            {
+                let _ = socket.send_to(&[head, &bytes].concat(), (SERVER, port));
+            }
+        }
+        std::mem::forget(open);
+    });
+    let start = Instant::now();
+    all_is_well(&good);
+    assert!(start.elapsed() < Duration::from_secs(20));
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 64 << 10, "{grown} kB more");
+    let metrics = good.run(&format!("curl -sS http://{SERVER}:8080/metrics"));
+    assert!(metrics.contains("netboot_tftp_transfers_total{outcome=\"failed\"}"), "{metrics}");
+    world.stop();
+}
+
+#[test]
+fn only_told_interfaces_are_answered() {
+    if !inside("safety::only_told_interfaces_are_answered") {
+        return;
+    }
+    let mut world = World::new();
+    run("ip link add br1 type bridge && ip link set br1 up && ip addr add 192.168.78.1/24 dev br1");
+    let host = Host::new("h1");
+    run("ip link set h1 master br1");
+    host.run("ip addr add 192.168.78.9/24 dev eth0");
+    eventually("busybox ping -c 1 -W 1 192.168.78.9");
+    world.serve("--dhcp-range 192.168.77.100,192.168.77.140 --dhcp-range 192.168.78.100,192.168.78.140 --no-ping");
+    let (leased, text) =
+        host.try_run("busybox udhcpc -i eth0 -f -q -n -t 2 -T 1 -s /bin/true 2>&1");
+    assert!(!leased, "{text}");
+    // Not by our other address either.
+    host.run("ip route add 192.168.77.1/32 via 192.168.78.1");
+    for server in [SERVER, "192.168.78.1"] {
+        for command in [
+            format!("curl -sS --max-time 2 tftp://{server}/text"),
+            format!("timeout 2 busybox nslookup -type=a a {server}"),
+        ] {
+            assert!(!host.try_run(&command).0, "{command}");
+        }
+    }
+    assert!(!host.try_run("curl -sS --max-time 2 http://192.168.78.1:8080/").0);
+    world.stop();
+}

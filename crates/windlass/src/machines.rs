@@ -1,0 +1,43 @@
+//! `windlass metal`: the servers that machines boot from, and what is done for those machines besides.
+
+use clap::Subcommand;
+use netboot::cmd;
+use rt::Tasks;
+
+use crate::Failure;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    #[command(flatten)]
+    Netboot(cmd::Command),
+    /// Has the machines of a group join a cluster
+    Enroll(Box<metal::enroll::Args>),
+    /// Presses a machine's power button through its controller, by IPMI or Redfish
+    Power(metal::power::Args),
+}
+
+impl Command {
+    /// The level to log at.
+    pub(crate) fn log_level(&self) -> &'static str {
+        match self {
+            Self::Netboot(command) => cmd::log_level_of(command),
+            Self::Enroll(_) | Self::Power(_) => "info",
+        }
+    }
+}
+
+pub(crate) async fn run(command: Command, tasks: Tasks) -> Result<(), Failure> {
+    match command {
+        Command::Netboot(cmd::Command::Serve(args)) => {
+            let served = cmd::start(&args, &tasks).await?;
+            if let Some(kubeconfig) = args.kubeconfig {
+                metal::cluster::start(kubeconfig, served.store, served.book, &tasks)?;
+            }
+            tasks.shutdown().stopping().await;
+        }
+        Command::Netboot(command) => cmd::run(command, tasks).await?,
+        Command::Enroll(args) => metal::enroll::run(*args).await?,
+        Command::Power(args) => metal::power::run(args).await?,
+    }
+    Ok(())
+}
