@@ -36,7 +36,7 @@ pub(crate) const PROGRAMS: &[&str] = &[
 ];
 
 /// Whole files and directories.
-const FILES: &[&str] = &[
+pub(crate) const FILES: &[&str] = &[
     "etc/mke2fs.conf",
     "etc/ssl/certs/ca-certificates.crt",
     "usr/lib/modprobe.d",

@@ -10,6 +10,7 @@ const VERSION: &str = "6.1.0-1-test";
 fn tree(root: &Path, backwards: bool) {
     let mut files: Vec<String> =
         initrd::PROGRAMS.iter().map(|name| format!("usr/sbin/{name}")).collect();
+    files.extend(initrd::FILES.iter().map(|file| (*file).to_owned()));
     files.extend(
         [
             "boot/vmlinuz-6.1.0-1-test",
