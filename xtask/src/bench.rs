@@ -9,18 +9,29 @@ use crate::{
 };
 
 mod api;
+mod curve;
 mod h2load;
 mod table;
 mod usage;
+mod watch;
 
 /// Crates with a benchmark of their own, and its name.
 const BENCHES: &[(&str, &str)] = &[("store", "store"), ("sched-core", "schedule")];
+
+/// What is measured of an API server.
+const SERVER_PARTS: &[(&str, &str, api::Measure)] = &[
+    ("api", "an API server", api::Bench::requests_alone),
+    ("curve", "an API server with more and more objects", curve::measure),
+    ("watch", "an API server with many watchers", watch::measure),
+];
 
 const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
 
   crates      the benchmarks that crates have: the store, the scheduler
   cluster     a cluster by `windlass up`: how long until it serves, what it uses when idle
   api         an API server under load, with the objects of a large cluster
+  curve       an API server as its objects grow from a thousand to a million
+  watch       an API server with a thousand watchers
   metal       500 machines that boot from the network at once, and dnsmasq beside as far as it goes
 
   --peer DIR  holds upstream's etcd, kube-apiserver, kube-controller-manager and kube-scheduler, which are measured
@@ -34,7 +45,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     while let Some(arg) = rest.next() {
         match arg.as_str() {
             "--peer" => peer = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
-            "crates" | "cluster" | "api" | "metal" => parts.push(arg.as_str()),
+            "crates" | "cluster" | "api" | "curve" | "watch" | "metal" => parts.push(arg.as_str()),
             _ => return Err(USAGE.into()),
         }
     }
@@ -58,8 +69,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     if wanted("cluster") {
         step("a cluster", || cluster(&binary, &tools))?;
     }
-    if wanted("api") {
-        step("an API server", || api::run(&binary, peer.as_deref()))?;
+    for (part, what, measure) in SERVER_PARTS {
+        if wanted(part) {
+            step(what, || api::run(&binary, peer.as_deref(), *measure))?;
+        }
     }
     if wanted("metal") {
         let mut rack = cargo(["bench", "--locked", "--package", "netboot", "--bench", "rack"]);

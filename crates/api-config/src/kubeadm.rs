@@ -11,7 +11,7 @@ mod upgrade;
 
 pub use cluster::{
     ApiServer, Arg, ClusterConfiguration, ControlPlaneComponent, Dns, EmbeddedStore, Etcd,
-    ExternalEtcd, HostPathMount, LocalEtcd, Networking, Proxy,
+    ExternalEtcd, HostPathMount, LocalEtcd, Networking, NodeBalancer, Proxy, VirtualAddress,
 };
 pub use join::{
     BootstrapTokenDiscovery, Discovery, FileDiscovery, JoinConfiguration, JoinControlPlane,

@@ -99,6 +99,18 @@ pub fn dns1123_subdomain(text: &str) -> Vec<String> {
     })
 }
 
+/// As [`dns1123_subdomain`], but that labels may begin with an underscore.
+pub fn dns1123_subdomain_with_underscore(text: &str) -> Vec<String> {
+    let plain: Vec<&str> =
+        text.split('.').map(|label| label.strip_prefix('_').unwrap_or(label)).collect();
+    if dns1123_subdomain(&plain.join(".")).is_empty() {
+        return Vec::new();
+    }
+    let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character";
+    let regex = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
+    vec![mismatch(rule, regex, &["example.com"])]
+}
+
 pub fn dns1035_label(text: &str) -> Vec<String> {
     let shaped = label_shaped(text) && text.as_bytes()[0].is_ascii_lowercase();
     check(text, DNS1123_LABEL_MAX, shaped, || {
@@ -242,6 +254,14 @@ pub fn path_segment_name(text: &str) -> Vec<String> {
         .filter(|c| text.contains(**c))
         .map(|c| format!("may not contain '{c}'"))
         .collect()
+}
+
+/// A domain and a path below it, such as `example.com/signer`.
+pub fn domain_prefixed_path(text: &str) -> Vec<String> {
+    match text.split_once('/') {
+        Some((domain, path)) if !domain.is_empty() && !path.is_empty() => dns1123_subdomain(domain),
+        _ => vec!["must be a domain-prefixed path (such as \"acme.io/foo\")".into()],
+    }
 }
 
 pub fn labels(labels: &BTreeMap<String, String>, path: &Path) -> ErrorList {

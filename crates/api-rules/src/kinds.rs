@@ -21,7 +21,7 @@ mod tests;
 mod workloads;
 
 use crate::{pod, strategy::Strategy};
-pub use crd::api_approval;
+pub use crd::{api_approval, schema_path};
 
 /// The strategy of a built-in resource, by its plural name; custom kinds have [`Strategy::custom`].
 pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
@@ -82,6 +82,7 @@ pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
         ("scheduling.k8s.io", "priorityclasses") => &scheduling::PRIORITY_CLASS,
         ("storage.k8s.io", "csidrivers") => &storage::CSI_DRIVER,
         ("storage.k8s.io", "csinodes") => &storage::CSI_NODE,
+        ("storage.k8s.io", "csistoragecapacities") => &storage::CAPACITY,
         ("storage.k8s.io", "storageclasses") => &storage::STORAGE_CLASS,
         ("storage.k8s.io", "volumeattachments") => &storage::ATTACHMENT,
         ("storage.k8s.io", "volumeattributesclasses") => &storage::ATTRIBUTES_CLASS,

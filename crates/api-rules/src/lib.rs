@@ -7,6 +7,7 @@
 //! - Objects come decoded by the schema, with its constant defaults and Go's zero values filled in.
 //! - Messages are upstream's, since people and programs match on them.
 
+mod fields;
 mod kinds;
 mod look;
 mod meta;
@@ -14,6 +15,6 @@ mod pod;
 mod strategy;
 pub mod table;
 
-pub use kinds::{api_approval, service, strategy};
+pub use kinds::{api_approval, schema_path, service, strategy};
 pub use meta::NameRule;
 pub use strategy::{Selectable, Strategy, Subresource};

@@ -35,19 +35,26 @@ pub(crate) trait Look {
 
     /// Whether there is nothing at a path: no value, or an empty one.
     fn blank(&self, path: &str) -> bool {
-        match self.at(path) {
+        self.at(path).blank_itself()
+    }
+
+    /// Whether this is no value, or an empty one.
+    fn blank_itself(&self) -> bool;
+}
+
+impl Look for Value {
+    fn at(&self, path: &str) -> &Value {
+        path.split('.').fold(self, |here, name| here.get(name).unwrap_or(&Value::Null))
+    }
+
+    fn blank_itself(&self) -> bool {
+        match self {
             Value::Null => true,
             Value::String(text) => text.is_empty(),
             Value::Array(items) => items.is_empty(),
             Value::Object(map) => map.is_empty(),
             _ => false,
         }
-    }
-}
-
-impl Look for Value {
-    fn at(&self, path: &str) -> &Value {
-        path.split('.').fold(self, |here, name| here.get(name).unwrap_or(&Value::Null))
     }
 }
 

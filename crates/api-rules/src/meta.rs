@@ -87,23 +87,27 @@ fn check_namespace(meta: &Value, namespaced: bool, path: &Path, errors: &mut Err
 
 fn check_owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
     let mut controller: Option<String> = None;
-    for (i, owner) in meta.items("ownerReferences").iter().enumerate() {
-        let here = path.index(i);
+    for owner in meta.items("ownerReferences") {
+        // Upstream names the list, not the item.
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner.text(field).is_empty() {
                 let detail = match field {
                     "apiVersion" => "version must not be empty",
                     _ => "must not be empty",
                 };
-                errors.push(FieldError::invalid(&here.child(field), "", detail));
+                errors.push(FieldError::invalid(&path.child(field), "", detail));
             }
         }
         if owner.text("kind") == "Event" && owner.text("apiVersion") == "v1" {
             errors.push(FieldError::invalid(
-                &here,
+                path,
                 "",
                 "v1, Kind=Event is disallowed from being an owner",
             ));
+        }
+        if owner.text("apiVersion").matches('/').count() > 1 {
+            let (path, found) = (path.child("apiVersion"), owner.text("apiVersion"));
+            errors.push(FieldError::invalid(&path, found, "version must not be empty"));
         }
         if owner.flag("controller") {
             let name = format!("{}/{}", owner.text("kind"), owner.text("name"));
@@ -121,9 +125,9 @@ fn check_owners(meta: &Value, path: &Path, errors: &mut ErrorList) {
 
 fn check_finalizers(meta: &Value, path: &Path, errors: &mut ErrorList) {
     let finalizers: Vec<&str> = meta.items("finalizers").iter().filter_map(Value::as_str).collect();
-    for (i, finalizer) in finalizers.iter().enumerate() {
+    for finalizer in &finalizers {
         for message in validation::qualified_name(finalizer) {
-            errors.push(FieldError::invalid(&path.index(i), *finalizer, message));
+            errors.push(FieldError::invalid(path, *finalizer, message));
         }
     }
     let both = ["foregroundDeletion", "orphan"].iter().all(|f| finalizers.contains(f));
@@ -133,6 +137,22 @@ fn check_finalizers(meta: &Value, path: &Path, errors: &mut ErrorList) {
             meta.at("finalizers").clone(),
             "finalizer orphan and foregroundDeletion cannot be both set",
         ));
+    }
+}
+
+/// Reports the finalizers of a list at `path` that nobody owns.
+pub(crate) fn check_finalizer_owners(object: &Value, path: &Path, errors: &mut ErrorList) {
+    for (i, finalizer) in object.items("metadata.finalizers").iter().enumerate() {
+        check_finalizer_owner(finalizer.as_str().unwrap_or_default(), &path.index(i), errors);
+    }
+}
+
+/// A finalizer is one of Kubernetes', or of some domain.
+pub(crate) fn check_finalizer_owner(name: &str, path: &Path, errors: &mut ErrorList) {
+    let standard = ["foregroundDeletion", "kubernetes", "orphan"].contains(&name);
+    if !name.contains('/') && !standard {
+        let detail = "name is neither a standard finalizer name nor is it fully qualified";
+        errors.push(FieldError::invalid(path, name, detail));
     }
 }
 

@@ -1,10 +1,11 @@
 //! The frame that every kind fits in, and what all kinds share.
 
-use api_meta::ErrorList;
+use api_meta::{ErrorList, Path};
 use serde_json::Value;
 
 use crate::{
-    look::{Look, keep, put},
+    fields::{self, FieldRule},
+    look::{Look, keep, put, slot},
     meta::{self, NameRule},
 };
 
@@ -32,7 +33,11 @@ pub struct Strategy {
     pub own_create: fn(&mut Value, &str),
     pub own_update: fn(&mut Value, &Value, &str),
     pub own_status: fn(&mut Value, &Value, &str),
-    /// What holds for every object, new or changed.
+    /// Whether finalizers must be Kubernetes' own or of some domain; those of extensions need not.
+    pub owned_finalizers: bool,
+    /// What holds for single fields of every object, new or changed.
+    pub(crate) fields: &'static [FieldRule],
+    /// What else holds for every object.
     pub check: fn(&Value, &mut ErrorList),
     pub check_create: fn(&Value, &mut ErrorList),
     pub check_update: fn(&Value, &Value, &mut ErrorList),
@@ -61,6 +66,8 @@ impl Strategy {
         own_create: |_, _| {},
         own_update: |_, _, _| {},
         own_status: |_, _, _| {},
+        owned_finalizers: true,
+        fields: &[],
         check: |_, _| {},
         check_create: |_, _| {},
         check_update: |_, _, _| {},
@@ -75,8 +82,12 @@ impl Strategy {
 
     /// A custom kind, with or without the status subresource.
     pub fn custom(status: bool) -> &'static Strategy {
-        const CUSTOM: Strategy =
-            Strategy { generation: true, unconditional_update: false, ..Strategy::PLAIN };
+        const CUSTOM: Strategy = Strategy {
+            generation: true,
+            owned_finalizers: false,
+            unconditional_update: false,
+            ..Strategy::PLAIN
+        };
         static WITHOUT: Strategy = CUSTOM;
         static WITH: Strategy = Strategy { status: Some(|| Value::Null), ..CUSTOM };
         if status { &WITH } else { &WITHOUT }
@@ -89,6 +100,7 @@ impl Strategy {
 
     /// Drops what a client may not set when creating. Name, uid and creation time are set by then.
     pub fn prepare_create(&self, object: &mut Value, now: &str) {
+        drop_repeated_owners(object);
         if let Some(initial) = self.status
             && !self.status_at_create
         {
@@ -138,7 +150,8 @@ impl Strategy {
     /// What is wrong with an object to create.
     pub fn create_errors(&self, object: &Value, namespaced: bool) -> ErrorList {
         let mut errors = meta::check(object, self.name, namespaced);
-        (self.check)(object, &mut errors);
+        self.finalizer_errors(object, &mut errors);
+        self.content_errors(object, &mut errors);
         (self.check_create)(object, &mut errors);
         errors
     }
@@ -146,15 +159,28 @@ impl Strategy {
     /// What is wrong with an update by the main endpoint.
     pub fn update_errors(&self, new: &Value, old: &Value, namespaced: bool) -> ErrorList {
         let mut errors = meta::check_update(new, old, namespaced);
+        self.finalizer_errors(new, &mut errors);
         // What was let in once may stay: a rule that came later must not hinder other changes.
         let mut found = ErrorList::new();
-        (self.check)(new, &mut found);
+        self.content_errors(new, &mut found);
         if !found.is_empty() && content_unchanged(new, old) {
             found.clear();
         }
         errors.append(&mut found);
         (self.check_update)(new, old, &mut errors);
         errors
+    }
+
+    fn finalizer_errors(&self, object: &Value, errors: &mut ErrorList) {
+        if self.owned_finalizers {
+            let path = Path::new("metadata").child("finalizers");
+            meta::check_finalizer_owners(object, &path, errors);
+        }
+    }
+
+    fn content_errors(&self, object: &Value, errors: &mut ErrorList) {
+        (self.check)(object, errors);
+        fields::check(object, self.fields, &Path::new(""), errors);
     }
 
     pub fn status_errors(&self, new: &Value, old: &Value, namespaced: bool) -> ErrorList {
@@ -202,6 +228,7 @@ impl Strategy {
 
     /// The server's own metadata is what it was, whatever the client sent.
     fn prepare_metadata(&self, new: &mut Value, old: &Value) {
+        drop_repeated_owners(new);
         for path in [
             "metadata.generation",
             "metadata.selfLink",
@@ -222,6 +249,19 @@ impl Strategy {
             put(new, "metadata.generation", old.int("metadata.generation") + 1);
         }
     }
+}
+
+/// An owner that is named twice, in the same words, is one.
+fn drop_repeated_owners(object: &mut Value) {
+    let owners = slot(object, "metadata.ownerReferences").and_then(Value::as_array_mut);
+    let Some(owners) = owners else { return };
+    let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
+    for owner in owners.drain(..) {
+        if !kept.contains(&owner) {
+            kept.push(owner);
+        }
+    }
+    *owners = kept;
 }
 
 /// Undoes every change outside metadata and status.

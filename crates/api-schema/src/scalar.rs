@@ -123,8 +123,7 @@ fn quantity(given: Scalar<'_>) -> Result<Value, Refusal> {
             &number
         }
         other => match other.text() {
-            Some("") => return Ok(Value::from("0")),
-            Some(text) => text,
+            Some(text) => text.trim(),
             None => {
                 let message = api_meta::ParseQuantityError::Format.to_string();
                 return Err(Refusal::Message(message));

@@ -214,7 +214,11 @@ fn report(
 /// Fills in what the schema and the kind's own rules leave out, again after admission has changed the object.
 pub(crate) fn defaults(served: &Served, definition: &Definition, tree: &mut Value) {
     api_schema::apply_defaults(&served.schema, served.node, tree);
-    // The kind's rules speak of the stored version.
+    own_defaults(served, definition, tree);
+}
+
+/// Fills in what the kind's own rules leave out; they speak of the stored version.
+pub(crate) fn own_defaults(served: &Served, definition: &Definition, tree: &mut Value) {
     if served.conversion.is_none() {
         definition.strategy.defaults(tree);
     }

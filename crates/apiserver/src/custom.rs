@@ -24,7 +24,7 @@ fn text(value: &Value) -> &str {
 
 /// What is wrong with the schemas of a definition; on an update, with those that it changes.
 pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
-    let (spec, path) = (&crd["spec"], Path::new("spec").child("versions"));
+    let spec = &crd["spec"];
     let mut errors = ErrorList::new();
     for (i, version) in spec["versions"].as_array().into_iter().flatten().enumerate() {
         let given = &version["schema"]["openAPIV3Schema"];
@@ -34,7 +34,7 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
         if given.is_null() || before.is_some_and(|b| b["schema"]["openAPIV3Schema"] == *given) {
             continue;
         }
-        let path = path.index(i).child("schema").child("openAPIV3Schema");
+        let Some(path) = api_rules::schema_path(crd, i) else { continue };
         let (group, kind) = (text(&spec["group"]), text(&spec["names"]["kind"]));
         let made = Schema::from_crd(given, group, text(&version["name"]), kind, &path);
         errors.extend(made.err().unwrap_or_default());

@@ -36,6 +36,7 @@ mod options;
 mod patch;
 mod path;
 mod presence;
+mod published;
 mod read;
 mod security;
 mod server;
@@ -64,7 +65,7 @@ pub use config::{Cidr, Config, FrontProxy};
 pub use health::KUBERNETES_VERSION;
 pub use hub::HubError;
 pub use security::SecurityError;
-pub use transform::UpstreamForm;
+pub use transform::{CARE, UpstreamForm};
 
 use crate::{
     alloc::Allocators,

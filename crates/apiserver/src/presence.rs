@@ -10,7 +10,7 @@ use store::{Expected, KeyRange, Op, Write};
 
 use crate::{server::Server, startup};
 
-const PLACE: &str = "/registry/masterleases/";
+pub(crate) const PLACE: &str = "/registry/masterleases/";
 /// Upstream's: a server that is gone is no endpoint after so many seconds.
 const LIFE: u64 = 15;
 const EVERY: Duration = Duration::from_secs(10);

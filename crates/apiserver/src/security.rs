@@ -36,6 +36,7 @@ use crate::{
     definition::Definition,
     hub::{Hub, Observer as Watching},
     path::RequestInfo,
+    sparse::Wanted,
 };
 
 pub(crate) struct Security {
@@ -296,10 +297,12 @@ fn front_proxy(config: &crate::config::FrontProxy) -> Result<FrontProxy, Securit
 
 /// An index that follows the caches: told of every change of the resources that it wants.
 pub(crate) fn following(index: Arc<impl Observer + 'static>) -> Watching {
+    let reads = |resource| (Clone::clone(resource), Wanted::of(index.reads(resource).to_vec()));
+    let wanted: Vec<(GroupResource, Wanted)> = index.resources().iter().map(reads).collect();
     Box::new(move |definition: &Definition, event| {
-        let wanted = index.resources().iter().find(|r| definition.is(&r.group, &r.resource));
-        let Some(resource) = wanted else { return };
-        let tree = |object: &crate::object::Object| object.tree().ok();
+        let found = wanted.iter().find(|(r, _)| definition.is(&r.group, &r.resource));
+        let Some((resource, members)) = found else { return };
+        let tree = |object: &crate::object::Object| members.read(&object.bytes).ok();
         let old = event.previous.as_deref().and_then(tree);
         let new =
             (event.kind != crate::cache::EventKind::Deleted).then(|| tree(&event.object)).flatten();

@@ -6,12 +6,13 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Members to read, as a tree; one without members of its own is read whole.
+/// Members to read, as a tree; one without members of its own is read whole. What is wanted of a list is wanted of
+/// each of its items.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted(Vec<(Box<str>, Wanted)>);
 
 impl Wanted {
-    /// `paths` are dotted, without lists.
+    /// `paths` are dotted, and do not mention lists.
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
         let mut wanted = Self::default();
         for path in paths {
@@ -70,12 +71,15 @@ impl<'de> Visitor<'de> for &Wanted {
         Ok(Value::Object(kept))
     }
 
-    // A member that should have members and has none holds nothing that a selector could see.
-
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Value::Null)
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element_seed(self)? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
     }
+
+    // A member that should have members and has none holds nothing that a reader could see.
 
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
@@ -144,7 +148,10 @@ mod tests {
                 json!({"spec": {"a": {"b": [1, {"c": null}], "c": 1}}}),
                 json!({"spec": {"a": {"b": [1, {"c": null}]}}}),
             ),
-            (json!({"spec": [1, 2], "metadata": "text"}), json!({"spec": null, "metadata": null})),
+            (
+                json!({"spec": [1, {"a": {"b": 2, "c": 3}}], "metadata": "text"}),
+                json!({"spec": [null, {"a": {"b": 2}}], "metadata": null}),
+            ),
             (
                 json!({"metadata": null, "spec": {"a": 7}}),
                 json!({"metadata": null, "spec": {"a": null}}),

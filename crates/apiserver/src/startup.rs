@@ -1,5 +1,6 @@
 //! What a fresh cluster has: system namespaces, the RBAC bootstrap policy, priority classes, the `kubernetes`
-//! Service and its endpoints. Written through the pipeline like everything else, as `system:apiserver`.
+//! Service and its endpoints, what is published about the API servers. Written through the pipeline like everything
+//! else, as `system:apiserver`.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::atomic::Ordering};
 
@@ -8,7 +9,7 @@ use auth::rbac::Ensure;
 use client::{Client, Error, PatchKind, Patched, Resource};
 use serde_json::{Value, json};
 
-use crate::{presence, server::Server};
+use crate::{presence, published, server::Server};
 
 const SERVICE_CIDRS: Resource =
     Resource::constant("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", false);
@@ -38,12 +39,13 @@ pub(crate) async fn run(server: &Server, client: &Client) -> Result<(), Error> {
     bootstrap_policy(server, client).await?;
     flow_control(server, client).await?;
     kubernetes_service(server, client).await?;
+    published::run(&server.config, client).await?;
     server.readiness.started.store(true, Ordering::Relaxed);
     Ok(())
 }
 
 /// Creates an object unless it is there.
-async fn ensure(
+pub(crate) async fn ensure(
     client: &Client,
     resource: &Resource,
     namespace: &str,

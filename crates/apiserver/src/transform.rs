@@ -47,6 +47,14 @@ enum FormError {
     Kind(String),
 }
 
+/// What a copy of a cluster's objects needs to know: custom kinds are understood by their definitions, Events expire,
+/// and which API servers there are is not to be carried elsewhere.
+pub const CARE: store::Care = store::Care {
+    first: CUSTOM_DEFINITIONS,
+    expiring: &[("/registry/events/", 3600)],
+    left: &[crate::presence::PLACE],
+};
+
 const CUSTOM_DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
 impl UpstreamForm {

@@ -54,25 +54,22 @@ const NAME_ATTEMPTS: usize = 8;
 impl Server {
     pub(crate) async fn create(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
         crate::options::check(call, false)?;
-        let tree = crate::codec::decode_object(call, self.read_body(call).await?)?;
-        let object = match meta::wants_name(&tree) {
-            true => self.insert_generated(call, tree).await?,
-            false => self.insert(call, tree, true).await?,
-        };
-        let definition = &call.resource.definition;
-        Ok(answer::object(definition, call.served(), call.accepted, StatusCode::CREATED, &object))
-    }
-
-    /// Among ten thousand generated names a few meet: another is tried then, as often as upstream tries. All of
-    /// the write is done again, because defaults and admission may have looked at the name.
-    async fn insert_generated(&self, call: &Call, tree: Value) -> Result<Arc<Object>, Box<Status>> {
-        for _ in 1..NAME_ATTEMPTS {
-            match self.insert(call, tree.clone(), true).await {
+        let body = self.read_body(call).await?;
+        let tree = crate::codec::decode_object(call, body.clone())?;
+        let attempts = if meta::wants_name(&tree) { NAME_ATTEMPTS } else { 1 };
+        let mut inserted = self.insert(call, tree, true).await;
+        for _ in 1..attempts {
+            match &inserted {
                 Err(status) if status.reason == StatusReason::AlreadyExists => {}
-                other => return other,
+                _ => break,
             }
+            // Among ten thousand generated names a few meet: another is tried then, as often as upstream tries. All
+            // of the write is done again, because defaults and admission may have looked at the name.
+            let tree = crate::codec::decode_object(call, body.clone())?;
+            inserted = self.insert(call, tree, true).await;
         }
-        self.insert(call, tree, true).await
+        let (definition, object) = (&call.resource.definition, inserted?);
+        Ok(answer::object(definition, call.served(), call.accepted, StatusCode::CREATED, &object))
     }
 
     /// Brings a new object through preparation, admission and validation into the store. `track`: note in
@@ -94,7 +91,11 @@ impl Server {
         self.hub.caught_up().await.map_err(|e| Box::new(store_status(e)))?;
         crate::custom::lifecycle::check_terminating(self, call)?;
         meta::begin_life(&mut tree);
-        crate::codec::defaults(call.served(), definition, &mut tree);
+        match track {
+            // What was sent was read with the schema's defaults.
+            true => crate::codec::own_defaults(call.served(), definition, &mut tree),
+            false => crate::codec::defaults(call.served(), definition, &mut tree),
+        }
         meta::sign(call, &mut tree);
         definition.strategy.prepare_create(&mut tree, &crate::now().to_string());
         self.admit(call, Operation::Create, &mut tree, None).await?;

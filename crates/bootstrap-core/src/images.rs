@@ -63,6 +63,9 @@ pub fn all(cluster: &ClusterConfiguration) -> Vec<String> {
         images.push(coredns(cluster));
     }
     images.push(pause(cluster));
+    if cluster.node_balancer.is_some() || cluster.virtual_address.is_some() {
+        images.push(windlass(cluster));
+    }
     if cluster.etcd.local.is_some() {
         images.push(etcd(cluster));
     }

@@ -5,6 +5,7 @@ mod args;
 mod controller_manager;
 mod etcd;
 mod pod;
+mod reach;
 mod scheduler;
 mod volumes;
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 use crate::{Error, Layout, constants};
 
 pub use etcd::{EtcdMember, EtcdRelease};
+pub use reach::{BALANCER, BALANCER_SERVERS, VIRTUAL_ADDRESS, balancer, virtual_address};
 
 /// What the manifests of one machine are made from.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use bootstrap_core::constants::DEFAULT_REPOSITORY;
 pub use bootstrap_core::constants::OWN_REPOSITORY;
 use clap::Subcommand;
 
-use crate::{Error, reset::CleanUp};
+use crate::{Error, node::TakeAddress, reset::CleanUp};
 
 /// Under which root a machine that is set up by these commands keeps its timeline.
 pub const TIMELINE_ROOT: &str = "/var/lib/windlass";
@@ -60,12 +60,19 @@ pub enum Command {
     Kubeconfig(kubeconfig::Args),
 }
 
-/// Runs a command within a Tokio runtime. `clean_up` knows the components that `reset` takes the rules of.
-pub async fn run(command: Command, program: Program, clean_up: CleanUp) -> Result<(), Error> {
+/// What components do for these commands, which do not know them.
+#[derive(Clone, Copy)]
+pub struct Others {
+    pub clean_up: CleanUp,
+    pub take_address: TakeAddress,
+}
+
+/// Runs a command within a Tokio runtime.
+pub async fn run(command: Command, program: Program, others: Others) -> Result<(), Error> {
     match command {
-        Command::Init(args) => init::run(args, program).await,
+        Command::Init(args) => init::run(args, program, others.take_address).await,
         Command::Join(args) => join::run(*args, program).await,
-        Command::Reset(args) => reset::run(args, clean_up).await,
+        Command::Reset(args) => reset::run(args, others.clean_up).await,
         Command::Token(args) => token::run(args, program).await,
         Command::Certs(args) => certs::run(args, program),
         Command::Config(args) => config::run(args, program).await,

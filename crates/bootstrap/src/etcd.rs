@@ -196,6 +196,22 @@ impl Etcd {
         }
     }
 
+    /// Removes a member that had this address and has started: one that has not is of a join that was interrupted.
+    pub async fn remove_lost(&self, peer_url: &str, patience: Duration) -> Result<(), Error> {
+        let at = |m: &&Member| m.peer_urls.iter().any(|u| u == peer_url) && !m.name.is_empty();
+        match self.members().await?.iter().find(at) {
+            Some(member) => {
+                tracing::info!(
+                    member = member.name,
+                    peer_url,
+                    "removing a member of etcd whose data is gone"
+                );
+                self.remove(&member.id, patience).await
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Removes a member. etcd refuses for some seconds after a member came or went, until it knows who is well.
     pub async fn remove(&self, id: &str, patience: Duration) -> Result<(), Error> {
         let until = Instant::now() + patience;

@@ -4,6 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use api_config::yaml;
 use bootstrap_core::manifests::{Component, Machine, manifest};
+use serde_json::Value;
 
 use crate::{Error, Touched, error::io, patches::Patches};
 
@@ -15,12 +16,17 @@ pub fn write(
     dir: &Path,
     patches: &Patches,
 ) -> Result<Touched, Error> {
+    let pod = patches.apply(component.name(), manifest(component, machine)?)?;
+    write_pod(&pod, dir, &component.file())
+}
+
+/// Writes any static Pod; see [`write`].
+pub fn write_pod(pod: &Value, dir: &Path, file: &str) -> Result<Touched, Error> {
     fs::create_dir_all(dir).map_err(io("create the directory", dir))?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
         .map_err(io("set the mode of", dir))?;
-    let path = dir.join(component.file());
-    let pod = patches.apply(component.name(), manifest(component, machine)?)?;
-    let text = yaml::to_string(&pod)?;
+    let path = dir.join(file);
+    let text = yaml::to_string(pod)?;
     if fs::read_to_string(&path).is_ok_and(|old| old == text) {
         return Ok(Touched::used(path));
     }

@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use api_config::kubeadm::Timeouts;
+use api_config::kubeadm::{ApiEndpoint, Timeouts, VirtualAddress};
 use bootstrap_core::{
     Layout, certs,
     config::Init,
     kubeconfigs,
-    manifests::{Component, EtcdMember, Machine},
+    manifests::{
+        self, BALANCER, BALANCER_SERVERS, Component, EtcdMember, Machine, VIRTUAL_ADDRESS,
+    },
 };
 use client::Client;
 use rt::Clock;
@@ -15,8 +17,10 @@ use rt::Clock;
 use crate::{
     Error, Touched, cluster,
     containers::Containers,
+    error::io,
     host::Host,
-    kubeconfigs as files, manifests,
+    kubeconfigs as files,
+    manifests::{write, write_pod},
     patches::Patches,
     service::{HostService, KubeletService},
 };
@@ -36,10 +40,15 @@ pub struct Node {
     pub service: Arc<dyn KubeletService>,
     /// The name by which users call this, for the commands that they are told.
     pub program: &'static str,
+    /// Gives the first control plane the virtual address, which no one can contend for before there is a cluster.
+    pub take_address: TakeAddress,
     /// Writes under a temporary directory and asks no API server.
     pub dry_run: bool,
     client: Option<Client>,
 }
+
+/// Takes a virtual address for an API server's own address; the error says why it could not.
+pub type TakeAddress = fn(&VirtualAddress, &ApiEndpoint) -> Result<(), String>;
 
 impl Node {
     pub fn new(
@@ -60,6 +69,7 @@ impl Node {
             patches: Patches::none(),
             proxy_env: Vec::new(),
             program: "windlass",
+            take_address: |_, _| Ok(()),
             dry_run: false,
             client: None,
         }
@@ -120,7 +130,34 @@ impl Node {
             has_ca_key: self.layout.pki("ca", "key").exists(),
             etcd_members: members,
         };
-        manifests::write(component, &machine, &self.layout.manifests(), &self.patches)
+        write(component, &machine, &self.layout.manifests(), &self.patches)
+    }
+
+    /// Writes the static Pod of this node's balancer, where the cluster has them, and the API server that it begins with.
+    pub fn write_balancer(&self, first: &str) -> Result<Vec<Touched>, Error> {
+        let Some(balancer) = &self.config.cluster.node_balancer else { return Ok(Vec::new()) };
+        let mut touched = Vec::new();
+        let servers = self.host.path(BALANCER_SERVERS);
+        // One that ran here knows more by now.
+        if !servers.exists() && !self.dry_run {
+            let directory = servers.parent().unwrap_or(&servers);
+            std::fs::create_dir_all(directory).map_err(io("create the directory", directory))?;
+            pki::write_file(&servers, format!("{first}\n").as_bytes(), pki::PUBLIC_MODE)?;
+            touched.push(Touched::written(servers));
+        }
+        let pod = manifests::balancer(&self.config.cluster, balancer, &self.paths);
+        let file = format!("{BALANCER}.yaml");
+        touched.push(write_pod(&pod, &self.layout.manifests(), &file)?);
+        Ok(touched)
+    }
+
+    /// Writes the static Pod by which this control plane contends for the virtual address, where the cluster has one.
+    pub fn write_virtual_address(&self) -> Result<Option<Touched>, Error> {
+        let Some(held) = &self.config.cluster.virtual_address else { return Ok(None) };
+        let local = &self.config.init.local_api_endpoint;
+        let pod =
+            manifests::virtual_address(&self.config.cluster, held, local, self.name(), &self.paths);
+        write_pod(&pod, &self.layout.manifests(), &format!("{VIRTUAL_ADDRESS}.yaml")).map(Some)
     }
 
     /// The patience that the configuration asks for.

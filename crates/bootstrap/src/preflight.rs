@@ -97,6 +97,7 @@ pub fn for_init(node: &Node) -> Vec<Check> {
     all.extend(control_plane(node));
     all.extend(checks::proxies(node));
     all.extend(common(node));
+    all.extend(for_balancer(node));
     if node.config.cluster.etcd.local.is_some() {
         all.push(checks::port(constants::ETCD_CLIENT_PORT));
         all.push(checks::port(constants::ETCD_PEER_PORT));
@@ -128,6 +129,12 @@ pub fn for_join(node: &Node, as_control_plane: bool) -> Vec<Check> {
     }
     all.extend(common(node));
     all
+}
+
+/// What the node's balancer needs, where the cluster has them; a machine that joins learns that of the cluster.
+pub fn for_balancer(node: &Node) -> Option<Check> {
+    let balancer = node.config.cluster.node_balancer.as_ref()?;
+    u16::try_from(balancer.port).ok().map(checks::port)
 }
 
 /// The checks before a machine is reset.

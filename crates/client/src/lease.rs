@@ -82,16 +82,17 @@ impl LeaderElection {
         let mut renewed = Instant::now();
         loop {
             tokio::time::sleep(self.config.retry_period).await;
-            let error =
-                match tokio::time::timeout(self.config.renew_deadline, self.try_acquire()).await {
-                    Ok(Ok(true)) => {
-                        renewed = Instant::now();
-                        continue;
-                    }
-                    Ok(Ok(false)) => "another holder has it".into(),
-                    Ok(Err(error)) => error.to_string(),
-                    Err(_) => "no answer in time".to_owned(),
-                };
+            // An answer that does not come must not take the time in which another may have the lease.
+            let until = renewed + self.config.renew_deadline;
+            let error = match tokio::time::timeout_at(until, self.try_acquire()).await {
+                Ok(Ok(true)) => {
+                    renewed = Instant::now();
+                    continue;
+                }
+                Ok(Ok(false)) => "another holder has it".into(),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "no answer in time".to_owned(),
+            };
             if renewed.elapsed() >= self.config.renew_deadline || error.starts_with("another") {
                 return Error::Transport {
                     operation: "renewing the lease",

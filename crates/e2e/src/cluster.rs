@@ -215,7 +215,7 @@ pub(crate) enum Turn {
 }
 
 /// The binary under test: what `WINDLASS` names, or what cargo built last.
-pub(crate) fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     let built = || {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
         ["x86_64-unknown-linux-gnu/release/windlass", "debug/windlass"]

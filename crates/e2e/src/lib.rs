@@ -16,7 +16,7 @@ mod session;
 mod steady;
 mod taker;
 
-pub use cluster::{Cluster, alone, shared, shared_alone};
+pub use cluster::{Cluster, alone, binary, shared, shared_alone};
 pub use machine::Machine;
 pub use machines::{Host, Machines};
 pub use process::{Background, Ran, parent, until};

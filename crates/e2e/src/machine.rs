@@ -63,15 +63,21 @@ impl Machine {
             mounts.lines().filter_map(|line| line.split_whitespace().nth(4)).collect();
         seen.extend(points.iter().map(|point| format!("mount {point}")));
         let ours = cluster.directory.display().to_string();
-        let foreign = points.iter().filter(|point| !point.starts_with(&ours));
-        let foreign = foreign.filter_map(|point| {
+        let others = points.iter().filter(|point| !point.starts_with(&ours));
+        let others = others.filter_map(|point| {
             let (place, containers) =
                 point.split_once("/sandboxes/").or(point.split_once("/k8s.io/"))?;
             let container = containers.split('/').next()?;
             Some([container.to_owned(), place.split("/run/").next()?.to_owned()])
         });
-        let foreign = foreign.flatten().filter(|word| word.len() > 4).collect();
+        let mut foreign: BTreeSet<String> =
+            others.flatten().filter(|word| word.len() > 4).collect();
+        let ours = format!("windlass-{}", cluster.name);
         walk(Path::new("/sys/fs/cgroup"), &mut |path, is_directory| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if is_directory && name.starts_with("windlass-") && *name != *ours {
+                foreign.insert(format!("/{name}"));
+            }
             if is_directory {
                 seen.insert(format!("cgroup {}", path.display()));
             }

@@ -55,6 +55,31 @@ impl Machines {
     }
 }
 
+impl Host<'_> {
+    fn do_to(&self, what: &str) {
+        let mut script = self.machines.script(what);
+        script.arg(&self.name);
+        run(script, b"").ok();
+    }
+
+    /// Takes the power away, and what is on the disk with it.
+    #[track_caller]
+    pub fn lose(self) {
+        self.do_to("stop");
+    }
+
+    /// Cuts the machine off from the others.
+    #[track_caller]
+    pub fn cut(&self) {
+        self.do_to("cut");
+    }
+
+    #[track_caller]
+    pub fn heal(&self) {
+        self.do_to("heal");
+    }
+}
+
 impl Drop for Machines {
     fn drop(&mut self) {
         if std::env::var_os("WINDLASS_KEEP").is_some() {

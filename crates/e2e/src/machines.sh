@@ -28,6 +28,22 @@ enter_groups() {
     done
 }
 
+# Ends everything on a machine, as when its power goes, and takes its place away.
+clear() {
+    for _ in 1 2 3 4 5; do
+        for root in $(groups); do
+            find "$root/$outer-$1" -name cgroup.procs -exec cat {} + 2>/dev/null
+        done | sort -u | while read -r pid; do kill -9 "$pid" 2>/dev/null; done
+        sleep 0.2
+    done
+    ip netns delete "$outer-$1"
+    # The end of its cable goes with its network, but not at once.
+    ip -n "$outer" link delete "$1" 2>/dev/null
+    for root in $(groups); do
+        find "$root/$outer-$1" -depth -type d -exec rmdir {} \; 2>/dev/null
+    done
+}
+
 case $command in
 create)
     mkdir -p "$directory"
@@ -123,23 +139,26 @@ run)
     enter_groups "$name"
     exec nsenter --target "$(cat "$directory/$name/pid")" --mount --uts --net --cgroup --wdns=/ -- "$@"
     ;;
+stop)
+    set +e
+    clear "$4"
+    rm -rf "$directory/${4:?}"
+    exit 0
+    ;;
+cut)
+    # The cable is out: what runs goes on, alone.
+    ip -n "$outer" link set "$4" down
+    ;;
+heal)
+    ip -n "$outer" link set "$4" up
+    ;;
 remove)
     # Waits for its standard input to be closed, which the kernel does even where the tests are killed.
     trap '' INT TERM HUP
     read -r _ || true
     set +e
     for own in "$directory"/*/; do
-        name=$(basename "$own")
-        for _ in 1 2 3 4 5; do
-            for root in $(groups); do
-                find "$root/$outer-$name" -name cgroup.procs -exec cat {} + 2>/dev/null
-            done | sort -u | while read -r pid; do kill -9 "$pid" 2>/dev/null; done
-            sleep 0.2
-        done
-        ip netns delete "$outer-$name"
-        for root in $(groups); do
-            find "$root/$outer-$name" -depth -type d -exec rmdir {} \; 2>/dev/null
-        done
+        clear "$(basename "$own")"
     done
     ip netns delete "$outer"
     rm -rf "$directory"

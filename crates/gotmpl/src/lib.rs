@@ -22,6 +22,8 @@ mod parse;
 mod value;
 
 #[cfg(test)]
+mod fuzzed;
+#[cfg(test)]
 mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};

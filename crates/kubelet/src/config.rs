@@ -76,6 +76,11 @@ pub struct KubeletConfiguration {
     pub enable_debugging_handlers: Option<bool>,
     pub rotate_certificates: bool,
     pub local_storage_capacity_isolation: Option<bool>,
+    pub seccomp_default: bool,
+    pub pod_pids_limit: i64,
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
+    pub enable_server: Option<bool>,
     #[serde(flatten)]
     pub eviction: eviction::EvictionConfiguration,
 }
@@ -166,6 +171,14 @@ pub struct Settings {
     pub eviction: EvictionSettings,
     /// Whether Pods are held to what they may write to the node's disk.
     pub limit_storage: bool,
+    /// Whether containers that ask for no seccomp profile get the runtime's.
+    pub seccomp_default: bool,
+    /// How many processes a Pod may have; none or less is no limit.
+    pub pod_pids: i64,
+    /// What the cloud calls this node.
+    pub provider_id: String,
+    /// Whether the kubelet answers requests at all.
+    pub serve: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -282,6 +295,10 @@ impl Settings {
             server: ServerSettings::new(config)?,
             eviction: EvictionSettings::new(&config.eviction)?,
             limit_storage: config.local_storage_capacity_isolation.unwrap_or(true),
+            seccomp_default: config.seccomp_default,
+            pod_pids: config.pod_pids_limit,
+            provider_id: config.provider_id.clone(),
+            serve: config.enable_server.unwrap_or(true),
         })
     }
 

@@ -126,7 +126,9 @@ pub async fn run(
         heartbeats.start(tasks.shutdown().clone()).map_err(Error::Thread)?;
     }
     let (healthy, health) = watch::channel(None);
-    server::start(&ctx, &pods, health.clone()).await?;
+    if ctx.settings.serve {
+        server::start(&ctx, &pods, health.clone()).await?;
+    }
     start(&ctx, &pods, client, (healthy, health));
     tasks.shutdown().stopping().await;
     Ok(())

@@ -13,7 +13,7 @@ pub(crate) mod label {
     pub(crate) const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
     pub(crate) const POD_UID: &str = "io.kubernetes.pod.uid";
     pub(crate) const CONTAINER: &str = "io.kubernetes.container.name";
-    pub(crate) const HASH: &str = "io.windlass.container.hash";
+    pub(crate) const HASH: &str = "io.kubernetes.container.hash";
     /// What the container was created to keep to.
     pub(crate) const RESOURCES: &str = "io.windlass.container.resources";
     pub(crate) const RESTARTS: &str = "io.kubernetes.container.restartCount";

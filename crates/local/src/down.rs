@@ -168,16 +168,37 @@ fn remove_network(cluster: &Cluster) {
 
 /// Unmounts what lies under a directory, the deepest first.
 fn unmount_under(root: &Path) {
-    let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return };
+    let mut left = mounts_under(root);
+    // A mount that a later one hides, as upstream's kubelet does by mounting its directory over itself, is within reach
+    // only when that is gone.
+    loop {
+        let mut failures = Vec::new();
+        for point in &left {
+            let done = nix::mount::umount2(point, nix::mount::MntFlags::MNT_DETACH);
+            failures.extend(done.err().map(|error| (point, error)));
+        }
+        let still = mounts_under(root);
+        if still.is_empty() {
+            return;
+        }
+        if still.len() >= left.len() {
+            for (point, error) in failures {
+                tracing::warn!(path = %point.display(), %error, "unmounting");
+            }
+            return;
+        }
+        left = still;
+    }
+}
+
+/// The mount points under a directory, the deepest first.
+fn mounts_under(root: &Path) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = table.lines().filter_map(|line| line.split_whitespace().nth(4));
     let mut points: Vec<PathBuf> =
         points.map(PathBuf::from).filter(|p| p.starts_with(root) && p != root).collect();
     points.sort_by_key(|p| std::cmp::Reverse(p.components().count()));
-    for point in points {
-        if let Err(error) = nix::mount::umount2(&point, nix::mount::MntFlags::MNT_DETACH) {
-            tracing::warn!(path = %point.display(), %error, "unmounting");
-        }
-    }
+    points
 }
 
 /// Ends what is still in the cluster's cgroup, and removes it once it is empty.

@@ -12,7 +12,7 @@ use client::{Client, ListOptions, PatchKind, Patched, Resource};
 use pki::Subject;
 use serde_json::{Value, json};
 use telemetry::{Progress, Recorder};
-use tokio::time::Instant;
+use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
     Cluster, Error, certs, cluster::Settings, containerd, context, images, network, nodes,
@@ -74,10 +74,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let members = cluster.members()?;
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
     let client = admin(&cluster)?;
-    progress.step("wait for the API server", ready(&cluster, &client, deadline)).await?;
-    // Agents ask for what this lets them see from their first moment on, and less and less often.
-    progress.step("let the Pod network look", apply(&client, addons::network::access())).await?;
-    progress.step("import images", images::import(&cluster, &members, deadline)).await?;
+    api_and_images(&cluster, &members, &client, &progress, deadline).await?;
     progress.step("install cluster DNS and bootstrap objects", add_ons(&cluster, &client)).await?;
     if !members.is_empty() {
         let joined = nodes::join::all(&cluster, &client, &members);
@@ -85,8 +82,10 @@ pub async fn run(args: Args) -> Result<(), Error> {
     }
     let (one, all) = ("wait for the node", "wait for the nodes");
     let step = if members.is_empty() { one } else { all };
-    progress.step(step, nodes_ready(&cluster, &members, &client, deadline)).await?;
-    progress.step("wait for cluster DNS", dns_ready(&cluster, &client, deadline)).await?;
+    let up = nodes_ready(&cluster, &members, &client, deadline);
+    progress.wait(step, "the node's condition Ready", up).await?;
+    let up = dns_ready(&cluster, &client, deadline);
+    progress.wait("wait for cluster DNS", "a Ready Pod of Deployment coredns", up).await?;
     let path = context::path(args.kubeconfig.as_deref());
     context::merge(&cluster, &path, true)?;
     progress.note(&format!("context {} is in {}", context::name(&cluster), path.display()));
@@ -96,6 +95,38 @@ pub async fn run(args: Args) -> Result<(), Error> {
         context::name(&cluster)
     ));
     Ok(())
+}
+
+/// Waits for the API server and imports images meanwhile: neither needs the other, and each takes its time.
+async fn api_and_images(
+    cluster: &Cluster,
+    members: &[Cluster],
+    client: &Client,
+    progress: &Progress,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let (tell, imported) = oneshot::channel();
+    let importing = async {
+        let mut step = progress.recorder().begin("import images");
+        step.waited_for("containerd").read(cluster.binary());
+        let result = images::import(cluster, members, deadline).await;
+        match &result {
+            Ok(()) => step.done(),
+            Err(error) => step.failed(error),
+        };
+        // Nobody listens any more where the API server did not come up.
+        let _ = tell.send(result);
+        Ok(())
+    };
+    let waiting = async {
+        let up = ready(cluster, client, deadline);
+        progress.wait("wait for the API server", "its /readyz", up).await?;
+        // Agents ask for what this lets them see from their first moment on, and less and less often.
+        progress.step("let the Pod network look", apply(client, addons::network::access())).await?;
+        let images = async { imported.await.unwrap_or(Ok(())) };
+        progress.wait("wait for the images", "their import", images).await
+    };
+    tokio::try_join!(waiting, importing).map(drop)
 }
 
 fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {

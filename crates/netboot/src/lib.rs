@@ -7,6 +7,8 @@
 pub mod cmd;
 pub mod dhcp;
 pub mod dns;
+#[cfg(test)]
+mod fuzzed;
 mod journal;
 pub mod machines;
 pub mod matchbox;

@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use aws_lc_rs::digest::{Context, SHA256, digest};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::tar;
 
@@ -208,9 +208,9 @@ impl<'a, W: Write> Archive<'a, W> {
         if let Some((_, layer, size)) = known {
             return Ok((layer.clone(), *size));
         }
-        let mut digest = Digesting { hash: Sha256::new(), size: 0 };
-        image.write_layer(&mut digest)?;
-        let (layer, size) = (hex(&digest.hash.finalize()), digest.size);
+        let mut hashed = Digesting { hash: Context::new(&SHA256), size: 0 };
+        image.write_layer(&mut hashed)?;
+        let (layer, size) = (hex(hashed.hash.finish().as_ref()), hashed.size);
         if self.blobs.insert(layer.clone()) {
             self.layer(image, &layer, size)?;
         }
@@ -246,25 +246,19 @@ impl<'a, W: Write> Archive<'a, W> {
         Ok(described)
     }
 
-    /// Copies a layer into the archive through a pipe of one thread each way, as its size is known already.
+    /// Writes a layer into the archive, as its size is known already.
     fn layer(&mut self, image: &Image, digest: &str, size: u64) -> Result<(), Error> {
         let path = format!("blobs/sha256/{digest}");
         let failed = |source| Error::Write { image: image.name.clone(), source };
-        let (mut reader, writer) = io::pipe().map_err(failed)?;
-        std::thread::scope(|scope| {
-            let packing = scope.spawn(move || image.write_layer(&mut BufWriter::new(writer)));
-            let written = self.tar.entry(&path, 0o644, &tar::Kind::File { size }, &mut reader);
-            // A packer that still writes must see that nobody reads, rather than wait.
-            drop(reader);
-            match packing.join() {
-                Ok(packed) => packed.and(written.map_err(failed)),
-                Err(_) => Err(failed(io::Error::other("the packing thread panicked"))),
-            }
-        })
+        let out = self.tar.begin(&path, 0o644, size).map_err(failed)?;
+        let mut counted = Counted { out, size: 0 };
+        image.write_layer(&mut counted)?;
+        let written = counted.size;
+        self.tar.end(&path, size, written).map_err(failed)
     }
 
     fn blob(&mut self, media_type: &str, content: &str) -> io::Result<Value> {
-        let digest = hex(&Sha256::digest(content));
+        let digest = hex(digest(&SHA256, content.as_bytes()).as_ref());
         if self.blobs.insert(digest.clone()) {
             self.file(&format!("blobs/sha256/{digest}"), content.as_bytes())?;
         }
@@ -281,7 +275,7 @@ impl<'a, W: Write> Archive<'a, W> {
 
 /// Counts and hashes what is written to it.
 struct Digesting {
-    hash: Sha256,
+    hash: Context,
     size: u64,
 }
 
@@ -294,6 +288,24 @@ impl Write for Digesting {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Counts what is written through it.
+struct Counted<W> {
+    out: W,
+    size: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.size += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
     }
 }
 

@@ -27,12 +27,24 @@ impl<W: Write> Writer<W> {
         kind: &Kind<'_>,
         content: &mut dyn Read,
     ) -> io::Result<()> {
-        self.out.write_all(&header(path, mode, kind)?)?;
-        let Kind::File { size } = kind else { return Ok(()) };
-        let copied = io::copy(&mut content.take(*size), &mut self.out)?;
-        if copied != *size {
+        let Kind::File { size } = kind else {
+            return self.out.write_all(&header(path, mode, kind)?);
+        };
+        let out = self.begin(path, mode, *size)?;
+        let copied = io::copy(&mut content.take(*size), out)?;
+        self.end(path, *size, copied)
+    }
+
+    /// Begins a file whose content the caller writes to what this returns, and ends by [`Writer::end`].
+    pub(crate) fn begin(&mut self, path: &str, mode: u32, size: u64) -> io::Result<&mut W> {
+        self.out.write_all(&header(path, mode, &Kind::File { size })?)?;
+        Ok(&mut self.out)
+    }
+
+    pub(crate) fn end(&mut self, path: &str, size: u64, written: u64) -> io::Result<()> {
+        if written != size {
             let message = format!(
-                "{path}: expected {size} bytes, found {copied}; it changed while it was packed"
+                "{path}: expected {size} bytes, found {written}; it changed while it was packed"
             );
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
         }

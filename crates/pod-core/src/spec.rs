@@ -1,7 +1,6 @@
 use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
-use sha2::{Digest, Sha256};
 
 /// What part a container plays in its Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +97,19 @@ pub fn should_restart(pod: &Pod, member: &Member<'_>, code: i32) -> Verdict {
 }
 
 /// Identifies what a running container was made from. Only what may change in place counts, which is the image, so
-/// that a new default in the API restarts nothing.
+/// that a new default in the API restarts nothing. The number is the one by which upstream's kubelet knows its
+/// containers, so that it can take a node over from us, and we from it, and nothing restarts.
 pub fn container_hash(container: &Container) -> String {
-    let seen = format!("{}\0{}", container.name, container.image.as_deref().unwrap_or_default());
-    Sha256::digest(seen).iter().take(4).map(|b| format!("{b:02x}")).collect()
+    let image = container.image.as_deref().unwrap_or_default();
+    let seen = serde_json::json!({"image": image, "name": container.name}).to_string();
+    let bytes: Vec<String> = seen.bytes().map(|byte| byte.to_string()).collect();
+    let printed = format!("([]uint8)[{}]", bytes.join(" "));
+    format!("{:x}", fnv1a(printed.as_bytes()))
+}
+
+/// The Fowler–Noll–Vo hash of 32 bits.
+fn fnv1a(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Whether the Pod comes from a file on this node, not from the API.

@@ -22,6 +22,8 @@ pub struct Limits {
     /// Microseconds in each 100 ms.
     pub cpu_quota: i64,
     pub memory: i64,
+    /// How many processes and threads there may be.
+    pub pids: i64,
 }
 
 /// What a group has used.
@@ -173,7 +175,8 @@ impl Cgroups for V2 {
             if limits.cpu_quota > 0 { limits.cpu_quota.to_string() } else { "max".to_owned() };
         write(&path.join("cpu.max"), &format!("{quota} {PERIOD}"))?;
         let memory = if limits.memory > 0 { limits.memory.to_string() } else { "max".to_owned() };
-        write(&path.join("memory.max"), &memory)
+        write(&path.join("memory.max"), &memory)?;
+        limit_pids(&path, limits)
     }
 
     fn kill(&self, group: &str) -> Result<(), Error> {
@@ -219,6 +222,16 @@ impl V1 {
     }
 }
 
+/// Both versions have one file for it. Where it is missing, nothing needs to be lifted.
+fn limit_pids(path: &Path, limits: Limits) -> Result<(), Error> {
+    let file = path.join("pids.max");
+    match limits.pids {
+        1.. => write(&file, &limits.pids.to_string()),
+        _ if file.exists() => write(&file, "max"),
+        _ => Ok(()),
+    }
+}
+
 impl Cgroups for V1 {
     fn version(&self) -> Version {
         Version::V1
@@ -238,7 +251,8 @@ impl Cgroups for V1 {
             write(&cpu.join("cpu.cfs_quota_us"), &quota.to_string())?;
         }
         let limit = if limits.memory > 0 { limits.memory } else { -1 };
-        write(&memory.join("memory.limit_in_bytes"), &limit.to_string())
+        write(&memory.join("memory.limit_in_bytes"), &limit.to_string())?;
+        limit_pids(&self.path("pids", group), limits)
     }
 
     fn kill(&self, group: &str) -> Result<(), Error> {
@@ -322,13 +336,16 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu memory hugetlb").unwrap();
         let groups = V2 { root: root.path().to_owned() };
-        let limits = Limits { cpu_shares: 1024, cpu_quota: 50_000, memory: 0 };
+        let limits = Limits { cpu_shares: 1024, cpu_quota: 50_000, memory: 0, pids: 99 };
         groups.ensure("/node/pods", limits).unwrap();
         let read = |file: &str| fs::read_to_string(root.path().join(file)).unwrap();
         assert_eq!(read("cgroup.subtree_control"), "+memory");
         assert_eq!(read("node/pods/cpu.max"), "50000 100000");
         assert_eq!(read("node/pods/cpu.weight"), "39");
         assert_eq!(read("node/pods/memory.max"), "max");
+        assert_eq!(read("node/pods/pids.max"), "99");
+        groups.ensure("/node/pods", Limits { pids: -1, ..limits }).unwrap();
+        assert_eq!(read("node/pods/pids.max"), "max");
         assert_eq!(groups.children("/node").unwrap(), ["pods"]);
     }
 
@@ -339,10 +356,12 @@ mod tests {
         let cpu = root.path().join("cpu/pods");
         fs::create_dir_all(&cpu).unwrap();
         fs::write(cpu.join("cpu.cfs_quota_us"), "").unwrap();
-        groups.ensure("pods", Limits { cpu_shares: 2, cpu_quota: 0, memory: 4096 }).unwrap();
+        let limits = Limits { cpu_shares: 2, memory: 4096, ..Limits::default() };
+        groups.ensure("pods", limits).unwrap();
         let read = |file: &str| fs::read_to_string(root.path().join(file)).unwrap();
         assert_eq!(read("cpu/pods/cpu.cfs_quota_us"), "-1");
         assert_eq!(read("cpu/pods/cpu.shares"), "2");
         assert_eq!(read("memory/pods/memory.limit_in_bytes"), "4096");
+        assert!(!root.path().join("pids/pods/pids.max").exists());
     }
 }

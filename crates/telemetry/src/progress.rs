@@ -48,6 +48,19 @@ impl Progress {
         shown.end(result)
     }
 
+    /// Runs `work` as a step that does nothing but wait for `what`.
+    pub async fn wait<T, E: Display>(
+        &self,
+        name: &str,
+        what: &str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let mut shown = self.begin(name);
+        shown.record().waited_for(what);
+        let result = work.await;
+        shown.end(result)
+    }
+
     /// Begins a step whose end the caller tells.
     pub fn begin<'a>(&'a self, name: &'a str) -> Shown<'a> {
         if self.interactive {

@@ -135,10 +135,12 @@ fn make(build: &Build, name: &str) -> Result<(), Failure> {
         given => given.iter().map(String::as_str).collect(),
     };
     let mut image = oci::Image::of_binary(name, &binary, &build.path, &entrypoint);
-    let links = build
-        .links
-        .iter()
-        .map(|link| (link.clone(), oci::Entry::Link { target: build.path.clone() }));
+    // A bare name lies beside the binary; an absolute path is itself.
+    let beside = Path::new(&build.path).with_file_name("");
+    let links = build.links.iter().map(|link| {
+        let path = beside.join(link).display().to_string();
+        (path, oci::Entry::Link { target: build.path.clone() })
+    });
     image.entries.extend(links.collect::<BTreeMap<_, _>>());
     let archive = match &build.output {
         Some(path) => path.clone(),

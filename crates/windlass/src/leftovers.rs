@@ -20,6 +20,7 @@ pub(crate) fn remove(host: &Host) -> Vec<String> {
     let mut left: Vec<String> =
         proxy::clean_up(&net).err().map(|e| e.to_string()).into_iter().collect();
     left.extend(remove_plugin(host));
+    left.extend(crate::address::give_up(host));
     let mut networks = Vec::new();
     let entries = std::fs::read_dir(host.path(CNI_CONFIGURATION)).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {

@@ -1,11 +1,13 @@
 //! The one binary of many commands. Called by a component's name (a link `kubelet`, `coredns`, a CNI plugin) it is
 //! that component.
 
+mod address;
 mod components;
 mod diagnostics;
 mod images;
 mod leftovers;
 mod machines;
+mod storage;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -47,6 +49,8 @@ enum Command {
     Coredns(dns::Args),
     /// Runs the node's agent
     Kubelet(kubelet::Args),
+    Balancer(balancer::Args),
+    VirtualAddress(vip::Args),
     /// Runs the service proxy
     KubeProxy(proxy::Args),
     Network(local::NetworkArgs),
@@ -56,6 +60,12 @@ enum Command {
     /// Builds and imports container images without a registry
     #[command(subcommand)]
     Images(images::Command),
+    /// Moves a cluster's objects between stores
+    #[command(subcommand)]
+    Store(storage::Store),
+    /// Saves a cluster's objects to a file, and makes a store from one
+    #[command(subcommand)]
+    Snapshot(storage::Snapshot),
     /// What `up` starts in the background
     #[command(subcommand, hide = true)]
     Internal(Internal),
@@ -220,9 +230,7 @@ fn run(command: Command) -> ExitCode {
                 "kubeadm" => bootstrap::cmd::Program::Kubeadm,
                 _ => bootstrap::cmd::Program::Windlass,
             };
-            match block_on(async {
-                Ok(bootstrap::cmd::run(command, program, leftovers::remove).await?)
-            }) {
+            match block_on(async { Ok(bootstrap::cmd::run(command, program, OTHERS).await?) }) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => fail(&error),
             }
@@ -236,6 +244,14 @@ fn run(command: Command) -> ExitCode {
             firstboot::cmd::run(&args)
         }
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
+        Command::Balancer(args) => {
+            component("balancer", |tasks| async move { Ok(balancer::run(args, &tasks).await?) })
+        }
+        Command::VirtualAddress(args) => {
+            component("virtual-address", |tasks| async move { Ok(vip::run(args, &tasks).await?) })
+        }
+        Command::Store(command) => command_on_store(storage::store(command)),
+        Command::Snapshot(command) => command_on_store(storage::snapshot(command)),
         Command::Kubelet(args) => component("kubelet", |tasks| components::kubelet(args, tasks)),
         Command::KubeProxy(args) => {
             component("kube-proxy", |tasks| components::kube_proxy(args, tasks))
@@ -260,6 +276,10 @@ fn run(command: Command) -> ExitCode {
         Command::Internal(internal) => self::internal(internal),
     }
 }
+
+/// What our components do for kubeadm's commands.
+const OTHERS: bootstrap::cmd::Others =
+    bootstrap::cmd::Others { clean_up: leftovers::remove, take_address: address::take };
 
 fn timeline(args: &Timeline) -> ExitCode {
     let root = Cluster::at(&args.place.name, args.place.root.as_deref());
@@ -310,6 +330,16 @@ fn block_on<T>(work: impl Future<Output = Result<T, local::Error>>) -> Result<T,
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| local::Error::Other(format!("starting the runtime: {e}")))?;
     runtime.block_on(work)
+}
+
+/// A command that reads or writes a store itself, and ends.
+fn command_on_store(work: impl Future<Output = Result<(), Failure>>) -> ExitCode {
+    log("store");
+    match block_on(async { Ok(work.await) }) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => fail(&error),
+        Err(error) => fail(&error),
+    }
 }
 
 fn install_tls() {

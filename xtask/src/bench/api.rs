@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    h2load::Load,
+    h2load::{Load, percentiles, records},
     table::{self, Better, Column, Row},
     usage,
 };
@@ -17,12 +17,16 @@ use crate::{
     run::{output, pass, step, target_directory},
 };
 
-const NAMESPACE: &str = "bench";
+pub(super) const NAMESPACE: &str = "bench";
 /// How long an idle control plane is left to settle, and then watched.
 const SETTLE: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(20);
+const MIXED_SECONDS: u32 = 10;
 
-pub(super) fn run(windlass: &Path, peer: Option<&Path>) -> Result<(), String> {
+/// What is measured of a side.
+pub(super) type Measure = fn(Bench) -> Result<Column, String>;
+
+pub(super) fn run(windlass: &Path, peer: Option<&Path>, measure: Measure) -> Result<(), String> {
     let mut sides = vec![Side::Windlass(windlass.to_owned())];
     if let Some(peer) = peer {
         if !upstream_is_whole(peer) {
@@ -35,7 +39,7 @@ pub(super) fn run(windlass: &Path, peer: Option<&Path>) -> Result<(), String> {
         .into_iter()
         .map(|side| {
             let name = side.name();
-            step(name, || Bench::start(side, windlass, &place.join(name))?.measure())
+            step(name, || measure(Bench::start(side, windlass, &place.join(name))?))
         })
         .collect();
     let measured = measured?;
@@ -45,9 +49,9 @@ pub(super) fn run(windlass: &Path, peer: Option<&Path>) -> Result<(), String> {
     Ok(())
 }
 
-struct Bench {
-    control_plane: ControlPlane,
-    token: String,
+pub(super) struct Bench {
+    pub(super) control_plane: ControlPlane,
+    pub(super) token: String,
     column: Column,
 }
 
@@ -60,7 +64,7 @@ impl Bench {
         Ok(bench)
     }
 
-    fn note(
+    pub(super) fn note(
         &mut self,
         what: &str,
         unit: &'static str,
@@ -72,7 +76,12 @@ impl Bench {
         self.column.push((Row { what: what.to_owned(), unit, better, wanted }, value));
     }
 
-    fn measure(mut self) -> Result<Column, String> {
+    pub(super) fn measured(self) -> Column {
+        self.column
+    }
+
+    /// The requests of a cluster of 10,000 Pods, one kind at a time.
+    pub(super) fn requests_alone(mut self) -> Result<Column, String> {
         self.idle()?;
         self.prepare_namespace()?;
         let config_map = self.body("config-map", &config_map())?;
@@ -93,13 +102,8 @@ impl Bench {
         }
         self.memory("10,000 Pods", Some(9.4));
         self.reads()?;
+        self.mixed(&pod)?;
         self.memory("10,000 Pods, after reading them", None);
-        let load = self.load("configmaps", 70_000, 8, 8);
-        Load { body: Some(&config_map), ..load }.run(&self.token)?;
-        self.memory("100,000 objects", None);
-        self.control_plane.kill();
-        let ready = self.control_plane.start_api_server()?.as_secs_f64();
-        self.note("100,000 objects stored, to /readyz", "s", Better::Less, Some(10.0), ready);
         Ok(self.column)
     }
 
@@ -118,7 +122,7 @@ impl Bench {
         self.control_plane.start_api_server().map(drop)
     }
 
-    fn prepare_namespace(&mut self) -> Result<(), String> {
+    pub(super) fn prepare_namespace(&mut self) -> Result<(), String> {
         let account = format!("--serviceaccount={NAMESPACE}:default");
         for args in [
             ["create", "namespace", NAMESPACE].as_slice(),
@@ -135,19 +139,30 @@ impl Bench {
         pass(may.args(["wait", "--for=create", "serviceaccount/default", "-n", NAMESPACE]))
     }
 
-    fn body(&self, name: &str, text: &str) -> Result<PathBuf, String> {
+    pub(super) fn body(&self, name: &str, text: &str) -> Result<PathBuf, String> {
         let path = self.control_plane.directory.join(format!("{name}.json"));
         fs::write(&path, text).map_err(|e| format!("writing {}: {e}", path.display()))?;
         Ok(path)
     }
 
     /// Reads of a path below the namespace.
-    fn load(&self, path: &str, requests: u32, connections: u32, streams: u32) -> Load<'static> {
+    pub(super) fn load(
+        &self,
+        path: &str,
+        requests: u32,
+        connections: u32,
+        streams: u32,
+    ) -> Load<'static> {
         let url = format!("{}/api/v1/namespaces/{NAMESPACE}/{path}", self.control_plane.url());
-        Load { url, requests, connections, streams, body: None, gzip: false }
+        Load { url, requests, connections, streams, body: None, gzip: false, rate: None, log: None }
     }
 
-    fn requests(&mut self, what: &str, wanted: Option<f64>, load: &Load<'_>) -> Result<(), String> {
+    pub(super) fn requests(
+        &mut self,
+        what: &str,
+        wanted: Option<f64>,
+        load: &Load<'_>,
+    ) -> Result<(), String> {
         let pids = self.control_plane.pids();
         let before = usage::processor_seconds(&pids);
         let rate = load.run(&self.token)?;
@@ -158,7 +173,7 @@ impl Bench {
         Ok(())
     }
 
-    fn memory(&mut self, when: &str, wanted: Option<f64>) {
+    pub(super) fn memory(&mut self, when: &str, wanted: Option<f64>) {
         thread::sleep(SETTLE);
         let pids = self.control_plane.pids();
         self.note(&format!("memory, {when}"), "MB", Better::Less, wanted, usage::memory(&pids));
@@ -166,13 +181,49 @@ impl Bench {
         self.note(&format!("peak memory, {when}"), "MB", Better::Less, None, peak);
     }
 
-    fn reads(&mut self) -> Result<(), String> {
+    /// Reads and writes at once, at a pace that both sides keep up with.
+    fn mixed(&mut self, pod: &Path) -> Result<(), String> {
+        let name = self.first_pod()?;
+        let directory = self.control_plane.directory.clone();
+        let log = |what: &str| directory.join(format!("{what}.tsv"));
+        let (creates, gets, lists) = (log("creates"), log("gets"), log("lists"));
+        let paced = |path: &str, rate: u32, log| {
+            let load = self.load(path, rate * MIXED_SECONDS, 8, 8);
+            Load { rate: Some(rate), log: Some(log), ..load }
+        };
+        let loads = [
+            Load { body: Some(pod), ..paced("pods", 200, &creates) },
+            paced(&format!("pods/{name}"), 800, &gets),
+            paced("pods?limit=500", 16, &lists),
+        ];
+        thread::scope(|scope| {
+            let token = self.token.as_str();
+            let running: Vec<_> =
+                loads.iter().map(|load| scope.spawn(move || load.run(token))).collect();
+            running.into_iter().try_for_each(|running| match running.join() {
+                Ok(done) => done.map(drop),
+                Err(_) => Err("a load's thread panicked".to_owned()),
+            })
+        })?;
+        for (what, log) in [("create a Pod", creates), ("get a Pod", gets), ("list 500", lists)] {
+            let took = records(&log)?.into_iter().map(|record| record.micros).collect();
+            let (half, most) = percentiles(took);
+            self.note(&format!("{what} in mixed load, p50"), "ms", Better::Less, None, half);
+            self.note(&format!("{what} in mixed load, p99"), "ms", Better::Less, None, most);
+        }
+        Ok(())
+    }
+
+    fn first_pod(&self) -> Result<String, String> {
         let mut first = self.control_plane.kubectl();
         first.args(["get", "--raw", &format!("/api/v1/namespaces/{NAMESPACE}/pods?limit=1")]);
         let list: serde_json::Value = serde_json::from_str(&output(&mut first)?)
             .map_err(|e| format!("reading the list of Pods: {e}"))?;
-        let name = list["items"][0]["metadata"]["name"].as_str().unwrap_or_default();
-        let pod = format!("pods/{name}");
+        Ok(list["items"][0]["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+    }
+
+    fn reads(&mut self) -> Result<(), String> {
+        let pod = format!("pods/{}", self.first_pod()?);
         for (how, wanted, requests, connections, streams) in [
             ("one at a time", 8.0, 3_000, 1, 1),
             ("64 in flight on 8 connections", 10.0, 30_000, 8, 8),
@@ -190,7 +241,7 @@ impl Bench {
     }
 }
 
-fn config_map() -> String {
+pub(super) fn config_map() -> String {
     let object = serde_json::json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"generateName": "load-"},

@@ -1,10 +1,11 @@
 //! Load by h2load, over TLS and HTTP/2.
 
-use std::path::Path;
+use std::{fs, path::Path, process::Command};
 
 use crate::run::{output, program};
 
 /// Requests that are all the same.
+#[derive(Clone)]
 pub(super) struct Load<'a> {
     pub(super) url: String,
     pub(super) requests: u32,
@@ -14,11 +15,51 @@ pub(super) struct Load<'a> {
     /// What is posted; without it the URL is read.
     pub(super) body: Option<&'a Path>,
     pub(super) gzip: bool,
+    /// So many a second and no more; as fast as they are answered without it.
+    pub(super) rate: Option<u32>,
+    /// A file for what became of each request, which [`records`] reads.
+    pub(super) log: Option<&'a Path>,
+}
+
+/// When a request was sent and how long its answer took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Record {
+    /// Microseconds since 1970.
+    pub(super) sent: u64,
+    pub(super) micros: u64,
+}
+
+/// What a log says of its requests, in the order of their ends.
+pub(super) fn records(log: &Path) -> Result<Vec<Record>, String> {
+    let text = fs::read_to_string(log).map_err(|e| format!("reading {}: {e}", log.display()))?;
+    text.lines()
+        .map(|line| {
+            let mut columns = line.split('\t');
+            let sent = columns.next()?.parse().ok()?;
+            Some(Record { sent, micros: columns.nth(1)?.parse().ok()? })
+        })
+        .collect::<Option<_>>()
+        .ok_or_else(|| format!("{} is not a log of h2load's", log.display()))
+}
+
+/// The values that half and 99 of 100 do not exceed, in thousandths.
+pub(super) fn percentiles(mut values: Vec<u64>) -> (f64, f64) {
+    values.sort_unstable();
+    let at = |share: f64| {
+        let index = (values.len() as f64 * share) as usize;
+        values.get(index).or(values.last()).map_or(0.0, |value| *value as f64 / 1e3)
+    };
+    (at(0.5), at(0.99))
 }
 
 impl Load<'_> {
     /// Requests a second; an answer that is no success fails the benchmark.
     pub(super) fn run(&self, token: &str) -> Result<f64, String> {
+        let said = output(&mut self.command(token))?;
+        rate(&said, self.requests).ok_or_else(|| format!("{} answered:\n{said}", self.url))
+    }
+
+    pub(super) fn command(&self, token: &str) -> Command {
         let mut h2load = program("h2load", [] as [&str; 0]);
         h2load.args([
             format!("--requests={}", self.requests),
@@ -34,9 +75,24 @@ impl Load<'_> {
         if let Some(body) = self.body {
             h2load.arg("--data").arg(body);
         }
-        let said = output(h2load.arg(&self.url))?;
-        rate(&said, self.requests).ok_or_else(|| format!("{} answered:\n{said}", self.url))
+        if let Some(rate) = self.rate {
+            h2load.arg(format!("--rps={}", rate / self.connections));
+        }
+        if let Some(log) = self.log {
+            // It appends to what is there.
+            let _ = fs::remove_file(log);
+            h2load.arg("--log-file").arg(log);
+        }
+        h2load.arg(&self.url);
+        h2load
     }
+}
+
+/// How many bytes of answers' bodies came.
+pub(super) fn body_bytes(said: &str) -> Option<u64> {
+    let line = said.lines().find_map(|line| line.strip_prefix("traffic: "))?;
+    let data = line.split(", ").find(|part| part.ends_with(" data"))?;
+    data.split(['(', ')']).nth(1)?.parse().ok()
 }
 
 /// The rate, if all requests succeeded.
@@ -49,7 +105,7 @@ fn rate(said: &str, requests: u32) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::rate;
+    use super::{body_bytes, percentiles, rate};
 
     #[test]
     fn a_rate_counts_only_if_all_succeeded() {
@@ -61,5 +117,20 @@ mod tests {
         assert_eq!(rate(&said(20000), 20000), Some(8130.08));
         assert_eq!(rate(&said(19999), 20000), None);
         assert_eq!(rate("", 1), None);
+    }
+
+    #[test]
+    fn bytes_of_bodies_are_found() {
+        let said = "status codes: 1 2xx\ntraffic: 4.74MB (4969960) total, 118.78KB (121631) headers (space \
+                    savings 95.19%), 4.45MB (4667889) data\n";
+        assert_eq!(body_bytes(said), Some(4667889));
+        assert_eq!(body_bytes("status codes: 1 2xx"), None);
+    }
+
+    #[test]
+    fn percentiles_are_of_the_sorted_values() {
+        assert_eq!(percentiles((1..=1000).rev().map(|n| n * 1000).collect()), (501.0, 991.0));
+        assert_eq!(percentiles(vec![7000]), (7.0, 7.0));
+        assert_eq!(percentiles(Vec::new()), (0.0, 0.0));
     }
 }

@@ -60,6 +60,8 @@ pub(super) const LAYERS: &[Layer] = &[
             "podnet",
             "dns",
             "cni",
+            "balancer",
+            "vip",
             "bootstrap",
             "netboot",
             "metal",

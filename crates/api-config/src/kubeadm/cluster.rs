@@ -35,6 +35,28 @@ pub struct ClusterConfiguration {
     pub certificate_validity_period: Option<GoDuration>,
     #[serde(skip_serializing_if = "unset", rename = "caCertificateValidityPeriod")]
     pub ca_certificate_validity_period: Option<GoDuration>,
+    /// An extension of Windlass: on every node a balancer over all API servers, which the node's components go by.
+    #[serde(skip_serializing_if = "unset")]
+    pub node_balancer: Option<NodeBalancer>,
+    /// An extension of Windlass: an address for the API that one of the control planes holds.
+    #[serde(skip_serializing_if = "unset")]
+    pub virtual_address: Option<VirtualAddress>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VirtualAddress {
+    pub address: String,
+    /// Where control planes hold it; empty for the interface of each API server's own address.
+    #[serde(skip_serializing_if = "unset")]
+    pub interface: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeBalancer {
+    /// Where it listens, on the node's loopback address.
+    pub port: i32,
 }
 
 /// One flag of a component; a flag may stand several times.

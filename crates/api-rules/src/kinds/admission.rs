@@ -3,7 +3,15 @@
 use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::{Value, json};
 
-use crate::{look::Look, pod::one_of, strategy::Strategy};
+use crate::{
+    fields::{
+        FieldRule,
+        Rule::{IsOneOf, OneOf, Required, Selector},
+    },
+    look::Look,
+    pod::one_of,
+    strategy::Strategy,
+};
 
 pub(crate) static MUTATING: Strategy = WEBHOOKS;
 pub(crate) static VALIDATING: Strategy = WEBHOOKS;
@@ -11,6 +19,7 @@ pub(crate) static VALIDATING: Strategy = WEBHOOKS;
 const WEBHOOKS: Strategy = Strategy {
     generation: true,
     check: check_webhooks,
+    fields: WEBHOOK,
     unconditional_update: false,
     ..Strategy::PLAIN
 };
@@ -90,6 +99,18 @@ fn check_webhooks(configuration: &Value, errors: &mut ErrorList) {
     }
 }
 
+const WEBHOOK: &[FieldRule] = &[
+    ("webhooks[].namespaceSelector", Selector),
+    ("webhooks[].objectSelector", Selector),
+    ("webhooks[].reinvocationPolicy", OneOf(&["IfNeeded", "Never"])),
+    ("webhooks[].rules[].operations[]", IsOneOf(&["*", "CONNECT", "CREATE", "DELETE", "UPDATE"])),
+    ("webhooks[].rules[].apiVersions[]", Required("")),
+    ("webhooks[].rules[].resources[]", Required("")),
+    ("webhooks[].rules[].scope", OneOf(&["*", "Cluster", "Namespaced"])),
+    ("webhooks[].clientConfig.service.name", Required("")),
+    ("webhooks[].clientConfig.service.namespace", Required("")),
+];
+
 fn check_webhook(webhook: &Value, path: &Path, errors: &mut ErrorList) {
     let versions = webhook.items("admissionReviewVersions");
     let versions_path = path.child("admissionReviewVersions");
@@ -116,12 +137,76 @@ fn check_webhook(webhook: &Value, path: &Path, errors: &mut ErrorList) {
         let detail = "exactly one of url or service is required";
         errors.push(FieldError::required(&client, detail));
     }
+    check_client(webhook.at("clientConfig"), &client, errors);
+    for (i, version) in versions.iter().enumerate().filter(|(i, v)| versions[..*i].contains(v)) {
+        let path = versions_path.index(i);
+        errors.push(FieldError::invalid(&path, version.clone(), "duplicate version"));
+    }
     for (i, rule) in webhook.items("rules").iter().enumerate() {
         let path = path.child("rules").index(i);
-        for field in ["operations", "apiGroups", "apiVersions", "resources"] {
-            if rule.blank(field) {
+        for (field, word) in [
+            ("operations", "operations"),
+            ("apiGroups", "API groups"),
+            ("apiVersions", "API versions"),
+            ("resources", ""),
+        ] {
+            let list = rule.items(field);
+            if list.is_empty() {
                 errors.push(FieldError::required(&path.child(field), ""));
+            } else if list.len() > 1 && !word.is_empty() && list.iter().any(|item| item == "*") {
+                let detail = format!("if '*' is present, must not specify other {word}");
+                let found = rule.at(field).clone();
+                errors.push(FieldError::invalid(&path.child(field), found, detail));
             }
+        }
+    }
+}
+
+/// Where a webhook is: at a URL, or behind a Service.
+fn check_client(client: &Value, path: &Path, errors: &mut ErrorList) {
+    const FORM: &str = "desired format: https://host[/path]";
+    if let Some(url) = client.at("url").as_str() {
+        let path = path.child("url");
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", ""));
+        if scheme != "https" {
+            let detail = format!("'https' is the only allowed URL scheme; {FORM}");
+            errors.push(FieldError::invalid(&path, url, detail));
+        }
+        if rest.split('/').next().unwrap_or_default().is_empty() {
+            let detail = format!("host must be specified; {FORM}");
+            errors.push(FieldError::invalid(&path, url, detail));
+        }
+    }
+    let (service, path) = (client.at("service"), path.child("service"));
+    if let Some(port) = service.opt_int("port")
+        && !(1..=65535).contains(&port)
+    {
+        let detail = "port is not valid: must be between 1 and 65535, inclusive";
+        errors.push(FieldError::invalid(&path.child("port"), port, detail));
+    }
+    if let Some(text) = service.at("path").as_str().filter(|text| !text.is_empty()) {
+        check_url_path(text, &path.child("path"), errors);
+    }
+}
+
+fn check_url_path(text: &str, path: &Path, errors: &mut ErrorList) {
+    if !text.starts_with('/') {
+        errors.push(FieldError::invalid(path, text, "must start with a '/'"));
+    }
+    if text == "/" {
+        return;
+    }
+    let steps: Vec<&str> = text.trim_end_matches('/').split('/').skip(1).collect();
+    let steps = if text.starts_with('/') { steps } else { vec![""] };
+    for (i, step) in steps.iter().enumerate() {
+        if step.is_empty() {
+            let detail = format!("segment[{i}] may not be empty");
+            errors.push(FieldError::invalid(path, text, detail));
+            continue;
+        }
+        for message in validation::dns1123_subdomain(step) {
+            let detail = format!("segment[{i}]: {message}");
+            errors.push(FieldError::invalid(path, text, detail));
         }
     }
 }

@@ -4,6 +4,7 @@ use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::Value;
 
 use crate::{
+    fields::Rule::{Required, Selector},
     look::{Look, items_mut, put},
     meta::NameRule,
     strategy::Strategy,
@@ -19,6 +20,13 @@ pub(crate) static ROLE: Strategy = Strategy {
             check_rule(rule, namespaced, &Path::new("rules").index(i), errors);
         }
     },
+    fields: &[
+        (
+            "aggregationRule.clusterRoleSelectors",
+            Required("at least one clusterRoleSelector required if aggregationRule is non-nil"),
+        ),
+        ("aggregationRule.clusterRoleSelectors[]", Selector),
+    ],
     create_on_update: true,
     ..Strategy::PLAIN
 };
@@ -96,11 +104,12 @@ fn check_binding(binding: &Value, errors: &mut ErrorList) {
         }
     }
     for (i, subject) in binding.items("subjects").iter().enumerate() {
-        check_subject(subject, &Path::new("subjects").index(i), errors);
+        let namespaced = !binding.blank("metadata.namespace");
+        check_subject(subject, namespaced, &Path::new("subjects").index(i), errors);
     }
 }
 
-fn check_subject(subject: &Value, path: &Path, errors: &mut ErrorList) {
+fn check_subject(subject: &Value, namespaced: bool, path: &Path, errors: &mut ErrorList) {
     if subject.blank("name") {
         errors.push(FieldError::required(&path.child("name"), ""));
     }
@@ -113,7 +122,7 @@ fn check_subject(subject: &Value, path: &Path, errors: &mut ErrorList) {
                     errors.push(FieldError::invalid(&path, subject.text("name"), message));
                 }
             }
-            if subject.blank("namespace") {
+            if subject.blank("namespace") && !namespaced {
                 errors.push(FieldError::required(&path.child("namespace"), ""));
             }
             ""

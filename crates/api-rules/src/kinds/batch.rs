@@ -1,11 +1,15 @@
 //! Jobs and CronJobs.
 
-use api_meta::{ErrorList, FieldError, LabelSelector, Path};
+use api_meta::{ErrorList, FieldError, LabelSelector, Path, validation};
 use serde_json::{Value, json};
 
 use crate::{
+    fields::{
+        FieldRule,
+        Rule::{IsOneOf, IsText, Required, Unique},
+    },
     look::{Look, default, keep, put, slot},
-    meta::{check_immutable, check_not_negative},
+    meta::{at_least_zero, check_immutable, check_not_negative},
     pod::{
         check_template, check_template_restart, none_or_one_of, one_of, template_defaults,
         template_warnings,
@@ -99,6 +103,30 @@ fn generate_selector(job: &mut Value) {
 
 fn check_job(job: &Value, errors: &mut ErrorList) {
     let (spec, path) = (job.at("spec"), Path::new("spec"));
+    if spec.text("completionMode") == "Indexed" && spec.has("completions") {
+        // The Pods are named by their indexes, and their names are their host names.
+        let last = (spec.int("completions") - 1).max(0);
+        let pod = format!("{}-{last}", job.text("metadata.name"));
+        if !validation::dns1123_label(&pod).is_empty() {
+            let detail = format!("will not able to create pod with invalid DNS label: {pod}");
+            let name = job.text("metadata.name");
+            errors.push(FieldError::invalid(&Path::new("metadata").child("name"), name, detail));
+        }
+    }
+    if let Some(by) = spec.at("managedBy").as_str() {
+        let path = path.child("managedBy");
+        match by {
+            "" => errors.push(FieldError::required(&path, "")),
+            by => {
+                for message in validation::domain_prefixed_path(by) {
+                    errors.push(FieldError::invalid(&path, by, message));
+                }
+                if by.len() > 63 {
+                    errors.push(FieldError::too_long(&path, 63));
+                }
+            }
+        }
+    }
     let selector = match spec.has("selector") {
         true => serde_json::from_value::<LabelSelector>(spec.at("selector").clone()).ok(),
         false => {
@@ -130,7 +158,14 @@ fn check_job_spec(
         check_not_negative(spec, field, path, errors);
     }
     none_or_one_of(spec, "completionMode", &["Indexed", "NonIndexed"], path, errors);
-    none_or_one_of(spec, "podReplacementPolicy", &["Failed", "TerminatingOrFailed"], path, errors);
+    let replacements = match spec.has("podFailurePolicy") {
+        true => &["Failed"][..],
+        false => &["Failed", "TerminatingOrFailed"],
+    };
+    none_or_one_of(spec, "podReplacementPolicy", replacements, path, errors);
+    crate::fields::check(spec, JOB_SPEC, path, errors);
+    check_indexes(spec, path, errors);
+    check_failure_policy(spec, path, errors);
     if spec.text("completionMode") == "Indexed" && !spec.has("completions") {
         let detail = "when completion mode is Indexed";
         errors.push(FieldError::required(&path.child("completions"), detail));
@@ -149,6 +184,148 @@ fn check_job_spec(
         let path = template.child("spec").child("restartPolicy");
         let detail = "only \"Never\" is supported when podFailurePolicy is specified";
         errors.push(FieldError::invalid(&path, spec.text("template.spec.restartPolicy"), detail));
+    }
+}
+
+const JOB_SPEC: &[FieldRule] = &[
+    ("podFailurePolicy.rules[].onPodConditions[].type", IsText(validation::qualified_name)),
+    ("podFailurePolicy.rules[].onPodConditions[].status", IsOneOf(&["False", "True", "Unknown"])),
+    ("podFailurePolicy.rules[].onExitCodes.values", Unique),
+    (
+        "successPolicy.rules",
+        Required("at least one rules must be specified when the successPolicy is specified"),
+    ),
+];
+
+/// What counts indexes must fit the number of completions.
+fn check_indexes(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let completions = spec.int("completions");
+    if let Some(limit) = spec.opt_int("maxFailedIndexes") {
+        if limit > completions {
+            let detail = "must be less than or equal to completions";
+            errors.push(FieldError::invalid(&path.child("maxFailedIndexes"), limit, detail));
+        }
+        if !spec.has("backoffLimitPerIndex") {
+            let detail = "when maxFailedIndexes is specified";
+            errors.push(FieldError::required(&path.child("backoffLimitPerIndex"), detail));
+        }
+    }
+    for (i, rule) in spec.items("successPolicy.rules").iter().enumerate() {
+        let path = path.child("successPolicy").child("rules").index(i);
+        let given = rule.at("succeededIndexes").as_str();
+        if given.is_none() && !rule.has("succeededCount") {
+            let detail = "at least one of succeededCount or succeededIndexes must be specified";
+            errors.push(FieldError::required(&path, detail));
+        }
+        let mut most = completions;
+        if let Some(text) = given {
+            match count_indexes(text, completions) {
+                Ok(count) => most = count,
+                Err(detail) => {
+                    let detail = format!("error parsing succeededIndexes: {detail}");
+                    errors.push(FieldError::invalid(&path.child("succeededIndexes"), text, detail));
+                }
+            }
+        }
+        let Some(count) = rule.opt_int("succeededCount") else { continue };
+        let path = path.child("succeededCount");
+        if count < 0 {
+            errors.push(at_least_zero(&path, count));
+        }
+        if count > most {
+            let detail = match given {
+                Some(_) => format!(
+                    "must be less than or equal to {most} (the number of indexes in the specified succeededIndexes field)"
+                ),
+                None => format!(
+                    "must be less than or equal to {most} (the number of specified completions)"
+                ),
+            };
+            errors.push(FieldError::invalid(&path, count, detail));
+        }
+    }
+}
+
+/// How many indexes a list such as `1,3-5` names.
+fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
+    let number = |text: &str| {
+        let index = text
+            .parse::<i64>()
+            .map_err(|_| format!("cannot convert string to integer for index: {text:?}"))?;
+        if index >= completions {
+            return Err(format!("too large index: {text:?}"));
+        }
+        Ok(index)
+    };
+    let (mut count, mut last) = (0, -1);
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (low, high) = part.split_once('-').unwrap_or((part, part));
+        let (low, high) = (number(low)?, number(high)?);
+        if low > high || low <= last {
+            return Err(format!("non-increasing order, previous: {last}, current: {low}"));
+        }
+        (count, last) = (count + high - low + 1, high);
+    }
+    Ok(count)
+}
+
+fn check_failure_policy(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let containers: Vec<&str> = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| spec.items(&format!("template.spec.{list}")))
+        .map(|container| container.text("name"))
+        .collect();
+    for (i, rule) in spec.items("podFailurePolicy.rules").iter().enumerate() {
+        let path = path.child("podFailurePolicy").child("rules").index(i);
+        go_enum(rule, "action", &["Count", "FailIndex", "FailJob", "Ignore"], &path, errors);
+        if rule.text("action") == "FailIndex" && !spec.has("backoffLimitPerIndex") {
+            let detail = "requires the backoffLimitPerIndex to be set";
+            errors.push(FieldError::invalid(&path.child("action"), "FailIndex", detail));
+        }
+        let (codes, codes_path) = (rule.at("onExitCodes"), path.child("onExitCodes"));
+        if !codes.is_null() {
+            if let Some(name) = codes.at("containerName").as_str()
+                && !containers.contains(&name)
+            {
+                let detail =
+                    "must be one of the container or initContainer names in the pod template";
+                errors.push(FieldError::invalid(&codes_path.child("containerName"), name, detail));
+            }
+            go_enum(codes, "operator", &["In", "NotIn"], &codes_path, errors);
+            let (values, path) = (codes.items("values"), codes_path.child("values"));
+            if values.is_empty() {
+                let detail = "at least one value is required";
+                errors.push(FieldError::invalid(&path, codes.at("values").clone(), detail));
+            }
+            if values.iter().any(|v| *v == 0) && codes.text("operator") == "In" {
+                let at = values.iter().position(|v| *v == 0).unwrap_or_default();
+                let detail = "must not be 0 for the In operator";
+                errors.push(FieldError::invalid(&path.index(at), 0, detail));
+            }
+            if !values.iter().map(Value::as_i64).is_sorted() {
+                let found = codes.at("values").clone();
+                errors.push(FieldError::invalid(&path, found, "must be ordered"));
+            }
+        }
+        let conditions = !rule.blank("onPodConditions");
+        if codes.is_null() != conditions {
+            let detail = match conditions {
+                true => "specifying both OnExitCodes and OnPodConditions is not supported",
+                false => "specifying one of OnExitCodes and OnPodConditions is required",
+            };
+            errors.push(FieldError { value: None, ..FieldError::invalid(&path, "", detail) });
+        }
+    }
+}
+
+/// A choice whose absence upstream explains with a list as Go prints it.
+fn go_enum(object: &Value, field: &str, allowed: &[&str], path: &Path, errors: &mut ErrorList) {
+    if object.blank(field) {
+        let list: Vec<String> = allowed.iter().map(|word| format!("{word:?}")).collect();
+        let detail = format!("valid values: [{}]", list.join(" "));
+        errors.push(FieldError::required(&path.child(field), detail));
+    } else {
+        one_of(object, field, allowed, path, errors);
     }
 }
 
@@ -201,6 +378,10 @@ fn check_cron_job(cron: &Value, errors: &mut ErrorList) {
         check_not_negative(spec, field, &path, errors);
     }
     one_of(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &path, errors);
+    if spec.at("timeZone").as_str() == Some("") {
+        let detail = "timeZone must be nil or non-empty string";
+        errors.push(FieldError::invalid(&path.child("timeZone"), "", detail));
+    }
     let template = path.child("jobTemplate").child("spec");
     check_job_spec(spec.at("jobTemplate.spec"), None, &template, errors);
     if cron.text("metadata.name").len() > 52 {

@@ -62,6 +62,33 @@ fn stamp(new: &mut Value, old: &Value, now: &str) {
     }
 }
 
+/// The uses of a key that RFC 5280 and Go's x509 know, by the API's names.
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
 fn check(csr: &Value, errors: &mut ErrorList) {
     let (spec, path) = (csr.at("spec"), Path::new("spec"));
     let pem = STANDARD.decode(spec.text("request")).unwrap_or_default();
@@ -73,13 +100,23 @@ fn check(csr: &Value, errors: &mut ErrorList) {
             detail,
         ));
     }
+    let usages = spec.items("usages");
+    for (i, usage) in usages.iter().enumerate() {
+        let (path, text) = (path.child("usages").index(i), usage.as_str().unwrap_or_default());
+        if !USAGES.contains(&text) {
+            errors.push(FieldError::not_supported(&path, text, &USAGES));
+        }
+        if usages[..i].contains(usage) {
+            errors.push(FieldError::duplicate(&path, text));
+        }
+    }
     if spec.blank("usages") {
         errors.push(FieldError::required(&path.child("usages"), ""));
     }
     let signer = spec.text("signerName");
     if signer.is_empty() {
         errors.push(FieldError::required(&path.child("signerName"), ""));
-    } else if !signer.contains('/') {
+    } else if signer.matches('/').count() != 1 {
         let detail =
             "must be a fully qualified domain and path of the form 'example.com/signer-name'";
         errors.push(FieldError::invalid(&path.child("signerName"), signer, detail));

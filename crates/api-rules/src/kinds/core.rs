@@ -1,11 +1,11 @@
 //! Namespaces, ServiceAccounts, Events and Leases.
 
-use api_meta::{ErrorList, FieldError, Path};
+use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::{Value, json};
 
 use crate::{
     look::{Look, keep, put},
-    meta::{NameRule, check_not_negative},
+    meta::{NameRule, check_finalizer_owner, check_not_negative},
     strategy::{Strategy, Subresource},
 };
 
@@ -25,6 +25,16 @@ pub(crate) static NAMESPACE: Strategy = Strategy {
     own_update: |new, old, _| {
         name_label(new);
         keep(new, old, "spec.finalizers");
+    },
+    check: |namespace, errors| {
+        let path = Path::new("spec").child("finalizers");
+        for finalizer in namespace.items("spec.finalizers") {
+            let name = finalizer.as_str().unwrap_or_default();
+            for message in validation::qualified_name(name) {
+                errors.push(FieldError::invalid(&path, name, message));
+            }
+            check_finalizer_owner(name, &path, errors);
+        }
     },
     check_status: |new, _, errors| {
         let terminating = new.text("status.phase") == "Terminating";
@@ -86,6 +96,7 @@ pub(crate) static LEASE: Strategy = Strategy {
 };
 
 pub(crate) static EVENT: Strategy = Strategy {
+    name: NameRule::PathSegment,
     check: check_event,
     selectable: &[
         ("involvedObject.kind", |e| about(e, "kind")),

@@ -4,7 +4,11 @@ use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::{Value, json};
 
 use crate::{
-    look::{Look, default, put},
+    fields::{
+        FieldRule,
+        Rule::{IsText, IsWithin, Required, Within},
+    },
+    look::{Look, put},
     meta::NameRule,
     pod::one_of,
     strategy::Strategy,
@@ -13,6 +17,7 @@ use crate::{
 pub(crate) static CUSTOM_RESOURCE_DEFINITION: Strategy = Strategy {
     status: Some(|| json!({"acceptedNames": {"kind": "", "plural": ""}, "storedVersions": []})),
     generation: true,
+    owned_finalizers: false,
     own_defaults: |crd| {
         let kind = crd.text("spec.names.kind").to_owned();
         if kind.is_empty() {
@@ -24,11 +29,18 @@ pub(crate) static CUSTOM_RESOURCE_DEFINITION: Strategy = Strategy {
                 put(crd, &path, value);
             }
         }
-        default(crd, "spec.conversion.strategy", "None");
+        if !crd.has("spec.conversion") {
+            put(crd, "spec.conversion", json!({"strategy": "None"}));
+        }
     },
     own_create: |crd, _| store_version(crd),
     own_update: |crd, _, _| store_version(crd),
     check,
+    fields: &[
+        ("spec.names.shortNames[]", IsText(validation::dns1035_label)),
+        ("spec.names.categories[]", IsText(validation::dns1035_label)),
+        ("spec.conversion.strategy", Required("")),
+    ],
     check_update: |new, old, errors| {
         for field in ["spec.group", "spec.scope", "spec.names.kind", "spec.names.plural"] {
             let established = old
@@ -78,6 +90,10 @@ fn check(crd: &Value, errors: &mut ErrorList) {
         }
     }
     one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
+    if !spec.blank("conversion.strategy") {
+        let path = path.child("conversion");
+        one_of(spec.at("conversion"), "strategy", &["None", "Webhook"], &path, errors);
+    }
     check_names(spec.at("names"), &path.child("names"), errors);
     check_versions(spec, &path.child("versions"), errors);
     check_stored_versions(crd, errors);
@@ -166,6 +182,132 @@ fn check_names(names: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
+/// Where upstream sees a part of a version: where all versions have the same part, it is the whole definition's.
+/// `None` for one that was seen with the first version already.
+fn part_path(spec: &Value, index: usize, part: &str) -> Option<Path> {
+    let versions = spec.items("versions");
+    let path = Path::new("spec");
+    let common = versions.iter().all(|version| version.at(part) == versions[0].at(part));
+    match (common, part) {
+        (true, _) if index > 0 => None,
+        (true, "schema") => Some(path.child("validation")),
+        (true, part) => Some(path.child(part)),
+        (false, part) => Some(path.child("versions").index(index).child(part)),
+    }
+}
+
+/// The path of a version's schema, as upstream sees it; see `part_path`.
+pub fn schema_path(crd: &Value, version: usize) -> Option<Path> {
+    Some(part_path(crd.at("spec"), version, "schema")?.child("openAPIV3Schema"))
+}
+
+const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+const COLUMN_FORMATS: [&str; 8] =
+    ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+
+/// What a version shows beside its schema: columns, selectable fields, subresources, its deprecation.
+fn check_parts(spec: &Value, index: usize, path: &Path, errors: &mut ErrorList) {
+    let version = &spec.items("versions")[index];
+    if let Some(warning) = version.at("deprecationWarning").as_str() {
+        let path = path.child("deprecationWarning");
+        if !version.flag("deprecated") {
+            let detail = "can only be set for deprecated versions";
+            errors.push(FieldError::invalid(&path, warning, detail));
+        }
+        if warning.is_empty() {
+            errors.push(FieldError::invalid(&path, warning, "must not be an empty string"));
+        } else if warning.len() > 256 {
+            let detail = "must be <= 256 characters long";
+            errors.push(FieldError::invalid(&path, warning, detail));
+        }
+    }
+    if let Some(path) = part_path(spec, index, "additionalPrinterColumns") {
+        for (i, column) in version.items("additionalPrinterColumns").iter().enumerate() {
+            check_column(column, &path.index(i), errors);
+        }
+    }
+    if let Some(path) = part_path(spec, index, "selectableFields") {
+        let mut seen = Vec::new();
+        for (i, field) in version.items("selectableFields").iter().enumerate() {
+            let (path, given) = (path.index(i).child("jsonPath"), field.text("jsonPath"));
+            if given.is_empty() {
+                errors.push(FieldError::required(&path, ""));
+            } else if seen.contains(&given) {
+                errors.push(FieldError::duplicate(&path, given));
+            } else if version.has("schema.openAPIV3Schema")
+                && !has_field(version.at("schema.openAPIV3Schema"), given)
+            {
+                let detail = "is an invalid path: does not refer to a valid field";
+                errors.push(FieldError::invalid(&path, given, detail));
+            }
+            seen.push(given);
+        }
+    }
+    if let Some(path) = part_path(spec, index, "subresources")
+        && version.has("subresources.scale")
+    {
+        let (scale, path) = (version.at("subresources.scale"), path.child("scale"));
+        for (field, root) in [
+            ("specReplicasPath", ".spec."),
+            ("statusReplicasPath", ".status."),
+            ("labelSelectorPath", "."),
+        ] {
+            check_scale_path(scale, field, root, &path.child(field), errors);
+        }
+    }
+}
+
+fn check_column(column: &Value, path: &Path, errors: &mut ErrorList) {
+    if column.blank("name") {
+        errors.push(FieldError::required(&path.child("name"), ""));
+    }
+    for (field, allowed) in [("type", &COLUMN_TYPES[..]), ("format", &COLUMN_FORMATS)] {
+        let (given, path) = (column.text(field), path.child(field));
+        let detail = format!("must be one of {}", allowed.join(","));
+        if given.is_empty() {
+            if field == "type" {
+                errors.push(FieldError::required(&path, detail));
+            }
+        } else if !allowed.contains(&given) {
+            errors.push(FieldError::invalid(&path, given, detail));
+        }
+    }
+    let (given, path) = (column.text("jsonPath"), path.child("JSONPath"));
+    if given.is_empty() {
+        errors.push(FieldError::required(&path, ""));
+    } else if !given.starts_with('.') {
+        let detail = "must be a simple json path starting with .";
+        errors.push(FieldError::invalid(&path, given, detail));
+    }
+}
+
+fn check_scale_path(scale: &Value, field: &str, root: &str, path: &Path, errors: &mut ErrorList) {
+    let given = scale.text(field);
+    if given.is_empty() {
+        if field != "labelSelectorPath" {
+            errors.push(FieldError::required(path, ""));
+        }
+    } else if !given.starts_with('.') || given[1..].split('.').any(str::is_empty) {
+        let detail = "must be a simple json path starting with .";
+        errors.push(FieldError::invalid(path, given, detail));
+    } else if !given.starts_with(root) {
+        let detail = format!("should be a json path under {}", root.trim_end_matches('.'));
+        errors.push(FieldError::invalid(path, given, detail));
+    }
+}
+
+/// Whether a simple path such as `.spec.name` leads to a field of a schema.
+fn has_field(schema: &Value, path: &str) -> bool {
+    let mut here = schema;
+    for name in path.trim_start_matches('.').split('.') {
+        match here.at("properties").get(name) {
+            Some(next) => here = next,
+            None => return false,
+        }
+    }
+    true
+}
+
 fn check_versions(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let versions = spec.items("versions");
     let mut names = std::collections::HashSet::new();
@@ -174,6 +316,7 @@ fn check_versions(spec: &Value, path: &Path, errors: &mut ErrorList) {
         for message in validation::dns1035_label(version.text("name")) {
             errors.push(FieldError::invalid(&path.child("name"), version.text("name"), message));
         }
+        check_parts(spec, i, &path, errors);
         if !names.insert(version.text("name")) {
             let detail = "must contain unique version names";
             errors.push(FieldError::invalid(&path, spec.at("versions").clone(), detail));
@@ -182,8 +325,9 @@ fn check_versions(spec: &Value, path: &Path, errors: &mut ErrorList) {
         if !version.has("schema.openAPIV3Schema") {
             errors.push(FieldError::required(&schema, "schemas are required"));
         } else if version.text("schema.openAPIV3Schema.type") != "object" {
+            let schema = part_path(spec, i, "schema").map(|path| path.child("openAPIV3Schema"));
             errors.push(FieldError::invalid(
-                &schema.child("type"),
+                &schema.unwrap_or(path.child("schema")).child("type"),
                 version.text("schema.openAPIV3Schema.type"),
                 "must be object at the root",
             ));
@@ -200,6 +344,7 @@ fn check_versions(spec: &Value, path: &Path, errors: &mut ErrorList) {
 
 pub(crate) static API_SERVICE: Strategy = Strategy {
     name: NameRule::Any,
+    owned_finalizers: false,
     status: Some(|| json!({})),
     check: |service, errors| {
         let (version, group) = (service.text("spec.version"), service.text("spec.group"));
@@ -211,7 +356,25 @@ pub(crate) static API_SERVICE: Strategy = Strategy {
                 format!("must be `spec.version+\".\"+spec.group`: {wanted:?}"),
             ));
         }
+        let spec = service.at("spec");
+        if !spec.has("service") && spec.flag("insecureSkipTLSVerify") {
+            let path = Path::new("spec").child("insecureSkipTLSVerify");
+            let detail = "local APIServices may not have insecureSkipTLSVerify";
+            errors.push(FieldError::invalid(&path, true, detail));
+        }
     },
+    fields: SERVICE_FIELDS,
     unconditional_update: false,
     ..Strategy::PLAIN
 };
+
+const SERVICE_FIELDS: &[FieldRule] = &[
+    ("spec.groupPriorityMinimum", IsWithin(1, 20_000, "must be positive and less than 20000")),
+    ("spec.versionPriority", IsWithin(1, 1000, "must be positive and less than 1000")),
+    ("spec.service.name", Required("")),
+    ("spec.service.namespace", Required("")),
+    (
+        "spec.service.port",
+        Within(1, 65535, "port is not valid: must be between 1 and 65535, inclusive"),
+    ),
+];

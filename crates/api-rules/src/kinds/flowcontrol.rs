@@ -1,9 +1,13 @@
 //! API priority and fairness.
 
-use api_meta::{FieldError, Path};
-use serde_json::json;
+use api_meta::{ErrorList, FieldError, Path, validation};
+use serde_json::{Value, json};
 
 use crate::{
+    fields::{
+        FieldRule,
+        Rule::{IsOneOf, Named, Required, TextIfAny, Within},
+    },
     look::{Look, default},
     pod::one_of,
     strategy::Strategy,
@@ -23,13 +27,121 @@ pub(crate) static FLOW_SCHEMA: Strategy = Strategy {
             let detail = "must not be greater than 10000";
             errors.push(FieldError::invalid(&path_precedence, precedence, detail));
         }
+        if precedence == 1 && schema.text("metadata.name") != "exempt" {
+            let detail = "only the schema named 'exempt' may have matchingPrecedence 1";
+            errors.push(FieldError::invalid(&path_precedence, precedence, detail));
+        }
+        for (i, rule) in spec.items("rules").iter().enumerate() {
+            check_rule(rule, &path.child("rules").index(i), errors);
+        }
+        if spec.has("distinguisherMethod")
+            && !matches!(spec.text("distinguisherMethod.type"), "ByNamespace" | "ByUser")
+        {
+            let path = path.child("distinguisherMethod").child("type");
+            let found = json!({"Type": spec.text("distinguisherMethod.type")});
+            errors.push(FieldError::not_supported(&path, found, &["ByNamespace", "ByUser"]));
+        }
         if spec.blank("priorityLevelConfiguration.name") {
             let path = path.child("priorityLevelConfiguration").child("name");
             errors.push(FieldError::required(&path, "must reference a priority level"));
         }
     },
+    fields: &[("spec.priorityLevelConfiguration.name", TextIfAny(validation::dns1123_subdomain))],
     ..Strategy::PLAIN
 };
+
+const RULE: &[FieldRule] = &[
+    ("subjects", Required("subjects must contain at least one value")),
+    ("subjects[].kind", IsOneOf(&["Group", "ServiceAccount", "User"])),
+    ("subjects[].user.name", Required("")),
+    ("subjects[].group.name", Required("")),
+    ("subjects[].serviceAccount.name", Named(account)),
+    ("subjects[].serviceAccount.namespace", TextIfAny(validation::dns1123_label)),
+    ("subjects[].serviceAccount.namespace", Required("must specify namespace for service account")),
+    ("resourceRules[].verbs", Required("verbs must contain at least one value")),
+    ("resourceRules[].apiGroups", Required("resource rules must supply at least one api group")),
+    ("resourceRules[].resources", Required("resource rules must supply at least one resource")),
+    ("nonResourceRules[].verbs", Required("verbs must contain at least one value")),
+    (
+        "nonResourceRules[].nonResourceURLs",
+        Required("nonResourceURLs must contain at least one value"),
+    ),
+];
+
+fn check_rule(rule: &Value, path: &Path, errors: &mut ErrorList) {
+    crate::fields::check(rule, RULE, path, errors);
+    for (i, subject) in rule.items("subjects").iter().enumerate() {
+        let path = path.child("subjects").index(i);
+        let members = [("User", "user"), ("Group", "group"), ("ServiceAccount", "serviceAccount")];
+        for (kind, member) in members {
+            if subject.text("kind") == kind && !subject.has(member) {
+                let detail = format!("{member} is required when subject kind is '{kind}'");
+                errors.push(FieldError::required(&path.child(member), detail));
+            }
+        }
+    }
+    for list in ["resourceRules", "nonResourceRules"] {
+        for (i, rule) in rule.items(list).iter().enumerate() {
+            check_verbs(rule, &path.child(list).index(i).child("verbs"), errors);
+        }
+    }
+    for (i, rule) in rule.items("nonResourceRules").iter().enumerate() {
+        let path = path.child("nonResourceRules").index(i).child("nonResourceURLs");
+        for (j, url) in rule.items("nonResourceURLs").iter().enumerate() {
+            if url.as_str().unwrap_or_default().is_empty() {
+                errors.push(FieldError::invalid(&path.index(j), "", "must not be empty"));
+            }
+        }
+    }
+    for (i, rule) in rule.items("resourceRules").iter().enumerate() {
+        for (j, namespace) in rule.items("namespaces").iter().enumerate() {
+            let name = namespace.as_str().unwrap_or_default();
+            let path = path.child("resourceRules").index(i).child("namespaces").index(j);
+            if name != "*" {
+                for message in validation::dns1123_label(name) {
+                    let detail = format!(
+                        "each member of this list must be '*' or a DNS-1123 label; {message}"
+                    );
+                    errors.push(FieldError::invalid(&path, name, detail));
+                }
+            }
+        }
+        if rule.blank("namespaces") && !rule.flag("clusterScope") {
+            let path = path.child("resourceRules").index(i).child("namespaces");
+            let detail =
+                "resource rules that are not cluster scoped must supply at least one namespace";
+            errors.push(FieldError::required(&path, detail));
+        }
+    }
+    if rule.blank("resourceRules") && rule.blank("nonResourceRules") {
+        let detail = "at least one of resourceRules and nonResourceRules has to be non-empty";
+        errors.push(FieldError::required(path, detail));
+    }
+}
+
+/// One account of a namespace, or all.
+fn account(name: &str) -> Vec<String> {
+    if name == "*" { Vec::new() } else { validation::dns1123_subdomain(name) }
+}
+
+fn check_verbs(rule: &Value, path: &Path, errors: &mut ErrorList) {
+    const VERBS: [&str; 9] = [
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "proxy",
+        "update",
+        "watch",
+    ];
+    let verbs: Vec<&str> =
+        rule.items("verbs").iter().map(|v| v.as_str().unwrap_or_default()).collect();
+    if !verbs.contains(&"*") && verbs.iter().any(|verb| !VERBS.contains(verb)) {
+        errors.push(FieldError::not_supported(path, json!(verbs), &VERBS));
+    }
+}
 
 pub(crate) static PRIORITY_LEVEL: Strategy = Strategy {
     status: Some(|| json!({})),
@@ -39,10 +151,10 @@ pub(crate) static PRIORITY_LEVEL: Strategy = Strategy {
             default(level, "spec.exempt.nominalConcurrencyShares", 0);
             default(level, "spec.exempt.lendablePercent", 0);
         }
-        "Limited" => {
+        "Limited" if level.has("spec.limited") => {
             default(level, "spec.limited.nominalConcurrencyShares", 30);
             default(level, "spec.limited.lendablePercent", 0);
-            if level.text("spec.limited.limitResponse.type") == "Queue" {
+            if level.has("spec.limited.limitResponse.queuing") {
                 default(level, "spec.limited.limitResponse.queuing.queues", 64);
                 default(level, "spec.limited.limitResponse.queuing.handSize", 8);
                 default(level, "spec.limited.limitResponse.queuing.queueLengthLimit", 50);
@@ -51,7 +163,40 @@ pub(crate) static PRIORITY_LEVEL: Strategy = Strategy {
         _ => {}
     },
     check: |level, errors| {
-        one_of(level.at("spec"), "type", &["Exempt", "Limited"], &Path::new("spec"), errors);
+        let (spec, path) = (level.at("spec"), Path::new("spec"));
+        one_of(spec, "type", &["Exempt", "Limited"], &path, errors);
+        let limited = path.child("limited");
+        if spec.text("type") == "Limited" && !spec.has("limited") {
+            let detail = "must not be empty when type is Limited";
+            errors.push(FieldError::required(&limited, detail));
+        }
+        let response = spec.at("limited.limitResponse");
+        let queuing = limited.child("limitResponse").child("queuing");
+        if response.text("type") == "Queue" && !response.has("queuing") {
+            let detail = "must not be empty if limited.limitResponse.type is Limited";
+            errors.push(FieldError::required(&queuing, detail));
+        }
+        let (hand, queues) = (response.int("queuing.handSize"), response.int("queuing.queues"));
+        if response.has("queuing") && hand > queues {
+            let detail = format!("should not be greater than queues ({queues})");
+            errors.push(FieldError::invalid(&queuing.child("handSize"), hand, detail));
+        }
     },
+    fields: LEVEL,
     ..Strategy::PLAIN
 };
+
+const MAX: i64 = i32::MAX as i64;
+
+const LEVEL: &[FieldRule] = &[
+    ("spec.limited.nominalConcurrencyShares", Within(0, MAX, "must be a non-negative integer")),
+    ("spec.limited.lendablePercent", Within(0, 100, "must be between 0 and 100, inclusive")),
+    (
+        "spec.limited.borrowingLimitPercent",
+        Within(0, MAX, "if specified, must be a non-negative integer"),
+    ),
+    ("spec.limited.limitResponse.type", IsOneOf(&["Queue", "Reject"])),
+    ("spec.limited.limitResponse.queuing.queues", Within(1, MAX, "must be positive")),
+    ("spec.limited.limitResponse.queuing.handSize", Within(1, MAX, "must be positive")),
+    ("spec.limited.limitResponse.queuing.queueLengthLimit", Within(1, MAX, "must be positive")),
+];

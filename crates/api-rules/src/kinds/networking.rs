@@ -5,13 +5,17 @@ use serde_json::{Value, json};
 
 use super::node::is_cidr;
 use crate::{
+    fields::{
+        FieldRule,
+        Rule::{IsOneOf, IsText, Named, OneOf, Text, TextIfAny, UniqueBy},
+    },
     look::{Look, default, items_mut, put},
     meta::{NameRule, check_immutable},
     pod::{check_port, invalid_ip, label_selector, none_or_one_of, one_of},
     strategy::Strategy,
 };
 
-const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+pub(super) const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 pub(crate) static ENDPOINTS: Strategy = Strategy {
     check: |endpoints, errors| {
@@ -43,6 +47,13 @@ pub(crate) static ENDPOINTS: Strategy = Strategy {
             }
         }
     },
+    fields: &[
+        ("subsets[].addresses[].hostname", Text(validation::dns1123_label)),
+        ("subsets[].addresses[].nodeName", Text(validation::dns1123_subdomain)),
+        ("subsets[].notReadyAddresses[].hostname", Text(validation::dns1123_label)),
+        ("subsets[].notReadyAddresses[].nodeName", Text(validation::dns1123_subdomain)),
+        ("subsets[].ports[].name", Text(validation::dns1123_label)),
+    ],
     create_on_update: true,
     ..Strategy::PLAIN
 };
@@ -79,12 +90,23 @@ pub(crate) static ENDPOINT_SLICE: Strategy = Strategy {
             }
         }
     },
+    fields: &[
+        ("endpoints[].hostname", Text(validation::dns1123_label)),
+        ("endpoints[].nodeName", Text(validation::dns1123_subdomain)),
+        ("endpoints[].hints.forZones", UniqueBy("name")),
+        ("endpoints[].hints.forZones[].name", IsText(validation::label_value)),
+        ("endpoints[].hints.forNodes", UniqueBy("name")),
+        ("endpoints[].hints.forNodes[].name", IsText(validation::dns1123_subdomain)),
+        ("ports[].name", TextIfAny(validation::dns1123_label)),
+        ("ports[].protocol", OneOf(&["SCTP", "TCP", "UDP"])),
+        ("ports[].appProtocol", Text(validation::qualified_name)),
+    ],
     check_update: |new, old, errors| check_immutable(new, old, "addressType", errors),
     ..Strategy::PLAIN
 };
 
 /// An address of an endpoint is a Pod's, never one that only makes sense on a node itself.
-fn check_endpoint_ip(text: &str, path: &Path, errors: &mut ErrorList) {
+pub(super) fn check_endpoint_ip(text: &str, path: &Path, errors: &mut ErrorList) {
     let Ok(ip) = text.parse::<std::net::IpAddr>() else {
         errors.push(invalid_ip(path, text));
         return;
@@ -109,12 +131,24 @@ pub(crate) static INGRESS: Strategy = Strategy {
     status: Some(|| json!({"loadBalancer": {}})),
     generation: true,
     check: check_ingress,
+    fields: &[
+        ("spec.ingressClassName", Text(validation::dns1123_subdomain)),
+        ("spec.tls[].hosts[]", Text(tls_host)),
+        ("spec.tls[].secretName", TextIfAny(validation::dns1123_subdomain)),
+    ],
     warnings: |ingress| {
         let old = ingress.at("metadata.annotations").get("kubernetes.io/ingress.class");
         old.map(|_| "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead".to_owned()).into_iter().collect()
     },
     ..Strategy::PLAIN
 };
+
+fn tls_host(host: &str) -> Vec<String> {
+    match host.contains('*') {
+        true => validation::wildcard_dns1123_subdomain(host),
+        false => validation::dns1123_subdomain(host),
+    }
+}
 
 fn check_ingress(ingress: &Value, errors: &mut ErrorList) {
     let (spec, path) = (ingress.at("spec"), Path::new("spec"));
@@ -124,12 +158,6 @@ fn check_ingress(ingress: &Value, errors: &mut ErrorList) {
     }
     if spec.has("defaultBackend") {
         check_backend(spec.at("defaultBackend"), &path.child("defaultBackend"), errors);
-    }
-    let class = spec.text("ingressClassName");
-    if !class.is_empty() {
-        for message in validation::dns1123_subdomain(class) {
-            errors.push(FieldError::invalid(&path.child("ingressClassName"), class, message));
-        }
     }
     for (i, rule) in spec.items("rules").iter().enumerate() {
         let path = path.child("rules").index(i);
@@ -180,7 +208,14 @@ fn check_backend(backend: &Value, path: &Path, errors: &mut ErrorList) {
             let detail = "resource or service backend is required";
             errors.push(FieldError::required(path, detail));
         }
-        (true, false) => {}
+        (true, false) => {
+            crate::fields::check(
+                backend.at("resource"),
+                REFERENCE,
+                &path.child("resource"),
+                errors,
+            );
+        }
         (false, true) => {
             let (service, path) = (backend.at("service"), path.child("service"));
             if service.blank("name") {
@@ -193,6 +228,11 @@ fn check_backend(backend: &Value, path: &Path, errors: &mut ErrorList) {
             }
             let (name, number) = (service.text("port.name"), service.int("port.number"));
             let path = path.child("port");
+            if !name.is_empty() {
+                for message in validation::port_name(name) {
+                    errors.push(FieldError::invalid(&path.child("name"), name, message));
+                }
+            }
             if name.is_empty() == (number == 0) {
                 let detail = match name.is_empty() {
                     true => "port name or number is required",
@@ -212,8 +252,45 @@ fn check_backend(backend: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
+/// What names an object of any kind.
+const REFERENCE: &[FieldRule] = &[
+    ("apiGroup", Text(validation::dns1123_subdomain)),
+    ("kind", Named(validation::path_segment_name)),
+    ("name", Named(validation::path_segment_name)),
+];
+
 pub(crate) static INGRESS_CLASS: Strategy = Strategy {
     generation: true,
+    check: |class, errors| {
+        let parameters = class.at("spec.parameters");
+        if parameters.is_null() {
+            return;
+        }
+        let path = Path::new("spec").child("parameters");
+        crate::fields::check(parameters, REFERENCE, &path, errors);
+        let (scope, space) = (parameters.text("scope"), path.child("namespace"));
+        match scope {
+            "Cluster" if parameters.has("namespace") => {
+                let detail = "`parameters.scope` is set to 'Cluster'";
+                errors.push(FieldError::forbidden(&space, detail));
+            }
+            "Namespace" if parameters.blank("namespace") => {
+                let detail = "`parameters.scope` is set to 'Namespace'";
+                errors.push(FieldError::required(&space, detail));
+            }
+            "Namespace" => {
+                let name = parameters.text("namespace");
+                for message in validation::dns1123_label(name) {
+                    errors.push(FieldError::invalid(&space, name, message));
+                }
+            }
+            _ => {}
+        }
+    },
+    fields: &[
+        ("spec.controller", Named(validation::domain_prefixed_path)),
+        ("spec.parameters.scope", IsOneOf(&["Cluster", "Namespace"])),
+    ],
     check_update: |new, old, errors| check_immutable(new, old, "spec.controller", errors),
     ..Strategy::PLAIN
 };
@@ -250,6 +327,12 @@ pub(crate) static NETWORK_POLICY: Strategy = Strategy {
                 }
             }
         }
+        if spec.items("policyTypes").len() > 2 {
+            let found = spec.at("policyTypes").clone();
+            let detail = "may not specify more than two policyTypes";
+            errors.push(FieldError::invalid(&path.child("policyTypes"), found, detail));
+            return;
+        }
         for (i, kind) in spec.items("policyTypes").iter().enumerate() {
             if !matches!(kind.as_str(), Some("Ingress" | "Egress")) {
                 let path = path.child("policyTypes").index(i);
@@ -261,12 +344,15 @@ pub(crate) static NETWORK_POLICY: Strategy = Strategy {
 };
 
 fn check_policy_port(port: &Value, path: &Path, errors: &mut ErrorList) {
-    none_or_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], path, errors);
+    none_or_one_of(port, "protocol", &["TCP", "UDP", "SCTP"], path, errors);
     if port.has("port") {
         check_port(port.at("port"), &path.child("port"), errors);
     }
     let Some(end) = port.opt_int("endPort") else { return };
     let path = path.child("endPort");
+    for message in validation::port_number(end) {
+        errors.push(FieldError::invalid(&path, end, message));
+    }
     match port.at("port") {
         Value::Null => {
             errors.push(FieldError::invalid(
@@ -329,6 +415,11 @@ pub(crate) static IP_ADDRESS: Strategy = Strategy {
             errors.push(FieldError::required(&path, ""));
         }
     },
+    fields: &[
+        ("spec.parentRef.resource", Named(validation::path_segment_name)),
+        ("spec.parentRef.name", Named(validation::path_segment_name)),
+        ("spec.parentRef.namespace", Text(validation::path_segment_name)),
+    ],
     check_update: |new, old, errors| check_immutable(new, old, "spec.parentRef", errors),
     selectable: &[("spec.parentRef.name", |a| a.text("spec.parentRef.name").to_owned())],
     ..Strategy::PLAIN
@@ -341,6 +432,12 @@ pub(crate) static SERVICE_CIDR: Strategy = Strategy {
         if cidr.blank("spec.cidrs") {
             let detail = "at least one CIDR required";
             errors.push(FieldError::required(&path, detail));
+        }
+        let list = cidr.items("spec.cidrs");
+        let v6 = list.iter().filter(|c| c.as_str().unwrap_or_default().contains(':')).count();
+        if list.len() > 2 || v6 > 1 || list.len() - v6 > 1 {
+            let detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
+            errors.push(FieldError::invalid(&path, cidr.at("spec.cidrs").clone(), detail));
         }
         for (i, entry) in cidr.items("spec.cidrs").iter().enumerate() {
             let text = entry.as_str().unwrap_or_default();

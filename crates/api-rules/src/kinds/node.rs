@@ -3,7 +3,13 @@
 use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::Value;
 
-use crate::{look::Look, meta::check_immutable, pod::check_effect, strategy::Strategy};
+use crate::{
+    fields::Rule::Labels,
+    look::Look,
+    meta::check_immutable,
+    pod::{amount, check_effect, check_toleration, container_resource_name},
+    strategy::Strategy,
+};
 
 pub(crate) static NODE: Strategy = Strategy {
     own_defaults: |node| {
@@ -36,7 +42,19 @@ fn check(node: &Value, errors: &mut ErrorList) {
             errors.push(error);
         }
     }
-    for (i, cidr) in node.items("spec.podCIDRs").iter().enumerate() {
+    for list in ["capacity", "allocatable"] {
+        for (name, value) in node.pairs(&format!("status.{list}")) {
+            amount(value, "cpu", &Path::new("status").child(list).child(name), errors);
+        }
+    }
+    let cidrs = node.items("spec.podCIDRs");
+    let v6 = cidrs.iter().filter(|cidr| cidr.as_str().unwrap_or_default().contains(':')).count();
+    if cidrs.len() > 2 || v6 > 1 || cidrs.len() - v6 > 1 {
+        let detail = "may specify no more than one CIDR for each IP family";
+        let found = node.at("spec.podCIDRs").clone();
+        errors.push(FieldError::invalid(&path.child("podCIDRs"), found, detail));
+    }
+    for (i, cidr) in cidrs.iter().enumerate() {
         let text = cidr.as_str().unwrap_or_default();
         if !is_cidr(text) {
             let detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
@@ -69,7 +87,18 @@ pub(crate) static RUNTIME_CLASS: Strategy = Strategy {
         for message in validation::dns1123_label(class.text("handler")) {
             errors.push(FieldError::invalid(&Path::new("handler"), class.text("handler"), message));
         }
+        for (name, value) in class.pairs("overhead.podFixed") {
+            let path = Path::new("overhead").child("limits").key(name);
+            container_resource_name(name, &path, errors);
+            amount(value, name, &path, errors);
+        }
+        let tolerations = class.items("scheduling.tolerations");
+        for (i, toleration) in tolerations.iter().enumerate() {
+            let path = Path::new("scheduling").child("tolerations").index(i);
+            check_toleration(toleration, &path, errors);
+        }
     },
+    fields: &[("scheduling.nodeSelector", Labels)],
     check_update: |new, old, errors| check_immutable(new, old, "handler", errors),
     unconditional_update: false,
     ..Strategy::PLAIN

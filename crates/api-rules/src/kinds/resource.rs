@@ -1,24 +1,108 @@
 //! Dynamic resource allocation.
 
-use serde_json::json;
+use api_meta::{ErrorList, FieldError, Path, validation};
+use serde_json::{Value, json};
 
-use crate::{look::Look, meta::check_immutable, strategy::Strategy};
+use crate::{
+    fields::{
+        FieldRule,
+        Rule::{IsText, IsWithin, Named, OneOf, Required, TextIfAny, Unique, UniqueBy, Within},
+    },
+    look::Look,
+    meta::check_immutable,
+    strategy::Strategy,
+};
 
-pub(crate) static DEVICE_CLASS: Strategy = Strategy { generation: true, ..Strategy::PLAIN };
+const MAX: i64 = i64::MAX;
+
+pub(crate) static DEVICE_CLASS: Strategy = Strategy {
+    generation: true,
+    check: |class, errors| {
+        for (i, config) in class.items("spec.config").iter().enumerate() {
+            let parameters = config.at("opaque.parameters");
+            let path = Path::new("spec").child("config").index(i);
+            let path = path.child("opaque").child("parameters");
+            if config.has("opaque") && parameters.is_null() {
+                errors.push(FieldError::required(&path, ""));
+            } else if config.has("opaque") && !parameters.is_object() {
+                let detail = "must be a valid JSON object";
+                errors.push(FieldError::invalid(&path, "<value omitted>", detail));
+            }
+        }
+    },
+    fields: &[
+        ("spec.selectors[].cel", Required("")),
+        ("spec.selectors[].cel.expression", Required("")),
+        ("spec.config[].opaque", Required("")),
+        ("spec.config[].opaque.driver", Named(validation::dns1123_subdomain)),
+    ],
+    ..Strategy::PLAIN
+};
 
 pub(crate) static CLAIM: Strategy = Strategy {
     status: Some(|| json!({})),
+    check: |claim, errors| check_claim(claim.at("spec"), &Path::new("spec"), errors),
     check_update: |new, old, errors| check_immutable(new, old, "spec", errors),
     ..Strategy::PLAIN
 };
 
+const DEVICES: &[FieldRule] = &[
+    ("requests", UniqueBy("name")),
+    ("requests[].name", IsText(validation::dns1123_label)),
+    ("requests[].exactly.deviceClassName", Named(validation::dns1123_subdomain)),
+    ("requests[].exactly.allocationMode", OneOf(&["All", "ExactCount"])),
+    ("requests[].exactly.count", Within(1, MAX, "must be greater than zero")),
+    ("constraints[].requests", Unique),
+];
+
+/// What a claim asks for, by itself or as a template.
+fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
+    let (devices, path) = (spec.at("devices"), path.child("devices"));
+    crate::fields::check(devices, DEVICES, &path, errors);
+    for (i, request) in devices.items("requests").iter().enumerate() {
+        if request.has("exactly") != request.blank("firstAvailable") {
+            let path = path.child("requests").index(i);
+            let detail = "exactly one of `exactly` or `firstAvailable` is required";
+            errors.push(FieldError::required(&path, detail));
+        }
+    }
+    let known = |name: &str| {
+        let (request, sub) = name.split_once('/').map_or((name, None), |(r, s)| (r, Some(s)));
+        let found = devices.items("requests").iter().find(|r| r.text("name") == request);
+        found.is_some_and(|request| match sub {
+            None => true,
+            Some(sub) => request.items("firstAvailable").iter().any(|s| s.text("name") == sub),
+        })
+    };
+    for (i, constraint) in devices.items("constraints").iter().enumerate() {
+        let path = path.child("constraints").index(i);
+        for (j, name) in constraint.items("requests").iter().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            if !known(name) {
+                let detail = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
+                errors.push(FieldError::invalid(&path.child("requests").index(j), name, detail));
+            }
+        }
+        if constraint.blank("matchAttribute") == constraint.blank("distinctAttribute") {
+            let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
+            errors.push(FieldError::required(&path, detail));
+        }
+    }
+}
+
 pub(crate) static CLAIM_TEMPLATE: Strategy = Strategy {
+    check: |template, errors| {
+        let path = Path::new("spec").child("spec");
+        check_claim(template.at("spec.spec"), &path, errors);
+    },
     check_update: |new, old, errors| check_immutable(new, old, "spec", errors),
     ..Strategy::PLAIN
 };
 
 pub(crate) static SLICE: Strategy = Strategy {
     generation: true,
+    check: check_slice,
+    fields: SLICE_FIELDS,
     check_update: |new, old, errors| {
         for field in ["spec.nodeName", "spec.driver", "spec.pool.name"] {
             check_immutable(new, old, field, errors);
@@ -30,3 +114,40 @@ pub(crate) static SLICE: Strategy = Strategy {
     ],
     ..Strategy::PLAIN
 };
+
+const SLICE_FIELDS: &[FieldRule] = &[
+    ("spec.driver", Named(validation::dns1123_subdomain)),
+    ("spec.pool.name", Named(pool_name)),
+    ("spec.nodeName", TextIfAny(validation::dns1123_subdomain)),
+    ("spec.pool.generation", Within(0, MAX, "must be greater than or equal to zero")),
+    ("spec.pool.resourceSliceCount", IsWithin(1, MAX, "must be greater than zero")),
+    ("spec.devices", UniqueBy("name")),
+    ("spec.devices[].name", IsText(validation::dns1123_label)),
+];
+
+/// A pool's name is a path of subdomains.
+fn pool_name(name: &str) -> Vec<String> {
+    name.split('/').flat_map(validation::dns1123_subdomain).collect()
+}
+
+fn check_slice(slice: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (slice.at("spec"), Path::new("spec"));
+    const PLACES: [&str; 4] = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
+    let placed = PLACES.iter().filter(|place| !spec.blank(place) && *spec.at(place) != false);
+    if placed.count() != 1 {
+        let detail = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+        errors.push(FieldError::required(&path, detail));
+    }
+    for (i, device) in spec.items("devices").iter().enumerate() {
+        let path = path.child("devices").index(i).child("attributes");
+        for (name, attribute) in device.pairs("attributes") {
+            if attribute.as_object().is_none_or(|values| values.len() != 1) {
+                let detail = "exactly one value must be specified";
+                errors.push(FieldError::invalid(&path.key(name), "", detail));
+            }
+            if attribute.text("string").len() > 64 {
+                errors.push(FieldError::too_long(&path.key(name).child("string"), 64));
+            }
+        }
+    }
+}

@@ -6,7 +6,12 @@ use std::collections::HashSet;
 use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::{Value, json};
 
+use super::{
+    networking::{BAD_CIDR, check_endpoint_ip},
+    node::is_cidr,
+};
 use crate::{
+    fields::Rule::{OneOf, Text, Unique},
     look::{Look, default, items_mut, keep, put, slot},
     meta::NameRule,
     pod::{check_port, invalid_ip, none_or_one_of, one_of},
@@ -29,6 +34,12 @@ pub(crate) static SERVICE: Strategy = Strategy {
         drop_foreign_fields(new, old);
     },
     check,
+    fields: &[
+        ("spec.ports[].appProtocol", Text(validation::qualified_name)),
+        ("spec.ipFamilies", Unique),
+        ("spec.trafficDistribution", OneOf(&["PreferClose", "PreferSameZone", "PreferSameNode"])),
+        ("spec.loadBalancerClass", Text(validation::qualified_name)),
+    ],
     check_update,
     warnings: |service| {
         let mut found = Vec::new();
@@ -235,10 +246,26 @@ fn check(service: &Value, errors: &mut ErrorList) {
     for field in ["clusterIPs", "externalIPs"] {
         for (i, address) in spec.items(field).iter().enumerate() {
             let text = address.as_str().unwrap_or_default();
-            if text != "None" && text.parse::<std::net::IpAddr>().is_err() {
-                errors.push(invalid_ip(&path.child(field).index(i), text));
+            let path = path.child(field).index(i);
+            if field == "externalIPs" {
+                check_endpoint_ip(text, &path, errors);
+            } else if text != "None" && text.parse::<std::net::IpAddr>().is_err() {
+                errors.push(invalid_ip(&path, text));
             }
         }
+    }
+    for (i, range) in spec.items("loadBalancerSourceRanges").iter().enumerate() {
+        let text = range.as_str().unwrap_or_default();
+        if !is_cidr(text.trim()) {
+            // Upstream names the field so.
+            let path = path.child("LoadBalancerSourceRanges").index(i);
+            errors.push(FieldError::invalid(&path, text, BAD_CIDR));
+        }
+    }
+    let health = spec.int("healthCheckNodePort");
+    if health != 0 && !(1..=65535).contains(&health) {
+        let detail = "must be between 1 and 65535, inclusive";
+        errors.push(FieldError::invalid(&path.child("healthCheckNodePort"), health, detail));
     }
     none_or_one_of(spec, "externalTrafficPolicy", &["Cluster", "Local"], &path, errors);
     none_or_one_of(spec, "internalTrafficPolicy", &["Cluster", "Local"], &path, errors);

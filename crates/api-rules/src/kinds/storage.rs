@@ -4,6 +4,7 @@ use api_meta::{ErrorList, FieldError, Path, Quantity, validation};
 use serde_json::{Value, json};
 
 use crate::{
+    fields::Rule::{Amount, IsText, Named, Required, Selector, Text, Unique, UniqueBy, Within},
     look::{Look, keep, put},
     meta::check_immutable,
     pod::{check_volume_claim_spec, check_volume_source, node_selector, none_or_one_of, one_of},
@@ -121,21 +122,42 @@ fn check_volume(volume: &Value, errors: &mut ErrorList) {
     let capacity = path.child("capacity");
     if spec.blank("capacity") {
         errors.push(FieldError::required(&capacity, ""));
-    } else if spec.at("capacity").get("storage").is_none() {
-        let names: Vec<&String> = spec.pairs("capacity").map(|(name, _)| name).collect();
-        errors.push(FieldError::not_supported(&capacity, json!(names), &["storage"]));
+    } else if spec.at("capacity").get("storage").is_none() || spec.pairs("capacity").count() > 1 {
+        let found = spec.at("capacity").clone();
+        errors.push(FieldError::not_supported(&capacity, found, &["storage"]));
+    } else if Quantity::parse(spec.text("capacity.storage"))
+        .is_ok_and(|size| size.is_zero() || size.is_negative())
+    {
+        let (path, size) = (capacity.key("storage"), spec.text("capacity.storage"));
+        errors.push(FieldError::invalid(&path, size, "must be greater than zero"));
+    }
+    let class = spec.text("storageClassName");
+    if !class.is_empty() {
+        for message in validation::dns1123_subdomain(class) {
+            errors.push(FieldError::invalid(&path.child("storageClassName"), class, message));
+        }
     }
     let policies = ["Delete", "Recycle", "Retain"];
     none_or_one_of(spec, "persistentVolumeReclaimPolicy", &policies, &path, errors);
     none_or_one_of(spec, "volumeMode", &["Block", "Filesystem"], &path, errors);
-    if spec.has("nodeAffinity.required") {
+    if spec.has("nodeAffinity") {
         let path = path.child("nodeAffinity").child("required");
-        node_selector(spec.at("nodeAffinity.required"), &path, errors);
+        if !spec.has("nodeAffinity.required") {
+            let detail = "must specify required node constraints";
+            errors.push(FieldError::required(&path, detail));
+        }
+        if spec.has("nodeAffinity.required") {
+            node_selector(spec.at("nodeAffinity.required"), &path, errors);
+        }
     }
     match source(volume) {
         None => errors.push(FieldError::required(&path, "must specify a volume type")),
         Some((kind, source)) => {
             check_volume_source(kind, source, &path.child(kind), errors);
+            if kind == "csi" && source.blank("volumeHandle") {
+                let path = path.child(kind).child("volumeHandle");
+                errors.push(FieldError::required(&path, ""));
+            }
             if kind == "local" && !spec.has("nodeAffinity") {
                 let detail = "Local volume requires node affinity";
                 errors.push(FieldError::required(
@@ -163,9 +185,26 @@ pub(crate) static STORAGE_CLASS: Strategy = Strategy {
             }
         }
         let root = Path::new("");
-        one_of(class, "reclaimPolicy", &["Delete", "Retain"], &root, errors);
+        if !class.blank("reclaimPolicy") {
+            one_of(class, "reclaimPolicy", &["Delete", "Retain"], &root, errors);
+        }
         one_of(class, "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], &root, errors);
+        let topologies = class.items("allowedTopologies");
+        for (i, term) in topologies.iter().enumerate() {
+            let path = root.child("allowedTopologies").index(i).child("matchLabelExpressions");
+            let expressions = term.at("matchLabelExpressions");
+            let same = |other: &Value| other.at("matchLabelExpressions") == expressions;
+            if term.blank("matchLabelExpressions") || topologies[..i].iter().any(same) {
+                errors.push(FieldError::duplicate(&path, ""));
+            }
+        }
     },
+    fields: &[
+        ("allowedTopologies[].matchLabelExpressions", UniqueBy("key")),
+        ("allowedTopologies[].matchLabelExpressions[].key", IsText(validation::qualified_name)),
+        ("allowedTopologies[].matchLabelExpressions[].values", Required("")),
+        ("allowedTopologies[].matchLabelExpressions[].values", Unique),
+    ],
     check_update: |new, old, errors| {
         for field in ["parameters", "provisioner", "reclaimPolicy"] {
             if new.at(field) != old.at(field) {
@@ -180,10 +219,16 @@ pub(crate) static STORAGE_CLASS: Strategy = Strategy {
 
 pub(crate) static ATTRIBUTES_CLASS: Strategy = Strategy {
     check: |class, errors| {
-        if class.blank("driverName") {
+        let name = class.text("driverName").to_lowercase();
+        if name.is_empty() {
             errors.push(FieldError::required(&Path::new("driverName"), ""));
+        } else {
+            for message in validation::qualified_name(&name) {
+                errors.push(FieldError::invalid(&Path::new("driverName"), name.as_str(), message));
+            }
         }
     },
+    fields: &[("parameters", Required("must contain at least one key/value pair"))],
     check_update: |new, old, errors| {
         check_immutable(new, old, "driverName", errors);
         check_immutable(new, old, "parameters", errors);
@@ -196,7 +241,26 @@ pub(crate) static CSI_DRIVER: Strategy = Strategy {
         let path = Path::new("spec");
         let policies = ["File", "None", "ReadWriteOnceWithFSType"];
         none_or_one_of(driver.at("spec"), "fsGroupPolicy", &policies, &path, errors);
+        for mode in driver.items("spec.volumeLifecycleModes") {
+            let modes = ["Persistent", "Ephemeral"];
+            let mode = mode.as_str().unwrap_or_default();
+            if !modes.contains(&mode) {
+                let path = path.child("volumeLifecycleModes");
+                errors.push(FieldError::not_supported(&path, mode, &modes));
+            }
+        }
     },
+    fields: &[
+        ("spec.tokenRequests", UniqueBy("audience")),
+        (
+            "spec.tokenRequests[].expirationSeconds",
+            Within(600, i64::MAX, "may not specify a duration less than 10 minutes"),
+        ),
+        (
+            "spec.tokenRequests[].expirationSeconds",
+            Within(i64::MIN, 1 << 32, "may not specify a duration larger than 2^32 seconds"),
+        ),
+    ],
     check_update: |new, old, errors| {
         for field in ["spec.attachRequired", "spec.volumeLifecycleModes"] {
             check_immutable(new, old, field, errors);
@@ -210,13 +274,36 @@ pub(crate) static CSI_NODE: Strategy = Strategy {
     check: |node, errors| {
         for (i, driver) in node.items("spec.drivers").iter().enumerate() {
             let path = Path::new("spec").child("drivers").index(i);
-            for field in ["name", "nodeID"] {
-                if driver.blank(field) {
-                    errors.push(FieldError::required(&path.child(field), ""));
+            let id = driver.text("nodeID");
+            if id.is_empty() {
+                errors.push(FieldError::required(&path.child("nodeID"), ""));
+            } else if id.len() > 256 {
+                let detail = "must be 256 characters or less";
+                errors.push(FieldError::invalid(&path.child("nodeID"), id, detail));
+            }
+            let keys = driver.items("topologyKeys");
+            for (j, key) in keys.iter().enumerate() {
+                let text = key.as_str().unwrap_or_default();
+                if keys[..j].contains(key) {
+                    errors.push(FieldError::duplicate(&path, text));
+                }
+                if text.is_empty() {
+                    errors.push(FieldError::required(&path, ""));
+                }
+                for message in validation::qualified_name(text) {
+                    errors.push(FieldError::invalid(&path, text, message));
                 }
             }
         }
     },
+    fields: &[
+        ("spec.drivers", UniqueBy("name")),
+        ("spec.drivers[].name", Named(validation::dns1123_subdomain)),
+        (
+            "spec.drivers[].allocatable.count",
+            Within(0, i64::MAX, "must be greater than or equal to 0"),
+        ),
+    ],
     unconditional_update: false,
     ..Strategy::PLAIN
 };
@@ -224,19 +311,40 @@ pub(crate) static CSI_NODE: Strategy = Strategy {
 pub(crate) static ATTACHMENT: Strategy = Strategy {
     status: Some(|| json!({"attached": false})),
     check: |attachment, errors| {
-        let (spec, path) = (attachment.at("spec"), Path::new("spec"));
-        for field in ["attacher", "nodeName"] {
-            if spec.blank(field) {
-                errors.push(FieldError::required(&path.child(field), ""));
-            }
+        let spec = attachment.at("spec");
+        if spec.has("source.persistentVolumeName") == spec.has("source.inlineVolumeSpec")
+            || spec.at("source.persistentVolumeName") == ""
+        {
+            let detail = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+            errors.push(FieldError::required(&Path::new("spec").child("source"), detail));
         }
     },
+    fields: &[
+        ("spec.attacher", Named(validation::dns1123_subdomain)),
+        ("spec.nodeName", Named(validation::dns1123_subdomain)),
+        ("spec.source.persistentVolumeName", Text(validation::dns1123_subdomain)),
+    ],
     check_update: |new, old, errors| {
         if new.at("spec") != old.at("spec") {
             let detail = "field is immutable";
             errors.push(FieldError::invalid(&Path::new("spec"), new.at("spec").clone(), detail));
         }
     },
+    unconditional_update: false,
+    ..Strategy::PLAIN
+};
+
+pub(crate) static CAPACITY: Strategy = Strategy {
+    check_update: |new, old, errors| {
+        for field in ["nodeTopology", "storageClassName"] {
+            check_immutable(new, old, field, errors);
+        }
+    },
+    fields: &[
+        ("nodeTopology", Selector),
+        ("storageClassName", IsText(validation::dns1123_subdomain)),
+        ("capacity", Amount),
+    ],
     unconditional_update: false,
     ..Strategy::PLAIN
 };

@@ -197,8 +197,8 @@ fn mistakes_in_upstreams_words() {
             "spec.schedule: Invalid value: \"* * *\": expected exactly 5 fields, found 3: [* * *]",
         ),
         (
-            ("rbac.authorization.k8s.io", "rolebindings"),
-            json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "ServiceAccount", "name": "s"}]}),
+            ("rbac.authorization.k8s.io", "clusterrolebindings"),
+            json!({"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [{"kind": "ServiceAccount", "name": "s"}]}),
             "subjects[0].namespace: Required value",
         ),
         (

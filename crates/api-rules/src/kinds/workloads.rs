@@ -1,7 +1,7 @@
 //! What keeps Pods running: Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers; and the
 //! objects that only hold a template or a revision.
 
-use api_meta::{ErrorList, FieldError, LabelSelector, Path, Selector};
+use api_meta::{ErrorList, FieldError, LabelSelector, Path, Selector, validation};
 use serde_json::{Value, json};
 
 use crate::{
@@ -88,11 +88,15 @@ pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
         if spec.blank("selector") {
             errors.push(FieldError::required(&selector, ""));
         }
-        let labels = LabelSelector {
-            match_labels: crate::meta::strings(spec.at("selector")),
-            ..LabelSelector::default()
-        };
-        check_pod_template(spec, labels.to_selector().ok().as_ref(), &path, errors);
+        // This selector is a plain map: one that no labels can match is no error by itself.
+        let labels = spec.at("template.metadata.labels");
+        if spec.pairs("selector").any(|(key, value)| labels.get(key) != Some(value)) {
+            let path = path.child("template").child("metadata").child("labels");
+            let detail = "`selector` does not match template `labels`";
+            let found = if labels.is_null() { json!({}) } else { labels.clone() };
+            errors.push(FieldError::invalid(&path, found, detail));
+        }
+        check_pod_template(spec, None, &path, errors);
     },
     check_status: |new, _, errors| check_replica_status(new, errors),
     selectable: &[REPLICAS],
@@ -179,6 +183,12 @@ pub(crate) static CONTROLLER_REVISION: Strategy = Strategy {
         if object.int("revision") < 0 {
             errors.push(at_least_zero(&Path::new("revision"), object.int("revision")));
         }
+        if !object.has("data") {
+            errors.push(FieldError::required(&Path::new("data"), "data is mandatory"));
+        } else if !object.at("data").is_object() {
+            let detail = "data must be a valid JSON object";
+            errors.push(FieldError::required(&Path::new("data"), detail));
+        }
     },
     check_update: |new, old, errors| check_immutable(new, old, "data", errors),
     ..Strategy::PLAIN
@@ -202,7 +212,10 @@ fn check_workload(object: &Value, kind: &str, errors: &mut ErrorList) {
     let (spec, path) = (object.at("spec"), Path::new("spec"));
     for field in ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"]
     {
-        check_not_negative(spec, field, &path, errors);
+        // Upstream never limited a StatefulSet's history.
+        if kind != "statefulset" || field != "revisionHistoryLimit" {
+            check_not_negative(spec, field, &path, errors);
+        }
     }
     let selector =
         check_selector(spec, &format!("empty selector is invalid for {kind}"), &path, errors);
@@ -331,6 +344,18 @@ fn check_at_most_all(object: &Value, field: &str, path: &Path, errors: &mut Erro
 fn check_stateful_set(object: &Value, errors: &mut ErrorList) {
     let (spec, path) = (object.at("spec"), Path::new("spec"));
     check_workload(object, "statefulset", errors);
+    if object.text("metadata.name").contains('.') {
+        let path = Path::new("metadata").child("name");
+        let name = object.text("metadata.name");
+        errors.push(FieldError::invalid(&path, name, "must not contain dots"));
+    }
+    let service = spec.text("serviceName");
+    if !service.is_empty() {
+        for message in validation::dns1123_label(service) {
+            errors.push(FieldError::invalid(&path.child("serviceName"), service, message));
+        }
+    }
+    check_not_negative(spec.at("ordinals"), "start", &path.child("ordinals"), errors);
     one_of(spec, "podManagementPolicy", &["OrderedReady", "Parallel"], &path, errors);
     let strategy = path.child("updateStrategy");
     one_of(spec.at("updateStrategy"), "type", &["RollingUpdate", "OnDelete"], &strategy, errors);

@@ -5,7 +5,11 @@ use std::collections::{HashMap, HashSet};
 use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::Value;
 
-use super::{probes, resources, security, spec::one_of, volumes::is_local_path};
+use super::{
+    probes, resources, security,
+    spec::{none_or_one_of, one_of},
+    volumes::is_local_path,
+};
 use crate::look::Look;
 
 /// What a container of this sort may not have.
@@ -96,6 +100,7 @@ impl<'a> Walk<'a> {
         self.mounts(container, path);
         resources::check(container.at("resources"), &path.child("resources"), self.errors);
         self.resource_claims(container, path);
+        self.resize_policies(container, path);
         security::check_container(container, path, self.errors);
         self.restarts_and_probes(container, sort, path);
     }
@@ -196,6 +201,13 @@ impl<'a> Walk<'a> {
                 let detail = "must be unique";
                 self.errors.push(FieldError::invalid(&path.child("mountPath"), point, detail));
             }
+            none_or_one_of(
+                mount,
+                "recursiveReadOnly",
+                &["Disabled", "Enabled", "IfPossible"],
+                &path,
+                self.errors,
+            );
             for field in ["subPath", "subPathExpr"] {
                 is_local_path(mount.text(field), &path.child(field), self.errors);
             }
@@ -220,6 +232,28 @@ impl<'a> Walk<'a> {
             self.errors.push(FieldError::required(&path, ""));
         } else if !self.volumes.contains(name) {
             self.errors.push(FieldError::not_found(&path, name));
+        }
+    }
+
+    fn resize_policies(&mut self, container: &Value, path: &Path) {
+        let path = path.child("resizePolicy");
+        let mut seen = HashSet::new();
+        for (i, policy) in container.items("resizePolicy").iter().enumerate() {
+            let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
+            if !seen.insert(resource) {
+                self.errors.push(FieldError::duplicate(&path.index(i), resource));
+            }
+            let choices = [
+                (resource, &["cpu", "memory"][..]),
+                (restart, &["NotRequired", "RestartContainer"]),
+            ];
+            for (given, allowed) in choices {
+                if given.is_empty() {
+                    self.errors.push(FieldError::required(&path, ""));
+                } else if !allowed.contains(&given) {
+                    self.errors.push(FieldError::not_supported(&path, given, allowed));
+                }
+            }
         }
     }
 
@@ -262,7 +296,7 @@ fn environment(container: &Value, path: &Path, errors: &mut ErrorList) {
                 "",
                 "must specify one of: `configMapRef` or `secretRef`",
             )),
-            [kind] => named(source.at(kind), "name", &path.child(kind), errors),
+            [kind] => object_name(source.at(kind), &path.child(kind), errors),
             _ => errors.push(FieldError::invalid(
                 &path,
                 "",
@@ -291,11 +325,11 @@ fn value_from(variable: &Value, path: &Path, errors: &mut ErrorList) {
         [kind] => {
             let (source, path) = (source.at(kind), path.child(kind));
             match kind {
-                "fieldRef" => field_ref(source, &path, errors),
-                "resourceFieldRef" => named(source, "resource", &path, errors),
+                "fieldRef" => field_ref(source, &ENV_FIELDS, &path, errors),
+                "resourceFieldRef" => resource_field(source, false, &path, errors),
                 "fileKeyRef" => named(source, "key", &path, errors),
                 _ => {
-                    named(source, "name", &path, errors);
+                    object_name(source, &path, errors);
                     config_key(source, &path, errors);
                 }
             }
@@ -307,6 +341,65 @@ fn value_from(variable: &Value, path: &Path, errors: &mut ErrorList) {
         )),
     }
 }
+
+/// The name of a ConfigMap or Secret: one that may be missing cannot be one that cannot be.
+fn object_name(source: &Value, path: &Path, errors: &mut ErrorList) {
+    named(source, "name", path, errors);
+    let name = source.text("name");
+    if !name.is_empty() {
+        for message in validation::dns1123_subdomain(name) {
+            errors.push(FieldError::invalid(&path.child("name"), name, message));
+        }
+    }
+}
+
+/// A container's resource as a value; in a volume it must say whose.
+pub(super) fn resource_field(source: &Value, in_volume: bool, path: &Path, errors: &mut ErrorList) {
+    const RESOURCES: [&str; 6] = [
+        "limits.cpu",
+        "limits.ephemeral-storage",
+        "limits.memory",
+        "requests.cpu",
+        "requests.ephemeral-storage",
+        "requests.memory",
+    ];
+    if in_volume && source.blank("containerName") {
+        errors.push(FieldError::required(&path.child("containerName"), ""));
+        return;
+    }
+    let resource = source.text("resource");
+    let huge = |name: &str| name.contains(".hugepages-");
+    if resource.is_empty() {
+        errors.push(FieldError::required(&path.child("resource"), ""));
+    } else if !RESOURCES.contains(&resource) && !huge(resource) {
+        errors.push(FieldError::not_supported(&path.child("resource"), resource, &RESOURCES));
+    }
+    let divisor = source.text("divisor");
+    let (what, allowed) = match resource.split_once('.').map(|(_, name)| name) {
+        Some("cpu") => ("cpu", &["1m", "1"][..]),
+        Some("memory") => ("memory", MEMORY_DIVISORS),
+        Some("ephemeral-storage") => ("ephemeral-storage", MEMORY_DIVISORS),
+        _ => return,
+    };
+    if !matches!(divisor, "" | "0") && !allowed.contains(&divisor) {
+        let list = match what {
+            "cpu" => "1m and 1",
+            _ => "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei",
+        };
+        let detail = match what {
+            "ephemeral-storage" => {
+                format!(
+                    "only divisor's values {list} are supported with the local ephemeral storage resource"
+                )
+            }
+            _ => format!("only divisor's values {list} are supported with the {what} resource"),
+        };
+        errors.push(FieldError::invalid(&path.child("divisor"), resource, detail));
+    }
+}
+
+const MEMORY_DIVISORS: &[&str] =
+    &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 
 fn config_key(source: &Value, path: &Path, errors: &mut ErrorList) {
     let (key, path) = (source.text("key"), path.child("key"));
@@ -326,24 +419,27 @@ pub(super) fn named(object: &Value, field: &str, path: &Path, errors: &mut Error
     }
 }
 
-fn field_ref(source: &Value, path: &Path, errors: &mut ErrorList) {
-    const FIELDS: [&str; 9] = [
-        "metadata.name",
-        "metadata.namespace",
-        "metadata.uid",
-        "spec.nodeName",
-        "spec.serviceAccountName",
-        "status.hostIP",
-        "status.hostIPs",
-        "status.podIP",
-        "status.podIPs",
-    ];
+/// The fields that become environment variables.
+const ENV_FIELDS: [&str; 9] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+/// A field of the Pod as a value, out of those that make sense in its place.
+pub(super) fn field_ref(source: &Value, fields: &[&str], path: &Path, errors: &mut ErrorList) {
     let (field, path) = (source.text("fieldPath"), path.child("fieldPath"));
     let subscript =
         field.starts_with("metadata.annotations['") || field.starts_with("metadata.labels['");
     if field.is_empty() {
         errors.push(FieldError::required(&path, ""));
-    } else if !FIELDS.contains(&field) && !subscript {
-        errors.push(FieldError::not_supported(&path, field, &FIELDS));
+    } else if !fields.contains(&field) && !subscript {
+        errors.push(FieldError::not_supported(&path, field, fields));
     }
 }

@@ -3,7 +3,7 @@
 use api_meta::{ErrorList, FieldError, LabelSelector, Path, validation};
 use serde_json::Value;
 
-use super::spec::one_of;
+use super::spec::{none_or_one_of, one_of};
 use crate::look::Look;
 
 pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
@@ -13,12 +13,23 @@ pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
         check_toleration(toleration, &path.child("tolerations").index(i), errors);
     }
     for (i, constraint) in spec.items("topologySpreadConstraints").iter().enumerate() {
-        spread(constraint, &path.child("topologySpreadConstraints").index(i), errors);
+        let path = path.child("topologySpreadConstraints").index(i);
+        spread(constraint, &path, errors);
+        let pair =
+            |c: &Value| (c.text("topologyKey").to_owned(), c.text("whenUnsatisfiable").to_owned());
+        if spec.items("topologySpreadConstraints")[i + 1..]
+            .iter()
+            .any(|c| pair(c) == pair(constraint))
+        {
+            let (key, when) = pair(constraint);
+            let path = path.child("{topologyKey, whenUnsatisfiable}");
+            errors.push(FieldError::duplicate(&path, format!("{{{key}, {when}}}")));
+        }
     }
     affinity(spec.at("affinity"), &path.child("affinity"), errors);
 }
 
-fn check_toleration(toleration: &Value, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn check_toleration(toleration: &Value, path: &Path, errors: &mut ErrorList) {
     let (key, operator) = (toleration.text("key"), toleration.text("operator"));
     if !key.is_empty() {
         errors.extend(validation::label_key(key, &path.child("key")));
@@ -76,7 +87,13 @@ fn spread(constraint: &Value, path: &Path, errors: &mut ErrorList) {
     if skew <= 0 {
         errors.push(FieldError::invalid(&path.child("maxSkew"), skew, "must be greater than zero"));
     }
-    topology_key(constraint, path, "can not be empty", errors);
+    // Unlike an affinity's, this key may be no label's: nothing matches it then.
+    if constraint.blank("topologyKey") {
+        errors.push(FieldError::required(&path.child("topologyKey"), "can not be empty"));
+    }
+    for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+        none_or_one_of(constraint, field, &["Honor", "Ignore"], path, errors);
+    }
     one_of(constraint, "whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"], path, errors);
     label_selector(constraint.at("labelSelector"), &path.child("labelSelector"), errors);
 }
@@ -178,6 +195,12 @@ fn node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
             )),
         }
         errors.extend(validation::label_key(requirement.text("key"), &path.child("key")));
+        for (j, value) in values.iter().enumerate() {
+            let value = value.as_str().unwrap_or_default();
+            for message in validation::label_value(value) {
+                errors.push(FieldError::invalid(&path.child("values").index(j), value, message));
+            }
+        }
     }
     for (i, requirement) in term.items("matchFields").iter().enumerate() {
         let path = path.child("matchFields").index(i);
@@ -188,11 +211,21 @@ fn node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
                 "not a valid field selector key",
             ));
         }
-        if requirement.items("values").len() != 1 {
+        let operator = requirement.text("operator");
+        if !matches!(operator, "In" | "NotIn") {
+            let path = path.child("operator");
+            errors.push(FieldError::invalid(&path, operator, "not a valid selector operator"));
+        } else if requirement.items("values").len() != 1 {
             errors.push(FieldError::required(
                 &path.child("values"),
                 "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
             ));
+        }
+        for (j, value) in requirement.items("values").iter().enumerate() {
+            let value = value.as_str().unwrap_or_default();
+            for message in validation::dns1123_subdomain(value) {
+                errors.push(FieldError::invalid(&path.child("values").index(j), value, message));
+            }
         }
     }
 }

@@ -50,12 +50,44 @@ fn overcommits(name: &str) -> bool {
     native && !name.starts_with("hugepages-")
 }
 
-fn container_resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
+pub(crate) fn container_resource_name(name: &str, path: &Path, errors: &mut ErrorList) {
     for message in validation::qualified_name(name) {
         errors.push(FieldError::invalid(path, name, message));
     }
+    standard_or_qualified(name, path, errors);
     if !name.contains('/') && !STANDARD[..3].contains(&name) && !name.starts_with("hugepages-") {
         errors.push(FieldError::invalid(path, name, "must be a standard resource for containers"));
+    }
+}
+
+/// Reports a resource that is nobody's: neither Kubernetes' own nor of some domain.
+pub(crate) fn standard_or_qualified(name: &str, path: &Path, errors: &mut ErrorList) {
+    const OTHERS: [&str; 16] = [
+        "bindings",
+        "configmaps",
+        "limits.cpu",
+        "limits.ephemeral-storage",
+        "limits.memory",
+        "persistentvolumeclaims",
+        "pods",
+        "replicationcontrollers",
+        "requests.cpu",
+        "requests.ephemeral-storage",
+        "requests.memory",
+        "requests.storage",
+        "resourcequotas",
+        "secrets",
+        "services",
+        "services.loadbalancers",
+    ];
+    let known = name.contains('/')
+        || STANDARD.contains(&name)
+        || OTHERS.contains(&name)
+        || name == "services.nodeports"
+        || name.trim_start_matches("requests.").starts_with("hugepages-");
+    if !known {
+        let detail = "must be a standard resource type or fully qualified";
+        errors.push(FieldError::invalid(path, name, detail));
     }
 }
 

@@ -6,7 +6,13 @@ use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::Value;
 
 use super::{containers, placement, security, volumes};
-use crate::{look::Look, meta::check_not_negative};
+use crate::{
+    fields::{
+        FieldRule,
+        Rule::{OneOf, Text},
+    },
+    look::Look,
+};
 
 pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
     let names = volumes::check(spec.items("volumes"), &path.child("volumes"), errors);
@@ -24,6 +30,21 @@ pub(super) fn check(spec: &Value, path: &Path, errors: &mut ErrorList) {
         }
     }
     check_dns(spec, path, errors);
+    crate::fields::check(spec, FIELDS, path, errors);
+}
+
+const FIELDS: &[FieldRule] = &[
+    ("dnsConfig.searches[]", Text(search_domain)),
+    ("hostAliases[].hostnames[]", Text(validation::dns1123_subdomain)),
+    ("securityContext.supplementalGroupsPolicy", OneOf(&["Merge", "Strict"])),
+];
+
+/// A search path may be a dot, end in one, and have labels that begin with an underscore.
+fn search_domain(text: &str) -> Vec<String> {
+    if text == "." {
+        return Vec::new();
+    }
+    validation::dns1123_subdomain_with_underscore(text.strip_suffix('.').unwrap_or(text))
 }
 
 pub(crate) fn invalid_ip(path: &Path, ip: &str) -> FieldError {
@@ -46,7 +67,7 @@ pub(crate) fn one_of(
     }
 }
 
-/// As [`one_of`], for a field that may be left out.
+/// As [`one_of`], for a field that may be left out; an empty one is there only where Go has a pointer.
 pub(crate) fn none_or_one_of(
     object: &Value,
     field: &str,
@@ -54,8 +75,10 @@ pub(crate) fn none_or_one_of(
     path: &Path,
     errors: &mut ErrorList,
 ) {
-    if !object.blank(field) {
-        one_of(object, field, allowed, path, errors);
+    if let Some(value) = object.at(field).as_str()
+        && !allowed.contains(&value)
+    {
+        errors.push(FieldError::not_supported(&path.child(field), value, allowed));
     }
 }
 
@@ -84,7 +107,6 @@ fn numbers(spec: &Value, path: &Path, errors: &mut ErrorList) {
             "must be between 1 and 2147483647, inclusive",
         ));
     }
-    check_not_negative(spec, "terminationGracePeriodSeconds", path, errors);
 }
 
 fn texts(spec: &Value, path: &Path, errors: &mut ErrorList) {
@@ -187,6 +209,12 @@ pub(crate) fn check_volume_claim_spec(spec: &Value, path: &Path, errors: &mut Er
         ));
     }
     super::check_claim_resources(spec, path, errors);
+    for field in ["dataSource", "dataSourceRef"] {
+        let (source, path) = (spec.at(field), path.child(field));
+        if !source.blank("kind") && source.blank("name") {
+            errors.push(FieldError::required(&path.child("name"), ""));
+        }
+    }
     let class = spec.text("storageClassName");
     if !class.is_empty() {
         for message in validation::dns1123_subdomain(class) {

@@ -136,7 +136,7 @@ fn mistakes_in_upstreams_words() {
         ),
         (
             container(json!({"resources": {"limits": {"foo": "1"}}})),
-            "[spec.containers[0].resources.limits[foo]: Invalid value: \"foo\": must be a standard resource for containers, spec.containers[0].resources.requests[foo]: Invalid value: \"foo\": must be a standard resource for containers]",
+            "[spec.containers[0].resources.limits[foo]: Invalid value: \"foo\": must be a standard resource type or fully qualified, spec.containers[0].resources.limits[foo]: Invalid value: \"foo\": must be a standard resource for containers, spec.containers[0].resources.requests[foo]: Invalid value: \"foo\": must be a standard resource type or fully qualified, spec.containers[0].resources.requests[foo]: Invalid value: \"foo\": must be a standard resource for containers]",
         ),
         (
             container(json!({"ports": [{"containerPort": 70000, "protocol": "TCP"}]})),

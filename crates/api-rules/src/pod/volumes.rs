@@ -5,11 +5,14 @@ use std::collections::HashSet;
 use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::Value;
 
-use super::{containers::named, spec::check_volume_claim_spec};
+use super::{
+    containers::{field_ref, named, resource_field},
+    spec::{check_volume_claim_spec, none_or_one_of},
+};
 use crate::look::Look;
 
 /// The fields that a volume's source cannot do without.
-const REQUIRED: [(&str, &[&str]); 18] = [
+const REQUIRED: [(&str, &[&str]); 19] = [
     ("awsElasticBlockStore", &["volumeID"]),
     ("azureDisk", &["diskName", "diskURI"]),
     ("azureFile", &["secretName", "shareName"]),
@@ -22,6 +25,7 @@ const REQUIRED: [(&str, &[&str]); 18] = [
     ("glusterfs", &["endpoints", "path"]),
     ("hostPath", &["path"]),
     ("iscsi", &["targetPortal", "iqn"]),
+    ("local", &["path"]),
     ("nfs", &["server", "path"]),
     ("persistentVolumeClaim", &["claimName"]),
     ("portworxVolume", &["volumeID"]),
@@ -78,6 +82,30 @@ pub(crate) fn check_fields(kind: &str, source: &Value, path: &Path, errors: &mut
     }
     match kind {
         "hostPath" => host_path(source, path, errors),
+        "local" => no_dot_dot(source.text("path"), &path.child("path"), errors),
+        "nfs" if !source.blank("path") && !source.text("path").starts_with('/') => {
+            let detail = "must be an absolute path";
+            errors.push(FieldError::invalid(&path.child("path"), source.text("path"), detail));
+        }
+        "csi" if !source.blank("driver") => {
+            let name = source.text("driver");
+            for message in validation::dns1123_subdomain(&name.to_lowercase()) {
+                errors.push(FieldError::invalid(&path.child("driver"), name, message));
+            }
+            secret_reference(source, "nodePublishSecretRef", path, errors);
+        }
+        "emptyDir" => {
+            let size = api_meta::Quantity::parse(source.text("sizeLimit"));
+            if size.is_ok_and(|size| size.is_negative()) {
+                let detail = "SizeLimit field must be a valid resource quantity";
+                errors.push(FieldError::forbidden(&path.child("sizeLimit"), detail));
+            }
+        }
+        "image" => {
+            named(source, "reference", path, errors);
+            let policies = ["Always", "IfNotPresent", "Never"];
+            none_or_one_of(source, "pullPolicy", &policies, path, errors);
+        }
         "configMap" | "secret" => items(source, path, errors),
         "downwardAPI" => downward(source, path, errors),
         "projected" => projected(source, path, errors),
@@ -91,6 +119,30 @@ pub(crate) fn check_fields(kind: &str, source: &Value, path: &Path, errors: &mut
             }
         }
         _ => {}
+    }
+}
+
+/// A Secret of a PersistentVolume lies in a namespace of its own choice.
+fn secret_reference(source: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+    let (reference, path) = (source.at(field), path.child(field));
+    if reference.is_null() {
+        return;
+    }
+    named(reference, "name", &path, errors);
+    let name = reference.text("name");
+    if !name.is_empty() {
+        for message in validation::dns1123_subdomain(name) {
+            errors.push(FieldError::invalid(&path.child("name"), name, message));
+        }
+    }
+    if source.has("volumeHandle") {
+        named(reference, "namespace", &path, errors);
+        let namespace = reference.text("namespace");
+        if !namespace.is_empty() {
+            for message in validation::dns1123_label(namespace) {
+                errors.push(FieldError::invalid(&path.child("namespace"), namespace, message));
+            }
+        }
     }
 }
 
@@ -140,14 +192,45 @@ fn downward(source: &Value, path: &Path, errors: &mut ErrorList) {
                 "resource",
                 "fieldRef and resourceFieldRef can not be specified simultaneously",
             )),
-            _ => {}
+            (true, false) => {
+                let path = item_source(&path, "fieldRef");
+                field_ref(item.at("fieldRef"), &VOLUME_FIELDS, &path, errors);
+            }
+            (false, true) => {
+                let path = item_source(&path, "resourceFieldRef");
+                resource_field(item.at("resourceFieldRef"), true, &path, errors);
+            }
         }
     }
 }
 
+/// The fields that become files.
+const VOLUME_FIELDS: [&str; 5] = [
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+];
+
+/// Upstream names the source without its item.
+fn item_source(path: &Path, kind: &str) -> Path {
+    let whole = path.as_str();
+    Path::new(whole.rsplit_once(".items[").map_or(whole, |(volume, _)| volume)).child(kind)
+}
+
 fn projected(source: &Value, path: &Path, errors: &mut ErrorList) {
     mode(source, "defaultMode", path, errors);
+    let mut paths = HashSet::new();
     for (i, entry) in source.items("sources").iter().enumerate() {
+        for given in source_paths(entry) {
+            if !given.is_empty() && !paths.insert(given) {
+                // Upstream shows the object that the files are of, where there is one.
+                let of = ["configMap.name", "secret.name"].map(|name| entry.text(name));
+                let shown = of.into_iter().find(|name| !name.is_empty()).unwrap_or(given);
+                errors.push(FieldError::invalid(path, shown, "conflicting duplicate paths"));
+            }
+        }
         let path = path.child("sources").index(i);
         let mut kinds = entry.as_object().into_iter().flatten();
         let Some((kind, source)) = kinds.next() else { continue };
@@ -166,6 +249,14 @@ fn projected(source: &Value, path: &Path, errors: &mut ErrorList) {
             _ => {}
         }
     }
+}
+
+/// The files that one source of a projected volume makes.
+fn source_paths(entry: &Value) -> impl Iterator<Item = &str> {
+    let items = ["secret.items", "configMap.items", "downwardAPI.items"];
+    let listed = items.into_iter().flat_map(|list| entry.items(list)).map(|i| i.text("path"));
+    let alone = ["serviceAccountToken.path", "clusterTrustBundle.path"];
+    listed.chain(alone.into_iter().map(|path| entry.text(path)))
 }
 
 fn token(source: &Value, path: &Path, errors: &mut ErrorList) {

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api_meta::{GroupResource, Objects, Status};
+use api_meta::{GroupResource, Objects, Status, StatusReason};
 use client::{ClientTls, HttpTransport, TlsFiles, TlsMaterial, Transport};
 use http::{Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body_util::BodyExt as _;
@@ -92,7 +92,12 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         }
     }
     let transport = server.kubelets.transport(&target)?;
-    let query = parts.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
+    let given = parts.uri.query().unwrap_or_default();
+    let query = match call.path.subresource.as_str() {
+        "attach" | "exec" if target.kubelet => streams(given),
+        _ => given.to_owned(),
+    };
+    let query = if query.is_empty() { query } else { format!("?{query}") };
     let uri: Uri = format!("{}{query}", target.path)
         .parse()
         .map_err(|e| Box::new(Status::bad_request(format!("{}: {e}", target.path))))?;
@@ -117,9 +122,7 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     let mut response = sent.map_err(|error| Box::new(unreachable(&error, proxied.is_some())))?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return match response.status().as_u16() {
-            code @ 400.. if call.path.subresource != "proxy" => {
-                Err(refusal(call, code, response).await)
-            }
+            code @ 400.. if call.path.subresource != "proxy" => Err(refusal(code, response).await),
             _ => Ok(match proxied {
                 Some(proxied) => proxied.answer(response),
                 None => response,
@@ -153,7 +156,7 @@ fn unreachable(error: &client::Error, proxied: bool) -> Status {
         return Status::service_unavailable(format!("error trying to reach service: {error}"));
     }
     let message = format!("error dialing backend: {error}");
-    Status::failure(500, api_meta::StatusReason::InternalError, message)
+    Status::failure(500, StatusReason::InternalError, message)
 }
 
 /// A proxy's path in two: what leads to the backend, and the backend's own path, as they were sent.
@@ -177,7 +180,7 @@ fn to_the_root(path: &str, query: Option<&str>) -> Response<Body> {
 }
 
 /// The kubelet refuses in plain text; clients of the API expect a Status.
-async fn refusal(call: &Call, code: u16, response: Response<Body>) -> Box<Status> {
+async fn refusal(code: u16, response: Response<Body>) -> Box<Status> {
     const LIMIT: usize = 8 << 10;
     let mut body = response.into_body();
     let mut text = Vec::new();
@@ -189,7 +192,8 @@ async fn refusal(call: &Call, code: u16, response: Response<Body>) -> Box<Status
     let text = String::from_utf8_lossy(&text).trim().to_owned();
     Box::new(match code {
         400 => Status::bad_request(text),
-        404 => Status::not_found(&call.resource.definition.group_resource(), &call.path.name),
+        // The Pod is there, or it would not have been asked for: a container of it is what is missing.
+        404 => Status::failure(404, StatusReason::NotFound, text),
         _ => Status::internal(text),
     })
 }
@@ -308,6 +312,25 @@ fn service(objects: &dyn Objects, path: &crate::path::ResourcePath) -> Result<Ta
     Ok(Target { scheme, authority, path: format!("/{}", path.rest), kubelet: false })
 }
 
+/// The kubelet has names of its own for the streams of exec and attach, and takes nothing but 1 for yes. The container
+/// is part of its path.
+fn streams(query: &str) -> String {
+    let onward = query.split('&').filter_map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = match name {
+            "stdin" => "input",
+            "stdout" => "output",
+            "stderr" => "error",
+            "tty" => "tty",
+            "command" => return Some(pair.to_owned()),
+            _ => return None,
+        };
+        let no = matches!(value, "" | "0" | "f" | "F" | "false" | "False" | "FALSE");
+        (!no).then(|| format!("{name}=1"))
+    });
+    onward.collect::<Vec<_>>().join("&")
+}
+
 /// The kubelet's own paths for what a Pod's subresources do.
 fn stream(objects: &dyn Objects, call: &Call, pod: &Value) -> Result<Target, Box<Status>> {
     let path = &call.path;
@@ -389,4 +412,17 @@ fn kubelet(objects: &dyn Objects, name: &str, path: String) -> Result<Target, Bo
     let port =
         node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().unwrap_or(10250);
     Ok(Target { scheme: "https", authority: join(host, &port.to_string()), path, kubelet: true })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::streams;
+
+    #[test]
+    fn streams_have_the_kubelets_names() {
+        let query = "command=sh&command=-c&container=app&stdin=true&stdout=1&stderr=false&tty=true";
+        assert_eq!(streams(query), "command=sh&command=-c&input=1&output=1&tty=1");
+        assert_eq!(streams("stdout"), "");
+        assert_eq!(streams(""), "");
+    }
 }

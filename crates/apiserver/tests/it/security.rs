@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use pki::{Authority, KeyAlgorithm, Subject, Validity};
 use serde_json::{Value, json};
 
-use crate::harness::{Api, Identity, admin, config_map, pod, shared, validity};
+use crate::harness::{Api, Identity, admin, config_map, pod, shared, start, validity};
 
 fn certified(name: &str, group: &str) -> Api {
     let subject = Subject::new(name).in_group(group);
@@ -229,4 +229,35 @@ async fn flow_control_names_itself() {
     let refused = shared().tls(Identity::Nobody).get("/api/v1/namespaces").await;
     assert_eq!(refused.header("x-kubernetes-pf-flowschema-uid"), "");
     let _: Value = refused.json();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn extension_servers_find_whom_to_trust() {
+    let names = |name: &str| vec![name.to_owned()];
+    let server = start(|config| {
+        config.front_proxy = Some(apiserver::FrontProxy {
+            ca: config.client_ca.clone(),
+            allowed_names: names("front-proxy-client"),
+            username_headers: names("X-Remote-User"),
+            group_headers: names("X-Remote-Group"),
+            extra_prefixes: names("X-Remote-Extra-"),
+        });
+    })
+    .await;
+    let maps = "/api/v1/namespaces/kube-system/configmaps";
+    let name = "extension-apiserver-authentication";
+    let published = server.admin().get(&format!("{maps}/{name}")).await.ok();
+    let authority = server.authority.cert().to_pem();
+    let wanted = json!({
+        "client-ca-file": authority,
+        "requestheader-client-ca-file": authority,
+        "requestheader-allowed-names": r#"["front-proxy-client"]"#,
+        "requestheader-username-headers": r#"["X-Remote-User"]"#,
+        "requestheader-group-headers": r#"["X-Remote-Group"]"#,
+        "requestheader-extra-headers-prefix": r#"["X-Remote-Extra-"]"#,
+    });
+    assert_eq!(published["data"], wanted);
+    let tracking = format!("{maps}/kube-apiserver-legacy-service-account-token-tracking");
+    let since = server.admin().get(&tracking).await.ok()["data"]["since"].clone();
+    assert_eq!(since.as_str().map(str::len), Some("2026-11-21".len()), "{since}");
 }

@@ -261,6 +261,13 @@ impl Observer for NodeAuthorizer {
         &WATCHED
     }
 
+    fn reads(&self, resource: &GroupResource) -> &'static [&'static str] {
+        match *resource == GroupResource::PODS {
+            true => &refs::POD_MEMBERS,
+            false => &[],
+        }
+    }
+
     fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>) {
         // Most changes of a Pod are of its status, and touch no reference: they take no lock.
         if *resource == GroupResource::PODS && refs::same_refs(old, new) {

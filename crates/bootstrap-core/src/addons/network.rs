@@ -1,7 +1,7 @@
 //! The Pod network: one Pod on each node that puts the CNI plugin in place, keeps the ways to other nodes and writes
 //! the rules of NetworkPolicies.
 
-use api_config::kubeadm::ClusterConfiguration;
+use api_config::{kubeadm::ClusterConfiguration, kubeconfig::Cluster};
 use serde_json::{Value, json};
 
 use super::proxy::kubeconfig;
@@ -46,10 +46,10 @@ pub enum Ways {
     Tunnel,
 }
 
-/// The objects of the add-on. `server` is the stable URL of the API.
+/// The objects of the add-on. `api` is where a node finds the API.
 pub fn objects(
     cluster: &ClusterConfiguration,
-    server: &str,
+    api: Cluster,
     ways: Ways,
 ) -> Result<Vec<Value>, Error> {
     let metadata = json!({"name": NAME, "namespace": "kube-system"});
@@ -58,7 +58,7 @@ pub fn objects(
     objects.extend(access());
     objects.push(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
-        "data": {"kubeconfig.conf": kubeconfig(server).to_yaml()?},
+        "data": {"kubeconfig.conf": kubeconfig(api).to_yaml()?},
     }));
     objects.push(daemon_set(cluster, ways));
     Ok(objects)
@@ -138,7 +138,7 @@ mod tests {
         let mut cluster = ClusterConfiguration::default();
         cluster.networking.pod_subnet = "10.244.0.0/16,fd00:10:244::/56".to_owned();
         default_cluster(&mut cluster, &Facts::default());
-        let objects = objects(&cluster, "https://10.0.0.1:6443", ways).unwrap();
+        let objects = objects(&cluster, Cluster::default(), ways).unwrap();
         let daemon_set = objects.iter().find(|o| o["kind"] == "DaemonSet").unwrap();
         let pod = &daemon_set["spec"]["template"]["spec"];
         let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();

@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 
 use crate::{Error, constants::BOOTSTRAPPERS_GROUP, hash, images};
 
-/// The objects of the kube-proxy add-on. `server` is the stable URL of the API.
+/// The objects of the kube-proxy add-on. `api` is where a node finds the API.
 pub fn objects(
     cluster: &ClusterConfiguration,
     proxy: &KubeProxyConfiguration,
     given: bool,
-    server: &str,
+    api: Cluster,
     proxy_env: &[(String, String)],
 ) -> Result<Vec<Value>, Error> {
     let config = yaml::to_string(&proxy.to_value()?)?;
     let mut config_map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "kube-proxy", "namespace": "kube-system", "labels": {"app": "kube-proxy"}},
-        "data": {"kubeconfig.conf": kubeconfig(server).to_yaml()?, "config.conf": config},
+        "data": {"kubeconfig.conf": kubeconfig(api).to_yaml()?, "config.conf": config},
     });
     hash::mark(&mut config_map, given);
     let mut objects = access();
@@ -30,14 +30,10 @@ pub fn objects(
 }
 
 /// Its credentials are those of its service account, in their place inside of the Pod.
-pub(super) fn kubeconfig(server: &str) -> Kubeconfig {
+pub(super) fn kubeconfig(api: Cluster) -> Kubeconfig {
     let account = |file: &str| format!("/var/run/secrets/kubernetes.io/serviceaccount/{file}");
     let name = || "default".to_owned();
-    let cluster = Cluster {
-        server: server.to_owned(),
-        certificate_authority: account("ca.crt"),
-        ..Default::default()
-    };
+    let cluster = Cluster { certificate_authority: account("ca.crt"), ..api };
     let context =
         Context { cluster: name(), user: name(), namespace: name(), ..Default::default() };
     let user = User { token_file: account("token"), ..Default::default() };

@@ -102,6 +102,9 @@ pub fn default_timeouts(timeouts: &mut Timeouts) {
     timeouts.upgrade_manifests.get_or_insert(minutes(5));
 }
 
+/// Of no component of upstream's, so that it is free beside them.
+const DEFAULT_BALANCER_PORT: i32 = 7445;
+
 pub fn default_cluster(cluster: &mut ClusterConfiguration, facts: &Facts) {
     text(&mut cluster.kubernetes_version, &facts.kubernetes_version);
     text(&mut cluster.networking.service_subnet, DEFAULT_SERVICE_SUBNET);
@@ -115,6 +118,12 @@ pub fn default_cluster(cluster: &mut ClusterConfiguration, facts: &Facts) {
     if cluster.etcd.external.is_none() && cluster.etcd.embedded.is_none() {
         let local = cluster.etcd.local.get_or_insert_with(LocalEtcd::default);
         text(&mut local.data_dir, DEFAULT_ETCD_DATA_DIR);
+    }
+    if let Some(balancer) = cluster.node_balancer.as_mut().filter(|b| b.port == 0) {
+        balancer.port = DEFAULT_BALANCER_PORT;
+    }
+    if let Some(held) = &cluster.virtual_address {
+        text(&mut cluster.control_plane_endpoint, &held.address);
     }
     if let Some(embedded) = &mut cluster.etcd.embedded {
         text(&mut embedded.data_dir, "/var/lib/windlass/store");

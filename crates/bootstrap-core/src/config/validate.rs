@@ -1,4 +1,4 @@
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use api_config::{
     GoDuration,
@@ -105,6 +105,22 @@ fn cluster(cluster: &ClusterConfiguration) -> ErrorList {
         }
     }
     etcd(&cluster.etcd, &mut errors);
+    if let Some(balancer) =
+        cluster.node_balancer.as_ref().filter(|b| !(1..=65535).contains(&b.port))
+    {
+        let path = Path::new("nodeBalancer").child("port");
+        errors.push(FieldError::invalid(
+            &path,
+            balancer.port,
+            "must be a port between 1 and 65535",
+        ));
+    }
+    if let Some(held) =
+        cluster.virtual_address.as_ref().filter(|h| h.address.parse::<Ipv4Addr>().is_err())
+    {
+        let path = Path::new("virtualAddress").child("address");
+        errors.push(FieldError::invalid(&path, held.address.as_str(), "must be an IPv4 address"));
+    }
     for name in cluster.feature_gates.keys() {
         if !["NodeLocalCRISocket", "PublicKeysECDSA", "RootlessControlPlane"]
             .contains(&name.as_str())

@@ -7,7 +7,7 @@ use super::{
     flags::{self, ClusterFlags},
     workflow::Workflow,
 };
-use crate::{Error, init, phase};
+use crate::{Error, init, node::TakeAddress, phase};
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -43,7 +43,11 @@ struct Flags {
     upload_certs: bool,
 }
 
-pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
+pub(super) async fn run(
+    args: Args,
+    program: Program,
+    take_address: TakeAddress,
+) -> Result<(), Error> {
     let Some((flags, only)) = args.workflow.chosen(&init::phases()) else { return Ok(()) };
     let mut documents = flags.cluster.documents()?;
     let settings = documents.init.get_or_insert_default();
@@ -66,6 +70,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
     }
     let progress = flags::progress("init", &flags.cluster.host(), all.init.dry_run);
     let mut ctx = init::Ctx::new(flags.cluster.node(all, layout, program)?);
+    ctx.node.take_address = take_address;
     ctx.ignored = ignored;
     ctx.upload_certs = flags.upload_certs;
     ctx.skip_token_print = flags.skip_token_print;

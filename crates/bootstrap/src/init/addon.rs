@@ -50,12 +50,12 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                 if config.cluster.proxy.disabled {
                     return Ok(Outcome::skipped("proxy.disabled is set"));
                 }
-                let server = endpoint::stable_url(&config.cluster, &config.init.local_api_endpoint);
+                let api = endpoint::of_node(&config.cluster, &config.init.local_api_endpoint);
                 let objects = addons::kube_proxy(
                     &config.cluster,
                     &config.proxy,
                     config.proxy_given,
-                    &server,
+                    api,
                     &node.proxy_env,
                 )?;
                 node.apply_all(objects).await?;

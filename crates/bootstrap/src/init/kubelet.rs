@@ -1,11 +1,12 @@
 use std::time::Duration;
 
 use api_config::Kubeconfig;
+use bootstrap_core::endpoint;
 use tokio::time::{Instant, sleep};
 
 use super::Ctx;
 use crate::{
-    Touched, kubelet,
+    Error, Touched, kubelet,
     phase::{Outcome, Phase},
 };
 
@@ -33,6 +34,21 @@ pub(super) const START: Phase<Ctx> = Phase {
                 registration,
                 &node.patches,
             )?);
+            let own = endpoint::local_host_port(&node.config.init.local_api_endpoint);
+            touched.extend(node.write_balancer(&own)?);
+            touched.extend(node.write_virtual_address()?);
+            if let Some(held) =
+                node.config.cluster.virtual_address.as_ref().filter(|_| !node.dry_run)
+            {
+                (node.take_address)(held, &node.config.init.local_api_endpoint).map_err(
+                    |cause| {
+                        Error::Usage(format!(
+                            "taking the virtual address {}: {cause}",
+                            held.address
+                        ))
+                    },
+                )?;
+            }
             if !node.dry_run {
                 touched.extend(node.service.install(true).await?);
                 node.service.start().await?;

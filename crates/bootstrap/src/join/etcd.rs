@@ -47,7 +47,13 @@ pub(super) const JOIN: Phase<Ctx> = Phase {
             let patience = ctx.node.timeouts().etcd_api_call.unwrap_or_default().to_std();
             let peer = etcd::peer_url(&ctx.node.config.init.local_api_endpoint.advertise_address);
             let cluster = cluster_etcd(ctx).await?;
-            manifests::make_data_dir(&ctx.node.host.path(&local.data_dir))?;
+            let data = ctx.node.host.path(&local.data_dir);
+            let is_new = !data.join("member").exists();
+            manifests::make_data_dir(&data)?;
+            if is_new {
+                // A machine that was here before, and lost what it had, cannot come back as what it was.
+                cluster.remove_lost(&peer, patience).await?;
+            }
             // The member first, then its Pod: an etcd that nobody expects would begin a cluster of its own.
             let members = cluster.add_learner(ctx.node.name(), &peer, patience).await?;
             let touched = ctx.node.write_manifest(Component::Etcd, &members)?;

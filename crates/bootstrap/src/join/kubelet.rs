@@ -25,14 +25,23 @@ pub(super) const START: Phase<Ctx> = Phase {
             refuse_taken_name(&found.client, &name).await?;
             let node = &ctx.node;
             let mut kubeconfig = found.kubeconfig;
-            if ctx.is_control_plane() {
-                // A control plane's kubelet asks its own API server, so that it does not depend on the others.
-                for named in &mut kubeconfig.clusters {
-                    named.cluster.server =
-                        endpoint::local_url(&node.config.init.local_api_endpoint);
+            let local = &node.config.init.local_api_endpoint;
+            let mut first = endpoint::local_host_port(local);
+            for named in &mut kubeconfig.clusters {
+                if ctx.is_control_plane() {
+                    // A control plane's kubelet asks its own API server, so that it does not depend on the others.
+                    named.cluster.server = endpoint::local_url(local);
+                } else if node.config.cluster.node_balancer.is_some() {
+                    first = named.cluster.server.trim_start_matches("https://").to_owned();
+                    let api = endpoint::of_node(&node.config.cluster, local);
+                    named.cluster.server = api.server;
+                    named.cluster.tls_server_name = api.tls_server_name;
                 }
             }
-            let mut touched = Vec::new();
+            let mut touched = node.write_balancer(&first)?;
+            if ctx.is_control_plane() {
+                touched.extend(node.write_virtual_address()?);
+            }
             let ca = node.layout.pki("ca", "crt");
             if !ca.exists() {
                 pki::write_file(&ca, found.ca_pem.as_bytes(), pki::PUBLIC_MODE)?;

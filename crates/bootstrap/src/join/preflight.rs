@@ -14,6 +14,8 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             preflight::check(preflight::for_join(&ctx.node, as_control_plane), &ctx.ignored)?;
             preflight::check_runtime(&ctx.node, &ctx.ignored).await?;
             ctx.found().await?;
+            let balancer = preflight::for_balancer(&ctx.node).into_iter().collect();
+            preflight::check(balancer, &ctx.ignored)?;
             if !as_control_plane {
                 preflight::bring_node_images(&ctx.node, &ctx.ignored).await?;
                 return Ok(Outcome::done());

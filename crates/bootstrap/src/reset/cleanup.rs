@@ -3,6 +3,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use bootstrap_core::manifests::BALANCER_SERVERS;
 use nix::mount::{MntFlags, umount2};
 
 use super::Ctx;
@@ -80,9 +81,12 @@ fn remove_files(ctx: &Ctx) -> Vec<String> {
     let timeline = node.host.path(TIMELINE_ROOT).join("timeline");
     directories.extend(["/var/log/pods", "/var/log/containers"].map(|d| node.host.path(d)));
     directories.push(timeline.clone());
+    let servers = node.host.path(BALANCER_SERVERS);
+    let balancer = servers.parent().unwrap_or(&servers);
+    directories.push(balancer.to_owned());
     let mut left: Vec<String> = directories.iter().flat_map(|d| empty(d)).collect();
-    let made = [&node.layout.manifests(), &node.layout.certificates, &timeline];
-    for own in made.into_iter().map(|d| d.as_path()).chain(timeline.parent()) {
+    let made = [&node.layout.manifests(), &node.layout.certificates, balancer, &timeline];
+    for own in made.into_iter().chain(timeline.parent()) {
         // They go where nothing else is in them.
         let _ = fs::remove_dir(own);
     }

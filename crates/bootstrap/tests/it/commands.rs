@@ -13,12 +13,11 @@ struct Cli {
 
 /// Runs a command line; the error's text where it fails.
 fn kubeadm(args: &[&str]) -> Result<(), String> {
+    let others = cmd::Others { clean_up: |_| Vec::new(), take_address: |_, _| Ok(()) };
     let cli =
         Cli::try_parse_from(std::iter::once(&"kubeadm").chain(args)).map_err(|e| e.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime
-        .block_on(cmd::run(cli.command, Program::Kubeadm, |_| Vec::new()))
-        .map_err(|e| e.to_string())
+    runtime.block_on(cmd::run(cli.command, Program::Kubeadm, others)).map_err(|e| e.to_string())
 }
 
 fn config(dir: &Path) -> String {

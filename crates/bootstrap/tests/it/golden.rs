@@ -253,13 +253,9 @@ fn by_name(objects: Vec<Value>) -> std::collections::BTreeMap<String, Value> {
 #[test]
 fn add_ons() {
     let all = init();
-    let proxy = bootstrap_core::addons::kube_proxy(
-        &all.cluster,
-        &all.proxy,
-        false,
-        "https://10.77.0.1:6443",
-        &[],
-    );
+    let api = bootstrap_core::endpoint::of_node(&all.cluster, &all.init.local_api_endpoint);
+    assert_eq!(api.server, "https://10.77.0.1:6443");
+    let proxy = bootstrap_core::addons::kube_proxy(&all.cluster, &all.proxy, false, api, &[]);
     let cases = [
         ("addon-coredns.yaml", bootstrap_core::addons::coredns(&all.cluster, 2).unwrap()),
         ("addon-kube-proxy.yaml", proxy.unwrap()),

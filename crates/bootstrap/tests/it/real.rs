@@ -14,6 +14,7 @@ async fn start(root: &Path, bind: SocketAddr, tasks: &rt::Tasks) {
         bind,
         // Only told to Services; a loopback address is refused there.
         advertise: [10, 0, 0, 5].into(),
+        shares_store: false,
         service_cidrs: vec!["10.96.0.0/12".parse().unwrap()],
         node_ports: (30_000, 32_767),
         event_ttl: Duration::from_secs(3600),

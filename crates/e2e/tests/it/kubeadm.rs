@@ -24,7 +24,7 @@ evictionHard: {nodefs.available: 1%, imagefs.available: 1%}
 ";
 
 /// Whether there is an etcd to run; says so if not.
-fn is_etcd_there() -> bool {
+pub(crate) fn is_etcd_there() -> bool {
     let there = ["/usr/local/bin/etcd", "/usr/bin/etcd"]
         .iter()
         .any(|path| fs::exists(path).unwrap_or(false));
@@ -35,7 +35,7 @@ fn is_etcd_there() -> bool {
 }
 
 /// The Pod network of a node as an administrator would write it: our plugin, the node's range, a route to each other's.
-fn connect(admin: &Host<'_>, hosts: &[&Host<'_>]) {
+pub(crate) fn connect(admin: &Host<'_>, hosts: &[&Host<'_>]) {
     let range = |host: &Host<'_>| {
         until("the node's Pod range", || {
             let ran =
@@ -62,7 +62,7 @@ fn connect(admin: &Host<'_>, hosts: &[&Host<'_>]) {
     }
 }
 
-fn ready(admin: &Host<'_>, hosts: &[&Host<'_>]) {
+pub(crate) fn ready(admin: &Host<'_>, hosts: &[&Host<'_>]) {
     for host in hosts {
         admin.kubectl(&format!("wait node/{} --for=condition=Ready --timeout=60s", host.name)).ok();
     }

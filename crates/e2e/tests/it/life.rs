@@ -53,6 +53,7 @@ fn the_timeline_tells(cluster: &Cluster) {
         "control-plane",
         "start the API server",
         "waited for <code>the node's Pod range</code>",
+        "waited for <code>containerd</code>",
         &format!("wrote <code>{root}/etc/kubernetes/pki/ca.crt</code>"),
         &format!("wrote <code>{root}/etc/kubernetes/admin.conf</code>"),
         &format!("read <code>{root}/etc/kubernetes/pki/apiserver.crt</code>"),

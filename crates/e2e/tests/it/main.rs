@@ -6,6 +6,8 @@ mod access;
 mod basics;
 mod charts;
 mod custom;
+mod ha;
+mod interop;
 mod kubeadm;
 mod life;
 mod mistakes;

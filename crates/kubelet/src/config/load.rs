@@ -96,11 +96,16 @@ fn decode(mut whole: Map<String, Value>) -> Result<KubeletConfiguration, api_con
             tracing::warn!(field, reason, "a field of the kubelet's configuration has no effect");
         }
     }
-    let decoded = api_config::decode::<KubeletConfiguration>(KIND, Value::Object(whole))?;
-    if let Some(warning) = decoded.warning() {
+    if let Some(warning) = unknown(&whole) {
         tracing::warn!(warning, "the kubelet's configuration has fields that no kubelet knows");
     }
-    Ok(decoded.value)
+    Ok(api_config::decode::<KubeletConfiguration>(KIND, Value::Object(whole))?.value)
+}
+
+/// The fields that upstream's kind does not have. Our own struct cannot tell: one of its fields takes what others leave.
+fn unknown(whole: &Map<String, Value>) -> Option<String> {
+    let whole = Value::Object(whole.clone());
+    api_config::decode::<api_config::KubeletConfiguration>(KIND, whole).ok()?.warning()
 }
 
 fn is_zero(value: &Value) -> bool {
@@ -121,6 +126,13 @@ mod tests {
     use super::*;
 
     const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+    #[test]
+    fn only_fields_that_no_kubelet_has_are_unknown() {
+        let of = |text: &str| unknown(&object(text).unwrap());
+        assert_eq!(of("providerID: x\nevictionHard: {memory.available: 1%}\nmaxPods: 3\n"), None);
+        assert!(of("maxPods: 3\nmaxPodz: 4\n").unwrap().contains("maxPodz"));
+    }
 
     #[test]
     fn drop_in_files_override_the_file_and_flags_both() {

@@ -86,11 +86,16 @@ async fn excess(ctx: &Context) -> Result<Option<u64>, cri::Error> {
     let info = ctx.cri.image_fs_info().await?;
     let place = info.image_filesystems.into_iter().find_map(|fs| Some(fs.fs_id?.mountpoint));
     let disk = place.and_then(|place| sys::disk_use(Path::new(&place)).ok()).unwrap_or_default();
-    if disk.capacity == 0 || disk.used_percent() < ctx.settings.image_gc_high {
-        return Ok(None);
+    Ok(to_free(disk, ctx.settings.image_gc_high, ctx.settings.image_gc_low))
+}
+
+/// A hundred percent is not a threshold: it means that images are never collected, however full the disk is.
+fn to_free(disk: sys::DiskUse, high: u64, low: u64) -> Option<u64> {
+    if disk.capacity == 0 || high >= 100 || disk.used_percent() < high {
+        return None;
     }
-    let wanted = disk.capacity / 100 * (100 - ctx.settings.image_gc_low);
-    Ok(Some(wanted.saturating_sub(disk.available)))
+    let wanted = disk.capacity / 100 * (100 - low);
+    Some(wanted.saturating_sub(disk.available))
 }
 
 /// The image that sandboxes are made of, which no container shows; old runtimes do not pin it either.
@@ -102,4 +107,25 @@ async fn sandbox_image(ctx: &Context) -> Result<Option<String>, cri::Error> {
         return Ok(None);
     };
     Ok(ctx.cri.image_status(name).await?.map(|image| image.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_collected_between_the_thresholds_and_never_at_a_hundred_percent() {
+        let disk = |available| sys::DiskUse { capacity: 1000, available, ..Default::default() };
+        for (available, high, low, wanted) in [
+            (500, 85, 80, None),
+            (160, 85, 80, None),
+            (151, 85, 80, Some(49)),
+            (150, 85, 80, Some(50)),
+            (0, 85, 80, Some(200)),
+            (0, 100, 80, None),
+        ] {
+            assert_eq!(to_free(disk(available), high, low), wanted, "{available} {high} {low}");
+        }
+        assert_eq!(to_free(sys::DiskUse::default(), 85, 80), None);
+    }
 }

@@ -125,6 +125,9 @@ async fn register(
         "spec": {},
         "status": status,
     });
+    if !ctx.settings.provider_id.is_empty() {
+        node["spec"]["providerID"] = json!(ctx.settings.provider_id);
+    }
     if !ctx.settings.taints.is_empty() {
         node["spec"]["taints"] = json!(ctx.settings.taints);
     }

@@ -52,9 +52,8 @@ pub(super) async fn of_container(
         |text: &String| env::expand(text, |name| lookup.get(name).map(|v| (*v).to_owned()));
     let mounts = mounts(ctx, request, &expand)?;
     let target = target(request);
-    let context =
-        security::of_container(pod, container, request.image_user, target, &ctx.settings.root)
-            .map_err(ConfigError::Security)?;
+    let context = security::of_container(pod, container, request.image_user, target, &ctx.settings)
+        .map_err(ConfigError::Security)?;
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
     let labels = [
         (label::POD_NAME, text(&pod.metadata.name)),

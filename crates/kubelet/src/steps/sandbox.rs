@@ -49,6 +49,7 @@ pub(super) fn limit_pod(ctx: &Context, pod: &Pod, limits: CgroupLimits) -> Resul
         cpu_shares: limits.cpu_shares,
         cpu_quota: quota,
         memory: limits.memory,
+        pids: ctx.settings.pod_pids,
     };
     ctx.cgroups.ensure(&pod_group(ctx, pod), limits)
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::config::Settings;
 use cri::v1;
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, SELinuxOptions, SeccompProfile};
 
@@ -35,7 +36,7 @@ pub(super) fn of_sandbox(pod: &Pod, root: &Path) -> v1::LinuxSandboxSecurityCont
         supplemental_groups: supplemental_groups(pod),
         privileged,
         // A sandbox without a profile of its own gets the runtime's, as upstream's kubelet gives it.
-        seccomp: Some(match context.seccomp_profile.as_ref() {
+        seccomp: Some(match context.seccomp_profile {
             Some(profile) => seccomp(profile, root),
             None => v1::SecurityProfile {
                 profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
@@ -84,8 +85,23 @@ fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
     }
 }
 
+/// A privileged container is not confined; one that asks for nothing is when the node's configuration says so.
+fn container_profile(
+    asked: Option<&SeccompProfile>,
+    privileged: bool,
+    settings: &Settings,
+) -> SeccompProfile {
+    let of = |kind: &str| SeccompProfile { type_: kind.to_owned(), localhost_profile: None };
+    match asked {
+        _ if privileged => of("Unconfined"),
+        Some(profile) => profile.clone(),
+        None if settings.seccomp_default => of("RuntimeDefault"),
+        None => of("Unconfined"),
+    }
+}
+
 /// `Localhost` profiles are below the kubelet's root.
-fn seccomp(profile: &SeccompProfile, root: &Path) -> v1::SecurityProfile {
+fn seccomp(profile: SeccompProfile, root: &Path) -> v1::SecurityProfile {
     use v1::security_profile::ProfileType;
     let (kind, path) = match profile.type_.as_str() {
         "RuntimeDefault" => (ProfileType::RuntimeDefault, String::new()),
@@ -122,7 +138,7 @@ pub(super) fn of_container(
     container: &Container,
     image: &ImageUser,
     target: Option<String>,
-    root: &Path,
+    settings: &Settings,
 ) -> Result<v1::LinuxContainerSecurityContext, String> {
     let of_pod = pod.spec.as_ref().and_then(|s| s.security_context.clone()).unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
@@ -173,12 +189,7 @@ pub(super) fn of_container(
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
-        seccomp: Some(profile.filter(|_| !privileged).map(|p| seccomp(p, root)).unwrap_or(
-            v1::SecurityProfile {
-                profile_type: v1::security_profile::ProfileType::Unconfined.into(),
-                localhost_ref: String::new(),
-            },
-        )),
+        seccomp: Some(seccomp(container_profile(profile, privileged, settings), &settings.root)),
         apparmor: own
             .app_armor_profile
             .as_ref()

@@ -101,8 +101,10 @@ impl Node {
     /// Runs the kubelet in the background, as a second call after [`Node::stop_kubelet`] does again.
     pub(crate) fn start_kubelet(&mut self, client: Option<client::Client>) {
         let tasks = Tasks::new(Shutdown::new());
-        let (config, inner) =
-            (Config { settings: self.settings(), heartbeats: None }, tasks.clone());
+        let (config, inner) = (
+            Config { settings: self.settings(), heartbeats: None, rotate_certificates: false },
+            tasks.clone(),
+        );
         tasks.spawn("kubelet", async move { kubelet::run(config, client, &inner).await.unwrap() });
         self.kubelet = Some(tasks);
     }

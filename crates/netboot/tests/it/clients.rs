@@ -1,8 +1,8 @@
-//! busybox's udhcpc, curl and tftp-hpa.
+//! busybox's udhcpc, ISC's dhclient, curl and tftp-hpa.
 
 use std::os::unix::fs::PermissionsExt;
 
-use crate::world::{Host, SERVER, World, eventually, inside};
+use crate::world::{Host, SERVER, World, eventually, have, inside};
 
 const RANGE: &str = "--dhcp-range 192.168.77.100,192.168.77.104,255.255.255.0,1h";
 
@@ -48,6 +48,46 @@ fn dhcp_with_a_real_client() {
     eventually(&format!("busybox ping -c 1 -W 1 {first}"));
     world.serve(RANGE);
     assert_ne!(address(&udhcpc(&world, &host, &format!("-r {first}"))), first);
+    world.stop();
+}
+
+#[test]
+fn dhcp_with_debians_client() {
+    if !have("dhclient") || !inside("clients::dhcp_with_debians_client") {
+        return;
+    }
+    let mut world = World::new();
+    let host = Host::new("h1");
+    let (script, given) = (world.path("dhclient.sh"), world.path("given"));
+    let text = format!("#!/bin/sh\n[ \"$reason\" = BOUND ] && env > {}\nexit 0\n", given.display());
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    world.serve(&format!("{RANGE} --domain example.test --dhcp-router {SERVER}"));
+    let at = world.dir.path().display();
+    let client = format!("dhclient -1 -sf {at}/dhclient.sh -lf {at}/db -pf {at}/pid");
+    host.run(&format!("{client} eth0"));
+    let env = std::fs::read_to_string(given).unwrap();
+    let value = |name: &str| {
+        let found = env.lines().find_map(|line| line.strip_prefix(&format!("new_{name}=")));
+        found.unwrap_or_else(|| panic!("no {name}: {env}")).to_owned()
+    };
+    for (name, wanted) in [
+        ("subnet_mask", "255.255.255.0"),
+        ("routers", SERVER),
+        ("dhcp_server_identifier", SERVER),
+        ("dhcp_lease_time", "3600"),
+        ("domain_name", "example.test"),
+    ] {
+        assert_eq!(value(name), wanted, "{name}");
+    }
+    let address = value("ip_address");
+    let leases = || std::fs::read_to_string(world.path("leases")).unwrap();
+    let is_leased = |text: &str| text.lines().last().is_some_and(|line| !line.starts_with("1 "));
+    assert!(leases().contains(&address) && is_leased(&leases()), "{}", leases());
+    // Given back, it is free for others.
+    host.run(&format!("ip addr add {address}/24 dev eth0"));
+    host.run(&format!("{client} -r eth0"));
+    eventually(&format!("tail -n 1 {at}/leases | grep -q \"^1 .* {address} \""));
     world.stop();
 }
 

@@ -60,7 +60,7 @@ fn a_browser_shows_the_machines() {
     let mut world = World::new();
     world.serve("--no-dhcp --no-tftp --no-dns");
     let mac = "52:54:00:00:00:01";
-    run(&format!("curl -sS 'http://{SERVER}:8080/ipxe?mac={mac}&hostname=<b>one</b>'"));
+    run(&format!("curl -fsS 'http://{SERVER}:8080/ipxe?mac={mac}&hostname=%3Cb%3Eone%3C/b%3E'"));
     // The profile names a template, and it is not there.
     run(&format!("curl -sS 'http://{SERVER}:8080/ignition?mac={mac}'"));
     let browser = format!(

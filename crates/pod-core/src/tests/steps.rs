@@ -415,3 +415,10 @@ fn ephemeral_containers_start_at_once_and_run_once() {
     );
     assert!(plan.steps.is_empty());
 }
+
+#[test]
+fn containers_are_known_by_the_number_that_upstreams_kubelet_gives_them() {
+    let pod = pod(json!({ "containers": [{ "name": "box", "image": "box:1" }] }));
+    let member = members(&pod).remove(0);
+    assert_eq!(container_hash(&member.container), "d900ad9e");
+}

@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod chain;
+mod differential;
 mod processes;
 mod turns;

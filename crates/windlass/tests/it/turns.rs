@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::processes::{ControlPlane, Process};
 
 /// The directory with upstream's binaries; says so if there is none.
-fn peer() -> Option<PathBuf> {
+pub(crate) fn peer() -> Option<PathBuf> {
     let found = std::env::var_os("WINDLASS_PEER").map(PathBuf::from);
     let found =
         found.filter(|dir| dir.join("kube-apiserver").exists() && dir.join("etcd").exists());
@@ -26,7 +26,12 @@ fn peer() -> Option<PathBuf> {
     found
 }
 
-async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
+pub(crate) async fn send(
+    client: &Client,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> Option<(u16, Value)> {
     let content_type = match method {
         "PATCH" => "application/merge-patch+json",
         _ => "application/json",
@@ -49,13 +54,13 @@ fn good(what: &str, answer: Option<(u16, Value)>) -> Value {
 }
 
 /// Who is at work now, and a client of it.
-struct Turn {
-    client: Client,
+pub(crate) struct Turn {
+    pub(crate) client: Client,
     _process: Process,
 }
 
 impl Turn {
-    async fn begin(plane: &ControlPlane, process: Process) -> Self {
+    pub(crate) async fn begin(plane: &ControlPlane, process: Process) -> Self {
         let client = plane.client("super-admin.conf", plane.api_port);
         let started = Instant::now();
         while !matches!(send(&client, "GET", "/readyz", &Value::Null).await, Some((200, _))) {

@@ -54,6 +54,26 @@ const SECRET_SOURCES: [(&str, &str); 10] = [
     ("cinder", "/secretRef/name"),
 ];
 
+/// Every member of a Pod that is looked at here.
+pub(super) const POD_MEMBERS: [&str; 16] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "metadata.annotations",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "spec.imagePullSecrets",
+    "spec.initContainers.env.valueFrom",
+    "spec.initContainers.envFrom",
+    "spec.containers.env.valueFrom",
+    "spec.containers.envFrom",
+    "spec.ephemeralContainers.env.valueFrom",
+    "spec.ephemeralContainers.envFrom",
+    "spec.volumes",
+    "spec.resourceClaims",
+    "status.resourceClaimStatuses",
+];
+
 fn text<'v>(value: &'v Value, pointer: &str) -> Option<&'v str> {
     value.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
 }

@@ -10,8 +10,25 @@ fn kubelet(node: &str) -> UserInfo {
     UserInfo::new(format!("system:node:{node}"), &["system:nodes", "system:authenticated"])
 }
 
+/// What the authoriser says that it reads, and no more.
+fn shown(object: &Value, paths: &[&str]) -> Value {
+    let member = |(name, value): (&String, &Value)| {
+        let split = paths.iter().filter_map(|path| path.split_once('.'));
+        let below: Vec<&str> = split.filter(|(first, _)| first == name).map(|(_, p)| p).collect();
+        match paths.contains(&name.as_str()) {
+            true => Some((name.clone(), value.clone())),
+            false => (!below.is_empty()).then(|| (name.clone(), shown(value, &below))),
+        }
+    };
+    match object {
+        Value::Object(map) => map.iter().filter_map(member).collect(),
+        Value::Array(items) => items.iter().map(|item| shown(item, paths)).collect(),
+        other => other.clone(),
+    }
+}
+
 fn pod(name: &str, node: &str) -> Value {
-    json!({
+    let pod = json!({
         "metadata": {"name": name, "namespace": "ns", "uid": format!("{name}-uid")},
         "spec": {
             "nodeName": node,
@@ -27,9 +44,11 @@ fn pod(name: &str, node: &str) -> Value {
                 {"name": "c", "ephemeral": {"volumeClaimTemplate": {}}},
                 {"name": "d", "projected": {"sources": [{"configMap": {"name": "projected"}}, {"serviceAccountToken": {}}]}}
             ],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": "claim"}]
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "claim"}],
+            "initContainers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "init-secret"}}}]}]
         }
-    })
+    });
+    shown(&pod, NodeAuthorizer::new().reads(&GroupResource::PODS))
 }
 
 #[test]
@@ -54,6 +73,7 @@ fn a_node_reads_what_its_pods_need() {
         ("", "secrets", "ns", "pull"),
         ("", "secrets", "ns", "env-secret"),
         ("", "secrets", "ns", "from-secret"),
+        ("", "secrets", "ns", "init-secret"),
         ("", "secrets", "ns", "mounted"),
         ("", "secrets", "storage", "stage"),
         ("", "configmaps", "ns", "env-map"),

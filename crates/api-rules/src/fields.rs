@@ -1,0 +1,186 @@
+//! Rules for single fields, as tables beside the kinds: where the field is, and what must hold there.
+
+use std::sync::LazyLock;
+
+use api_meta::{ErrorList, FieldError, Path, Quantity, validation};
+use serde_json::{Map, Value};
+
+use crate::{look::Look, meta::strings, pod::label_selector};
+
+/// A field and its rule. `[]` behind a name stands for every item of that list; where what holds the field is not
+/// there, nothing is checked.
+pub(crate) type FieldRule = (&'static str, Rule);
+
+/// What must hold for a field. Rules about a value hold for values that are there; `""` is there only where Go has
+/// a pointer, since the decoder leaves out what Go would.
+pub(crate) enum Rule {
+    /// There must be a value, and no empty one; with upstream's explanation.
+    Required(&'static str),
+    /// The value is one of these.
+    OneOf(&'static [&'static str]),
+    /// The value is there, and one of these.
+    IsOneOf(&'static [&'static str]),
+    /// A function finds nothing wrong with the text.
+    Text(fn(&str) -> Vec<String>),
+    /// As `Text`, for a text that is not empty.
+    TextIfAny(fn(&str) -> Vec<String>),
+    /// As `Text`, for a text that must be there: one that is not is judged as an empty one.
+    IsText(fn(&str) -> Vec<String>),
+    /// As `Text`, for a text that is required and not judged where it is empty.
+    Named(fn(&str) -> Vec<String>),
+    /// The number is in a range; with the words for one that is not.
+    Within(i64, i64, &'static str),
+    /// As `Within`, for a number that Go has as 0 where it is not there.
+    IsWithin(i64, i64, &'static str),
+    /// No two items of the list are the same.
+    Unique,
+    /// No two items of the list have the same text in this field.
+    UniqueBy(&'static str),
+    /// A label selector.
+    Selector,
+    /// A map that could be labels.
+    Labels,
+    /// An amount that is not negative.
+    Amount,
+}
+
+/// An item that is `null` is Go's empty struct.
+static NOTHING: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
+
+/// Reports what breaks the rules of a table.
+pub(crate) fn check(object: &Value, rules: &[FieldRule], path: &Path, errors: &mut ErrorList) {
+    for (field, rule) in rules {
+        visit(object, field, path, &mut |value, path| rule.check(value, path, errors));
+    }
+}
+
+/// Calls `found` for every value that a field names: once where it has no list.
+fn visit(here: &Value, field: &str, path: &Path, found: &mut dyn FnMut(&Value, &Path)) {
+    let (step, rest) = field.split_once('.').map_or((field, None), |(s, r)| (s, Some(r)));
+    if !here.is_object() {
+        return;
+    }
+    let mut go = |value: &Value, path: &Path| match rest {
+        Some(rest) => visit(value, rest, path, found),
+        None => found(value, path),
+    };
+    match step.strip_suffix("[]") {
+        None => go(here.at(step), &path.child(step)),
+        Some(list) => {
+            for (i, item) in here.items(list).iter().enumerate() {
+                let item = if item.is_null() { &*NOTHING } else { item };
+                go(item, &path.child(list).index(i));
+            }
+        }
+    }
+}
+
+impl Rule {
+    fn check(&self, value: &Value, path: &Path, errors: &mut ErrorList) {
+        let text = || value.as_str().unwrap_or_default();
+        match self {
+            Self::Required(detail) => {
+                if value.blank_itself() {
+                    errors.push(FieldError::required(path, *detail));
+                }
+            }
+            Self::OneOf(_) if value.is_null() => {}
+            Self::OneOf(allowed) | Self::IsOneOf(allowed) => {
+                if !allowed.contains(&text()) {
+                    errors.push(FieldError::not_supported(path, text(), allowed));
+                }
+            }
+            Self::Text(_) if value.is_null() => {}
+            Self::TextIfAny(_) if text().is_empty() => {}
+            Self::Text(judge) | Self::TextIfAny(judge) | Self::IsText(judge) => {
+                let found = judge(text()).into_iter();
+                errors.extend(found.map(|message| FieldError::invalid(path, text(), message)));
+            }
+            Self::Named(_) if text().is_empty() => errors.push(FieldError::required(path, "")),
+            Self::Named(judge) => Self::Text(*judge).check(value, path, errors),
+            Self::Within(..) if value.is_null() => {}
+            Self::Within(low, high, detail) | Self::IsWithin(low, high, detail) => {
+                let number = value.as_i64().unwrap_or_default();
+                if !(*low..=*high).contains(&number) {
+                    errors.push(FieldError::invalid(path, number, *detail));
+                }
+            }
+            Self::Unique => unique(value, "", path, errors),
+            Self::UniqueBy(field) => unique(value, field, path, errors),
+            Self::Selector => label_selector(value, path, errors),
+            Self::Labels => errors.extend(validation::labels(&strings(value), path)),
+            Self::Amount => {
+                if let Ok(amount) = Quantity::parse(text())
+                    && amount.is_negative()
+                {
+                    let detail = "must be greater than or equal to 0";
+                    errors.push(FieldError::invalid(path, amount.to_string(), detail));
+                }
+            }
+        }
+    }
+}
+
+/// Reports the items of a list that came before, or whose field did.
+fn unique(list: &Value, field: &str, path: &Path, errors: &mut ErrorList) {
+    let mut seen: Vec<&Value> = Vec::new();
+    for (i, item) in list.as_array().into_iter().flatten().enumerate() {
+        let (key, path) = match field {
+            "" => (item, path.index(i)),
+            field => (item.at(field), path.index(i).child(field)),
+        };
+        if seen.contains(&key) {
+            errors.push(FieldError::duplicate(&path, key.clone()));
+        } else {
+            seen.push(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rules_hold_where_their_fields_are() {
+        const RULES: &[FieldRule] = &[
+            ("spec.list[].kind", Rule::IsOneOf(&["A", "B"])),
+            ("spec.list[].deep.name", Rule::Named(validation::dns1123_label)),
+            ("spec.list", Rule::UniqueBy("kind")),
+            ("spec.words[]", Rule::IsText(validation::dns1123_label)),
+            ("spec.words", Rule::Unique),
+            ("spec.mode", Rule::OneOf(&["X"])),
+            ("spec.count", Rule::Within(0, 9, "must fit")),
+            ("spec.must", Rule::IsWithin(1, 9, "must be there")),
+            ("spec.text", Rule::Required("give one")),
+            ("spec.size", Rule::Amount),
+            ("absent.text", Rule::Required("")),
+        ];
+        let told = |object: Value| {
+            let mut errors = ErrorList::new();
+            check(&object, RULES, &Path::new(""), &mut errors);
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let good = json!({"spec": {"list": [{"kind": "A", "deep": {"name": "n"}}, {"kind": "B"}],
+            "words": ["a", "b"], "count": 9, "must": 1, "text": "t", "size": "1Gi"}});
+        assert_eq!(told(good), Vec::<String>::new());
+        let bad = json!({"spec": {"list": [{"kind": "A", "deep": {}}, {"kind": "A"}, null],
+            "words": ["a", "a"], "mode": "", "count": -1, "size": "-1"}});
+        assert_eq!(
+            told(bad),
+            [
+                "spec.list[2].kind: Unsupported value: \"\": supported values: \"A\", \"B\"",
+                "spec.list[0].deep.name: Required value",
+                "spec.list[1].kind: Duplicate value: \"A\"",
+                "spec.words[1]: Duplicate value: \"a\"",
+                "spec.mode: Unsupported value: \"\": supported values: \"X\"",
+                "spec.count: Invalid value: -1: must fit",
+                "spec.must: Invalid value: 0: must be there",
+                "spec.text: Required value: give one",
+                "spec.size: Invalid value: \"-1\": must be greater than or equal to 0",
+            ]
+        );
+    }
+}

@@ -1,0 +1,112 @@
+//! What the node knows of the cluster's API servers: a file, and the cluster itself.
+
+use std::{io, path::Path, sync::Arc, time::Duration};
+
+use client::{Client, Resource};
+use serde_json::Value;
+
+use crate::{Args, Servers};
+
+/// How often the cluster is asked.
+const EVERY: Duration = Duration::from_secs(20);
+/// While the cluster has not answered yet, sooner.
+const SOON: Duration = Duration::from_secs(2);
+
+pub(crate) fn read(path: &Path) -> io::Result<Vec<String>> {
+    let text = std::fs::read_to_string(path)?;
+    let lines = text.lines().map(str::trim);
+    Ok(lines.filter(|l| !l.is_empty() && !l.starts_with('#')).map(str::to_owned).collect())
+}
+
+/// The file appears whole or not at all.
+pub(crate) fn write(path: &Path, servers: &[String]) -> io::Result<()> {
+    let next = path.with_extension("new");
+    std::fs::write(&next, servers.iter().map(|s| format!("{s}\n")).collect::<String>())?;
+    std::fs::rename(&next, path)
+}
+
+/// Asks the cluster for its servers again and again, and keeps the file.
+pub(crate) async fn keep(servers: Arc<Servers>, args: Args, shutdown: rt::Shutdown) {
+    let mut wait = SOON;
+    while shutdown.unless_stopping(tokio::time::sleep(wait)).await.is_some() {
+        let Some(asked) = shutdown.unless_stopping(ask(&args.kubeconfig)).await else { return };
+        match asked {
+            Ok(Some(listed)) => {
+                wait = EVERY;
+                let changed = servers.pool().learn(&listed);
+                if !changed {
+                    continue;
+                }
+                tracing::info!(servers = ?listed, "the cluster's API servers");
+                servers.changed.send_replace(());
+                let all = servers.pool().addresses();
+                if let Err(error) = write(&args.servers, &all) {
+                    tracing::warn!(%error, path = %args.servers.display(), "keeping the API servers");
+                }
+            }
+            // The node has no identity yet.
+            Ok(None) => {}
+            Err(error) => tracing::debug!(error, "asking the cluster for its API servers"),
+        }
+    }
+}
+
+async fn ask(kubeconfig: &Path) -> Result<Option<Vec<String>>, String> {
+    if !kubeconfig.exists() {
+        return Ok(None);
+    }
+    // Opened anew, for the identity in it is renewed.
+    let client = Client::from_kubeconfig_file(kubeconfig, "windlass-balancer");
+    let client = client.map_err(|e| e.to_string())?;
+    let found = client.get::<Value>(&Resource::ENDPOINTS, "default", "kubernetes").await;
+    let listed = addresses(&found.map_err(|e| e.to_string())?);
+    // An empty list would leave the node with nothing.
+    Ok(Some(listed).filter(|l| !l.is_empty()))
+}
+
+fn addresses(endpoints: &Value) -> Vec<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut all = Vec::new();
+    for subset in list(&endpoints["subsets"]) {
+        for (address, port) in list(&subset["addresses"])
+            .iter()
+            .flat_map(|a| list(&subset["ports"]).into_iter().map(move |p| (a.clone(), p)))
+        {
+            let ip = address["ip"].as_str().unwrap_or_default();
+            match (ip.parse::<std::net::IpAddr>(), port["port"].as_u64()) {
+                (Ok(std::net::IpAddr::V6(ip)), Some(port)) => all.push(format!("[{ip}]:{port}")),
+                (Ok(ip), Some(port)) => all.push(format!("{ip}:{port}")),
+                _ => {}
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read_in_both_families() {
+        let endpoints = json!({"subsets": [
+            {"addresses": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}], "ports": [{"port": 6443}]},
+            {"addresses": [{"ip": "fd00::1"}], "ports": [{"port": 6443}]},
+        ]});
+        assert_eq!(addresses(&endpoints), ["10.0.0.1:6443", "10.0.0.2:6443", "[fd00::1]:6443"]);
+        assert!(addresses(&json!({})).is_empty());
+    }
+
+    #[test]
+    fn the_file_has_a_server_a_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("servers");
+        let all = ["10.0.0.1:6443".to_owned(), "[fd00::1]:6443".to_owned()];
+        write(&path, &all).unwrap();
+        assert_eq!(read(&path).unwrap(), all);
+        std::fs::write(&path, "# by hand\n\n a:1 \n").unwrap();
+        assert_eq!(read(&path).unwrap(), ["a:1"]);
+    }
+}

@@ -1,0 +1,128 @@
+//! The static Pods that keep the API within reach: the node's balancer, and the holder of the virtual address.
+
+use api_config::kubeadm::{ApiEndpoint, ClusterConfiguration, NodeBalancer, VirtualAddress};
+use serde_json::{Value, json};
+
+use crate::{Layout, endpoint, images};
+
+/// The name of the Pod and of its file.
+pub const BALANCER: &str = "windlass-balancer";
+/// The file of the API servers that a node knows.
+pub const BALANCER_SERVERS: &str = "/var/lib/windlass/balancer/servers";
+
+/// The static Pod of a node's balancer. It asks the cluster by the kubelet's identity, which appears only later: so the
+/// directories of its files are mounted, not the files.
+pub fn balancer(cluster: &ClusterConfiguration, of: &NodeBalancer, layout: &Layout) -> Value {
+    let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
+    let (kubernetes, certificates) = (text(&layout.kubernetes), text(&layout.certificates));
+    let directory = BALANCER_SERVERS.rsplit_once('/').map_or("/", |(directory, _)| directory);
+    let mut places = vec![
+        ("kubernetes", kubernetes.clone(), true),
+        ("kubelet-pki", text(&layout.kubelet.join("pki")), true),
+        ("servers", directory.to_owned(), false),
+    ];
+    if !layout.certificates.starts_with(&layout.kubernetes) {
+        places.push(("certificates", certificates.clone(), true));
+    }
+    let command = vec![
+        "balancer".to_owned(),
+        format!("--certificate-authority={certificates}/ca.crt"),
+        format!("--kubeconfig={kubernetes}/kubelet.conf"),
+        format!("--listen=127.0.0.1:{}", of.port),
+        format!("--servers={BALANCER_SERVERS}"),
+    ];
+    pod(cluster, BALANCER, "node", command, &[], &places)
+}
+
+/// The name of the Pod that holds the cluster's virtual address, and of its file.
+pub const VIRTUAL_ADDRESS: &str = "windlass-virtual-address";
+
+/// The static Pod by which a control plane contends for the virtual address.
+pub fn virtual_address(
+    cluster: &ClusterConfiguration,
+    of: &VirtualAddress,
+    local: &ApiEndpoint,
+    node_name: &str,
+    layout: &Layout,
+) -> Value {
+    let admin = layout.kubeconfig("admin.conf").to_string_lossy().into_owned();
+    let mut command = vec![
+        "virtual-address".to_owned(),
+        format!("--address={}", of.address),
+        format!("--identity={node_name}"),
+        format!("--kubeconfig={admin}"),
+        format!("--server={}", endpoint::local_url(local)),
+    ];
+    if !of.interface.is_empty() {
+        command.push(format!("--interface={}", of.interface));
+    }
+    // Renewing replaces the file, which a mount of the file alone would not show.
+    let places = [("kubernetes", layout.kubernetes.to_string_lossy().into_owned(), true)];
+    pod(cluster, VIRTUAL_ADDRESS, "control-plane", command, &["NET_ADMIN", "NET_RAW"], &places)
+}
+
+/// A Pod of this binary in the node's network.
+fn pod(
+    cluster: &ClusterConfiguration,
+    name: &str,
+    tier: &str,
+    arguments: Vec<String>,
+    capabilities: &[&str],
+    places: &[(&str, String, bool)],
+) -> Value {
+    let volume = |(name, path, _): &(&str, String, bool)| json!({"name": name, "hostPath": {"path": path, "type": "DirectoryOrCreate"}});
+    let mount = |(name, path, read_only): &(&str, String, bool)| json!({"name": name, "mountPath": path, "readOnly": read_only});
+    let mut command = vec!["/usr/local/bin/windlass".to_owned()];
+    command.extend(arguments);
+    let mut container = json!({
+        "name": name,
+        "image": images::windlass(cluster),
+        "imagePullPolicy": "IfNotPresent",
+        "command": command,
+        "resources": {"requests": {"cpu": "10m"}},
+        "volumeMounts": places.iter().map(mount).collect::<Vec<_>>(),
+    });
+    if !capabilities.is_empty() {
+        container["securityContext"] = json!({"capabilities": {"add": capabilities}});
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": "kube-system",
+            "labels": {"component": name, "tier": tier},
+        },
+        "spec": {
+            "containers": [container],
+            "hostNetwork": true,
+            "priority": 2_000_001_000,
+            "priorityClassName": "system-node-critical",
+            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+            "volumes": places.iter().map(volume).collect::<Vec<_>>(),
+        },
+        "status": {},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_mount_has_its_volume() {
+        let of = NodeBalancer { port: 7445 };
+        let mut layout = Layout::under(Path::new("/"));
+        layout.certificates = "/srv/pki".into();
+        let pod = balancer(&ClusterConfiguration::default(), &of, &layout);
+        let names = |value: &Value| {
+            let all = value.as_array().unwrap();
+            all.iter().map(|v| v["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let volumes = names(&pod["spec"]["volumes"]);
+        assert_eq!(volumes, names(&pod["spec"]["containers"][0]["volumeMounts"]));
+        assert_eq!(volumes, ["kubernetes", "kubelet-pki", "servers", "certificates"]);
+        let command = pod["spec"]["containers"][0]["command"].to_string();
+        assert!(command.contains("--certificate-authority=/srv/pki/ca.crt"), "{command}");
+    }
+}

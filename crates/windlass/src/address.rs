@@ -1,0 +1,57 @@
+//! The virtual address of a cluster, where `init` takes it and `reset` gives it up.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
+    sync::Arc,
+    time::Duration,
+};
+
+use api_config::kubeadm::{ApiEndpoint, VirtualAddress};
+use bootstrap::host::Host;
+use bootstrap_core::manifests::VIRTUAL_ADDRESS;
+
+/// How long somebody who has the address already has to show it.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Takes the address for a first control plane; the Pod that contends for it finds it there, and keeps it.
+pub(crate) fn take(held: &VirtualAddress, local: &ApiEndpoint) -> Result<(), String> {
+    let address: Ipv4Addr = held.address.parse().map_err(|e| format!("{e}"))?;
+    let beside = local.advertise_address.parse().ok();
+    let interface = Some(held.interface.as_str()).filter(|name| !name.is_empty());
+    let place = place(address, interface, beside)?;
+    if place.is_here().map_err(|e| e.to_string())? {
+        return Ok(());
+    }
+    let port = u16::try_from(local.bind_port).unwrap_or_default();
+    if TcpStream::connect_timeout(&SocketAddr::new(address.into(), port), LOOK).is_ok() {
+        let cause = "somebody has it and answers at the API's port; choose another address, or join that cluster";
+        return Err(cause.to_owned());
+    }
+    place.take().map_err(|e| e.to_string())?;
+    // Neighbours who do not hear it ask.
+    let _ = place.tell();
+    Ok(())
+}
+
+/// Gives the address up that a machine's manifest names. Returns what could not be done.
+pub(crate) fn give_up(host: &Host) -> Option<String> {
+    let manifest = host.path(&format!("/etc/kubernetes/manifests/{VIRTUAL_ADDRESS}.yaml"));
+    let text = std::fs::read_to_string(manifest).ok()?;
+    let flag = |name: &str| {
+        let found = text.lines().find_map(|line| line.trim().strip_prefix(name));
+        found.map(str::to_owned)
+    };
+    let address = flag("- --address=")?.parse().ok()?;
+    let server = flag("- --server=").unwrap_or_default();
+    let place = place(address, flag("- --interface=").as_deref(), vip::host_of(&server));
+    place.and_then(|place| place.give_up().map_err(|e| e.to_string())).err()
+}
+
+fn place(
+    address: Ipv4Addr,
+    interface: Option<&str>,
+    beside: Option<IpAddr>,
+) -> Result<vip::Place, String> {
+    let net = netlink::Kernel::open().map_err(|e| e.to_string())?;
+    vip::Place::find(Arc::new(net), address, interface, beside).map_err(|e| e.to_string())
+}

@@ -1,0 +1,143 @@
+//! Commands that open a store themselves, for moving, saving and restoring a cluster's objects. The API servers are
+//! stopped meanwhile, but for saving from etcd.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use apiserver::CARE;
+use clap::Subcommand;
+use store::embedded::{Embedded, Options};
+
+use crate::Failure;
+
+#[derive(Subcommand)]
+pub(crate) enum Store {
+    /// Copies every object of an embedded store into an empty etcd; revisions go on growing
+    ///
+    /// Stop the API server of the store first (move its manifest away), and start one on etcd after it.
+    Copy {
+        /// The embedded store's directory
+        #[arg(long)]
+        from: PathBuf,
+        #[command(flatten)]
+        etcd: Etcd,
+    },
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Snapshot {
+    /// Saves every object to a file; from etcd while the cluster runs
+    Save {
+        file: PathBuf,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Makes a new cluster's store from a file: an empty etcd, or a directory
+    Restore {
+        file: PathBuf,
+        #[command(flatten)]
+        place: Place,
+        /// How many revisions to leave out: more than were made after the snapshot, so that no client takes a new
+        /// revision for one that it has seen
+        #[arg(long, default_value_t = 10_000)]
+        bump_revision: u64,
+    },
+    /// Checks a file and tells what is in it
+    Status { file: PathBuf },
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Place {
+    /// An embedded store's directory, in place of etcd
+    #[arg(long)]
+    store_dir: Option<PathBuf>,
+    #[command(flatten)]
+    etcd: Etcd,
+}
+
+/// etcd as `init` runs it, unless it is told otherwise.
+#[derive(clap::Args)]
+pub(crate) struct Etcd {
+    #[arg(long, value_delimiter = ',', default_value = "https://127.0.0.1:2379")]
+    etcd_servers: Vec<String>,
+    #[arg(long, default_value = "/etc/kubernetes/pki/etcd/ca.crt")]
+    etcd_cafile: PathBuf,
+    #[arg(long, default_value = "/etc/kubernetes/pki/apiserver-etcd-client.crt")]
+    etcd_certfile: PathBuf,
+    #[arg(long, default_value = "/etc/kubernetes/pki/apiserver-etcd-client.key")]
+    etcd_keyfile: PathBuf,
+}
+
+impl Etcd {
+    async fn open(&self) -> Result<Arc<dyn store::Store>, Failure> {
+        let secure = self.etcd_servers.iter().any(|server| server.starts_with("https://"));
+        let tls = secure.then(|| store_etcd::TlsFiles {
+            ca: self.etcd_cafile.clone(),
+            identity: Some((self.etcd_certfile.clone(), self.etcd_keyfile.clone())),
+        });
+        let options = store_etcd::Options::new(self.etcd_servers.clone(), tls);
+        let etcd = store_etcd::Etcd::connect(options).await?;
+        Ok(Arc::new(apiserver::UpstreamForm::new(Arc::new(etcd))))
+    }
+}
+
+async fn open_directory(directory: &Path) -> Result<Arc<dyn store::Store>, Failure> {
+    if !directory.is_dir() {
+        return Err(format!("there is no store in {}", directory.display()).into());
+    }
+    let directory = directory.to_owned();
+    let open = move || Embedded::open(&directory, Options::default());
+    Ok(Arc::new(tokio::task::spawn_blocking(open).await??))
+}
+
+pub(crate) async fn store(command: Store) -> Result<(), Failure> {
+    let Store::Copy { from, etcd } = command;
+    let (from, to) = (open_directory(&from).await?, etcd.open().await?);
+    let copied = store::copy(&*from, &*to, 0, CARE).await?;
+    println!("{} keys copied; revision {} goes on at {}", copied.keys, copied.from, copied.to);
+    Ok(())
+}
+
+pub(crate) async fn snapshot(command: Snapshot) -> Result<(), Failure> {
+    match command {
+        Snapshot::Save { file, place } => {
+            let store = match &place.store_dir {
+                Some(directory) => open_directory(directory).await?,
+                None => place.etcd.open().await?,
+            };
+            let now = SystemTime::now();
+            tell(&file, store::Snapshot::save_from(&*store, CARE, &file, now).await?);
+        }
+        Snapshot::Restore { file, place, bump_revision } => match &place.store_dir {
+            Some(directory) => {
+                tell(directory, store::Snapshot::restore(&file, directory, bump_revision)?);
+            }
+            None => restore_into_etcd(&file, &place.etcd, bump_revision).await?,
+        },
+        Snapshot::Status { file } => tell(&file, store::Snapshot::inspect(&file)?),
+    }
+    Ok(())
+}
+
+/// By way of a store on this machine, for the time that it takes.
+async fn restore_into_etcd(file: &Path, etcd: &Etcd, bump: u64) -> Result<(), Failure> {
+    let to = etcd.open().await?;
+    let unpacked = std::env::temp_dir().join(format!("windlass-restore-{}", std::process::id()));
+    let copied = async {
+        store::Snapshot::restore(file, &unpacked, 0)?;
+        let from = open_directory(&unpacked).await?;
+        Ok::<_, Failure>(store::copy(&*from, &*to, bump, CARE).await?)
+    };
+    let copied = copied.await;
+    let _ = std::fs::remove_dir_all(&unpacked);
+    let copied = copied?;
+    println!("{} keys restored; revision {} goes on at {}", copied.keys, copied.from, copied.to);
+    Ok(())
+}
+
+fn tell(place: &Path, found: store::Snapshot) {
+    println!("{}: {} keys at revision {}", place.display(), found.keys, found.revision);
+}

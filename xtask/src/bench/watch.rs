@@ -1,0 +1,165 @@
+//! Many watchers of one resource: whether each is told of each change, and how soon.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    api::{Bench, NAMESPACE},
+    h2load::{Load, Record, body_bytes, percentiles, records},
+    table::{Better, Column},
+    usage,
+};
+use crate::run::{output, program};
+
+/// Watchers that are looked at event by event, each a process of its own.
+const SAMPLED: u32 = 16;
+/// The rest of the thousand: what they receive is counted.
+const CONNECTIONS: u32 = 41;
+const ON_EACH: u32 = 24;
+const CHANGES: u32 = 1_000;
+const A_SECOND: u32 = 200;
+/// How long the watches are open. The changes take five seconds of it, or longer where a write takes more than 5 ms:
+/// the next one is not sent before.
+const OPEN: u32 = 60;
+/// By then all watches are open.
+const BEFORE: Duration = Duration::from_secs(8);
+
+pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
+    bench.prepare_namespace()?;
+    let body = bench.body("change", &change())?;
+    let log = bench.control_plane.directory.join("changes.tsv");
+    let path =
+        format!("configmaps?watch=1&timeoutSeconds={OPEN}&resourceVersion={}", revision(&bench)?);
+    let crowd = bench.load(&path, CONNECTIONS * ON_EACH, CONNECTIONS, ON_EACH);
+    let write = bench.load("configmaps", CHANGES, 1, 1);
+    let write = Load { body: Some(&body), rate: Some(A_SECOND), log: Some(&log), ..write };
+    let pids = bench.control_plane.pids();
+    let before = usage::processor_seconds(&pids);
+    let (rate, seen, said) = thread::scope(|scope| {
+        let watch = || scope.spawn(|| follow(watcher(&bench, &crowd.url)));
+        let sampled: Vec<_> = (0..SAMPLED).map(|_| watch()).collect();
+        let crowd = scope.spawn(|| output(&mut crowd.command(&bench.token)));
+        thread::sleep(BEFORE);
+        let rate = write.run(&bench.token)?;
+        let panicked = |_| "a watcher's thread panicked".to_owned();
+        let seen: Result<Vec<Seen>, String> =
+            sampled.into_iter().map(|thread| thread.join().map_err(panicked)?).collect();
+        Ok::<_, String>((rate, seen?, crowd.join().map_err(panicked)??))
+    })?;
+    let used = usage::processor_seconds(&pids) - before;
+    let (half, most) = percentiles(delays(&records(&log)?, &seen));
+    let what = "1,000 watchers";
+    bench.note(&format!("{what}, changes of 200 wanted"), "a second", Better::More, None, rate);
+    bench.note(&format!("{what}, delivered"), "%", Better::More, None, delivered(&seen, &said)?);
+    bench.note(&format!("{what}, p50"), "ms", Better::Less, None, half);
+    bench.note(&format!("{what}, p99"), "ms", Better::Less, None, most);
+    bench.note(&format!("{what}, in all"), "s of processor", Better::Less, None, used);
+    bench.memory("1,000 watchers", None);
+    Ok(bench.measured())
+}
+
+/// A ConfigMap of a kilobyte.
+fn change() -> String {
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"generateName": "change-"},
+        "data": {"key": "x".repeat(600)},
+    });
+    object.to_string()
+}
+
+/// Where all watches begin, so that all see the same.
+fn revision(bench: &Bench) -> Result<String, String> {
+    let mut list = bench.control_plane.kubectl();
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?limit=1");
+    let list: Value = serde_json::from_str(&output(list.args(["get", "--raw", &path]))?)
+        .map_err(|e| format!("reading the list of ConfigMaps: {e}"))?;
+    Ok(list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
+}
+
+fn watcher(bench: &Bench, url: &str) -> Command {
+    let ca = bench.control_plane.directory.join("etc/kubernetes/pki/ca.crt");
+    let mut curl = program("curl", ["--silent", "--no-buffer", "--http2", "--cacert"]);
+    curl.arg(ca).args(["--header", &format!("authorization: Bearer {}", bench.token)]);
+    // curl by its own name is answered in indented JSON, of many lines.
+    curl.args(["--user-agent", "bench", url]);
+    curl
+}
+
+/// What one watcher was told.
+#[derive(Debug, Default)]
+struct Seen {
+    bytes: u64,
+    /// When each event came, in microseconds since 1970.
+    came: Vec<u64>,
+}
+
+fn follow(mut curl: Command) -> Result<Seen, String> {
+    let mut child = curl.stdout(Stdio::piped()).spawn().map_err(|e| format!("curl: {e}"))?;
+    let mut seen = Seen::default();
+    if let Some(said) = child.stdout.take() {
+        for line in BufReader::new(said).lines() {
+            let line = line.map_err(|e| format!("reading from curl: {e}"))?;
+            seen.bytes += line.len() as u64 + 1;
+            if line.starts_with("{\"type\":\"ADDED\"") {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                seen.came.push(now.as_micros() as u64);
+            }
+        }
+    }
+    child.wait().map_err(|e| format!("waiting for curl: {e}"))?;
+    Ok(seen)
+}
+
+/// How long each event took from its write's beginning: one write is under way at a time, so that the events come
+/// in the order of the writes.
+fn delays(writes: &[Record], seen: &[Seen]) -> Vec<u64> {
+    let one = |seen: &Seen| -> Vec<u64> {
+        let pairs = writes.iter().zip(&seen.came);
+        pairs.map(|(write, came)| came.saturating_sub(write.sent)).collect()
+    };
+    seen.iter().flat_map(one).collect()
+}
+
+/// The share of events that came: counted for those that were looked at, by the bytes for the rest.
+fn delivered(seen: &[Seen], said: &str) -> Result<f64, String> {
+    let whole = seen.iter().find(|seen| seen.came.len() == CHANGES as usize);
+    let Some(whole) = whole else {
+        let told: Vec<usize> = seen.iter().map(|seen| seen.came.len()).collect();
+        return Err(format!("no watcher was told of all {CHANGES} changes, but of {told:?}"));
+    };
+    let bytes = body_bytes(said).ok_or_else(|| format!("the watches were answered:\n{said}"))?;
+    let rest = f64::from(CONNECTIONS * ON_EACH);
+    let others = bytes as f64 / whole.bytes as f64;
+    let sampled: f64 = seen.iter().map(|seen| seen.came.len() as f64 / f64::from(CHANGES)).sum();
+    Ok((others + sampled) / (rest + seen.len() as f64) * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_event_is_compared_with_its_write() {
+        let writes = [Record { sent: 100, micros: 1 }, Record { sent: 200, micros: 1 }];
+        let seen = |came: &[u64]| Seen { bytes: 0, came: came.to_vec() };
+        assert_eq!(delays(&writes, &[seen(&[101, 205]), seen(&[103])]), [1, 5, 3]);
+    }
+
+    #[test]
+    fn what_is_missing_is_not_delivered() {
+        let all = || Seen { bytes: 1000, came: vec![0; CHANGES as usize] };
+        let said =
+            |bytes: u64| format!("traffic: 1MB (1) total, 1B (1) headers, 1MB ({bytes}) data");
+        assert_eq!(delivered(&[all()], &said(984_000)), Ok(100.0));
+        assert!(delivered(&[all()], &said(983_000)).unwrap() < 100.0);
+        assert!(delivered(&[all(), Seen::default()], &said(984_000)).unwrap() < 100.0);
+        assert!(delivered(&[], &said(1)).is_err());
+    }
+}
