@@ -7,6 +7,8 @@
 pub mod butane;
 mod config;
 mod data;
+#[cfg(test)]
+mod fuzzed;
 pub mod gpt;
 pub mod kargs;
 mod merge;

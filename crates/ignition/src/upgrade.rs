@@ -136,7 +136,7 @@ fn node(
         let path = format!("storage.{kind}.{at}.filesystem");
         return Err(invalid(path, format!("there is no filesystem {:?}", text(&name))));
     };
-    let path = format!("{mount}{}", text(&out["path"]));
+    let path = format!("{mount}{}", out.get("path").map_or("", text));
     out.insert("path".into(), path.into());
     Ok(out)
 }
@@ -175,8 +175,9 @@ fn files(old: &Value, mounts: &BTreeMap<String, String>) -> Result<Vec<Value>, C
             (None, false) => {
                 file.entry("overwrite").or_insert(true.into());
                 let mut contents = contents;
-                if contents["source"].is_null() {
-                    contents["source"] = "".into();
+                // What is no object is refused later, with all else that has a wrong shape.
+                if let Some(contents) = contents.as_object_mut() {
+                    contents.entry("source").or_insert("".into());
                 }
                 file.insert("contents".into(), contents);
                 out.push(Value::Object(file));

@@ -8,8 +8,8 @@ use serde::{
 };
 use serde_saphyr::{DuplicateKeyPolicy, Spanned};
 
-/// Deeper is no config.
-const MAX_DEPTH: usize = 64;
+/// Deeper is no config, and the parser, which recurses, leaves a thread of two megabytes stack enough.
+const MAX_DEPTH: usize = 24;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Node {

@@ -69,7 +69,8 @@ ExecStart=/usr/bin/ssh-keygen -A
 WantedBy=multi-user.target
 ";
 
-/// systemd would start whatever a package brings.
+/// systemd would start whatever a package brings. What a config enables or disables comes before, in its
+/// `20-ignition.preset`: the first line that matches counts.
 const PRESET: &str = "\
 enable kubelet.path
 disable kubelet.service
@@ -126,7 +127,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("usr/lib/systemd/system/kubelet.path", KUBELET_PATH),
     ("usr/lib/systemd/system/windlass-images.service", IMAGES_SERVICE),
     ("usr/lib/systemd/system/windlass-ssh-keys.service", HOST_KEYS_SERVICE),
-    ("usr/lib/systemd/system-preset/00-windlass.preset", PRESET),
+    ("usr/lib/systemd/system-preset/80-windlass.preset", PRESET),
     ("usr/lib/systemd/network/80-windlass.network", NETWORK),
     ("etc/containerd/config.toml", CONTAINERD),
     (
@@ -175,5 +176,19 @@ pub(crate) fn add(entries: &mut Entries) {
     }
     for place in ["tmp", "var/tmp"] {
         entries.insert(place.to_owned(), Entry::new(0o1777, Content::Directory));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_config_enables_comes_before_ours_and_ours_before_debians() {
+        let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let ours = TEXTS.iter().find(|(_, text)| *text == PRESET).map(|(name, _)| file(name));
+        let ours = ours.unwrap();
+        let config = file(ignition::units::PRESET);
+        assert!(config < ours && ours.as_str() < "90-systemd.preset", "{config} {ours}");
     }
 }

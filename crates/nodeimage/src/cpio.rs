@@ -117,11 +117,11 @@ fn pad(out: &mut impl Write, length: u64) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Mode, name and data of each entry, read as the format's description says.
-    fn listed(mut archive: &[u8]) -> Vec<(u32, String, Vec<u8>)> {
+    pub(crate) fn listed(mut archive: &[u8]) -> Vec<(u32, String, Vec<u8>)> {
         let mut out = Vec::new();
         while !archive.is_empty() {
             assert_eq!(&archive[..6], b"070701");

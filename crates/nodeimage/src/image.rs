@@ -181,3 +181,6 @@ fn sums(output: &Path, files: &[PathBuf]) -> Result<(), Error> {
     let path = output.join("SHA256SUMS");
     fs::write(&path, text).map_err(Error::file("writing", &path))
 }
+
+#[cfg(test)]
+mod tests;

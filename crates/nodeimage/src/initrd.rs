@@ -11,11 +11,13 @@ use crate::{
 };
 
 /// Programs by name, wherever the tree has them; what they are linked with comes along.
-const PROGRAMS: &[&str] = &[
+pub(crate) const PROGRAMS: &[&str] = &[
     "blkid",
     "blockdev",
     "busybox",
     "cryptsetup",
+    // udev's rules call it, and cryptsetup waits for them.
+    "dmsetup",
     "extlinux",
     "ip",
     "kmod",
@@ -34,7 +36,7 @@ const PROGRAMS: &[&str] = &[
 ];
 
 /// Whole files and directories.
-const FILES: &[&str] = &[
+pub(crate) const FILES: &[&str] = &[
     "etc/mke2fs.conf",
     "etc/ssl/certs/ca-certificates.crt",
     "usr/lib/modprobe.d",
@@ -120,7 +122,9 @@ pub(crate) fn entries(root: &Path, version: &str, binary: &Path) -> Result<Entri
     ] {
         out.insert(place.to_owned(), Entry::directory());
     }
+    // What the first process needs before it has mounted anything.
     out.insert("dev/console".to_owned(), Entry::new(0o600, Content::CharacterDevice(5, 1)));
+    out.insert("dev/null".to_owned(), Entry::new(0o666, Content::CharacterDevice(1, 3)));
     let mut picked: Vec<String> = FILES.iter().map(|file| (*file).to_owned()).collect();
     for program in PROGRAMS {
         let places = ["usr/bin", "usr/sbin"].map(|directory| format!("{directory}/{program}"));

@@ -52,7 +52,12 @@ impl Programs for HostPrograms {
         let failed = |source| ProgramError::Start { command: command.join(" "), source };
         let (name, arguments) =
             command.split_first().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-        let mut process = Command::new(name)
+        let mut process = Command::new(name);
+        if std::env::var_os("PATH").is_none() {
+            // A first process has no environment, and the usual way then leads past the programs for root.
+            process.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        }
+        let mut process = process
             .args(arguments)
             .stdin(if stdin.is_empty() { Stdio::null() } else { Stdio::piped() })
             .stdout(Stdio::piped())

@@ -9,8 +9,8 @@ mod install;
 mod network;
 
 use std::{
-    convert::Infallible, fs, os::unix::process::CommandExt, path::Path, process::Command,
-    time::Instant,
+    cell::Cell, convert::Infallible, fs, os::unix::process::CommandExt, path::Path,
+    process::Command, time::Instant,
 };
 
 use sys::{HostPrograms, Programs};
@@ -38,13 +38,44 @@ pub fn run() -> std::process::ExitCode {
         );
         return std::process::ExitCode::FAILURE;
     }
-    let Err(error) = boot();
+    let progress = Progress::new();
+    let Err(error) = boot(&progress);
     eprintln!(
         "\n*** The boot has stopped: {error}\n*** Mend the cause, and switch the machine off and on.\n"
     );
-    tell("umount", Outcome::Failed, &error.to_string());
+    // Ignition's stages report their failures themselves; what lies between them belongs to the last one.
+    if !progress.told.get() {
+        tell(progress.stage.get(), Outcome::Failed, &error.to_string());
+    }
     loop {
         std::thread::park();
+    }
+}
+
+/// How far the boot has come.
+struct Progress {
+    started: Instant,
+    /// The stage that was begun last.
+    stage: Cell<&'static str>,
+    /// Whether the server was told of that stage's failure.
+    told: Cell<bool>,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { started: Instant::now(), stage: Cell::new("fetch"), told: Cell::new(false) }
+    }
+
+    fn step(&self, what: &str) {
+        eprintln!("[{:6.2}] init: {what}", self.started.elapsed().as_secs_f64());
+    }
+
+    fn stage(&self, name: &'static str, platform: &str) -> Result<(), Error> {
+        self.step(&format!("Ignition: {name}"));
+        self.stage.set(name);
+        let result = run_stage(&["--platform", platform, "--root", SYSROOT, "--stage", name]);
+        self.told.set(result.is_err());
+        result
     }
 }
 
@@ -56,9 +87,8 @@ fn tell(stage: &str, outcome: Outcome, text: &str) {
     }
 }
 
-fn boot() -> Result<Infallible, Error> {
-    let started = Instant::now();
-    let step = |what: &str| eprintln!("[{:6.2}] init: {what}", started.elapsed().as_secs_f64());
+fn boot(progress: &Progress) -> Result<Infallible, Error> {
+    let step = |what: &str| progress.step(what);
     kernel_filesystems()?;
     let line = cmdline::read()?;
     let plan = Plan::of(&line);
@@ -66,7 +96,7 @@ fn boot() -> Result<Infallible, Error> {
     devices()?;
     step("devices are there");
     if plan.ignite {
-        ignite(&plan, &line, &step)?;
+        ignite(&plan, &line, progress)?;
     } else if let Place::Disk(root) = &plan.place {
         mount_root(&cmdline::device(root), "auto", "rw")?;
     }
@@ -84,18 +114,16 @@ fn boot() -> Result<Infallible, Error> {
     leave()
 }
 
-fn ignite(plan: &Plan, line: &str, step: &dyn Fn(&str)) -> Result<(), Error> {
+fn ignite(plan: &Plan, line: &str, progress: &Progress) -> Result<(), Error> {
     let platform = plan.platform.clone().unwrap_or_else(|| {
         let firmware = Path::new("/sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw");
         if firmware.exists() { "qemu" } else { "metal" }.to_owned()
     });
-    let stage = |name: &str| {
-        step(&format!("Ignition: {name}"));
-        run_stage(&["--platform", &platform, "--root", SYSROOT, "--stage", name])
-    };
+    let stage = |name| progress.stage(name, &platform);
+    let step = |what: &str| progress.step(what);
     stage("fetch-offline")?;
     if Path::new(NEED_NETWORK).exists() || report::address(line).is_some() {
-        network::up(&HostPrograms, step)?;
+        network::up(&HostPrograms, &step)?;
     }
     stage("fetch")?;
     if let Place::Install(disk) = &plan.place {
