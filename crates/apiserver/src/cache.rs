@@ -151,15 +151,23 @@ impl Cache {
 
     /// The objects under a key prefix, in key order, after `after` (empty: from the start).
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Vec<Arc<Object>> {
+        self.page(prefix, after, usize::MAX).0
+    }
+
+    /// As [`Self::list`], but no more than `most` objects, and how many come behind them. A page of a large
+    /// collection costs little more than one of a small: what is behind is counted, not touched.
+    pub(crate) fn page(&self, prefix: &str, after: &str, most: usize) -> (Vec<Arc<Object>>, usize) {
         let inner = self.lock();
         // A place before the prefix would end the walk before it has begun.
         let from = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
-        inner
-            .objects
-            .range::<str, _>((from, Bound::Unbounded))
-            .take_while(|(key, _)| key.starts_with(prefix))
-            .map(|(_, object)| object.clone())
-            .collect()
+        // Prefixes end in a slash, and so the first key that is not below one has the next character there.
+        let end = format!("{}0", prefix.strip_suffix('/').unwrap_or(prefix));
+        if after >= end.as_str() {
+            return (Vec::new(), 0);
+        }
+        let mut below = inner.objects.range::<str, _>((from, Bound::Excluded(end.as_str())));
+        let page = below.by_ref().take(most).map(|(_, object)| object.clone()).collect();
+        (page, below.count())
     }
 
     /// Watches from after `revision`.

@@ -22,6 +22,9 @@ use crate::{
     stream::{BOOKMARK_EVERY, Stream},
 };
 
+/// Objects of a list, and how many that were not taken out come behind them.
+type Page = (Vec<Arc<Object>>, usize);
+
 /// What a continue token holds: where to go on, at which revision.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Continue {
@@ -95,29 +98,33 @@ impl Server {
         check_list_options(query, token)?;
         let exact = query.get("resourceVersionMatch") == Some("Exact");
         let version = query.get("resourceVersion");
-        let (revision, objects) = match token {
-            Some(token) => self.continued(call, &prefix, &decode_token(token)?).await?,
+        let everything = filter.is_everything();
+        // What a filter leaves is only known when all have been looked at.
+        let most = limit.filter(|_| everything).unwrap_or(usize::MAX);
+        let (revision, (objects, behind)) = match token {
+            Some(token) => self.continued(call, &prefix, &decode_token(token)?, most).await?,
             None if exact => {
                 let revision = parse_version(version)?.unwrap_or_default();
                 let old =
                     || Status::expired("The resourceVersion for the provided list is too old.");
                 (
                     revision,
-                    self.at(call, &prefix, "", revision).await?.ok_or_else(|| Box::new(old()))?,
+                    self.at(call, &prefix, "", revision, most)
+                        .await?
+                        .ok_or_else(|| Box::new(old()))?,
                 )
             }
             None => {
                 let revision = self.fresh(version).await?;
-                (revision, call.cache()?.list(&prefix, ""))
+                (revision, call.cache()?.page(&prefix, "", most))
             }
         };
-        let everything = filter.is_everything();
         let mut matching = objects.into_iter().filter(|o| everything || filter.matches(o));
         let Some(limit) = limit else {
             return Ok((ListMeta { revision, ..ListMeta::default() }, matching.collect()));
         };
         let page: Vec<_> = matching.by_ref().take(limit).collect();
-        let rest = matching.count() as u64;
+        let rest = (matching.count() + behind) as u64;
         let mut meta = ListMeta { revision, ..ListMeta::default() };
         if let Some(last) = page.last().filter(|_| rest > 0) {
             meta.continue_token = encode_token(
@@ -136,14 +143,15 @@ impl Server {
         call: &Call,
         prefix: &str,
         token: &Continue,
-    ) -> Result<(Revision, Vec<Arc<Object>>), Box<Status>> {
+        most: usize,
+    ) -> Result<(Revision, Page), Box<Status>> {
         let after = format!("{}{}", call.resource.definition.prefix, token.start);
         let Ok(revision) = Revision::try_from(token.rv) else {
             let revision = self.fresh(None).await?;
-            return Ok((revision, call.cache()?.list(prefix, &after)));
+            return Ok((revision, call.cache()?.page(prefix, &after, most)));
         };
-        if let Some(objects) = self.at(call, prefix, &after, revision).await? {
-            return Ok((revision, objects));
+        if let Some(page) = self.at(call, prefix, &after, revision, most).await? {
+            return Ok((revision, page));
         }
         let mut status = Status::expired(CONTINUE_EXPIRED);
         status.metadata.r#continue = encode_token(-1, &token.start);
@@ -158,16 +166,17 @@ impl Server {
         prefix: &str,
         after: &str,
         revision: Revision,
-    ) -> Result<Option<Vec<Arc<Object>>>, Box<Status>> {
+        most: usize,
+    ) -> Result<Option<Page>, Box<Status>> {
         let cache = call.cache()?;
         let reached = self.hub.reached(revision).await;
         reached.map_err(|_| {
             Box::new(Status::too_large_resource_version(revision, self.hub.applied()))
         })?;
         if cache.newest() <= revision {
-            let objects = cache.list(prefix, after);
+            let page = cache.page(prefix, after, most);
             if cache.newest() <= revision {
-                return Ok(Some(objects));
+                return Ok(Some(page));
             }
         }
         let mut range = KeyRange::prefix(prefix);
@@ -178,7 +187,7 @@ impl Server {
         match self.hub.store.range(range, 0, revision).await {
             Ok(found) => {
                 let object = |kv| Arc::new(call.resource.definition.loaded(kv));
-                Ok(Some(found.items.iter().map(object).collect()))
+                Ok(Some((found.items.iter().map(object).collect(), 0)))
             }
             Err(store::Error::Compacted { .. }) => Ok(None),
             Err(other) => Err(Box::new(crate::server::store_status(other))),

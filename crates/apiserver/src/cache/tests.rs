@@ -225,6 +225,14 @@ fn pages_go_on_behind_their_place() {
     assert_eq!(names(prefix, "/registry/configmaps/aa/z"), ["a", "b", "c"]);
     assert_eq!(names(prefix, &format!("{prefix}z")), [""; 0]);
     assert_eq!(names("/registry/configmaps/n/", ""), [""; 0]);
+    let page = |after: &str, most| {
+        let (page, behind) = cache.page(prefix, after, most);
+        (page.iter().map(|o| o.name().to_owned()).collect::<Vec<_>>(), behind)
+    };
+    assert_eq!(page("", 2), (vec!["a".to_owned(), "b".to_owned()], 1));
+    assert_eq!(page(&format!("{prefix}b"), 2), (vec!["c".to_owned()], 0));
+    assert_eq!(page(&format!("{prefix}c"), 2), (Vec::new(), 0));
+    assert_eq!(page("/registry/configmaps/zz/", 2), (Vec::new(), 0));
 }
 
 /// An object with something in every member that the schema knows, to a depth.
