@@ -130,6 +130,8 @@ const TEXTS: &[(&str, &str)] = &[
     ("usr/lib/systemd/system-preset/80-windlass.preset", PRESET),
     ("usr/lib/systemd/network/80-windlass.network", NETWORK),
     ("etc/containerd/config.toml", CONTAINERD),
+    // containerd copies it into every Pod, and starts none without it.
+    ("etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"),
     (
         "etc/ssh/sshd_config.d/ignition.conf",
         "AuthorizedKeysFile .ssh/authorized_keys .ssh/authorized_keys.d/ignition\n",
