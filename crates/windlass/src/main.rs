@@ -42,7 +42,7 @@ enum Command {
     Bootstrap(bootstrap::cmd::Command),
     /// Serves machines that boot from the network, has them join a cluster, and powers them
     #[command(subcommand)]
-    Metal(machines::Command),
+    Metal(Metal),
     /// Runs a stage of a machine's first boot, as its Ignition config says
     Ignition(firstboot::cmd::Args),
     /// Serves cluster DNS as CoreDNS does
@@ -70,6 +70,14 @@ enum Command {
     /// What `up` starts in the background
     #[command(subcommand, hide = true)]
     Internal(Internal),
+}
+
+#[derive(Subcommand)]
+enum Metal {
+    #[command(flatten)]
+    Machines(machines::Command),
+    /// Makes the kernel, initrd and root that machines boot: Debian's packages and this binary
+    Image(nodeimage::Args),
 }
 
 #[derive(clap::Args)]
@@ -236,9 +244,18 @@ fn run(command: Command) -> ExitCode {
                 Err(error) => fail(&error),
             }
         }
-        Command::Metal(command) => component_at("metal", command.log_level(), |tasks| async {
-            machines::run(command, tasks).await
-        }),
+        Command::Metal(Metal::Image(args)) => {
+            log("metal");
+            match nodeimage::build(&args) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(&error),
+            }
+        }
+        Command::Metal(Metal::Machines(command)) => {
+            component_at("metal", command.log_level(), |tasks| async {
+                machines::run(command, tasks).await
+            })
+        }
         Command::Ignition(args) => {
             log("ignition");
             install_tls();
