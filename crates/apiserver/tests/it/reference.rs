@@ -49,9 +49,11 @@ async fn discovery_is_upstreams() {
     }
     assert!(compared > 20, "{compared}");
     let apis = api.get("/apis").await.ok();
+    // Other tests define kinds on the same server at the same time.
+    let is_custom = |group: &str| group.starts_with("test.") || group.ends_with("example.com");
     let without_custom = |list: &Value| -> Vec<Value> {
         let groups = list["groups"].as_array().unwrap().iter();
-        groups.filter(|g| !g["name"].as_str().unwrap().ends_with("example.com")).cloned().collect()
+        groups.filter(|g| !is_custom(g["name"].as_str().unwrap())).cloned().collect()
     };
     let wanted = read_json(&directory.join("apis.json"));
     let (apis, wanted) = (without_custom(&apis), without_custom(&wanted));
