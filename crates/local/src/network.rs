@@ -127,7 +127,7 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
     follow_node(network, &args.node_name, &client, tasks, Recorder::none());
     let settings = podnet::Settings {
         node: args.node_name,
-        overlay: Overlay { device: "wx0".to_owned(), mtu: 0 },
+        overlay: Overlay { device: podnet::ADDON_DEVICE.to_owned(), mtu: 0 },
         always_tunnel: args.tunnel,
     };
     podnet::run(settings, client, Arc::new(kernel()?), tasks).await;

@@ -11,3 +11,6 @@ mod run;
 pub use overlay::{Overlay, OverlayError, mtu};
 pub use remove::remove;
 pub use run::{Settings, run};
+
+/// The tunnel's interface where the network add-on runs; a cluster of `up` has one of its own name.
+pub const ADDON_DEVICE: &str = "wx0";

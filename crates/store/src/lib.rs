@@ -2,7 +2,7 @@
 //!
 //! Keys are upstream's (`/registry/pods/default/web`); values are opaque bytes. Every committed write gets
 //! one revision, counted for the whole store (an empty one is at 1); a revision never goes back. Only `apiserver`, offline
-//! commands (`store migrate`, snapshots) and tests open a store.
+//! commands (`store copy`, snapshots) and tests open a store.
 
 use std::{ops::Bound, sync::Arc};
 

@@ -6,8 +6,8 @@ use bootstrap::host::Host;
 use netlink::{Kernel, Net};
 use serde_json::Value;
 
-/// Removes the service proxy's rules, and the bridge, rules and configuration of our Pod network. Another network's
-/// are left to it. Returns what could not be removed.
+/// Removes the service proxy's rules, and the bridge, tunnel, routes, rules and configuration of our Pod network.
+/// Another network's are left to it. Returns what could not be removed.
 pub(crate) fn remove(host: &Host) -> Vec<String> {
     // A root that is not the machine's has no kernel.
     if *host != Host::default() {
@@ -19,6 +19,7 @@ pub(crate) fn remove(host: &Host) -> Vec<String> {
     };
     let mut left: Vec<String> =
         proxy::clean_up(&net).err().map(|e| e.to_string()).into_iter().collect();
+    left.extend(podnet::remove(&net, podnet::ADDON_DEVICE).err().map(|e| e.to_string()));
     left.extend(remove_plugin(host));
     left.extend(crate::address::give_up(host));
     let mut networks = Vec::new();

@@ -30,7 +30,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             if ctx.node.config.cluster.etcd.embedded.is_some() {
                 return Err(Error::Usage(
                     "this cluster keeps its objects in a store of its first control plane's own, which cannot have a second; \
-                     move it to etcd first (windlass store migrate)"
+                     move it to etcd first (windlass store copy)"
                         .to_owned(),
                 ));
             }
