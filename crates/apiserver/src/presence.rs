@@ -4,6 +4,8 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
+use api_codec::protobuf;
+use api_schema::Schema;
 use client::Client;
 use serde_json::json;
 use store::{Expected, KeyRange, Op, Write};
@@ -16,20 +18,22 @@ const LIFE: u64 = 15;
 const EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
-enum PresenceError {
+pub(crate) enum PresenceError {
     #[error("the key in the store: {0}")]
     Store(#[from] store::Error),
+    #[error("the key's value: {0}")]
+    Form(#[from] protobuf::ProtobufError),
     #[error("the endpoints of the Service kubernetes: {0}")]
     Endpoints(#[from] client::Error),
 }
 
 /// The addresses of all servers, this one's among them.
-pub(crate) async fn servers(server: &Server) -> Result<BTreeSet<IpAddr>, store::Error> {
+pub(crate) async fn servers(server: &Server) -> Result<BTreeSet<IpAddr>, PresenceError> {
     let own = server.config.advertise;
     if !server.config.shares_store {
         return Ok(BTreeSet::from([own]));
     }
-    let put = Op::Put { value: lease(own).into(), ttl_seconds: Some(LIFE) };
+    let put = Op::Put { value: lease(own)?.into(), ttl_seconds: Some(LIFE) };
     let key = format!("{PLACE}{own}").into();
     server.hub.store.write(Write { key, expected: Expected::Any, op: put }).await?;
     let found = server.hub.store.range(KeyRange::prefix(PLACE), 0, 0).await?;
@@ -66,11 +70,11 @@ async fn leave(server: &Server, client: &Client) -> Result<(), PresenceError> {
     Ok(())
 }
 
-/// What upstream's servers, which may share this etcd, expect to read.
-fn lease(own: IpAddr) -> String {
-    json!({
+/// What upstream's servers, which may share this etcd, expect to read, in the form that they write.
+fn lease(own: IpAddr) -> Result<Vec<u8>, protobuf::ProtobufError> {
+    let endpoints = json!({
         "kind": "Endpoints", "apiVersion": "v1", "metadata": {},
         "subsets": [{"addresses": [{"ip": own.to_string()}]}],
-    })
-    .to_string()
+    });
+    protobuf::to_protobuf(Schema::builtin(), "v1", "Endpoints", &endpoints)
 }
