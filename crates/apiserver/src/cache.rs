@@ -96,6 +96,16 @@ pub(crate) struct Cache {
     inner: Mutex<Inner>,
 }
 
+/// A part of what a cache holds at one moment.
+#[derive(Default)]
+pub(crate) struct Page {
+    pub(crate) objects: Vec<Arc<Object>>,
+    /// How many objects of the list come behind these.
+    pub(crate) behind: usize,
+    /// The newest change that these objects can show.
+    pub(crate) newest: Revision,
+}
+
 struct Inner {
     objects: BTreeMap<Arc<str>, Arc<Object>>,
     bytes: usize,
@@ -151,23 +161,23 @@ impl Cache {
 
     /// The objects under a key prefix, in key order, after `after` (empty: from the start).
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Vec<Arc<Object>> {
-        self.page(prefix, after, usize::MAX).0
+        self.page(prefix, after, usize::MAX).objects
     }
 
     /// As [`Self::list`], but no more than `most` objects, and how many come behind them. A page of a large
     /// collection costs little more than one of a small: what is behind is counted, not touched.
-    pub(crate) fn page(&self, prefix: &str, after: &str, most: usize) -> (Vec<Arc<Object>>, usize) {
+    pub(crate) fn page(&self, prefix: &str, after: &str, most: usize) -> Page {
         let inner = self.lock();
         // A place before the prefix would end the walk before it has begun.
         let from = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
         // Prefixes end in a slash, and so the first key that is not below one has the next character there.
         let end = format!("{}0", prefix.strip_suffix('/').unwrap_or(prefix));
         if after >= end.as_str() {
-            return (Vec::new(), 0);
+            return Page { newest: inner.newest, ..Page::default() };
         }
         let mut below = inner.objects.range::<str, _>((from, Bound::Excluded(end.as_str())));
-        let page = below.by_ref().take(most).map(|(_, object)| object.clone()).collect();
-        (page, below.count())
+        let objects = below.by_ref().take(most).map(|(_, object)| object.clone()).collect();
+        Page { objects, behind: below.count(), newest: inner.newest }
     }
 
     /// Watches from after `revision`.

@@ -15,15 +15,13 @@ use tokio::time::Instant;
 
 use crate::{
     answer::{self, Encoding, ListMeta},
+    cache::Page,
     call::Call,
     filter::Filter,
     object::Object,
     server::Server,
     stream::{BOOKMARK_EVERY, Stream},
 };
-
-/// Objects of a list, and how many that were not taken out come behind them.
-type Page = (Vec<Arc<Object>>, usize);
 
 /// What a continue token holds: where to go on, at which revision.
 #[derive(Serialize, Deserialize)]
@@ -101,7 +99,7 @@ impl Server {
         let everything = filter.is_everything();
         // What a filter leaves is only known when all have been looked at.
         let most = limit.filter(|_| everything).unwrap_or(usize::MAX);
-        let (revision, (objects, behind)) = match token {
+        let (revision, Page { objects, behind, .. }) = match token {
             Some(token) => self.continued(call, &prefix, &decode_token(token)?, most).await?,
             None if exact => {
                 let revision = parse_version(version)?.unwrap_or_default();
@@ -116,7 +114,10 @@ impl Server {
             }
             None => {
                 let revision = self.fresh(version).await?;
-                (revision, call.cache()?.page(&prefix, "", most))
+                let page = call.cache()?.page(&prefix, "", most);
+                // Changes go on while we look: a list may show some that are newer than what it waited for, and
+                // then it is the state at the newest of them.
+                (revision.max(page.newest), page)
             }
         };
         let mut matching = objects.into_iter().filter(|o| everything || filter.matches(o));
@@ -148,7 +149,8 @@ impl Server {
         let after = format!("{}{}", call.resource.definition.prefix, token.start);
         let Ok(revision) = Revision::try_from(token.rv) else {
             let revision = self.fresh(None).await?;
-            return Ok((revision, call.cache()?.page(prefix, &after, most)));
+            let page = call.cache()?.page(prefix, &after, most);
+            return Ok((revision.max(page.newest), page));
         };
         if let Some(page) = self.at(call, prefix, &after, revision, most).await? {
             return Ok((revision, page));
@@ -187,7 +189,8 @@ impl Server {
         match self.hub.store.range(range, 0, revision).await {
             Ok(found) => {
                 let object = |kv| Arc::new(call.resource.definition.loaded(kv));
-                Ok(Some((found.items.iter().map(object).collect(), 0)))
+                let objects = found.items.iter().map(object).collect();
+                Ok(Some(Page { objects, ..Page::default() }))
             }
             Err(store::Error::Compacted { .. }) => Ok(None),
             Err(other) => Err(Box::new(crate::server::store_status(other))),

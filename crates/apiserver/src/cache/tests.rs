@@ -226,8 +226,9 @@ fn pages_go_on_behind_their_place() {
     assert_eq!(names(prefix, &format!("{prefix}z")), [""; 0]);
     assert_eq!(names("/registry/configmaps/n/", ""), [""; 0]);
     let page = |after: &str, most| {
-        let (page, behind) = cache.page(prefix, after, most);
-        (page.iter().map(|o| o.name().to_owned()).collect::<Vec<_>>(), behind)
+        let page = cache.page(prefix, after, most);
+        assert_eq!(page.newest, 4);
+        (page.objects.iter().map(|o| o.name().to_owned()).collect::<Vec<_>>(), page.behind)
     };
     assert_eq!(page("", 2), (vec!["a".to_owned(), "b".to_owned()], 1));
     assert_eq!(page(&format!("{prefix}b"), 2), (vec!["c".to_owned()], 0));
