@@ -49,6 +49,9 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let binary = step("build windlass", build::release)?;
     // Last, and with nothing printed after it, so that the output ends with what the tests say.
     let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);
+    if full {
+        end_to_end.args(["--", "--include-ignored"]);
+    }
     eprintln!("==> end-to-end tests");
     let result = pass(end_to_end.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools));
     wait_for_take_down();

@@ -69,6 +69,7 @@ pub(crate) fn ready(admin: &Host<'_>, hosts: &[&Host<'_>]) {
 }
 
 #[test]
+#[ignore = "not steady yet: cargo xtask test --full runs it"]
 fn machines_become_a_cluster_and_are_given_back() {
     let _turn = alone();
     if !is_etcd_there() {

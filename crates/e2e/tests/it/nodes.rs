@@ -85,6 +85,7 @@ fn a_policy_tells_apart_pods_of_other_nodes(s: &Session<'_>) {
 }
 
 #[test]
+#[ignore = "not steady yet: cargo xtask test --full runs it"]
 fn three_nodes_are_one_cluster_and_survive_the_loss_of_one() {
     let _turn = alone();
     let cluster = Cluster::new("nodes");

@@ -23,6 +23,7 @@ fn well(cluster: &Cluster) {
 }
 
 #[test]
+#[ignore = "not steady yet: cargo xtask test --full runs it"]
 fn what_is_broken_is_named_with_its_cause() {
     let s = shared_alone("status");
     let cluster = s.cluster;
