@@ -22,7 +22,7 @@ pub(crate) use defaults::template as template_defaults;
 pub(crate) use placement::{check_effect, check_toleration, label_selector, node_selector};
 pub(crate) use probes::check_port;
 pub(crate) use resources::{
-    amount, check_claim_resources, container_resource_name, standard_or_qualified,
+    amount, check_claim_resources, container_resource_name, is_standard, standard_or_qualified,
 };
 pub(crate) use spec::{check_volume_claim_spec, invalid_ip, none_or_one_of, one_of};
 pub(crate) use volumes::check_fields as check_volume_source;

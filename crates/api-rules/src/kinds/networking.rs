@@ -3,7 +3,7 @@
 use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::{Value, json};
 
-use super::node::is_cidr;
+use super::node::{is_cidr, repeats_a_family};
 use crate::{
     fields::{
         FieldRule,
@@ -433,9 +433,7 @@ pub(crate) static SERVICE_CIDR: Strategy = Strategy {
             let detail = "at least one CIDR required";
             errors.push(FieldError::required(&path, detail));
         }
-        let list = cidr.items("spec.cidrs");
-        let v6 = list.iter().filter(|c| c.as_str().unwrap_or_default().contains(':')).count();
-        if list.len() > 2 || v6 > 1 || list.len() - v6 > 1 {
+        if repeats_a_family(cidr.items("spec.cidrs")) {
             let detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64";
             errors.push(FieldError::invalid(&path, cidr.at("spec.cidrs").clone(), detail));
         }

@@ -48,8 +48,7 @@ fn check(node: &Value, errors: &mut ErrorList) {
         }
     }
     let cidrs = node.items("spec.podCIDRs");
-    let v6 = cidrs.iter().filter(|cidr| cidr.as_str().unwrap_or_default().contains(':')).count();
-    if cidrs.len() > 2 || v6 > 1 || cidrs.len() - v6 > 1 {
+    if repeats_a_family(cidrs) {
         let detail = "may specify no more than one CIDR for each IP family";
         let found = node.at("spec.podCIDRs").clone();
         errors.push(FieldError::invalid(&path.child("podCIDRs"), found, detail));
@@ -61,6 +60,12 @@ fn check(node: &Value, errors: &mut ErrorList) {
             errors.push(FieldError::invalid(&path.child("podCIDRs").index(i), text, detail));
         }
     }
+}
+
+/// Whether a list of ranges has more than one of IPv4 or of IPv6.
+pub(super) fn repeats_a_family(cidrs: &[Value]) -> bool {
+    let v6 = cidrs.iter().filter(|cidr| cidr.as_str().unwrap_or_default().contains(':')).count();
+    v6 > 1 || cidrs.len() - v6 > 1
 }
 
 pub(super) fn is_cidr(text: &str) -> bool {

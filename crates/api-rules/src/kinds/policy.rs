@@ -7,7 +7,10 @@ use super::workloads::check_int_or_percent;
 use crate::{
     look::{Look, items_mut, put},
     meta::{NameRule, check_immutable},
-    pod::{amount, container_resource_name, label_selector, none_or_one_of, standard_or_qualified},
+    pod::{
+        amount, container_resource_name, is_standard, label_selector, none_or_one_of,
+        standard_or_qualified,
+    },
     strategy::Strategy,
 };
 
@@ -80,29 +83,7 @@ pub(crate) static DISRUPTION_BUDGET: Strategy = Strategy {
 };
 
 fn is_quota_resource(name: &str) -> bool {
-    const NAMES: [&str; 18] = [
-        "configmaps",
-        "cpu",
-        "ephemeral-storage",
-        "limits.cpu",
-        "limits.ephemeral-storage",
-        "limits.memory",
-        "memory",
-        "persistentvolumeclaims",
-        "pods",
-        "replicationcontrollers",
-        "requests.cpu",
-        "requests.ephemeral-storage",
-        "requests.memory",
-        "requests.storage",
-        "resourcequotas",
-        "secrets",
-        "services",
-        "services.loadbalancers",
-    ];
-    NAMES.contains(&name)
-        || name == "services.nodeports"
-        || name.trim_start_matches("requests.").starts_with("hugepages-")
+    is_standard(name) && !matches!(name, "bindings" | "storage")
 }
 
 /// Of what a quota counts, scopes tell Pods apart (and volume attributes classes, claims).

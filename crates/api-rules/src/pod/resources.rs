@@ -60,9 +60,9 @@ pub(crate) fn container_resource_name(name: &str, path: &Path, errors: &mut Erro
     }
 }
 
-/// Reports a resource that is nobody's: neither Kubernetes' own nor of some domain.
-pub(crate) fn standard_or_qualified(name: &str, path: &Path, errors: &mut ErrorList) {
-    const OTHERS: [&str; 16] = [
+/// Whether a resource is one of Kubernetes' own: of containers, or counted by quotas.
+pub(crate) fn is_standard(name: &str) -> bool {
+    const OTHERS: [&str; 17] = [
         "bindings",
         "configmaps",
         "limits.cpu",
@@ -79,13 +79,16 @@ pub(crate) fn standard_or_qualified(name: &str, path: &Path, errors: &mut ErrorL
         "secrets",
         "services",
         "services.loadbalancers",
+        "services.nodeports",
     ];
-    let known = name.contains('/')
-        || STANDARD.contains(&name)
+    STANDARD.contains(&name)
         || OTHERS.contains(&name)
-        || name == "services.nodeports"
-        || name.trim_start_matches("requests.").starts_with("hugepages-");
-    if !known {
+        || name.trim_start_matches("requests.").starts_with("hugepages-")
+}
+
+/// Reports a resource that is nobody's: neither Kubernetes' own nor of some domain.
+pub(crate) fn standard_or_qualified(name: &str, path: &Path, errors: &mut ErrorList) {
+    if !name.contains('/') && !is_standard(name) {
         let detail = "must be a standard resource type or fully qualified";
         errors.push(FieldError::invalid(path, name, detail));
     }
