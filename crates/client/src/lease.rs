@@ -60,7 +60,13 @@ impl LeaderElection {
         mut self,
         lead: impl FnOnce() -> F,
     ) -> Result<(), Error> {
-        while !self.try_acquire().await.unwrap_or(false) {
+        let mut told = String::new();
+        while let Some(trouble) = self.contend().await {
+            // Said once, not every time: this may go on for as long as a cluster lacks its quorum.
+            if trouble != told && !trouble.is_empty() {
+                tracing::warn!(lease = %self.config.name, error = trouble, "asking for the lease; trying again");
+            }
+            told = trouble;
             tokio::time::sleep(self.config.retry_period.mul_f64(1.0 + rand::random::<f64>() * 0.2))
                 .await;
         }
@@ -75,6 +81,17 @@ impl LeaderElection {
             self.release().await;
         }
         result
+    }
+
+    /// Tries once to get the lease; why it is not ours, and nothing where somebody else has it.
+    async fn contend(&mut self) -> Option<String> {
+        // A server that has gone silent must not be waited for: the next one to be asked may answer.
+        match tokio::time::timeout(self.config.renew_deadline, self.try_acquire()).await {
+            Ok(Ok(true)) => None,
+            Ok(Ok(false)) => Some(String::new()),
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {:?}", self.config.renew_deadline)),
+        }
     }
 
     /// Renews until that has failed for the renew deadline.

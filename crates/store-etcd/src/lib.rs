@@ -85,6 +85,27 @@ impl Etcd {
     pub async fn connect(options: Options) -> Result<Self> {
         let channels = Channels::new(&options)?;
         let status = status_of(&channels).await?;
+        Ok(Self::of(channels, options, &status))
+    }
+
+    /// As [`Self::connect`], but waits for an etcd that has a quorum, however long that takes, and says what it waits
+    /// for. Only settings that cannot be used are an error.
+    pub async fn connect_patiently(options: Options) -> Result<Self> {
+        let channels = Channels::new(&options)?;
+        let status = loop {
+            match status_of(&channels).await {
+                Ok(status) => break status,
+                Err(error) => wait_after(&error).await,
+            }
+        };
+        let etcd = Self::of(channels, options, &status);
+        while let Err(error) = etcd.current().await {
+            wait_after(&error).await;
+        }
+        Ok(etcd)
+    }
+
+    fn of(channels: Channels, options: Options, status: &proto::StatusResponse) -> Self {
         let ordered = version::has_ordered_progress(&status.version);
         if !ordered {
             tracing::warn!(
@@ -93,12 +114,12 @@ impl Etcd {
                  3.4.25, 3.5.8 and later ones are"
             );
         }
-        Ok(Self {
+        Self {
             channels,
             leases: Leases::new(options.clock),
             watches: Watches::new(ordered),
             page: options.page.max(1),
-        })
+        }
     }
 
     async fn range_request(
@@ -231,6 +252,11 @@ fn outcome(response: TxnResponse) -> Result<Outcome> {
         true => Outcome::Done { revision, previous: found },
         false => Outcome::Conflict { current: found },
     })
+}
+
+async fn wait_after(error: &Error) {
+    tracing::warn!(%error, "waiting for etcd");
+    tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
 async fn status_of(channels: &Channels) -> Result<proto::StatusResponse> {

@@ -27,6 +27,8 @@ use serde_json::Value;
 const NAMESPACE: &str = "kube-system";
 const LEASE: &str = "windlass-virtual-address";
 const AGAIN: Duration = Duration::from_secs(2);
+/// How long a machine that starts with the address keeps it without knowing whose it is.
+const UNANSWERED: Duration = Duration::from_secs(120);
 /// Neighbours are told several times at first, for a telling may be lost, and now and then after that.
 const TELL_SOON: (u32, Duration) = (5, Duration::from_secs(1));
 const TELL_LATER: Duration = Duration::from_secs(30);
@@ -142,18 +144,21 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
     let net: Arc<dyn Net> = Arc::new(Kernel::open()?);
     let beside = host_of(&args.server);
     let place = Place::find(net, args.address, args.interface.as_deref(), beside)?;
-    let client = client_of(&args)?;
-    let shutdown = tasks.shutdown();
-    if shutdown.unless_stopping(yield_to_holder(&client, &args.identity, &place)).await.is_none() {
-        return Ok(());
+    contend(&client_of(&args)?, &args.identity, &place, tasks.shutdown()).await;
+    Ok(())
+}
+
+async fn contend(client: &Client, identity: &str, place: &Place, shutdown: &rt::Shutdown) {
+    if shutdown.unless_stopping(yield_to_holder(client, identity, place)).await.is_none() {
+        return;
     }
     while !shutdown.is_stopping() {
-        let lease = LeaderElectionConfig::new(NAMESPACE, LEASE, args.identity.clone());
+        let lease = LeaderElectionConfig::new(NAMESPACE, LEASE, identity.to_owned());
         let election = LeaderElection::new(client.clone(), lease);
         let leads = AtomicBool::new(false);
         let lead = || {
             leads.store(true, Ordering::Relaxed);
-            hold(&place, shutdown)
+            hold(place, shutdown)
         };
         // Waiting for the lease it can be dropped; with the lease, `hold` ends, and the lease is given back.
         let stopped_waiting = async {
@@ -170,28 +175,32 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
             tracing::error!(%error, "giving up the virtual address");
         }
         if let Err(error) = result {
-            tracing::warn!(%error, address = %args.address, "the virtual address is given up");
+            tracing::warn!(%error, address = %place.address, "the virtual address is given up");
         }
     }
-    Ok(())
 }
 
 /// A machine that starts with the address, as the first one does while the cluster comes up and any does whose holder
-/// was killed, has it by right unless somebody else has the lease.
+/// was killed, has it by right unless somebody else has the lease; or may have it, because nobody says.
 async fn yield_to_holder(client: &Client, identity: &str, place: &Place) {
+    let holder = match tokio::time::timeout(UNANSWERED, holder(client)).await {
+        Ok(holder) if holder.is_empty() || holder == identity => return,
+        Ok(holder) => holder,
+        Err(_) => format!("unknown, for the API server was silent for {UNANSWERED:?}"),
+    };
+    if let Err(error) = place.give_up() {
+        tracing::error!(%error, holder, "giving up the virtual address to its holder");
+    }
+}
+
+/// Who has the lease; empty for nobody.
+async fn holder(client: &Client) -> String {
     loop {
         match client.get::<Value>(&Resource::LEASES, NAMESPACE, LEASE).await {
             Ok(lease) => {
-                let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-                if !holder.is_empty()
-                    && holder != identity
-                    && let Err(error) = place.give_up()
-                {
-                    tracing::error!(%error, holder, "giving up the virtual address to its holder");
-                }
-                return;
+                return lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
             }
-            Err(error) if error.is_not_found() => return,
+            Err(error) if error.is_not_found() => return String::new(),
             Err(error) => {
                 tracing::info!(%error, "asking who holds the virtual address; trying again");
                 tokio::time::sleep(AGAIN).await;

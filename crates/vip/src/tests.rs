@@ -1,6 +1,11 @@
 use std::net::Ipv4Addr;
 
+use client::{Body, Transport};
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
 use netlink::{Fake, NewKind, NewLink};
+use testkit::FakeApi;
+use tokio::sync::watch;
 
 use super::*;
 
@@ -44,4 +49,79 @@ fn a_place_that_is_not_there_is_an_error_with_a_way_out() {
     let nowhere = find(None, host_of("https://[fd00::1]:6443")).unwrap();
     assert!(nowhere.contains("fd00::1") && nowhere.contains("--interface"), "{nowhere}");
     assert_eq!(find(Some("eth0"), None), None);
+}
+
+/// An API server that can fall silent, as one does whose store has lost its quorum.
+struct Server {
+    api: Client,
+    speaks: watch::Receiver<bool>,
+}
+
+impl Transport for Server {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
+        Box::pin(async move {
+            if !*self.speaks.borrow() {
+                // What was asked of a silent server stays unanswered, also when it speaks again.
+                std::future::pending::<()>().await;
+            }
+            self.api.request(request).await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_loss_of_quorum_one_machine_takes_the_address_again() {
+    let (speak, speaks) = watch::channel(true);
+    let tasks = rt::Tasks::new(rt::Shutdown::new());
+    let api = FakeApi::default().client("test");
+    let machines: Vec<Arc<Fake>> = ["a", "b", "c"]
+        .map(|name| {
+            let net = machine();
+            let beside = host_of("https://192.0.2.1:6443");
+            let place = Place::find(net.clone(), ADDRESS, None, beside).unwrap();
+            let server = Server { api: api.clone(), speaks: speaks.clone() };
+            let client = Client::new(Arc::new(server), "test");
+            let shutdown = tasks.shutdown().clone();
+            tasks.spawn("machine", async move {
+                contend(&client, name, &place, &shutdown).await;
+            });
+            net
+        })
+        .into();
+    let holders = || machines.iter().filter(|net| has(net)).count();
+    let pass = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
+    for _ in 0..3 {
+        pass(60).await;
+        assert_eq!(holders(), 1, "with a quorum one has it");
+        speak.send_replace(false);
+        pass(15).await;
+        assert_eq!(holders(), 0, "nobody keeps what another may be given");
+        pass(600).await;
+        speak.send_replace(true);
+        pass(30).await;
+    }
+    assert_eq!(holders(), 1);
+    tasks.shutdown().stop();
+    tasks.drain(Duration::from_secs(5)).await;
+    assert_eq!(holders(), 0, "who ends gives it up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_a_machine_starts_with_is_kept_only_so_long_without_an_answer() {
+    let (_speak, speaks) = watch::channel(false);
+    let tasks = rt::Tasks::new(rt::Shutdown::new());
+    let net = machine();
+    let beside = host_of("https://192.0.2.1:6443");
+    let place = Place::find(net.clone(), ADDRESS, None, beside).unwrap();
+    place.take().unwrap();
+    let server = Server { api: FakeApi::default().client("test"), speaks };
+    let shutdown = tasks.shutdown().clone();
+    tasks.spawn("machine", async move {
+        contend(&Client::new(Arc::new(server), "test"), "a", &place, &shutdown).await;
+    });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(has(&net), "the first control plane has it while its API server starts");
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(!has(&net));
+    tasks.shutdown().stop();
 }

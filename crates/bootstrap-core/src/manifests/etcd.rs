@@ -67,22 +67,17 @@ pub(super) fn pod(machine: &Machine<'_>) -> Result<Value, Error> {
         "DirectoryOrCreate",
         false,
     );
-    let (live, ready) = match release(machine) {
-        EtcdRelease::V3_4 => ("/health", "/health"),
-        _ => ("/livez", "/readyz"),
+    let (live, ready, startup) = match release(machine) {
+        // Its health is the cluster's: a member that is restarted for want of a quorum only delays the next one.
+        EtcdRelease::V3_4 => ("/metrics", "/health", "/metrics"),
+        _ => ("/livez", "/readyz", "/readyz"),
     };
     let parts = Parts {
         component: Component::Etcd,
         command: args::command("etcd", defaults(machine, &local.data_dir), &local.extra_args),
         image: images::etcd(machine.cluster),
         port,
-        probe: Probe {
-            host: pod::probe_host(&host),
-            scheme,
-            live,
-            ready: Some(ready),
-            startup: ready,
-        },
+        probe: Probe { host: pod::probe_host(&host), scheme, live, ready: Some(ready), startup },
         requests: json!({"cpu": "100m", "memory": "100Mi"}),
         volumes,
         annotations: vec![(

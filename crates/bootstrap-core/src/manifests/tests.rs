@@ -160,7 +160,7 @@ fn etcd_of_each_release_gets_flags_it_knows() {
     };
     let (flags, path) = of("3.4.23");
     assert!(!flags.contains("feature-gates") && !flags.contains("progress-notify"), "{flags}");
-    assert_eq!(path, "/health");
+    assert_eq!(path, "/metrics");
     let (flags, path) = of("v3.5.30-0");
     assert!(flags.contains("--experimental-watch-progress-notify-interval=5s"), "{flags}");
     assert!(!flags.contains("feature-gates"), "{flags}");

@@ -42,6 +42,14 @@ fn init() -> Init {
     Init::complete(documents, &facts())
 }
 
+/// Where a manifest is not kubeadm's on purpose. All of them:
+/// - an API server is not restarted for want of etcd, whose quorum it would come back too late for.
+const DIFFERENCES: &[(Component, &str, &str)] = &[(
+    Component::ApiServer,
+    "/spec/containers/0/livenessProbe/httpGet/path",
+    "/livez?exclude=etcd",
+)];
+
 #[test]
 fn static_pods() {
     let all = init();
@@ -62,7 +70,13 @@ fn static_pods() {
     {
         let Some(text) = golden(&component.file()) else { return };
         let ours = manifest(component, &machine).unwrap();
-        assert_eq!(ours, yaml::parse(&text).unwrap(), "{}", component.name());
+        let mut theirs = yaml::parse(&text).unwrap();
+        for (of, pointer, value) in DIFFERENCES {
+            if *of == component {
+                *theirs.pointer_mut(pointer).unwrap() = (*value).into();
+            }
+        }
+        assert_eq!(ours, theirs, "{}", component.name());
     }
 }
 

@@ -76,6 +76,19 @@ async fn a_cluster_goes_on_without_one_member_and_not_without_two() {
     servers[1].kill();
     let error = store.write(put("/a", "no quorum")).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { operation: "write", .. }), "{error}");
+
+    // Who starts now waits, and goes on when there is a quorum again.
+    let options = store_etcd::Options {
+        patience: Duration::from_millis(500),
+        ..store_etcd::Options::new(vec![servers[2].url.clone()], None)
+    };
+    let starting = store_etcd::Etcd::connect_patiently(options);
+    tokio::pin!(starting);
+    let waited = tokio::time::timeout(Duration::from_secs(2), &mut starting).await;
+    assert!(waited.is_err(), "without a quorum nothing can be read");
+    servers[1].restart();
+    let started = tokio::time::timeout(Duration::from_secs(60), starting).await.unwrap().unwrap();
+    assert!(started.get("/a").await.unwrap().0.is_some());
 }
 
 #[tokio::test]
