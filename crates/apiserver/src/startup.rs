@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::atomic::Ordering};
 use api_meta::GroupResource;
 use auth::rbac::Ensure;
 use client::{Client, Error, PatchKind, Patched, Resource};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{presence, published, server::Server};
@@ -63,32 +64,36 @@ pub(crate) async fn ensure(
     }
 }
 
+/// Each of a hundred writes waits for a disk, several where etcd has members: so many wait at once.
+const SIDE_BY_SIDE: usize = 16;
+
 async fn bootstrap_policy(server: &Server, client: &Client) -> Result<(), Error> {
-    for (kind, action) in auth::rbac::ensure_bootstrap(&server.security.objects) {
-        let Some(resource) = rbac_resource(&kind) else { continue };
-        let (Ensure::Create(object) | Ensure::Update(object) | Ensure::Replace(object)) = &action;
+    let actions = auth::rbac::ensure_bootstrap(&server.security.objects);
+    let known = actions.iter().filter_map(|(kind, action)| Some((rbac_resource(kind)?, action)));
+    let writes = known.map(|(resource, action)| async move {
+        let (Ensure::Create(object) | Ensure::Update(object) | Ensure::Replace(object)) = action;
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let (namespace, name) = (text("namespace"), text("name"));
-        match &action {
-            Ensure::Create(object) => ensure(client, &resource, namespace, object).await?,
+        match action {
+            Ensure::Create(object) => ensure(client, &resource, namespace, object).await,
             Ensure::Update(object) => {
-                drop(client.update::<_, Value>(&resource, namespace, name, object).await?)
+                client.update::<_, Value>(&resource, namespace, name, object).await.map(drop)
             }
             Ensure::Replace(object) => {
-                client
-                    .delete(&resource, namespace, name, &client::DeleteOptions::default())
-                    .await?;
-                ensure(client, &resource, namespace, object).await?;
+                let options = client::DeleteOptions::default();
+                client.delete(&resource, namespace, name, &options).await?;
+                ensure(client, &resource, namespace, object).await
             }
         }
-    }
-    Ok(())
+    });
+    stream::iter(writes).buffer_unordered(SIDE_BY_SIDE).try_collect().await
 }
 
 /// The flow schemas and priority levels that upstream suggests.
 async fn flow_control(server: &Server, client: &Client) -> Result<(), Error> {
     let group = "flowcontrol.apiserver.k8s.io";
-    for (kind, action) in flow::ensure_bootstrap(&server.security.objects) {
+    let actions = flow::ensure_bootstrap(&server.security.objects);
+    let writes = actions.iter().map(|(kind, action)| async move {
         let name = match &*kind.resource {
             "flowschemas" => "FlowSchema",
             _ => "PriorityLevelConfiguration",
@@ -100,15 +105,15 @@ async fn flow_control(server: &Server, client: &Client) -> Result<(), Error> {
             kind: name.into(),
             namespaced: false,
         };
-        match &action {
-            flow::Ensure::Create(object) => ensure(client, &resource, "", object).await?,
+        match action {
+            flow::Ensure::Create(object) => ensure(client, &resource, "", object).await,
             flow::Ensure::Update(object) => {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                client.update::<_, Value>(&resource, "", name, object).await?;
+                client.update::<_, Value>(&resource, "", name, object).await.map(drop)
             }
         }
-    }
-    Ok(())
+    });
+    stream::iter(writes).buffer_unordered(SIDE_BY_SIDE).try_collect().await
 }
 
 fn rbac_resource(kind: &GroupResource) -> Option<Resource> {
