@@ -104,7 +104,10 @@ impl Form {
 
     /// Upstream's form to ours.
     fn decode(&self, key: &str, value: &Bytes) -> Result<Bytes, FormError> {
-        let tree = if value.starts_with(protobuf::MAGIC) {
+        let tree = if key.starts_with(crate::presence::PLACE) {
+            // These look like Endpoints, and are bookkeeping.
+            return Ok(value.clone());
+        } else if value.starts_with(protobuf::MAGIC) {
             self.read_protobuf(key, value)?
         } else if value.first() == Some(&b'{') {
             let tree = serde_json::from_slice(value)?;
