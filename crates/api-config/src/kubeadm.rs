@@ -11,7 +11,8 @@ mod upgrade;
 
 pub use cluster::{
     ApiServer, Arg, ClusterConfiguration, ControlPlaneComponent, Dns, EmbeddedStore, Etcd,
-    ExternalEtcd, HostPathMount, LocalEtcd, Networking, NodeBalancer, Proxy, VirtualAddress,
+    ExternalEtcd, HostPathMount, LocalEtcd, Networking, NodeBalancer, Proxy, Snapshots,
+    VirtualAddress,
 };
 pub use join::{
     BootstrapTokenDiscovery, Discovery, FileDiscovery, JoinConfiguration, JoinControlPlane,

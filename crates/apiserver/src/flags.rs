@@ -113,6 +113,24 @@ pub struct Storage {
     /// Keep objects in this directory, without etcd; no flag of upstream's
     #[arg(long)]
     pub store_dir: Option<PathBuf>,
+    /// Save all objects to files in this directory, again and again; no flag of upstream's
+    #[arg(long)]
+    pub snapshot_dir: Option<PathBuf>,
+    /// How often they are saved; no flag of upstream's
+    #[arg(long, default_value = "1h", requires = "snapshot_dir")]
+    pub snapshot_interval: GoDuration,
+    /// How many of these files are kept; no flag of upstream's
+    #[arg(long, default_value_t = 24, requires = "snapshot_dir")]
+    pub snapshot_keep: usize,
+}
+
+impl Storage {
+    /// When to save objects, and where; not at all where no directory is named.
+    pub fn schedule(&self) -> Option<store::Schedule> {
+        let (every, keep) = (self.snapshot_interval.to_std(), self.snapshot_keep);
+        let every = every.max(std::time::Duration::from_secs(1));
+        Some(store::Schedule { directory: self.snapshot_dir.clone()?, every, keep })
+    }
 }
 
 /// How a proxy in front tells who asks.

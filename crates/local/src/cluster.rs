@@ -38,6 +38,9 @@ pub struct Settings {
     /// Whether packets between Pods of different nodes go through a tunnel, even where a plain route would do.
     #[serde(default)]
     pub tunnel: bool,
+    /// How often all objects are saved, in seconds, and how many such files are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshots: Option<(u64, usize)>,
     /// The range of the link between the first node and further ones, once there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,

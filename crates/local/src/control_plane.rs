@@ -27,7 +27,14 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     keys.into_iter().chain(signing).chain(&config.service_account_keys).for_each(|file| {
         step.read(file);
     });
-    let api = apiserver::start(config, Arc::new(store), tasks).await?;
+    let store: Arc<dyn store::Store> = Arc::new(store);
+    if let Some((every, keep)) = cluster.settings.snapshots {
+        let every = Duration::from_secs(every.max(1));
+        let schedule = store::Schedule { directory: cluster.root.join("snapshots"), every, keep };
+        let saving = schedule.follow(store.clone(), apiserver::CARE, Arc::new(rt::SystemClock));
+        tasks.spawn_until_shutdown("snapshots", saving);
+    }
+    let api = apiserver::start(config, store, tasks).await?;
     step.done();
     start_controllers(&cluster, &api, tasks)?;
     tasks.spawn_until_shutdown("supervisor's watch", crate::supervisor::mind(cluster.clone()));

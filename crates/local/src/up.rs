@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use api_config::GoDuration;
 use bootstrap_core::{addons, kubeconfigs};
 use client::{Client, ListOptions, PatchKind, Patched, Resource};
 use pki::Subject;
@@ -44,6 +45,13 @@ pub struct Args {
     /// Give Pods and Services an IPv6 address each, beside the IPv4 one
     #[arg(long)]
     pub dual_stack: bool,
+    /// Save all objects this often, such as 1h, to files in ROOT/snapshots; 'windlass snapshot restore' reads them. A
+    /// cluster that runs takes note of it when it is started again
+    #[arg(long)]
+    pub snapshot_every: Option<GoDuration>,
+    /// How many of these files are kept
+    #[arg(long, default_value_t = 24, requires = "snapshot_every")]
+    pub snapshot_keep: usize,
     /// How long to wait for the cluster, in seconds
     #[arg(long, default_value_t = 120)]
     pub timeout: u64,
@@ -58,6 +66,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
         Err(error) => return Err(error),
     };
     cluster.settings.kubeconfig = Some(context::path(args.kubeconfig.as_deref()));
+    if let Some(every) = args.snapshot_every {
+        cluster.settings.snapshots = Some((every.to_std().as_secs(), args.snapshot_keep));
+    }
     let progress = Progress::stderr(Recorder::new(&root, "up"));
     if Role::Supervisor.running(&cluster).is_none() {
         check_machine(&cluster, &progress)?;
@@ -158,6 +169,7 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
         service_cidr: both("10.96.0.0/12", "fd00:10:96::/112"),
         dns_domain: "cluster.local".to_owned(),
         tunnel: args.tunnel,
+        snapshots: None,
         link: None,
         member_of: None,
         kubeconfig: None,

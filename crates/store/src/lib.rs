@@ -13,11 +13,13 @@ mod compactor;
 mod copy;
 pub mod disk;
 pub mod embedded;
+mod schedule;
 mod snapshot;
 pub mod tests;
 
 pub use compactor::{COMPACTION_KEY, Compactor};
 pub use copy::{Care, Copied, copy};
+pub use schedule::Schedule;
 pub use snapshot::Snapshot;
 
 /// A store-wide revision. 0 means "no revision": a key that does not exist has mod revision 0.

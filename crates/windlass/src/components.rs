@@ -80,6 +80,10 @@ pub(crate) async fn kube_apiserver(
     let config = args.config()?;
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let store = open_store(&args.storage).await?;
+    if let Some(schedule) = args.storage.schedule() {
+        let saving = schedule.follow(store.clone(), apiserver::CARE, Arc::new(rt::SystemClock));
+        tasks.spawn_until_shutdown("snapshots", saving);
+    }
     let api = apiserver::start(config, store, &tasks).await?;
     tasks.shutdown().stopping().await;
     api.stopping();
@@ -97,7 +101,8 @@ async fn open_store(storage: &apiserver::flags::Storage) -> Result<Arc<dyn Store
     let identity = storage.etcd_certfile.clone().zip(storage.etcd_keyfile.clone());
     let tls = storage.etcd_cafile.clone().map(|ca| store_etcd::TlsFiles { ca, identity });
     let options = store_etcd::Options::new(storage.etcd_servers.clone(), tls);
-    let etcd = store_etcd::Etcd::connect(options).await?;
+    // A server that ended for want of etcd would be in the kubelet's back-off when etcd has its quorum again.
+    let etcd = store_etcd::Etcd::connect_patiently(options).await?;
     Ok(Arc::new(apiserver::UpstreamForm::new(Arc::new(etcd))))
 }
 

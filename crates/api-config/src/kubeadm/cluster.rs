@@ -41,6 +41,19 @@ pub struct ClusterConfiguration {
     /// An extension of Windlass: an address for the API that one of the control planes holds.
     #[serde(skip_serializing_if = "unset")]
     pub virtual_address: Option<VirtualAddress>,
+    /// An extension of Windlass: snapshots of the cluster's objects, taken by each API server on its own machine.
+    #[serde(skip_serializing_if = "unset")]
+    pub snapshots: Option<Snapshots>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Snapshots {
+    pub directory: String,
+    /// How often one is taken.
+    pub interval: Option<GoDuration>,
+    /// How many are kept.
+    pub keep: i32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -125,6 +125,13 @@ pub fn default_cluster(cluster: &mut ClusterConfiguration, facts: &Facts) {
     if let Some(held) = &cluster.virtual_address {
         text(&mut cluster.control_plane_endpoint, &held.address);
     }
+    if let Some(snapshots) = &mut cluster.snapshots {
+        text(&mut snapshots.directory, "/var/lib/windlass/snapshots");
+        snapshots.interval.get_or_insert(GoDuration::from_secs(3600));
+        if snapshots.keep == 0 {
+            snapshots.keep = 24;
+        }
+    }
     if let Some(embedded) = &mut cluster.etcd.embedded {
         text(&mut embedded.data_dir, "/var/lib/windlass/store");
     }

@@ -121,6 +121,22 @@ fn cluster(cluster: &ClusterConfiguration) -> ErrorList {
         let path = Path::new("virtualAddress").child("address");
         errors.push(FieldError::invalid(&path, held.address.as_str(), "must be an IPv4 address"));
     }
+    if let Some(snapshots) = &cluster.snapshots {
+        let path = Path::new("snapshots");
+        absolute(&snapshots.directory, &path.child("directory"), &mut errors);
+        if snapshots.interval.is_none_or(|every| every < GoDuration::from_secs(1)) {
+            let given = snapshots.interval.unwrap_or_default().to_string();
+            errors.push(FieldError::invalid(
+                &path.child("interval"),
+                given.as_str(),
+                "must be a second or longer, such as 1h",
+            ));
+        }
+        if snapshots.keep < 1 {
+            let why = "must be 1 or more";
+            errors.push(FieldError::invalid(&path.child("keep"), snapshots.keep, why));
+        }
+    }
     for name in cluster.feature_gates.keys() {
         if !["NodeLocalCRISocket", "PublicKeysECDSA", "RootlessControlPlane"]
             .contains(&name.as_str())

@@ -24,6 +24,9 @@ pub(super) fn pod(machine: &Machine<'_>) -> Result<Value, Error> {
         }
         _ => {}
     }
+    if let Some(snapshots) = &cluster.snapshots {
+        volumes.add("snapshots", &snapshots.directory, "DirectoryOrCreate", false);
+    }
     volumes.add_extra(&cluster.api_server.extra_volumes);
     let parts = Parts {
         component: Component::ApiServer,
@@ -37,7 +40,8 @@ pub(super) fn pod(machine: &Machine<'_>) -> Result<Value, Error> {
         probe: Probe {
             host: probe_host(&local.advertise_address),
             scheme: "HTTPS",
-            live: "/livez",
+            // Restarted while etcd has no quorum, it would still be in the kubelet's back-off when etcd has one again.
+            live: "/livez?exclude=etcd",
             ready: Some("/readyz"),
             startup: "/livez",
         },
@@ -90,6 +94,13 @@ fn defaults(machine: &Machine<'_>, port: u16) -> Vec<(&'static str, String)> {
         flags.push(("authorization-mode", text("Node,RBAC")));
     }
     flags.extend(store_flags(machine, pki));
+    if let Some(snapshots) = &cluster.snapshots {
+        flags.extend([
+            ("snapshot-dir", snapshots.directory.clone()),
+            ("snapshot-interval", snapshots.interval.unwrap_or_default().to_string()),
+            ("snapshot-keep", snapshots.keep.to_string()),
+        ]);
+    }
     flags
 }
 

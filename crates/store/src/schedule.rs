@@ -1,0 +1,184 @@
+//! Snapshots taken while a store is in use, again and again, of which the newest are kept.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use rt::Clock;
+use time::{
+    OffsetDateTime, PrimitiveDateTime, format_description::FormatItem, macros::format_description,
+};
+
+use crate::{Care, Error, Result, Snapshot, Store};
+
+/// When one could not be taken, the next attempt comes sooner than its turn.
+const AGAIN: Duration = Duration::from_secs(60);
+/// Names sort by time, and are of one length.
+const NAME: &[FormatItem<'_>] =
+    format_description!("snapshot-[year]-[month]-[day]T[hour]-[minute]-[second]Z");
+
+/// Where snapshots go, how often one is taken, and how many are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    pub directory: PathBuf,
+    pub every: Duration,
+    pub keep: usize,
+}
+
+impl Schedule {
+    /// Takes one now, and removes those that are too many. Nothing is removed for one that failed.
+    pub async fn take(&self, store: &dyn Store, care: Care, now: SystemTime) -> Result<Snapshot> {
+        std::fs::create_dir_all(&self.directory).map_err(self.failed("make the directory of"))?;
+        let name = OffsetDateTime::from(now).format(NAME).unwrap_or_default();
+        let taken = Snapshot::save_from(store, care, &self.directory.join(name), now).await?;
+        for name in expendable(self.taken()?, self.keep) {
+            std::fs::remove_file(self.directory.join(name)).map_err(self.failed("remove"))?;
+        }
+        Ok(taken)
+    }
+
+    /// Takes one whenever it is time, for as long as its task is let run. The first one is due when it would have been
+    /// without a restart in between.
+    pub async fn follow(self, store: Arc<dyn Store>, care: Care, clock: Arc<dyn Clock>) {
+        let mut wait = due_in(&self.taken().unwrap_or_default(), self.every, clock.now());
+        loop {
+            tokio::time::sleep(wait).await;
+            wait = match self.take(&*store, care, clock.now()).await {
+                Ok(taken) => {
+                    let directory = self.directory.display();
+                    tracing::info!(%directory, keys = taken.keys, revision = taken.revision, "a snapshot is taken");
+                    self.every
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a snapshot could not be taken; trying again");
+                    self.every.min(AGAIN)
+                }
+            };
+        }
+    }
+
+    /// The names of what was taken, the oldest first.
+    fn taken(&self) -> Result<Vec<String>> {
+        let entries = std::fs::read_dir(&self.directory).map_err(self.failed("list"))?;
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        let mut names: Vec<String> =
+            names.collect::<std::io::Result<_>>().map_err(self.failed("list"))?;
+        names.retain(|name| taken_at(name).is_some());
+        names.sort();
+        Ok(names)
+    }
+
+    fn failed(&self, operation: &'static str) -> impl Fn(std::io::Error) -> Error {
+        let path = Path::display(&self.directory).to_string();
+        let operation = match operation {
+            "remove" => "remove an old snapshot in",
+            "list" => "list the snapshots in",
+            other => other,
+        };
+        move |source| Error::Io { operation, path: path.clone(), source }
+    }
+}
+
+/// When the snapshot of this name was taken; files of other names are not ours.
+fn taken_at(name: &str) -> Option<SystemTime> {
+    let at = PrimitiveDateTime::parse(name, NAME).ok()?;
+    Some(at.assume_utc().into())
+}
+
+fn due_in(taken: &[String], every: Duration, now: SystemTime) -> Duration {
+    let last = taken.last().and_then(|name| taken_at(name));
+    // Of one from the future, which a clock that was off has made, nothing is to be waited for.
+    let age = last.and_then(|last| now.duration_since(last).ok());
+    age.map_or(Duration::ZERO, |age| every.saturating_sub(age))
+}
+
+fn expendable(mut taken: Vec<String>, keep: usize) -> Vec<String> {
+    taken.truncate(taken.len().saturating_sub(keep.max(1)));
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use rt::ManualClock;
+
+    use super::*;
+    use crate::{
+        Expected, Op, Write,
+        embedded::{Embedded, Options},
+    };
+
+    const CARE: Care = Care { first: "/registry/a/", expiring: &[], left: &[] };
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn start() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_289_585)
+    }
+
+    async fn put(store: &Embedded, key: &str) {
+        let op = Op::Put { value: "v".into(), ttl_seconds: None };
+        let write = Write { key: key.into(), expected: Expected::Any, op };
+        store.write(write).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_newest_are_kept_and_each_makes_a_new_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::open(&dir.path().join("store"), Options::default()).unwrap();
+        let schedule = Schedule { directory: dir.path().join("snapshots"), every: HOUR, keep: 2 };
+        for hour in 0..4u32 {
+            put(&store, &format!("/registry/b/{hour}")).await;
+            schedule.take(&store, CARE, start() + hour * HOUR).await.unwrap();
+        }
+        std::fs::write(schedule.directory.join("notes"), "of somebody").unwrap();
+        let kept = schedule.taken().unwrap();
+        assert_eq!(kept, ["snapshot-2026-11-21T20-33-05Z", "snapshot-2026-11-21T21-33-05Z"]);
+        for (name, keys) in kept.iter().zip([3, 4]) {
+            let target = dir.path().join(format!("restored-{keys}"));
+            let file = schedule.directory.join(name);
+            assert_eq!(Snapshot::restore(&file, &target, 0).unwrap().keys, keys);
+            let restored = Embedded::open(&target, Options::default()).unwrap();
+            assert!(restored.get("/registry/b/2").await.unwrap().0.is_some());
+        }
+        // One that cannot be taken costs none of those that are there.
+        std::fs::remove_dir_all(&schedule.directory).unwrap();
+        std::fs::write(&schedule.directory, "a file").unwrap();
+        let error = schedule.take(&store, CARE, start()).await.unwrap_err().to_string();
+        assert!(error.contains("snapshots"), "{error}");
+    }
+
+    #[test]
+    fn a_restart_neither_hastens_nor_delays_the_next_one() {
+        let at = |hours: u32| OffsetDateTime::from(start() + hours * HOUR).format(NAME).unwrap();
+        let now = start() + 3 * HOUR;
+        for (taken, wait) in [
+            (vec![], Duration::ZERO),
+            (vec![at(0)], Duration::ZERO),
+            (vec![at(1), at(2)], HOUR),
+            (vec![at(3)], 2 * HOUR),
+            (vec![at(9)], Duration::ZERO),
+        ] {
+            assert_eq!(due_in(&taken, 2 * HOUR, now), wait, "{taken:?}");
+        }
+        assert_eq!(expendable(vec![at(1), at(2)], 0), [at(1)], "the newest is never removed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn they_are_taken_for_as_long_as_the_task_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let store =
+            Arc::new(Embedded::open(&dir.path().join("store"), Options::default()).unwrap());
+        put(&store, "/registry/b/1").await;
+        let schedule = Schedule { directory: dir.path().join("s"), every: HOUR, keep: 5 };
+        let clock = Arc::new(ManualClock::new(start()));
+        let following = tokio::spawn(schedule.clone().follow(store, CARE, clock.clone()));
+        for n in 1..4 {
+            while schedule.taken().unwrap_or_default().len() < n {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            clock.advance(HOUR);
+        }
+        following.abort();
+    }
+}
