@@ -12,6 +12,7 @@ use bootstrap_core::certs::Plan;
 
 pub use authority::{Held, ensure_authority, load_authority};
 pub use due::{EVERY, KUBECONFIGS, is_due, keep_renewed, renew_due, renew_due_alike};
+pub(crate) use due::{renew_all_alike, renew_kubelet};
 pub use leaf::ensure_leaf;
 pub use renew::{Renewal, renew_kubeconfig, renew_leaf};
 pub use service_account::ensure_service_account;

@@ -74,7 +74,7 @@ pub async fn run(command: Command, program: Program, others: Others) -> Result<(
         Command::Join(args) => join::run(*args, program).await,
         Command::Reset(args) => reset::run(args, others.clean_up).await,
         Command::Token(args) => token::run(args, program).await,
-        Command::Certs(args) => certs::run(args, program),
+        Command::Certs(args) => certs::run(args, program).await,
         Command::Config(args) => config::run(args, program).await,
         Command::Kubeconfig(args) => kubeconfig::run(args, program),
     }

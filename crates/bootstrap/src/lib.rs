@@ -21,6 +21,7 @@ pub mod patches;
 pub mod phase;
 pub mod preflight;
 pub mod reset;
+pub mod rotate;
 pub mod service;
 
 pub use error::Error;

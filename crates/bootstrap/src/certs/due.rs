@@ -13,7 +13,7 @@ use bootstrap_core::{
 use pki::Cert;
 use rt::Clock;
 
-use super::{Renewal, renew_kubeconfig, renew_leaf};
+use super::{Renewal, renew::renew_combined, renew_kubeconfig, renew_leaf};
 use crate::{Error, Touched};
 
 /// The kubeconfig files whose certificates are renewed with the others; the kubelet renews its own.
@@ -47,23 +47,52 @@ pub fn is_due(cert: &Cert, now: SystemTime) -> Result<bool, Error> {
 /// kept elsewhere, is left to whoever keeps it; one that fails does not keep the others from being renewed.
 pub fn renew_due(layout: &Layout, plan: &Plan, now: SystemTime) -> Vec<Result<Touched, Error>> {
     let renewal = Renewal { now, period: plan.leaf_validity, algorithm: Some(plan.algorithm) };
-    renew(layout, now, |_| Ok(renewal))
+    renew(layout, |old| Ok(is_due(old, now)?.then_some(renewal)))
 }
 
 /// Renews what is due as it was made: with its kind of key, and for as long. So no configuration is needed, which a
 /// machine does not keep.
 pub fn renew_due_alike(layout: &Layout, now: SystemTime) -> Vec<Result<Touched, Error>> {
-    renew(layout, now, |old| {
-        let info = old.info()?;
-        let period = info.not_after.duration_since(info.not_before).unwrap_or_default();
-        Ok(Renewal { now, period, algorithm: None })
-    })
+    renew(layout, |old| if is_due(old, now)? { alike(old, now).map(Some) } else { Ok(None) })
+}
+
+/// Renews everything as it was made, due or not: its authority is another one.
+pub(crate) fn renew_all_alike(layout: &Layout, now: SystemTime) -> Vec<Result<Touched, Error>> {
+    renew(layout, |old| alike(old, now).map(Some))
+}
+
+/// Renews the certificate of a control plane's kubelet: the one that it has obtained, which stands in one file with its
+/// key, and the one that its kubeconfig was made with, where it still has that.
+pub(crate) fn renew_kubelet(layout: &Layout, now: SystemTime) -> Result<Vec<Touched>, Error> {
+    let mut touched = Vec::new();
+    let current = layout.kubelet.join("pki/kubelet-client-current.pem");
+    if current.exists() {
+        let renewal = alike(&pki::read_cert(&current)?, now)?;
+        touched.push(renew_combined(&layout.certificates, &current, renewal)?);
+    }
+    let path = layout.kubeconfig("kubelet.conf");
+    if path.exists() {
+        let config = api_config::Kubeconfig::load(&path)?;
+        let user = config.current()?.user;
+        if !user.client_certificate_data.is_empty()
+            && let Some(old) = client_cert(&path)?
+        {
+            let renewal = alike(&old, now)?;
+            touched.push(renew_kubeconfig(&layout.certificates, &path, renewal)?);
+        }
+    }
+    Ok(touched)
+}
+
+fn alike(old: &Cert, now: SystemTime) -> Result<Renewal, Error> {
+    let info = old.info()?;
+    let period = info.not_after.duration_since(info.not_before).unwrap_or_default();
+    Ok(Renewal { now, period, algorithm: None })
 }
 
 fn renew(
     layout: &Layout,
-    now: SystemTime,
-    renewal: impl Fn(&Cert) -> Result<Renewal, Error>,
+    renewal: impl Fn(&Cert) -> Result<Option<Renewal>, Error>,
 ) -> Vec<Result<Touched, Error>> {
     let dir = &layout.certificates;
     let mut results = Vec::new();
@@ -73,9 +102,9 @@ fn renew(
             continue;
         }
         let old = pki::read_cert(&path).map_err(Error::from);
-        let renewed = old.and_then(|old| match is_due(&old, now)? {
-            true => renew_leaf(dir, base, ca, renewal(&old)?),
-            false => Ok(Vec::new()),
+        let renewed = old.and_then(|old| match renewal(&old)? {
+            Some(renewal) => renew_leaf(dir, base, ca, renewal),
+            None => Ok(Vec::new()),
         });
         match renewed {
             Ok(touched) => results.extend(touched.into_iter().map(Ok)),
@@ -86,11 +115,11 @@ fn renew(
         if !path.exists() || !layout.pki("ca", "key").exists() {
             continue;
         }
-        let renewed = client_cert(&path).and_then(|cert| match cert {
-            Some(old) if is_due(&old, now)? => {
-                renew_kubeconfig(dir, &path, renewal(&old)?).map(Some)
+        let renewed = client_cert(&path).and_then(|cert| {
+            match cert.map(|old| renewal(&old)).transpose()?.flatten() {
+                Some(renewal) => renew_kubeconfig(dir, &path, renewal).map(Some),
+                None => Ok(None),
             }
-            _ => Ok(None),
         });
         results.extend(renewed.transpose());
     }

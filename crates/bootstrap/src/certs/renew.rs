@@ -65,6 +65,18 @@ pub fn renew_leaf(dir: &Path, base: &str, ca: Ca, renewal: Renewal) -> Result<Ve
     Ok(vec![Touched::written(cert_file), Touched::written(key_file)])
 }
 
+/// Renews a client certificate that stands in one file with its key.
+pub(super) fn renew_combined(dir: &Path, path: &Path, renewal: Renewal) -> Result<Touched, Error> {
+    let authority = signer(dir, Ca::Kubernetes, renewal.now)?;
+    let fallback = pki::read_key(path)?.algorithm().unwrap_or(KeyAlgorithm::EcdsaP256);
+    let (cert, key) = reissue(&pki::read_cert(path)?, &authority, fallback, renewal)?;
+    // The name leads to the file: what is behind it is replaced, so that it stays a link.
+    let file = std::fs::canonicalize(path).map_err(crate::error::io("follow", path))?;
+    let text = format!("{}{}", cert.to_pem(), key.to_pem()?);
+    pki::write_file(&file, text.as_bytes(), pki::KEY_MODE)?;
+    Ok(Touched::written(file))
+}
+
 /// Renews the client certificate inside of a kubeconfig file; everything else in it stays.
 pub fn renew_kubeconfig(dir: &Path, path: &Path, renewal: Renewal) -> Result<Touched, Error> {
     let unusable = |reason: String| Error::Kubeconfig { path: path.into(), reason };

@@ -16,7 +16,7 @@ use crate::{Error, Touched, error::io};
 
 const SECRET: &str = "kubeadm-certs";
 /// The files that are uploaded: authorities and the service-account key; leaves are made on each machine.
-const FILES: [&str; 8] = [
+const FILES: [&str; 15] = [
     "ca.crt",
     "ca.key",
     "sa.pub",
@@ -25,6 +25,14 @@ const FILES: [&str; 8] = [
     "front-proxy-ca.key",
     "etcd/ca.crt",
     "etcd/ca.key",
+    // Those that a rotation has made, while they wait.
+    "ca-next.crt",
+    "ca-next.key",
+    "sa-next.key",
+    "front-proxy-ca-next.crt",
+    "front-proxy-ca-next.key",
+    "etcd/ca-next.crt",
+    "etcd/ca-next.key",
 ];
 
 fn crypto(operation: &'static str) -> impl Fn(aws_lc_rs::error::Unspecified) -> Error {

@@ -15,6 +15,7 @@ use crate::{
     certs::{KUBECONFIGS, Renewal, renew_due, renew_due_alike, renew_kubeconfig, renew_leaf},
     cluster::new_certificate_key,
     node::Node,
+    rotate::{self, Step},
 };
 
 #[derive(Debug, clap::Args)]
@@ -34,13 +35,25 @@ enum Command {
         #[command(flatten)]
         flags: Box<ClusterFlags>,
     },
+    /// Replace the cluster's certificate authorities and service-account key while it runs, step by step on every node
+    RotateCa {
+        step: Step,
+        /// Decrypts the new authorities that another control plane has uploaded by 'init phase upload-certs --upload-certs'
+        #[arg(long)]
+        certificate_key: Option<String>,
+        /// Go on although a node has not taken the step before
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        flags: Box<ClusterFlags>,
+    },
     /// Generate keys and certificate signing requests
     GenerateCsr(ClusterFlags),
     /// Generate certificate keys
     CertificateKey,
 }
 
-pub(super) fn run(args: Args, program: Program) -> Result<(), Error> {
+pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
     match args.command {
         Command::CertificateKey => {
             println!("{}", new_certificate_key()?);
@@ -54,6 +67,17 @@ pub(super) fn run(args: Args, program: Program) -> Result<(), Error> {
         Command::Renew { name, flags } => {
             let given = flags.config.is_some();
             renew(&machine(&flags, program)?, &name, given)
+        }
+        Command::RotateCa { step, certificate_key, force, flags } => {
+            let options = rotate::Options { certificate_key, force };
+            let mut node = machine(&flags, program)?;
+            for touched in rotate::rotate(&mut node, step, &options).await? {
+                if touched.written {
+                    println!("{} written", touched.path.display());
+                }
+            }
+            println!("{}", rotate::what_next(step, program.name()));
+            Ok(())
         }
         Command::GenerateCsr(flags) => generate_requests(&machine(&flags, program)?),
     }

@@ -1,0 +1,194 @@
+//! Rotation of a live cluster's authorities and of its service-account key, in three steps that each machine takes.
+//!
+//! After `trust` on every machine, old and new are believed side by side everywhere; after `issue`, everything is
+//! signed by the new; after `finish`, the old are forgotten. Control planes go first in each step, one after the
+//! other. What a machine has done stands on its Node, so that no step begins before all have taken the one before.
+//!
+//! Invariants: at no moment does anyone present what another does not trust; a step can be run again.
+
+mod authorities;
+mod cluster;
+mod machine;
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use pki::Cert;
+
+use crate::{Error, Touched, cluster as api, node::Node};
+
+/// Tokens of Pods live so long at most before the kubelet has replaced them.
+const TOKENS_REPLACED: Duration = Duration::from_secs(3600);
+
+/// A step of a rotation, which every machine takes before any takes the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Step {
+    /// Make the new authorities (on the first control plane) and believe both the old and the new
+    Trust,
+    /// Sign every certificate and token by the new
+    Issue,
+    /// Believe only the new
+    Finish,
+}
+
+/// What the caller gives besides.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Decrypts what the first control plane has uploaded.
+    pub certificate_key: Option<String>,
+    /// Goes on although a machine has not taken the step before, or tokens may not have been replaced yet.
+    pub force: bool,
+}
+
+/// Takes one step on this machine.
+pub async fn rotate(node: &mut Node, step: Step, options: &Options) -> Result<Vec<Touched>, Error> {
+    let is_control_plane = node.layout.kubeconfig("admin.conf").exists();
+    let mut touched = match (is_control_plane, step) {
+        (true, Step::Trust) => trust(node, options).await?,
+        (true, Step::Issue) => issue(node, options).await?,
+        (true, Step::Finish) => finish(node, options).await?,
+        (false, step) => follow(node, step).await?,
+    };
+    let bundle = pki::read_certs(&node.layout.pki("ca", "crt"))?;
+    touched.extend(machine::believe(&node.layout, &bundle)?);
+    let mark = cluster::mark(&bundle);
+    let (written, pods) = machine::mark_pods(&node.layout, &mark)?;
+    touched.extend(written);
+    node.service.start().await?;
+    let own = api::client(&node.layout.kubeconfig("kubelet.conf"))?;
+    let patience = node.timeouts().control_plane_component_health_check.unwrap_or_default();
+    cluster::wait_for_pods(&own, node.name(), &pods, &mark, patience.to_std()).await?;
+    if is_control_plane {
+        cluster::publish(&node.client().await?, &bundle).await?;
+    } else if step == Step::Issue {
+        touched.push(machine::renew_kubelet(node, &bundle[0]).await?);
+    }
+    let standing = cluster::Standing::of(&node.layout, &bundle, node.now())?;
+    cluster::record(&own, node.name(), &standing).await?;
+    Ok(touched)
+}
+
+/// What the administrator does after a step.
+pub fn what_next(step: Step, program: &str) -> String {
+    match step {
+        Step::Trust => format!(
+            "\nThis machine trusts the old and the new authorities. Share the new ones with the other control planes \
+             (`{program} init phase upload-certs --upload-certs`), run `{program} certs rotate-ca trust --certificate-key KEY` \
+             on each of them and `{program} certs rotate-ca trust` on every worker; then `{program} certs rotate-ca issue`, \
+             control planes first."
+        ),
+        Step::Issue => format!(
+            "\nThis machine's certificates are signed by the new authority. When all machines' are, and an hour later, when \
+             Pods have new tokens, run `{program} certs rotate-ca finish`, control planes first."
+        ),
+        Step::Finish => "\nThis machine trusts the new authority alone.".to_owned(),
+    }
+}
+
+async fn trust(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Error> {
+    let dir = node.layout.certificates.clone();
+    let mut touched = Vec::new();
+    if let Some(key) = &options.certificate_key {
+        touched.extend(api::download_certs(&node.client().await?, &dir, key).await?);
+    } else if !authorities::is_begun(&dir) {
+        let held = pki::read_certs(&node.layout.pki("ca", "crt"))?;
+        if held.len() > 1 {
+            return Err(Error::Usage(format!(
+                "a rotation is under way, whose certificates are issued: end it by `{} certs rotate-ca finish` first",
+                node.program
+            )));
+        }
+        let published = cluster::published(&node.layout).await?;
+        if let Some(other) = published.iter().find(|cert| !held.contains(cert)) {
+            return Err(Error::Usage(format!(
+                "another control plane has made the new authority {}: there, `{} init phase upload-certs --upload-certs` \
+                 shares it and prints the key for --certificate-key here",
+                other.pin()?,
+                node.program
+            )));
+        }
+        touched.extend(authorities::prepare(&dir, &node.pki()?, node.now())?);
+    }
+    touched.extend(authorities::trust(&dir)?);
+    Ok(touched)
+}
+
+async fn issue(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Error> {
+    let dir = node.layout.certificates.clone();
+    let next = authorities::next(&dir)?;
+    if !options.force {
+        let pin = next.pin()?;
+        let client = node.client().await?;
+        let lacking = cluster::lacking(&client, |s| s.is_some_and(|s| s.trusts.contains(&pin)));
+        refuse("issue", "does not trust the new authority yet (trust)", lacking.await?)?;
+        cluster::wait_for_root_ca(&client, &next).await?;
+    }
+    let mut touched = authorities::issue(&dir)?;
+    touched.extend(machine::reissue(&node.layout, node.now())?);
+    Ok(touched)
+}
+
+async fn finish(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Error> {
+    let dir = node.layout.certificates.clone();
+    let signer = authorities::signer(&dir)?;
+    if !options.force {
+        let (pin, now) = (signer.pin()?, node.now());
+        let client = node.client().await?;
+        let lacking = cluster::lacking(&client, |s| s.is_some_and(|s| s.uses == pin)).await?;
+        refuse("finish", "still uses the old authority (issue)", lacking)?;
+        let settled = |s: Option<&cluster::Standing>| {
+            s.is_some_and(|s| s.since().is_none_or(|at| at + TOKENS_REPLACED <= now))
+        };
+        let lacking = cluster::lacking(&client, settled).await?;
+        let why = "may have Pods with tokens of the old key, which are replaced within an hour";
+        refuse("finish", why, lacking)?;
+    }
+    authorities::finish(&dir)
+}
+
+/// A worker takes what the control planes have published.
+async fn follow(node: &Node, step: Step) -> Result<Vec<Touched>, Error> {
+    let published = cluster::published(&node.layout).await?;
+    let issued = cluster::youngest(&published)? == published.first();
+    let missing = match step {
+        Step::Trust if published.len() < 2 => Some("trust"),
+        Step::Issue if !issued => Some("issue"),
+        Step::Finish if published.len() > 1 => Some("finish"),
+        _ => None,
+    };
+    if let Some(step) = missing {
+        return Err(Error::Usage(format!(
+            "the control planes have not done this yet: run `{} certs rotate-ca {step}` on each of them first",
+            node.program
+        )));
+    }
+    let held = pki::read_certs(&node.layout.pki("ca", "crt"))?;
+    if step == Step::Issue && !held.contains(&published[0]) {
+        return Err(Error::Usage(format!(
+            "this machine does not trust {} yet: run `{} certs rotate-ca trust` first",
+            published[0].pin()?,
+            node.program
+        )));
+    }
+    let path = node.layout.pki("ca", "crt");
+    authorities::write_bundle(&path, &published)?;
+    Ok(vec![Touched::written(path)])
+}
+
+fn refuse(step: &str, why: &str, nodes: Vec<String>) -> Result<(), Error> {
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "cannot {step} yet: {} {why}. Take that step there, delete the Node of a machine that is gone, or go on with --force",
+        nodes.join(", ")
+    )))
+}
+
+/// The certificates as one file.
+fn pem(bundle: &[Cert]) -> String {
+    bundle.iter().map(Cert::to_pem).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! The files of the authorities and of the service-account key through a rotation. `ca-next.crt` and its key wait
+//! beside `ca.crt` until they sign; `ca.crt` has the signer first, and after it whom to believe besides.
+
+use std::{fs, path::Path};
+
+use bootstrap_core::certs::{Ca, Plan};
+use pki::{Authority, Cert, Key, Validity};
+
+use crate::{
+    Error, Touched,
+    certs::{Held, load_authority},
+    error::io,
+};
+
+const ALL: [Ca; 3] = [Ca::Kubernetes, Ca::FrontProxy, Ca::Etcd];
+
+type Paths = [std::path::PathBuf; 2];
+
+fn current_files(dir: &Path, ca: Ca) -> Paths {
+    ["crt", "key"].map(|extension| dir.join(format!("{}.{extension}", ca.base())))
+}
+
+fn next_files(dir: &Path, ca: Ca) -> Paths {
+    ["crt", "key"].map(|extension| dir.join(format!("{}-next.{extension}", ca.base())))
+}
+
+/// Whether new authorities wait to be issued by.
+pub(super) fn is_begun(dir: &Path) -> bool {
+    next_files(dir, Ca::Kubernetes)[1].exists()
+}
+
+/// Makes a successor of every authority, and of the service-account key.
+pub(super) fn prepare(
+    dir: &Path,
+    plan: &Plan,
+    now: std::time::SystemTime,
+) -> Result<Vec<Touched>, Error> {
+    let mut touched = Vec::new();
+    for ca in &plan.authorities {
+        let Some(loaded) = load_authority(dir, *ca, now)? else { continue };
+        let Held::Full(old) = loaded.held else {
+            let [cert, key] = current_files(dir, *ca);
+            return Err(Error::ExternalCa { missing: key, key: cert });
+        };
+        let [cert, key] = next_files(dir, *ca);
+        let algorithm = old.key().algorithm().unwrap_or(plan.algorithm);
+        let name = old.cert().info()?.subject.common_name;
+        let made = Authority::create(&name, algorithm, Validity::starting(now, plan.ca_validity))?;
+        pki::write_key(&key, made.key())?;
+        pki::write_cert(&cert, made.cert())?;
+        touched.extend([Touched::written(cert), Touched::written(key)]);
+    }
+    let old = pki::read_key(&dir.join("sa.key"))?;
+    let path = dir.join("sa-next.key");
+    pki::write_key(&path, &Key::generate(old.algorithm().unwrap_or(plan.algorithm))?)?;
+    touched.push(Touched::written(path));
+    Ok(touched)
+}
+
+/// Has the new believed besides the old.
+pub(super) fn trust(dir: &Path) -> Result<Vec<Touched>, Error> {
+    let mut touched = Vec::new();
+    for ca in ALL {
+        let [next, _] = next_files(dir, ca);
+        if !next.exists() {
+            continue;
+        }
+        let [path, _] = current_files(dir, ca);
+        let (mut bundle, next) = (pki::read_certs(&path)?, pki::read_cert(&next)?);
+        if !bundle.contains(&next) {
+            bundle.push(next);
+        }
+        write_bundle(&path, &bundle)?;
+        touched.push(Touched::written(path));
+    }
+    let next = dir.join("sa-next.key");
+    if next.exists() {
+        touched.push(keep_public(dir, &[dir.join("sa.key"), next])?);
+    }
+    Ok(touched)
+}
+
+/// Puts the new in the old's place, which is still believed. The certificates first: by its key the signer is found
+/// among them.
+pub(super) fn issue(dir: &Path) -> Result<Vec<Touched>, Error> {
+    let mut touched = Vec::new();
+    for ca in ALL {
+        let [next_cert, next_key] = next_files(dir, ca);
+        if !next_cert.exists() {
+            continue;
+        }
+        let [path, key] = current_files(dir, ca);
+        let next = pki::read_cert(&next_cert)?;
+        let old = pki::read_certs(&path)?.into_iter().filter(|cert| *cert != next);
+        write_bundle(&path, &std::iter::once(next.clone()).chain(old).collect::<Vec<_>>())?;
+        if next_key.exists() {
+            fs::rename(&next_key, &key).map_err(io("put in place", &key))?;
+        }
+        fs::remove_file(&next_cert).map_err(io("remove", &next_cert))?;
+        touched.extend([Touched::written(path), Touched::written(key)]);
+    }
+    let (next, key) = (dir.join("sa-next.key"), dir.join("sa.key"));
+    if next.exists() {
+        fs::rename(&next, &key).map_err(io("put in place", &key))?;
+        touched.push(Touched::written(key));
+    }
+    Ok(touched)
+}
+
+/// Believes the signers alone.
+pub(super) fn finish(dir: &Path) -> Result<Vec<Touched>, Error> {
+    let mut touched = Vec::new();
+    for ca in ALL {
+        let [path, key] = current_files(dir, ca);
+        if path.exists() && key.exists() {
+            write_bundle(&path, &[signer_in(&path, &key)?])?;
+            touched.push(Touched::written(path));
+        }
+    }
+    touched.push(keep_public(dir, &[dir.join("sa.key")])?);
+    Ok(touched)
+}
+
+/// The Kubernetes authority that comes, or that has come.
+pub(super) fn next(dir: &Path) -> Result<Cert, Error> {
+    let [next, _] = next_files(dir, Ca::Kubernetes);
+    if next.exists() { Ok(pki::read_cert(&next)?) } else { signer(dir) }
+}
+
+/// The Kubernetes authority whose key is here.
+pub(super) fn signer(dir: &Path) -> Result<Cert, Error> {
+    let [path, key] = current_files(dir, Ca::Kubernetes);
+    signer_in(&path, &key)
+}
+
+fn signer_in(path: &Path, key: &Path) -> Result<Cert, Error> {
+    let key = pki::read_key(key)?;
+    let found = pki::read_certs(path)?.into_iter().find(|cert| cert.check_key(&key).is_ok());
+    found.ok_or_else(|| Error::Given {
+        path: path.into(),
+        source: pki::Error::KeyMismatch { subject: path.display().to_string() },
+        cure: "put the certificate of its key there",
+    })
+}
+
+pub(super) fn write_bundle(path: &Path, bundle: &[Cert]) -> Result<(), Error> {
+    Ok(pki::write_file(path, super::pem(bundle).as_bytes(), pki::PUBLIC_MODE)?)
+}
+
+/// Writes the public halves of keys to `sa.pub`; the API server believes what any of them signed.
+fn keep_public(dir: &Path, keys: &[std::path::PathBuf]) -> Result<Touched, Error> {
+    let mut text = String::new();
+    for key in keys {
+        text.push_str(&pki::read_key(key)?.public_pem()?);
+    }
+    let path = dir.join("sa.pub");
+    pki::write_file(&path, text.as_bytes(), pki::KEY_MODE)?;
+    Ok(Touched::written(path))
+}

@@ -1,0 +1,224 @@
+//! What a rotation asks and tells of the cluster: whom joining machines are to believe, and how far each machine is.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash, Hasher},
+    time::{Duration, SystemTime},
+};
+
+use api_config::{
+    Kubeconfig,
+    kubeconfig::{Cluster, User},
+};
+use bootstrap_core::{Layout, discovery};
+use client::{Client, List, ListOptions, PatchKind, Patched, Resource};
+use pki::Cert;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tokio::time::{Instant, sleep};
+
+use crate::{Error, cluster::USER_AGENT, cluster::apply};
+
+/// On a static Pod: the authorities that it was last started for.
+pub(super) const MARK: &str = "windlass.local/authorities";
+/// On a Node: how far its machine is.
+const STANDING: &str = "windlass.local/authorities";
+/// The ConfigMap of each namespace by which Pods know the API server.
+const ROOT_CA: &str = "kube-root-ca.crt";
+const NAMESPACE: &str = "kube-system";
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long a server that was just started anew may not answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Short, and another one for another bundle.
+pub(super) fn mark(bundle: &[Cert]) -> String {
+    let mut hasher = DefaultHasher::new();
+    bundle.iter().for_each(|cert| cert.der().hash(&mut hasher));
+    format!("{:016x}", hasher.finish())
+}
+
+/// How far a machine is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Standing {
+    /// The pins of the authorities that it believes.
+    pub trusts: Vec<String>,
+    /// The one that signed its kubelet's certificate.
+    pub uses: String,
+    /// When it was first seen to use that one.
+    pub since: String,
+}
+
+impl Standing {
+    pub(super) fn of(layout: &Layout, bundle: &[Cert], now: SystemTime) -> Result<Self, Error> {
+        let config = Kubeconfig::load(&layout.kubeconfig("kubelet.conf"))?;
+        let own = Cert::from_pem(&config.current()?.user.cert_pem()?.unwrap_or_default())?;
+        let signer = bundle.iter().find(|ca| own.check_signed_by(ca).is_ok());
+        let uses = signer.map(Cert::pin).transpose()?.unwrap_or_default();
+        let trusts = bundle.iter().map(Cert::pin).collect::<Result<_, _>>()?;
+        let since = OffsetDateTime::from(now).format(&Rfc3339).unwrap_or_default();
+        Ok(Self { trusts, uses, since })
+    }
+
+    pub(super) fn since(&self) -> Option<SystemTime> {
+        OffsetDateTime::parse(&self.since, &Rfc3339).ok().map(SystemTime::from)
+    }
+
+    fn read(node: &Value) -> Option<Self> {
+        serde_json::from_str(node["metadata"]["annotations"][STANDING].as_str()?).ok()
+    }
+}
+
+/// Writes how far this machine is on its own Node.
+pub(super) async fn record(client: &Client, name: &str, standing: &Standing) -> Result<(), Error> {
+    let mut standing = standing.clone();
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let result = async {
+            let node: Value = client.get(&Resource::NODES, "", name).await?;
+            if let Some(old) = Standing::read(&node).filter(|old| old.uses == standing.uses) {
+                standing.since = old.since;
+            }
+            let text = serde_json::to_string(&standing).unwrap_or_default();
+            let patch = json!({"metadata": {"annotations": {STANDING: text}}});
+            let at = Patched { name, ..Patched::default() };
+            client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await
+        };
+        match result.await {
+            Ok(_) => return Ok(()),
+            Err(_) if Instant::now() < until => sleep(PAUSE).await,
+            Err(source) => {
+                let subject = format!("Node {name}");
+                return Err(Error::Api { operation: "write its authorities on", subject, source });
+            }
+        }
+    }
+}
+
+/// The names of the Nodes that do not satisfy `has`.
+pub(super) async fn lacking(
+    client: &Client,
+    has: impl Fn(Option<&Standing>) -> bool,
+) -> Result<Vec<String>, Error> {
+    let nodes: List<Value> = client
+        .list(&Resource::NODES, "", &ListOptions::default())
+        .await
+        .map_err(|source| Error::Api { operation: "list", subject: "Nodes".to_owned(), source })?;
+    let lacking = nodes.items.iter().filter(|node| !has(Standing::read(node).as_ref()));
+    Ok(lacking.filter_map(|n| n["metadata"]["name"].as_str().map(str::to_owned)).collect())
+}
+
+/// Has machines that join, and workers that follow, believe these. The controller manager signs it anew.
+pub(super) async fn publish(client: &Client, bundle: &[Cert]) -> Result<(), Error> {
+    let info =
+        crate::cluster::get(client, &Resource::CONFIG_MAPS, "kube-public", discovery::CLUSTER_INFO)
+            .await?;
+    let info = info.unwrap_or_default();
+    let text = info["data"]["kubeconfig"].as_str().unwrap_or_default();
+    let mut config = Kubeconfig::parse(text)?;
+    for named in &mut config.clusters {
+        named.cluster = Cluster::with_ca(named.cluster.server.as_str(), &super::pem(bundle));
+    }
+    apply(client, &discovery::cluster_info(&config.to_yaml()?)).await
+}
+
+/// What was published last, asked as nobody, for a kubelet has no right of its own to read it.
+pub(super) async fn published(layout: &Layout) -> Result<Vec<Cert>, Error> {
+    let path = layout.kubeconfig("kubelet.conf");
+    let config = Kubeconfig::load(&path)?;
+    let cluster = config.current()?.cluster.clone();
+    let nobody = Kubeconfig::single("cluster", cluster, "nobody", User::default());
+    let client = Client::from_kubeconfig(&nobody, USER_AGENT)
+        .map_err(|e| Error::Client { path, reason: e.to_string() })?;
+    let info = crate::cluster::get(
+        &client,
+        &Resource::CONFIG_MAPS,
+        "kube-public",
+        discovery::CLUSTER_INFO,
+    )
+    .await?;
+    let info = info.unwrap_or_default();
+    let text = info["data"]["kubeconfig"].as_str().unwrap_or_default();
+    let first = Kubeconfig::parse(text)?.clusters.into_iter().next().unwrap_or_default();
+    Ok(Cert::all_from_pem(&first.cluster.ca_pem()?.unwrap_or_default())?)
+}
+
+/// Waits until every namespace's Pods are told to believe this authority. Their files follow within a minute or so.
+pub(super) async fn wait_for_root_ca(client: &Client, authority: &Cert) -> Result<(), Error> {
+    let (until, wanted) = (Instant::now() + PATIENCE, authority.to_pem());
+    let options = ListOptions {
+        field_selector: format!("metadata.name={ROOT_CA}"),
+        ..ListOptions::default()
+    };
+    loop {
+        let maps: List<Value> =
+            client.list(&Resource::CONFIG_MAPS, "", &options).await.map_err(|source| {
+                Error::Api { operation: "list", subject: format!("ConfigMaps {ROOT_CA}"), source }
+            })?;
+        let lacks = |map: &&Value| {
+            !map["data"]["ca.crt"].as_str().unwrap_or_default().contains(wanted.trim())
+        };
+        let Some(lacking) = maps.items.iter().find(lacks) else { return Ok(()) };
+        if Instant::now() >= until {
+            return Err(Error::NotUp {
+                what: format!(
+                    "the new authority in ConfigMap {}/{ROOT_CA}",
+                    lacking["metadata"]["namespace"]
+                ),
+                waited: format!("{}s", PATIENCE.as_secs()),
+                cause:
+                    "the controller manager writes it, after a restart by `trust` on its machine"
+                        .to_owned(),
+            });
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// The authority that was made last.
+pub(super) fn youngest(bundle: &[Cert]) -> Result<Option<&Cert>, Error> {
+    let mut found: Option<(SystemTime, &Cert)> = None;
+    for cert in bundle {
+        let since = cert.info()?.not_before;
+        if found.is_none_or(|(youngest, _)| since > youngest) {
+            found = Some((since, cert));
+        }
+    }
+    Ok(found.map(|(_, cert)| cert))
+}
+
+/// Waits until this machine's static Pods run with what they are marked for.
+pub(super) async fn wait_for_pods(
+    client: &Client,
+    node: &str,
+    pods: &[String],
+    mark: &str,
+    patience: Duration,
+) -> Result<(), Error> {
+    let until = Instant::now() + patience;
+    for pod in pods {
+        let name = format!("{pod}-{node}");
+        loop {
+            let found = client.get::<Value>(&Resource::PODS, NAMESPACE, &name).await;
+            let cause = match &found {
+                Ok(pod) if pod["metadata"]["annotations"][MARK] != mark => {
+                    "it was not started anew yet".to_owned()
+                }
+                Ok(pod) if is_ready(pod) => break,
+                Ok(pod) => format!("it is not ready: {}", pod["status"]["containerStatuses"]),
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() >= until {
+                let waited = format!("{}s", patience.as_secs());
+                return Err(Error::NotUp { what: format!("Pod {name}"), waited, cause });
+            }
+            sleep(PAUSE).await;
+        }
+    }
+    Ok(())
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
