@@ -8,6 +8,7 @@
 //! - Waiting is for a condition, with a limit, and what was seen last is shown when the limit is reached.
 
 mod cluster;
+mod kubeadm;
 mod machine;
 mod machines;
 mod namespace;
@@ -17,6 +18,7 @@ mod steady;
 mod taker;
 
 pub use cluster::{Cluster, alone, binary, shared, shared_alone};
+pub use kubeadm::{Join, configuration, connect, init, is_etcd_there, join_by, ready};
 pub use machine::Machine;
 pub use machines::{Host, Machines};
 pub use process::{Background, Ran, parent, until};

@@ -1,75 +1,8 @@
 //! kubeadm's chain on several machines: `init` and `join`, the kubelet as a service, static Pods, real etcd.
 
-use std::fs;
-
-use e2e::{Host, Machines, alone, until};
-
-const CONFIGURATION: &str = "
-apiVersion: kubeadm.k8s.io/v1beta4
-kind: InitConfiguration
-localAPIEndpoint: {advertiseAddress: 192.0.2.1}
-nodeRegistration: {ignorePreflightErrors: [SystemVerification]}
----
-apiVersion: kubeadm.k8s.io/v1beta4
-kind: ClusterConfiguration
-controlPlaneEndpoint: 192.0.2.1:6443
-encryptionAlgorithm: ECDSA-P256
-networking: {podSubnet: 10.244.0.0/16}
----
-apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-failCgroupV1: false
-# The machine may be nearly full, which is not what is tested.
-evictionHard: {nodefs.available: 1%, imagefs.available: 1%}
-";
-
-/// Whether there is an etcd to run; says so if not.
-pub(crate) fn is_etcd_there() -> bool {
-    let there = ["/usr/local/bin/etcd", "/usr/bin/etcd"]
-        .iter()
-        .any(|path| fs::exists(path).unwrap_or(false));
-    if !there {
-        eprintln!("skipped: no etcd is installed (Debian: apt-get install etcd-server)");
-    }
-    there
-}
-
-/// The Pod network of a node as an administrator would write it: our plugin, the node's range, a route to each other's.
-pub(crate) fn connect(admin: &Host<'_>, hosts: &[&Host<'_>]) {
-    let range = |host: &Host<'_>| {
-        until("the node's Pod range", || {
-            let ran =
-                admin.kubectl(&format!("get node {} -o jsonpath={{.spec.podCIDR}}", host.name));
-            if ran.code == Some(0) && !ran.stdout.is_empty() {
-                Ok(ran.stdout)
-            } else {
-                Err(ran.to_string())
-            }
-        })
-    };
-    for host in hosts {
-        let configuration = format!(
-            r#"{{"cniVersion":"1.0.0","name":"pods","plugins":[{{"type":"windlass-cni","bridge":"wl0","mtu":0,"subnets":["{}"],"clusterCIDRs":["10.244.0.0/16"],"dataDir":"/var/lib/windlass/cni","capabilities":{{"portMappings":true}}}}]}}"#,
-            range(host)
-        );
-        let file = host.write(&format!("{}.conflist", host.name), &configuration);
-        let script = "mkdir -p /opt/cni/bin /etc/cni/net.d && ln -sf \"$0\" /opt/cni/bin/windlass-cni && \
-                      ln -sf \"$0\" /opt/cni/bin/loopback && cp \"$1\" /etc/cni/net.d/10-pods.conflist";
-        host.run("sh", &["-c", script, &host.binary(), &file]).ok();
-        for other in hosts.iter().filter(|other| other.name != host.name) {
-            host.run("ip", &["route", "replace", &range(other), "via", &other.address]).ok();
-        }
-    }
-}
-
-pub(crate) fn ready(admin: &Host<'_>, hosts: &[&Host<'_>]) {
-    for host in hosts {
-        admin.kubectl(&format!("wait node/{} --for=condition=Ready --timeout=60s", host.name)).ok();
-    }
-}
+use e2e::{Host, Machines, alone, connect, init, is_etcd_there, ready, until};
 
 #[test]
-#[ignore = "not steady yet: cargo xtask test --full runs it"]
 fn machines_become_a_cluster_and_are_given_back() {
     let _turn = alone();
     if !is_etcd_there() {
@@ -78,16 +11,10 @@ fn machines_become_a_cluster_and_are_given_back() {
     let machines = Machines::new("kubeadm");
     let (first, worker) = (machines.start("alpha", 1), machines.start("beta", 2));
     let before = [traces(&first), traces(&worker)];
-    let configuration = first.write("kubeadm.yaml", CONFIGURATION);
-    let said = first.windlass(&format!("init --config {configuration} --upload-certs")).ok();
-    let again = first.windlass(&format!("init --config {configuration}")).refused();
-    assert!(again.contains("[ERROR Port-6443]") && again.contains("run reset first"), "{again}");
-
+    let join =
+        init(&first, "controlPlaneEndpoint: 192.0.2.1:6443\nsnapshots: {interval: 5s, keep: 2}");
     // What init prints is what the others run.
-    let line = first.windlass("token create --print-join-command").ok();
-    let join = line.trim().strip_prefix("windlass ").expect("a command of ours").to_owned();
-    let join = format!("{join} --ignore-preflight-errors=SystemVerification");
-    worker.windlass(&join).ok();
+    worker.windlass(&join.worker).ok();
     connect(&first, &[&first, &worker]);
     ready(&first, &[&first, &worker]);
     first.kubectl("-n kube-system rollout status deployment/coredns --timeout=60s").ok();
@@ -104,14 +31,17 @@ fn machines_become_a_cluster_and_are_given_back() {
     });
 
     let second = machines.start("gamma", 3);
-    let key = said.lines().find(|l| l.len() == 64 && l.bytes().all(|b| b.is_ascii_hexdigit()));
-    let key = key.expect("init prints the certificate key");
-    second.windlass(&format!("{join} --control-plane --certificate-key {key}")).ok();
+    second.windlass(&join.control_plane).ok();
     connect(&first, &[&first, &worker, &second]);
     ready(&first, &[&second]);
     let members =
         |host: &Host<'_>| host.kubectl("-n kube-system get pods -l component=etcd -o name").ok();
-    assert_eq!(members(&second).lines().count(), 2, "the second control plane's own files work");
+    // The kubelet tells of its static Pods a moment after its Node is Ready.
+    until("two members of etcd, seen by the second one's own files", || {
+        let text = members(&second);
+        if text.lines().count() == 2 { Ok(()) } else { Err(text) }
+    });
+    snapshots_are_taken(&first);
 
     second.windlass("reset --force").ok();
     first.kubectl("delete node gamma").ok();
@@ -142,8 +72,26 @@ fn machines_become_a_cluster_and_are_given_back() {
     }
 }
 
+/// Two at most are kept, and what they hold can be read.
+fn snapshots_are_taken(host: &Host<'_>) {
+    let directory = "/var/lib/windlass/snapshots";
+    let newest = until("a second snapshot", || {
+        let ran = host.run("ls", &[directory]);
+        match ran.stdout.lines().collect::<Vec<_>>()[..] {
+            [_, newest] => Ok(newest.to_owned()),
+            _ => Err(ran.to_string()),
+        }
+    });
+    let told = host.windlass(&format!("snapshot status {directory}/{newest}"));
+    // It may have been replaced by a newer one meanwhile.
+    assert!(
+        told.stdout.contains("keys at revision") || told.stderr.contains("o such file"),
+        "{told}"
+    );
+}
+
 /// What a machine could keep: interfaces, rules, mounts, control groups, files and processes.
-fn traces(host: &Host<'_>) -> String {
+pub(crate) fn traces(host: &Host<'_>) -> String {
     // The administrator's links to the plugin and the routes of `connect` are not ours, and xtables' lock is everybody's.
     let script = "ip -o link | cut -d: -f2; nft list ruleset; cut -d' ' -f5 /proc/self/mountinfo; \
                   find /sys/fs/cgroup -type d; \

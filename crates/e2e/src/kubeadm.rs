@@ -1,0 +1,102 @@
+//! Machines become a cluster by kubeadm's commands: what tests and benchmarks of that begin with.
+
+use std::fs;
+
+use crate::{machines::Host, process::until};
+
+/// A cluster's configuration, with more of ClusterConfiguration.
+pub fn configuration(more: &str) -> String {
+    format!(
+        "
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {{advertiseAddress: 192.0.2.1}}
+nodeRegistration: {{ignorePreflightErrors: [SystemVerification]}}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+{more}
+encryptionAlgorithm: ECDSA-P256
+networking: {{podSubnet: 10.244.0.0/16}}
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+# The machine may be nearly full, which is not what is tested.
+evictionHard: {{nodefs.available: 1%, imagefs.available: 1%}}
+"
+    )
+}
+
+/// What others join by.
+pub struct Join {
+    pub worker: String,
+    pub control_plane: String,
+}
+
+/// Makes a machine the first of a cluster.
+#[track_caller]
+pub fn init(first: &Host<'_>, more: &str) -> Join {
+    let file = first.write("kubeadm.yaml", &configuration(more));
+    let said = first.windlass(&format!("init --config {file} --upload-certs")).ok();
+    join_by(first, &said)
+}
+
+/// What a control plane gives those who join; `said` has the key of the uploaded certificates.
+#[track_caller]
+pub fn join_by(host: &Host<'_>, said: &str) -> Join {
+    let line = host.windlass("token create --print-join-command").ok();
+    let line = line.trim().strip_prefix("windlass ").expect("a command of ours");
+    let worker = format!("{line} --ignore-preflight-errors=SystemVerification");
+    let key = said.lines().find(|l| l.len() == 64 && l.bytes().all(|b| b.is_ascii_hexdigit()));
+    let key = key.expect("a certificate key");
+    Join { control_plane: format!("{worker} --control-plane --certificate-key {key}"), worker }
+}
+
+/// Whether there is an etcd to run; says so if not.
+pub fn is_etcd_there() -> bool {
+    let there = ["/usr/local/bin/etcd", "/usr/bin/etcd"]
+        .iter()
+        .any(|path| fs::exists(path).unwrap_or(false));
+    if !there {
+        eprintln!("skipped: no etcd is installed (Debian: apt-get install etcd-server)");
+    }
+    there
+}
+
+/// The Pod network of a node as an administrator would write it: our plugin, the node's range, a route to each other's.
+#[track_caller]
+pub fn connect(admin: &Host<'_>, hosts: &[&Host<'_>]) {
+    let range = |host: &Host<'_>| {
+        until("the node's Pod range", || {
+            let ran =
+                admin.kubectl(&format!("get node {} -o jsonpath={{.spec.podCIDR}}", host.name));
+            if ran.code == Some(0) && !ran.stdout.is_empty() {
+                Ok(ran.stdout)
+            } else {
+                Err(ran.to_string())
+            }
+        })
+    };
+    for host in hosts {
+        let configuration = format!(
+            r#"{{"cniVersion":"1.0.0","name":"pods","plugins":[{{"type":"windlass-cni","bridge":"wl0","mtu":0,"subnets":["{}"],"clusterCIDRs":["10.244.0.0/16"],"dataDir":"/var/lib/windlass/cni","capabilities":{{"portMappings":true}}}}]}}"#,
+            range(host)
+        );
+        let file = host.write(&format!("{}.conflist", host.name), &configuration);
+        let script = "mkdir -p /opt/cni/bin /etc/cni/net.d && ln -sf \"$0\" /opt/cni/bin/windlass-cni && \
+                      ln -sf \"$0\" /opt/cni/bin/loopback && cp \"$1\" /etc/cni/net.d/10-pods.conflist";
+        host.run("sh", &["-c", script, &host.binary(), &file]).ok();
+        for other in hosts.iter().filter(|other| other.name != host.name) {
+            host.run("ip", &["route", "replace", &range(other), "via", &other.address]).ok();
+        }
+    }
+}
+
+/// Waits until these nodes are Ready.
+#[track_caller]
+pub fn ready(admin: &Host<'_>, hosts: &[&Host<'_>]) {
+    for host in hosts {
+        admin.kubectl(&format!("wait node/{} --for=condition=Ready --timeout=60s", host.name)).ok();
+    }
+}
