@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use client::{Client, HttpTransport, Informer, ListOptions, Resource, TlsMaterial};
+use client::{Client, ClientTls, HttpTransport, Informer, ListOptions, Resource, TlsFiles};
 use net_core::api::{EndpointSlice, Service};
 use serde::Deserialize;
 
@@ -190,10 +190,10 @@ fn connect(kubeconfig: Option<&Path>) -> Result<Client, RunError> {
     };
     let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
     let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let ca = std::fs::read(format!("{ACCOUNT}/ca.crt")).map_err(|error| failed(&error))?;
-    let material = TlsMaterial { ca: Some(ca), ..TlsMaterial::default() };
-    let tls = material.client_config().map_err(|error| failed(&error))?;
-    // Read for each request: the kubelet rotates it.
+    let ca = Some(format!("{ACCOUNT}/ca.crt").into());
+    // The authorities are read again when they change, and the token for each request: the kubelet renews both.
+    let files = TlsFiles { ca, ..TlsFiles::default() };
+    let tls = ClientTls::from_files(files).map_err(|error| failed(&error))?;
     let token = || std::fs::read_to_string(format!("{ACCOUNT}/token")).ok();
     let transport =
         HttpTransport::new(&format!("https://{host}:{port}"), tls, Some(Arc::new(token)));
