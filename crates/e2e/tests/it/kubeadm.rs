@@ -4,7 +4,7 @@ use std::fs;
 
 use e2e::{Host, Machines, alone, until};
 
-const CONFIGURATION: &str = "
+pub(crate) const CONFIGURATION: &str = "
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: 192.0.2.1}
