@@ -41,6 +41,7 @@ fn cluster<'a>(machines: &'a Machines) -> Host<'a> {
     let first = machines.start("alpha", 1);
     let configuration = first.write("kubeadm.yaml", kubeadm::CONFIGURATION);
     first.windlass(&format!("init --config {configuration}")).ok();
+    first.windlass("images build windlass").ok();
     let network = first.windlass("network print").ok();
     first.kubectl_with(&["apply", "-f", "-"], &network).ok();
     first.write("admin.conf", &first.run("cat", &["/etc/kubernetes/admin.conf"]).ok());
