@@ -222,10 +222,17 @@ async fn kubelet(client: &Client) -> Result<KubeletConfiguration, Error> {
     };
     let facts = Facts { cgroup_driver: "systemd".into(), ..Facts::default() };
     default_kubelet(&mut kubelet, &cluster, &facts);
+    Ok(on_systemd(kubelet))
+}
+
+/// What machines that Ignition lays out have: systemd owns control groups and names, whatever the control plane runs.
+fn on_systemd(mut kubelet: KubeletConfiguration) -> KubeletConfiguration {
+    kubelet.cgroup_driver = "systemd".into();
+    kubelet.resolv_conf = Some("/run/systemd/resolve/resolv.conf".into());
     if kubelet.container_runtime_endpoint.is_empty() {
         kubelet.container_runtime_endpoint = constants::DEFAULT_CRI_SOCKET.into();
     }
-    Ok(kubelet)
+    kubelet
 }
 
 /// Makes an object, or leaves it where it is: role bindings never change.
@@ -289,6 +296,15 @@ mod tests {
         assert_eq!(again.selector["mac"].to_string(), "52:54:00:00:00:01,52:54:00:00:00:02");
         store.put_profile(&Profile { ignition_id: "own.yaml".into(), ..profile }).unwrap();
         assert!(matches!(e("rack"), Err(Error::Template { .. })));
+    }
+
+    #[test]
+    fn a_control_plane_without_systemd_does_not_make_its_machines_so() {
+        let theirs =
+            KubeletConfiguration { cgroup_driver: "cgroupfs".into(), ..Default::default() };
+        let ours = on_systemd(theirs);
+        assert_eq!(ours.cgroup_driver, "systemd");
+        assert_eq!(ours.container_runtime_endpoint, constants::DEFAULT_CRI_SOCKET);
     }
 
     #[test]
