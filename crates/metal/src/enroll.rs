@@ -220,8 +220,7 @@ async fn kubelet(client: &Client) -> Result<KubeletConfiguration, Error> {
         },
         ..ClusterConfiguration::default()
     };
-    let facts = Facts { cgroup_driver: "systemd".into(), ..Facts::default() };
-    default_kubelet(&mut kubelet, &cluster, &facts);
+    default_kubelet(&mut kubelet, &cluster, &Facts::default());
     Ok(on_systemd(kubelet))
 }
 
