@@ -57,14 +57,14 @@ WantedBy=multi-user.target
 
 const HOST_KEYS_SERVICE: &str = "\
 [Unit]
-Description=Makes the SSH host keys of this machine
+Description=Makes the SSH host key of this machine
 ConditionPathExists=!/etc/ssh/ssh_host_ed25519_key
 Before=ssh.service
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/usr/bin/ssh-keygen -A
+ExecStart=/usr/bin/ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
 
 [Install]
 WantedBy=multi-user.target
