@@ -21,12 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(1500);
 const BUDGET: Duration = Duration::from_secs(8);
 
 const SITE: &str = "
-apiVersion: v1
-kind: Pod
-metadata: {name: site, labels: {app: site}}
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: site}
 spec:
-  nodeName: rack-525400a19cae
-  containers: [{name: site, image: 'site:1', imagePullPolicy: Never, ports: [{containerPort: 8080}]}]
+  selector: {matchLabels: {app: site}}
+  template:
+    metadata: {labels: {app: site}}
+    spec:
+      nodeSelector: {kubernetes.io/hostname: rack-525400a19cae}
+      containers: [{name: site, image: 'site:1', imagePullPolicy: Never, ports: [{containerPort: 8080}]}]
 ---
 apiVersion: v1
 kind: Service
@@ -151,7 +155,7 @@ fn answers(first: &Host<'_>) {
         let ran = first.run("curl", &["-sS", "--max-time", "5", &format!("http://{address}/")]);
         match ran.stdout.contains("here is site") {
             true => Ok(()),
-            false => Err(format!("{ran}\n{}", first.kubectl("describe pod site"))),
+            false => Err(format!("{ran}\n{}", first.kubectl("describe pods"))),
         }
     });
 }
