@@ -108,6 +108,8 @@ pub(crate) struct Page {
 
 struct Inner {
     objects: BTreeMap<Arc<str>, Arc<Object>>,
+    /// How many objects each namespace has, by the beginning of their keys up to the last slash.
+    counts: BTreeMap<Box<str>, usize>,
     bytes: usize,
     history: VecDeque<Arc<Event>>,
     history_bytes: usize,
@@ -133,9 +135,13 @@ impl Cache {
         revision: Revision,
     ) -> Self {
         let bytes = objects.iter().map(|o| o.bytes.len()).sum();
-        let objects = objects.into_iter().map(|o| (o.key.clone(), Arc::new(o))).collect();
+        let objects: BTreeMap<_, _> =
+            objects.into_iter().map(|o| (o.key.clone(), Arc::new(o))).collect();
+        let mut counts = BTreeMap::new();
+        objects.keys().for_each(|key| count_one_more(&mut counts, key));
         let inner = Inner {
             objects,
+            counts,
             bytes,
             history: VecDeque::new(),
             history_bytes: 0,
@@ -161,12 +167,13 @@ impl Cache {
 
     /// The objects under a key prefix, in key order, after `after` (empty: from the start).
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Vec<Arc<Object>> {
-        self.page(prefix, after, usize::MAX).objects
+        self.page(prefix, after, usize::MAX, None).objects
     }
 
     /// As [`Self::list`], but no more than `most` objects, and how many come behind them. A page of a large
-    /// collection costs little more than one of a small: what is behind is counted, not touched.
-    pub(crate) fn page(&self, prefix: &str, after: &str, most: usize) -> Page {
+    /// collection costs no more than one of a small: `left` is how many come after `after`, where that is known, and for
+    /// a whole collection it is kept.
+    pub(crate) fn page(&self, prefix: &str, after: &str, most: usize, left: Option<usize>) -> Page {
         let inner = self.lock();
         // A place before the prefix would end the walk before it has begun.
         let from = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
@@ -176,8 +183,10 @@ impl Cache {
             return Page { newest: inner.newest, ..Page::default() };
         }
         let mut below = inner.objects.range::<str, _>((from, Bound::Excluded(end.as_str())));
-        let objects = below.by_ref().take(most).map(|(_, object)| object.clone()).collect();
-        Page { objects, behind: below.count(), newest: inner.newest }
+        let objects: Vec<_> = below.by_ref().take(most).map(|(_, object)| object.clone()).collect();
+        let left = if after < prefix { inner.count(prefix, &self.definition) } else { left };
+        let behind = left.map_or_else(|| below.count(), |left| left.saturating_sub(objects.len()));
+        Page { objects, behind, newest: inner.newest }
     }
 
     /// Watches from after `revision`.
@@ -217,13 +226,18 @@ impl Cache {
         let event = match change.kind {
             ChangeKind::Put => {
                 let object = Arc::new(self.definition.object(&change.kv));
+                if previous.is_none() {
+                    count_one_more(&mut inner.counts, &object.key);
+                }
                 inner.objects.insert(object.key.clone(), object.clone());
                 inner.bytes += object.bytes.len();
                 let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
                 Event { kind, object, previous }
             }
             ChangeKind::Delete => {
-                inner.objects.remove(&change.kv.key);
+                if inner.objects.remove(&change.kv.key).is_some() {
+                    count_one_less(&mut inner.counts, &change.kv.key);
+                }
                 let last = previous
                     .clone()
                     .unwrap_or_else(|| Arc::new(self.definition.object(&change.kv)));
@@ -254,7 +268,41 @@ impl Cache {
     }
 }
 
+/// The part of a key that all keys of its namespace share.
+fn namespace_of(key: &str) -> &str {
+    &key[..key.rfind('/').map_or(0, |slash| slash + 1)]
+}
+
+fn count_one_more(counts: &mut BTreeMap<Box<str>, usize>, key: &str) {
+    let namespace = namespace_of(key);
+    match counts.get_mut(namespace) {
+        Some(count) => *count += 1,
+        None => {
+            counts.insert(namespace.into(), 1);
+        }
+    }
+}
+
+fn count_one_less(counts: &mut BTreeMap<Box<str>, usize>, key: &str) {
+    let namespace = namespace_of(key);
+    if let Some(count) = counts.get_mut(namespace) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(namespace);
+        }
+    }
+}
+
 impl Inner {
+    /// How many objects there are below a prefix, if that is a namespace's or that of all.
+    fn count(&self, prefix: &str, definition: &Definition) -> Option<usize> {
+        if *prefix == *definition.prefix {
+            return Some(self.objects.len());
+        }
+        let of_namespace = prefix.ends_with('/').then(|| self.counts.get(prefix).copied());
+        of_namespace.map(Option::unwrap_or_default)
+    }
+
     fn register(&mut self, backlog: VecDeque<Arc<Event>>) -> Watcher {
         if self.watchers.len() >= self.sweep_at {
             self.watchers.retain(|watcher| !watcher.is_closed());
