@@ -53,9 +53,10 @@ impl Context<'_> {
 }
 
 /// What [`update`] records in a new object, as the JSON of its `managedFields`. `None` where that takes more than a
-/// look at the object: it brings entries of its own, or nothing in it is owned.
+/// look at the object: it brings entries of its own or has no metadata, or nothing in it is owned.
 pub fn created(ctx: &Context, new: &Value) -> Option<Vec<u8>> {
-    if !managed::of(new).is_null() {
+    let plain = new.get("metadata").is_some_and(Value::is_object) && managed::of(new).is_null();
+    if !plain {
         return None;
     }
     let mut out = Vec::with_capacity(1024);

@@ -20,6 +20,8 @@ use crate::{
 
 /// How many bytes of changes are kept for watchers that resume.
 const HISTORY_BYTES: usize = 8 << 20;
+/// Fewer objects than that are loaded by one thread.
+const LOADED_AT_ONCE: usize = 4096;
 /// An event's own size, beside its object's.
 const EVENT_OVERHEAD: usize = 256;
 
@@ -131,12 +133,12 @@ pub(crate) struct TooOld {
 impl Cache {
     pub(crate) fn new(
         definition: Arc<Definition>,
-        objects: Vec<Object>,
+        objects: Vec<Arc<Object>>,
         revision: Revision,
     ) -> Self {
         let bytes = objects.iter().map(|o| o.bytes.len()).sum();
         let objects: BTreeMap<_, _> =
-            objects.into_iter().map(|o| (o.key.clone(), Arc::new(o))).collect();
+            objects.into_iter().map(|o| (o.key.clone(), o)).collect();
         let mut counts = BTreeMap::new();
         objects.keys().for_each(|key| count_one_more(&mut counts, key));
         let inner = Inner {
@@ -376,6 +378,26 @@ impl Definition {
 }
 
 impl Definition {
+    /// All of a range, read on all processors if there are many: nothing is served before that.
+    pub(crate) fn loaded_all(&self, items: &[store::KeyValue]) -> Vec<Arc<Object>> {
+        let load = |part: &[store::KeyValue]| -> Vec<Arc<Object>> {
+            part.iter().map(|kv| Arc::new(self.loaded(kv))).collect()
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let part = items.len().div_ceil(processors).max(LOADED_AT_ONCE);
+        std::thread::scope(|scope| {
+            let mut parts = items.chunks(part);
+            let own = parts.next().unwrap_or_default();
+            let others: Vec<_> = parts.map(|part| (part, scope.spawn(move || load(part)))).collect();
+            let mut all = load(own);
+            for (part, other) in others {
+                // A thread that panicked has left its part to do.
+                all.extend(other.join().unwrap_or_else(|_| load(part)));
+            }
+            all
+        })
+    }
+
     /// An object from the store that may be older than its kind's schema: only custom kinds' schemas change.
     pub(crate) fn loaded(&self, kv: &store::KeyValue) -> Object {
         let Some(mut tree) =

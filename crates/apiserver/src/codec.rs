@@ -50,13 +50,9 @@ impl<'a> Expected<'a> {
         Ok(Self { schema, node, api_version, version, kind, custom: false })
     }
 
-    /// Whether a tree that has been read is of this type, or does not say of which it is.
+    /// Whether a tree that has been read says that it is of this type.
     fn is_type_of(&self, tree: &Value) -> bool {
-        let fits = |member: &str, wanted: &str| match tree.get(member) {
-            None => true,
-            Some(given) => *given == *wanted,
-        };
-        fits("kind", self.kind) && fits("apiVersion", self.api_version)
+        tree["kind"] == *self.kind && tree["apiVersion"] == *self.api_version
     }
 
     fn unrecognized(&self, cause: impl std::fmt::Display) -> Box<Status> {
@@ -87,8 +83,8 @@ pub(crate) fn decode(
 ) -> Result<Value, Box<Status>> {
     let json = as_json(call, body, expected)?;
     let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Defaults);
-    // A body of another kind is told so, whatever else is wrong with it. Most are of this kind, and then have not to be
-    // read a second time.
+    // A body of another kind is told so, whatever else is wrong with it. Most say that they are of this kind, and need
+    // not be read a second time.
     if !decoded.as_ref().is_ok_and(|decoded| expected.is_type_of(&decoded.value)) {
         check_type(&json, expected)?;
     }
