@@ -137,8 +137,7 @@ impl Cache {
         revision: Revision,
     ) -> Self {
         let bytes = objects.iter().map(|o| o.bytes.len()).sum();
-        let objects: BTreeMap<_, _> =
-            objects.into_iter().map(|o| (o.key.clone(), o)).collect();
+        let objects: BTreeMap<_, _> = objects.into_iter().map(|o| (o.key.clone(), o)).collect();
         let mut counts = BTreeMap::new();
         objects.keys().for_each(|key| count_one_more(&mut counts, key));
         let inner = Inner {
@@ -388,7 +387,8 @@ impl Definition {
         std::thread::scope(|scope| {
             let mut parts = items.chunks(part);
             let own = parts.next().unwrap_or_default();
-            let others: Vec<_> = parts.map(|part| (part, scope.spawn(move || load(part)))).collect();
+            let others: Vec<_> =
+                parts.map(|part| (part, scope.spawn(move || load(part)))).collect();
             let mut all = load(own);
             for (part, other) in others {
                 // A thread that panicked has left its part to do.

@@ -250,7 +250,7 @@ fn block_length(objects: &[Arc<Object>]) -> usize {
         bytes += object.bytes.len();
         let mut crc = Crc::new();
         crc.update(object.key.as_bytes());
-        crc.sum() % SPACING == 0 || bytes >= MOST
+        crc.sum().is_multiple_of(SPACING) || bytes >= MOST
     });
     last.map_or(objects.len(), |last| last + 1)
 }
