@@ -10,7 +10,7 @@ use serde_json::Value;
 use serve::Body;
 
 use super::{
-    Group, Kind, Labels, Profile, Store, StoreError, assets, labels, render, report,
+    Group, Kind, Labels, Profile, Store, StoreError, assets, blocking, labels, render, report,
     secrets::{Presented, Secrets},
 };
 use crate::{
@@ -337,7 +337,7 @@ impl Call<'_> {
 /// 128 random bits.
 fn nonce() -> String {
     let mut bytes = [0; 16];
-    // It fails only where the kernel has no random numbers, and then an all-zero nonce proves nothing.
+    // It fails only where the kernel has no random numbers, and an empty nonce proves nothing.
     if aws_lc_rs::rand::fill(&mut bytes).is_err() {
         return String::new();
     }
@@ -437,7 +437,7 @@ impl serve::Handler for Shared {
                 return report::take(&settings.book, &asked, &request.method, body).await;
             }
             // Files are read and templates rendered on a thread that may block.
-            match tokio::task::spawn_blocking(move || matchbox.respond(asked)).await {
+            match blocking::run(move || matchbox.respond(asked)).await {
                 Ok(response) => response,
                 Err(error) => {
                     respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n"))
