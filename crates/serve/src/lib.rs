@@ -164,8 +164,8 @@ pub async fn converse(
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.request_head)
-        .pipeline_flush(true);
+        // No `pipeline_flush`: with it hyper takes all of a body, however slowly the peer reads.
+        .header_read_timeout(limits.request_head);
     if let Some(size) = limits.send_buffer {
         builder.http1().max_buf_size(size.max(SMALLEST_BUFFER));
     }
