@@ -22,6 +22,9 @@ const KEY_FILE: &str = "/run/ignition/luks.key";
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) luks: BTreeMap<String, Volume>,
+    /// What the mount stage made to have a place for filesystems: a home among it is its user's.
+    #[serde(default)]
+    pub(crate) directories: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

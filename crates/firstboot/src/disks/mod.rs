@@ -23,24 +23,24 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let storage = &config.storage;
     for disk in &storage.disks {
-        appear(context, &disk.device)?;
+        appear(context.patience, &disk.device)?;
         partitions::apply(context, disk)?;
     }
     settle(context);
     for array in &storage.raid {
-        array.devices.iter().try_for_each(|device| appear(context, device))?;
+        array.devices.iter().try_for_each(|device| appear(context.patience, device))?;
         raid::apply(context, array)?;
     }
     settle(context);
     let mut state = State::default();
     for volume in &storage.luks {
-        appear(context, volume.device.as_deref().unwrap_or_default())?;
+        appear(context.patience, volume.device.as_deref().unwrap_or_default())?;
         luks::apply(context, volume, fetcher, &mut state).await?;
     }
     state.keep(&context.state_file)?;
     settle(context);
     for filesystem in &storage.filesystems {
-        appear(context, &filesystem.device)?;
+        appear(context.patience, &filesystem.device)?;
         filesystems::apply(context, filesystem)?;
     }
     settle(context);
@@ -56,11 +56,12 @@ fn settle(context: &Context) {
     }
 }
 
-fn appear(context: &Context, device: &str) -> Result<(), Error> {
-    let deadline = Instant::now() + context.patience;
+/// Waits for a device to be there.
+pub(crate) fn appear(patience: Duration, device: &str) -> Result<(), Error> {
+    let deadline = Instant::now() + patience;
     while !Path::new(device).exists() {
         if Instant::now() >= deadline {
-            let seconds = context.patience.as_secs();
+            let seconds = patience.as_secs();
             return Err(Error::NoDevice { device: device.to_owned(), seconds });
         }
         std::thread::sleep(Duration::from_millis(100));

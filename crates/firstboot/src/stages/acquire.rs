@@ -10,7 +10,7 @@ use std::{
 use ignition::spec::Resource;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::{Context, device};
 use crate::{
     Error,
     fetch::{FetchError, Fetcher, shown},
@@ -126,6 +126,9 @@ async fn user(
         };
         return Ok((url.to_owned(), text(&bytes)));
     }
+    if let Some(config) = device::config(context, &line)? {
+        return Ok(config);
+    }
     for directory in directories {
         let path = directory.join("user.ign");
         if path.exists() {
@@ -151,7 +154,7 @@ fn read(path: &Path) -> Result<(String, String), Error> {
     Ok((path.display().to_string(), text(&bytes)))
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     // The firmware's file may end with a null.
     String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }
