@@ -344,20 +344,27 @@ fn nonce() -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An Ignition config as compact JSON: as it stands, or translated from Butane. Warnings are logged.
+/// An Ignition config as compact JSON: as it stands, or translated from Butane or Container Linux Config. Warnings
+/// are logged.
 fn ignition(text: &str, plain: bool) -> Result<String, String> {
-    let config = match plain {
-        true => ignition::parse(text),
-        false => {
-            let translation = ignition::butane::translate(text, None)
-                .map_err(|error| format!("once rendered, {error}"))?;
-            for warning in &translation.warnings {
-                tracing::warn!(%warning, "Butane");
-            }
-            ignition::parse(&translation.config.to_string())
-        }
-    };
-    config.map(|config| config.to_string()).map_err(|error| error.to_string())
+    if plain {
+        return ignition::parse(text)
+            .map(|config| config.to_string())
+            .map_err(|error| error.to_string());
+    }
+    let translation =
+        ignition::translate(text, None).map_err(|error| format!("once rendered, {error}"))?;
+    for warning in &translation.warnings {
+        tracing::warn!(%warning, "an Ignition template");
+    }
+    let config = translation.config.to_string();
+    match translation.config["ignition"]["version"].as_str() {
+        // A machine whose config is of that age has an Ignition that knows no newer one.
+        Some(version) if version.starts_with("2.") => Ok(config),
+        _ => ignition::parse(&config)
+            .map(|config| config.to_string())
+            .map_err(|error| error.to_string()),
+    }
 }
 
 fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
