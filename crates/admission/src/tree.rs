@@ -1,9 +1,6 @@
 //! Reading and changing object trees. What is absent reads as empty; types are those of the schema, since an object is
 //! decoded by it before it gets here.
 
-use std::collections::BTreeMap;
-
-use api_meta::Quantity;
 use serde_json::{Map, Value};
 
 /// The text at a JSON pointer, empty where there is none.
@@ -79,19 +76,4 @@ pub(crate) fn list_at<'v>(value: &'v mut Value, path: &[&str]) -> &'v mut Vec<Va
         Value::Array(list) => list,
         _ => unreachable!("it was just made an array"),
     }
-}
-
-pub(crate) type Amounts = BTreeMap<String, Quantity>;
-
-pub(crate) fn quantity(value: &Value) -> Option<Quantity> {
-    match value {
-        Value::String(text) => text.parse().ok(),
-        Value::Number(number) => number.to_string().parse().ok(),
-        _ => None,
-    }
-}
-
-/// A map of quantities, such as `resources.requests`.
-pub(crate) fn amounts(value: &Value, pointer: &str) -> Amounts {
-    entries(value, pointer).filter_map(|(k, v)| Some((k.to_owned(), quantity(v)?))).collect()
 }

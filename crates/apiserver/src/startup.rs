@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::atomic::Ordering};
 use api_meta::GroupResource;
 use auth::rbac::Ensure;
 use client::{Client, Error, PatchKind, Patched, Resource};
+use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join5, stream};
 use serde_json::{Value, json};
 
 use crate::{presence, published, server::Server};
@@ -16,32 +17,55 @@ const SERVICE_CIDRS: Resource =
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
+const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+];
+
+/// How many of the initial objects are written at once: enough that they share the flushes of the log, few enough that
+/// an etcd on a slow disk answers each within its time.
+const AT_ONCE: usize = 32;
+
 /// Brings the initial objects into being; safe to run again at every start.
 pub(crate) async fn run(server: &Server, client: &Client) -> Result<(), Error> {
-    for name in NAMESPACES {
-        ensure(client, &Resource::NAMESPACES, "", &json!({"metadata": {"name": name}})).await?;
-    }
-    for (name, value, description) in [
-        (
-            "system-node-critical",
-            2_000_001_000i64,
-            "Used for system critical pods that must not be moved from their current node.",
-        ),
-        (
-            "system-cluster-critical",
-            2_000_000_000,
-            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
-        ),
-    ] {
-        let class = json!({"metadata": {"name": name}, "value": value, "description": description});
-        ensure(client, &Resource::PRIORITY_CLASSES, "", &class).await?;
-    }
-    bootstrap_policy(server, client).await?;
-    flow_control(server, client).await?;
-    kubernetes_service(server, client).await?;
-    published::run(&server.config, client).await?;
+    // First, because what is namespaced is refused without its namespace.
+    let kind = Resource::NAMESPACES;
+    let namespaces = NAMESPACES.map(|name| json!({"metadata": {"name": name}}));
+    together(namespaces.iter().map(|it| ensure(client, &kind, "", it))).await?;
+    try_join5(
+        priority_classes(client),
+        bootstrap_policy(server, client),
+        flow_control(server, client),
+        kubernetes_service(server, client),
+        published::run(&server.config, client),
+    )
+    .await?;
     server.readiness.started.store(true, Ordering::Relaxed);
     Ok(())
+}
+
+/// Each write waits until the disk has it; those that wait together share one flush.
+async fn together<W>(writes: impl IntoIterator<Item = W>) -> Result<(), Error>
+where
+    W: Future<Output = Result<(), Error>>,
+{
+    stream::iter(writes).map(Ok).try_for_each_concurrent(AT_ONCE, |write| write).await
+}
+
+async fn priority_classes(client: &Client) -> Result<(), Error> {
+    let classes = PRIORITY_CLASSES.map(|(name, value, description)| {
+        json!({"metadata": {"name": name}, "value": value, "description": description})
+    });
+    let kind = Resource::PRIORITY_CLASSES;
+    together(classes.iter().map(|it| ensure(client, &kind, "", it))).await
 }
 
 /// Creates an object unless it is there.
@@ -64,51 +88,58 @@ pub(crate) async fn ensure(
 }
 
 async fn bootstrap_policy(server: &Server, client: &Client) -> Result<(), Error> {
-    for (kind, action) in auth::rbac::ensure_bootstrap(&server.security.objects) {
-        let Some(resource) = rbac_resource(&kind) else { continue };
-        let (Ensure::Create(object) | Ensure::Update(object) | Ensure::Replace(object)) = &action;
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        let (namespace, name) = (text("namespace"), text("name"));
-        match &action {
-            Ensure::Create(object) => ensure(client, &resource, namespace, object).await?,
-            Ensure::Update(object) => {
-                drop(client.update::<_, Value>(&resource, namespace, name, object).await?)
-            }
-            Ensure::Replace(object) => {
-                client
-                    .delete(&resource, namespace, name, &client::DeleteOptions::default())
-                    .await?;
-                ensure(client, &resource, namespace, object).await?;
-            }
+    let actions = auth::rbac::ensure_bootstrap(&server.security.objects);
+    together(actions.iter().filter_map(|(kind, action)| {
+        rbac_resource(kind).map(|resource| follow_policy(client, resource, action))
+    }))
+    .await
+}
+
+async fn follow_policy(client: &Client, resource: Resource, action: &Ensure) -> Result<(), Error> {
+    let (Ensure::Create(object) | Ensure::Update(object) | Ensure::Replace(object)) = action;
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
+    match action {
+        Ensure::Create(object) => ensure(client, &resource, namespace, object).await,
+        Ensure::Update(object) => {
+            client.update::<_, Value>(&resource, namespace, name, object).await.map(drop)
+        }
+        Ensure::Replace(object) => {
+            let options = client::DeleteOptions::default();
+            client.delete(&resource, namespace, name, &options).await?;
+            ensure(client, &resource, namespace, object).await
         }
     }
-    Ok(())
 }
 
 /// The flow schemas and priority levels that upstream suggests.
 async fn flow_control(server: &Server, client: &Client) -> Result<(), Error> {
-    let group = "flowcontrol.apiserver.k8s.io";
-    for (kind, action) in flow::ensure_bootstrap(&server.security.objects) {
-        let name = match &*kind.resource {
-            "flowschemas" => "FlowSchema",
-            _ => "PriorityLevelConfiguration",
-        };
-        let resource = Resource {
-            group: group.into(),
-            version: "v1".into(),
-            plural: kind.resource.to_string().into(),
-            kind: name.into(),
-            namespaced: false,
-        };
-        match &action {
-            flow::Ensure::Create(object) => ensure(client, &resource, "", object).await?,
+    let actions = flow::ensure_bootstrap(&server.security.objects);
+    together(actions.iter().map(|(kind, action)| async move {
+        let resource = flow_resource(kind);
+        match action {
+            flow::Ensure::Create(object) => ensure(client, &resource, "", object).await,
             flow::Ensure::Update(object) => {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                client.update::<_, Value>(&resource, "", name, object).await?;
+                client.update::<_, Value>(&resource, "", name, object).await.map(drop)
             }
         }
+    }))
+    .await
+}
+
+fn flow_resource(kind: &GroupResource) -> Resource {
+    let name = match &*kind.resource {
+        "flowschemas" => "FlowSchema",
+        _ => "PriorityLevelConfiguration",
+    };
+    Resource {
+        group: "flowcontrol.apiserver.k8s.io".into(),
+        version: "v1".into(),
+        plural: kind.resource.to_string().into(),
+        kind: name.into(),
+        namespaced: false,
     }
-    Ok(())
 }
 
 fn rbac_resource(kind: &GroupResource) -> Option<Resource> {
