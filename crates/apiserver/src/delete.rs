@@ -78,10 +78,20 @@ impl DeleteOptions {
             Some(false) => options.propagation_policy = Some("Background".to_owned()),
             None => {}
         }
-        if options.dry_run.iter().any(|d| d == "All") {
+        options.tell(call);
+        Ok(options)
+    }
+
+    /// Tells a call what the options say of it.
+    pub(crate) fn tell(&self, call: &Call) {
+        if self.dry_run.iter().any(|d| d == "All") {
             call.dry_run_in_body.store(true, std::sync::atomic::Ordering::Relaxed);
         }
-        Ok(options)
+    }
+
+    /// Whether only one version of the object is to be deleted.
+    pub(crate) fn names_a_version(&self) -> bool {
+        self.preconditions.resource_version.is_some()
     }
 
     fn check(

@@ -10,6 +10,7 @@ mod ha;
 mod interop;
 mod kubeadm;
 mod life;
+mod metal;
 mod mistakes;
 mod network;
 mod node;

@@ -117,10 +117,7 @@ fn downloads_that_stand_still_cost_little() {
     let asset = std::fs::File::create(world.path("assets/big")).unwrap();
     asset.set_len(8 << 20).unwrap();
     world.serve("--no-dhcp --no-tftp --no-dns");
-    assert_eq!(
-        run(&format!("curl -sS http://{SERVER}:8080/assets/big | wc -c")).trim(),
-        "8388608"
-    );
+    assert_eq!(run(&format!("curl -sS http://{SERVER}:8080/assets/big | wc -c")).trim(), "8388608");
     let before = resident();
     let address = std::net::SocketAddrV4::new(SERVER.parse().unwrap(), 8080);
     let open: Vec<TcpStream> = (0..DOWNLOADS)
