@@ -79,7 +79,7 @@ pub(super) async fn apply(
         Some(_) => Some(fetcher.fetch(&volume.key_file).await?),
         None => None,
     };
-    let found = contents(context, device)?;
+    let found = contents(context, device, "crypto_LUKS")?;
     let key = match (found.kind.as_str(), volume.wipe_volume == Some(true)) {
         ("crypto_LUKS", false) => {
             let key = key.ok_or_else(|| refused("it is there, and its key was made by an earlier run; name a keyFile, or set wipeVolume"))?;

@@ -13,7 +13,7 @@ use super::*;
 
 fn lay_out(root: &Path, config: Value) -> Result<(), Error> {
     let mut config = config;
-    config["ignition"] = json!({ "version": "3.4.0" });
+    config["ignition"] = json!({ "version": "3.6.0" });
     let config = ignition::parse(&config.to_string()).unwrap();
     let context = Context {
         platform: "file".into(),
