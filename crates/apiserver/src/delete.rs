@@ -237,7 +237,7 @@ impl Server {
         let (op, bytes) = match at_once {
             true => (Op::Delete, Bytes::new()),
             false => {
-                let bytes = crate::write::stored_bytes(call.served(), tree.clone());
+                let bytes = crate::write::stored_bytes(call.served(), tree.clone(), None);
                 (Op::Put { value: bytes.clone(), ttl_seconds: None }, bytes)
             }
         };

@@ -46,6 +46,7 @@ mod stream;
 mod subresource;
 mod transform;
 mod write;
+mod zipped;
 
 use std::{
     net::SocketAddr,
@@ -137,6 +138,7 @@ pub async fn start(
         readiness: health::Readiness::default(),
         kubelets,
         openapi: openapi::Documents::default(),
+        blocks: Arc::default(),
     });
     let api = ApiServer { server: server.clone() };
     let definitions = api.client(system(), "custom kinds");
@@ -153,6 +155,7 @@ pub async fn start(
         let present = presence::keep(server.clone(), client, tasks.shutdown().clone());
         tasks.spawn("presence", present);
     }
+    tasks.spawn_until_shutdown("compressed lists", forget(server.clone()));
     tasks.spawn_until_shutdown("compaction", compact(server.clone()));
     Ok(api)
 }
@@ -203,6 +206,15 @@ async fn rebalance(server: Arc<Server>) {
     loop {
         every.tick().await;
         server.gate.rebalance();
+    }
+}
+
+/// Forgets compressed parts of lists that nobody asks for any more.
+async fn forget(server: Arc<Server>) {
+    let mut every = tokio::time::interval(zipped::WANTED);
+    loop {
+        every.tick().await;
+        server.blocks.age();
     }
 }
 

@@ -102,16 +102,15 @@ impl Server {
         crate::codec::defaults(call.served(), definition, &mut tree);
         // Held until the Service that asked for them is stored, or has failed to be.
         let _held = self.allocate(call, &mut tree, None)?;
-        if track {
-            self.track(call, None, &mut tree);
-        }
-        self.insert_prepared(call, tree, generated).await
+        let managed = if track { self.track(call, None, &mut tree) } else { None };
+        self.insert_prepared(call, tree, managed, generated).await
     }
 
     async fn insert_prepared(
         &self,
         call: &Call,
         tree: Value,
+        managed: Option<Vec<u8>>,
         generated: bool,
     ) -> Result<Arc<Object>, Box<Status>> {
         let definition = &call.resource.definition;
@@ -124,7 +123,7 @@ impl Server {
         let (name, namespace) = (text("name"), text("namespace"));
         let key: Arc<str> = definition.key(&namespace, &name).into();
         let exists = || Box::new(Status::already_exists(&definition.group_resource(), &name));
-        let bytes = stored_bytes(call.served(), tree);
+        let bytes = stored_bytes(call.served(), tree, managed.as_deref());
         if call.dry_run() {
             self.hub.consistent().await.map_err(|e| Box::new(store_status(e)))?;
             return match call.cache()?.get(&key) {
@@ -321,7 +320,7 @@ impl Server {
         let definition = &call.resource.definition;
         // The last finalizer of an object that is being deleted takes the object along.
         let finished = crate::delete::finished(definition, &new);
-        let bytes = stored_bytes(call.served(), new);
+        let bytes = stored_bytes(call.served(), new, None);
         let key = stored.key.clone();
         if call.dry_run() {
             let object = Object::to_answer(key, stored.revision, bytes);
@@ -344,8 +343,8 @@ impl Server {
         }
     }
 
-    /// Records who owns which field.
-    fn track(&self, call: &Call, old: Option<&Value>, new: &mut Value) {
+    /// Records who owns which field: in the object, or for most new ones as the JSON of their `managedFields`.
+    fn track(&self, call: &Call, old: Option<&Value>, new: &mut Value) -> Option<Vec<u8>> {
         let served = call.served();
         let (manager, now) = (call.manager(), crate::now().to_string());
         let reset = crate::codec::reset_fields(call);
@@ -359,7 +358,11 @@ impl Server {
             reset: reset.as_ref(),
             force: false,
         };
-        api_patch::update(&context, old, new);
+        let created = old.is_none().then(|| api_patch::created(&context, new)).flatten();
+        if created.is_none() {
+            api_patch::update(&context, old, new);
+        }
+        created
     }
 
     fn ttl(&self, definition: &Definition) -> Option<u64> {
@@ -410,12 +413,14 @@ fn check_version(call: &Call, stored: &Object, new: &Value) -> Result<(), Box<St
     Ok(())
 }
 
-/// The stored form of an object as `served` shows it.
-pub(crate) fn stored_bytes(served: &Served, mut tree: Value) -> Bytes {
+/// The stored form of an object as `served` shows it; `managed` is the JSON of its `managedFields` if the tree has not
+/// got them.
+pub(crate) fn stored_bytes(served: &Served, mut tree: Value, managed: Option<&[u8]>) -> Bytes {
     if let Some(conversion) = &served.conversion {
         (conversion.to_storage)(&mut tree);
     }
-    api_codec::encode_stored(&tree).into()
+    // A copy of the exact size: a vector has room to grow, and these bytes stay.
+    Bytes::copy_from_slice(&api_codec::encode_managed(&tree, managed))
 }
 
 fn invalid(served: &Served, tree: &Value, errors: ErrorList) -> Result<(), Box<Status>> {
