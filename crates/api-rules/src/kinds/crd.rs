@@ -346,6 +346,16 @@ pub(crate) static API_SERVICE: Strategy = Strategy {
     name: NameRule::Any,
     owned_finalizers: false,
     status: Some(|| json!({})),
+    // What this server itself serves is there from the beginning.
+    own_create: |service, now| {
+        if !service.has("spec.service") {
+            let local = json!([{
+                "type": "Available", "status": "True", "reason": "Local", "lastTransitionTime": now,
+                "message": "Local APIServices are always available",
+            }]);
+            put(service, "status.conditions", local);
+        }
+    },
     check: |service, errors| {
         let (version, group) = (service.text("spec.version"), service.text("spec.group"));
         let wanted = format!("{version}.{group}");

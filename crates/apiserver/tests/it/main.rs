@@ -14,6 +14,7 @@ mod objects;
 mod openapi;
 mod overload;
 mod patches;
+mod records;
 mod reference;
 mod renewal;
 mod security;
