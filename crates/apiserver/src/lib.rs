@@ -46,9 +46,11 @@ mod security;
 mod server;
 mod sparse;
 mod startup;
+mod stored;
 mod stream;
 mod subresource;
 mod transform;
+mod webhook;
 mod write;
 
 use std::{

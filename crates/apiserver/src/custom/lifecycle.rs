@@ -131,7 +131,9 @@ async fn serve(server: &Server, crd: &Value, accepted: &Value) -> bool {
     let known = known.and_then(|r| r.definition.custom.clone());
     let new = known.is_none_or(|old| old["spec"] != shown["spec"]);
     if new {
-        server.hub.add(Arc::new(definition(&shown))).await;
+        let objects = Snapshot::default();
+        objects.attach(&server.hub);
+        server.hub.add(Arc::new(definition(&shown, objects))).await;
     }
     new
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bodies;
+mod conversion;
 mod custom;
 mod deletion;
 mod harness;
