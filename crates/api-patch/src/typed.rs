@@ -4,6 +4,7 @@
 pub(crate) mod diff;
 pub(crate) mod extract;
 pub(crate) mod merge;
+pub(crate) mod owned;
 pub(crate) mod remove;
 
 use std::sync::Arc;

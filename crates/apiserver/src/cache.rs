@@ -20,6 +20,8 @@ use crate::{
 
 /// How many bytes of changes are kept for watchers that resume.
 const HISTORY_BYTES: usize = 8 << 20;
+/// Fewer objects than that are loaded by one thread.
+const LOADED_AT_ONCE: usize = 4096;
 /// An event's own size, beside its object's.
 const EVENT_OVERHEAD: usize = 256;
 
@@ -108,6 +110,8 @@ pub(crate) struct Page {
 
 struct Inner {
     objects: BTreeMap<Arc<str>, Arc<Object>>,
+    /// How many objects each namespace has, by the beginning of their keys up to the last slash.
+    counts: BTreeMap<Box<str>, usize>,
     bytes: usize,
     history: VecDeque<Arc<Event>>,
     history_bytes: usize,
@@ -129,13 +133,16 @@ pub(crate) struct TooOld {
 impl Cache {
     pub(crate) fn new(
         definition: Arc<Definition>,
-        objects: Vec<Object>,
+        objects: Vec<Arc<Object>>,
         revision: Revision,
     ) -> Self {
         let bytes = objects.iter().map(|o| o.bytes.len()).sum();
-        let objects = objects.into_iter().map(|o| (o.key.clone(), Arc::new(o))).collect();
+        let objects: BTreeMap<_, _> = objects.into_iter().map(|o| (o.key.clone(), o)).collect();
+        let mut counts = BTreeMap::new();
+        objects.keys().for_each(|key| count_one_more(&mut counts, key));
         let inner = Inner {
             objects,
+            counts,
             bytes,
             history: VecDeque::new(),
             history_bytes: 0,
@@ -161,12 +168,13 @@ impl Cache {
 
     /// The objects under a key prefix, in key order, after `after` (empty: from the start).
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Vec<Arc<Object>> {
-        self.page(prefix, after, usize::MAX).objects
+        self.page(prefix, after, usize::MAX, None).objects
     }
 
     /// As [`Self::list`], but no more than `most` objects, and how many come behind them. A page of a large
-    /// collection costs little more than one of a small: what is behind is counted, not touched.
-    pub(crate) fn page(&self, prefix: &str, after: &str, most: usize) -> Page {
+    /// collection costs no more than one of a small: `left` is how many come after `after`, where that is known, and for
+    /// a whole collection it is kept.
+    pub(crate) fn page(&self, prefix: &str, after: &str, most: usize, left: Option<usize>) -> Page {
         let inner = self.lock();
         // A place before the prefix would end the walk before it has begun.
         let from = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
@@ -176,8 +184,10 @@ impl Cache {
             return Page { newest: inner.newest, ..Page::default() };
         }
         let mut below = inner.objects.range::<str, _>((from, Bound::Excluded(end.as_str())));
-        let objects = below.by_ref().take(most).map(|(_, object)| object.clone()).collect();
-        Page { objects, behind: below.count(), newest: inner.newest }
+        let objects: Vec<_> = below.by_ref().take(most).map(|(_, object)| object.clone()).collect();
+        let left = if after < prefix { inner.count(prefix, &self.definition) } else { left };
+        let behind = left.map_or_else(|| below.count(), |left| left.saturating_sub(objects.len()));
+        Page { objects, behind, newest: inner.newest }
     }
 
     /// Watches from after `revision`.
@@ -217,13 +227,18 @@ impl Cache {
         let event = match change.kind {
             ChangeKind::Put => {
                 let object = Arc::new(self.definition.object(&change.kv));
+                if previous.is_none() {
+                    count_one_more(&mut inner.counts, &object.key);
+                }
                 inner.objects.insert(object.key.clone(), object.clone());
                 inner.bytes += object.bytes.len();
                 let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
                 Event { kind, object, previous }
             }
             ChangeKind::Delete => {
-                inner.objects.remove(&change.kv.key);
+                if inner.objects.remove(&change.kv.key).is_some() {
+                    count_one_less(&mut inner.counts, &change.kv.key);
+                }
                 let last = previous
                     .clone()
                     .unwrap_or_else(|| Arc::new(self.definition.object(&change.kv)));
@@ -254,7 +269,41 @@ impl Cache {
     }
 }
 
+/// The part of a key that all keys of its namespace share.
+fn namespace_of(key: &str) -> &str {
+    &key[..key.rfind('/').map_or(0, |slash| slash + 1)]
+}
+
+fn count_one_more(counts: &mut BTreeMap<Box<str>, usize>, key: &str) {
+    let namespace = namespace_of(key);
+    match counts.get_mut(namespace) {
+        Some(count) => *count += 1,
+        None => {
+            counts.insert(namespace.into(), 1);
+        }
+    }
+}
+
+fn count_one_less(counts: &mut BTreeMap<Box<str>, usize>, key: &str) {
+    let namespace = namespace_of(key);
+    if let Some(count) = counts.get_mut(namespace) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(namespace);
+        }
+    }
+}
+
 impl Inner {
+    /// How many objects there are below a prefix, if that is a namespace's or that of all.
+    fn count(&self, prefix: &str, definition: &Definition) -> Option<usize> {
+        if *prefix == *definition.prefix {
+            return Some(self.objects.len());
+        }
+        let of_namespace = prefix.ends_with('/').then(|| self.counts.get(prefix).copied());
+        of_namespace.map(Option::unwrap_or_default)
+    }
+
     fn register(&mut self, backlog: VecDeque<Arc<Event>>) -> Watcher {
         if self.watchers.len() >= self.sweep_at {
             self.watchers.retain(|watcher| !watcher.is_closed());
@@ -340,6 +389,27 @@ impl Definition {
         let known = marked.and_then(|m| self.served.iter().position(|s| *s.api_version == *m));
         let version = u8::try_from(known.unwrap_or(self.storage)).unwrap_or_default();
         (bytes, version)
+    }
+
+    /// All of a range, read on all processors if there are many: nothing is served before that.
+    pub(crate) fn loaded_all(&self, items: &[store::KeyValue]) -> Vec<Arc<Object>> {
+        let load = |part: &[store::KeyValue]| -> Vec<Arc<Object>> {
+            part.iter().map(|kv| Arc::new(self.loaded(kv))).collect()
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let part = items.len().div_ceil(processors).max(LOADED_AT_ONCE);
+        std::thread::scope(|scope| {
+            let mut parts = items.chunks(part);
+            let own = parts.next().unwrap_or_default();
+            let others: Vec<_> =
+                parts.map(|part| (part, scope.spawn(move || load(part)))).collect();
+            let mut all = load(own);
+            for (part, other) in others {
+                // A thread that panicked has left its part to do.
+                all.extend(other.join().unwrap_or_else(|_| load(part)));
+            }
+            all
+        })
     }
 
     /// An object from the store that may be older than its kind's schema: only custom kinds' schemas change.

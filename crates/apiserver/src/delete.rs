@@ -78,10 +78,20 @@ impl DeleteOptions {
             Some(false) => options.propagation_policy = Some("Background".to_owned()),
             None => {}
         }
-        if options.dry_run.iter().any(|d| d == "All") {
+        options.tell(call);
+        Ok(options)
+    }
+
+    /// Tells a call what the options say of it.
+    pub(crate) fn tell(&self, call: &Call) {
+        if self.dry_run.iter().any(|d| d == "All") {
             call.dry_run_in_body.store(true, std::sync::atomic::Ordering::Relaxed);
         }
-        Ok(options)
+    }
+
+    /// Whether only one version of the object is to be deleted.
+    pub(crate) fn names_a_version(&self) -> bool {
+        self.preconditions.resource_version.is_some()
     }
 
     fn check(
@@ -222,7 +232,7 @@ impl Server {
         let (op, value) = match at_once {
             true => (Op::Delete, Bytes::new()),
             false => {
-                let value = definition.to_store(call.version, tree.clone()).await?;
+                let value = definition.to_store(call.version, tree.clone(), None).await?;
                 (Op::Put { value: value.clone(), ttl_seconds: None }, value)
             }
         };

@@ -46,7 +46,12 @@ fn accept_headers() {
 
 #[test]
 fn continue_tokens() {
-    let seed = crate::read::encode_token(7, "default/a");
+    let seed = crate::read::encode_token(crate::read::Continue {
+        v: "meta.k8s.io/v1".to_owned(),
+        rv: 7,
+        start: "default/a".to_owned(),
+        left: Some(3),
+    });
     fuzz::fuzz(HERE, "continue", &[seed.as_bytes()], |input| {
         let _ = crate::read::decode_token(&String::from_utf8_lossy(input));
     });

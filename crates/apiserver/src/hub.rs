@@ -192,11 +192,12 @@ impl Follower {
             return Ok(());
         }
         let range = self.hub.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
-        let objects: Vec<_> = range.items.iter().map(|kv| definition.loaded(kv)).collect();
+        let objects = definition.loaded_all(&range.items);
+        drop(range);
         for object in &objects {
             let event = Event {
                 kind: crate::cache::EventKind::Added,
-                object: Arc::new(object.clone()),
+                object: object.clone(),
                 previous: None,
             };
             self.observers.iter().for_each(|observe| observe(&definition, &event));

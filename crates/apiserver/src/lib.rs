@@ -52,6 +52,7 @@ mod subresource;
 mod transform;
 mod webhook;
 mod write;
+mod zipped;
 
 use std::{
     net::SocketAddr,
@@ -146,6 +147,7 @@ pub async fn start(
         readiness: health::Readiness::default(),
         kubelets,
         openapi: openapi::Documents::default(),
+        blocks: Arc::default(),
     });
     let api = ApiServer { server: server.clone() };
     let definitions = api.client(system(), "custom kinds");
@@ -174,6 +176,7 @@ pub async fn start(
     );
     tasks.spawn_until_shutdown("identity", identity::keep(server.clone(), own()));
     tasks.spawn_until_shutdown("api services", api_services(server.clone(), own()));
+    tasks.spawn_until_shutdown("compressed lists", forget(server.clone()));
     tasks.spawn_until_shutdown("compaction", compact(server.clone()));
     Ok(api)
 }
@@ -233,6 +236,15 @@ async fn rebalance(server: Arc<Server>) {
     loop {
         every.tick().await;
         server.gate.rebalance();
+    }
+}
+
+/// Forgets compressed parts of lists that nobody asks for any more.
+async fn forget(server: Arc<Server>) {
+    let mut every = tokio::time::interval(zipped::WANTED);
+    loop {
+        every.tick().await;
+        server.blocks.age();
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) struct Server {
     pub(crate) readiness: crate::health::Readiness,
     pub(crate) kubelets: crate::subresource::kubelet::Kubelets,
     pub(crate) openapi: crate::openapi::Documents,
+    pub(crate) blocks: Arc<crate::zipped::Blocks>,
 }
 
 /// Put into a request's extensions by an in-process client: who it is. A socket cannot set extensions.

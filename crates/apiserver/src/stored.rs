@@ -10,7 +10,8 @@ const MARK: u8 = b'\n';
 pub(crate) fn mark(mut bytes: Vec<u8>, api_version: &str) -> Bytes {
     bytes.push(MARK);
     bytes.extend_from_slice(api_version.as_bytes());
-    bytes.into()
+    // A copy of the exact size: a vector has room to grow, and these bytes stay.
+    Bytes::copy_from_slice(&bytes)
 }
 
 /// The object's bytes, and the apiVersion that they are marked with. Built-in kinds have none, and neither have

@@ -100,16 +100,15 @@ impl Server {
         crate::codec::defaults(call.served(), definition, &mut tree);
         // Held until the Service that asked for them is stored, or has failed to be.
         let _held = self.allocate(call, &mut tree, None)?;
-        if track {
-            self.track(call, None, &mut tree);
-        }
-        self.insert_prepared(call, tree, generated).await
+        let managed = if track { self.track(call, None, &mut tree) } else { None };
+        self.insert_prepared(call, tree, managed, generated).await
     }
 
     async fn insert_prepared(
         &self,
         call: &Call,
         tree: Value,
+        managed: Option<Vec<u8>>,
         generated: bool,
     ) -> Result<Arc<Object>, Box<Status>> {
         let definition = &call.resource.definition;
@@ -122,7 +121,7 @@ impl Server {
         let (name, namespace) = (text("name"), text("namespace"));
         let key: Arc<str> = definition.key(&namespace, &name).into();
         let exists = || Box::new(Status::already_exists(&definition.group_resource(), &name));
-        let value = definition.to_store(call.version, tree).await?;
+        let value = definition.to_store(call.version, tree, managed.as_deref()).await?;
         let stored = |revision| Object::to_answer(definition, key.clone(), revision, &value);
         if call.dry_run() {
             self.hub.consistent().await.map_err(|e| Box::new(store_status(e)))?;
@@ -321,7 +320,7 @@ impl Server {
         let definition = &call.resource.definition;
         // The last finalizer of an object that is being deleted takes the object along.
         let finished = crate::delete::finished(definition, &new);
-        let value = definition.to_store(call.version, new).await?;
+        let value = definition.to_store(call.version, new, None).await?;
         let key = stored.key.clone();
         if call.dry_run() {
             let object = Object::to_answer(definition, key, stored.revision, &value);
@@ -345,8 +344,8 @@ impl Server {
         }
     }
 
-    /// Records who owns which field.
-    fn track(&self, call: &Call, old: Option<&Value>, new: &mut Value) {
+    /// Records who owns which field: in the object, or for most new ones as the JSON of their `managedFields`.
+    fn track(&self, call: &Call, old: Option<&Value>, new: &mut Value) -> Option<Vec<u8>> {
         let served = call.served();
         let (manager, now) = (call.manager(), crate::now().to_string());
         let reset = crate::codec::reset_fields(call);
@@ -360,7 +359,11 @@ impl Server {
             reset: reset.as_ref(),
             force: false,
         };
-        api_patch::update(&context, old, new);
+        let created = old.is_none().then(|| api_patch::created(&context, new)).flatten();
+        if created.is_none() {
+            api_patch::update(&context, old, new);
+        }
+        created
     }
 
     fn ttl(&self, definition: &Definition) -> Option<u64> {

@@ -5,6 +5,7 @@
 //! unverified (see [`Connection`]) and authentication decides.
 
 mod tls;
+pub mod websocket;
 
 use std::{
     any::Any,

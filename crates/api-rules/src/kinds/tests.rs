@@ -296,6 +296,11 @@ fn a_node_registers_with_its_status() {
     let (new, _) = updated(nodes, &node, |o| o["status"] = json!({}));
     assert_eq!(new["status"], node["status"]);
     assert_eq!(nodes.reset_fields(""), ["status"]);
+    for (capacity, refused) in [(0, true), (-1, true), (1, false)] {
+        let swap = json!({"status": {"nodeInfo": {"swap": {"capacity": capacity}}}});
+        let words = format!("capacity: Invalid value: {capacity}: must be greater than zero");
+        assert_eq!(errors("", "nodes", swap).contains(&words), refused);
+    }
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl Definition {
             for (i, mut tree) in batch.into_iter().zip(converted) {
                 super::fit_whole(to, &mut tree);
                 let (key, revision) = (shown[i].key.clone(), shown[i].revision);
-                let made = api_codec::encode_stored(&tree).into();
+                let made = Bytes::copy_from_slice(&api_codec::encode_stored(&tree));
                 let version_shown = u8::try_from(version).unwrap_or_default();
                 let made = Arc::new(self.object_of(key, revision, made, version_shown));
                 converter.keep(version, &shown[i], &made);
@@ -188,11 +188,13 @@ impl Definition {
         self.shown_one(version, object).await
     }
 
-    /// What the store keeps of an object that one of the served versions shows.
+    /// What the store keeps of an object that one of the served versions shows; `managed` is the JSON of its
+    /// `managedFields` if the tree has not got them.
     pub(crate) async fn to_store(
         &self,
         version: usize,
         mut tree: Value,
+        managed: Option<&[u8]>,
     ) -> Result<Bytes, Box<Status>> {
         let (served, stored) = (&self.served[version], self.stored());
         if let Some(converter) = self.converter.as_ref().filter(|_| version != self.storage) {
@@ -205,10 +207,11 @@ impl Definition {
         if let Some(conversion) = &served.conversion {
             (conversion.to_storage)(&mut tree);
         }
-        let bytes = api_codec::encode_stored(&tree);
+        let bytes = api_codec::encode_managed(&tree, managed);
         Ok(match self.custom {
             Some(_) => crate::stored::mark(bytes, &stored.api_version),
-            None => bytes.into(),
+            // A copy of the exact size: a vector has room to grow, and these bytes stay.
+            None => Bytes::copy_from_slice(&bytes),
         })
     }
 }

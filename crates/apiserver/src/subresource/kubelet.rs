@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use serve::Body;
 
-use super::{Answer, rewrite::Proxied};
+use super::{Answer, logs, rewrite::Proxied};
 use crate::{StartError, answer, call::Call, config::Config, server::Server};
 
 /// Connections to kubelets, one for each address, kept while they are used.
@@ -85,7 +85,9 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         match inner {
             Some(inner) => inner.clone_into(&mut target.path),
             // A page's relative links need the stroke at the end.
-            None if !parts.headers.contains_key(header::UPGRADE) => {
+            None if matches!(call.method, Method::GET | Method::HEAD)
+                && !parts.headers.contains_key(header::UPGRADE) =>
+            {
                 return Ok(to_the_root(parts.uri.path(), parts.uri.query()));
             }
             None => {}
@@ -102,7 +104,12 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         .parse()
         .map_err(|e| Box::new(Status::bad_request(format!("{}: {e}", target.path))))?;
     let upgraded = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
-    let upgrade = parts.headers.contains_key(header::UPGRADE);
+    let by_socket =
+        call.path.subresource == "log" && serve::websocket::is_asked_for(&parts.headers);
+    let socket =
+        by_socket.then(|| serve::websocket::accept(&parts.headers, logs::PROTOCOLS)).transpose();
+    let socket = socket.map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
+    let upgrade = parts.headers.contains_key(header::UPGRADE) && socket.is_none();
     let mut onward = Request::builder().method(onward_method(call, upgrade)).uri(uri);
     for (name, value) in &parts.headers {
         // The caller's credentials are for us alone.
@@ -111,7 +118,11 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
             || (name == header::ACCEPT_ENCODING && proxied.is_some())
             || name == header::HOST
             || name.as_str().starts_with("impersonate-")
-            || (!upgrade && (name == header::CONNECTION || name == header::TRANSFER_ENCODING));
+            || (!upgrade
+                && (name == header::CONNECTION
+                    || name == header::UPGRADE
+                    || name == header::TRANSFER_ENCODING
+                    || name.as_str().starts_with("sec-websocket-")));
         if !ours {
             onward = onward.header(name, value);
         }
@@ -123,9 +134,13 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return match response.status().as_u16() {
             code @ 400.. if call.path.subresource != "proxy" => Err(refusal(code, response).await),
-            _ => Ok(match proxied {
-                Some(proxied) => proxied.answer(response),
-                None => response,
+            _ => Ok(match (proxied, socket, upgraded) {
+                (Some(proxied), ..) => proxied.answer(response),
+                (None, Some(accepted), Some(upgraded)) => {
+                    let tasks = &server.kubelets.tasks;
+                    logs::answer(tasks, upgraded, accepted, response.into_body())
+                }
+                _ => response,
             }),
         };
     }

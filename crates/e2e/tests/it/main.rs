@@ -11,6 +11,7 @@ mod ha;
 mod interop;
 mod kubeadm;
 mod life;
+mod metal;
 mod mistakes;
 mod network;
 mod node;

@@ -10,7 +10,7 @@ use crate::{
     dhcp::{self, BootFiles, server::Interface},
     dns,
     machines::Book,
-    matchbox::{Matchbox, Settings, Store, handler::Shared, rpc::Rpc},
+    matchbox::{Matchbox, Settings, Store, TokenMaker, handler::Shared, rpc::Rpc},
     openpgp::Signer,
     ra, tftp,
 };
@@ -22,7 +22,12 @@ pub struct Served {
 }
 
 /// Opens every port, so that what cannot work fails here, and starts the tasks behind them.
-pub async fn start(args: &ServeArgs, tasks: &Tasks) -> Result<Served, Error> {
+/// Machines that are to join a cluster are given what `token_maker` makes.
+pub async fn start(
+    args: &ServeArgs,
+    tasks: &Tasks,
+    token_maker: Option<TokenMaker>,
+) -> Result<Served, Error> {
     let store = Arc::new(open_store(&args.data_path)?);
     let book = Arc::new(book(args)?);
     let assets = match args.assets_path.as_os_str().is_empty() {
@@ -59,7 +64,7 @@ pub async fn start(args: &ServeArgs, tasks: &Tasks) -> Result<Served, Error> {
         }
     }
     let insecure_secrets = args.insecure_secrets;
-    let settings = Settings { assets, signer, insecure_secrets, book: book.clone() };
+    let settings = Settings { assets, signer, insecure_secrets, token_maker, book: book.clone() };
     let matchbox = Arc::new(Matchbox::new(store.clone(), settings));
     let ports = [Some((args.address, args.web_ssl)), args.tls_address.map(|port| (port, true))];
     for (address, tls) in ports.into_iter().flatten() {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use serve::Body;
 
 use super::{
-    Group, Kind, Labels, Profile, Store, StoreError, assets, labels, render, report,
+    Group, Kind, Labels, Profile, Store, StoreError, TokenMaker, assets, labels, render, report,
     secrets::{Presented, Secrets},
 };
 use crate::{
@@ -46,6 +46,8 @@ pub struct Settings {
     pub signer: Option<Signer>,
     /// Secrets are served to anybody, as often as they are asked for, with or without TLS.
     pub insecure_secrets: bool,
+    /// For machines that are to join a cluster.
+    pub token_maker: Option<TokenMaker>,
     pub book: Arc<Book>,
 }
 
@@ -164,7 +166,8 @@ impl Matchbox {
             insecure: self.settings.insecure_secrets,
         };
         let root = self.store.root().to_owned();
-        let secrets = Secrets::new(root, &group, &self.settings.book, &presented);
+        let maker = self.settings.token_maker.as_ref();
+        let secrets = Secrets::new(root, &group, &self.settings.book, &presented, maker);
         let answer = self.rendered(kind, &group, &profile, &data, &secrets);
         if answer.is_err() {
             secrets.give_back();

@@ -1,6 +1,13 @@
 //! One machine from its first boot to its disk: nonces, secrets, reports.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -100,6 +107,30 @@ fn a_secret_is_served_once_over_tls_to_the_machine_itself() {
     assert_eq!(world.get("/generic", &with(&fresh), true).unwrap(), "its own");
     let metrics = world.get("/metrics", "", false).unwrap();
     assert!(metrics.contains("netboot_secrets_total{outcome=\"served\"} 4"), "{metrics}");
+}
+
+#[test]
+fn a_bootstrap_token_is_made_for_each_boot_of_the_machine_that_asks() {
+    let mut world = world(GROUP, false);
+    put(world.dir.path(), "generic/t", "{{secret \"bootstrap-token\"}}");
+    let nonce = world.boot();
+    let error = world.get("/generic", &format!("{MAC}&nonce={nonce}"), true).unwrap_err();
+    assert!(error.contains("there is no secret"), "nobody makes it: {error}");
+    let works = Arc::new(AtomicBool::new(false));
+    let up = works.clone();
+    let maker: TokenMaker = Arc::new(move |machine| match up.load(Ordering::Relaxed) {
+        true => Ok(format!("of {machine}")),
+        false => Err("the cluster is down".to_owned()),
+    });
+    world.matchbox.settings.token_maker = Some(maker);
+    let query = format!("{MAC}&nonce={nonce}");
+    assert!(world.get("/generic", &query, false).is_err(), "without TLS");
+    let error = world.get("/generic", &query, true).unwrap_err();
+    assert!(error.contains("the cluster is down"), "{error}");
+    works.store(true, Ordering::Relaxed);
+    // What could not be made was not served.
+    assert_eq!(world.get("/generic", &query, true).unwrap(), "of 52:54:00:00:00:01");
+    assert!(world.get("/generic", &query, true).unwrap_err().contains("was served already"));
 }
 
 #[test]

@@ -20,4 +20,5 @@ mod tests;
 pub use handler::{Asked, Matchbox, Settings};
 pub use labels::{Labels, parse_mac};
 pub use nodes::{CLUSTER, NAMES, node_name};
+pub use secrets::{BOOTSTRAP_TOKEN, TokenMaker};
 pub use store::{Boot, Group, Kind, Pattern, Profile, Store, StoreError, select};
