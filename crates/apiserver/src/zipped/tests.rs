@@ -6,8 +6,12 @@ use serde_json::{Value, json};
 use super::*;
 
 fn definition() -> Arc<Definition> {
-    let all = crate::definition::builtin();
-    all.into_iter().find(|definition| definition.is("", "configmaps")).unwrap()
+    static CONFIG_MAPS: std::sync::OnceLock<Arc<Definition>> = std::sync::OnceLock::new();
+    let find = || {
+        let all = crate::definition::builtin();
+        all.into_iter().find(|definition| definition.is("", "configmaps")).unwrap()
+    };
+    CONFIG_MAPS.get_or_init(find).clone()
 }
 
 fn object(name: usize, revision: u64) -> Arc<Object> {
