@@ -211,7 +211,9 @@ impl Book {
 
     /// Whether a request comes from the machine whose last boot URL it was.
     pub(crate) fn prove(&self, id: &str, labels: &Labels) -> Result<(), Refusal> {
-        let nonce = labels.get("nonce").ok_or(Refusal::NoNonce)?;
+        // An empty one is nobody's, whatever the book says.
+        let nonce = labels.get("nonce").filter(|nonce| !nonce.is_empty());
+        let nonce = nonce.ok_or(Refusal::NoNonce)?;
         let registry = self.registry();
         let known = registry.get(id).and_then(|machine| machine.private.nonce.as_ref());
         let same = known.is_some_and(|known| {

@@ -109,7 +109,8 @@ fn strangers_fill_no_memory() {
 fn a_nonce_is_good_for_its_boot_and_machine() {
     let book = Book::in_memory(clock());
     let with = |nonce: &str| labels(&[("nonce", nonce)]);
-    assert_eq!(book.prove(MAC, &with("")), Err(Refusal::WrongNonce));
+    assert_eq!(book.prove(MAC, &with("none yet")), Err(Refusal::WrongNonce));
+    assert_eq!(book.prove(MAC, &with("")), Err(Refusal::NoNonce));
     book.new_nonce(MAC, "one", false);
     assert_eq!(book.prove(MAC, &labels(&[])), Err(Refusal::NoNonce));
     assert_eq!(book.prove(MAC, &with("one")), Ok(()));
