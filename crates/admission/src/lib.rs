@@ -8,7 +8,6 @@
 mod chain;
 mod plugins;
 mod request;
-mod resources;
 #[cfg(test)]
 mod testing;
 mod tree;

@@ -7,11 +7,13 @@
 //! - Objects come decoded by the schema, with its constant defaults and Go's zero values filled in.
 //! - Messages are upstream's, since people and programs match on them.
 
+pub mod amounts;
 mod fields;
 mod kinds;
 mod look;
 mod meta;
 mod pod;
+pub mod quota;
 mod strategy;
 pub mod table;
 

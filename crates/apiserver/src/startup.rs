@@ -4,45 +4,68 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::atomic::Ordering};
 
-use api_meta::GroupResource;
+use api_meta::{GroupResource, Objects as _};
 use auth::rbac::Ensure;
 use client::{Client, Error, PatchKind, Patched, Resource};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join5, stream};
 use serde_json::{Value, json};
 
-use crate::{presence, published, server::Server};
+use crate::{custom::lifecycle::set_condition, presence, published, server::Server};
 
 const SERVICE_CIDRS: Resource =
     Resource::constant("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", false);
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
+const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+];
+
+/// How many of the initial objects are written at once: enough that they share the flushes of the log, few enough that
+/// an etcd on a slow disk answers each within its time.
+const AT_ONCE: usize = 32;
+
 /// Brings the initial objects into being; safe to run again at every start.
 pub(crate) async fn run(server: &Server, client: &Client) -> Result<(), Error> {
-    for name in NAMESPACES {
-        ensure(client, &Resource::NAMESPACES, "", &json!({"metadata": {"name": name}})).await?;
-    }
-    for (name, value, description) in [
-        (
-            "system-node-critical",
-            2_000_001_000i64,
-            "Used for system critical pods that must not be moved from their current node.",
-        ),
-        (
-            "system-cluster-critical",
-            2_000_000_000,
-            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
-        ),
-    ] {
-        let class = json!({"metadata": {"name": name}, "value": value, "description": description});
-        ensure(client, &Resource::PRIORITY_CLASSES, "", &class).await?;
-    }
-    bootstrap_policy(server, client).await?;
-    flow_control(server, client).await?;
-    kubernetes_service(server, client).await?;
-    published::run(&server.config, client).await?;
+    // First, because what is namespaced is refused without its namespace.
+    let kind = Resource::NAMESPACES;
+    let namespaces = NAMESPACES.map(|name| json!({"metadata": {"name": name}}));
+    together(namespaces.iter().map(|it| ensure(client, &kind, "", it))).await?;
+    try_join5(
+        priority_classes(client),
+        bootstrap_policy(server, client),
+        flow_control(server, client),
+        kubernetes_service(server, client),
+        published::run(&server.config, client),
+    )
+    .await?;
     server.readiness.started.store(true, Ordering::Relaxed);
     Ok(())
+}
+
+/// Each write waits until the disk has it; those that wait together share one flush.
+async fn together<W>(writes: impl IntoIterator<Item = W>) -> Result<(), Error>
+where
+    W: Future<Output = Result<(), Error>>,
+{
+    stream::iter(writes).map(Ok).try_for_each_concurrent(AT_ONCE, |write| write).await
+}
+
+async fn priority_classes(client: &Client) -> Result<(), Error> {
+    let classes = PRIORITY_CLASSES.map(|(name, value, description)| {
+        json!({"metadata": {"name": name}, "value": value, "description": description})
+    });
+    let kind = Resource::PRIORITY_CLASSES;
+    together(classes.iter().map(|it| ensure(client, &kind, "", it))).await
 }
 
 /// Creates an object unless it is there.
@@ -64,47 +87,36 @@ pub(crate) async fn ensure(
     }
 }
 
-/// Each of a hundred writes waits for a disk, several where etcd has members: so many wait at once.
-const SIDE_BY_SIDE: usize = 16;
-
 async fn bootstrap_policy(server: &Server, client: &Client) -> Result<(), Error> {
     let actions = auth::rbac::ensure_bootstrap(&server.security.objects);
-    let known = actions.iter().filter_map(|(kind, action)| Some((rbac_resource(kind)?, action)));
-    let writes = known.map(|(resource, action)| async move {
-        let (Ensure::Create(object) | Ensure::Update(object) | Ensure::Replace(object)) = action;
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-        let (namespace, name) = (text("namespace"), text("name"));
-        match action {
-            Ensure::Create(object) => ensure(client, &resource, namespace, object).await,
-            Ensure::Update(object) => {
-                client.update::<_, Value>(&resource, namespace, name, object).await.map(drop)
-            }
-            Ensure::Replace(object) => {
-                let options = client::DeleteOptions::default();
-                client.delete(&resource, namespace, name, &options).await?;
-                ensure(client, &resource, namespace, object).await
-            }
+    together(actions.iter().filter_map(|(kind, action)| {
+        rbac_resource(kind).map(|resource| follow_policy(client, resource, action))
+    }))
+    .await
+}
+
+async fn follow_policy(client: &Client, resource: Resource, action: &Ensure) -> Result<(), Error> {
+    let (Ensure::Create(object) | Ensure::Update(object) | Ensure::Replace(object)) = action;
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
+    match action {
+        Ensure::Create(object) => ensure(client, &resource, namespace, object).await,
+        Ensure::Update(object) => {
+            client.update::<_, Value>(&resource, namespace, name, object).await.map(drop)
         }
-    });
-    stream::iter(writes).buffer_unordered(SIDE_BY_SIDE).try_collect().await
+        Ensure::Replace(object) => {
+            let options = client::DeleteOptions::default();
+            client.delete(&resource, namespace, name, &options).await?;
+            ensure(client, &resource, namespace, object).await
+        }
+    }
 }
 
 /// The flow schemas and priority levels that upstream suggests.
 async fn flow_control(server: &Server, client: &Client) -> Result<(), Error> {
-    let group = "flowcontrol.apiserver.k8s.io";
     let actions = flow::ensure_bootstrap(&server.security.objects);
-    let writes = actions.iter().map(|(kind, action)| async move {
-        let name = match &*kind.resource {
-            "flowschemas" => "FlowSchema",
-            _ => "PriorityLevelConfiguration",
-        };
-        let resource = Resource {
-            group: group.into(),
-            version: "v1".into(),
-            plural: kind.resource.to_string().into(),
-            kind: name.into(),
-            namespaced: false,
-        };
+    together(actions.iter().map(|(kind, action)| async move {
+        let resource = flow_resource(kind);
         match action {
             flow::Ensure::Create(object) => ensure(client, &resource, "", object).await,
             flow::Ensure::Update(object) => {
@@ -112,8 +124,22 @@ async fn flow_control(server: &Server, client: &Client) -> Result<(), Error> {
                 client.update::<_, Value>(&resource, "", name, object).await.map(drop)
             }
         }
-    });
-    stream::iter(writes).buffer_unordered(SIDE_BY_SIDE).try_collect().await
+    }))
+    .await
+}
+
+fn flow_resource(kind: &GroupResource) -> Resource {
+    let name = match &*kind.resource {
+        "flowschemas" => "FlowSchema",
+        _ => "PriorityLevelConfiguration",
+    };
+    Resource {
+        group: "flowcontrol.apiserver.k8s.io".into(),
+        version: "v1".into(),
+        plural: kind.resource.to_string().into(),
+        kind: name.into(),
+        namespaced: false,
+    }
 }
 
 fn rbac_resource(kind: &GroupResource) -> Option<Resource> {
@@ -136,6 +162,7 @@ async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Erro
     let ranges: Vec<String> = config.service_cidrs.iter().map(ToString::to_string).collect();
     let cidr = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ranges}});
     ensure(client, &SERVICE_CIDRS, "", &cidr).await?;
+    ready(server, client).await?;
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let service = json!({
         "metadata": {"name": "kubernetes", "labels": labels},
@@ -155,6 +182,22 @@ async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Erro
         BTreeSet::from([config.advertise])
     });
     endpoints(server, client, &servers).await
+}
+
+/// Says that the configured ranges are in use, unless something else is said of them.
+async fn ready(server: &Server, client: &Client) -> Result<(), Error> {
+    let kind = GroupResource::new("networking.k8s.io", "servicecidrs");
+    let known = server.security.objects.get(&kind, "", "kubernetes").unwrap_or_default();
+    let mut status = known["status"].clone();
+    let conditions = status["conditions"].as_array();
+    if conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Ready")) {
+        return Ok(());
+    }
+    let message = "Kubernetes default Service CIDR is ready";
+    set_condition(&mut status, "Ready", true, "", message);
+    let at = Patched { namespace: "", name: "kubernetes", subresource: "status" };
+    let patch = json!({ "status": status });
+    client.patch::<Value>(&SERVICE_CIDRS, at, PatchKind::Merge, &patch).await.map(drop)
 }
 
 /// Makes these servers the endpoints of the Service `kubernetes`. What is so already is not written.

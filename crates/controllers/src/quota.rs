@@ -1,14 +1,16 @@
 //! Counts what a namespace uses of what its quotas allow.
 
-mod usage;
-
 use std::{
     collections::{BTreeMap, HashMap, btree_map::Entry},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use api_meta::{Quantity, QuantityFormat};
+use api_meta::{GroupResource, Quantity};
+use api_rules::{
+    amounts::Amounts,
+    quota::{in_scope, usage},
+};
 use client::{Error, ListOptions, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -25,8 +27,6 @@ const RECOUNT: Duration = Duration::from_secs(10);
 /// Changes come in waves, which are counted once.
 const SETTLE: Duration = Duration::from_millis(500);
 
-type Amounts = BTreeMap<String, Quantity>;
-
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Quota {
@@ -40,16 +40,17 @@ struct Quota {
 struct Spec {
     #[serde(deserialize_with = "nullable")]
     hard: Amounts,
-    #[serde(deserialize_with = "nullable")]
-    scopes: Vec<String>,
+    scopes: Value,
     scope_selector: Value,
 }
 
 /// The resources that a limit is about, by plural and group.
-fn counted(limit: &str) -> Option<(&str, &str)> {
+fn counted(limit: &str) -> Option<GroupResource> {
     if let Some(named) = limit.strip_prefix("count/") {
-        return Some(named.split_once('.').unwrap_or((named, "")));
+        let (plural, group) = named.split_once('.').unwrap_or((named, ""));
+        return Some(GroupResource::new(group.to_owned(), plural.to_owned()));
     }
+    let core = |plural: &str| Some(GroupResource::new("", plural.to_owned()));
     match limit {
         "configmaps"
         | "secrets"
@@ -57,37 +58,35 @@ fn counted(limit: &str) -> Option<(&str, &str)> {
         | "replicationcontrollers"
         | "resourcequotas"
         | "persistentvolumeclaims"
-        | "pods" => Some((limit, "")),
-        "services.nodeports" | "services.loadbalancers" => Some(("services", "")),
-        "requests.storage" => Some(("persistentvolumeclaims", "")),
-        other if other.contains(".storageclass.storage.k8s.io/") => {
-            Some(("persistentvolumeclaims", ""))
-        }
+        | "pods" => core(limit),
+        "services.nodeports" | "services.loadbalancers" => core("services"),
+        "requests.storage" => core("persistentvolumeclaims"),
+        other if other.contains(".storageclass.storage.k8s.io/") => core("persistentvolumeclaims"),
         other => {
             let plain = ["cpu", "memory", "ephemeral-storage"].contains(&other);
             let of_pods = plain
                 || ["requests.", "limits.", "hugepages-"].iter().any(|p| other.starts_with(p));
-            of_pods.then_some(("pods", ""))
+            of_pods.then_some(GroupResource::PODS)
         }
     }
 }
 
 /// The status: the limits, and how much of each is used.
-fn plan(quota: &Quota, objects: &BTreeMap<(String, String), Vec<Value>>) -> Value {
-    let zero = Quantity::new(0, QuantityFormat::DecimalSi);
-    let mut used: Amounts = Amounts::new();
-    for limit in quota.spec.hard.keys() {
-        let Some((plural, group)) = counted(limit) else { continue };
-        let of = objects.get(&(plural.to_owned(), group.to_owned()));
-        let mut sum = zero;
-        for object in of.into_iter().flatten() {
-            if usage::in_scope(&quota.spec.scopes, &quota.spec.scope_selector, plural, object) {
-                sum += usage::of(limit, plural, object).unwrap_or(zero);
+fn plan(quota: &Quota, objects: &BTreeMap<GroupResource, Vec<Value>>) -> Value {
+    let spec = &quota.spec;
+    let scopes = json!({"spec": {"scopes": spec.scopes, "scopeSelector": spec.scope_selector}});
+    let counted = spec.hard.keys().filter(|limit| counted(limit).is_some());
+    let mut used: Amounts = counted.map(|limit| (limit.clone(), Quantity::ZERO)).collect();
+    for (resource, objects) in objects {
+        for object in objects.iter().filter(|object| in_scope(&scopes, resource, object)) {
+            for (limit, amount) in usage(resource, object) {
+                if let Some(sum) = used.get_mut(&limit) {
+                    *sum += amount;
+                }
             }
         }
-        used.insert(limit.clone(), sum);
     }
-    json!({"hard": quota.spec.hard, "used": used})
+    json!({"hard": spec.hard, "used": used})
 }
 
 pub(crate) fn start(context: Context) {
@@ -164,11 +163,11 @@ async fn reconcile(
     };
     let mut objects = BTreeMap::new();
     for limit in quota.spec.hard.keys() {
-        if let Some((plural, group)) = counted(limit) {
-            let place = (plural.to_owned(), group.to_owned());
-            if let Entry::Vacant(open) = objects.entry(place) {
-                open.insert(list(context, &quota.metadata.namespace, plural, group).await?);
-            }
+        if let Some(resource) = counted(limit)
+            && let Entry::Vacant(open) = objects.entry(resource)
+        {
+            let found = list(context, &quota.metadata.namespace, open.key()).await?;
+            open.insert(found);
         }
     }
     let status = plan(&quota, &objects);
@@ -203,8 +202,7 @@ async fn reconcile(
 async fn list(
     context: &Context,
     namespace: &str,
-    plural: &str,
-    group: &str,
+    wanted: &GroupResource,
 ) -> Result<Vec<Value>, Error> {
     let known = [
         Resource::PODS,
@@ -220,14 +218,15 @@ async fn list(
         Resource::JOBS,
         Resource::CRON_JOBS,
     ];
-    let is = |resource: &Resource| resource.plural == plural && resource.group == group;
+    let is =
+        |resource: &Resource| resource.plural == wanted.resource && resource.group == wanted.group;
     let resource = match known.into_iter().find(is) {
         Some(resource) => Some(resource),
         None => discovery::namespaced(&context.client).await.resources.into_iter().find(is),
     };
     let Some(resource) = resource else { return Ok(vec![]) };
-    let whole =
-        ["pods", "services", "persistentvolumeclaims"].contains(&plural) && group.is_empty();
+    let whole = ["pods", "services", "persistentvolumeclaims"].contains(&&*wanted.resource)
+        && wanted.group.is_empty();
     if whole {
         return Ok(context.client.list(&resource, namespace, &ListOptions::default()).await?.items);
     }
@@ -259,19 +258,19 @@ mod tests {
         };
         let objects = BTreeMap::from([
             (
-                ("pods".to_owned(), String::new()),
+                GroupResource::PODS,
                 vec![pod("500m", "Running"), pod("1", "Pending"), pod("9", "Succeeded")],
             ),
             (
-                ("services".to_owned(), String::new()),
+                GroupResource::SERVICES,
                 vec![
                     json!({"spec": {"type": "NodePort", "ports": [{}, {}]}}),
                     json!({"spec": {"type": "LoadBalancer", "ports": [{}]}}),
                 ],
             ),
-            (("deployments".to_owned(), "apps".to_owned()), vec![Value::Null; 2]),
+            (GroupResource::new("apps", "deployments"), vec![Value::Null; 2]),
             (
-                ("persistentvolumeclaims".to_owned(), String::new()),
+                GroupResource::PERSISTENT_VOLUME_CLAIMS,
                 vec![
                     json!({"spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "5Gi"}}}}),
                 ],
@@ -311,7 +310,7 @@ mod tests {
             json!({"spec": {"activeDeadlineSeconds": 5, "containers": [{}]}}),
             json!({"spec": {"containers": [{"resources": {"limits": {"cpu": "1"}}}]}}),
         ];
-        let objects = BTreeMap::from([(("pods".to_owned(), String::new()), pods)]);
+        let objects = BTreeMap::from([(GroupResource::PODS, pods)]);
         for (scope, used) in [
             ("Terminating", "1"),
             ("NotTerminating", "1"),

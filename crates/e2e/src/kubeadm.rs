@@ -24,6 +24,8 @@ kind: KubeletConfiguration
 failCgroupV1: false
 # The machine may be nearly full, which is not what is tested.
 evictionHard: {{nodefs.available: 1%, imagefs.available: 1%}}
+# Images that no registry has would not come back.
+imageGCHighThresholdPercent: 100
 "
     )
 }

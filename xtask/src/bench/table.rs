@@ -19,9 +19,11 @@ pub(super) enum Better {
 pub(super) type Column = Vec<(Row, f64)>;
 
 pub(super) fn print(ours: &Column, theirs: Option<&Column>) {
-    println!("{:<52}{:>14}{:>14}{:>9}{:>9}", "", "Windlass", "upstream", "ratio", "wanted");
+    println!("{:<88}{:>12}{:>14}{:>9}{:>9}", "", "Windlass", "upstream", "ratio", "wanted");
     for (row, value) in ours {
-        let peer = theirs.and_then(|all| all.iter().find(|(other, _)| other.what == row.what));
+        let peer = theirs.and_then(|all| {
+            all.iter().find(|(other, _)| (&other.what, other.unit) == (&row.what, row.unit))
+        });
         let peer = peer.map(|(_, value)| *value);
         let ratio = peer.map(|peer| match row.better {
             Better::More => value / peer,
@@ -30,7 +32,7 @@ pub(super) fn print(ours: &Column, theirs: Option<&Column>) {
         let times =
             |ratio: Option<f64>| ratio.map_or("".to_owned(), |ratio| format!("{ratio:.1}×"));
         println!(
-            "{:<52}{:>14}{:>14}{:>9}{:>9}",
+            "{:<88}{:>12}{:>14}{:>9}{:>9}",
             format!("{} ({})", row.what, row.unit),
             figure(*value),
             peer.map_or("not measured".to_owned(), figure),

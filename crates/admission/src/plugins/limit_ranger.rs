@@ -1,12 +1,12 @@
 use std::collections::BTreeSet;
 
 use api_meta::{GroupResource, Quantity, Status};
+use api_rules::amounts::{Amounts, Overhead, amounts, pod_total};
 use serde_json::Value;
 
 use crate::{
     Outcome, Plugin, Request,
-    resources::{Overhead, pod_total},
-    tree::{Amounts, amounts, at, items, items_mut, text},
+    tree::{at, items, items_mut, text},
 };
 
 /// Gives containers the defaults of the namespace's LimitRanges, and refuses what is outside their bounds.
@@ -119,8 +119,8 @@ struct Measured<'a> {
 fn check_containers(limit: &Value, pod: &Value, broken: &mut Vec<String>) {
     for list in ["/spec/containers", "/spec/initContainers"] {
         for container in items(pod, list) {
-            let requests = amounts(container, "/resources/requests");
-            let limits = amounts(container, "/resources/limits");
+            let requests = amounts(&container["resources"]["requests"]);
+            let limits = amounts(&container["resources"]["limits"]);
             Measured { kind: "Container", requests: &requests, limits: &limits }
                 .check(limit, broken);
         }
@@ -134,13 +134,13 @@ fn check_pod(limit: &Value, pod: &Value, broken: &mut Vec<String>) {
 }
 
 fn check_claim(limit: &Value, claim: &Value, broken: &mut Vec<String>) {
-    let requests = amounts(claim, "/spec/resources/requests");
+    let requests = amounts(&claim["spec"]["resources"]["requests"]);
     let measured =
         Measured { kind: "PersistentVolumeClaim", requests: &requests, limits: &Amounts::new() };
-    for (resource, bound) in amounts(limit, "/min") {
+    for (resource, bound) in amounts(&limit["min"]) {
         broken.extend(measured.below(&resource, bound));
     }
-    for (resource, bound) in amounts(limit, "/max") {
+    for (resource, bound) in amounts(&limit["max"]) {
         let is = format!("maximum {resource} usage per {} is {bound}", measured.kind);
         match requests.get(&resource) {
             None => broken.push(format!("{is}.  No request is specified")),
@@ -154,8 +154,8 @@ fn check_claim(limit: &Value, claim: &Value, broken: &mut Vec<String>) {
 
 impl Measured<'_> {
     fn check(&self, limit: &Value, broken: &mut Vec<String>) {
-        let (min, max) = (amounts(limit, "/min"), amounts(limit, "/max"));
-        let ratios = amounts(limit, "/maxLimitRequestRatio");
+        let (min, max) = (amounts(&limit["min"]), amounts(&limit["max"]));
+        let ratios = amounts(&limit["maxLimitRequestRatio"]);
         let resources: BTreeSet<&String> =
             min.keys().chain(max.keys()).chain(ratios.keys()).collect();
         for resource in resources {

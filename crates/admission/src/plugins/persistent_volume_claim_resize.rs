@@ -1,9 +1,10 @@
 use api_meta::{GroupResource, Status};
+use api_rules::amounts::quantity;
 use serde_json::Value;
 
 use crate::{
     Outcome, Plugin, Request,
-    tree::{annotation, flag, quantity, text},
+    tree::{annotation, flag, text},
 };
 
 /// Lets a claim grow only where its storage class can.

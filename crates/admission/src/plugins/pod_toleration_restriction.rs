@@ -1,9 +1,9 @@
 use api_meta::{GroupResource, Status};
+use api_rules::amounts::{Overhead, pod_total};
 use serde_json::{Value, json};
 
 use crate::{
     Outcome, Plugin, Request,
-    resources::{Overhead, pod_total},
     tree::{annotation, at, items, text},
 };
 

@@ -3,20 +3,20 @@
 //! The plugin judges by the usage that the quotas record and returns them with the usage that the request adds; the
 //! server writes these, each on its resource version, so that two requests cannot spend the same room.
 
-mod scopes;
+mod stated;
 #[cfg(test)]
 mod tests;
-mod usage;
 
 use std::collections::BTreeMap;
 
 use api_meta::{GroupResource, Quantity, Status};
+use api_rules::{
+    amounts::{Amounts, amounts},
+    quota::{in_scope, usage},
+};
 use serde_json::{Value, json};
 
-use crate::{
-    Outcome, Plugin, Request,
-    tree::{Amounts, amounts, items, text},
-};
+use crate::{Outcome, Plugin, Request, tree::text};
 
 pub(crate) struct ResourceQuota;
 
@@ -28,7 +28,7 @@ impl Plugin for ResourceQuota {
         outcome: &mut Outcome,
     ) -> Result<(), Status> {
         // A quota must not keep its own usage from being written.
-        let counted = request.creates() || request.updates() && usage::changes_by_update(request);
+        let counted = request.creates() || request.updates() && changes_by_update(request);
         if request.namespace.is_empty()
             || !counted
             || request.on(&GroupResource::RESOURCE_QUOTAS) && request.updates()
@@ -42,16 +42,17 @@ impl Plugin for ResourceQuota {
         if quotas.is_empty() {
             return Ok(());
         }
-        let now = usage::of(request, object);
+        let resource = request.resource.group_resource();
+        let now = usage(&resource, object);
         let before = request
             .old
             .filter(|_| request.updates())
-            .map(|old| usage::of(request, old))
+            .map(|old| usage(&resource, old))
             .unwrap_or_default();
         let added = difference(&now, &before);
         let mut charged = Vec::new();
         for quota in quotas {
-            if scopes::all_match(&quota, request, object) {
+            if in_scope(&quota, &resource, object) {
                 let updated = charge(request, &quota, object, &added);
                 charged.extend(updated.map_err(|cause| request.forbidden(object, cause))?);
             }
@@ -59,6 +60,13 @@ impl Plugin for ResourceQuota {
         outcome.quotas = charged;
         Ok(())
     }
+}
+
+/// Whether an update of this resource can change what it counts for.
+fn changes_by_update(request: &Request<'_>) -> bool {
+    request.is_sub(&GroupResource::PODS, "resize")
+        || request.is(&GroupResource::PERSISTENT_VOLUME_CLAIMS)
+        || request.is(&GroupResource::SERVICES)
 }
 
 /// What is used now and was not before, and the other way round below zero; zeros are left out.
@@ -80,9 +88,9 @@ fn charge(
     added: &Amounts,
 ) -> Result<Option<Value>, String> {
     let name = text(quota, "/metadata/name");
-    let hard = amounts(quota, "/status/hard");
-    let wanted = amounts(quota, "/spec/hard");
-    usage::check_stated(request, object, &wanted)
+    let hard = amounts(&quota["status"]["hard"]);
+    let wanted = amounts(&quota["spec"]["hard"]);
+    stated::check(request, object, &wanted)
         .map_err(|missing| format!("failed quota: {name}: must specify {missing}"))?;
     let added: Amounts = added
         .iter()
@@ -92,7 +100,7 @@ fn charge(
     if added.is_empty() {
         return Ok(None);
     }
-    let used = amounts(quota, "/status/used");
+    let used = amounts(&quota["status"]["used"]);
     let unknown: Vec<&str> = added
         .keys()
         .filter(|r| !hard.contains_key(*r) || !used.contains_key(*r))
@@ -133,16 +141,4 @@ fn told_missing(missing: &BTreeMap<&str, Vec<String>>) -> String {
         .map(|(r, names)| format!("{r} for: {}", names.join(",")))
         .collect::<Vec<_>>()
         .join("; ")
-}
-
-/// The scopes of a quota in their one form: name, operator and values.
-fn scope_terms(quota: &Value) -> Vec<(&str, &str, Vec<&str>)> {
-    let plain = items(quota, "/spec/scopes")
-        .filter_map(Value::as_str)
-        .map(|scope| (scope, "Exists", Vec::new()));
-    let selected = items(quota, "/spec/scopeSelector/matchExpressions").map(|term| {
-        let values = items(term, "/values").filter_map(Value::as_str).collect();
-        (text(term, "/scopeName"), text(term, "/operator"), values)
-    });
-    plain.chain(selected).collect()
 }

@@ -1,9 +1,10 @@
 use api_meta::{GroupResource, Status, go_quote};
+use api_rules::amounts::amounts;
 use serde_json::Value;
 
 use crate::{
     Outcome, Plugin, Request,
-    tree::{amounts, at, entries, is_set, items, list_at, text},
+    tree::{at, entries, is_set, items, list_at, text},
 };
 
 /// Adds to a Pod what its RuntimeClass costs and where it can run.
@@ -28,7 +29,7 @@ impl Plugin for RuntimeClass {
         };
         if is_set(&class, "/overhead/podFixed") {
             if is_set(pod, "/spec/overhead")
-                && amounts(pod, "/spec/overhead") != amounts(&class, "/overhead/podFixed")
+                && amounts(&pod["spec"]["overhead"]) != amounts(&class["overhead"]["podFixed"])
             {
                 let cause =
                     "pod rejected: Pod's overhead doesn't match RuntimeClass's defined overhead";

@@ -5,12 +5,14 @@
 mod access;
 mod basics;
 mod charts;
+mod clients;
 mod custom;
 mod ha;
 mod interop;
 mod kubeadm;
 mod kubeadm_mistakes;
 mod life;
+mod metal;
 mod mistakes;
 mod network;
 mod node;

@@ -1,13 +1,32 @@
-//! What a Pod asks for and may use, over all its containers.
+//! Amounts of resources, and what a Pod asks for and may use of them over all its containers.
+
+use std::collections::BTreeMap;
 
 use api_meta::Quantity;
 use serde_json::Value;
 
-use crate::tree::{Amounts, amounts, items, text};
+use crate::look::Look;
+
+pub type Amounts = BTreeMap<String, Quantity>;
+
+/// What is no quantity reads as none: the schema has refused it where it matters.
+pub fn quantity(value: &Value) -> Option<Quantity> {
+    match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => number.to_string().parse().ok(),
+        _ => None,
+    }
+}
+
+/// A map of quantities, such as `resources.requests`.
+pub fn amounts(value: &Value) -> Amounts {
+    let entries = value.as_object().into_iter().flatten();
+    entries.filter_map(|(name, amount)| Some((name.clone(), quantity(amount)?))).collect()
+}
 
 /// Whether a Pod's totals count what its RuntimeClass adds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Overhead {
+pub enum Overhead {
     Counted,
     Left,
 }
@@ -30,16 +49,16 @@ fn raise(total: &mut Amounts, to: &Amounts) {
 /// A Pod's total of `requests` or `limits`: what its containers take together, or the most that one step of its
 /// initialisation takes (an init container beside the sidecars started before it), whichever is more. What the Pod says
 /// of itself as a whole comes before what its containers say.
-pub(crate) fn pod_total(pod: &Value, field: &str, overhead: Overhead) -> Amounts {
-    let of = |container: &Value| amounts(container, &format!("/resources/{field}"));
+pub fn pod_total(pod: &Value, field: &str, overhead: Overhead) -> Amounts {
+    let of = |container: &Value| amounts(container.at(&format!("resources.{field}")));
     let mut total = Amounts::new();
-    for container in items(pod, "/spec/containers") {
+    for container in pod.items("spec.containers") {
         add(&mut total, &of(container));
     }
     let (mut sidecars, mut peak) = (Amounts::new(), Amounts::new());
-    for container in items(pod, "/spec/initContainers") {
+    for container in pod.items("spec.initContainers") {
         let mut step = of(container);
-        if text(container, "/restartPolicy") == "Always" {
+        if container.text("restartPolicy") == "Always" {
             add(&mut total, &step);
             add(&mut sidecars, &step);
             step.clone_from(&sidecars);
@@ -49,9 +68,9 @@ pub(crate) fn pod_total(pod: &Value, field: &str, overhead: Overhead) -> Amounts
         raise(&mut peak, &step);
     }
     raise(&mut total, &peak);
-    total.extend(amounts(pod, &format!("/spec/resources/{field}")));
+    total.extend(amounts(pod.at(&format!("spec.resources.{field}"))));
     if overhead == Overhead::Counted {
-        for (resource, more) in amounts(pod, "/spec/overhead") {
+        for (resource, more) in amounts(pod.at("spec.overhead")) {
             match total.get_mut(&resource) {
                 Some(amount) => *amount += more,
                 // No limit is no limit, whatever is added.

@@ -1,0 +1,44 @@
+//! What a quota makes every container say.
+
+use std::collections::BTreeMap;
+
+use api_meta::GroupResource;
+use api_rules::amounts::Amounts;
+use serde_json::Value;
+
+use super::told_missing;
+use crate::{
+    Request,
+    tree::{is_set, items, text},
+};
+
+/// A quota on what Pods request or are limited to makes every container say it: what is unsaid could not be counted.
+pub(super) fn check(request: &Request<'_>, pod: &Value, hard: &Amounts) -> Result<(), String> {
+    if !request.on(&GroupResource::PODS) {
+        return Ok(());
+    }
+    let mut missing: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for name in hard.keys() {
+        let (field, resource) = match name.as_str() {
+            "cpu" | "memory" | "ephemeral-storage" => ("requests", name.as_str()),
+            name => match name.split_once('.') {
+                Some((
+                    field @ ("requests" | "limits"),
+                    resource @ ("cpu" | "memory" | "ephemeral-storage"),
+                )) => (field, resource),
+                _ => continue,
+            },
+        };
+        let stated = |holder: &Value| is_set(holder, &format!("/resources/{field}/{resource}"));
+        // Ephemeral storage was never made a duty.
+        if resource == "ephemeral-storage" || stated(&pod["spec"]) {
+            continue;
+        }
+        for list in ["/spec/containers", "/spec/initContainers"] {
+            for container in items(pod, list).filter(|container| !stated(container)) {
+                missing.entry(name).or_default().push(text(container, "/name").to_owned());
+            }
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(told_missing(&missing)) }
+}

@@ -1,0 +1,169 @@
+//! What an object counts for under a ResourceQuota. Admission charges by it and the controller counts by it, so that
+//! they cannot disagree.
+
+use api_meta::{GroupResource, Quantity, QuantityFormat};
+use serde_json::Value;
+
+use crate::{
+    amounts::{Amounts, Overhead, amounts, pod_total, quantity},
+    look::Look,
+};
+
+fn count(n: i64) -> Quantity {
+    Quantity::new(n, QuantityFormat::DecimalSi)
+}
+
+/// Everything that an object counts for; which of it matters the quota says.
+pub fn usage(resource: &GroupResource, object: &Value) -> Amounts {
+    let mut usage = Amounts::from([(format!("count/{resource}"), count(1))]);
+    // Names from before counts had one.
+    let by_name = [
+        "configmaps",
+        "secrets",
+        "services",
+        "replicationcontrollers",
+        "resourcequotas",
+        "persistentvolumeclaims",
+        "pods",
+    ];
+    if resource.group.is_empty() && by_name.contains(&resource.resource.as_ref()) {
+        usage.insert(resource.resource.to_string(), count(1));
+    }
+    if *resource == GroupResource::PODS {
+        pod(object, &mut usage);
+    } else if *resource == GroupResource::SERVICES {
+        service(object, &mut usage);
+    } else if *resource == GroupResource::PERSISTENT_VOLUME_CLAIMS {
+        claim(object, &mut usage);
+    }
+    usage
+}
+
+fn pod(pod: &Value, usage: &mut Amounts) {
+    if ["Succeeded", "Failed"].contains(&pod.text("status.phase")) {
+        usage.remove("pods");
+        return;
+    }
+    for (resource, amount) in pod_total(pod, "requests", Overhead::Counted) {
+        if ["cpu", "memory", "ephemeral-storage"].contains(&resource.as_str())
+            || resource.starts_with("hugepages-")
+        {
+            usage.insert(resource.clone(), amount);
+        }
+        usage.insert(format!("requests.{resource}"), amount);
+    }
+    for (resource, amount) in pod_total(pod, "limits", Overhead::Counted) {
+        usage.insert(format!("limits.{resource}"), amount);
+    }
+}
+
+fn service(service: &Value, usage: &mut Amounts) {
+    let ports = service.items("spec.ports").len() as i64;
+    match service.text("spec.type") {
+        "NodePort" => drop(usage.insert("services.nodeports".into(), count(ports))),
+        "LoadBalancer" => {
+            usage.insert("services.loadbalancers".into(), count(1));
+            let node_ports = match service.at("spec.allocateLoadBalancerNodePorts") {
+                // Some may have been asked for all the same.
+                Value::Bool(false) => {
+                    let ports = service.items("spec.ports").iter();
+                    ports.filter(|port| port.int("nodePort") != 0).count() as i64
+                }
+                _ => ports,
+            };
+            usage.insert("services.nodeports".into(), count(node_ports));
+        }
+        _ => {}
+    }
+}
+
+fn claim(claim: &Value, usage: &mut Amounts) {
+    let class = claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"]
+        .as_str()
+        .unwrap_or_else(|| claim.text("spec.storageClassName"));
+    let asked = quantity(claim.at("spec.resources.requests.storage"));
+    let mut add = |name: &str, amount| {
+        usage.insert(name.to_owned(), amount);
+        if !class.is_empty() {
+            usage.insert(format!("{class}.storageclass.storage.k8s.io/{name}"), amount);
+        }
+    };
+    add("persistentvolumeclaims", count(1));
+    if let Some(asked) = asked {
+        // A claim that is being grown counts for the most of what it asked for and was given.
+        let given = quantity(claim.at("status.allocatedResources.storage"));
+        add("requests.storage", given.map_or(asked, |given| given.max(asked)));
+    }
+}
+
+/// Whether an object is in every scope of a quota. Only Pods have scopes: a quota with scopes counts nothing else.
+pub fn in_scope(quota: &Value, resource: &GroupResource, object: &Value) -> bool {
+    let terms = scope_terms(quota);
+    terms.is_empty()
+        || *resource == GroupResource::PODS
+            && terms
+                .iter()
+                .all(|(scope, operator, values)| matches(scope, operator, values, object))
+}
+
+fn matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> bool {
+    let terminating = pod.opt_int("spec.activeDeadlineSeconds").is_some_and(|seconds| seconds >= 0);
+    match scope {
+        "Terminating" => terminating,
+        "NotTerminating" => !terminating,
+        "BestEffort" => is_best_effort(pod),
+        "NotBestEffort" => !is_best_effort(pod),
+        "CrossNamespacePodAffinity" => crosses_namespaces(pod),
+        "PriorityClass" => {
+            let class = pod.text("spec.priorityClassName");
+            match operator {
+                "In" => values.contains(&class),
+                "NotIn" => !values.contains(&class),
+                "DoesNotExist" => class.is_empty(),
+                _ => !class.is_empty(),
+            }
+        }
+        _ => false,
+    }
+}
+
+fn is_best_effort(pod: &Value) -> bool {
+    let states = |holder: &Value| {
+        ["resources.requests", "resources.limits"].iter().any(|field| {
+            let stated = amounts(holder.at(field));
+            ["cpu", "memory"].iter().any(|r| stated.get(*r).is_some_and(|it| !it.is_zero()))
+        })
+    };
+    !states(&pod["spec"])
+        && ["spec.containers", "spec.initContainers"]
+            .iter()
+            .all(|list| !pod.items(list).iter().any(states))
+}
+
+/// Whether an affinity term names namespaces, by which a Pod can keep others' from being placed.
+fn crosses_namespaces(pod: &Value) -> bool {
+    let crosses =
+        |term: &Value| !term.items("namespaces").is_empty() || term.has("namespaceSelector");
+    ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
+        let affinity = &pod["spec"]["affinity"][kind];
+        affinity.items("requiredDuringSchedulingIgnoredDuringExecution").iter().any(crosses)
+            || affinity
+                .items("preferredDuringSchedulingIgnoredDuringExecution")
+                .iter()
+                .any(|t| crosses(&t["podAffinityTerm"]))
+    })
+}
+
+/// The scopes of a quota in their one form: name, operator and values.
+fn scope_terms(quota: &Value) -> Vec<(&str, &str, Vec<&str>)> {
+    let plain = quota
+        .items("spec.scopes")
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|scope| (scope, "Exists", Vec::new()));
+    let selected = quota.items("spec.scopeSelector.matchExpressions").iter().map(|term| {
+        let values = term.items("values").iter().filter_map(Value::as_str).collect();
+        (term.text("scopeName"), term.text("operator"), values)
+    });
+    plain.chain(selected).collect()
+}
