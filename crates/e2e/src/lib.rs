@@ -17,7 +17,7 @@ mod steady;
 mod taker;
 
 pub use cluster::{Cluster, alone, binary, shared, shared_alone};
-pub use machine::Machine;
+pub use machine::{Machine, processes, proportional_size};
 pub use machines::{Host, Machines};
 pub use process::{Background, Ran, parent, until};
 pub use session::Session;

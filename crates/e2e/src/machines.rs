@@ -138,7 +138,7 @@ impl Host<'_> {
     /// Brings the image box:1 here, which says its name and waits.
     #[track_caller]
     pub fn build_box(&self) {
-        let links = ["sh", "sleep", "hostname", "nslookup"]
+        let links = ["sh", "sleep", "hostname", "nslookup", "httpd", "wget"]
             .map(|applet| format!("/bin/{applet}"))
             .join(",");
         let script = "echo here is $(hostname); trap exit TERM; while :; do sleep 1; done";
