@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use crate::Cluster;
+use crate::{Cluster, replicated};
 
 /// A condition that is not met.
 #[derive(Debug)]
@@ -56,7 +56,8 @@ impl Machine {
             (settings.kubelet_port, "the kubelet"),
             (10256, "the service proxy"),
         ];
-        let taken = ports.into_iter().filter_map(|(port, what)| {
+        let more = replicated::PORTS.iter().filter(|_| cluster.is_replicated());
+        let taken = ports.into_iter().chain(more.copied()).filter_map(|(port, what)| {
             let error = TcpListener::bind(("0.0.0.0", port)).err()?;
             Some((port, what, error.to_string()))
         });

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails by panicking, and helpers are tests too.
 
 mod access;
+mod addon;
 mod basics;
 mod charts;
+mod control_planes;
 mod custom;
 mod ha;
 mod interop;
