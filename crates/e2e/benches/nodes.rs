@@ -1,9 +1,7 @@
 //! What five nodes on one machine cost: `cargo xtask bench nodes`.
 
 use std::{
-    fs,
-    path::Path,
-    thread,
+    fs, thread,
     time::{Duration, Instant},
 };
 

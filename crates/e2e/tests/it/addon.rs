@@ -79,7 +79,7 @@ fn pods_meet_through_the_tunnel_and_another_network_is_left_alone() {
     ready(&alpha, &[&alpha, &beta, &gamma]);
     let rollout = "-n kube-system rollout status daemonset/windlass-network --timeout=60s";
     alpha.kubectl(rollout).ok();
-    [&alpha, &beta, &gamma].map(Host::build_box);
+    [&alpha, &beta, &gamma].iter().for_each(|host| host.build_box());
     let (_, there) = (web(&alpha, &alpha), web(&alpha, &beta));
     until("an answer across machines", || get(&alpha, &alpha, &there));
     assert!(routes(&alpha).contains(" dev wx0"), "{}", routes(&alpha));

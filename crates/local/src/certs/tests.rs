@@ -22,6 +22,8 @@ fn made(dir: &Path) -> (Cluster, Plan) {
         service_cidr: "10.96.0.0/12".to_owned(),
         dns_domain: "cluster.local".to_owned(),
         tunnel: false,
+        etcd: None,
+        control_plane: true,
         link: None,
         member_of: None,
         kubeconfig: Some(dir.join("user.yaml")),
