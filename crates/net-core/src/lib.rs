@@ -15,6 +15,5 @@ pub mod nft;
 pub mod overlay;
 pub mod plan;
 pub mod policy;
-pub mod xtables;
 
 pub use cidr::{Cidr, CidrError, Family};

@@ -20,7 +20,6 @@ mod route;
 mod socket;
 mod table;
 mod wire;
-mod xtables;
 
 use std::{net::IpAddr, os::fd::BorrowedFd};
 
@@ -30,7 +29,6 @@ pub use namespace::Namespace;
 use net_core::{Cidr, Family, conntrack::Flow, nft::Installed};
 pub use nft::NftError;
 pub use table::{TableWriter, Written};
-pub use xtables::{ChainWriter, Iptables, Xtables, XtablesError, remove_chains};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -44,8 +42,6 @@ pub enum Error {
     Namespace { path: String, action: &'static str, source: std::io::Error },
     #[error(transparent)]
     Nft(#[from] NftError),
-    #[error(transparent)]
-    Xtables(#[from] XtablesError),
 }
 
 impl Error {

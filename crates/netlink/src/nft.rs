@@ -26,17 +26,13 @@ pub enum NftError {
     List { table: String, message: String },
 }
 
+/// Where nft is: in `PATH`, or where distributions put it, which is not in every service's `PATH`.
 pub(crate) fn program() -> PathBuf {
-    find("nft")
-}
-
-/// Where a program is: in `PATH`, or where distributions put it, which is not in every service's `PATH`.
-pub(crate) fn find(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
     let mut candidates =
-        std::env::split_paths(&path).chain(usual).map(|directory| directory.join(name));
-    candidates.find(|candidate| candidate.exists()).unwrap_or_else(|| name.into())
+        std::env::split_paths(&path).chain(usual).map(|directory| directory.join("nft"));
+    candidates.find(|candidate| candidate.exists()).unwrap_or_else(|| "nft".into())
 }
 
 /// Feeds one transaction to `nft -f -`.

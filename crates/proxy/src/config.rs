@@ -26,9 +26,6 @@ pub enum ConfigError {
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub node: String,
-    pub mode: Mode,
-    /// Whether the configuration names the mode: then it may be another one than before.
-    pub(crate) mode_is_given: bool,
     pub healthz: SocketAddr,
     pub metrics: SocketAddr,
     /// Changes come together for at most this long.
@@ -40,22 +37,6 @@ pub struct Settings {
     detect: Detect,
     node_ports: NodePortSource,
     pub(crate) localhost_node_ports: bool,
-}
-
-/// The language that the rules are written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    Nftables,
-    Iptables,
-}
-
-impl Mode {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Mode::Nftables => "nftables",
-            Mode::Iptables => "iptables",
-        }
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -93,9 +74,11 @@ impl Settings {
                 )
             }
             "" | "iptables" | "ipvs" => {
-                if config.mode == "ipvs" {
-                    let warning = "mode ipvs: rules are written for nftables, with the same effect";
-                    warnings.push(warning.to_owned());
+                if !config.mode.is_empty() {
+                    warnings.push(format!(
+                        "mode {:?}: rules are written for nftables, with the same effect",
+                        config.mode
+                    ));
                 }
                 let section = &config.iptables;
                 (
@@ -116,8 +99,6 @@ impl Settings {
             config.mode != "nftables" && config.iptables.localhost_node_ports.unwrap_or(true);
         let settings = Self {
             localhost_node_ports,
-            mode: if config.mode == "iptables" { Mode::Iptables } else { Mode::Nftables },
-            mode_is_given: !config.mode.is_empty(),
             node: node.trim().to_lowercase(),
             healthz: listen_address(&config.healthz_bind_address, ([0, 0, 0, 0], 10256).into())?,
             metrics: listen_address(&config.metrics_bind_address, ([127, 0, 0, 1], 10249).into())?,

@@ -11,11 +11,11 @@ use net_core::{
     api::{EndpointSlice, Node, Service, ServiceCidr, ServiceType, TrafficPolicy},
     endpoints::{Slices, is_proxied, local_ready},
 };
-use netlink::{Iptables, Net};
+use netlink::Net;
 use tokio::sync::Notify;
 
 use crate::{
-    Mode, Settings, Syncer,
+    Settings, Syncer,
     health::{Check, Health, NodePortChecks, listen},
     sync::Report,
 };
@@ -38,21 +38,15 @@ const SERVICE_CIDRS: Resource =
 
 /// Runs the proxy until `tasks` shuts down. The rules stay when it ends.
 pub async fn run(
-    mut settings: Settings,
+    settings: Settings,
     client: Client,
     net: Arc<dyn Net>,
     tasks: &rt::Tasks,
 ) -> Result<(), RunError> {
-    if settings.mode == Mode::Iptables && !Iptables::is_installed() {
-        tracing::warn!(
-            "iptables-restore is not installed: rules are written for nftables, with the same effect"
-        );
-        settings.mode = Mode::Nftables;
-    }
     if settings.localhost_node_ports {
         route_localhost();
     }
-    let health = Arc::new(Health::new(settings.sync_period, settings.mode));
+    let health = Arc::new(Health::new(settings.sync_period));
     let failed =
         |address, purpose, flag| move |source| RunError::Listen { address, purpose, flag, source };
     let shared = health.clone();
@@ -67,10 +61,9 @@ pub async fn run(
     let watched = Watched::start(&settings, &client, tasks, &trigger);
     let checks = NodePortChecks::new(health.clone(), tasks.clone());
     let worker = Worker {
-        may_clear: settings.mode_is_given,
         settings,
-        net,
-        syncer: None,
+        net: net.clone(),
+        syncer: Some(Syncer::new(net)),
         watched,
         trigger,
         health,
@@ -174,8 +167,6 @@ struct Worker {
     net: Arc<dyn Net>,
     /// Away while a synchronisation runs on a thread for blocking work.
     syncer: Option<Syncer>,
-    /// Whether another mode may have left rules, which go once there are ours.
-    may_clear: bool,
     watched: Watched,
     trigger: Arc<Trigger>,
     health: Arc<Health>,
@@ -229,23 +220,17 @@ impl Worker {
         self.health.node_leaves(leaves);
         let (services, slices) = (self.watched.services.list(), self.watched.slices.list());
         let cidrs = self.watched.service_cidrs();
-        let mut syncer = self.syncer.take().unwrap_or_else(|| match self.settings.mode {
-            Mode::Nftables => Syncer::new(self.net.clone()),
-            Mode::Iptables => Syncer::with_iptables(self.net.clone(), Arc::new(Iptables)),
-        });
+        let mut syncer = self.syncer.take().unwrap_or_else(|| Syncer::new(self.net.clone()));
         let (settings, net) = (self.settings.clone(), self.net.clone());
-        let may_clear = std::mem::take(&mut self.may_clear);
         let work = move || {
             let result = (|| {
                 let addresses =
                     if settings.needs_addresses() { net.addresses()? } else { Vec::new() };
                 let config = settings.plan(node.as_deref(), &addresses, cidrs);
                 syncer.check()?;
-                let report = syncer.sync(&config, &services, &slices)?;
-                if may_clear && let Err(error) = syncer.clear_other_mode() {
-                    tracing::warn!(error = %chain(&error), "removing the rules of another mode");
-                }
-                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(report)
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(
+                    syncer.sync(&config, &services, &slices)?,
+                )
             })();
             let checks = health_checks(&services, &slices, &settings.node);
             (syncer, result, checks)

@@ -7,19 +7,13 @@ use net_core::{
     endpoints::Slices,
     plan::{self, Config, NodePorts, TABLE},
 };
-use netlink::{ChainWriter, Iptables, Net, TableWriter, Written, Xtables, remove_chains};
+use netlink::{Net, TableWriter};
 
 /// Brings the kernel's rules and tracked UDP flows to what the plan says; see [`TableWriter`] for how.
 pub struct Syncer {
     net: Arc<dyn Net>,
-    writers: Writers,
+    tables: [TableWriter; 2],
     udp: Option<UdpServices>,
-}
-
-/// One for each family.
-enum Writers {
-    Tables([TableWriter; 2]),
-    Chains(Arc<dyn Xtables>, [ChainWriter; 2]),
 }
 
 /// What one synchronisation did.
@@ -42,12 +36,7 @@ pub enum SyncError {
 
 impl Syncer {
     pub fn new(net: Arc<dyn Net>) -> Self {
-        Self { net, writers: Writers::Tables(Default::default()), udp: None }
-    }
-
-    /// One that writes rules for iptables.
-    pub fn with_iptables(net: Arc<dyn Net>, kernel: Arc<dyn Xtables>) -> Self {
-        Self { net, writers: Writers::Chains(kernel, Default::default()), udp: None }
+        Self { net, tables: Default::default(), udp: None }
     }
 
     /// One family's failure does not keep the other from being served; the first is reported.
@@ -62,21 +51,12 @@ impl Syncer {
         let mut report = Report::default();
         let mut failure = None;
         for (slot, family) in Family::ALL.into_iter().enumerate() {
+            let table = plan::plan(family, config, services(), &slices);
             let needed = services().any(|service| has_family(service, family));
-            let written = match &mut self.writers {
-                Writers::Tables(tables) => {
-                    let table = plan::plan(family, config, services(), &slices);
-                    tables[slot].write(&*self.net, table, needed)
-                }
-                Writers::Chains(kernel, chains) => {
-                    let new = plan::iptables::plan(family, config, services(), &slices);
-                    chains[slot].write(&**kernel, new, needed)
-                }
-            };
-            match written {
-                Ok(Written { transactions, operations }) => {
-                    report.transactions += transactions;
-                    report.operations += operations;
+            match self.tables[slot].write(&*self.net, table, needed) {
+                Ok(written) => {
+                    report.transactions += written.transactions;
+                    report.operations += written.operations;
                 }
                 Err(source) => _ = failure.get_or_insert(SyncError::Rules { family, source }),
             }
@@ -115,48 +95,18 @@ impl Syncer {
         }
     }
 
-    /// Returns whether the rules are still there; see [`TableWriter::check`].
+    /// Returns whether the tables are still there; see [`TableWriter::check`].
     pub fn check(&mut self) -> Result<bool, netlink::Error> {
         let mut intact = true;
-        match &mut self.writers {
-            Writers::Tables(tables) => {
-                for table in tables {
-                    intact &= table.check(&*self.net)?;
-                }
-            }
-            Writers::Chains(kernel, chains) => {
-                for chains in chains {
-                    intact &= chains.check(&**kernel)?;
-                }
-            }
+        for table in &mut self.tables {
+            intact &= table.check(&*self.net)?;
         }
         Ok(intact)
     }
-
-    /// Takes away what a proxy in the other mode left.
-    pub fn clear_other_mode(&self) -> Result<(), netlink::Error> {
-        match &self.writers {
-            Writers::Tables(_) => clean_up_iptables(),
-            Writers::Chains(..) => clean_up_nftables(&*self.net),
-        }
-    }
 }
 
-/// Removes the rules of either mode altogether, for `--cleanup`.
+/// Removes the rules altogether, for `--cleanup`.
 pub fn clean_up(net: &dyn Net) -> Result<(), netlink::Error> {
-    clean_up_nftables(net)?;
-    clean_up_iptables()
-}
-
-fn clean_up_iptables() -> Result<(), netlink::Error> {
-    if !Iptables::is_installed() {
-        return Ok(());
-    }
-    let chains = |family| plan::iptables::base(family, &Config::default());
-    Family::ALL.into_iter().try_for_each(|family| remove_chains(&Iptables, &chains(family)))
-}
-
-fn clean_up_nftables(net: &dyn Net) -> Result<(), netlink::Error> {
     for family in Family::ALL {
         if net.has_table(family, TABLE)? {
             net.nft(&format!("delete table {} {TABLE}\n", family.nft()))?;

@@ -1,4 +1,4 @@
-//! Real packets between network namespaces through real rules. Needs root, nft and iptables.
+//! Real packets between network namespaces through real rules. Needs root and nft.
 #![allow(clippy::unwrap_used)]
 
 mod api;

@@ -4,38 +4,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use proxy::Mode;
 use serde_json::json;
 
 use crate::world::{Connection, NODE, OUTSIDE, World, ask, pod_ip, service, slice};
 
 const VIP: &str = "10.96.0.5:80";
 
-/// What Services promise does not depend on the language that their rules are written in.
-macro_rules! in_both_modes {
-    ($($name:ident),* $(,)?) => {
-        mod nftables {
-            $(#[test] fn $name() { super::$name(proxy::Mode::Nftables) })*
-        }
-        mod iptables {
-            $(#[test] fn $name() { super::$name(proxy::Mode::Iptables) })*
-        }
-    };
-}
-
-in_both_modes!(
-    a_cluster_ip_spreads_connections_and_serves_pods_the_node_and_the_server_itself,
-    a_service_without_endpoints_and_an_unknown_port_are_refused_at_once,
-    changes_and_restarts_keep_open_connections_and_write_only_what_differs,
-    node_ports_serve_the_outside_masqueraded_or_with_its_own_address,
-    a_client_with_affinity_stays_with_its_endpoint,
-    udp_flows_move_when_their_endpoint_goes,
-    a_clean_up_removes_all_rules_and_can_be_repeated,
-    ipv6_services_work_beside_ipv4_ones,
-);
-
-fn a_cluster_ip_spreads_connections_and_serves_pods_the_node_and_the_server_itself(mode: Mode) {
-    let mut world = World::new(3, mode);
+#[test]
+fn a_cluster_ip_spreads_connections_and_serves_pods_the_node_and_the_server_itself() {
+    let mut world = World::new(3);
     world.serve_tcp(0, "10.1.0.2");
     world.serve_tcp(1, "10.1.0.3");
     world.sync(&[service("s", json!({}))], &[slice("s", "TCP", &[0, 1])]);
@@ -61,15 +38,12 @@ fn a_cluster_ip_spreads_connections_and_serves_pods_the_node_and_the_server_itse
     assert_eq!(ask(&world.pods[0], VIP).unwrap(), (0, "10.1.0.1".to_owned()));
 }
 
-fn a_service_without_endpoints_and_an_unknown_port_are_refused_at_once(mode: Mode) {
-    let mut world = World::new(1, mode);
+#[test]
+fn a_service_without_endpoints_and_an_unknown_port_are_refused_at_once() {
+    let mut world = World::new(1);
     world.sync(&[service("s", json!({}))], &[]);
-    let mut refused = vec![(&world.pods[0], VIP), (&world.node, VIP)];
-    // Only nftables finds an address among all of the Services' without a rule for each.
-    if mode == Mode::Nftables {
-        refused.push((&world.pods[0], "10.96.0.5:81"));
-    }
-    for (from, to) in refused {
+    for (from, to) in [(&world.pods[0], VIP), (&world.node, VIP), (&world.pods[0], "10.96.0.5:81")]
+    {
         let start = Instant::now();
         let error = ask(from, to).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "{to}");
@@ -77,8 +51,9 @@ fn a_service_without_endpoints_and_an_unknown_port_are_refused_at_once(mode: Mod
     }
 }
 
-fn changes_and_restarts_keep_open_connections_and_write_only_what_differs(mode: Mode) {
-    let mut world = World::new(3, mode);
+#[test]
+fn changes_and_restarts_keep_open_connections_and_write_only_what_differs() {
+    let mut world = World::new(3);
     for (pod, ip) in [(0, "10.1.0.2"), (1, "10.1.0.3")] {
         world.serve_tcp(pod, ip);
     }
@@ -106,8 +81,9 @@ fn changes_and_restarts_keep_open_connections_and_write_only_what_differs(mode: 
     assert_eq!(ask(&world.pods[2], "10.96.0.6:80").unwrap().0, 1);
 }
 
-fn node_ports_serve_the_outside_masqueraded_or_with_its_own_address(mode: Mode) {
-    let mut world = World::new(2, mode);
+#[test]
+fn node_ports_serve_the_outside_masqueraded_or_with_its_own_address() {
+    let mut world = World::new(2);
     world.serve_tcp(0, "10.1.0.2");
     let spec = |policy: &str| {
         json!({"type": "NodePort", "externalTrafficPolicy": policy, "externalIPs": ["198.51.100.7"],
@@ -131,8 +107,9 @@ fn node_ports_serve_the_outside_masqueraded_or_with_its_own_address(mode: Mode) 
     ask(&world.pods[1], &target).expect("from inside any endpoint will do");
 }
 
-fn a_client_with_affinity_stays_with_its_endpoint(mode: Mode) {
-    let mut world = World::new(4, mode);
+#[test]
+fn a_client_with_affinity_stays_with_its_endpoint() {
+    let mut world = World::new(4);
     for (pod, ip) in [(0, "10.1.0.2"), (1, "10.1.0.3"), (2, "10.1.0.4")] {
         world.serve_tcp(pod, ip);
     }
@@ -153,8 +130,9 @@ fn a_client_with_affinity_stays_with_its_endpoint(mode: Mode) {
     assert_ne!(ask(&world.pods[3], VIP).unwrap().0, first, "its endpoint is gone");
 }
 
-fn udp_flows_move_when_their_endpoint_goes(mode: Mode) {
-    let mut world = World::new(3, mode);
+#[test]
+fn udp_flows_move_when_their_endpoint_goes() {
+    let mut world = World::new(3);
     world.serve_udp(0);
     world.serve_udp(1);
     let spec = json!({"ports": [{"name": "p", "port": 53, "protocol": "UDP"}]});
@@ -176,8 +154,9 @@ fn udp_flows_move_when_their_endpoint_goes(mode: Mode) {
     assert_eq!(ask(), "1", "the same socket, and so the same flow");
 }
 
-fn a_clean_up_removes_all_rules_and_can_be_repeated(mode: Mode) {
-    let mut world = World::new(2, mode);
+#[test]
+fn a_clean_up_removes_all_rules_and_can_be_repeated() {
+    let mut world = World::new(2);
     world.serve_tcp(0, "10.1.0.2");
     world.sync(&[service("s", json!({}))], &[slice("s", "TCP", &[0])]);
     ask(&world.pods[1], VIP).unwrap();
@@ -187,8 +166,9 @@ fn a_clean_up_removes_all_rules_and_can_be_repeated(mode: Mode) {
     assert!(ask(&world.pods[1], VIP).is_err(), "nothing leads to the Service any more");
 }
 
-fn ipv6_services_work_beside_ipv4_ones(mode: Mode) {
-    let mut world = World::new(2, mode);
+#[test]
+fn ipv6_services_work_beside_ipv4_ones() {
+    let mut world = World::new(2);
     world.serve_tcp(0, "[fd01::2]");
     let spec = json!({"clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5", "fd96::5"]});
     let mut six = slice("s", "TCP", &[0]);

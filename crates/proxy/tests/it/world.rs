@@ -13,8 +13,8 @@ use net_core::{
     api::{EndpointSlice, Service},
     plan::{Config, LocalTraffic, NodePorts},
 };
-use netlink::{Iptables, Kernel, LinkChange, Namespace, Net, NewKind, NewLink, Route};
-use proxy::{Mode, Report, Syncer};
+use netlink::{Kernel, LinkChange, Namespace, Net, NewKind, NewLink, Route};
+use proxy::{Report, Syncer};
 use serde_json::{Value, json};
 
 pub(crate) const NODE: &str = "192.0.2.1";
@@ -25,7 +25,6 @@ pub(crate) struct World {
     pub(crate) outside: Namespace,
     pub(crate) pods: Vec<Namespace>,
     net: Arc<Kernel>,
-    mode: Mode,
     pub(crate) syncer: Syncer,
 }
 
@@ -69,15 +68,8 @@ fn attach(
     outer
 }
 
-fn syncer(net: &Arc<Kernel>, mode: Mode) -> Syncer {
-    match mode {
-        Mode::Nftables => Syncer::new(net.clone()),
-        Mode::Iptables => Syncer::with_iptables(net.clone(), Arc::new(Iptables)),
-    }
-}
-
 impl World {
-    pub(crate) fn new(pods: usize, mode: Mode) -> Self {
+    pub(crate) fn new(pods: usize) -> Self {
         let node = Namespace::new().unwrap();
         let net = Arc::new(node.kernel().unwrap());
         net.add_link(&NewLink { name: "cni0", mtu: 0, mac: None, kind: NewKind::Bridge }).unwrap();
@@ -111,13 +103,13 @@ impl World {
             }
         })
         .unwrap();
-        let syncer = syncer(&net, mode);
-        Self { node, outside, pods, net, mode, syncer }
+        let syncer = Syncer::new(net.clone());
+        Self { node, outside, pods, net, syncer }
     }
 
     /// A proxy that was just started and knows nothing.
     pub(crate) fn restart(&mut self) {
-        self.syncer = syncer(&self.net, self.mode);
+        self.syncer = Syncer::new(self.net.clone());
     }
 
     /// What `--cleanup` does.
