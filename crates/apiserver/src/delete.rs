@@ -78,10 +78,20 @@ impl DeleteOptions {
             Some(false) => options.propagation_policy = Some("Background".to_owned()),
             None => {}
         }
-        if options.dry_run.iter().any(|d| d == "All") {
+        options.tell(call);
+        Ok(options)
+    }
+
+    /// Tells a call what the options say of it.
+    pub(crate) fn tell(&self, call: &Call) {
+        if self.dry_run.iter().any(|d| d == "All") {
             call.dry_run_in_body.store(true, std::sync::atomic::Ordering::Relaxed);
         }
-        Ok(options)
+    }
+
+    /// Whether only one version of the object is to be deleted.
+    pub(crate) fn names_a_version(&self) -> bool {
+        self.preconditions.resource_version.is_some()
     }
 
     fn check(
@@ -135,13 +145,7 @@ impl Server {
         let options = DeleteOptions::read(call, &body)?;
         let definition = &call.resource.definition;
         match self.remove(call, &call.path.namespace, &call.path.name, &options).await? {
-            Deleted::Pending(object) => Ok(answer::object(
-                definition,
-                call.served(),
-                call.accepted,
-                StatusCode::OK,
-                &object,
-            )),
+            Deleted::Pending(object) => self.answer_object(call, StatusCode::OK, object).await,
             Deleted::Gone(tree)
                 if api_schema::returns_deleted(&definition.group, &definition.plural) =>
             {
@@ -194,7 +198,8 @@ impl Server {
             let Some(object) = current else {
                 return Err(Box::new(Status::not_found(&definition.group_resource(), name)));
             };
-            let mut tree = answer::tree(call.served(), &object);
+            let shown = definition.shown_one(call.version, object.clone()).await?;
+            let mut tree = answer::tree(call.served(), &shown);
             options.check(definition, &object, &tree)?;
             self.admit(call, Operation::Delete, &mut Value::Null, Some(&tree)).await?;
             self.validate_admission(call, Operation::Delete, &Value::Null, Some(&tree)).await?;
@@ -224,11 +229,11 @@ impl Server {
     ) -> Result<Result<Deleted, Option<Arc<Object>>>, Box<Status>> {
         let definition = &call.resource.definition;
         let key = object.key.clone();
-        let (op, bytes) = match at_once {
+        let (op, value) = match at_once {
             true => (Op::Delete, Bytes::new()),
             false => {
-                let bytes = crate::write::stored_bytes(call.served(), tree.clone());
-                (Op::Put { value: bytes.clone(), ttl_seconds: None }, bytes)
+                let value = definition.to_store(call.version, tree.clone(), None).await?;
+                (Op::Put { value: value.clone(), ttl_seconds: None }, value)
             }
         };
         let expected = Expected::ModRevision(object.revision);
@@ -239,7 +244,8 @@ impl Server {
                 Ok(Ok(Deleted::Gone(tree)))
             }
             Outcome::Done { revision, .. } => {
-                Ok(Ok(Deleted::Pending(Arc::new(Object::to_answer(key, revision, bytes)))))
+                let object = Object::to_answer(definition, key, revision, &value);
+                Ok(Ok(Deleted::Pending(Arc::new(object))))
             }
             Outcome::Conflict { current } => {
                 Ok(Err(current.map(|kv| Arc::new(definition.loaded(&kv)))))

@@ -186,14 +186,18 @@ pub(crate) struct RuntimeConfig {
     pub(crate) port_mappings: Vec<PortMapping>,
 }
 
+/// containerd writes these keys with a capital, which plugins in Go, whose decoder knows no case, never notice.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct PortMapping {
+    #[serde(alias = "HostPort")]
     pub(crate) host_port: u16,
+    #[serde(alias = "ContainerPort")]
     pub(crate) container_port: u16,
     /// In whatever case the runtime writes it.
+    #[serde(alias = "Protocol")]
     pub(crate) protocol: String,
-    #[serde(rename = "hostIP")]
+    #[serde(rename = "hostIP", alias = "HostIP")]
     pub(crate) host_ip: String,
 }
 
@@ -257,6 +261,12 @@ impl Config {
         }
         for mapping in &self.runtime_config.port_mappings {
             mapping.address()?;
+            if mapping.host_port == 0 || mapping.container_port == 0 {
+                let (host, container) = (mapping.host_port, mapping.container_port);
+                return Err(Failure::config(format!(
+                    "port mapping from host port {host} to container port {container}; neither may be 0"
+                )));
+            }
             if mapping.protocol().is_none() {
                 return Err(Failure::config(format!(
                     "port mapping with unknown protocol {:?}",

@@ -1,7 +1,10 @@
 //! Runs Pods until enough of them have succeeded.
 
+mod failure;
 mod indexes;
+mod per_index;
 mod plan;
+mod success;
 
 use std::{sync::Arc, time::Duration};
 
@@ -97,7 +100,7 @@ impl Reconciler {
             self.expectations.expect(key, plan.create.len(), uids);
             let deleted = self.context.delete_pods(&owner, &plan.delete, &self.expectations).await;
             let wanted: Vec<Value> =
-                plan.create.iter().map(|index| plan::pod_for(&owner, &job, *index)).collect();
+                plan.create.iter().map(|new| plan::pod_for(&owner, &job, new)).collect();
             result =
                 deleted.and(self.context.create_pods(&owner, &wanted, &self.expectations).await);
         }
@@ -107,7 +110,7 @@ impl Reconciler {
     async fn write_status(&self, job: &Job, status: &Value) -> Result<(), Error> {
         let current = json!(job.status);
         self.context
-            .merge_status(&Resource::JOBS, &job.metadata, &without_nulls(current), status.clone())
+            .merge_status(&Resource::JOBS, &job.metadata, &as_stored(current), status.clone())
             .await
     }
 
@@ -134,9 +137,13 @@ impl Reconciler {
     }
 }
 
-fn without_nulls(mut value: Value) -> Value {
+/// Without what the API leaves out.
+fn as_stored(mut value: Value) -> Value {
+    let left_out = |name: &str| ["active", "succeeded", "failed"].contains(&name);
     if let Some(fields) = value.as_object_mut() {
-        fields.retain(|_, v| !v.is_null() && *v != json!(0) && *v != json!([]));
+        fields.retain(|name, v| {
+            !v.is_null() && *v != json!([]) && !(left_out(name) && *v == json!(0))
+        });
     }
     value
 }

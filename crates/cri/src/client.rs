@@ -185,13 +185,12 @@ impl Client {
         self.call("StartContainer", id, rt.start_container(request)).await.map(drop)
     }
 
-    /// Asks the container to end, and kills it after `grace`.
+    /// Asks the container to end, and kills it after `grace`. The runtime counts in seconds: a part of one is given
+    /// whole, so that nobody has less than they were promised.
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), Error> {
         let mut rt = self.runtime.clone();
-        let request = v1::StopContainerRequest {
-            container_id: id.to_owned(),
-            timeout: i64::try_from(grace.as_secs()).unwrap_or(i64::MAX),
-        };
+        let request =
+            v1::StopContainerRequest { container_id: id.to_owned(), timeout: whole_seconds(grace) };
         let call = rt.stop_container(request);
         self.within(self.timeout.saturating_add(grace), "StopContainer", id, call).await.map(drop)
     }
@@ -334,4 +333,21 @@ impl Client {
 
 fn image_spec(image: &str) -> v1::ImageSpec {
     v1::ImageSpec { image: image.to_owned(), ..Default::default() }
+}
+
+fn whole_seconds(time: Duration) -> i64 {
+    let begun = u64::from(time.subsec_nanos() > 0);
+    i64::try_from(time.as_secs().saturating_add(begun)).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_second_counts_as_one() {
+        for (millis, seconds) in [(0, 0), (1, 1), (999, 1), (1000, 1), (3999, 4)] {
+            assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds, "{millis} ms");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -44,6 +44,20 @@ impl Machines {
         script.arg(self.directory.join("machines.sh")).arg(command);
         script.arg(&self.directory).arg(&self.name);
         script
+    }
+
+    /// A program on the network between the machines, as 192.0.2.254 on br0. It ends with the thread that starts it.
+    pub fn between(&self, program: &str, args: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.name));
+        command.args(["--", "setpriv", "--pdeathsig", "KILL", program]).args(args);
+        command.env_remove("WINDLASS");
+        command
+    }
+
+    /// A file for all machines, which goes with them.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
     }
 
     /// Starts a machine with an address of the network's, and containerd on it.
@@ -138,16 +152,28 @@ impl Host<'_> {
     /// Brings the image box:1 here, which says its name and waits.
     #[track_caller]
     pub fn build_box(&self) {
-        let links = ["sh", "sleep", "hostname", "nslookup", "httpd", "wget"]
+        let script = "echo here is $(hostname); trap exit TERM; while :; do sleep 1; done";
+        self.build_image("box:1", script);
+    }
+
+    /// Brings the image app:1 here, a web server that says its name and serves it.
+    #[track_caller]
+    pub fn build_app(&self) {
+        let script = "echo here is $(hostname); mkdir -p /www; echo \"version 1 on $(hostname)\" >/www/index.html; \
+                      exec httpd -f -v -p 8080 -h /www";
+        self.build_image("app:1", script);
+    }
+
+    fn build_image(&self, name: &str, script: &str) {
+        let links = ["sh", "sleep", "hostname", "nslookup", "httpd", "nc", "mkdir", "grep", "wget"]
             .map(|applet| format!("/bin/{applet}"))
             .join(",");
-        let script = "echo here is $(hostname); trap exit TERM; while :; do sleep 1; done";
         let socket = "unix:///run/containerd/containerd.sock";
         let busybox = busybox();
         let args = [
             "images",
             "build",
-            "box:1",
+            name,
             "--binary",
             &busybox,
             "--path",
@@ -156,6 +182,18 @@ impl Host<'_> {
             &links,
         ];
         let more = ["--cri-socket", socket, "--", "sh", "-c", script];
+        self.run(&self.binary(), &[&args[..], &more].concat()).ok();
+    }
+
+    /// Packs the image site:1, a web server that says its name, into an archive.
+    #[track_caller]
+    pub fn build_site(&self, archive: &Path) {
+        let links =
+            ["sh", "cat", "httpd", "hostname", "mkdir"].map(|applet| format!("/bin/{applet}"));
+        let script = "mkdir -p /www; echo here is $(hostname) >/www/index.html; exec httpd -f -p 8080 -h /www";
+        let (busybox, archive) = (busybox(), archive.display().to_string());
+        let args = ["images", "build", "site:1", "--binary", &busybox, "--path", "/bin/busybox"];
+        let more = ["--link", &links.join(","), "--output", &archive, "--", "sh", "-c", script];
         self.run(&self.binary(), &[&args[..], &more].concat()).ok();
     }
 

@@ -126,13 +126,23 @@ impl Drop for Background {
 
 /// Tries again until `attempt` gives something. When the limit is reached, its last complaint ends the test.
 #[track_caller]
-pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + LIMIT;
+pub fn until<T>(what: &str, attempt: impl FnMut() -> Result<T, String>) -> T {
+    until_within(LIMIT, what, attempt)
+}
+
+/// The same with a limit of its own, for what takes long.
+#[track_caller]
+pub fn until_within<T>(
+    limit: Duration,
+    what: &str,
+    mut attempt: impl FnMut() -> Result<T, String>,
+) -> T {
+    let deadline = Instant::now() + limit;
     loop {
         match attempt() {
             Ok(value) => return value,
             Err(last) if Instant::now() > deadline => {
-                panic!("waited {LIMIT:?} for {what}; at last: {last}")
+                panic!("waited {limit:?} for {what}; at last: {last}")
             }
             Err(_) => std::thread::sleep(PAUSE),
         }

@@ -1,7 +1,7 @@
 //! Telling the API what became of a Pod.
 
 use client::{DeleteOptions, PatchKind, Patched, Preconditions, Resource};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use pod_core::namespaced_name;
 use serde_json::{Map, Value, json};
 
@@ -55,7 +55,7 @@ impl Report {
             name: pod.metadata.name.as_deref().unwrap_or_default(),
             subresource: "status",
         };
-        match client.patch::<Value>(&Resource::PODS, at, PatchKind::Merge, &patch).await {
+        match client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await {
             Ok(answer) => self.version = version(answer["metadata"]["resourceVersion"].as_str()),
             // The Pod is gone, or another has taken its name: nobody wants to know any more.
             Err(error) if error.is_not_found() || error.is_conflict() => {
@@ -89,7 +89,8 @@ fn version(text: Option<&str>) -> Option<u64> {
     text.and_then(|text| text.parse().ok())
 }
 
-/// A merge patch's status: all of the new one, and null for what is no longer said.
+/// A strategic patch's status: all of the new one that is the kubelet's, and null for what it no longer says. Lists are
+/// replaced as a whole, except for conditions: others have theirs among them, which the kubelet may not have seen yet.
 fn difference(before: Option<&PodStatus>, now: &PodStatus) -> Value {
     let fields = |status: &PodStatus| match serde_json::to_value(status) {
         Ok(Value::Object(map)) => map,
@@ -99,6 +100,32 @@ fn difference(before: Option<&PodStatus>, now: &PodStatus) -> Value {
     for (field, _) in before.map(fields).into_iter().flatten() {
         patch.entry(field).or_insert(Value::Null);
     }
+    for others in ["nominatedNodeName", "resourceClaimStatuses"] {
+        patch.remove(others);
+    }
+    for field in ["hostIPs", "podIPs"] {
+        if let Some(Value::Array(items)) = patch.get_mut(field) {
+            items.insert(0, json!({ "$patch": "replace" }));
+        }
+    }
+    let own = |status: &PodStatus| -> Vec<PodCondition> {
+        let all = status.conditions.iter().flatten();
+        all.filter(|condition| pod_core::is_kubelets(condition)).cloned().collect()
+    };
+    let said = own(now);
+    let old = before.map(own).unwrap_or_default();
+    let taken_back = old.iter().filter(|old| !said.iter().any(|c| c.type_ == old.type_));
+    let taken_back = taken_back.map(|c| json!({ "$patch": "delete", "type": c.type_ }));
+    // What a condition does not say any more goes, too.
+    let whole = |condition: &PodCondition| {
+        let mut whole = json!({ "reason": null, "message": null });
+        whole.as_object_mut().into_iter().for_each(|map| {
+            map.extend(json!(condition).as_object().cloned().unwrap_or_default());
+        });
+        whole
+    };
+    let conditions: Vec<Value> = said.iter().map(whole).chain(taken_back).collect();
+    patch.insert("conditions".to_owned(), json!(conditions));
     Value::Object(patch)
 }
 
@@ -159,5 +186,34 @@ pub(crate) async fn confirm_deletion(ctx: &Context, pod: &Pod) -> bool {
             tracing::warn!(pod = %namespaced_name(pod), %error, "confirm a Pod's deletion");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(conditions: Value) -> PodStatus {
+        let ips = json!([{ "ip": "10.0.0.1" }]);
+        serde_json::from_value(json!({ "podIPs": ips, "conditions": conditions })).unwrap()
+    }
+
+    #[test]
+    fn only_the_kubelets_conditions_are_told() {
+        let ready = json!({ "type": "Ready", "status": "True" });
+        let gate = json!({ "type": "example.com/gate", "status": "False" });
+        let evicted = json!({ "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI" });
+        let resize = json!({ "type": "PodResizePending", "status": "True", "reason": "Deferred" });
+        let before = status(json!([ready, gate, resize]));
+        let patch = difference(Some(&before), &status(json!([ready, gate, evicted])));
+        assert_eq!(
+            patch["conditions"],
+            json!([
+                { "type": "Ready", "status": "True", "reason": null, "message": null },
+                { "$patch": "delete", "type": "PodResizePending" },
+            ])
+        );
+        assert_eq!(patch["podIPs"], json!([{ "$patch": "replace" }, { "ip": "10.0.0.1" }]));
+        assert_eq!(difference(Some(&before), &PodStatus::default())["podIPs"], Value::Null);
     }
 }

@@ -400,6 +400,11 @@ impl Worker {
         let Some(mounted) = self.mounted.clone() else { return };
         let members = members(pod);
         let Some(member) = members.iter().find(|m| m.container.name == name) else { return };
+        if exited.is_some()
+            && let Err(error) = steps::follow_resources(&self.ctx, pod, &self.observed)
+        {
+            tracing::warn!(pod = %namespaced_name(pod), %error, "set a Pod's limits anew");
+        }
         let start =
             steps::start(&self.ctx, pod, member, (sandbox, attempt), &self.observed, &mounted);
         let started = Box::pin(start).await;

@@ -58,7 +58,7 @@ pub struct Settings {
 /// The ranges of a list with commas.
 pub(crate) fn ranges<T: FromStr<Err: Display>>(list: &str) -> Result<Vec<T>, Error> {
     let parse = |text: &str| {
-        text.parse().map_err(|e| Error::Other(format!("the cluster's settings: range {text}: {e}")))
+        text.parse().map_err(|e| Error::Other(format!("range of addresses {text}: {e}")))
     };
     list.split(',').map(parse).collect()
 }

@@ -2,12 +2,14 @@
 
 use std::{
     fmt,
-    net::TcpListener,
+    net::{IpAddr, TcpListener},
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::{Cluster, replicated};
+use net_core::Cidr;
+
+use crate::{Cluster, cluster::ranges, replicated};
 
 /// A condition that is not met.
 #[derive(Debug)]
@@ -41,6 +43,8 @@ pub(crate) struct Machine {
     forwarding: String,
     /// The directory that will hold the cluster, or its nearest ancestor, and the space there.
     free: Option<(PathBuf, u64)>,
+    /// The cluster's ranges, with what they are for, that hold the node's address.
+    overlaps: Vec<(&'static str, Cidr, IpAddr)>,
 }
 
 /// All problems at once, so that they can be mended in one go.
@@ -70,6 +74,7 @@ impl Machine {
             missing_controllers: missing_controllers(Path::new("/sys/fs/cgroup")),
             forwarding: forwarding.unwrap_or_default().trim().to_owned(),
             free: free(&cluster.root),
+            overlaps: overlaps(cluster),
         }
     }
 
@@ -119,6 +124,13 @@ impl Machine {
                 "free some, or choose another place with --root",
             ));
         }
+        for (what, range, address) in &self.overlaps {
+            problems.push(problem(
+                "Networking",
+                format!("the node's address {address} is one of the {what}' range {range}, so nobody would reach it"),
+                "choose another range with --service-cidr or --pod-network-cidr, or another address with --address",
+            ));
+        }
         problems
     }
 
@@ -143,6 +155,19 @@ impl Machine {
             problem("ContainerRuntimeVersion", cause, cure)
         })
     }
+}
+
+/// Settings with ranges that cannot be read are refused where they are made.
+fn overlaps(cluster: &Cluster) -> Vec<(&'static str, Cidr, IpAddr)> {
+    let settings = &cluster.settings;
+    let parse = |text: &str| ranges::<Cidr>(text).unwrap_or_default();
+    let of = |what, text: &str| {
+        parse(text).into_iter().map(move |range| (what, range, settings.address))
+    };
+    of("Services", &settings.service_cidr)
+        .chain(of("Pods", &settings.pod_cidr))
+        .filter(|(_, range, address)| range.contains(*address))
+        .collect()
 }
 
 fn problem(check: &'static str, cause: impl Into<String>, cure: &'static str) -> Problem {

@@ -9,14 +9,18 @@ use std::{
 
 use bootstrap_core::{addons, kubeconfigs};
 use client::{Client, ListOptions, PatchKind, Patched, Resource};
+use net_core::Cidr;
 use pki::Subject;
 use serde_json::{Value, json};
 use telemetry::{Progress, Recorder};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::{
-    Cluster, Error, certs, cluster::Settings, containerd, context, images, network, nodes,
-    preflight, process::Role, replicated, status,
+    Cluster, Error, certs,
+    cluster::{self, Settings},
+    containerd, context, images, network, nodes, preflight,
+    process::Role,
+    replicated, status,
 };
 
 /// Brings up a cluster on this machine.
@@ -47,6 +51,12 @@ pub struct Args {
     /// Give Pods and Services an IPv6 address each, beside the IPv4 one
     #[arg(long)]
     pub dual_stack: bool,
+    /// The Pods' range of addresses; two with a comma for both families [default: 10.244.0.0/16]
+    #[arg(long, value_name = "RANGE")]
+    pub pod_network_cidr: Option<String>,
+    /// The Services' range of addresses; two with a comma for both families [default: 10.96.0.0/12]
+    #[arg(long, value_name = "RANGE")]
+    pub service_cidr: Option<String>,
     /// How long to wait for the cluster, in seconds
     #[arg(long, default_value_t = 120)]
     pub timeout: u64,
@@ -192,17 +202,18 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
     let host = nix::unistd::gethostname()
         .map_err(|e| Error::Other(format!("reading the host's name: {e}")))?;
     // The second ones are kind's.
-    let both = |ipv4: &str, ipv6: &str| match args.dual_stack {
-        true => format!("{ipv4},{ipv6}"),
-        false => ipv4.to_owned(),
+    let ranges = |given: &Option<String>, ipv4: &str, ipv6: &str| match given {
+        Some(given) => cluster::ranges::<Cidr>(given).map(|_| given.clone()),
+        None if args.dual_stack => Ok(format!("{ipv4},{ipv6}")),
+        None => Ok(ipv4.to_owned()),
     };
     let settings = Settings {
         node_name: host.to_string_lossy().to_lowercase(),
         address,
         api_port: 6443,
         kubelet_port: 10250,
-        pod_cidr: both("10.244.0.0/16", "fd00:10:244::/56"),
-        service_cidr: both("10.96.0.0/12", "fd00:10:96::/112"),
+        pod_cidr: ranges(&args.pod_network_cidr, "10.244.0.0/16", "fd00:10:244::/56")?,
+        service_cidr: ranges(&args.service_cidr, "10.96.0.0/12", "fd00:10:96::/112")?,
         dns_domain: "cluster.local".to_owned(),
         tunnel: args.tunnel,
         etcd: match args.control_planes {

@@ -22,6 +22,8 @@ pub(crate) struct Spec {
     pub(crate) request: String,
     pub(crate) signer_name: String,
     pub(crate) usages: Vec<String>,
+    /// Who asks.
+    pub(crate) username: String,
     pub(crate) groups: Vec<String>,
 }
 
@@ -85,6 +87,7 @@ mod tests {
             request: STANDARD.encode(request.to_pem()),
             signer_name: SIGNER.into(),
             usages: usages.iter().map(|usage| (*usage).to_owned()).collect(),
+            username: "system:bootstrap:abcdef".into(),
             groups: vec![BOOTSTRAPPERS.into()],
         };
         Csr { spec, status: Status::default() }

@@ -1,19 +1,23 @@
 //! What `metal serve` does in the cluster: it approves the certificates of machines that the store knows, and
 //! sees their nodes become Ready.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use client::{Change, Client, Informer, ListOptions, Resource, WorkQueue};
 use netboot::{
-    machines::{Book, Note, Outcome, Stage},
-    matchbox::Store,
+    machines::{Book, Machine, Note, Outcome, Stage},
+    matchbox::{Store, TokenMaker},
 };
 use rt::Tasks;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::approve::Csr;
+use crate::{approve::Csr, tokens};
 
 /// How soon a request of an unknown machine is looked at again: its address may be added meanwhile.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -86,17 +90,34 @@ fn stages(old: Option<&Node>, new: &Node) -> Vec<Note> {
     notes
 }
 
-/// Watches the cluster until shutdown.
-pub fn start(
-    kubeconfig: PathBuf,
-    store: Arc<Store>,
-    book: Arc<Book>,
-    tasks: &Tasks,
-) -> Result<(), Error> {
-    let client = Client::from_kubeconfig_file(&kubeconfig, "windlass-metal")
-        .map_err(|source| Error::Kubeconfig { path: kubeconfig.clone(), source: source.into() })?;
-    watch(client, store, book, tasks);
-    Ok(())
+/// Whether a note is about the machine's last boot: while it boots, its former system is silent.
+fn is_news(machine: Option<&Machine>, note: &Note) -> bool {
+    let boots = machine.and_then(Machine::furthest).is_some_and(|stage| stage < Stage::Kubelet);
+    !(boots && note.stage == Stage::Ready && note.outcome == Outcome::Failed)
+}
+
+/// The cluster that machines join.
+pub struct Cluster(Client);
+
+impl Cluster {
+    pub fn of(kubeconfig: &Path) -> Result<Self, Error> {
+        match Client::from_kubeconfig_file(kubeconfig, "windlass-metal") {
+            Ok(client) => Ok(Self(client)),
+            Err(source) => {
+                Err(Error::Kubeconfig { path: kubeconfig.to_owned(), source: source.into() })
+            }
+        }
+    }
+
+    /// What makes the tokens of this cluster's machines. To be called on the runtime that the client is to use.
+    pub fn token_maker(&self) -> TokenMaker {
+        tokens::maker(self.0.clone())
+    }
+
+    /// Watches the cluster until shutdown.
+    pub fn watch(self, store: Arc<Store>, book: Arc<Book>, tasks: &Tasks) {
+        watch(self.0, store, book, tasks);
+    }
 }
 
 fn watch(client: Client, store: Arc<Store>, book: Arc<Book>, tasks: &Tasks) {
@@ -113,7 +134,9 @@ fn watch(client: Client, store: Arc<Store>, book: Arc<Book>, tasks: &Tasks) {
                 return;
             }
             if let Some(machine) = names.machine_of(change.key) {
-                notes.into_iter().for_each(|note| seen.note(&machine, note));
+                let known = seen.machine(&machine);
+                let news = notes.into_iter().filter(|note| is_news(known.as_ref(), note));
+                news.for_each(|note| seen.note(&machine, note));
             }
         },
     );
@@ -176,7 +199,13 @@ impl Approver {
             self.queue.add_after(key.to_owned(), AGAIN);
             return Ok(());
         };
-        let message = format!("The store knows the machine {machine} as this node.");
+        let user = &csr.spec.username;
+        if let Err(why) = tokens::is_of(&self.client, user, &machine).await? {
+            tracing::warn!(request = key, node, why, "a machine's certificate is denied");
+            return self.decide(key, "Denied", "NotItsBoot", &why).await;
+        }
+        let message =
+            format!("The store knows the machine {machine} as this node, and its last boot asks.");
         self.decide(key, "Approved", "KnownMachine", &message).await?;
         tracing::info!(request = key, node, machine, "approved a machine's certificate");
         self.book.note(&machine, Note::new(Stage::Kubelet, Outcome::Started));

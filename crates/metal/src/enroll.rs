@@ -1,28 +1,21 @@
 //! `windlass metal enroll`: has a group's machines join a cluster.
 
-use std::{
-    io::Write,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime},
-};
+use std::path::PathBuf;
 
 use api_config::{
-    GoDuration, Kubeconfig, KubeletConfiguration,
+    Kubeconfig, KubeletConfiguration,
     kubeadm::{ClusterConfiguration, Networking},
     yaml,
 };
 use bootstrap_core::{
     config::{Facts, default_kubelet},
     constants,
-    tokens::Token,
 };
 use client::{Client, Resource};
 use netboot::matchbox::{Boot, CLUSTER, Group, Kind, NAMES, Profile, Store, StoreError, parse_mac};
 use serde_json::{Map, Value};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use crate::plan::{self, TOKEN, Target};
+use crate::plan::{self, Target};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -40,9 +33,19 @@ pub struct Args {
     /// A machine of the group: MAC or MAC=NODE; may be given several times
     #[arg(long)]
     pub mac: Vec<String>,
-    /// The group's profile; it is made of --kernel, --initrd and --arg if there is none of this name
+    /// The group's profile; if there is none of this name, it is made of --image or of --kernel and --initrd
     #[arg(long)]
     pub profile: Option<String>,
+    /// Where machines fetch the node image that a profile that is made boots, such as /assets/node; its kernel arguments
+    /// have machines ask --boot-server for their config and report to it
+    #[arg(long, requires = "boot_server", conflicts_with_all = ["kernel", "initrd"])]
+    pub image: Option<String>,
+    /// How machines reach `metal serve`: http://ADDRESS:PORT, or https:// for secrets to be safe
+    #[arg(long, value_name = "URL", requires = "image")]
+    pub boot_server: Option<String>,
+    /// The disk that machines of --image install themselves to; without one they run from memory
+    #[arg(long, value_name = "DISK", requires = "image")]
+    pub install: Option<String>,
     /// The kernel of a profile that is made
     #[arg(long)]
     pub kernel: Option<String>,
@@ -55,9 +58,6 @@ pub struct Args {
     /// A machine of a profile that is made boots from its disk when it is installed
     #[arg(long)]
     pub install_once: bool,
-    /// How long the token is good; 0 for ever
-    #[arg(long, default_value = "0")]
-    pub ttl: GoDuration,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +70,7 @@ pub enum Error {
     Mac(String),
     #[error("there is no group {0:?}; name its machines with --mac and its profile with --profile")]
     NoGroup(String),
-    #[error("there is no profile {0:?}; give --kernel to make it")]
+    #[error("there is no profile {0:?}; give --image or --kernel to make it")]
     NoProfile(String),
     #[error(
         "profile {profile:?} has the Ignition template {template:?} already; name another profile, or have that \
@@ -91,8 +91,6 @@ pub enum Error {
     Api { subject: String, source: client::Error },
     #[error("reading kubelet-config of the cluster: {0}")]
     KubeletConfig(String),
-    #[error("writing the token to {}: {source}", path.display())]
-    Secret { path: PathBuf, source: std::io::Error },
 }
 
 pub async fn run(args: Args) -> Result<(), Error> {
@@ -100,14 +98,12 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let (group, profile) = entries(&args, &store)?;
     let client = Client::from_kubeconfig_file(&args.kubeconfig, "windlass-metal")?;
     let target = target(&args, &client).await?;
-    let token = Token::generate(|below| rand::random_range(0..below));
-    let expiration = expiration(&args.ttl, SystemTime::now());
-    for object in plan::objects(&token, expiration.as_deref()) {
+    for object in plan::objects() {
         apply(&client, &object).await?;
     }
-    write(&args.data_path, &store, group, profile, &target, &token)?;
+    write(&store, group, profile, &target)?;
     println!(
-        "group {} joins {}; its machines boot, ask for certificates, and are approved by a server with\n\
+        "group {} joins {}; its machines boot, are given tokens, and are approved by a server with\n\
          windlass metal serve --kubeconfig {}",
         args.group,
         target.server,
@@ -151,11 +147,7 @@ fn entries(args: &Args, store: &Store) -> Result<(Group, Profile), Error> {
             let none = || Error::NoProfile(group.profile.clone());
             Profile {
                 id: group.profile.clone(),
-                boot: Boot {
-                    kernel: args.kernel.clone().ok_or_else(none)?,
-                    initrd: args.initrd.clone(),
-                    args: args.arg.clone(),
-                },
+                boot: boot(args).ok_or_else(none)?,
                 install_once: args.install_once,
                 ..Profile::default()
             }
@@ -168,6 +160,15 @@ fn entries(args: &Args, store: &Store) -> Result<(Group, Profile), Error> {
     }
     profile.ignition_id = ours;
     Ok((group, profile))
+}
+
+/// How the machines of a profile that is made boot.
+fn boot(args: &Args) -> Option<Boot> {
+    if let (Some(image), Some(server)) = (&args.image, &args.boot_server) {
+        return Some(plan::boot(image, server, args.install.as_deref(), &args.arg));
+    }
+    let kernel = args.kernel.clone()?;
+    Some(Boot { kernel, initrd: args.initrd.clone(), args: args.arg.clone() })
 }
 
 fn template_name(group: &str) -> String {
@@ -219,28 +220,25 @@ async fn kubelet(client: &Client) -> Result<KubeletConfiguration, Error> {
         },
         ..ClusterConfiguration::default()
     };
-    let facts = Facts { cgroup_driver: "systemd".into(), ..Facts::default() };
-    default_kubelet(&mut kubelet, &cluster, &facts);
+    default_kubelet(&mut kubelet, &cluster, &Facts::default());
+    Ok(on_systemd(kubelet))
+}
+
+/// What machines that Ignition lays out have: systemd owns control groups and names, whatever the control plane runs.
+fn on_systemd(mut kubelet: KubeletConfiguration) -> KubeletConfiguration {
+    kubelet.cgroup_driver = "systemd".into();
+    kubelet.resolv_conf = Some("/run/systemd/resolve/resolv.conf".into());
     if kubelet.container_runtime_endpoint.is_empty() {
         kubelet.container_runtime_endpoint = constants::DEFAULT_CRI_SOCKET.into();
     }
-    Ok(kubelet)
+    kubelet
 }
 
-fn expiration(ttl: &GoDuration, now: SystemTime) -> Option<String> {
-    let ttl: Duration = Some(ttl).filter(|ttl| !ttl.is_zero())?.to_std();
-    let end = OffsetDateTime::from(now + ttl);
-    end.replace_nanosecond(0).unwrap_or(end).format(&Rfc3339).ok()
-}
-
-/// Makes an object, or leaves it as it is where it is: roles bindings never change.
+/// Makes an object, or leaves it where it is: role bindings never change.
 async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
     let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default();
-    let resource = match text("/kind") {
-        "Secret" => &Resource::SECRETS,
-        _ => &Resource::CLUSTER_ROLE_BINDINGS,
-    };
-    let made: Result<Value, _> = client.create(resource, text("/metadata/namespace"), object).await;
+    let resource = &Resource::CLUSTER_ROLE_BINDINGS;
+    let made: Result<Value, _> = client.create(resource, "", object).await;
     match made {
         Ok(_) => Ok(()),
         Err(error) if error.is_already_exists() => Ok(()),
@@ -251,35 +249,12 @@ async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
     }
 }
 
-fn write(
-    data: &Path,
-    store: &Store,
-    mut group: Group,
-    profile: Profile,
-    target: &Target,
-    token: &Token,
-) -> Result<(), Error> {
-    let path = data.join("secrets").join(&group.id).join(TOKEN);
-    secret(&path, &token.reveal()).map_err(|source| Error::Secret { path, source })?;
+fn write(store: &Store, mut group: Group, profile: Profile, target: &Target) -> Result<(), Error> {
     let template = target.template()?;
     store.put_template(Kind::Ignition, &profile.ignition_id, template.as_bytes())?;
     store.put_profile(&profile)?;
     group.metadata.get_or_insert_default().insert(CLUSTER.to_owned(), target.metadata());
     store.put_group(&group)?;
-    Ok(())
-}
-
-/// Writes what only the server may read, as a whole.
-fn secret(path: &Path, text: &str) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(folder)?;
-    for folder in [Some(folder), folder.parent()].into_iter().flatten() {
-        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))?;
-    }
-    // A temporary file is its owner's alone.
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.persist(path).map_err(|error| error.error)?;
     Ok(())
 }
 
@@ -323,18 +298,24 @@ mod tests {
     }
 
     #[test]
-    fn tokens_end_when_they_are_told() {
-        let ttl = |text: &str| expiration(&text.parse().unwrap(), SystemTime::UNIX_EPOCH);
-        assert_eq!(ttl("0"), None);
-        assert_eq!(ttl("24h").as_deref(), Some("1970-01-02T00:00:00Z"));
+    fn a_control_plane_without_systemd_does_not_make_its_machines_so() {
+        let theirs =
+            KubeletConfiguration { cgroup_driver: "cgroupfs".into(), ..Default::default() };
+        let ours = on_systemd(theirs);
+        assert_eq!(ours.cgroup_driver, "systemd");
+        assert_eq!(ours.container_runtime_endpoint, constants::DEFAULT_CRI_SOCKET);
     }
 
     #[test]
-    fn a_token_is_the_servers_alone() {
+    fn the_node_image_wants_a_server_and_brings_its_arguments() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("secrets/rack/token");
-        secret(&path, "t").unwrap();
-        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&path), mode(&dir.path().join("secrets"))), (0o600, 0o700));
+        let line = "enroll rack --mac 52:54:00:00:00:01 --profile n --image /assets/node";
+        assert!(Cli::try_parse_from(line.split(' ')).is_err());
+        let args =
+            args(&format!("{line} --boot-server https://b --install /dev/sda --arg console=ttyS0"));
+        let (_, profile) = entries(&args, &Store::new(dir.path())).unwrap();
+        assert_eq!(profile.boot.kernel, "/assets/node/vmlinuz");
+        let wanted = ["windlass.install=/dev/sda", "console=ttyS0"];
+        assert!(profile.boot.args.ends_with(&wanted.map(str::to_owned)), "{profile:?}");
     }
 }

@@ -2,34 +2,23 @@
 
 use api_config::{
     Kubeconfig, KubeletConfiguration,
-    kubeadm::BootstrapToken,
     kubeconfig::{Cluster, User},
     yaml,
 };
-use bootstrap_core::{
-    constants::NODES_GROUP,
-    tokens::{self, Token},
-};
+use bootstrap_core::constants::NODES_GROUP;
+use netboot::matchbox::{BOOTSTRAP_TOKEN, Boot};
 use serde_json::{Value, json};
 
 /// The group of those who present an enrolment's token. It may ask for certificates and is given none by the
 /// controllers: that is for who knows the machines.
 pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers:windlass:metal";
-/// The secret of the store that holds the token.
-pub(crate) const TOKEN: &str = "bootstrap-token";
 /// Stands in a kubeconfig where the machine's own copy has the token.
 const PLACE: &str = "token-comes-here";
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The token, and what its bearers and the nodes that they become may do.
-pub(crate) fn objects(token: &Token, expiration: Option<&str>) -> Vec<Value> {
-    let entry = BootstrapToken {
-        description: "machines that windlass metal serve boots".into(),
-        usages: vec!["signing".into(), "authentication".into()],
-        groups: vec![BOOTSTRAPPERS.into()],
-        ..BootstrapToken::default()
-    };
+/// What the bearers of tokens and the nodes that they become may do.
+pub(crate) fn objects() -> [Value; 2] {
     let binding = |name: &str, role: &str, group: &str| {
         json!({
             "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
@@ -37,8 +26,7 @@ pub(crate) fn objects(token: &Token, expiration: Option<&str>) -> Vec<Value> {
             "subjects": [{"kind": "Group", "name": group, "apiGroup": RBAC}],
         })
     };
-    vec![
-        tokens::secret(token, &entry, expiration),
+    [
         binding("windlass:metal-bootstrap", "system:node-bootstrapper", BOOTSTRAPPERS),
         binding(
             "windlass:metal-certificate-rotation",
@@ -69,7 +57,7 @@ impl Target {
         let user = User::with_token(PLACE);
         let bootstrap =
             Kubeconfig::single("kubernetes", cluster, "tls-bootstrap", user).to_yaml()?;
-        let secret = format!("{{{{secret `{TOKEN}`}}}}");
+        let secret = format!("{{{{secret `{BOOTSTRAP_TOKEN}`}}}}");
         let kubelet = yaml::to_string(&self.kubelet.to_value()?)?;
         let name = "{{.request.node_name}}";
         let flags = format!("KUBELET_KUBEADM_ARGS=\"--hostname-override={name}\"\n");
@@ -90,6 +78,28 @@ impl Target {
             ));
         }
         Ok(out)
+    }
+}
+
+/// How machines boot the node image: `image` is where its files are, `server` is how they reach `metal serve`.
+pub(crate) fn boot(image: &str, server: &str, install: Option<&str>, more: &[String]) -> Boot {
+    let (image, server) = (image.trim_end_matches('/'), server.trim_end_matches('/'));
+    let own = "uuid=${uuid}&mac=${mac:hexhyp}&nonce={{.request.nonce}}";
+    let initrds = ["initrd.img", "rootfs.img"];
+    // A kernel that UEFI firmware starts takes the initrds that it is told of.
+    let mut args: Vec<String> = initrds.iter().map(|name| format!("initrd={name}")).collect();
+    args.extend([
+        "ignition.firstboot".to_owned(),
+        "ignition.platform.id=metal".to_owned(),
+        format!("ignition.config.url={server}/ignition?{own}"),
+        format!("windlass.report={server}/report?{own}"),
+    ]);
+    args.extend(install.map(|disk| format!("windlass.install={disk}")));
+    args.extend_from_slice(more);
+    Boot {
+        kernel: format!("{image}/vmlinuz"),
+        initrd: initrds.iter().map(|name| format!("{image}/{name}")).collect(),
+        args,
     }
 }
 
@@ -146,16 +156,30 @@ mod tests {
     }
 
     #[test]
-    fn bearers_of_the_token_are_not_approved_by_the_controllers() {
-        let token: Token = "abcdef.0123456789abcdef".parse().unwrap();
-        let objects = objects(&token, None);
+    fn bearers_of_tokens_are_not_approved_by_the_controllers() {
+        let objects = objects();
         let roles: Vec<_> = objects
             .iter()
             .filter(|object| object["subjects"][0]["name"] == BOOTSTRAPPERS)
             .map(|object| object["roleRef"]["name"].as_str().unwrap())
             .collect();
         assert_eq!(roles, ["system:node-bootstrapper"]);
-        assert!(tokens::is_bootstrap_group(BOOTSTRAPPERS));
-        assert_eq!(tokens::listed(&objects[0]).unwrap().groups, [BOOTSTRAPPERS]);
+        assert!(bootstrap_core::tokens::is_bootstrap_group(BOOTSTRAPPERS));
+    }
+
+    #[test]
+    fn machines_are_told_where_to_ask_and_whom_to_tell() {
+        let boot = boot("/assets/node/", "https://b:1/", Some("/dev/vda"), &["quiet".into()]);
+        assert_eq!(boot.kernel, "/assets/node/vmlinuz");
+        assert_eq!(boot.initrd, ["/assets/node/initrd.img", "/assets/node/rootfs.img"]);
+        let line = boot.args.join(" ");
+        assert!(line.starts_with("initrd=initrd.img initrd=rootfs.img "), "{line}");
+        for part in [
+            " ignition.config.url=https://b:1/ignition?uuid=${uuid}&mac=${mac:hexhyp}&nonce={{.request.nonce}} ",
+            " windlass.report=https://b:1/report?uuid=${uuid}&mac=${mac:hexhyp}&nonce={{.request.nonce}} ",
+            " windlass.install=/dev/vda quiet",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
     }
 }

@@ -122,7 +122,8 @@ pub struct ServeArgs {
     /// How much to log: panic, fatal, error, warn, info, debug or trace
     #[arg(long, env = "MATCHBOX_LOG_LEVEL", default_value = "info", value_parser = log_level)]
     pub log_level: LogLevel,
-    /// Of a cluster: approve there the certificates of machines that the store knows, and see nodes become Ready
+    /// Of a cluster: give its tokens to machines that are enrolled, approve their certificates, and see their nodes
+    /// become Ready
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Serve secrets to anybody who asks, without TLS or proof
@@ -249,7 +250,7 @@ pub fn log_level_of(command: &Command) -> &'static str {
 pub async fn run(command: Command, tasks: Tasks) -> Result<(), Error> {
     match command {
         Command::Serve(args) => {
-            start(&args, &tasks).await?;
+            start(&args, &tasks, None).await?;
             tasks.shutdown().stopping().await;
             Ok(())
         }

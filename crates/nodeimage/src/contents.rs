@@ -38,17 +38,18 @@ PathExists=/etc/kubernetes/bootstrap-kubelet.conf
 WantedBy=multi-user.target
 ";
 
+/// No registry has our images: they are packed of the binary that is here anyway.
 const IMAGES_SERVICE: &str = "\
 [Unit]
 Description=Gives containerd the images that came with the system
 Requires=containerd.service
 After=containerd.service
-ConditionDirectoryNotEmpty=/usr/lib/windlass/images
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/bin/sh -ec 'for archive in /usr/lib/windlass/images/*.tar; do ctr --namespace k8s.io images import $$archive; done'
+ExecStart=/usr/bin/windlass images build
+ExecStart=/bin/sh -ec 'for archive in /usr/lib/windlass/images/*.tar; do [ ! -e $$archive ] || ctr --namespace k8s.io images import $$archive; done'
 
 [Install]
 WantedBy=multi-user.target
@@ -56,14 +57,14 @@ WantedBy=multi-user.target
 
 const HOST_KEYS_SERVICE: &str = "\
 [Unit]
-Description=Makes the SSH host keys of this machine
+Description=Makes the SSH host key of this machine
 ConditionPathExists=!/etc/ssh/ssh_host_ed25519_key
 Before=ssh.service
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/usr/bin/ssh-keygen -A
+ExecStart=/usr/bin/ssh-keygen -q -t ed25519 -N '' -f /etc/ssh/ssh_host_ed25519_key
 
 [Install]
 WantedBy=multi-user.target
@@ -112,7 +113,7 @@ ClientIdentifier=mac
 const CONTAINERD: &str = "\
 version = 2
 [plugins.\"io.containerd.grpc.v1.cri\"]
-  sandbox_image = \"registry.k8s.io/pause:3.10.2\"
+  sandbox_image = \"windlass.local/pause:3.10.2\"
   [plugins.\"io.containerd.grpc.v1.cri\".cni]
     bin_dir = \"/opt/cni/bin\"
     conf_dir = \"/etc/cni/net.d\"

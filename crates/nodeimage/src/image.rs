@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Seek, Write},
     path::{Path, PathBuf},
 };
 
@@ -32,9 +32,12 @@ pub struct Args {
     /// Where packages come from [default: the machine's own sources]
     #[arg(long)]
     mirror: Option<String>,
-    /// Archives of container images to carry along; the pause image always is
+    /// Archives of container images to carry along; those of Windlass itself are made on the machine
     #[arg(long, value_name = "FILE")]
     image: Vec<PathBuf>,
+    /// Certificates of authorities to trust beside Debian's, such as that of the server that machines boot from
+    #[arg(long, value_name = "FILE")]
+    ca: Vec<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +48,8 @@ pub enum Error {
     Missing(String),
     #[error("{0}; install mmdebstrap, or give a tree with --tree")]
     Packages(#[from] sys::ProgramError),
-    #[error("packing the pause image: {0}")]
-    Pause(io::Error),
+    #[error("--ca {0}: no certificate in PEM is in it")]
+    Authority(String),
 }
 
 impl Error {
@@ -59,7 +62,8 @@ impl Error {
     }
 }
 
-const PAUSE: &str = "registry.k8s.io/pause:3.10.2";
+/// The authorities that programs trust.
+const TRUST: &str = "etc/ssl/certs/ca-certificates.crt";
 const PARTS: &str = "usr/lib/windlass/boot";
 
 /// Makes the image.
@@ -85,14 +89,16 @@ pub fn build(args: &Args) -> Result<(), Error> {
     let vmlinuz = output.join("vmlinuz");
     fs::copy(&kernel, &vmlinuz).map_err(Error::file("copying", &kernel))?;
     let early = output.join("initrd.img");
-    pack(&initrd::entries(&root, &version, &binary)?, &early)?;
+    let trust = trust(&root, &args.ca)?;
+    let mut entries = initrd::entries(&root, &version, &binary)?;
+    entries.insert(TRUST.to_owned(), trust.clone());
+    pack(&entries, &early)?;
     tracing::info!("packing the root");
     let mut entries = tree::read(&root)?;
     contents::add(&mut entries);
+    entries.insert(TRUST.to_owned(), trust);
     boot_parts(&root, &mut entries, &vmlinuz, &early)?;
-    let pause = output.join("pause.tar");
-    pause_image(&binary, &pause)?;
-    for (number, archive) in std::iter::once(&pause).chain(&args.image).enumerate() {
+    for (number, archive) in args.image.iter().enumerate() {
         entries.insert(format!("usr/lib/windlass/images/{number}.tar"), file(archive, 0o644)?);
     }
     cpio::complete(&mut entries);
@@ -107,9 +113,7 @@ pub fn build(args: &Args) -> Result<(), Error> {
         out.flush()
     };
     write().map_err(Error::file("writing", &rootfs))?;
-    for left in [&inner, &pause] {
-        fs::remove_file(left).map_err(Error::file("removing", left))?;
-    }
+    fs::remove_file(&inner).map_err(Error::file("removing", &inner))?;
     sums(output, &[vmlinuz, early, rootfs])
 }
 
@@ -147,13 +151,20 @@ fn boot_parts(
     Ok(())
 }
 
-/// The image of every Pod's first process, which is this binary too.
-fn pause_image(binary: &Path, into: &Path) -> Result<(), Error> {
-    let image = oci::Image::of_binary(PAUSE, binary, "/windlass", &["/windlass", "pause"]);
-    let out = BufWriter::new(File::create(into).map_err(Error::file("writing", into))?);
-    oci::write_archive(&[image], out)
-        .map(drop)
-        .map_err(|error| Error::Pause(io::Error::other(error.to_string())))
+/// Debian's authorities, and those that are asked for.
+fn trust(root: &Path, more: &[PathBuf]) -> Result<Entry, Error> {
+    let path = root.join(TRUST);
+    let mut text = fs::read(&path).map_err(Error::file("reading", &path))?;
+    for path in more {
+        let own = fs::read(path).map_err(Error::file("reading", path))?;
+        let begins = b"-----BEGIN CERTIFICATE-----";
+        if !own.windows(begins.len()).any(|part| part == begins) {
+            return Err(Error::Authority(path.display().to_string()));
+        }
+        text.push(b'\n');
+        text.extend(own);
+    }
+    Ok(Entry::new(0o644, Content::Bytes(text)))
 }
 
 fn pack(entries: &Entries, into: &Path) -> Result<(), Error> {
@@ -163,7 +174,10 @@ fn pack(entries: &Entries, into: &Path) -> Result<(), Error> {
         let mut out: GzEncoder<_> =
             GzBuilder::new().mtime(0).operating_system(255).write(out, Compression::new(6));
         cpio::write(entries, &mut out)?;
-        out.finish()?.flush()
+        let mut file = out.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
+        // The kernel finds an archive behind another one only at a multiple of four bytes, and skips nulls.
+        let length = file.stream_position()?;
+        file.set_len(length.next_multiple_of(4))
     };
     write().map_err(Error::file("writing", into))
 }

@@ -52,7 +52,14 @@ const LEFT_OUT: &[&str] = &[
     "run/",
     "sys/",
     "tmp/",
+    "etc/.pwd.lock",
+    "etc/group-",
+    "etc/gshadow-",
     "etc/machine-id",
+    // It says when it was made.
+    "etc/mdadm/mdadm.conf",
+    "etc/passwd-",
+    "etc/shadow-",
     "etc/hostname",
     "etc/resolv.conf",
     "etc/ssh/ssh_host_",
@@ -73,6 +80,8 @@ const LEFT_OUT: &[&str] = &[
     "var/cache/",
     "var/lib/apt/",
     "var/lib/dbus/machine-id",
+    "var/lib/dpkg/diversions-old",
+    "var/lib/dpkg/status-old",
     "var/lib/initramfs-tools/",
     "var/lib/systemd/",
     "var/log/",
@@ -83,9 +92,12 @@ const LEFT_OUT: &[&str] = &[
 pub(crate) fn make(suite: &str, mirror: Option<&str>, into: &Path) -> Result<(), Error> {
     let include = format!("--include={}", PACKAGES.join(","));
     let directory = into.display().to_string();
+    // Accounts have the day on which they were made.
+    let day = std::env::var("SOURCE_DATE_EPOCH").unwrap_or_else(|_| "1700000000".to_owned());
+    let day = format!("SOURCE_DATE_EPOCH={day}");
     // The kernel's package would make an initrd of its own, which takes minutes.
-    let mut command =
-        vec!["env", "INITRD=No", "mmdebstrap", "--variant=minbase", "--format=directory"];
+    let mut command = vec!["env", "INITRD=No", &day, "mmdebstrap"];
+    command.extend(["--variant=minbase", "--format=directory"]);
     command.extend([
         include.as_str(),
         "--dpkgopt=force-unsafe-io",

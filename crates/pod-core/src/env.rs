@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, FileKeySelector, Pod, Secret};
 
-use crate::fields::{self, FieldError, NodeFacts};
+use crate::{
+    env_file::{self, EnvFileError},
+    fields::{self, FieldError, NodeFacts},
+};
 
 /// Replaces `$(NAME)` by the variable's value; `$$` stands for `$`, and what is not known stays as it is.
 pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
@@ -37,6 +40,8 @@ pub struct Sources<'a> {
     pub container: &'a Container,
     pub config_maps: &'a BTreeMap<String, ConfigMap>,
     pub secrets: &'a BTreeMap<String, Secret>,
+    /// What is in the files of the Pod's volumes, by volume and path; what is not here is not there.
+    pub files: &'a BTreeMap<(String, String), String>,
     pub services: BTreeMap<String, String>,
     pub node: &'a NodeFacts<'a>,
 }
@@ -51,6 +56,10 @@ pub enum EnvError {
         "the value of key {key} in Secret {name} is not text, which an environment variable must be"
     )]
     NotText { key: String, name: String },
+    #[error("environment variable key {key:?} not found in file {path:?}")]
+    NotInFile { key: String, path: String },
+    #[error("couldn't parse env file {path:?}: {source}")]
+    File { path: String, source: EnvFileError },
     #[error(transparent)]
     Field(#[from] FieldError),
 }
@@ -152,7 +161,23 @@ fn value_from(
             }
         };
     }
-    Ok(Some(String::new()))
+    match &from.file_key_ref {
+        Some(key) => file_key(sources, key),
+        None => Ok(Some(String::new())),
+    }
+}
+
+fn file_key(sources: &Sources<'_>, wanted: &FileKeySelector) -> Result<Option<String>, EnvError> {
+    let FileKeySelector { key, path, volume_name, optional } = wanted.clone();
+    let value = match sources.files.get(&(volume_name, path.clone())) {
+        Some(text) => env_file::value(text, &key)
+            .map_err(|source| EnvError::File { path: path.clone(), source })?,
+        None => None,
+    };
+    match value {
+        None if optional != Some(true) => Err(EnvError::NotInFile { key, path }),
+        value => Ok(value),
+    }
 }
 
 fn config_map<'a>(
@@ -187,9 +212,16 @@ fn text(bytes: &[u8], key: &str, name: &str) -> Result<String, EnvError> {
         .map_err(|_| EnvError::NotText { key: key.to_owned(), name: name.to_owned() })
 }
 
-/// The ConfigMaps and Secrets that a container's environment names.
-pub fn references(container: &Container) -> (Vec<&str>, Vec<&str>) {
-    let (mut maps, mut secrets) = (Vec::new(), Vec::new());
+/// What a container's environment names.
+#[derive(Debug, Default)]
+pub struct References<'a> {
+    pub config_maps: Vec<&'a str>,
+    pub secrets: Vec<&'a str>,
+    pub files: Vec<&'a FileKeySelector>,
+}
+
+pub fn references(container: &Container) -> References<'_> {
+    let References { config_maps: mut maps, mut secrets, mut files } = References::default();
     for from in container.env_from.iter().flatten() {
         maps.extend(from.config_map_ref.as_ref().map(|r| r.name.as_str()));
         secrets.extend(from.secret_ref.as_ref().map(|r| r.name.as_str()));
@@ -197,6 +229,7 @@ pub fn references(container: &Container) -> (Vec<&str>, Vec<&str>) {
     for source in container.env.iter().flatten().filter_map(|v| v.value_from.as_ref()) {
         maps.extend(source.config_map_key_ref.as_ref().map(|r| r.name.as_str()));
         secrets.extend(source.secret_key_ref.as_ref().map(|r| r.name.as_str()));
+        files.extend(source.file_key_ref.as_ref());
     }
-    (maps, secrets)
+    References { config_maps: maps, secrets, files }
 }

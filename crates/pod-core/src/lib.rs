@@ -10,6 +10,7 @@
 pub mod admit;
 pub mod dns;
 pub mod env;
+pub mod env_file;
 pub mod evict;
 pub mod fields;
 pub mod files;
@@ -37,7 +38,7 @@ pub use qos::{QosClass, qos_class};
 pub use spec::{
     Member, Role, Verdict, container_hash, is_static, members, namespaced_name, should_restart,
 };
-pub use status::{StatusInputs, refused, status};
+pub use status::{StatusInputs, is_kubelets, refused, status};
 pub use stop::{grace_period, stop_stages};
 pub use time::{Timestamp, after, go_duration};
 

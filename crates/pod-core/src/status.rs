@@ -170,7 +170,10 @@ fn container_status(
     if last_state.is_none() && newest.attempt > 0 {
         last_state = old.and_then(|o| last_of(o, &id));
     }
-    let (mut state, mut ready) = (ContainerState::default(), running && health.ready);
+    // An init container is ready when it has succeeded, and not before.
+    let may_be_ready = member.role != Role::Init;
+    let (mut state, mut ready) =
+        (ContainerState::default(), running && may_be_ready && health.ready);
     match &newest.run {
         Run::Running { started } => {
             state.running = Some(ContainerStateRunning { started_at: Some(seconds(*started)) });
@@ -454,6 +457,16 @@ fn conditions(
     let ours = |kind: &str| own.iter().any(|(own, _)| *own == kind) || RESIZES.contains(&kind);
     all.extend(others.filter(|c| !ours(&c.type_)).cloned());
     all
+}
+
+/// Whether a condition is one that kubelets set; others may have set one of the same type.
+pub fn is_kubelets(condition: &PodCondition) -> bool {
+    const ALWAYS: [&str; 5] =
+        ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+    let kind = condition.type_.as_str();
+    ALWAYS.contains(&kind)
+        || RESIZES.contains(&kind)
+        || condition.reason.as_deref() == Some("TerminationByKubelet")
 }
 
 /// The conditions that are there only while they hold.

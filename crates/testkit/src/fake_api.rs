@@ -384,7 +384,11 @@ fn strategic(object: &mut Value, patch: Value) {
             Value::Null => {
                 object.as_object_mut().map(|map| map.remove(&field));
             }
-            Value::Array(items) if object[&field].is_array() => {
+            // What containers are like is told whole.
+            Value::Array(items) if !field.ends_with("Statuses") => {
+                if !object[&field].is_array() {
+                    object[&field] = json!([]);
+                }
                 merge_list(&mut object[&field], items)
             }
             Value::Object(_) => strategic(&mut object[&field], value),
@@ -396,6 +400,10 @@ fn strategic(object: &mut Value, patch: Value) {
 fn merge_list(list: &mut Value, items: Vec<Value>) {
     let Value::Array(list) = list else { return };
     for item in items {
+        if item["$patch"] == "replace" {
+            list.clear();
+            continue;
+        }
         let key = ["type", "uid", "name"].into_iter().find(|key| item[*key].is_string());
         let at = match key {
             Some(key) => list.iter().position(|old| old[key] == item[key]),
@@ -404,7 +412,12 @@ fn merge_list(list: &mut Value, items: Vec<Value>) {
         match at {
             Some(at) if item["$patch"] == "delete" => drop(list.remove(at)),
             Some(at) => strategic(&mut list[at], item),
-            None => list.push(item),
+            None if item["$patch"] == "delete" => {}
+            None => {
+                let mut new = Value::Null;
+                strategic(&mut new, item);
+                list.push(new);
+            }
         }
     }
 }

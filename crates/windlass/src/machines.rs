@@ -1,6 +1,7 @@
 //! `windlass metal`: the servers that machines boot from, and what is done for those machines besides.
 
 use clap::Subcommand;
+use metal::cluster::Cluster;
 use netboot::cmd;
 use rt::Tasks;
 
@@ -29,9 +30,11 @@ impl Command {
 pub(crate) async fn run(command: Command, tasks: Tasks) -> Result<(), Failure> {
     match command {
         Command::Netboot(cmd::Command::Serve(args)) => {
-            let served = cmd::start(&args, &tasks).await?;
-            if let Some(kubeconfig) = args.kubeconfig {
-                metal::cluster::start(kubeconfig, served.store, served.book, &tasks)?;
+            let cluster = args.kubeconfig.as_deref().map(Cluster::of).transpose()?;
+            let maker = cluster.as_ref().map(Cluster::token_maker);
+            let served = cmd::start(&args, &tasks, maker).await?;
+            if let Some(cluster) = cluster {
+                cluster.watch(served.store, served.book, &tasks);
             }
             tasks.shutdown().stopping().await;
         }

@@ -14,6 +14,7 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     let eviction = codec::decode(call, &server.read_body(call).await?, expected)?;
     let options: DeleteOptions =
         serde_json::from_value(eviction["deleteOptions"].clone()).unwrap_or_default();
+    options.tell(call);
     let object = server.current(call, None).await?;
     let pod = object.tree().map_err(|e| Box::new(Status::internal(e)))?;
     // A Pod that is over, or that has not begun, disrupts nothing.
@@ -21,9 +22,38 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     if !idle && pod["metadata"]["deletionTimestamp"].is_null() {
         check_budgets(server, call, &pod).await?;
     }
+    // Who names the version that is to go would be refused after a change of ours.
+    if !call.dry_run() && !options.names_a_version() {
+        announce(server, call).await?;
+    }
     server.remove(call, &call.path.namespace, &call.path.name, &options).await?;
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(answer::value(call.accepted, StatusCode::CREATED, &status))
+}
+
+/// Says in the Pod's status why it goes, which its owner may want to know.
+async fn announce(server: &Server, call: &Call) -> Result<(), Box<Status>> {
+    let kinds = server.hub.kinds();
+    let Some((resource, version)) = kinds.find("", "v1", "pods") else { return Ok(()) };
+    let path = ResourcePath { subresource: "status".into(), ..call.path.clone() };
+    let on_pod = call.on(resource.clone(), version, path);
+    let say = |current: Option<&Value>| {
+        let gone = || Box::new(Status::not_found(&GroupResource::PODS, &call.path.name));
+        let mut pod = current.ok_or_else(gone)?.clone();
+        let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.retain(|c| c["type"] != "DisruptionTarget");
+        conditions.push(json!({
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+            "lastProbeTime": null,
+            "lastTransitionTime": crate::now().to_string(),
+        }));
+        pod["status"]["conditions"] = json!(conditions);
+        Ok(pod)
+    };
+    super::change(server, &on_pod, &say).await
 }
 
 /// Takes one disruption from the Pod's budget, or refuses.

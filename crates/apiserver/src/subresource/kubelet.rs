@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use serve::Body;
 
-use super::{Answer, rewrite::Proxied};
+use super::{Answer, logs, rewrite::Proxied};
 use crate::{StartError, answer, call::Call, config::Config, server::Server};
 
 /// Connections to kubelets, one for each address, kept while they are used.
@@ -85,7 +85,9 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         match inner {
             Some(inner) => inner.clone_into(&mut target.path),
             // A page's relative links need the stroke at the end.
-            None if !parts.headers.contains_key(header::UPGRADE) => {
+            None if matches!(call.method, Method::GET | Method::HEAD)
+                && !parts.headers.contains_key(header::UPGRADE) =>
+            {
                 return Ok(to_the_root(parts.uri.path(), parts.uri.query()));
             }
             None => {}
@@ -102,7 +104,12 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         .parse()
         .map_err(|e| Box::new(Status::bad_request(format!("{}: {e}", target.path))))?;
     let upgraded = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
-    let upgrade = parts.headers.contains_key(header::UPGRADE);
+    let by_socket =
+        call.path.subresource == "log" && serve::websocket::is_asked_for(&parts.headers);
+    let socket =
+        by_socket.then(|| serve::websocket::accept(&parts.headers, logs::PROTOCOLS)).transpose();
+    let socket = socket.map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
+    let upgrade = parts.headers.contains_key(header::UPGRADE) && socket.is_none();
     let mut onward = Request::builder().method(onward_method(call, upgrade)).uri(uri);
     for (name, value) in &parts.headers {
         // The caller's credentials are for us alone.
@@ -111,7 +118,11 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
             || (name == header::ACCEPT_ENCODING && proxied.is_some())
             || name == header::HOST
             || name.as_str().starts_with("impersonate-")
-            || (!upgrade && (name == header::CONNECTION || name == header::TRANSFER_ENCODING));
+            || (!upgrade
+                && (name == header::CONNECTION
+                    || name == header::UPGRADE
+                    || name == header::TRANSFER_ENCODING
+                    || name.as_str().starts_with("sec-websocket-")));
         if !ours {
             onward = onward.header(name, value);
         }
@@ -123,9 +134,13 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return match response.status().as_u16() {
             code @ 400.. if call.path.subresource != "proxy" => Err(refusal(code, response).await),
-            _ => Ok(match proxied {
-                Some(proxied) => proxied.answer(response),
-                None => response,
+            _ => Ok(match (proxied, socket, upgraded) {
+                (Some(proxied), ..) => proxied.answer(response),
+                (None, Some(accepted), Some(upgraded)) => {
+                    let tasks = &server.kubelets.tasks;
+                    logs::answer(tasks, upgraded, accepted, response.into_body())
+                }
+                _ => response,
             }),
         };
     }
@@ -277,20 +292,36 @@ fn service(objects: &dyn Objects, path: &crate::path::ResourcePath) -> Result<Ta
     let service = objects
         .get(&GroupResource::SERVICES, &path.namespace, name)
         .ok_or_else(|| Box::new(Status::not_found(&GroupResource::SERVICES, name)))?;
-    let unavailable = || {
+    let authority = ready(objects, &service, port).ok_or_else(|| {
         let message = format!("no endpoints available for service \"{}\"", path.name);
         Box::new(Status::service_unavailable(message))
-    };
+    })?;
+    Ok(Target { scheme, authority, path: format!("/{}", path.rest), kubelet: false })
+}
+
+/// A ready endpoint of a Service, by the name or number of a port of it; empty is its first.
+pub(crate) fn endpoint(
+    objects: &dyn Objects,
+    namespace: &str,
+    name: &str,
+    port: &str,
+) -> Option<String> {
+    ready(objects, &*objects.get(&GroupResource::SERVICES, namespace, name)?, port)
+}
+
+fn ready(objects: &dyn Objects, service: &Value, port: &str) -> Option<String> {
+    let text = |field: &str| service["metadata"][field].as_str().unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
     let ports = service["spec"]["ports"].as_array();
     let wanted = ports.into_iter().flatten().find(|p| {
         port.is_empty()
             || p["name"] == port
             || p["port"].as_u64().is_some_and(|n| n.to_string() == port)
     });
-    let port_name = wanted.ok_or_else(unavailable)?["name"].as_str().unwrap_or_default().to_owned();
+    let port_name = wanted?["name"].as_str().unwrap_or_default().to_owned();
     let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
     let mut found = Vec::new();
-    for slice in objects.list(&slices, &path.namespace) {
+    for slice in objects.list(&slices, namespace) {
         if slice["metadata"]["labels"]["kubernetes.io/service-name"] != name {
             continue;
         }
@@ -306,10 +337,9 @@ fn service(objects: &dyn Objects, path: &crate::path::ResourcePath) -> Result<Ta
         }
     }
     if found.is_empty() {
-        return Err(unavailable());
+        return None;
     }
-    let authority = found.swap_remove(rand::random_range(0..found.len()));
-    Ok(Target { scheme, authority, path: format!("/{}", path.rest), kubelet: false })
+    Some(found.swap_remove(rand::random_range(0..found.len())))
 }
 
 /// The kubelet has names of its own for the streams of exec and attach, and takes nothing but 1 for yes. The container

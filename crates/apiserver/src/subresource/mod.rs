@@ -3,6 +3,7 @@
 mod binding;
 mod eviction;
 pub(crate) mod kubelet;
+mod logs;
 mod reviews;
 mod rewrite;
 mod scale;

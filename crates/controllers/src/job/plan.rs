@@ -4,7 +4,13 @@ use api_meta::Timestamp;
 use events::EventKind;
 use serde_json::{Value, json};
 
-use super::{FINALIZER, indexes};
+use super::{
+    FINALIZER,
+    failure::{Meaning, failed, meaning},
+    indexes,
+    per_index::{self, Failures, Last},
+    success,
+};
 use crate::{
     context::count,
     pods::{OwnerOf, from_template, removal_order},
@@ -15,8 +21,7 @@ pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Pods to make, with their indexes where the Job has any.
-    pub(super) create: Vec<Option<i64>>,
+    pub(super) create: Vec<New>,
     pub(super) delete: Vec<Arc<Pod>>,
     /// Recorded in the status, so their finalizer may go.
     pub(super) release: Vec<Arc<Pod>>,
@@ -25,15 +30,23 @@ pub(super) struct Plan {
     pub(super) again: Option<Duration>,
 }
 
-fn failed(pod: &Pod) -> bool {
-    pod.status.phase == "Failed" || (pod.metadata.terminating() && pod.status.phase != "Succeeded")
+/// A Pod to make, with its index where the Job has any, and what is counted for each index by itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct New {
+    pub(super) index: Option<i64>,
+    pub(super) failures: Option<Failures>,
 }
 
-fn tracked(pod: &Pod) -> bool {
+pub(super) fn tracked(pod: &Pod) -> bool {
     pod.metadata.finalizers.iter().any(|f| f == FINALIZER)
 }
 
-fn index(pod: &Pod) -> Option<i64> {
+/// Whether it is on its way out and still there.
+fn ending(pod: &Pod) -> bool {
+    pod.metadata.terminating() && !pod.finished()
+}
+
+pub(super) fn index(pod: &Pod) -> Option<i64> {
     pod.metadata.annotations.get(INDEX).and_then(|text| text.parse().ok())
 }
 
@@ -43,6 +56,8 @@ struct Tally {
     succeeded: i64,
     failed: i64,
     indexes: BTreeSet<i64>,
+    /// The indexes that are not tried again, where each has a limit of its own.
+    lost: Option<BTreeSet<i64>>,
 }
 
 impl Tally {
@@ -83,14 +98,20 @@ fn tally(job: &Job, pods: &[Arc<Pod>]) -> Tally {
             if !uncounted.succeeded.contains(uid) {
                 uncounted.succeeded.push(uid.clone());
             }
-        } else if failed(pod) && !uncounted.failed.contains(uid) {
+        } else if failed(job, pod)
+            && meaning(job, pod) != Meaning::Ignored
+            && !uncounted.failed.contains(uid)
+        {
             uncounted.failed.push(uid.clone());
         }
     }
+    let known = indexes::parse(status.failed_indexes.as_deref().unwrap_or(""), limit);
+    let per_index = job.indexed() && job.spec.backoff_limit_per_index.is_some();
+    let lost = per_index.then(|| per_index::lost(job, pods, known));
     if job.indexed() {
         succeeded = done.len() as i64 - uncounted.succeeded.len() as i64;
     }
-    Tally { uncounted, succeeded, failed: failures, indexes: done }
+    Tally { uncounted, succeeded, failed: failures, indexes: done, lost }
 }
 
 struct Conditions {
@@ -122,27 +143,30 @@ pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp, caught_up: bool
     let tally = tally(job, pods);
     let mut plan = Plan::default();
     let recorded = job.status.uncounted_terminated_pods.clone().unwrap_or_default();
-    let all = [&tally.uncounted.succeeded[..], &tally.uncounted.failed].concat();
-    plan.release = pods
-        .iter()
-        .filter(|pod| tracked(pod) && all.contains(&pod.metadata.uid))
-        .cloned()
-        .collect();
+    let over = job.finished().is_some();
+    let last = match &tally.lost {
+        Some(lost) if !over => Last::of(job, pods)
+            .of_indexes(|index| !lost.contains(index) && !tally.indexes.contains(index)),
+        _ => Last::default(),
+    };
+    let ended = |pod: &Pod| pod.status.phase == "Succeeded" || failed(job, pod);
+    plan.release =
+        pods.iter().filter(|pod| tracked(pod) && ended(pod) && !last.holds(pod)).cloned().collect();
     let active: Vec<_> = pods.iter().filter(|pod| pod.active()).cloned().collect();
-    let terminating =
-        pods.iter().filter(|p| p.metadata.terminating() && !p.finished()).count() as i64;
+    let terminating = pods.iter().filter(|pod| ending(pod)).count() as i64;
     let mut conditions = Conditions { list: job.status.conditions.clone(), now };
     let mut start = job.status.start_time;
     let mut completion = job.status.completion_time;
     if start.is_none() && !job.spec.suspend {
         start = Some(now);
     }
-    let over = job.finished().is_some();
     if !over {
-        judge(job, &tally, &active, start, &mut conditions, &mut plan);
+        judge(job, &tally, pods, &active, start, &mut conditions, &mut plan);
         let met = condition(&conditions.list, "SuccessCriteriaMet").cloned();
         let failing = condition(&conditions.list, "FailureTarget").cloned();
-        let idle = active.is_empty() && terminating == 0 && caught_up;
+        // It is over when every Pod has ended and is counted.
+        let counted = tally.uncounted == Uncounted::default();
+        let idle = active.is_empty() && terminating == 0 && counted && caught_up;
         match (met, failing) {
             (Some(c), _) => {
                 plan.delete = active.clone();
@@ -171,7 +195,7 @@ pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp, caught_up: bool
                     start = Some(now);
                     plan.events.push((EventKind::Normal, "Resumed", "Job resumed".into()));
                 }
-                manage(job, pods, &active, terminating, &tally, now, &mut plan);
+                manage(job, pods, &active, &tally, &last, now, &mut plan);
             }
         }
     }
@@ -185,8 +209,8 @@ pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp, caught_up: bool
         "startTime": start,
         "completionTime": completion,
         "active": count(active.len() as i64),
-        "ready": count(ready),
-        "terminating": count(terminating),
+        "ready": ready,
+        "terminating": terminating,
         "succeeded": count(tally.succeeded.max(0)),
         "failed": count(tally.failed),
         "completedIndexes": if job.indexed() && !tally.indexes.is_empty() {
@@ -194,6 +218,7 @@ pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp, caught_up: bool
         } else {
             Value::Null
         },
+        "failedIndexes": tally.lost.as_ref().map(indexes::format),
         "uncountedTerminatedPods": if settled && over { json!({}) } else { uncounted(&tally.uncounted) },
         "conditions": if conditions.list.is_empty() { Value::Null } else { json!(conditions.list) },
     });
@@ -214,17 +239,16 @@ fn message(condition: &Condition) -> &str {
 }
 
 fn failure_event(condition: &Condition) -> &'static str {
-    if reason(condition) == "DeadlineExceeded" {
-        "DeadlineExceeded"
-    } else {
-        "BackoffLimitExceeded"
-    }
+    let known =
+        ["DeadlineExceeded", "PodFailurePolicy", "FailedIndexes", "MaxFailedIndexesExceeded"];
+    known.into_iter().find(|known| reason(condition) == *known).unwrap_or("BackoffLimitExceeded")
 }
 
 /// Whether the Job has been won or lost.
 fn judge(
     job: &Job,
     tally: &Tally,
+    pods: &[Arc<Pod>],
     active: &[Arc<Pod>],
     start: Option<Timestamp>,
     conditions: &mut Conditions,
@@ -236,7 +260,7 @@ fn judge(
     {
         return;
     }
-    let (succeeded, failed) = tally.all();
+    let (succeeded, failures) = tally.all();
     let won = match job.spec.completions {
         Some(wanted) => succeeded >= wanted,
         None => succeeded > 0 && active.is_empty(),
@@ -251,20 +275,41 @@ fn judge(
         .zip(start)
         .filter(|_| !job.spec.suspend)
         .map(|(seconds, start)| start.unix() + seconds - conditions.now.unix());
-    if won {
-        let message = "Reached expected number of succeeded pods";
-        conditions.set("SuccessCriteriaMet", "True", "CompletionsReached", message);
-    } else if failed > limit || (on_failure && restarts > 0 && failed + restarts > limit) {
+    let mut broken =
+        pods.iter().filter(|pod| failed(job, pod)).filter_map(|pod| match meaning(job, pod) {
+            Meaning::FailsJob(message) => Some(message),
+            _ => None,
+        });
+    if let Some(message) = broken.next() {
+        conditions.set("FailureTarget", "True", "PodFailurePolicy", &message);
+    } else if failures > limit || (on_failure && restarts > 0 && failures + restarts > limit) {
         let message = "Job has reached the specified backoff limit";
         conditions.set("FailureTarget", "True", "BackoffLimitExceeded", message);
+    } else if late.is_some_and(|left| left <= 0) {
+        let message = "Job was active longer than specified deadline";
+        conditions.set("FailureTarget", "True", "DeadlineExceeded", message);
+    } else if let Some((reason, message)) = too_many_lost(job, tally) {
+        conditions.set("FailureTarget", "True", reason, message);
+    } else if let Some(message) = success::met(job, &tally.indexes) {
+        conditions.set("SuccessCriteriaMet", "True", "SuccessPolicy", &message);
+    } else if won {
+        let message = "Reached expected number of succeeded pods";
+        conditions.set("SuccessCriteriaMet", "True", "CompletionsReached", message);
     } else if let Some(left) = late {
-        if left <= 0 {
-            let message = "Job was active longer than specified deadline";
-            conditions.set("FailureTarget", "True", "DeadlineExceeded", message);
-        } else {
-            plan.again = Some(Duration::from_secs(left as u64));
-        }
+        plan.again = Some(Duration::from_secs(left.unsigned_abs()));
     }
+}
+
+/// Whether the indexes that are not tried again are too many, or leave none to try.
+fn too_many_lost(job: &Job, tally: &Tally) -> Option<(&'static str, &'static str)> {
+    let lost = tally.lost.as_ref().filter(|lost| !lost.is_empty())?;
+    let (count, all) = (lost.len() as i64, lost.union(&tally.indexes).count() as i64);
+    if job.spec.max_failed_indexes.is_some_and(|most| count > most) {
+        let message = "Job has exceeded the specified maximal number of failed indexes";
+        return Some(("MaxFailedIndexesExceeded", message));
+    }
+    (all >= job.spec.completions.unwrap_or(0))
+        .then_some(("FailedIndexes", "Job has failed indexes"))
 }
 
 fn suspend(
@@ -288,8 +333,8 @@ fn manage(
     job: &Job,
     pods: &[Arc<Pod>],
     active: &[Arc<Pod>],
-    terminating: i64,
     tally: &Tally,
+    last: &Last,
     now: Timestamp,
     plan: &mut Plan,
 ) {
@@ -310,56 +355,92 @@ fn manage(
         return;
     }
     // A Pod that is ending still counts where two at once would be wrong.
-    let replace_late = job.spec.pod_replacement_policy.as_deref() == Some("Failed");
-    let missing = wanted - have - if replace_late { terminating } else { 0 };
-    if missing <= 0 {
+    let late = pods.iter().filter(|pod| job.replaces_late() && ending(pod)).count() as i64;
+    let missing = wanted - have - late;
+    let missing = usize::try_from(missing.clamp(0, 500)).unwrap_or(0);
+    if missing == 0 {
         return;
     }
-    if let Some(wait) = backoff(job, pods, now) {
+    let wait = match &tally.lost {
+        Some(lost) => {
+            let open = open_indexes(job, pods, tally, |index| lost.contains(&index));
+            let (ready, waits): (Vec<_>, Vec<_>) = open
+                .take(missing)
+                .map(|index| (index, last.wait(job, index, now)))
+                .partition(|(_, wait)| wait.is_none());
+            let new = |index| New { index: Some(index), failures: Some(last.failures(job, index)) };
+            plan.create = ready.into_iter().map(|(index, _)| new(index)).collect();
+            waits.into_iter().filter_map(|(_, wait)| wait).min()
+        }
+        None => {
+            let wait = backoff(job, pods, now);
+            plan.create = match (wait, job.indexed()) {
+                (Some(_), _) => Vec::new(),
+                (None, true) => open_indexes(job, pods, tally, |_| false)
+                    .take(missing)
+                    .map(|index| New { index: Some(index), failures: None })
+                    .collect(),
+                (None, false) => vec![New::default(); missing],
+            };
+            wait
+        }
+    };
+    if let Some(wait) = wait {
         plan.again = Some(plan.again.map_or(wait, |again| again.min(wait)));
-        return;
-    }
-    let missing = usize::try_from(missing.min(500)).unwrap_or(0);
-    if job.indexed() {
-        let running: BTreeSet<i64> = active.iter().filter_map(|pod| index(pod)).collect();
-        let open = (0..job.spec.completions.unwrap_or(0))
-            .filter(|i| !running.contains(i) && !tally.indexes.contains(i));
-        plan.create = open.take(missing).map(Some).collect();
-    } else {
-        plan.create = vec![None; missing];
     }
 }
 
-/// How long to wait after failures: 10 s, doubling with each in a row, ten minutes at most.
+/// The indexes that nobody works on and that are to succeed yet.
+fn open_indexes(
+    job: &Job,
+    pods: &[Arc<Pod>],
+    tally: &Tally,
+    lost: impl Fn(i64) -> bool,
+) -> impl Iterator<Item = i64> {
+    let late = job.replaces_late();
+    let occupied = |pod: &&Arc<Pod>| pod.active() || (late && ending(pod));
+    let taken: BTreeSet<i64> = pods.iter().filter(occupied).filter_map(|pod| index(pod)).collect();
+    (0..job.spec.completions.unwrap_or(0)).filter(move |index| {
+        !taken.contains(index) && !tally.indexes.contains(index) && !lost(*index)
+    })
+}
+
+pub(super) fn ended_at(pod: &Pod) -> Option<Timestamp> {
+    let containers = pod.status.container_statuses.iter();
+    let last = containers.filter_map(|c| c.state.terminated.as_ref()?.finished_at).max();
+    last.or(pod.metadata.deletion_timestamp).or(pod.metadata.creation_timestamp)
+}
+
+/// What is left of the wait after that many failures in a row: 10 s, doubling with each, ten minutes at most.
+pub(super) fn wait_after(failures: usize, last: Timestamp, now: Timestamp) -> Option<Duration> {
+    let doublings = failures.checked_sub(1)?.min(10);
+    let due = last.plus(Duration::from_secs((10_u64 << doublings).min(600)));
+    (due > now).then(|| due.since(now))
+}
+
+/// How long to wait before the next Pod where failures of all count together.
 fn backoff(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
-    let ended = |pod: &Pod| {
-        let containers = pod.status.container_statuses.iter();
-        let last = containers.filter_map(|c| c.state.terminated.as_ref()?.finished_at).max();
-        last.or(pod.metadata.deletion_timestamp).or(pod.metadata.creation_timestamp)
-    };
     let mut ends: Vec<_> = pods
         .iter()
         .filter(|pod| pod.finished() || pod.metadata.terminating())
-        .filter_map(|pod| Some((ended(pod)?, failed(pod))))
+        .filter_map(|pod| Some((ended_at(pod)?, failed(job, pod))))
         .collect();
     ends.sort();
     let in_a_row = ends.iter().rev().take_while(|(_, failed)| *failed).count();
     // The Pods of earlier failures may be gone.
     let in_a_row = in_a_row.max(usize::from(in_a_row > 0 && job.status.failed > 0));
-    if in_a_row == 0 {
-        return None;
-    }
-    let delay = Duration::from_secs((10_u64 << (in_a_row - 1).min(10)).min(600));
-    let due = ends.last()?.0.plus(delay);
-    (due > now).then(|| due.since(now))
+    wait_after(in_a_row, ends.last()?.0, now)
 }
 
-pub(super) fn pod_for(owner: &OwnerOf, job: &Job, index: Option<i64>) -> Value {
+pub(super) fn pod_for(owner: &OwnerOf, job: &Job, new: &New) -> Value {
     let mut pod = from_template(owner, &job.spec.template);
     let mut finalizers = pod["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     finalizers.push(json!(FINALIZER));
     pod["metadata"]["finalizers"] = json!(finalizers);
-    let Some(index) = index else { return pod };
+    let Some(index) = new.index else { return pod };
+    if let Some(failures) = new.failures {
+        failures.note(&mut pod["metadata"]["annotations"]);
+    }
     let text = index.to_string();
     pod["metadata"]["generateName"] = json!(format!("{}-{index}-", job.metadata.name));
     pod["metadata"]["annotations"][INDEX] = json!(text);

@@ -10,14 +10,21 @@ fn job(extra: Value) -> Value {
 
 /// Ends running Pods of the Job.
 async fn end_pods(api: FakeApi, phase: &'static str) {
+    end_some(api, move |_| Some((phase, i32::from(phase == "Failed")))).await;
+}
+
+/// Ends the running Pods for which `how` says a phase and an exit code; it is given their indexes.
+async fn end_some(api: FakeApi, how: impl Fn(&str) -> Option<(&'static str, i32)>) {
     loop {
         for pod in api.list(&Resource::PODS, "default") {
             if pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
             {
                 let name = pod["metadata"]["name"].as_str().unwrap();
+                let index = &pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"];
+                let Some((phase, code)) = how(index.as_str().unwrap_or_default()) else { continue };
                 let at = Patched { namespace: "default", name, subresource: "status" };
                 let patch = json!({"status": {"phase": phase, "conditions": null, "containerStatuses": [
-                    {"name": "c", "state": {"terminated": {"finishedAt": "2026-01-01T00:00:00Z"}}}]}});
+                    {"name": "c", "state": {"terminated": {"exitCode": code, "finishedAt": "2026-01-01T00:00:00Z"}}}]}});
                 let _ = api
                     .client("kubelet")
                     .patch::<Value>(&Resource::PODS, at, client::PatchKind::Merge, &patch)
@@ -124,5 +131,110 @@ async fn a_suspended_job_runs_when_resumed() {
         job.is_none_or(|job| !job["metadata"]["deletionTimestamp"].is_null())
     })
     .await;
+    cluster.stop().await;
+}
+
+/// The reason and message of a condition.
+fn said(api: &FakeApi, kind: &str) -> (String, String) {
+    let conditions = status(api)["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions.into_iter().find(|c| c["type"] == kind).unwrap_or_default();
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    (text("reason"), text("message"))
+}
+
+#[tokio::test]
+async fn an_index_that_fails_too_often_fails_alone() {
+    let cluster = Cluster::start(&["job-controller"], Config::default());
+    let api = &cluster.api;
+    let ends = |index: &str| Some(if index == "1" { ("Failed", 1) } else { ("Succeeded", 0) });
+    cluster.tasks.spawn_until_shutdown("ends", end_some(api.clone(), ends));
+    let spec = json!({"completions": 4, "parallelism": 2, "completionMode": "Indexed",
+        "backoffLimit": 2_147_483_647, "backoffLimitPerIndex": 2});
+    api.create(&Resource::JOBS, job(spec)).await;
+    api.until("it has failed", |api| has(api, "Failed") && held(api) == 0).await;
+    let reason = ("FailedIndexes".to_owned(), "Job has failed indexes".to_owned());
+    assert_eq!(said(api, "Failed"), reason);
+    api.until("all are counted", |api| status(api)["failed"] == 3).await;
+    let status = status(api);
+    assert_eq!(
+        (&status["completedIndexes"], &status["failedIndexes"]),
+        (&json!("0,2,3"), &json!("1"))
+    );
+    let mut counts: Vec<_> = api
+        .list(&Resource::PODS, "default")
+        .iter()
+        .filter(|pod| pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] == "1")
+        .map(|pod| {
+            pod["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"].clone()
+        })
+        .collect();
+    counts.sort_by_key(ToString::to_string);
+    assert_eq!(counts, ["0", "1", "2"]);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn too_many_failed_indexes_end_a_job() {
+    let cluster = Cluster::start(&["job-controller"], Config::default());
+    let api = &cluster.api;
+    cluster.tasks.spawn_until_shutdown("ends", end_pods(api.clone(), "Failed"));
+    let spec = json!({"completions": 9, "parallelism": 1, "completionMode": "Indexed",
+        "backoffLimit": 2_147_483_647, "backoffLimitPerIndex": 0, "maxFailedIndexes": 1});
+    api.create(&Resource::JOBS, job(spec)).await;
+    api.until("it has failed", |api| has(api, "Failed")).await;
+    assert_eq!(said(api, "Failed").0, "MaxFailedIndexesExceeded");
+    assert_eq!(status(api)["failedIndexes"], "0,1");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_success_policy_ends_a_job_before_all_indexes_have() {
+    let cluster = Cluster::start(&["job-controller"], Config::default());
+    let api = &cluster.api;
+    let ends = |index: &str| (index == "2").then_some(("Succeeded", 0));
+    cluster.tasks.spawn_until_shutdown("ends", end_some(api.clone(), ends));
+    let spec = json!({"completions": 3, "parallelism": 3, "completionMode": "Indexed",
+        "successPolicy": {"rules": [{"succeededIndexes": "0"}, {"succeededCount": 1}]}});
+    api.create(&Resource::JOBS, job(spec)).await;
+    api.until("its criteria are met", |api| has(api, "SuccessCriteriaMet")).await;
+    let met = ("SuccessPolicy".to_owned(), "Matched rules at index 1".to_owned());
+    assert_eq!(said(api, "SuccessCriteriaMet"), met);
+    api.until("the others are ended", |api| {
+        let pods = api.list(&Resource::PODS, "default");
+        pods.iter()
+            .filter(|pod| pod["status"]["phase"] == "Running")
+            .all(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
+    })
+    .await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_failure_policy_says_what_a_failure_means() {
+    let cluster = Cluster::start(&["job-controller"], Config::default());
+    let api = &cluster.api;
+    let count = std::sync::atomic::AtomicI32::new(0);
+    // The first two do not count, the third ends it all.
+    let ends = move |_: &str| {
+        let code =
+            if count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2 { 7 } else { 42 };
+        Some(("Failed", code))
+    };
+    cluster.tasks.spawn_until_shutdown("ends", end_some(api.clone(), ends));
+    let rule = |action: &str, code: i32| json!({"action": action, "onExitCodes": {"operator": "In", "values": [code]}});
+    let spec = json!({"completions": 1, "parallelism": 1, "backoffLimit": 0, "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": [rule("Ignore", 7), rule("FailJob", 42)]}});
+    api.create(&Resource::JOBS, job(spec)).await;
+    api.until("it has failed", |api| has(api, "Failed") && held(api) == 0).await;
+    let (reason, message) = said(api, "Failed");
+    assert_eq!(reason, "PodFailurePolicy");
+    assert!(
+        message.ends_with("failed with exit code 42 matching FailJob rule at index 1"),
+        "{message}"
+    );
+    assert_eq!(
+        (status(api)["failed"].as_i64(), api.list(&Resource::PODS, "default").len()),
+        (Some(1), 3)
+    );
     cluster.stop().await;
 }

@@ -144,6 +144,10 @@ pub(crate) struct JobSpec {
     pub(crate) completions: Option<i64>,
     pub(crate) completion_mode: Option<String>,
     pub(crate) backoff_limit: Option<i64>,
+    pub(crate) backoff_limit_per_index: Option<i64>,
+    pub(crate) max_failed_indexes: Option<i64>,
+    pub(crate) success_policy: Option<Rules<SuccessRule>>,
+    pub(crate) pod_failure_policy: Option<Rules<FailureRule>>,
     pub(crate) active_deadline_seconds: Option<i64>,
     pub(crate) ttl_seconds_after_finished: Option<i64>,
     pub(crate) suspend: bool,
@@ -151,6 +155,44 @@ pub(crate) struct JobSpec {
     pub(crate) pod_replacement_policy: Option<String>,
     pub(crate) selector: Option<LabelSelector>,
     pub(crate) template: Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Rules<R> {
+    pub(crate) rules: Vec<R>,
+}
+
+/// Which indexes, or how many of them, are enough.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SuccessRule {
+    pub(crate) succeeded_indexes: Option<String>,
+    pub(crate) succeeded_count: Option<i64>,
+}
+
+/// What a Pod's failure means, told by its containers' exit codes or its conditions.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct FailureRule {
+    pub(crate) action: String,
+    pub(crate) on_exit_codes: Option<OnExitCodes>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) on_pod_conditions: Vec<OnPodCondition>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct OnExitCodes {
+    pub(crate) container_name: Option<String>,
+    pub(crate) operator: String,
+    pub(crate) values: Vec<i32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct OnPodCondition {
+    pub(crate) r#type: String,
+    pub(crate) status: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -164,6 +206,7 @@ pub(crate) struct JobStatus {
     pub(crate) succeeded: i64,
     pub(crate) failed: i64,
     pub(crate) completed_indexes: Option<String>,
+    pub(crate) failed_indexes: Option<String>,
     pub(crate) uncounted_terminated_pods: Option<Uncounted>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) conditions: Vec<Condition>,
@@ -185,6 +228,12 @@ impl Job {
         let of = |kind| condition(&self.status.conditions, kind).filter(|c| c.status == "True");
         let complete = of("Complete").map(|c| (true, c.last_transition_time));
         complete.or_else(|| of("Failed").map(|c| (false, c.last_transition_time)))
+    }
+
+    /// Whether a Pod is replaced only once it has ended, and not while it is ending.
+    pub(crate) fn replaces_late(&self) -> bool {
+        self.spec.pod_failure_policy.is_some()
+            || self.spec.pod_replacement_policy.as_deref() == Some("Failed")
     }
 
     pub(crate) fn indexed(&self) -> bool {

@@ -4,7 +4,7 @@ use std::fs;
 
 use e2e::{Host, Machines, alone, until};
 
-const CONFIGURATION: &str = "
+pub(crate) const CONFIGURATION: &str = "
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: 192.0.2.1}
@@ -21,6 +21,8 @@ kind: KubeletConfiguration
 failCgroupV1: false
 # The machine may be nearly full, which is not what is tested.
 evictionHard: {nodefs.available: 1%, imagefs.available: 1%}
+# Images that no registry has would not come back.
+imageGCHighThresholdPercent: 100
 ";
 
 /// Whether there is an etcd to run; says so if not.

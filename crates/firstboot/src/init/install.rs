@@ -75,9 +75,13 @@ pub(super) fn root(config: &Path) -> Result<(String, String), Error> {
     Ok((found.device, found.format.unwrap_or_else(|| "ext4".into())))
 }
 
-/// The arguments of the installed kernel: where its root is, consoles as they are now, and what the config asks for.
+/// The arguments of the installed kernel: where its root is, consoles and what comes on them as now, and what the config
+/// asks for.
 fn arguments(uuid: &str, line: &str, config: &Config) -> String {
-    let kept = line.split_whitespace().filter(|word| word.starts_with("console="));
+    let keep = |word: &&str| {
+        word.starts_with("console=") || word.starts_with("loglevel=") || *word == "quiet"
+    };
+    let kept = line.split_whitespace().filter(keep);
     let mut words = vec![format!("root=UUID={uuid}")];
     words.extend(kept.map(str::to_owned));
     let line = words.join(" ");
@@ -189,11 +193,11 @@ mod tests {
     #[test]
     fn consoles_and_wanted_arguments_are_kept() {
         let mut config = Config::default();
-        config.kernel_arguments.should_exist = vec!["quiet".into()];
-        let line = "initrd=x console=tty0 console=ttyS0,115200 windlass.install=/dev/vda";
+        config.kernel_arguments.should_exist = vec!["nosmt".into()];
+        let line = "initrd=x console=tty0 quiet console=ttyS0,115200 windlass.install=/dev/vda";
         assert_eq!(
             arguments("12", line, &config),
-            "root=UUID=12 console=tty0 console=ttyS0,115200 quiet"
+            "root=UUID=12 console=tty0 quiet console=ttyS0,115200 nosmt"
         );
     }
 }

@@ -9,8 +9,14 @@ mod install;
 mod network;
 
 use std::{
-    cell::Cell, convert::Infallible, fs, os::unix::process::CommandExt, path::Path,
-    process::Command, time::Instant,
+    cell::Cell,
+    convert::Infallible,
+    fs,
+    io::Read,
+    os::unix::{fs::OpenOptionsExt, process::CommandExt},
+    path::Path,
+    process::Command,
+    time::Instant,
 };
 
 use sys::{HostPrograms, Programs};
@@ -95,6 +101,11 @@ fn boot(progress: &Progress) -> Result<Infallible, Error> {
     step(&format!("{:?}", plan.place));
     devices()?;
     step("devices are there");
+    if !has_random_numbers() {
+        step(
+            "waiting for random numbers: the machine has no source of its own, such as RDRAND or virtio-rng",
+        );
+    }
     if plan.ignite {
         ignite(&plan, &line, progress)?;
     } else if let Place::Disk(root) = &plan.place {
@@ -193,6 +204,14 @@ fn devices() -> Result<(), Error> {
     }
     HostPrograms.must(&["udevadm", "settle", "--timeout=60"])?;
     Ok(())
+}
+
+/// Whether the kernel has gathered enough for keys and identities. Where it has not, whoever asks waits, maybe for ever.
+fn has_random_numbers() -> bool {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open("/dev/random");
+    let read = file.and_then(|mut file| file.read(&mut [0]));
+    read.is_ok_and(|length| length == 1)
 }
 
 fn mount_root(device: &str, format: &str, options: &str) -> Result<(), Error> {

@@ -67,3 +67,64 @@ fn frame(service: &str) -> Vec<u8> {
     frame.extend(message);
     frame
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use hyper::{body::Incoming, service::service_fn};
+
+    use super::*;
+
+    type Answer = http::Response<
+        StreamBody<stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, std::io::Error>>>>,
+    >;
+
+    /// A server whose health depends on the service that is asked for.
+    async fn answer(request: http::Request<Incoming>) -> Result<Answer, std::io::Error> {
+        assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
+        assert_eq!(request.headers()["content-type"], "application/grpc");
+        let asked = request.into_body().collect().await.map_err(std::io::Error::other)?.to_bytes();
+        let service = asked.get(7..).unwrap_or_default().to_vec();
+        let (status, health) = match service.as_slice() {
+            b"" => ("0", 1),
+            b"ill" => ("0", 2),
+            _ => ("5", 0),
+        };
+        let trailers = http::HeaderMap::from_iter([(
+            http::HeaderName::from_static("grpc-status"),
+            http::HeaderValue::from_static(status),
+        )]);
+        let message = Frame::data(Bytes::from(vec![0, 0, 0, 0, 2, 8, health]));
+        let frames = vec![Ok(message), Ok(Frame::trailers(trailers))];
+        let response = http::Response::builder().header("content-type", "application/grpc");
+        response.body(StreamBody::new(stream::iter(frames))).map_err(std::io::Error::other)
+    }
+
+    #[tokio::test]
+    async fn a_server_is_as_healthy_as_it_says() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serving = async {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), service_fn(answer))
+                    .await
+                    .unwrap();
+            }
+        };
+        let asking = async {
+            assert_eq!(check("127.0.0.1", port, "").await, Ok(()));
+            let ill = check("127.0.0.1", port, "ill").await.unwrap_err();
+            assert_eq!(ill, "service unhealthy (responded with \"NOT_SERVING\")");
+            let unknown = check("127.0.0.1", port, "unknown").await.unwrap_err();
+            assert!(unknown.ends_with("the answer has status 5"), "{unknown}");
+        };
+        tokio::select! {
+            () = serving => {}
+            () = asking => {}
+        }
+    }
+}

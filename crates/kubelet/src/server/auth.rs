@@ -103,20 +103,25 @@ impl Auth {
             Method::DELETE => "delete",
             _ => "get",
         };
-        let mut last = "";
-        for subresource in subresources(request.uri.path()) {
+        let subresources = subresources(request.uri.path());
+        for subresource in subresources {
             match self.authorize(&user, verb, subresource).await {
                 Ok(true) => return Ok(()),
-                Ok(false) => last = subresource,
+                Ok(false) => {}
                 Err(message) => {
-                    let message = format!("Authorization error ({message})");
+                    tracing::warn!(user = user.name, message, "ask whether a request is allowed");
+                    let message = format!(
+                        "Authorization error (user={}, verb={verb}, resource=nodes, subresource={subresource})",
+                        user.name
+                    );
                     return Err(Box::new(text(StatusCode::INTERNAL_SERVER_ERROR, message)));
                 }
             }
         }
         let message = format!(
-            "Forbidden (user={}, verb={verb}, resource=nodes, subresource={last})",
-            user.name
+            "Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)=[{}])",
+            user.name,
+            subresources.join(" ")
         );
         Err(Box::new(text(StatusCode::FORBIDDEN, message)))
     }

@@ -10,10 +10,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use serve::Body;
 use tokio::net::TcpStream;
-use tokio_tungstenite::{
-    WebSocketStream,
-    tungstenite::{handshake::derive_accept_key, protocol::Role},
-};
+use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
 use super::{Query, Server, full, text, websocket};
 use crate::context::Context;
@@ -219,40 +216,13 @@ fn protocols_of(kind: Kind) -> HeaderValue {
 
 type Accepted = (&'static str, HeaderMap);
 
-/// The answer to a WebSocket's handshake.
 fn accept(headers: &HeaderMap, kind: Kind) -> Result<Accepted, Box<Response<Body>>> {
-    let mut offered: Vec<&str> = headers
-        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
-        .iter()
-        .filter_map(|v| v.to_str().ok())
-        .flat_map(|v| v.split(',').map(str::trim))
-        .collect();
-    if offered.is_empty() {
-        offered.push("");
-    }
     let known: Vec<&'static str> = match kind {
         Kind::Channels(_) => CHANNELS.iter().map(|(name, _)| *name).collect(),
         Kind::Tunnel => vec![TUNNEL],
     };
-    let refuse = |message: String| Box::new(text(StatusCode::BAD_REQUEST, message));
-    let chosen = *known.iter().find(|k| offered.contains(k)).ok_or_else(|| {
-        refuse(format!(
-            "none of the WebSocket protocols {offered:?} is known here; known are {known:?}"
-        ))
-    })?;
-    let key = headers
-        .get(header::SEC_WEBSOCKET_KEY)
-        .ok_or_else(|| refuse("Sec-WebSocket-Key is missing".to_owned()))?;
-    let accepted = HeaderValue::try_from(derive_accept_key(key.as_bytes()))
-        .map_err(|e| refuse(e.to_string()))?;
-    let mut answer = HeaderMap::new();
-    answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    answer.insert(header::SEC_WEBSOCKET_ACCEPT, accepted);
-    if !chosen.is_empty() {
-        answer.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen));
-    }
-    Ok((chosen, answer))
+    serve::websocket::accept(headers, &known)
+        .map_err(|e| Box::new(text(StatusCode::BAD_REQUEST, e.to_string())))
 }
 
 /// Asks the runtime's streaming server for an upgrade to SPDY.

@@ -7,7 +7,9 @@ use std::{
 
 use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use pod_core::{Observed, Role, container_hash, env, fields::NodeFacts, hosts, resources};
+use pod_core::{
+    Observed, Role, container_hash, env, env_file, fields::NodeFacts, hosts, resources,
+};
 
 use super::security::{self, ImageUser};
 use crate::{context::Context, objects::ObjectsError, runtime::label, volumes::Mounted};
@@ -23,6 +25,8 @@ pub(super) enum ConfigError {
     Security(String),
     #[error("volume mount {mount}: {message}")]
     Mount { mount: String, message: String },
+    #[error("env file {path:?}: {message}")]
+    EnvFile { path: String, message: String },
     #[error("{operation} {}: {source}", path.display())]
     File { operation: &'static str, path: PathBuf, source: std::io::Error },
 }
@@ -127,16 +131,24 @@ async fn environment(
 ) -> Result<Vec<(String, String)>, ConfigError> {
     let Request { pod, container, .. } = *request;
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    let (wanted_maps, wanted_secrets) = env::references(container);
+    let wanted = env::references(container);
     let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
-    for name in wanted_maps {
+    for name in wanted.config_maps {
         if let Some(map) = ctx.objects.config_map(&namespace, name).await? {
             config_maps.insert(name.to_owned(), map);
         }
     }
-    for name in wanted_secrets {
+    for name in wanted.secrets {
         if let Some(secret) = ctx.objects.secret(&namespace, name).await? {
             secrets.insert(name.to_owned(), secret);
+        }
+    }
+    let mut files = BTreeMap::new();
+    for file in wanted.files {
+        let volume = request.volumes.path(&file.volume_name).map(|at| at.path.as_path());
+        if let Some(text) = volume.map(|volume| env_file(volume, &file.path)).transpose()?.flatten()
+        {
+            files.insert((file.volume_name.clone(), file.path.clone()), text);
         }
     }
     let links = pod.spec.as_ref().and_then(|s| s.enable_service_links).unwrap_or(true);
@@ -148,10 +160,33 @@ async fn environment(
         container,
         config_maps: &config_maps,
         secrets: &secrets,
+        files: &files,
         services,
         node: &node,
     };
     Ok(env::environment(&sources)?)
+}
+
+/// A file of a volume, `None` where there is none. A link that a container planted leads to nothing outside of it.
+fn env_file(volume: &Path, path: &str) -> Result<Option<String>, ConfigError> {
+    use std::io::Read;
+    pod_core::files::check_path(path)
+        .map_err(|e| ConfigError::EnvFile { path: path.to_owned(), message: e.to_string() })?;
+    let root = volume.canonicalize();
+    let real = volume.join(path).canonicalize();
+    let (Ok(root), Ok(real)) = (root, real) else { return Ok(None) };
+    if !real.starts_with(root) || !real.is_file() {
+        return Ok(None);
+    }
+    let read = |source| ConfigError::File { operation: "read", path: real.clone(), source };
+    let mut text = String::new();
+    let file = std::fs::File::open(&real).map_err(read)?;
+    file.take(env_file::LIMIT + 1).read_to_string(&mut text).map_err(read)?;
+    if text.len() as u64 > env_file::LIMIT {
+        let message = format!("it has more than {} bytes", env_file::LIMIT);
+        return Err(ConfigError::EnvFile { path: path.to_owned(), message });
+    }
+    Ok(Some(text))
 }
 
 fn pod_ips(ctx: &Context, request: &Request<'_>) -> Vec<String> {

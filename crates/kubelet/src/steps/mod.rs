@@ -12,7 +12,7 @@ mod stop;
 pub(crate) use config::node_facts;
 pub(crate) use container::start;
 pub(crate) use hooks::{HttpTarget, http_get, port_of};
-pub(crate) use resize::resize;
+pub(crate) use resize::{follow_resources, resize};
 pub(crate) use sandbox::{
     class_group, create_sandbox, group_uids, log_directory, pods_group, remove_group, stop_sandbox,
 };

@@ -52,6 +52,16 @@ pub(crate) async fn resize(
     Ok(sandbox::limit_pod(ctx, pod, pod_cgroup(&actual(pod, &now)))?)
 }
 
+/// Sets a Pod's limits to what its containers have, and what those will have that are about to start again: other
+/// resources may act only then.
+pub(crate) fn follow_resources(
+    ctx: &Context,
+    pod: &Pod,
+    observed: &Observed,
+) -> Result<(), sys::Error> {
+    sandbox::limit_pod(ctx, pod, pod_cgroup(&actual(pod, observed)))
+}
+
 async fn memory_used(ctx: &Context, id: &str) -> Result<u64, cri::Error> {
     let stats = ctx.cri.list_container_stats().await?;
     let own = stats.into_iter().find(|s| s.attributes.as_ref().is_some_and(|a| a.id == id));

@@ -14,6 +14,7 @@ fn good() -> Machine {
         missing_controllers: Vec::new(),
         forwarding: "1".to_owned(),
         free: Some((PathBuf::from("/var/lib"), 20_000)),
+        overlaps: Vec::new(),
     }
 }
 
@@ -88,6 +89,19 @@ fn each_problem_is_named_with_its_cause_and_cure() {
             "Space",
             "/var/lib has 1023 MiB free, and 1024 are needed",
             "--root",
+        ),
+        (
+            Machine {
+                overlaps: vec![(
+                    "Services",
+                    "10.96.0.0/12".parse().unwrap(),
+                    [10, 99, 0, 2].into(),
+                )],
+                ..good()
+            },
+            "Networking",
+            "the node's address 10.99.0.2 is one of the Services' range 10.96.0.0/12",
+            "--service-cidr",
         ),
     ] {
         let problems = machine.problems();

@@ -9,14 +9,20 @@ use crate::plan::BOOTSTRAPPERS;
 
 const MAC: &str = "52:54:00:00:00:01";
 
-fn csr(name: &str, node: &str) -> Value {
+/// The user that a machine is by the token of a boot.
+async fn boot(api: &FakeApi, machine: &str) -> String {
+    let token = crate::tokens::make(&api.client("metal"), machine).await.unwrap();
+    format!("system:bootstrap:{}", token.split('.').next().unwrap())
+}
+
+fn csr(name: &str, node: &str, user: &str) -> Value {
     let subject = Subject::new(format!("system:node:{node}")).in_group("system:nodes");
     let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
     let request = SigningRequest::create(&subject, &[], &key).unwrap();
     json!({"metadata": {"name": name}, "spec": {
         "request": STANDARD.encode(request.to_pem()),
         "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
-        "usages": ["client auth", "digital signature"], "groups": [BOOTSTRAPPERS],
+        "usages": ["client auth", "digital signature"], "groups": [BOOTSTRAPPERS], "username": user,
     }})
 }
 
@@ -44,6 +50,20 @@ fn a_node_says_how_its_machine_fares() {
     assert_eq!(shown(Some(node("1", "True")), node("2", "True")), [kubelet, ready]);
 }
 
+#[test]
+fn a_machine_that_boots_again_is_not_one_that_failed() {
+    let book = Book::default();
+    let lost = Note::new(Stage::Ready, Outcome::Failed);
+    for (stage, news) in
+        [(Stage::Kubelet, true), (Stage::Ready, true), (Stage::Dhcp, false), (Stage::Disks, false)]
+    {
+        let note = Note::new(stage, Outcome::Succeeded);
+        book.note(MAC, Note { power_on: stage == Stage::Dhcp, ..note });
+        assert_eq!(is_news(book.machine(MAC).as_ref(), &lost), news, "{stage:?}");
+    }
+    assert!(is_news(None, &lost));
+}
+
 #[tokio::test]
 async fn only_known_machines_are_approved() {
     let dir = tempfile::tempdir().unwrap();
@@ -58,25 +78,36 @@ async fn only_known_machines_are_approved() {
     let tasks = Tasks::new(rt::Shutdown::new());
     watch(api.client("metal"), store, book.clone(), &tasks);
     let resource = Resource::CERTIFICATE_SIGNING_REQUESTS;
-    for (name, node) in [("known", "rack-525400000001"), ("later", "rack-525400000002")] {
-        api.create(&resource, csr(name, node)).await;
+    let second = "52:54:00:00:00:02";
+    let before = boot(&api, MAC).await;
+    let (user, other) = (boot(&api, MAC).await, boot(&api, second).await);
+    for (name, node, user) in [
+        ("known", "rack-525400000001", &user),
+        ("later", "rack-525400000002", &other),
+        ("stolen", "rack-525400000001", &other),
+        ("old", "rack-525400000001", &before),
+        ("admin", "rack-525400000001", &"admin".to_owned()),
+    ] {
+        api.create(&resource, csr(name, node, user)).await;
     }
-    let mut bad = csr("bad", "rack-525400000001");
+    let mut bad = csr("bad", "rack-525400000001", &user);
     bad["spec"]["usages"] = json!(["client auth", "digital signature", "server auth"]);
     api.create(&resource, bad).await;
     let decided = |api: &FakeApi, name: &str| {
         let csr = api.get(&resource, "", name).unwrap();
         csr["status"]["conditions"][0]["type"].as_str().map(str::to_owned)
     };
-    api.until("two are decided", |api| {
-        decided(api, "known").is_some() && decided(api, "bad").is_some()
+    api.until("all but one are decided", |api| {
+        ["known", "bad", "stolen", "old", "admin"].iter().all(|name| decided(api, name).is_some())
     })
     .await;
     assert_eq!(decided(&api, "known").as_deref(), Some("Approved"));
-    assert_eq!(decided(&api, "bad").as_deref(), Some("Denied"));
+    for name in ["bad", "stolen", "old", "admin"] {
+        assert_eq!(decided(&api, name).as_deref(), Some("Denied"), "{name}");
+    }
     assert_eq!(decided(&api, "later"), None);
     // Its address is added to the group, and that is all it takes.
-    group(json!([MAC, "52:54:00:00:00:02"]));
+    group(json!([MAC, second]));
     api.until("it is approved", |api| decided(api, "later").is_some()).await;
     assert_eq!(decided(&api, "later").as_deref(), Some("Approved"));
     api.create(&Resource::NODES, node("1", "True")).await;

@@ -9,8 +9,9 @@ use super::{Error, ServeArgs, listen, open_store};
 use crate::{
     dhcp::{self, BootFiles, server::Interface},
     dns,
+    lane::{Lane, Urgency},
     machines::Book,
-    matchbox::{Matchbox, Settings, Store, handler::Shared, rpc::Rpc},
+    matchbox::{Matchbox, Settings, Store, TokenMaker, assets, handler::Shared, rpc::Rpc},
     openpgp::Signer,
     ra, tftp,
 };
@@ -22,7 +23,12 @@ pub struct Served {
 }
 
 /// Opens every port, so that what cannot work fails here, and starts the tasks behind them.
-pub async fn start(args: &ServeArgs, tasks: &Tasks) -> Result<Served, Error> {
+/// Machines that are to join a cluster are given what `token_maker` makes.
+pub async fn start(
+    args: &ServeArgs,
+    tasks: &Tasks,
+    token_maker: Option<TokenMaker>,
+) -> Result<Served, Error> {
     let store = Arc::new(open_store(&args.data_path)?);
     let book = Arc::new(book(args)?);
     let assets = match args.assets_path.as_os_str().is_empty() {
@@ -38,28 +44,12 @@ pub async fn start(args: &ServeArgs, tasks: &Tasks) -> Result<Served, Error> {
         .collect::<Result<Vec<_>, _>>()?;
     let signer = signer(args)?;
     start_rpc(args, &store, tasks).await?;
-    if !args.no_dhcp {
-        start_dhcp(args, &interfaces, &book, tasks)?;
-    }
+    start_small_answers(args, &interfaces, &book, tasks)?;
     if !args.no_tftp {
         start_tftp(args, &interfaces, &book, tasks)?;
     }
-    if !args.no_dns {
-        let names = Arc::new(names(args)?);
-        for interface in &interfaces {
-            let what = format!("DNS on {}", interface.name);
-            dns::start(names.clone(), interface, tasks).map_err(failed(what))?;
-        }
-    }
-    if !args.no_ra {
-        for interface in &interfaces {
-            let what = format!("router advertisements on {}", interface.name);
-            let responder = ra::Responder::new(interface.clone()).map_err(failed(what.clone()))?;
-            tasks.spawn_until_shutdown(&what, responder.run());
-        }
-    }
     let insecure_secrets = args.insecure_secrets;
-    let settings = Settings { assets, signer, insecure_secrets, book: book.clone() };
+    let settings = Settings { assets, signer, insecure_secrets, token_maker, book: book.clone() };
     let matchbox = Arc::new(Matchbox::new(store.clone(), settings));
     let ports = [Some((args.address, args.web_ssl)), args.tls_address.map(|port| (port, true))];
     for (address, tls) in ports.into_iter().flatten() {
@@ -68,12 +58,43 @@ pub async fn start(args: &ServeArgs, tasks: &Tasks) -> Result<Served, Error> {
         )))?;
         let identity = if tls { Some(web_tls(args)?) } else { None };
         let handler = Arc::new(Shared { matchbox: matchbox.clone(), tls });
-        let limits = serve::Limits::default();
+        let limits = serve::Limits { send_buffer: Some(assets::CHUNK / 2), ..Default::default() };
         let task = serve::serve(listener, identity, limits, handler, tasks.clone());
         tasks.essential(if tls { "https" } else { "http" }, task);
         tracing::info!(%address, tls, "serving");
     }
     Ok(Served { store, book })
+}
+
+/// DHCP, DNS and router advertisements: what boots a machine waits for no download.
+fn start_small_answers(
+    args: &ServeArgs,
+    interfaces: &[Interface],
+    book: &Arc<Book>,
+    tasks: &Tasks,
+) -> Result<(), Error> {
+    let failed = |what: String| move |source| Error::Start { what, source };
+    let lane = Lane::start("small answers", Urgency::High, tasks.shutdown());
+    let lane = lane.map_err(failed("a thread".into()))?;
+    let _on_the_lane = lane.enter();
+    if !args.no_dhcp {
+        start_dhcp(args, interfaces, book, tasks)?;
+    }
+    if !args.no_dns {
+        let names = Arc::new(names(args)?);
+        for interface in interfaces {
+            let what = format!("DNS on {}", interface.name);
+            dns::start(names.clone(), interface, tasks).map_err(failed(what))?;
+        }
+    }
+    if !args.no_ra {
+        for interface in interfaces {
+            let what = format!("router advertisements on {}", interface.name);
+            let responder = ra::Responder::new(interface.clone()).map_err(failed(what.clone()))?;
+            tasks.spawn_until_shutdown(&what, responder.run());
+        }
+    }
+    Ok(())
 }
 
 fn book(args: &ServeArgs) -> Result<Book, Error> {
@@ -235,6 +256,9 @@ fn start_tftp(
     if !args.tftp_root.is_dir() {
         return Err(Error::TftpRoot { path: args.tftp_root.clone() });
     }
+    let lane = Lane::start("tftp", Urgency::Usual, tasks.shutdown());
+    let lane = lane.map_err(|source| Error::Start { what: "a thread".into(), source })?;
+    let _on_the_lane = lane.enter();
     for interface in interfaces {
         let port = args.address.port();
         let script = format!("#!ipxe\nchain http://{}:{port}/boot.ipxe\n", interface.address);

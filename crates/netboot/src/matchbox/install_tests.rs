@@ -1,6 +1,13 @@
 //! One machine from its first boot to its disk: nonces, secrets, reports.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -79,6 +86,7 @@ fn a_secret_is_served_once_over_tls_to_the_machine_itself() {
     for (query, tls, why) in [
         (with(&nonce), false, "without TLS"),
         (MAC.to_owned(), true, "has no nonce"),
+        (with(""), true, "has no nonce"),
         (with("0"), true, "is not that of the machine"),
         (format!("mac=52:54:00:00:00:02&nonce={nonce}"), true, "is not that of the machine"),
         (format!("nonce={nonce}"), true, "neither mac nor uuid"),
@@ -100,6 +108,53 @@ fn a_secret_is_served_once_over_tls_to_the_machine_itself() {
     assert_eq!(world.get("/generic", &with(&fresh), true).unwrap(), "its own");
     let metrics = world.get("/metrics", "", false).unwrap();
     assert!(metrics.contains("netboot_secrets_total{outcome=\"served\"} 4"), "{metrics}");
+}
+
+#[test]
+fn an_empty_nonce_is_nobodys_even_where_the_book_has_one() {
+    let world = world(GROUP, false);
+    world.boot();
+    // As if the kernel had had no random numbers when the script was made.
+    world.matchbox.settings.book.new_nonce("52:54:00:00:00:01", "", true);
+    let error = world.get("/generic", &format!("{MAC}&nonce="), true).unwrap_err();
+    assert!(error.contains("has no nonce"), "{error}");
+    assert_eq!(world.report(&format!("{MAC}&nonce=&stage=installed"), ""), 403);
+}
+
+#[test]
+fn a_uuid_is_no_way_out_of_the_secrets() {
+    let world = world(GROUP, true);
+    put(world.dir.path(), "secrets/uuid-x/token", "of a folder that exists");
+    put(world.dir.path(), "generic/token", "no secret");
+    put(world.dir.path(), "generic/t", "{{secret \"token\"}}");
+    for (uuid, wanted) in [("x", "of a folder that exists"), ("x/../../generic", "for all")] {
+        let got = world.get("/generic", &format!("uuid={uuid}"), false);
+        assert_eq!(got.as_deref(), Ok(wanted), "{uuid}");
+    }
+}
+
+#[test]
+fn a_bootstrap_token_is_made_for_each_boot_of_the_machine_that_asks() {
+    let mut world = world(GROUP, false);
+    put(world.dir.path(), "generic/t", "{{secret \"bootstrap-token\"}}");
+    let nonce = world.boot();
+    let error = world.get("/generic", &format!("{MAC}&nonce={nonce}"), true).unwrap_err();
+    assert!(error.contains("there is no secret"), "nobody makes it: {error}");
+    let works = Arc::new(AtomicBool::new(false));
+    let up = works.clone();
+    let maker: TokenMaker = Arc::new(move |machine| match up.load(Ordering::Relaxed) {
+        true => Ok(format!("of {machine}")),
+        false => Err("the cluster is down".to_owned()),
+    });
+    world.matchbox.settings.token_maker = Some(maker);
+    let query = format!("{MAC}&nonce={nonce}");
+    assert!(world.get("/generic", &query, false).is_err(), "without TLS");
+    let error = world.get("/generic", &query, true).unwrap_err();
+    assert!(error.contains("the cluster is down"), "{error}");
+    works.store(true, Ordering::Relaxed);
+    // What could not be made was not served.
+    assert_eq!(world.get("/generic", &query, true).unwrap(), "of 52:54:00:00:00:01");
+    assert!(world.get("/generic", &query, true).unwrap_err().contains("was served already"));
 }
 
 #[test]

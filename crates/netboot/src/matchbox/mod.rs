@@ -1,6 +1,7 @@
 //! Matchbox: groups of machines, chosen by labels, and the profiles that they boot.
 
 pub mod assets;
+mod blocking;
 pub mod check;
 mod edit;
 pub mod handler;
@@ -20,4 +21,5 @@ mod tests;
 pub use handler::{Asked, Matchbox, Settings};
 pub use labels::{Labels, parse_mac};
 pub use nodes::{CLUSTER, NAMES, node_name};
+pub use secrets::{BOOTSTRAP_TOKEN, TokenMaker};
 pub use store::{Boot, Group, Kind, Pattern, Profile, Store, StoreError, select};

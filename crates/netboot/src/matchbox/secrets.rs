@@ -2,7 +2,8 @@
 //!
 //! Each secret is served once to each boot of a machine, over TLS, and only to the machine itself: it presents
 //! the nonce of its boot URL and, if its group names a TPM's key, that key's signature of the nonce. A file in
-//! `secrets/MAC/` (with hyphens) or `secrets/GROUP/` goes before one for all.
+//! `secrets/MAC/` (with hyphens) or `secrets/GROUP/` goes before one for all. The token of a machine that is to join a
+//! cluster is in no file: it is made when it is asked for.
 
 use std::{
     fs, io,
@@ -20,6 +21,12 @@ use crate::machines::Book;
 
 /// A secret is a token, a key or a certificate.
 const MAX_SECRET: u64 = 1 << 20;
+
+/// The secret by which a machine asks a cluster for its certificate.
+pub const BOOTSTRAP_TOKEN: &str = "bootstrap-token";
+
+/// Makes that secret for one boot of a machine, which its MAC address names. It may block.
+pub type TokenMaker = Arc<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 
 /// Who may read.
 enum Grant {
@@ -39,6 +46,8 @@ pub(crate) struct Secrets {
     book: Arc<Book>,
     grant: Grant,
     claimed: Mutex<Vec<String>>,
+    /// With the machine that asks.
+    maker: Option<(TokenMaker, String)>,
 }
 
 /// How a request came, as far as secrets are concerned.
@@ -55,30 +64,37 @@ impl Secrets {
         group: &Group,
         book: &Arc<Book>,
         presented: &Presented<'_>,
+        maker: Option<&TokenMaker>,
     ) -> Arc<Self> {
         let grant = match grant(group, book, presented) {
             Ok(grant) => grant,
             Err(why) => Grant::Nobody(why),
         };
-        let machine = presented.machine.map(|id| id.replace(':', "-"));
+        // A UUID is what the machine says, and no way out of the folder of secrets.
+        let machine = presented.machine.filter(|id| !id.contains('/'));
+        let machine = machine.map(|id| id.replace(':', "-"));
         let folders = machine.into_iter().chain([group.id.clone(), String::new()]).collect();
-        Self::with(root, folders, book, grant)
+        let machine = presented.machine.map(str::to_owned);
+        Arc::new(Self {
+            maker: maker.cloned().zip(machine),
+            ..Self::with(root, folders, book, grant)
+        })
     }
 
     /// For a look over the store: every secret that exists has a stand-in.
     pub(crate) fn check(root: PathBuf, group: &Group, book: &Arc<Book>) -> Arc<Self> {
-        Self::with(root, vec![group.id.clone(), String::new()], book, Grant::Check)
+        Self::with(root, vec![group.id.clone(), String::new()], book, Grant::Check).into()
     }
 
     /// For what is no template of a config.
     pub(crate) fn none(book: &Arc<Book>) -> Arc<Self> {
         let why = "only ignition, cloud and generic templates may read secrets".to_owned();
-        Self::with(PathBuf::new(), Vec::new(), book, Grant::Nobody(why))
+        Self::with(PathBuf::new(), Vec::new(), book, Grant::Nobody(why)).into()
     }
 
-    fn with(root: PathBuf, folders: Vec<String>, book: &Arc<Book>, grant: Grant) -> Arc<Self> {
+    fn with(root: PathBuf, folders: Vec<String>, book: &Arc<Book>, grant: Grant) -> Self {
         let claimed = Mutex::default();
-        Arc::new(Self { root, folders, book: book.clone(), grant, claimed })
+        Self { root, folders, book: book.clone(), grant, claimed, maker: None }
     }
 
     pub(crate) fn functions(self: &Arc<Self>) -> Functions {
@@ -108,19 +124,30 @@ impl Secrets {
         if let Grant::Nobody(why) = &self.grant {
             return Err(format!("secret {name:?} is not served: {why}"));
         }
-        let text = self.file(name)?;
+        let made = self.maker.as_ref().filter(|_| name == BOOTSTRAP_TOKEN);
+        let text = match (made, &self.grant) {
+            (None, Grant::Check) if name == BOOTSTRAP_TOKEN => String::new(),
+            (None, _) => self.file(name)?,
+            (Some(_), _) => String::new(),
+        };
         match &self.grant {
-            Grant::Machine(id) => {
-                let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
-                if !claimed.iter().any(|other| other == name) {
-                    self.book.claim(id, name).map_err(|refusal| refusal.to_string())?;
-                    claimed.push(name.to_owned());
-                }
-                Ok(text)
-            }
-            Grant::Check => Ok("secret".to_owned()),
-            Grant::Anybody | Grant::Nobody(_) => Ok(text),
+            Grant::Machine(id) => self.claim(id, name)?,
+            Grant::Check => return Ok("secret".to_owned()),
+            Grant::Anybody | Grant::Nobody(_) => {}
         }
+        match made {
+            Some((make, machine)) => make(machine),
+            None => Ok(text),
+        }
+    }
+
+    fn claim(&self, machine: &str, name: &str) -> Result<(), String> {
+        let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !claimed.iter().any(|other| other == name) {
+            self.book.claim(machine, name).map_err(|refusal| refusal.to_string())?;
+            claimed.push(name.to_owned());
+        }
+        Ok(())
     }
 
     fn file(&self, name: &str) -> Result<String, String> {

@@ -114,7 +114,7 @@ impl World {
         );
         let cli = Cli::parse_from(usual.split_whitespace());
         self.tasks = rt::Tasks::new(rt::Shutdown::new());
-        drop(self.runtime.block_on(cmd::start(&cli.args, &self.tasks)).unwrap());
+        drop(self.runtime.block_on(cmd::start(&cli.args, &self.tasks, None)).unwrap());
     }
 
     pub(crate) fn stop(&self) {

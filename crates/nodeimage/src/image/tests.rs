@@ -1,6 +1,6 @@
 use std::{io::Read, os::unix::fs::symlink};
 
-use flate2::read::MultiGzDecoder;
+use flate2::read::GzDecoder;
 
 use super::*;
 
@@ -42,13 +42,15 @@ fn image(at: &Path, backwards: bool) -> PathBuf {
     tree(&root, backwards);
     let binary = at.join("binary");
     fs::write(&binary, "binary").unwrap();
+    fs::write(at.join("ca.crt"), "-----BEGIN CERTIFICATE-----\nours\n").unwrap();
     let args = Args {
         output: output.clone(),
         tree: Some(root),
         binary: Some(binary),
         suite: String::new(),
         mirror: None,
-        image: Vec::new(),
+        image: vec![at.join("binary")],
+        ca: vec![at.join("ca.crt")],
     };
     build(&args).unwrap();
     output
@@ -56,7 +58,7 @@ fn image(at: &Path, backwards: bool) -> PathBuf {
 
 fn unpacked(packed: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    MultiGzDecoder::new(packed).read_to_end(&mut out).unwrap();
+    GzDecoder::new(packed).read_to_end(&mut out).unwrap();
     out
 }
 
@@ -77,7 +79,12 @@ fn the_parts_hold_what_boots_and_no_identity() {
     let names = |archive: &[u8]| -> Vec<String> {
         cpio::tests::listed(archive).into_iter().map(|(_, name, _)| name).collect()
     };
-    let early = names(&unpacked(&fs::read(output.join("initrd.img")).unwrap()));
+    // UEFI kernels are given both parts without a gap.
+    assert_eq!(fs::metadata(output.join("initrd.img")).unwrap().len() % 4, 0);
+    let early = unpacked(&fs::read(output.join("initrd.img")).unwrap());
+    let trusted = cpio::tests::listed(&early).into_iter().find(|(_, name, _)| name == TRUST);
+    assert!(String::from_utf8(trusted.unwrap().2).unwrap().ends_with("ours\n"));
+    let early = names(&early);
     let has = |names: &[String], name: &str| names.iter().any(|known| known == name);
     for name in ["init", "dev/null", "usr/bin/windlass", "usr/sbin/mdadm"] {
         assert!(has(&early, name), "{name}");

@@ -86,6 +86,8 @@ fn the_environment_comes_from_all_sources_in_order() {
             { "name": "NODE", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
             { "name": "CPU", "valueFrom": { "resourceFieldRef": { "resource": "limits.cpu" } } },
             { "name": "HOST", "value": "$(WEB_SERVICE_HOST)" },
+            { "name": "FILE", "valueFrom": { "fileKeyRef": { "volumeName": "v", "path": "env", "key": "K" } } },
+            { "name": "NOT", "valueFrom": { "fileKeyRef": { "volumeName": "v", "path": "no", "key": "K", "optional": true } } },
         ],
     }] }));
     let maps = BTreeMap::from([(
@@ -99,7 +101,10 @@ fn the_environment_comes_from_all_sources_in_order() {
     let services = BTreeMap::from([("WEB_SERVICE_HOST".to_owned(), "10.0.0.9".to_owned())]);
     let node = facts();
     let members = members(&pod);
+    let files =
+        BTreeMap::from([(("v".to_owned(), "env".to_owned()), "K='from a file'".to_owned())]);
     let mut sources = env::Sources {
+        files: &files,
         pod: &pod,
         container: &members[0].container,
         config_maps: &maps,
@@ -115,11 +120,18 @@ fn the_environment_comes_from_all_sources_in_order() {
         ("NODE", "n1"),
         ("CPU", "4"),
         ("HOST", "10.0.0.9"),
+        ("FILE", "from a file"),
         ("WEB_SERVICE_HOST", "10.0.0.9"),
     ] {
         assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
     }
-    let none = BTreeMap::new();
+    assert!(!env.contains_key("NOT"));
+    let (none, no_files) = (BTreeMap::new(), BTreeMap::new());
+    sources.files = &no_files;
+    assert_eq!(
+        env::environment(&sources).unwrap_err().to_string(),
+        "environment variable key \"K\" not found in file \"env\""
+    );
     sources.secrets = &none;
     assert_eq!(env::environment(&sources).unwrap_err().to_string(), "secret \"s\" not found");
 }

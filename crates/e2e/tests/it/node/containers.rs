@@ -127,9 +127,17 @@ metadata: {name: speechless}
 spec:
   containers:
   - {name: c, image: app:1, readinessProbe: {grpc: {port: 8080}, periodSeconds: 1}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: secure}
+spec:
+  containers:
+  - {name: c, image: box:1, readinessProbe: {httpGet: {scheme: HTTPS, host: 192.0.2.10, port: 6443, path: /livez}, periodSeconds: 1}}
 "#,
     );
     ready(&s, "probed");
+    ready(&s, "secure");
     let restarts = |pod: &str| {
         format!("get pod {pod} -o jsonpath={{.status.containerStatuses[0].restartCount}}")
     };
@@ -147,7 +155,6 @@ spec:
 }
 
 #[test]
-#[ignore = "not green yet: cargo xtask test --full runs it"]
 fn a_container_that_does_not_listen_is_killed_when_its_grace_is_over() {
     let s = shared("node-grace");
     s.apply(
@@ -248,6 +255,8 @@ apiVersion: v1
 kind: Pod
 metadata: {name: told, labels: {l: v1}, annotations: {a: "x y"}}
 spec:
+  volumes: [{name: e, emptyDir: {}}]
+  initContainers: [{name: i, image: box:1, command: [sh, -c, "echo \"F='by an init container'\" >/e/env"], volumeMounts: [{name: e, mountPath: /e}]}]
   containers:
   - name: c
     image: box:1
@@ -267,6 +276,7 @@ spec:
     - {name: WHO, valueFrom: {fieldRef: {fieldPath: spec.serviceAccountName}}}
     - {name: MEMORY, valueFrom: {resourceFieldRef: {resource: limits.memory, divisor: 1Mi}}}
     - {name: CPU, valueFrom: {resourceFieldRef: {resource: requests.cpu, divisor: 1m}}}
+    - {name: FILE, valueFrom: {fileKeyRef: {volumeName: e, path: env, key: F}}}
 ---
 apiVersion: v1
 kind: Pod
@@ -298,6 +308,7 @@ spec: {containers: [{name: c, image: box:1, env: [{name: A, valueFrom: {configMa
         ("WHO", "default"),
         ("MEMORY", "32"),
         ("CPU", "50"),
+        ("FILE", "by an init container"),
         ("P_A", "one"),
         ("P_b.c", "two"),
         ("RED_IS_SERVICE_PORT", "80"),

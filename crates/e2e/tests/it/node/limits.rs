@@ -183,7 +183,6 @@ spec:
 }
 
 #[test]
-#[ignore = "not green yet: cargo xtask test --full runs it"]
 fn a_running_container_is_given_other_resources() {
     let s = shared("node-resize");
     s.apply(

@@ -113,7 +113,6 @@ spec: {type: ExternalName, externalName: plain.node-records.svc.cluster.local}
 }
 
 #[test]
-#[ignore = "not green yet: cargo xtask test --full runs it"]
 fn a_host_port_leads_to_its_pod() {
     let s = shared("node-hostport");
     s.apply(
@@ -136,7 +135,6 @@ spec: {containers: [{name: c, image: app:1, ports: [{containerPort: 8080, hostPo
 }
 
 #[test]
-#[ignore = "not green yet: cargo xtask test --full runs it"]
 fn a_client_with_affinity_stays_and_a_local_policy_keeps_to_the_node() {
     let s = shared("node-affinity");
     s.deploy("web", "app:1", 3);
@@ -171,12 +169,12 @@ spec: {containers: [{name: c, image: app:1}]}
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: self}
+metadata: {name: mirror}
 spec: {selector: {app: self}, ports: [{port: 80, targetPort: 8080}]}
 "#,
     );
     ready(&s, "self");
-    let ask = "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 self 80 | grep version";
+    let ask = "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 mirror 80 | grep version";
     until("an answer of itself", || {
         let ran = s.kubectl_with(&["exec", "self", "--", "sh", "-c", ask], "");
         if ran.stdout.starts_with("version 1 on self") { Ok(()) } else { Err(ran.to_string()) }

@@ -4,13 +4,12 @@ use std::fs;
 
 use e2e::{Cluster, Session, alone, until};
 
-use super::{event, ready};
+use super::{event, inside, ready};
 
 fn pods(s: &Session<'_>) -> String {
-    s.field(
-        "pods",
-        "{range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{\"\\n\"}{end}",
-    )
+    let line = "{.metadata.name} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{\"\\n\"}";
+    let path = format!("jsonpath={{range .items[*]}}{line}{{end}}");
+    s.kubectl_with(&["get", "pods", "-o", &path], "").ok()
 }
 
 /// Gives the kubelet other settings and starts it again.
@@ -36,7 +35,6 @@ fn configure(cluster: &Cluster, lines: &str) {
 }
 
 #[test]
-#[ignore = "not green yet: cargo xtask test --full runs it"]
 fn a_kubelet_that_comes_back_adopts_evicts_and_follows_its_files_alone() {
     let _turn = alone();
     let cluster = Cluster::new("node");
@@ -131,5 +129,44 @@ spec: {priority: 0, containers: [{name: c, image: box:1, resources: {requests: {
         "get nodes -o jsonpath={.items[0].status.conditions[?(@.type==\"DiskPressure\")].status}",
         |status| status == "True",
     );
+    cluster.down(&[]).ok();
+}
+
+#[test]
+fn another_networks_configuration_is_used_once_it_is_in_place() {
+    let _turn = alone();
+    let cluster = Cluster::new("cni");
+    cluster.up().ok();
+    cluster.build_images();
+    let s = Session::own(&cluster);
+    let address = |pod: &str| {
+        s.kubectl(&format!("run {pod} --image=app:1")).ok();
+        ready(&s, pod);
+        s.field(&format!("pod {pod}"), "{.status.podIP}")
+    };
+    assert!(address("before").starts_with("10.244."));
+    // Any plugin serves; this one is at hand. What is first by name counts.
+    let place = cluster.root().join("etc/cni/net.d/00-other.conflist");
+    let leases = cluster.directory.join("leases");
+    let other = format!(
+        r#"{{"cniVersion": "1.0.0", "name": "other", "plugins": [{{"type": "windlass-cni", "bridge": "other0",
+            "subnets": ["10.99.0.0/24"], "clusterCIDRs": ["10.99.0.0/24"], "dataDir": "{}"}}]}}"#,
+        leases.display()
+    );
+    // containerd looks when a file there is written to, and not when one is moved there.
+    fs::write(&place, other).unwrap();
+    let mut count = 0;
+    until("an address of the other network", || {
+        count += 1;
+        let seen = address(&format!("other{count}"));
+        if seen.starts_with("10.99.0.") { Ok(()) } else { Err(seen) }
+    });
+    let pod = format!("other{count}");
+    let lookup = "nslookup kubernetes.default.svc.cluster.local";
+    assert!(inside(&s, &pod, lookup).contains("10.96.0.1"));
+    // An agent that starts beside it leaves it in place.
+    cluster.kill("agent");
+    assert!(address("after").starts_with("10.99.0."));
+    assert!(place.exists());
     cluster.down(&[]).ok();
 }

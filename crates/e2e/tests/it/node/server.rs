@@ -7,7 +7,6 @@ use e2e::{shared, until};
 use super::{inside, ready};
 
 #[test]
-#[ignore = "not green yet: cargo xtask test --full runs it"]
 fn the_kubelet_asks_the_api_server_who_may_do_what() {
     let s = shared("node-kubelet-auth");
     let node = s.field("nodes", "{.items[0].metadata.name}");
@@ -19,9 +18,14 @@ fn the_kubelet_asks_the_api_server_who_may_do_what() {
     };
     s.kubectl("create serviceaccount reader").ok();
     let token = s.kubectl("create token reader").ok();
-    assert!(ask("nonsense", "/pods").refused().to_lowercase().contains("unauthorized"));
+    // kubectl's words for a 401.
+    let unknown = ask("nonsense", "/pods").refused();
+    assert!(unknown.contains("the server has asked for the client to provide credentials"));
     let refused = ask(&token, "/pods").refused();
-    assert!(refused.contains("Forbidden") || refused.contains("forbidden"), "{refused}");
+    let user = "system:serviceaccount:node-kubelet-auth:reader";
+    let words =
+        format!("Forbidden (user={user}, verb=get, resource=nodes, subresource(s)=[pods proxy])");
+    assert!(refused.contains(&words), "{refused}");
     s.kubectl("create clusterrole node-kubelet-auth --verb=get --resource=nodes/proxy,nodes/stats")
         .ok();
     s.kubectl("create clusterrolebinding node-kubelet-auth --clusterrole=node-kubelet-auth --serviceaccount=node-kubelet-auth:reader").ok();

@@ -1,0 +1,109 @@
+//! What a Pod's failure means for its Job.
+
+use crate::views::{FailureRule, Job, OnExitCodes, Pod};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// It counts as every failure does.
+    Counts,
+    /// It is as if the Pod had never been.
+    Ignored,
+    /// Its index is not tried again.
+    FailsIndex,
+    /// The Job is lost, for the reason given.
+    FailsJob(String),
+}
+
+/// A Pod that is ending has failed too, unless its Job waits for its end.
+pub(super) fn failed(job: &Job, pod: &Pod) -> bool {
+    let ending = pod.metadata.terminating() && pod.status.phase != "Succeeded";
+    pod.status.phase == "Failed" || (ending && !job.replaces_late())
+}
+
+/// What the first rule that fits a failed Pod says.
+pub(super) fn meaning(job: &Job, pod: &Pod) -> Meaning {
+    let rules = job.spec.pod_failure_policy.iter().flat_map(|policy| &policy.rules);
+    let fitting = rules.enumerate().find_map(|(at, rule)| Some((at, rule, fits(rule, pod)?)));
+    let Some((at, rule, told)) = fitting else { return Meaning::Counts };
+    match rule.action.as_str() {
+        "Ignore" => Meaning::Ignored,
+        "FailIndex" => Meaning::FailsIndex,
+        "FailJob" => {
+            Meaning::FailsJob(format!("{told} matching {} rule at index {at}", rule.action))
+        }
+        _ => Meaning::Counts,
+    }
+}
+
+/// How a rule fits, in words.
+fn fits(rule: &FailureRule, pod: &Pod) -> Option<String> {
+    let name = pod.metadata.key();
+    if let Some(codes) = &rule.on_exit_codes {
+        let (container, code) = exit_code(codes, pod)?;
+        return Some(format!("Container {container} for pod {name} failed with exit code {code}"));
+    }
+    let holds = |kind: &str, status: &str| {
+        pod.status.conditions.iter().any(|c| c.r#type == kind && c.status == status)
+    };
+    let mut wanted = rule.on_pod_conditions.iter();
+    let found =
+        wanted.find(|wanted| holds(&wanted.r#type, wanted.status.as_deref().unwrap_or("True")))?;
+    Some(format!("Pod {name} has condition {}", found.r#type))
+}
+
+fn exit_code<'a>(wanted: &OnExitCodes, pod: &'a Pod) -> Option<(&'a str, i32)> {
+    let all = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
+    let named = all.filter(|c| wanted.container_name.as_ref().is_none_or(|name| *name == c.name));
+    let mut ended =
+        named.filter_map(|c| Some((c.name.as_str(), c.state.terminated.as_ref()?.exit_code)));
+    let is_in = wanted.operator == "In";
+    ended.find(|(_, code)| *code != 0 && wanted.values.contains(code) == is_in)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let job: Job = serde_json::from_value(json!({"spec": {"podFailurePolicy": {"rules": [
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+            {"action": "Count", "onPodConditions": [{"type": "Odd", "status": "False"}]},
+            {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [3, 42]}},
+            {"action": "FailIndex", "onExitCodes": {"operator": "NotIn", "values": [1, 2]}},
+        ]}}}))
+        .unwrap();
+        let pod = |conditions: serde_json::Value, main: i32, other: i32| -> Pod {
+            let ended = |name: &str, code: i32| json!({"name": name, "state": {"terminated": {"exitCode": code}}});
+            serde_json::from_value(json!({
+                "metadata": {"name": "p", "namespace": "n"},
+                "status": {"phase": "Failed", "conditions": conditions,
+                    "containerStatuses": [ended("main", main)], "initContainerStatuses": [ended("other", other)]},
+            }))
+            .unwrap()
+        };
+        let lost =
+            "Container main for pod n/p failed with exit code 42 matching FailJob rule at index 2";
+        let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
+        let not = json!([{"type": "DisruptionTarget", "status": "False"}]);
+        let odd = json!([{"type": "Odd", "status": "False"}]);
+        for (conditions, main, other, wanted) in [
+            (disrupted, 42, 0, Meaning::Ignored),
+            (odd, 42, 0, Meaning::Counts),
+            (not, 42, 0, Meaning::FailsJob(lost.to_owned())),
+            (json!(null), 0, 42, Meaning::FailsIndex),
+            (json!(null), 1, 0, Meaning::Counts),
+            (json!(null), 0, 0, Meaning::Counts),
+        ] {
+            assert_eq!(
+                meaning(&job, &pod(conditions.clone(), main, other)),
+                wanted,
+                "{conditions} {main} {other}"
+            );
+        }
+        let plain = Job::default();
+        assert_eq!(meaning(&plain, &pod(json!(null), 42, 0)), Meaning::Counts);
+    }
+}

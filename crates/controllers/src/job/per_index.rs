@@ -1,0 +1,120 @@
+//! Jobs that count failures for each index by itself.
+//!
+//! How often an index has failed stands on its latest Pod. So the last failed Pod of an index that is still to
+//! succeed keeps its finalizer until another bears the next count.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use api_meta::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    failure::{Meaning, failed, meaning},
+    plan::{ended_at, index, tracked, wait_after},
+};
+use crate::views::{Job, Pod};
+
+const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
+const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+
+/// Failures before a Pod: those that counted, and those that did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Failures {
+    counted: i64,
+    ignored: i64,
+}
+
+impl Failures {
+    fn before(pod: &Pod) -> Self {
+        let read = |name: &str| {
+            pod.metadata.annotations.get(name).and_then(|n| n.parse().ok()).unwrap_or(0)
+        };
+        Self { counted: read(FAILURES), ignored: read(IGNORED) }
+    }
+
+    fn with(job: &Job, pod: &Pod) -> Self {
+        let before = Self::before(pod);
+        match meaning(job, pod) {
+            Meaning::Ignored => Self { ignored: before.ignored + 1, ..before },
+            _ => Self { counted: before.counted + 1, ..before },
+        }
+    }
+
+    fn all(self) -> i64 {
+        self.counted + self.ignored
+    }
+
+    pub(super) fn note(self, annotations: &mut Value) {
+        annotations[FAILURES] = json!(self.counted.to_string());
+        if self.ignored > 0 {
+            annotations[IGNORED] = json!(self.ignored.to_string());
+        }
+    }
+}
+
+/// The indexes that are not tried again, with those known `before`.
+pub(super) fn lost(job: &Job, pods: &[Arc<Pod>], before: BTreeSet<i64>) -> BTreeSet<i64> {
+    let limit = job.spec.backoff_limit_per_index.unwrap_or(i64::MAX);
+    let completions = job.spec.completions.unwrap_or(0);
+    let mut lost = before;
+    for pod in pods.iter().filter(|pod| tracked(pod) && failed(job, pod)) {
+        let over = match meaning(job, pod) {
+            Meaning::FailsIndex => true,
+            Meaning::Ignored => false,
+            Meaning::Counts | Meaning::FailsJob(_) => Failures::before(pod).counted >= limit,
+        };
+        lost.extend(index(pod).filter(|index| over && *index < completions));
+    }
+    lost
+}
+
+/// The last failed Pod of each index, where no other has taken its place.
+#[derive(Default)]
+pub(super) struct Last(BTreeMap<i64, Arc<Pod>>);
+
+impl Last {
+    pub(super) fn of(job: &Job, pods: &[Arc<Pod>]) -> Self {
+        let mut last: BTreeMap<i64, Arc<Pod>> = BTreeMap::new();
+        let held = pods.iter().filter(|pod| tracked(pod));
+        for (index, pod) in held.filter_map(|pod| Some((index(pod)?, pod))) {
+            let later = |known: &Arc<Pod>| Failures::before(known) < Failures::before(pod);
+            if last.get(&index).is_none_or(later) {
+                last.insert(index, pod.clone());
+            }
+        }
+        last.retain(|_, pod| failed(job, pod));
+        Self(last)
+    }
+
+    pub(super) fn of_indexes(mut self, wanted: impl Fn(&i64) -> bool) -> Self {
+        self.0.retain(|index, _| wanted(index));
+        self
+    }
+
+    pub(super) fn holds(&self, pod: &Pod) -> bool {
+        index(pod)
+            .and_then(|index| self.0.get(&index))
+            .is_some_and(|last| last.metadata.uid == pod.metadata.uid)
+    }
+
+    pub(super) fn failures(&self, job: &Job, index: i64) -> Failures {
+        self.0.get(&index).map(|pod| Failures::with(job, pod)).unwrap_or_default()
+    }
+
+    /// How long an index has to wait after its last failure.
+    pub(super) fn wait(&self, job: &Job, index: i64, now: Timestamp) -> Option<Duration> {
+        let pod = self.0.get(&index)?;
+        let failures = usize::try_from(Failures::with(job, pod).all()).unwrap_or(1);
+        wait_after(failures, ended_at(pod)?, now)
+    }
+}
+
+impl PartialOrd for Failures {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.all().cmp(&other.all()))
+    }
+}

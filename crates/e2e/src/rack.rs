@@ -1,0 +1,188 @@
+//! Machines with empty disks, by QEMU without acceleration, and `windlass metal serve` that boots them.
+
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::{Machines, Ran, cluster::binary, process::run};
+
+/// Where machines reach the server.
+const ADDRESS: &str = "192.0.2.254";
+const LOADER: &str = "/usr/lib/ipxe/ipxe.efi";
+const FIRMWARE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
+const VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
+
+/// What a machine's firmware does first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boots {
+    /// BIOS, with iPXE in the network card.
+    Bios,
+    /// UEFI, which fetches iPXE by TFTP.
+    Uefi,
+}
+
+/// A server's store, assets and files, and one machine's cable to it.
+pub struct Rack<'a> {
+    machines: &'a Machines,
+    server: Option<Child>,
+}
+
+/// A process that is ended with this.
+pub struct Powered(Child);
+
+impl Drop for Powered {
+    fn drop(&mut self) {
+        end(&mut self.0);
+    }
+}
+
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+impl<'a> Rack<'a> {
+    #[track_caller]
+    pub fn new(machines: &'a Machines) -> Self {
+        let rack = Self { machines, server: None };
+        for directory in ["store/assets", "store/groups", "tftp"] {
+            fs::create_dir_all(rack.path(directory))
+                .unwrap_or_else(|e| panic!("making {directory}: {e}"));
+        }
+        // What UEFI firmware fetches; a BIOS machine has it in its network card.
+        let _ = fs::copy(LOADER, rack.path("tftp/ipxe.efi"));
+        let cable = "ip tuntap add dev t0 mode tap && ip link set t0 master br0 up";
+        run(machines.between("sh", &["-c", cable]), b"").ok();
+        rack
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.machines.path(name)
+    }
+
+    fn named(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// `windlass metal` with these words.
+    #[track_caller]
+    pub fn metal(&self, args: &[&str]) -> Ran {
+        let program = binary().display().to_string();
+        run(self.machines.between(&program, &[&["metal"], args].concat()), b"")
+    }
+
+    /// Starts the server, with a certificate and key in `server.crt` and `server.key`, and for the cluster of `admin.conf`.
+    #[track_caller]
+    pub fn serve(&mut self, more: &[&str]) {
+        let program = binary().display().to_string();
+        let log = File::create(self.path("serve.log")).unwrap_or_else(|e| panic!("serve.log: {e}"));
+        let mut command: Command = self.machines.between(&program, &["metal", "serve"]);
+        command.args(["--address", &format!("{ADDRESS}:8080")]);
+        command.args(["--tls-address", &format!("{ADDRESS}:8443"), "--interface", "br0"]);
+        for (flag, name) in [
+            ("--web-cert-file", "server.crt"),
+            ("--web-key-file", "server.key"),
+            ("--data-path", "store"),
+            ("--assets-path", "store/assets"),
+            ("--tftp-root", "tftp"),
+            ("--dhcp-leasefile", "leases"),
+            ("--machines-file", "machines"),
+            ("--kubeconfig", "admin.conf"),
+        ] {
+            command.args([flag, &self.named(name)]);
+        }
+        let errors = log.try_clone().unwrap_or_else(|e| panic!("serve.log: {e}"));
+        command.args(more).stdin(Stdio::null()).stdout(log).stderr(errors);
+        let server = command.spawn().unwrap_or_else(|e| panic!("starting {command:?}: {e}"));
+        self.server = Some(server);
+    }
+
+    /// An empty disk, in place of the one before. No more of it is on the machine's own disk than is written.
+    #[track_caller]
+    pub fn wipe(&self, gibibytes: u64) {
+        let disk = File::create(self.path("disk.img"));
+        let sized = disk.and_then(|disk| disk.set_len(gibibytes << 30));
+        sized.unwrap_or_else(|e| panic!("making disk.img: {e}"));
+    }
+
+    /// Switches the machine on. Its console goes to `console.log`.
+    #[track_caller]
+    pub fn power_on(&self, mac: &str, boots: Boots) -> Powered {
+        let disk = self.named("disk.img");
+        let machine = format!(
+            "-accel tcg,thread=multi -cpu max -M q35 -smp 2 -m 3072 -nodefaults -display none -monitor none \
+             -serial file:{} -device virtio-rng-pci -netdev tap,id=n0,ifname=t0,script=no,downscript=no \
+             -drive if=none,id=d0,format=raw,cache=unsafe,file={disk} -device virtio-blk-pci,drive=d0,bootindex=2",
+            self.named("console.log"),
+        );
+        let mut words: Vec<String> = machine.split(' ').map(str::to_owned).collect();
+        words.extend(self.firmware(mac, boots));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut command = self.machines.between("qemu-system-x86_64", &words);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Powered(command.spawn().unwrap_or_else(|e| panic!("starting {command:?}: {e}")))
+    }
+
+    #[track_caller]
+    fn firmware(&self, mac: &str, boots: Boots) -> Vec<String> {
+        let card = format!("virtio-net-pci,netdev=n0,mac={mac},bootindex=1");
+        if boots == Boots::Bios {
+            return vec!["-device".into(), card];
+        }
+        let variables = self.path("variables.fd");
+        if !variables.exists() {
+            fs::copy(VARIABLES, &variables).unwrap_or_else(|e| panic!("copying {VARIABLES}: {e}"));
+        }
+        let flash = |unit: u8, more: &str| format!("if=pflash,unit={unit},format=raw,{more}");
+        vec![
+            "-drive".into(),
+            flash(0, &format!("readonly=on,file={FIRMWARE}")),
+            "-drive".into(),
+            flash(1, &format!("file={}", variables.display())),
+            "-device".into(),
+            // Without iPXE in the card it is the firmware itself that boots.
+            format!("{card},romfile="),
+            "-fw_cfg".into(),
+            "name=opt/org.tianocore/IPv6PXESupport,string=n".into(),
+        ]
+    }
+
+    /// What the server knows of a machine, and an error as long as it knows nothing.
+    pub fn known(&self, mac: &str) -> Result<Value, String> {
+        let url = format!("http://{ADDRESS}:8080/machines.json");
+        let ran = run(self.machines.between("curl", &["-sS", &url]), b"");
+        let all: Value = serde_json::from_str(&ran.stdout).map_err(|_| ran.to_string())?;
+        let found = all.as_array().and_then(|all| all.iter().find(|m| m["id"] == mac));
+        found.cloned().ok_or_else(|| format!("it is not among {all}"))
+    }
+
+    /// The machine's page.
+    #[track_caller]
+    pub fn page(&self, mac: &str) -> String {
+        let url = format!("http://{ADDRESS}:8080/machines/{mac}");
+        run(self.machines.between("curl", &["-sS", &url]), b"").ok()
+    }
+
+    /// All that tells why a boot went wrong.
+    pub fn told(&self, mac: &str) -> String {
+        let tail = |name: &str| {
+            let text = fs::read(self.path(name)).unwrap_or_default();
+            String::from_utf8_lossy(&text[text.len().saturating_sub(6000)..]).into_owned()
+        };
+        let machines = self.named("machines");
+        let status = self.metal(&["status", mac, "--machines-file", &machines]);
+        format!("{status}\n--- server\n{}\n--- console\n{}", tail("serve.log"), tail("console.log"))
+    }
+}
+
+impl Drop for Rack<'_> {
+    fn drop(&mut self) {
+        if let Some(server) = &mut self.server {
+            end(server);
+        }
+    }
+}

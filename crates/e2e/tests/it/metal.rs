@@ -1,0 +1,306 @@
+//! From power-on to a Ready node: machines with an empty disk that nobody touches but to switch them on.
+
+use std::{
+    fs,
+    net::IpAddr,
+    path::Path,
+    time::{Duration, Instant, SystemTime},
+};
+
+use e2e::{Boots, Host, Machines, Rack, alone, until, until_within};
+use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use serde_json::Value;
+
+use crate::kubeadm::{self, is_etcd_there};
+
+const MAC: &str = "52:54:00:a1:9c:ae";
+const NODE: &str = "rack-525400a19cae";
+/// From power-on to Ready, twice through the firmware, on a machine without acceleration that does other work besides.
+const PATIENCE: Duration = Duration::from_secs(1500);
+/// From power-on to the first request of its boot loader by BIOS iPXE.
+const BUDGET: Duration = Duration::from_secs(8);
+
+const SITE: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: site}
+spec:
+  selector: {matchLabels: {app: site}}
+  template:
+    metadata: {labels: {app: site}}
+    spec:
+      nodeSelector: {kubernetes.io/hostname: rack-525400a19cae}
+      containers: [{name: site, image: 'site:1', imagePullPolicy: Never, ports: [{containerPort: 8080}]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: site}
+spec:
+  selector: {app: site}
+  ports: [{port: 80, targetPort: 8080}]
+";
+
+/// A cluster on the rack's network, of one control plane.
+fn cluster<'a>(machines: &'a Machines) -> Host<'a> {
+    let first = machines.start("alpha", 1);
+    let configuration = first.write("kubeadm.yaml", kubeadm::CONFIGURATION);
+    first.windlass(&format!("init --config {configuration}")).ok();
+    first.windlass("images build windlass").ok();
+    let network = first.windlass("network print").ok();
+    first.kubectl_with(&["apply", "-f", "-"], &network).ok();
+    first.write("admin.conf", &first.run("cat", &["/etc/kubernetes/admin.conf"]).ok());
+    first
+}
+
+/// A certificate for the server that the image trusts, as secrets are served to nobody without TLS.
+fn certificates(rack: &Rack<'_>) {
+    let validity = Validity::starting(SystemTime::now(), Duration::from_secs(86_400));
+    let authority = Authority::create("boot", KeyAlgorithm::EcdsaP256, validity).unwrap();
+    let address: IpAddr = [192, 0, 2, 254].into();
+    let spec = LeafSpec {
+        subject: Subject::new("boot"),
+        alt_names: vec![AltName::Ip(address)],
+        usage: Usage::Server,
+    };
+    let (cert, key) = authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
+    pki::write_cert(&rack.path("ca.crt"), authority.cert()).unwrap();
+    pki::write_cert(&rack.path("server.crt"), &cert).unwrap();
+    pki::write_key(&rack.path("server.key"), &key).unwrap();
+}
+
+/// The node image, with the application of the Pod. A root that `WINDLASS_TREE` names saves its installation.
+fn image(rack: &Rack<'_>, host: &Host<'_>) {
+    let site = rack.path("site.tar");
+    host.build_site(&site);
+    let name = |path: &str| rack.path(path).display().to_string();
+    let (ca, site, output) = (name("ca.crt"), site.display().to_string(), name("store/assets"));
+    let mut args = vec!["image", "--ca", &ca, "--image", &site, "--output", &output];
+    let tree = std::env::var("WINDLASS_TREE").ok();
+    args.extend(tree.iter().flat_map(|tree| ["--tree", tree]));
+    let start = Instant::now();
+    rack.metal(&args).ok();
+    println!("the image is made in {:?}", start.elapsed());
+}
+
+fn enroll(rack: &Rack<'_>) {
+    let name = |path: &str| rack.path(path).display().to_string();
+    let (kubeconfig, store) = (name("admin.conf"), name("store"));
+    let usual = ["enroll", "rack", "--mac", MAC, "--profile", "node", "--image", "/assets"];
+    let more = ["--boot-server", "https://192.0.2.254:8443", "--install", "/dev/vda"];
+    let rest = ["--install-once", "--arg", "console=ttyS0", "--arg", "quiet"];
+    let place = ["--kubeconfig", &kubeconfig, "--data-path", &store];
+    rack.metal(&[&usual[..], &more, &rest, &place].concat()).ok();
+    rack.metal(&["check", "--data-path", &store]).ok();
+}
+
+/// Waits for a stage of the machine's boot, after a time in milliseconds since the epoch.
+fn stage(rack: &Rack<'_>, since: u64, stage: &str) {
+    until_within(PATIENCE, stage, || {
+        let machine = rack.known(MAC)?;
+        let there = |entry: &Value| {
+            entry["stage"] == stage
+                && entry["outcome"] == "succeeded"
+                && entry["at"].as_u64() > Some(since)
+        };
+        match entries(&machine).iter().any(there) {
+            true => Ok(()),
+            false => Err(rack.told(MAC)),
+        }
+    });
+}
+
+fn entries(machine: &Value) -> Vec<Value> {
+    machine["timeline"].as_array().cloned().unwrap_or_default()
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    u64::try_from(since.as_millis()).unwrap()
+}
+
+/// Prints how long after power-on each stage was.
+fn print_stages(rack: &Rack<'_>, what: &str, since: u64) {
+    println!("{what}:");
+    for entry in entries(&rack.known(MAC).unwrap()) {
+        let after = entry["at"].as_u64().unwrap_or_default().saturating_sub(since) as f64 / 1000.0;
+        let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+        println!("  {after:8.1} s  {} {} {}", text("stage"), text("outcome"), text("detail"));
+    }
+}
+
+/// Boots, installs, boots from the disk, and is Ready.
+fn becomes_a_node(rack: &Rack<'_>, first: &Host<'_>, boots: Boots) -> e2e::Powered {
+    let start = now();
+    let power = rack.power_on(MAC, boots);
+    stage(rack, start, "ipxe");
+    let asked = entries(&rack.known(MAC).unwrap());
+    let asked = asked.iter().find(|entry| entry["stage"] == "ipxe").unwrap();
+    let took = Duration::from_millis(asked["at"].as_u64().unwrap() - start);
+    let judged = if took < BUDGET { "within" } else { "over" };
+    println!(
+        "{boots:?}: power-on to the first request: {took:?}, {judged} the budget of {BUDGET:?}"
+    );
+    stage(rack, start, "installed");
+    print_stages(rack, "from power-on to installed", start);
+    stage(rack, start, "ready");
+    print_stages(rack, "from power-on to Ready", start);
+    first.kubectl(&format!("wait node/{NODE} --for=condition=Ready --timeout=60s")).ok();
+    power
+}
+
+/// The Pod on that node answers through its Service, to the control plane's machine.
+fn answers(first: &Host<'_>) {
+    let address = first.kubectl("get service site -o jsonpath={.spec.clusterIP}").ok();
+    until_within(PATIENCE, "an answer of the Pod through its Service", || {
+        let ran = first.run("curl", &["-sS", "--max-time", "5", &format!("http://{address}/")]);
+        match ran.stdout.contains("here is site") {
+            true => Ok(()),
+            false => Err(format!("{ran}\n{}", first.kubectl("describe pods"))),
+        }
+    });
+}
+
+fn needed(files: &[&str]) -> bool {
+    let there = files.iter().all(|file| Path::new(file).exists());
+    if !there {
+        eprintln!("skipped: it needs {files:?}; `cargo xtask test --full` installs them");
+    }
+    there && is_etcd_there()
+}
+
+#[test]
+#[ignore = "takes many minutes: cargo xtask test --full"]
+fn a_machine_becomes_a_node_again_and_again() {
+    let _turn = alone();
+    if !needed(&["/usr/bin/qemu-system-x86_64", "/usr/bin/mmdebstrap"]) {
+        return;
+    }
+    let machines = Machines::new("metal");
+    let (first, mut rack) = prepared(&machines);
+    rack.serve(&["--dhcp-range", "192.0.2.100,192.0.2.120"]);
+
+    rack.wipe(8);
+    let power = becomes_a_node(&rack, &first, Boots::Bios);
+    first.kubectl_with(&["apply", "-f", "-"], SITE).ok();
+    answers(&first);
+    drop(power);
+
+    // Its disk is gone, and so it is the same node with the same work to do.
+    let field = |path: &str| first.kubectl(&format!("get node {NODE} -o jsonpath={{{path}}}")).ok();
+    let before = (field(".metadata.uid"), field(".status.nodeInfo.bootID"));
+    rack.wipe(8);
+    again(&rack);
+    let power = becomes_a_node(&rack, &first, Boots::Bios);
+    answers(&first);
+    let after = (field(".metadata.uid"), field(".status.nodeInfo.bootID"));
+    assert!(before.0 == after.0 && before.1 != after.1, "{before:?} {after:?}");
+    drop(power);
+
+    broken(&rack);
+}
+
+/// A cluster, and all that a machine needs to join it.
+fn prepared<'a>(machines: &'a Machines) -> (Host<'a>, Rack<'a>) {
+    let rack = Rack::new(machines);
+    let first = cluster(machines);
+    certificates(&rack);
+    image(&rack, &first);
+    enroll(&rack);
+    (first, rack)
+}
+
+/// Adds to the storage section of the machines' config.
+fn configure(rack: &Rack<'_>, more: &str) {
+    let template = rack.path("store/ignition/windlass-rack.yaml");
+    let text = fs::read_to_string(&template).unwrap();
+    fs::write(&template, text + more).unwrap();
+}
+
+const ENCRYPTED_ARRAY: &str = r#"
+  disks:
+    - device: /dev/vda
+      partitions:
+        - {number: 2, label: windlass-root, size_mib: 5120}
+        - {number: 3, label: data-a, size_mib: 256}
+        - {number: 4, label: data-b, size_mib: 256}
+  raid:
+    - {name: data, level: raid1, devices: [/dev/disk/by-partlabel/data-a, /dev/disk/by-partlabel/data-b]}
+  luks:
+    - name: data
+      device: /dev/md/data
+      wipe_volume: true
+      key_file: {inline: sesame}
+      options: [--pbkdf, pbkdf2, --pbkdf-force-iterations, "1000"]
+  filesystems:
+    - {device: /dev/mapper/data, format: ext4, path: /var/lib/data, wipe_filesystem: true, with_mount_unit: true}
+"#;
+
+const LOOK: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: look}
+spec:
+  nodeName: rack-525400a19cae
+  restartPolicy: Never
+  volumes: [{name: data, hostPath: {path: /var/lib/data, type: Directory}}]
+  containers:
+  - name: look
+    image: site:1
+    imagePullPolicy: Never
+    command: [/bin/sh, -c, 'cat /proc/mounts /proc/mdstat']
+    volumeMounts: [{name: data, mountPath: /data}]
+";
+
+#[test]
+#[ignore = "takes many minutes: cargo xtask test --full"]
+fn by_uefi_with_an_encrypted_array() {
+    let _turn = alone();
+    let files = ["/usr/bin/qemu-system-x86_64", "/usr/bin/mmdebstrap", "/usr/lib/ipxe/ipxe.efi"];
+    if !needed(&files) || !needed(&["/usr/share/OVMF/OVMF_CODE_4M.fd"]) {
+        return;
+    }
+    let machines = Machines::new("uefi");
+    let (first, mut rack) = prepared(&machines);
+    configure(&rack, ENCRYPTED_ARRAY);
+    rack.serve(&["--dhcp-range", "192.0.2.100,192.0.2.120"]);
+    rack.wipe(8);
+    let _power = becomes_a_node(&rack, &first, Boots::Uefi);
+    first.kubectl_with(&["apply", "-f", "-"], LOOK).ok();
+    until_within(PATIENCE, "what the Pod has seen", || {
+        let seen = first.kubectl("logs look");
+        let there =
+            seen.stdout.contains("/dev/mapper/data /data ext4") && seen.stdout.contains("raid1");
+        if there { Ok(()) } else { Err(format!("{seen}\n{}", first.kubectl("describe pod look"))) }
+    });
+}
+
+/// Has the machine be installed anew.
+fn again(rack: &Rack<'_>) {
+    let file = rack.path("machines").display().to_string();
+    rack.metal(&["reinstall", MAC, "--machines-file", &file]).ok();
+}
+
+/// A config that cannot be carried out stops the boot; console, page and `metal status` say why.
+fn broken(rack: &Rack<'_>) {
+    configure(
+        rack,
+        "    - path: /etc/absent\n      contents: {source: \"http://192.0.2.254:8080/assets/absent\"}\n",
+    );
+    rack.wipe(8);
+    again(rack);
+    let _power = rack.power_on(MAC, Boots::Bios);
+    let why = |text: &str| text.contains("assets/absent") && text.contains("404");
+    let file = rack.path("machines").display().to_string();
+    until_within(PATIENCE, "the cause in metal status", || {
+        let said = rack.metal(&["status", MAC, "--machines-file", &file]);
+        if why(&said.stdout) { Ok(()) } else { Err(rack.told(MAC)) }
+    });
+    until("the cause on the console", || {
+        let console = fs::read(rack.path("console.log")).unwrap();
+        let console = String::from_utf8_lossy(&console).into_owned();
+        let stopped = console.contains("The boot has stopped") && why(&console);
+        if stopped { Ok(()) } else { Err(console) }
+    });
+    let page = rack.page(MAC);
+    assert!(why(&page), "{page}");
+}

@@ -1,0 +1,87 @@
+//! The server's side of a WebSocket's handshake.
+
+use http::{HeaderMap, HeaderValue, header};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+#[derive(Debug, thiserror::Error)]
+pub enum HandshakeError {
+    #[error("none of the WebSocket protocols {offered:?} is known here; known are {known:?}")]
+    Protocol { offered: Vec<String>, known: Vec<&'static str> },
+    #[error("Sec-WebSocket-Key is missing")]
+    NoKey,
+}
+
+/// Whether a request asks for a WebSocket.
+pub fn is_asked_for(headers: &HeaderMap) -> bool {
+    let upgrade = headers.get(header::UPGRADE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    upgrade.eq_ignore_ascii_case("websocket")
+}
+
+/// Chooses the first of the `known` protocols that the client offers, and says what to answer. Who offers none gets
+/// the one without a name.
+pub fn accept(
+    headers: &HeaderMap,
+    known: &[&'static str],
+) -> Result<(&'static str, HeaderMap), HandshakeError> {
+    let mut offered: Vec<&str> = headers
+        .get_all(header::SEC_WEBSOCKET_PROTOCOL)
+        .iter()
+        .filter_map(|v| v.to_str().ok())
+        .flat_map(|v| v.split(',').map(str::trim))
+        .collect();
+    if offered.is_empty() {
+        offered.push("");
+    }
+    let chosen = known.iter().copied().find(|known| offered.contains(known));
+    let chosen = chosen.ok_or_else(|| HandshakeError::Protocol {
+        offered: offered.iter().map(|&name| name.to_owned()).collect(),
+        known: known.to_vec(),
+    })?;
+    let key = headers.get(header::SEC_WEBSOCKET_KEY).ok_or(HandshakeError::NoKey)?;
+    let accepted = HeaderValue::try_from(derive_accept_key(key.as_bytes()))
+        .map_err(|_| HandshakeError::NoKey)?;
+    let mut answer = HeaderMap::new();
+    answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    answer.insert(header::SEC_WEBSOCKET_ACCEPT, accepted);
+    if !chosen.is_empty() {
+        answer.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen));
+    }
+    Ok((chosen, answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(protocols: &[&'static str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::UPGRADE, HeaderValue::from_static("WebSocket"));
+        // The example of RFC 6455.
+        let key = HeaderValue::from_static("dGhlIHNhbXBsZSBub25jZQ==");
+        headers.insert(header::SEC_WEBSOCKET_KEY, key);
+        for protocol in protocols {
+            headers.append(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+        }
+        headers
+    }
+
+    #[test]
+    fn the_best_protocol_that_both_know_is_spoken() {
+        for (offered, known, chosen) in [
+            (&["a, b", "c"][..], &["c", "b"][..], Some("c")),
+            (&["a"], &["c", ""], None),
+            (&[], &["c", ""], Some("")),
+            (&[], &["c"], None),
+        ] {
+            let answer = accept(&headers(offered), known);
+            assert_eq!(answer.as_ref().ok().map(|(name, _)| *name), chosen, "{offered:?}");
+            let Ok((name, answer)) = answer else { continue };
+            assert_eq!(answer[header::SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+            let told = answer.get(header::SEC_WEBSOCKET_PROTOCOL).map(HeaderValue::as_bytes);
+            assert_eq!(told.unwrap_or_default(), name.as_bytes());
+        }
+        assert!(is_asked_for(&headers(&[])) && !is_asked_for(&HeaderMap::new()));
+        assert!(accept(&HeaderMap::new(), &[""]).is_err(), "there is no key");
+    }
+}
