@@ -122,9 +122,8 @@ fn start_runtime(cluster: &Cluster) -> bool {
     started.is_ok()
 }
 
-/// Processes whose command line names the cluster's root: shims that outlived their containerd.
+/// Shims that outlived their containerd.
 fn processes_under(cluster: &Cluster) -> Vec<i32> {
-    let root = cluster.root.display().to_string();
     let own = std::process::id().cast_signed();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
@@ -132,11 +131,18 @@ fn processes_under(cluster: &Cluster) -> Vec<i32> {
         .filter(|pid| *pid != own)
         .filter(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line);
-            let program = line.split('\0').next().unwrap_or_default();
-            program.ends_with("containerd-shim-runc-v2") && line.contains(&root)
+            is_shim_under(&cluster.root, &String::from_utf8_lossy(&line))
         })
         .collect()
+}
+
+/// Whether a command line is a shim's that was told of a path under a root. Another cluster's root may begin with the
+/// same letters.
+fn is_shim_under(root: &Path, line: &str) -> bool {
+    let mut words = line.split('\0');
+    let program = words.next().unwrap_or_default();
+    program.ends_with("containerd-shim-runc-v2")
+        && words.any(|word| Path::new(word).starts_with(root))
 }
 
 /// The bridge, the plugin's tables and the service proxy's.
@@ -153,11 +159,13 @@ fn remove_network(cluster: &Cluster) {
         let _ = Command::new("ip").args(["link", "delete", name]).output();
     }
     let _ = Command::new("ip").args(["link", "delete", &cluster.bridge()]).output();
+    // Another cluster's bridge may begin with this one's name.
+    let of_bridge = format!("-{}", cluster.bridge());
     let tables = Command::new("nft").args(["list", "tables"]).output();
     let tables =
         tables.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
     for table in tables.lines().filter_map(|l| l.strip_prefix("table ")) {
-        let ours = table.ends_with(" kube-proxy") || table.contains(&cluster.bridge());
+        let ours = table.ends_with(" kube-proxy") || table.ends_with(&of_bridge);
         if ours {
             let mut arguments = vec!["delete", "table"];
             arguments.extend(table.split_whitespace());
@@ -242,4 +250,26 @@ fn remove_files(cluster: &Cluster, keep: bool) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_clusters_own_shims_are_ended() {
+        let shim = |root: &str| {
+            let address = format!("{root}/run/containerd.sock");
+            format!("/usr/bin/containerd-shim-runc-v2\0-namespace\0k8s.io\0-address\0{address}\0")
+        };
+        let root = Path::new("/var/lib/windlass/dev");
+        for (line, ours) in [
+            (shim("/var/lib/windlass/dev"), true),
+            (shim("/var/lib/windlass/dev2"), false),
+            (shim("/run/containerd"), false),
+            ("vi\0/var/lib/windlass/dev/cluster.json".to_owned(), false),
+        ] {
+            assert_eq!(is_shim_under(root, &line), ours, "{line:?}");
+        }
+    }
 }

@@ -120,8 +120,22 @@ async fn eviction_asks_budgets() {
     let status = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}});
     api.patch(&format!("{budgets}/b/status"), "merge", &status).await.ok();
     api.get(&budgets).await.ok();
+    // A rehearsal takes nothing and nobody.
+    let mut rehearsal = eviction.clone();
+    rehearsal["deleteOptions"] = json!({"dryRun": ["All"]});
+    assert_eq!(api.post(&path, &rehearsal).await.code, 201);
+    let stays = api.get(&format!("{pods}/a")).await.ok();
+    assert!(stays["metadata"]["deletionTimestamp"].is_null(), "{stays}");
+    assert_eq!(stays["status"]["conditions"].as_array().unwrap().len(), 1, "{stays}");
     assert_eq!(api.post(&path, &eviction).await.code, 201);
-    assert!(api.get(&format!("{pods}/a")).await.ok()["metadata"]["deletionTimestamp"].is_string());
+    let goes = api.get(&format!("{pods}/a")).await.ok();
+    assert!(goes["metadata"]["deletionTimestamp"].is_string());
+    let told = &goes["status"]["conditions"][1];
+    assert_eq!(
+        (&told["type"], &told["status"], &told["reason"]),
+        (&json!("DisruptionTarget"), &json!("True"), &json!("EvictionByEvictionAPI")),
+        "{goes}"
+    );
     let now = api.get(&format!("{budgets}/b")).await.ok();
     assert_eq!(now["status"]["disruptionsAllowed"], 0);
     assert!(now["status"]["disruptedPods"]["a"].is_string());
