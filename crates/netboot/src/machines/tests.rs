@@ -81,6 +81,9 @@ fn what_is_known_outlives_the_server() {
     assert!(book.is_installed(MAC));
     status::reinstall(&path, MAC).unwrap();
     assert!(!book.is_installed(MAC));
+    // Asking for it twice before it is there means no more than once.
+    status::reinstall(&path, MAC).unwrap();
+    assert!(!book.is_installed(MAC));
     book.note(MAC, Note::new(Stage::Installed, Outcome::Succeeded).detail("again"));
     assert!(book.is_installed(MAC));
     assert!(status::reinstall(&path, "52:54:00:00:00:99").is_err());
