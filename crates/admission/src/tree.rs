@@ -1,19 +1,20 @@
 //! Reading and changing object trees. What is absent reads as empty; types are those of the schema, since an object is
 //! decoded by it before it gets here.
 
+use api_meta::{at_pointer, at_pointer_mut};
 use serde_json::{Map, Value};
 
 /// The text at a JSON pointer, empty where there is none.
 pub(crate) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or("")
+    at_pointer(value, pointer).and_then(Value::as_str).unwrap_or("")
 }
 
 pub(crate) fn flag(value: &Value, pointer: &str) -> Option<bool> {
-    value.pointer(pointer).and_then(Value::as_bool)
+    at_pointer(value, pointer).and_then(Value::as_bool)
 }
 
 pub(crate) fn integer(value: &Value, pointer: &str) -> Option<i64> {
-    value.pointer(pointer).and_then(Value::as_i64)
+    at_pointer(value, pointer).and_then(Value::as_i64)
 }
 
 /// The entries of a list.
@@ -21,7 +22,7 @@ pub(crate) fn items<'v>(
     value: &'v Value,
     pointer: &str,
 ) -> impl DoubleEndedIterator<Item = &'v Value> + use<'v> {
-    value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
+    at_pointer(value, pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// The entries of a list, to be changed. Unlike indexing, it makes nothing where there is none.
@@ -29,7 +30,7 @@ pub(crate) fn items_mut<'v>(
     value: &'v mut Value,
     pointer: &str,
 ) -> impl Iterator<Item = &'v mut Value> + use<'v> {
-    value.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten()
+    at_pointer_mut(value, pointer).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 /// The entries of a map.
@@ -37,8 +38,7 @@ pub(crate) fn entries<'v>(
     value: &'v Value,
     pointer: &str,
 ) -> impl Iterator<Item = (&'v str, &'v Value)> + use<'v> {
-    value
-        .pointer(pointer)
+    at_pointer(value, pointer)
         .and_then(Value::as_object)
         .into_iter()
         .flatten()
@@ -50,7 +50,7 @@ pub(crate) fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
 }
 
 pub(crate) fn is_set(value: &Value, pointer: &str) -> bool {
-    value.pointer(pointer).is_some_and(|v| !v.is_null())
+    at_pointer(value, pointer).is_some_and(|v| !v.is_null())
 }
 
 fn child<'v>(value: &'v mut Value, key: &str) -> &'v mut Value {

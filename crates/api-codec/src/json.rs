@@ -24,12 +24,25 @@ pub enum Form<'a> {
 
 /// Writes an object for storing. Anything but an object with an object for metadata is stored as if that were empty.
 pub fn encode_stored(object: &Value) -> Vec<u8> {
+    encode_managed(object, None)
+}
+
+/// As [`encode_stored`], with `managedFields` that are JSON already, in the place of the object's own.
+pub fn encode_managed(object: &Value, managed: Option<&[u8]>) -> Vec<u8> {
     let empty = Map::new();
     let members = object.as_object().unwrap_or(&empty);
     let metadata = members.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
-    let mut out = Vec::with_capacity(1024);
+    let mut out = Vec::with_capacity(2048 + managed.map_or(0, <[u8]>::len));
     out.extend_from_slice(br#"{"metadata":"#);
-    write_members(&mut out, b'{', metadata, |key| key != "resourceVersion");
+    match managed {
+        None => write_members(&mut out, b'{', metadata, |key| key != "resourceVersion"),
+        Some(managed) => {
+            out.extend_from_slice(br#"{"managedFields":"#);
+            out.extend_from_slice(managed);
+            let own = |key: &str| !matches!(key, "resourceVersion" | "managedFields");
+            write_members(&mut out, b',', metadata, own);
+        }
+    }
     out.push(b'}');
     write_members(&mut out, b',', members, |key| {
         !matches!(key, "metadata" | "kind" | "apiVersion")
@@ -176,6 +189,18 @@ mod tests {
             let mut expected = object.clone();
             expected["metadata"]["resourceVersion"] = "7".into();
             prop_assert_eq!(sent(&object, Form::Item), expected);
+        }
+    }
+
+    #[test]
+    fn managed_fields_may_come_as_text() {
+        let text = json!([{"manager": "m"}]);
+        for own in [json!({}), json!({"name": "a", "managedFields": [], "uid": "u"})] {
+            let mut object = json!({"metadata": own, "spec": 1});
+            let stored = encode_managed(&object, Some(text.to_string().as_bytes()));
+            assert!(stored.starts_with(STORED_PREFIX));
+            object["metadata"]["managedFields"] = text.clone();
+            assert_eq!(serde_json::from_slice::<Value>(&stored).unwrap(), object);
         }
     }
 

@@ -10,5 +10,5 @@ pub mod openapi;
 pub mod protobuf;
 mod yaml;
 
-pub use json::{Form, STORED_PREFIX, TypeMeta, encode_stored, splice, type_meta};
+pub use json::{Form, STORED_PREFIX, TypeMeta, encode_managed, encode_stored, splice, type_meta};
 pub use yaml::{YamlError, from_yaml, to_yaml, yaml_duplicate};

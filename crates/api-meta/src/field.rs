@@ -18,7 +18,15 @@ impl Path {
 
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { Self(name.to_owned()) } else { Self(format!("{}.{name}", self.0)) }
+        if self.0.is_empty() { Self(name.to_owned()) } else { self.then(&[".", name]) }
+    }
+
+    /// Validation names every field that it looks at, and nearly none is wrong: this is not left to `format!`.
+    fn then(&self, parts: &[&str]) -> Self {
+        let mut path = String::with_capacity(self.0.len() + 24);
+        path.push_str(&self.0);
+        parts.iter().for_each(|part| path.push_str(part));
+        Self(path)
     }
 
     #[must_use]
@@ -28,7 +36,7 @@ impl Path {
 
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        Self(format!("{}[{key}]", self.0))
+        self.then(&["[", key, "]"])
     }
 
     pub fn as_str(&self) -> &str {

@@ -15,6 +15,7 @@ mod int_or_string;
 mod label_selector;
 pub mod names;
 mod objects;
+mod pointer;
 mod quantity;
 mod quote;
 mod selector;
@@ -33,6 +34,7 @@ pub use gvk::{
 pub use int_or_string::{IntOrString, PercentError};
 pub use label_selector::{LabelSelector, LabelSelectorRequirement};
 pub use objects::{Objects, Observer};
+pub use pointer::{at_pointer, at_pointer_mut};
 pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};
 pub use quote::go_quote;
 pub use selector::{Operator, Requirement, Selector, SelectorError};

@@ -25,4 +25,4 @@ pub use error::PatchError;
 pub use fieldset::{FieldSet, FieldSetError};
 pub use json::{MAX_JSON_PATCH_OPERATIONS, json_patch, merge_patch};
 pub use strategic::strategic;
-pub use update::{Context, update};
+pub use update::{Context, created, update};

@@ -137,7 +137,8 @@ pub(crate) fn take(object: &mut Value) -> Value {
 
 /// Looks at `metadata.managedFields`.
 pub(crate) fn of(object: &Value) -> &Value {
-    object.pointer("/metadata/managedFields").unwrap_or(&Value::Null)
+    let metadata = object.get("metadata");
+    metadata.and_then(|m| m.get("managedFields")).unwrap_or(&Value::Null)
 }
 
 /// Keeps the number of update managers bounded: the oldest are merged into one per API version.

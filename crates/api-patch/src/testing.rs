@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 /// Builds an arena from a few terse calls.
 #[derive(Default)]
-struct Arena(Schema);
+struct Arena(Vec<Node>);
 
 impl Arena {
     fn node(&mut self, shape: Shape) -> NodeId {
-        self.0.nodes.push(Node { shape, name: None, nullable: false, default: None, rules: None });
-        NodeId(self.0.nodes.len() as u32 - 1)
+        self.0.push(Node { shape, name: None, nullable: false, default: None, rules: None });
+        NodeId(self.0.len() as u32 - 1)
     }
 
     fn object(&mut self, mut fields: Vec<Field>, atomic: bool) -> NodeId {
@@ -133,5 +133,5 @@ pub(crate) fn pod_schema() -> (Schema, NodeId) {
         ],
         false,
     );
-    (a.0, root)
+    (Schema::new(a.0, Vec::new()), root)
 }

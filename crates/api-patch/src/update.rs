@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     FieldSet,
     managed::{self, Entry, Operation},
-    typed::diff,
+    typed::{diff, owned},
 };
 
 /// What a write knows about its place and its writer.
@@ -50,6 +50,36 @@ impl Context<'_> {
         }
         diff
     }
+}
+
+/// What [`update`] records in a new object, as the JSON of its `managedFields`. `None` where that takes more than a
+/// look at the object: it brings entries of its own or has no metadata, or nothing in it is owned.
+pub fn created(ctx: &Context, new: &Value) -> Option<Vec<u8>> {
+    let plain = new.get("metadata").is_some_and(Value::is_object) && managed::of(new).is_null();
+    if !plain {
+        return None;
+    }
+    let mut out = Vec::with_capacity(1024);
+    // Writing text to memory cannot fail.
+    let text = |out: &mut Vec<u8>, before: &str, text: &str| {
+        out.extend_from_slice(before.as_bytes());
+        let _ = serde_json::to_writer(out, text);
+    };
+    text(&mut out, r#"[{"apiVersion":"#, ctx.api_version);
+    out.extend_from_slice(br#","fieldsType":"FieldsV1","fieldsV1":"#);
+    let start = out.len();
+    owned::write(&mut out, ctx.schema, ctx.node, new, ctx.reset);
+    if out[start..] == *b"{}" {
+        return None;
+    }
+    text(&mut out, r#","manager":"#, ctx.manager);
+    out.extend_from_slice(br#","operation":"Update""#);
+    if !ctx.subresource.is_empty() {
+        text(&mut out, r#","subresource":"#, ctx.subresource);
+    }
+    text(&mut out, r#","time":"#, ctx.now);
+    out.extend_from_slice(b"}]");
+    Some(out)
 }
 
 /// Records in `new` who owns what after a create (`live` is `None`), an update or a patch.

@@ -100,9 +100,8 @@ impl Reader {
         self.finish(current, fields);
         self.kinds
             .sort_by(|a, b| (&a.group, &a.version, &a.kind).cmp(&(&b.group, &b.version, &b.kind)));
-        let mut schema = Schema { nodes: self.nodes, kinds: self.kinds };
-        regrain(&mut schema);
-        schema
+        regrain(&mut self.nodes);
+        Schema::new(self.nodes, self.kinds)
     }
 
     fn push(&mut self, shape: Shape, name: Option<Arc<str>>) -> NodeId {
@@ -264,15 +263,15 @@ fn scalar(text: &str) -> Option<Shape> {
 }
 
 /// Copies the fields of a named type into the nodes that override only its grain.
-fn regrain(schema: &mut Schema) {
+fn regrain(nodes: &mut [Node]) {
     let mut first: HashMap<Arc<str>, usize> = HashMap::new();
-    for at in 0..schema.nodes.len() {
-        let Some(name) = schema.nodes[at].name.clone() else { continue };
+    for at in 0..nodes.len() {
+        let Some(name) = nodes[at].name.clone() else { continue };
         let original = *first.entry(name).or_insert(at);
-        let Shape::Struct(body) = &schema.nodes[original].shape else { continue };
+        let Shape::Struct(body) = &nodes[original].shape else { continue };
         if original != at {
             let (fields, message) = (body.fields.clone(), body.message.clone());
-            if let Shape::Struct(copy) = &mut schema.nodes[at].shape {
+            if let Shape::Struct(copy) = &mut nodes[at].shape {
                 (copy.fields, copy.message) = (fields, message);
             }
         }

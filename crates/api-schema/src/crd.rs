@@ -28,9 +28,8 @@ impl Schema {
         }
         let mut builder = Builder::default();
         let node = builder.structural(open_api_v3, true);
-        let mut schema = Schema { nodes: builder.nodes, kinds: Vec::new() };
         let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
-        schema.kinds.push(kind);
+        let schema = Schema::new(builder.nodes, vec![kind]);
         let mut errors = Vec::new();
         default_errors(&schema, node, open_api_v3, path, &mut errors);
         if errors.is_empty() { Ok(schema) } else { Err(errors) }
@@ -43,7 +42,7 @@ impl Schema {
             serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let node = builder.structural(&open_api_v3, true);
         let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
-        Schema { nodes: builder.nodes, kinds: vec![kind] }
+        Schema::new(builder.nodes, vec![kind])
     }
 }
 
@@ -153,7 +152,7 @@ impl Builder {
                     atomic,
                     preserve_unknown: preserve,
                     embedded_resource: resource && !root,
-                    message: None,
+                    ..Struct::default()
                 })
             }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{Field, NodeId, Presence, Schema, Shape, Struct};
+use crate::{Field, NodeId, Schema, Shape, Struct};
 
 /// What to make of members that are absent or zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,9 @@ pub enum Fill {
 
 /// Puts defaults where they are missing.
 pub fn apply_defaults(schema: &Schema, node: NodeId, value: &mut Value) {
+    if !schema.defaulting[node.0 as usize] {
+        return;
+    }
     match (&schema.node(node).shape, value) {
         (Shape::Struct(body), Value::Object(members)) => {
             for (name, member) in members.iter_mut() {
@@ -38,7 +41,7 @@ pub fn apply_defaults(schema: &Schema, node: NodeId, value: &mut Value) {
 
 /// A `null` where the schema has a default and allows no `null` counts as absent.
 fn default_members(schema: &Schema, body: &Struct, members: &mut Map<String, Value>) {
-    for field in body.fields.iter() {
+    for field in body.lookup.defaulted.iter().map(|at| &body.fields[*at as usize]) {
         let Some(default) = default_of(schema, field) else { continue };
         let absent = match members.get(&*field.name) {
             None => true,
@@ -80,8 +83,8 @@ impl Schema {
         if fill == Fill::Defaults {
             default_members(self, body, members);
         }
-        let always = |f: &&Field| f.presence == Presence::Always;
-        for field in body.fields.iter().filter(|_| typed).filter(always) {
+        let always: &[u32] = if typed { &body.lookup.always } else { &[] };
+        for field in always.iter().map(|at| &body.fields[*at as usize]) {
             if !members.contains_key(&*field.name) {
                 let zero = self.zero(field.node, fill);
                 if !zero.is_null() {

@@ -22,6 +22,7 @@ mod formats;
 mod fuzzed;
 mod goregex;
 mod gowords;
+mod lookup;
 pub mod openapi;
 mod resources;
 mod scalar;
@@ -30,6 +31,7 @@ mod validate;
 
 pub use decode::{DecodeError, Decoded, Finding, decode, decode_value, prune};
 pub use fill::{Fill, apply_defaults};
+pub use lookup::Lookup;
 pub use resources::{ApiResource, Subresource, resource, resources, returns_deleted};
 pub use validate::{validate, validate_update};
 
@@ -43,6 +45,8 @@ pub struct Schema {
     pub nodes: Vec<Node>,
     /// Sorted by group, version and kind.
     pub kinds: Vec<Kind>,
+    /// Of each node, whether a default is filled in anywhere below it.
+    defaulting: Box<[bool]>,
 }
 
 /// A kind's entry into the arena.
@@ -111,6 +115,7 @@ pub struct Struct {
     pub embedded_resource: bool,
     /// The protobuf message (`k8s.io.api.core.v1.PodSpec`), for built-in types.
     pub message: Option<Arc<str>>,
+    pub lookup: Lookup,
 }
 
 #[derive(Clone, Debug)]
@@ -189,6 +194,12 @@ pub struct Rules {
 }
 
 impl Schema {
+    /// An arena that is complete: what every write asks of it is looked up here once.
+    pub fn new(mut nodes: Vec<Node>, kinds: Vec<Kind>) -> Self {
+        let defaulting = lookup::prepare(&mut nodes);
+        Self { nodes, kinds, defaulting }
+    }
+
     /// The schema of all built-in kinds, read once from the facts.
     pub fn builtin() -> &'static Arc<Schema> {
         builtin::schema()
@@ -226,6 +237,6 @@ impl Schema {
 
 impl Struct {
     pub fn field(&self, name: &str) -> Option<&Field> {
-        self.fields.binary_search_by(|f| (*f.name).cmp(name)).ok().map(|i| &self.fields[i])
+        self.lookup.position(&self.fields, name).map(|i| &self.fields[i])
     }
 }

@@ -57,6 +57,11 @@ pub(crate) struct ListMeta {
 }
 
 impl Accepted {
+    /// Whether stored bytes answer as they are.
+    pub(crate) fn is_stored_form(self) -> bool {
+        self.shape == Shape::Whole && self.encoding == Encoding::Json && !self.pretty
+    }
+
     pub(crate) const JSON: Self =
         Self { encoding: Encoding::Json, shape: Shape::Whole, pretty: false };
 
@@ -253,7 +258,7 @@ pub(crate) fn object(
     object: &Object,
 ) -> Response<Body> {
     match accepted.shape {
-        Shape::Whole if accepted.encoding == Encoding::Json && !accepted.pretty => {
+        _ if accepted.is_stored_form() => {
             let mut out = Vec::new();
             write_object(&mut out, served, object, true);
             bytes(code, "application/json", out)
@@ -279,13 +284,7 @@ fn joined(
     meta: &ListMeta,
     objects: Vec<Arc<Object>>,
 ) -> Response<Body> {
-    let served = &definition.served[version];
-    let head = format!(
-        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
-        served.list_kind,
-        served.api_version,
-        meta.tree()
-    );
+    let head = list_head(&definition.served[version], meta);
     let total: usize = objects.iter().map(|o| o.bytes.len() + 64).sum();
     let mut pieces = Pieces { definition: definition.clone(), version, objects, next: 0, head };
     if total <= PIECE {
@@ -300,6 +299,16 @@ fn joined(
         response.extensions_mut().insert(crate::compress::Streamed);
     }
     response
+}
+
+/// What stands before the items of a list.
+pub(crate) fn list_head(served: &Served, meta: &ListMeta) -> String {
+    format!(
+        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
+        served.list_kind,
+        served.api_version,
+        meta.tree()
+    )
 }
 
 struct Pieces {
@@ -344,9 +353,7 @@ pub(crate) fn list(
 ) -> Response<Body> {
     let served = &definition.served[version];
     match accepted.shape {
-        Shape::Whole if accepted.encoding == Encoding::Json && !accepted.pretty => {
-            joined(definition, version, meta, objects)
-        }
+        _ if accepted.is_stored_form() => joined(definition, version, meta, objects),
         Shape::Whole => {
             let items: Vec<Value> = objects.iter().map(|o| tree(served, o)).collect();
             let whole = json!({"kind": *served.list_kind, "apiVersion": *served.api_version, "metadata": meta.tree(), "items": items});
@@ -475,6 +482,17 @@ pub(crate) fn bookmark(
         return protobuf_frame("BOOKMARK", &object);
     }
     line(&json!({"type": "BOOKMARK", "object": object}))
+}
+
+/// What ends a watch that cannot go on.
+pub(crate) fn error_frame(accepted: Accepted, status: &Status) -> Bytes {
+    let mut tree = serde_json::to_value(status).unwrap_or_default();
+    tree["kind"] = json!("Status");
+    tree["apiVersion"] = json!("v1");
+    match accepted.encoding {
+        Encoding::Protobuf => protobuf_frame("ERROR", &tree),
+        _ => line(&json!({"type": "ERROR", "object": tree})),
+    }
 }
 
 /// One event of a protobuf watch, with its length before it.

@@ -20,6 +20,8 @@ use crate::{
 
 /// How many bytes of changes are kept for watchers that resume.
 const HISTORY_BYTES: usize = 8 << 20;
+/// Fewer objects than that are loaded by one thread.
+const LOADED_AT_ONCE: usize = 4096;
 /// An event's own size, beside its object's.
 const EVENT_OVERHEAD: usize = 256;
 
@@ -108,6 +110,8 @@ pub(crate) struct Page {
 
 struct Inner {
     objects: BTreeMap<Arc<str>, Arc<Object>>,
+    /// How many objects each namespace has, by the beginning of their keys up to the last slash.
+    counts: BTreeMap<Box<str>, usize>,
     bytes: usize,
     history: VecDeque<Arc<Event>>,
     history_bytes: usize,
@@ -129,13 +133,16 @@ pub(crate) struct TooOld {
 impl Cache {
     pub(crate) fn new(
         definition: Arc<Definition>,
-        objects: Vec<Object>,
+        objects: Vec<Arc<Object>>,
         revision: Revision,
     ) -> Self {
         let bytes = objects.iter().map(|o| o.bytes.len()).sum();
-        let objects = objects.into_iter().map(|o| (o.key.clone(), Arc::new(o))).collect();
+        let objects: BTreeMap<_, _> = objects.into_iter().map(|o| (o.key.clone(), o)).collect();
+        let mut counts = BTreeMap::new();
+        objects.keys().for_each(|key| count_one_more(&mut counts, key));
         let inner = Inner {
             objects,
+            counts,
             bytes,
             history: VecDeque::new(),
             history_bytes: 0,
@@ -161,12 +168,13 @@ impl Cache {
 
     /// The objects under a key prefix, in key order, after `after` (empty: from the start).
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Vec<Arc<Object>> {
-        self.page(prefix, after, usize::MAX).objects
+        self.page(prefix, after, usize::MAX, None).objects
     }
 
     /// As [`Self::list`], but no more than `most` objects, and how many come behind them. A page of a large
-    /// collection costs little more than one of a small: what is behind is counted, not touched.
-    pub(crate) fn page(&self, prefix: &str, after: &str, most: usize) -> Page {
+    /// collection costs no more than one of a small: `left` is how many come after `after`, where that is known, and for
+    /// a whole collection it is kept.
+    pub(crate) fn page(&self, prefix: &str, after: &str, most: usize, left: Option<usize>) -> Page {
         let inner = self.lock();
         // A place before the prefix would end the walk before it has begun.
         let from = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
@@ -176,8 +184,10 @@ impl Cache {
             return Page { newest: inner.newest, ..Page::default() };
         }
         let mut below = inner.objects.range::<str, _>((from, Bound::Excluded(end.as_str())));
-        let objects = below.by_ref().take(most).map(|(_, object)| object.clone()).collect();
-        Page { objects, behind: below.count(), newest: inner.newest }
+        let objects: Vec<_> = below.by_ref().take(most).map(|(_, object)| object.clone()).collect();
+        let left = if after < prefix { inner.count(prefix, &self.definition) } else { left };
+        let behind = left.map_or_else(|| below.count(), |left| left.saturating_sub(objects.len()));
+        Page { objects, behind, newest: inner.newest }
     }
 
     /// Watches from after `revision`.
@@ -217,13 +227,18 @@ impl Cache {
         let event = match change.kind {
             ChangeKind::Put => {
                 let object = Arc::new(self.definition.object(&change.kv));
+                if previous.is_none() {
+                    count_one_more(&mut inner.counts, &object.key);
+                }
                 inner.objects.insert(object.key.clone(), object.clone());
                 inner.bytes += object.bytes.len();
                 let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
                 Event { kind, object, previous }
             }
             ChangeKind::Delete => {
-                inner.objects.remove(&change.kv.key);
+                if inner.objects.remove(&change.kv.key).is_some() {
+                    count_one_less(&mut inner.counts, &change.kv.key);
+                }
                 let last = previous
                     .clone()
                     .unwrap_or_else(|| Arc::new(self.definition.object(&change.kv)));
@@ -254,7 +269,41 @@ impl Cache {
     }
 }
 
+/// The part of a key that all keys of its namespace share.
+fn namespace_of(key: &str) -> &str {
+    &key[..key.rfind('/').map_or(0, |slash| slash + 1)]
+}
+
+fn count_one_more(counts: &mut BTreeMap<Box<str>, usize>, key: &str) {
+    let namespace = namespace_of(key);
+    match counts.get_mut(namespace) {
+        Some(count) => *count += 1,
+        None => {
+            counts.insert(namespace.into(), 1);
+        }
+    }
+}
+
+fn count_one_less(counts: &mut BTreeMap<Box<str>, usize>, key: &str) {
+    let namespace = namespace_of(key);
+    if let Some(count) = counts.get_mut(namespace) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(namespace);
+        }
+    }
+}
+
 impl Inner {
+    /// How many objects there are below a prefix, if that is a namespace's or that of all.
+    fn count(&self, prefix: &str, definition: &Definition) -> Option<usize> {
+        if *prefix == *definition.prefix {
+            return Some(self.objects.len());
+        }
+        let of_namespace = prefix.ends_with('/').then(|| self.counts.get(prefix).copied());
+        of_namespace.map(Option::unwrap_or_default)
+    }
+
     fn register(&mut self, backlog: VecDeque<Arc<Event>>) -> Watcher {
         if self.watchers.len() >= self.sweep_at {
             self.watchers.retain(|watcher| !watcher.is_closed());
@@ -293,26 +342,31 @@ impl Definition {
     /// Reads what selectors need from a stored object's bytes. An object that cannot be read is kept as no more
     /// than its name: it can be seen and deleted, and breaks no list.
     pub(crate) fn object(&self, kv: &store::KeyValue) -> Object {
-        let mut bytes = kv.value.clone();
+        let (bytes, version) = self.opened(&kv.value);
+        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version)
+    }
+
+    pub(crate) fn object_of(
+        &self,
+        key: Arc<str>,
+        revision: Revision,
+        mut bytes: Bytes,
+        version: u8,
+    ) -> Object {
         let readable = match bytes.starts_with(api_codec::STORED_PREFIX) {
             true => self.wanted.read(&bytes).map_err(|e| e.to_string()),
             false => Err("it is not in the form in which objects are stored".to_owned()),
         };
         let tree = readable.unwrap_or_else(|error| {
             if !bytes.is_empty() {
-                tracing::error!(key = %kv.key, %error, "a stored object cannot be read");
+                tracing::error!(%key, %error, "a stored object cannot be read");
             }
-            let stub = self.stub(&kv.key);
+            let stub = self.stub(&key);
             bytes = api_codec::encode_stored(&stub).into();
             stub
         });
-        Object {
-            key: kv.key.clone(),
-            revision: kv.mod_revision,
-            bytes,
-            labels: labels_of(&tree),
-            fields: self.selectable.iter().map(|s| s.value(&tree)).collect(),
-        }
+        let fields = self.selectable.iter().map(|s| s.value(&tree)).collect();
+        Object { key, revision, bytes, version, labels: labels_of(&tree), fields }
     }
 
     /// What a key says of its object.
@@ -325,22 +379,53 @@ impl Definition {
             None => serde_json::json!({"metadata": {"name": place}}),
         }
     }
-}
 
-impl Definition {
+    /// A stored value's bytes and which version they are in: without a mark, the one that is stored now.
+    pub(crate) fn opened(&self, value: &Bytes) -> (Bytes, u8) {
+        let (bytes, marked) = match self.custom {
+            Some(_) => crate::stored::split(value),
+            None => (value.clone(), None),
+        };
+        let known = marked.and_then(|m| self.served.iter().position(|s| *s.api_version == *m));
+        let version = u8::try_from(known.unwrap_or(self.storage)).unwrap_or_default();
+        (bytes, version)
+    }
+
+    /// All of a range, read on all processors if there are many: nothing is served before that.
+    pub(crate) fn loaded_all(&self, items: &[store::KeyValue]) -> Vec<Arc<Object>> {
+        let load = |part: &[store::KeyValue]| -> Vec<Arc<Object>> {
+            part.iter().map(|kv| Arc::new(self.loaded(kv))).collect()
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let part = items.len().div_ceil(processors).max(LOADED_AT_ONCE);
+        std::thread::scope(|scope| {
+            let mut parts = items.chunks(part);
+            let own = parts.next().unwrap_or_default();
+            let others: Vec<_> =
+                parts.map(|part| (part, scope.spawn(move || load(part)))).collect();
+            let mut all = load(own);
+            for (part, other) in others {
+                // A thread that panicked has left its part to do.
+                all.extend(other.join().unwrap_or_else(|_| load(part)));
+            }
+            all
+        })
+    }
+
     /// An object from the store that may be older than its kind's schema: only custom kinds' schemas change.
     pub(crate) fn loaded(&self, kv: &store::KeyValue) -> Object {
-        let Some(mut tree) =
-            self.custom.as_ref().and_then(|_| serde_json::from_slice(&kv.value).ok())
-        else {
-            return self.object(kv);
+        let (bytes, version) = self.opened(&kv.value);
+        let tree = self.custom.as_ref().and_then(|_| serde_json::from_slice(&bytes).ok());
+        let Some(mut tree) = tree else { return self.object(kv) };
+        // Where nobody converts, every version's objects are those of the stored one.
+        let served = match self.converter {
+            Some(_) => &self.served[usize::from(version)],
+            None => self.stored(),
         };
-        crate::conversion::fit(&self.stored().schema, self.stored().node, &mut tree);
+        crate::conversion::fit(&served.schema, served.node, &mut tree);
         let fitted = api_codec::encode_stored(&tree);
-        match fitted == kv.value {
-            true => self.object(kv),
-            false => self.object(&store::KeyValue { value: fitted.into(), ..kv.clone() }),
-        }
+        let bytes = if fitted == bytes { bytes } else { fitted.into() };
+        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version)
     }
 }
 

@@ -15,7 +15,7 @@ use http_body_util::BodyExt as _;
 use serve::{Body, BoxError};
 
 /// Upstream's threshold: below it compression costs more than it saves.
-const LARGE: u64 = 128 << 10;
+pub(crate) const LARGE: u64 = 128 << 10;
 /// How much is compressed before others get their turn.
 const PIECE: usize = 64 << 10;
 

@@ -46,7 +46,12 @@ fn accept_headers() {
 
 #[test]
 fn continue_tokens() {
-    let seed = crate::read::encode_token(7, "default/a");
+    let seed = crate::read::encode_token(crate::read::Continue {
+        v: "meta.k8s.io/v1".to_owned(),
+        rv: 7,
+        start: "default/a".to_owned(),
+        left: Some(3),
+    });
     fuzz::fuzz(HERE, "continue", &[seed.as_bytes()], |input| {
         let _ = crate::read::decode_token(&String::from_utf8_lossy(input));
     });
@@ -81,7 +86,7 @@ fn definitions_of_custom_kinds() {
             .as_array()
             .is_some_and(|v| v.iter().any(|v| v["served"] == true))
         {
-            let definition = crate::custom::definition(&tree);
+            let definition = crate::custom::definition(&tree, crate::security::Snapshot::default());
             let _ = crate::custom::names::accept(&tree, &[]);
             let _ = definition.stored();
         }

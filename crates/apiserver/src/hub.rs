@@ -46,7 +46,7 @@ pub(crate) struct Hub {
 
 enum Command {
     Add(Arc<Definition>, oneshot::Sender<()>),
-    Remove { group: Arc<str>, plural: Arc<str> },
+    Remove { group: Arc<str>, plural: Arc<str>, done: oneshot::Sender<()> },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -145,11 +145,13 @@ impl Hub {
         }
     }
 
+    /// Serves a custom kind no longer.
     pub(crate) async fn remove(&self, group: &str, plural: &str) {
-        let _ = self
-            .commands
-            .send(Command::Remove { group: group.into(), plural: plural.into() })
-            .await;
+        let (done, removed) = oneshot::channel();
+        let command = Command::Remove { group: group.into(), plural: plural.into(), done };
+        if self.commands.send(command).await.is_ok() {
+            let _ = removed.await;
+        }
     }
 
     /// Forgets what the store has forgotten.
@@ -190,11 +192,12 @@ impl Follower {
             return Ok(());
         }
         let range = self.hub.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
-        let objects: Vec<_> = range.items.iter().map(|kv| definition.loaded(kv)).collect();
+        let objects = definition.loaded_all(&range.items);
+        drop(range);
         for object in &objects {
             let event = Event {
                 kind: crate::cache::EventKind::Added,
-                object: Arc::new(object.clone()),
+                object: object.clone(),
                 previous: None,
             };
             self.observers.iter().for_each(|observe| observe(&definition, &event));
@@ -289,7 +292,10 @@ impl Follower {
                 }
                 let _ = done.send(());
             }
-            Command::Remove { group, plural } => self.remove(&group, &plural),
+            Command::Remove { group, plural, done } => {
+                self.remove(&group, &plural);
+                let _ = done.send(());
+            }
         }
     }
 }

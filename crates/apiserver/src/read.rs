@@ -23,26 +23,38 @@ use crate::{
     stream::{BOOKMARK_EVERY, Stream},
 };
 
+/// So many objects are read and written anew in a few milliseconds.
+const MADE_AT_ONCE: usize = 100;
+
 /// What a continue token holds: where to go on, at which revision.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Continue {
-    v: String,
+    pub(crate) v: String,
     /// Below 0: at whatever the newest is, by a token that followed one too old.
-    rv: i64,
+    pub(crate) rv: i64,
     /// The last key sent, without the resource's prefix.
-    start: String,
+    pub(crate) start: String,
+    /// How many objects come behind it at that revision, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) left: Option<usize>,
 }
 
 impl Server {
     pub(crate) async fn get(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
         let object = self.current(call, call.info.query.get("resourceVersion")).await?;
-        Ok(answer::object(
-            &call.resource.definition,
-            call.served(),
-            call.accepted,
-            StatusCode::OK,
-            &object,
-        ))
+        self.answer_object(call, StatusCode::OK, object).await
+    }
+
+    /// An object as the called version shows it.
+    pub(crate) async fn answer_object(
+        &self,
+        call: &Call,
+        code: StatusCode,
+        object: Arc<Object>,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let definition = &call.resource.definition;
+        let object = definition.shown_one(call.version, object).await?;
+        Ok(answer::object(definition, call.served(), call.accepted, code, &object))
     }
 
     /// The object that a call names, as of the last write before the call.
@@ -79,7 +91,22 @@ impl Server {
 
     pub(crate) async fn list(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
         let (meta, objects) = self.select(call).await?;
-        Ok(answer::list(&call.resource.definition, call.version, call.accepted, &meta, objects))
+        let count = objects.len();
+        let zip = call.accepted.is_stored_form() && crate::compress::accepted(&call.headers);
+        if zip && crate::zipped::is_large(&objects) {
+            let (blocks, definition) = (self.blocks.clone(), call.resource.definition.clone());
+            return Ok(crate::zipped::list(blocks, definition, call.version, &meta, objects));
+        }
+        let (definition, version) = (call.resource.definition.clone(), call.version);
+        let accepted = call.accepted;
+        let make = move || answer::list(&definition, version, accepted, &meta, objects);
+        if accepted.is_stored_form() || count <= MADE_AT_ONCE {
+            return Ok(make());
+        }
+        // What is not joined from stored bytes may take a second: that is done on a thread of its own, for leases and
+        // everybody else's requests would wait for it.
+        let made = tokio::task::spawn_blocking(make).await;
+        made.map_err(|error| Box::new(Status::internal(format!("making the list: {error}"))))
     }
 
     /// The objects that a list or deletecollection is about.
@@ -100,40 +127,43 @@ impl Server {
         // What a filter leaves is only known when all have been looked at.
         let most = limit.filter(|_| everything).unwrap_or(usize::MAX);
         let (revision, Page { objects, behind, .. }) = match token {
-            Some(token) => self.continued(call, &prefix, &decode_token(token)?, most).await?,
+            Some(token) => self.continued(call, &prefix, decode_token(token)?, most).await?,
             None if exact => {
                 let revision = parse_version(version)?.unwrap_or_default();
                 let old =
                     || Status::expired("The resourceVersion for the provided list is too old.");
                 (
                     revision,
-                    self.at(call, &prefix, "", revision, most)
+                    self.at(call, &prefix, ("", None), revision, most)
                         .await?
                         .ok_or_else(|| Box::new(old()))?,
                 )
             }
             None => {
                 let revision = self.fresh(version).await?;
-                let page = call.cache()?.page(&prefix, "", most);
+                let page = call.cache()?.page(&prefix, "", most, None);
                 // Changes go on while we look: a list may show some that are newer than what it waited for, and
                 // then it is the state at the newest of them.
                 (revision.max(page.newest), page)
             }
         };
+        let objects = definition.shown(call.version, objects).await?;
         let mut matching = objects.into_iter().filter(|o| everything || filter.matches(o));
         let Some(limit) = limit else {
             return Ok((ListMeta { revision, ..ListMeta::default() }, matching.collect()));
         };
         let page: Vec<_> = matching.by_ref().take(limit).collect();
-        let rest = (matching.count() + behind) as u64;
+        let rest = matching.count() + behind;
         let mut meta = ListMeta { revision, ..ListMeta::default() };
         if let Some(last) = page.last().filter(|_| rest > 0) {
-            meta.continue_token = encode_token(
-                revision as i64,
-                last.key.strip_prefix(&*definition.prefix).unwrap_or_default(),
-            );
             // As upstream: with a selector the count is not known.
-            meta.remaining = everything.then_some(rest);
+            meta.remaining = everything.then_some(rest as u64);
+            meta.continue_token = encode_token(Continue {
+                v: "meta.k8s.io/v1".to_owned(),
+                rv: revision as i64,
+                start: last.key.strip_prefix(&*definition.prefix).unwrap_or_default().to_owned(),
+                left: everything.then_some(rest),
+            });
         }
         Ok((meta, page))
     }
@@ -143,20 +173,21 @@ impl Server {
         &self,
         call: &Call,
         prefix: &str,
-        token: &Continue,
+        token: Continue,
         most: usize,
     ) -> Result<(Revision, Page), Box<Status>> {
         let after = format!("{}{}", call.resource.definition.prefix, token.start);
         let Ok(revision) = Revision::try_from(token.rv) else {
             let revision = self.fresh(None).await?;
-            let page = call.cache()?.page(prefix, &after, most);
+            let page = call.cache()?.page(prefix, &after, most, None);
             return Ok((revision.max(page.newest), page));
         };
-        if let Some(page) = self.at(call, prefix, &after, revision, most).await? {
+        if let Some(page) = self.at(call, prefix, (&after, token.left), revision, most).await? {
             return Ok((revision, page));
         }
         let mut status = Status::expired(CONTINUE_EXPIRED);
-        status.metadata.r#continue = encode_token(-1, &token.start);
+        let token = Continue { rv: -1, left: None, ..token };
+        status.metadata.r#continue = encode_token(token);
         Err(Box::new(status))
     }
 
@@ -166,7 +197,7 @@ impl Server {
         &self,
         call: &Call,
         prefix: &str,
-        after: &str,
+        (after, left): (&str, Option<usize>),
         revision: Revision,
         most: usize,
     ) -> Result<Option<Page>, Box<Status>> {
@@ -176,7 +207,7 @@ impl Server {
             Box::new(Status::too_large_resource_version(revision, self.hub.applied()))
         })?;
         if cache.newest() <= revision {
-            let page = cache.page(prefix, after, most);
+            let page = cache.page(prefix, after, most, left);
             if cache.newest() <= revision {
                 return Ok(Some(page));
             }
@@ -224,6 +255,9 @@ impl Server {
                 .watch(from)
                 .map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
         };
+        // What is there already is converted as a whole, and not one by one as it goes out.
+        let there = watcher.backlog.iter().map(|event| event.object.clone()).collect();
+        cache.definition.shown(call.version, there).await?;
         let floor = if send_state { 0 } else { version.unwrap_or(0) };
         let timeout = query.get("timeoutSeconds").and_then(|t| t.parse().ok()).filter(|t| *t > 0);
         // As upstream: between 30 and 60 minutes where the client does not say.
@@ -253,6 +287,7 @@ impl Server {
             next_bookmark: Instant::now() + BOOKMARK_EVERY,
             initial_end: initial_end.then_some(watcher.revision),
             sent_columns: false,
+            failed: false,
             watcher,
         };
         let frames = futures_util::stream::unfold(stream, |mut stream| async move {
@@ -347,8 +382,7 @@ fn check_watch_options(
     }
 }
 
-pub(crate) fn encode_token(revision: i64, start: &str) -> String {
-    let token = Continue { v: "meta.k8s.io/v1".to_owned(), rv: revision, start: start.to_owned() };
+pub(crate) fn encode_token(token: Continue) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use api_meta::{Status, UserInfo};
+use api_meta::{Status, StatusReason, UserInfo};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -40,6 +40,7 @@ pub(crate) struct Server {
     pub(crate) readiness: crate::health::Readiness,
     pub(crate) kubelets: crate::subresource::kubelet::Kubelets,
     pub(crate) openapi: crate::openapi::Documents,
+    pub(crate) blocks: Arc<crate::zipped::Blocks>,
 }
 
 /// Put into a request's extensions by an in-process client: who it is. A socket cannot set extensions.
@@ -334,6 +335,17 @@ pub(crate) fn store_status(error: store::Error) -> Status {
         }
         store::Error::FutureRevision { requested, current } => {
             Status::too_large_resource_version(requested, current)
+        }
+        // These two are in etcd's and upstream's words, with what we know behind them.
+        store::Error::NoSpace { detail } => {
+            let message = format!("etcdserver: mvcc: database space exceeded: {detail}");
+            Status::failure(500, StatusReason::Unknown, message)
+        }
+        store::Error::Unavailable { operation, detail } => {
+            let message = format!(
+                "Timeout: request did not complete within requested timeout - {operation}: {detail}"
+            );
+            Status::failure(504, StatusReason::Timeout, message)
         }
         other => Status::internal(format!("the store: {other}")),
     }

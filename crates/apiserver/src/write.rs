@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use admission::Operation;
 use api_meta::{ErrorList, FieldError, Path, Status, StatusReason};
-use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use serve::Body;
@@ -68,8 +67,7 @@ impl Server {
             let tree = crate::codec::decode_object(call, body.clone())?;
             inserted = self.insert(call, tree, true).await;
         }
-        let (definition, object) = (&call.resource.definition, inserted?);
-        Ok(answer::object(definition, call.served(), call.accepted, StatusCode::CREATED, &object))
+        self.answer_object(call, StatusCode::CREATED, inserted?).await
     }
 
     /// Brings a new object through preparation, admission and validation into the store. `track`: note in
@@ -102,16 +100,15 @@ impl Server {
         crate::codec::defaults(call.served(), definition, &mut tree);
         // Held until the Service that asked for them is stored, or has failed to be.
         let _held = self.allocate(call, &mut tree, None)?;
-        if track {
-            self.track(call, None, &mut tree);
-        }
-        self.insert_prepared(call, tree, generated).await
+        let managed = if track { self.track(call, None, &mut tree) } else { None };
+        self.insert_prepared(call, tree, managed, generated).await
     }
 
     async fn insert_prepared(
         &self,
         call: &Call,
         tree: Value,
+        managed: Option<Vec<u8>>,
         generated: bool,
     ) -> Result<Arc<Object>, Box<Status>> {
         let definition = &call.resource.definition;
@@ -124,18 +121,19 @@ impl Server {
         let (name, namespace) = (text("name"), text("namespace"));
         let key: Arc<str> = definition.key(&namespace, &name).into();
         let exists = || Box::new(Status::already_exists(&definition.group_resource(), &name));
-        let bytes = stored_bytes(call.served(), tree);
+        let value = definition.to_store(call.version, tree, managed.as_deref()).await?;
+        let stored = |revision| Object::to_answer(definition, key.clone(), revision, &value);
         if call.dry_run() {
             self.hub.consistent().await.map_err(|e| Box::new(store_status(e)))?;
             return match call.cache()?.get(&key) {
                 Some(_) => Err(exists()),
-                None => Ok(Arc::new(Object::to_answer(key, 0, bytes))),
+                None => Ok(Arc::new(stored(0))),
             };
         }
-        let op = Op::Put { value: bytes.clone(), ttl_seconds: self.ttl(definition) };
+        let op = Op::Put { value: value.clone(), ttl_seconds: self.ttl(definition) };
         let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
         match self.hub.write(write).await.map_err(|e| Box::new(store_status(e)))? {
-            Outcome::Done { revision, .. } => Ok(Arc::new(Object::to_answer(key, revision, bytes))),
+            Outcome::Done { revision, .. } => Ok(Arc::new(stored(revision))),
             Outcome::Conflict { .. } if generated => {
                 let resource = definition.group_resource();
                 Err(Box::new(Status::generate_name_conflict(&resource, &name, 1)))
@@ -182,8 +180,7 @@ impl Server {
     ) -> Result<Response<Body>, Box<Status>> {
         let (object, created) = self.mutate(call, update).await?;
         let code = if created { StatusCode::CREATED } else { StatusCode::OK };
-        let definition = &call.resource.definition;
-        Ok(answer::object(definition, call.served(), call.accepted, code, &object))
+        self.answer_object(call, code, object).await
     }
 
     /// Reads, changes, admits, validates and writes one object, again if another write came in between: a
@@ -241,7 +238,8 @@ impl Server {
         stored: &Arc<Object>,
     ) -> Result<Attempt, Box<Status>> {
         let definition = &call.resource.definition;
-        let old = answer::tree(call.served(), stored);
+        let shown = definition.shown_one(call.version, stored.clone()).await?;
+        let old = answer::tree(call.served(), &shown);
         let mut new = (update.change)(Some(&old))?;
         meta::check_namespace(definition, &mut new, &call.path.namespace)?;
         check_version(call, stored, &new)?;
@@ -255,7 +253,8 @@ impl Server {
             self.track(call, Some(&old), &mut new);
         }
         self.check_changed(call, update.part, &old, &new).await?;
-        if meta::same(&new, &old) {
+        // A write that changes nothing still brings an object to the version that is stored now.
+        if meta::same(&new, &old) && usize::from(stored.version) == definition.storage {
             return Ok(Attempt::Done(stored.clone()));
         }
         self.store_changed(call, stored, new).await
@@ -321,21 +320,22 @@ impl Server {
         let definition = &call.resource.definition;
         // The last finalizer of an object that is being deleted takes the object along.
         let finished = crate::delete::finished(definition, &new);
-        let bytes = stored_bytes(call.served(), new);
+        let value = definition.to_store(call.version, new, None).await?;
         let key = stored.key.clone();
         if call.dry_run() {
-            let object = Object::to_answer(key, stored.revision, bytes);
+            let object = Object::to_answer(definition, key, stored.revision, &value);
             return Ok(Attempt::Done(Arc::new(object)));
         }
         let op = match finished {
             true => Op::Delete,
-            false => Op::Put { value: bytes.clone(), ttl_seconds: self.ttl(definition) },
+            false => Op::Put { value: value.clone(), ttl_seconds: self.ttl(definition) },
         };
         let expected = Expected::ModRevision(stored.revision);
         let write = Write { key: key.clone(), expected, op };
         match self.hub.write(write).await.map_err(|e| Box::new(store_status(e)))? {
             Outcome::Done { revision, .. } => {
-                Ok(Attempt::Done(Arc::new(Object::to_answer(key, revision, bytes))))
+                let object = Object::to_answer(definition, key, revision, &value);
+                Ok(Attempt::Done(Arc::new(object)))
             }
             Outcome::Conflict { current } => {
                 let now = current.map(|kv| Arc::new(definition.loaded(&kv)));
@@ -344,8 +344,8 @@ impl Server {
         }
     }
 
-    /// Records who owns which field.
-    fn track(&self, call: &Call, old: Option<&Value>, new: &mut Value) {
+    /// Records who owns which field: in the object, or for most new ones as the JSON of their `managedFields`.
+    fn track(&self, call: &Call, old: Option<&Value>, new: &mut Value) -> Option<Vec<u8>> {
         let served = call.served();
         let (manager, now) = (call.manager(), crate::now().to_string());
         let reset = crate::codec::reset_fields(call);
@@ -359,7 +359,11 @@ impl Server {
             reset: reset.as_ref(),
             force: false,
         };
-        api_patch::update(&context, old, new);
+        let created = old.is_none().then(|| api_patch::created(&context, new)).flatten();
+        if created.is_none() {
+            api_patch::update(&context, old, new);
+        }
+        created
     }
 
     fn ttl(&self, definition: &Definition) -> Option<u64> {
@@ -408,14 +412,6 @@ fn check_version(call: &Call, stored: &Object, new: &Value) -> Result<(), Box<St
         return Err(Box::new(Status::invalid(&kind, &call.path.name, &[error])));
     }
     Ok(())
-}
-
-/// The stored form of an object as `served` shows it.
-pub(crate) fn stored_bytes(served: &Served, mut tree: Value) -> Bytes {
-    if let Some(conversion) = &served.conversion {
-        (conversion.to_storage)(&mut tree);
-    }
-    api_codec::encode_stored(&tree).into()
 }
 
 fn invalid(served: &Served, tree: &Value, errors: ErrorList) -> Result<(), Box<Status>> {

@@ -6,20 +6,21 @@ use http_body_util::BodyExt;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{net::TcpStream, sync::Mutex};
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     Error,
     request::{Body, Transport},
-    tls::{ClientTls, Configs},
+    tls::{ClientTls, Configs, HTTP2},
 };
 
 /// Gives the bearer token of the next request.
 pub(crate) type TokenSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// A server behind a socket. An API server: one HTTP/2 connection, made anew when it breaks, and a connection of
-/// its own for each request that upgrades (exec, attach, port-forward). Any other: a connection for each request.
+/// A server behind a socket. One that speaks HTTP/2: one connection, made anew when it breaks, and a connection of
+/// its own for each request that upgrades (exec, attach, port-forward). Any other, such as upstream's kubelet: a
+/// connection for each request.
 pub struct HttpTransport {
     /// `host:port`.
     authority: String,
@@ -34,15 +35,33 @@ pub struct HttpTransport {
 /// What is spoken with the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Speech {
-    /// HTTP/2 over TLS, but for upgrades.
-    Http2,
+    /// Over TLS, what the server chooses; HTTP/1.1 for upgrades.
+    Chosen,
     /// HTTP/1.1 over TLS or without, on a connection for each request.
     Http1 { encrypted: bool },
 }
 
 /// Bytes both ways, encrypted or not.
-trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
-impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Stream for T {}
+trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {
+    /// Whether the server chose HTTP/2 when the connection was made.
+    fn is_http2(&self) -> bool {
+        false
+    }
+}
+
+impl Stream for TcpStream {}
+
+impl Stream for TlsStream<TcpStream> {
+    fn is_http2(&self) -> bool {
+        self.get_ref().1.alpn_protocol() == Some(HTTP2)
+    }
+}
+
+/// The way to the server for one request.
+enum Way {
+    Shared(http2::SendRequest<Body>),
+    Own(Box<dyn Stream>),
+}
 
 #[derive(Default)]
 struct Connections {
@@ -81,7 +100,7 @@ impl HttpTransport {
         if uri.scheme_str() != Some("https") {
             return Err(invalid("it must begin with https://".into()));
         }
-        Self::of(&uri, tls.into(), token, Speech::Http2).map_err(invalid)
+        Self::of(&uri, tls.into(), token, Speech::Chosen).map_err(invalid)
     }
 
     /// A server of which nothing is known but its address, `http://host:port` or `https://host:port`, such as a
@@ -147,15 +166,18 @@ impl HttpTransport {
         }
     }
 
-    async fn sender(&self) -> Result<http2::SendRequest<Body>, Error> {
+    async fn way(&self) -> Result<Way, Error> {
         let mut connections = self.connections.lock().await;
         let tls = self.tls.current();
         if let Some(open) = connections.open.as_ref().filter(|c| !c.sender.is_closed())
             && Arc::ptr_eq(&open.tls, &tls)
         {
-            return Ok(open.sender.clone());
+            return Ok(Way::Shared(open.sender.clone()));
         }
-        let stream = self.connect(&tls.http2).await?;
+        let stream = self.connect(&tls.any).await?;
+        if !stream.is_http2() {
+            return Ok(Way::Own(stream));
+        }
         let (sender, driver) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_EVERY)
@@ -166,7 +188,7 @@ impl HttpTransport {
         let driver = AbortOnDropHandle::new(tokio::spawn(async move { drop(driver.await) }));
         let fresh = Connection { sender: sender.clone(), tls, driver };
         connections._retired = connections.open.replace(fresh).map(|old| old.driver);
-        Ok(sender)
+        Ok(Way::Shared(sender))
     }
 
     fn prepare(&self, request: &mut Request<Body>) -> Result<(), Error> {
@@ -182,12 +204,20 @@ impl HttpTransport {
     /// Sends a request on a connection of its own, in HTTP/1.1.
     async fn send_alone(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         self.prepare(&mut request)?;
+        let stream = self.connect(&self.tls.current().http1).await?;
+        self.send_on(stream, request).await
+    }
+
+    async fn send_on(
+        &self,
+        stream: Box<dyn Stream>,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
         let host = self
             .authority
             .parse()
             .map_err(|e: header::InvalidHeaderValue| self.failed("addressing", e))?;
         request.headers_mut().insert(header::HOST, host);
-        let stream = self.connect(&self.tls.current().http1).await?;
         let (mut sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|e| self.failed("starting HTTP/1.1 with", e))?;
@@ -213,11 +243,14 @@ impl HttpTransport {
 
     async fn send_plain(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         self.prepare(&mut request)?;
+        let mut sender = match self.way().await? {
+            Way::Shared(sender) => sender,
+            Way::Own(stream) => return self.send_on(stream, request).await,
+        };
         let path = request.uri().path_and_query().map_or("/", |p| p.as_str());
         *request.uri_mut() = format!("https://{}{path}", self.authority)
             .parse()
             .map_err(|e: http::uri::InvalidUri| self.failed("addressing", e))?;
-        let mut sender = self.sender().await?;
         sender.ready().await.map_err(|e| self.failed("sending a request to", e))?;
         let response = sender
             .send_request(request)
@@ -233,10 +266,13 @@ fn boxed(body: hyper::body::Incoming) -> Body {
 
 impl Transport for HttpTransport {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
-        if self.speech != Speech::Http2 || request.headers().contains_key(header::UPGRADE) {
+        if self.speech != Speech::Chosen || request.headers().contains_key(header::UPGRADE) {
             Box::pin(self.send_alone(request))
         } else {
             Box::pin(self.send_plain(request))
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

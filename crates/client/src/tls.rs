@@ -18,20 +18,24 @@ enum Source {
     Files(Arc<rt::FromFiles<Configs>>),
 }
 
-/// The settings for each protocol that a transport speaks.
+/// The name by which a TLS handshake agrees on HTTP/2.
+pub(crate) const HTTP2: &[u8] = b"h2";
+const HTTP1: &[u8] = b"http/1.1";
+
+/// The settings by what a transport offers to speak.
 pub(crate) struct Configs {
-    pub(crate) http2: Arc<ClientConfig>,
+    pub(crate) any: Arc<ClientConfig>,
     pub(crate) http1: Arc<ClientConfig>,
 }
 
 impl Configs {
     fn new(tls: ClientConfig) -> Self {
-        let with = |protocol: &[u8]| {
+        let with = |protocols: &[&[u8]]| {
             let mut tls = tls.clone();
-            tls.alpn_protocols = vec![protocol.to_vec()];
+            tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
             Arc::new(tls)
         };
-        Self { http2: with(b"h2"), http1: with(b"http/1.1") }
+        Self { any: with(&[HTTP2, HTTP1]), http1: with(&[HTTP1]) }
     }
 }
 

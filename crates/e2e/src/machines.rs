@@ -152,16 +152,28 @@ impl Host<'_> {
     /// Brings the image box:1 here, which says its name and waits.
     #[track_caller]
     pub fn build_box(&self) {
-        let links = ["sh", "sleep", "hostname", "nslookup"]
+        let script = "echo here is $(hostname); trap exit TERM; while :; do sleep 1; done";
+        self.build_image("box:1", script);
+    }
+
+    /// Brings the image app:1 here, a web server that says its name and serves it.
+    #[track_caller]
+    pub fn build_app(&self) {
+        let script = "echo here is $(hostname); mkdir -p /www; echo \"version 1 on $(hostname)\" >/www/index.html; \
+                      exec httpd -f -v -p 8080 -h /www";
+        self.build_image("app:1", script);
+    }
+
+    fn build_image(&self, name: &str, script: &str) {
+        let links = ["sh", "sleep", "hostname", "nslookup", "httpd", "nc", "mkdir", "grep"]
             .map(|applet| format!("/bin/{applet}"))
             .join(",");
-        let script = "echo here is $(hostname); trap exit TERM; while :; do sleep 1; done";
         let socket = "unix:///run/containerd/containerd.sock";
         let busybox = busybox();
         let args = [
             "images",
             "build",
-            "box:1",
+            name,
             "--binary",
             &busybox,
             "--path",
@@ -176,7 +188,8 @@ impl Host<'_> {
     /// Packs the image site:1, a web server that says its name, into an archive.
     #[track_caller]
     pub fn build_site(&self, archive: &Path) {
-        let links = ["sh", "httpd", "hostname", "mkdir"].map(|applet| format!("/bin/{applet}"));
+        let links =
+            ["sh", "cat", "httpd", "hostname", "mkdir"].map(|applet| format!("/bin/{applet}"));
         let script = "mkdir -p /www; echo here is $(hostname) >/www/index.html; exec httpd -f -p 8080 -h /www";
         let (busybox, archive) = (busybox(), archive.display().to_string());
         let args = ["images", "build", "site:1", "--binary", &busybox, "--path", "/bin/busybox"];

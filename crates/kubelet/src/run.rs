@@ -1,6 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rt::Tasks;
+use sys::mount::{HostMounts, Mounts};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -26,6 +27,8 @@ pub enum Error {
     NoAddress,
     #[error("make the kubelet's directory {}: {source}", path.display())]
     Root { path: std::path::PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Mount(#[from] sys::Error),
     #[error(transparent)]
     Kubeconfig(#[from] client::KubeconfigError),
     #[error(transparent)]
@@ -88,6 +91,8 @@ pub async fn run(
     let settings = config.settings;
     std::fs::create_dir_all(settings.root.join("pods"))
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
+    // Upstream's kubelet does the same, and would otherwise hide our mounts below its own when it takes over.
+    HostMounts.make_shared(&settings.root)?;
     let cri = cri::Client::new(&settings.runtime_endpoint, settings.request_timeout);
     let Some(version) = tasks.shutdown().unless_stopping(await_runtime(&cri)).await else {
         return Ok(());
@@ -109,7 +114,7 @@ pub async fn run(
         node: node::Own::new(client.as_ref(), &settings.node_name, tasks),
         events: Events::new(client.clone(), &settings.node_name, clock.clone(), tasks),
         cgroups: sys::cgroup::detect(),
-        mounts: Box::new(sys::mount::HostMounts),
+        mounts: Box::new(HostMounts),
         pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
         mirrors: Default::default(),
         pressures: Default::default(),

@@ -22,6 +22,7 @@ struct State {
     flows: Vec<(u8, Flow)>,
     tables: BTreeMap<(Family, String), Installed>,
     nft_failures: u32,
+    iptables: Vec<String>,
 }
 
 impl Fake {
@@ -45,6 +46,15 @@ impl Fake {
             Some(installed) => drop(self.state().tables.insert(key, installed)),
             None => drop(self.state().tables.remove(&key)),
         }
+    }
+
+    /// The chains of iptables that are there.
+    pub fn set_iptables(&self, chains: &[&str]) {
+        self.state().iptables = chains.iter().map(|chain| (*chain).to_owned()).collect();
+    }
+
+    pub fn iptables(&self) -> Vec<String> {
+        self.state().iptables.clone()
     }
 
     /// Makes the next `times` transactions fail.
@@ -229,5 +239,12 @@ impl Net for Fake {
 
     fn table(&self, family: Family, table: &str) -> Result<Option<Installed>, Error> {
         Ok(self.state().tables.get(&(family, table.to_owned())).cloned())
+    }
+
+    fn remove_iptables_chains(&self, is_stale: &dyn Fn(&str) -> bool) -> Result<usize, Error> {
+        let mut state = self.state();
+        let before = state.iptables.len();
+        state.iptables.retain(|name| !is_stale(name));
+        Ok(before - state.iptables.len())
     }
 }

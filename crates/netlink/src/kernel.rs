@@ -2,8 +2,8 @@ use net_core::{Cidr, Family, conntrack::Flow, nft::Installed};
 use rustix::net::netlink;
 
 use crate::{
-    Address, Error, Link, LinkChange, Neighbour, Net, NewLink, Route, conntrack, link, nft, route,
-    socket::Socket,
+    Address, Error, Link, LinkChange, Neighbour, Net, NewLink, Route, conntrack, iptables, link,
+    nft, route, socket::Socket,
 };
 
 /// The kernel's network configuration in one namespace.
@@ -93,5 +93,22 @@ impl Net for Kernel {
             return Ok(None);
         }
         Ok(Some(nft::list(family, table)?))
+    }
+
+    fn remove_iptables_chains(&self, is_stale: &dyn Fn(&str) -> bool) -> Result<usize, Error> {
+        let (mut count, mut transaction) = (0, String::new());
+        for family in Family::ALL {
+            for table in iptables::TABLES {
+                if self.has_table(family, table)? {
+                    let (chains, commands) = iptables::removal(family, table, is_stale)?;
+                    count += chains;
+                    transaction.push_str(&commands);
+                }
+            }
+        }
+        if count > 0 {
+            self.nft(&transaction)?;
+        }
+        Ok(count)
     }
 }

@@ -12,6 +12,7 @@
 
 mod conntrack;
 mod fake;
+mod iptables;
 mod kernel;
 mod link;
 mod namespace;
@@ -210,4 +211,7 @@ pub trait Net: Send + Sync {
     fn has_table(&self, family: Family, table: &str) -> Result<bool, Error>;
     /// What a table holds, by name; `None` where it does not exist.
     fn table(&self, family: Family, table: &str) -> Result<Option<Installed>, Error>;
+    /// Removes those of iptables' chains (made through nftables) whose name `is_stale`, and the rules that lead to them;
+    /// returns how many.
+    fn remove_iptables_chains(&self, is_stale: &dyn Fn(&str) -> bool) -> Result<usize, Error>;
 }

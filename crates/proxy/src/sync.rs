@@ -14,6 +14,8 @@ pub struct Syncer {
     net: Arc<dyn Net>,
     tables: [TableWriter; 2],
     udp: Option<UdpServices>,
+    /// Whether what another proxy left has been taken away.
+    alone: bool,
 }
 
 /// What one synchronisation did.
@@ -36,7 +38,7 @@ pub enum SyncError {
 
 impl Syncer {
     pub fn new(net: Arc<dyn Net>) -> Self {
-        Self { net, tables: Default::default(), udp: None }
+        Self { net, tables: Default::default(), udp: None, alone: false }
     }
 
     /// One family's failure does not keep the other from being served; the first is reported.
@@ -63,6 +65,13 @@ impl Syncer {
         }
         if let Some(failure) = failure {
             return Err(failure);
+        }
+        // Ours are in place, so that nobody notices.
+        if !std::mem::replace(&mut self.alone, true) {
+            let removed = self.net.remove_iptables_chains(&is_upstreams);
+            if let Err(error) = removed {
+                tracing::warn!(%error, "rules that kube-proxy left in its mode iptables may stay");
+            }
         }
         self.clean_flows(
             UdpServices::of(services(), &slices, self.node_addresses(config)?),
@@ -112,7 +121,23 @@ pub fn clean_up(net: &dyn Net) -> Result<(), netlink::Error> {
             net.nft(&format!("delete table {} {TABLE}\n", family.nft()))?;
         }
     }
-    Ok(())
+    net.remove_iptables_chains(&is_upstreams).map(drop)
+}
+
+/// What upstream's kube-proxy calls its chains in the mode iptables. The kubelet's are beside them and stay, as
+/// does the harmless `KUBE-MARK-MASQ`, to which CNI plugins may lead.
+fn is_upstreams(chain: &str) -> bool {
+    const NAMES: [&str; 7] = [
+        "KUBE-SERVICES",
+        "KUBE-EXTERNAL-SERVICES",
+        "KUBE-NODEPORTS",
+        "KUBE-POSTROUTING",
+        "KUBE-FORWARD",
+        "KUBE-PROXY-FIREWALL",
+        "KUBE-PROXY-CANARY",
+    ];
+    const PREFIXES: [&str; 5] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-FW-", "KUBE-EXT-", "KUBE-SEP-"];
+    NAMES.contains(&chain) || PREFIXES.iter().any(|prefix| chain.starts_with(prefix))
 }
 
 fn has_family(service: &Service, family: Family) -> bool {
@@ -143,6 +168,19 @@ mod tests {
 
     fn digest(transaction: &str) -> String {
         transaction.split('"').find(|part| part.starts_with("sha256-")).unwrap().to_owned()
+    }
+
+    #[test]
+    fn upstreams_chains_go_once_ours_are_written_and_the_kubelets_stay() {
+        let fake = Arc::new(Fake::new());
+        let chains = ["KUBE-SERVICES", "KUBE-SEP-ABC", "KUBE-FIREWALL", "KUBE-KUBELET-CANARY"];
+        fake.set_iptables(&chains);
+        let mut syncer = Syncer::new(fake.clone());
+        fake.fail_nft(1);
+        assert!(syncer.sync(&Config::default(), &service("TCP"), &[]).is_err());
+        assert_eq!(fake.iptables(), chains);
+        syncer.sync(&Config::default(), &service("TCP"), &[]).unwrap();
+        assert_eq!(fake.iptables(), ["KUBE-FIREWALL", "KUBE-KUBELET-CANARY"]);
     }
 
     #[test]

@@ -19,6 +19,10 @@ pub trait Mounts: Send + Sync {
     /// The mount points at and below a path, innermost first.
     fn below(&self, path: &Path) -> Result<Vec<PathBuf>, Error>;
 
+    /// Lets what is mounted below a directory show in the mount tables of others, such as a container's: one that lies
+    /// on a private mount is bound over itself.
+    fn make_shared(&self, at: &Path) -> Result<(), Error>;
+
     fn is_mount_point(&self, path: &Path) -> Result<bool, Error> {
         Ok(self.below(path)?.iter().any(|at| at == path))
     }
@@ -61,14 +65,69 @@ impl Mounts for HostMounts {
     }
 
     fn below(&self, path: &Path) -> Result<Vec<PathBuf>, Error> {
-        let table = Path::new("/proc/self/mountinfo");
-        let text = std::fs::read_to_string(table).map_err(Error::at("read", table))?;
-        Ok(mount_points(&text, path))
+        Ok(mount_points(&table()?, path))
+    }
+
+    fn make_shared(&self, at: &Path) -> Result<(), Error> {
+        let at = &std::fs::canonicalize(at).map_err(Error::at("resolve", at))?;
+        if is_shared(&table()?, at) {
+            return Ok(());
+        }
+        self.bind(at, at)?;
+        let flags = MsFlags::MS_SHARED | MsFlags::MS_REC;
+        nix::mount::mount(None::<&str>, at, None::<&str>, flags, None::<&str>)
+            .map_err(io::Error::from)
+            .map_err(Error::at("share the mount at", at))
     }
 }
 
+fn table() -> Result<String, Error> {
+    let table = Path::new("/proc/self/mountinfo");
+    std::fs::read_to_string(table).map_err(Error::at("read", table))
+}
+
+/// A line of mountinfo.
+struct Line<'a> {
+    /// What of the file system is mounted.
+    root: PathBuf,
+    point: PathBuf,
+    /// `major:minor`.
+    device: &'a str,
+    is_shared: bool,
+}
+
+fn lines(mountinfo: &str) -> impl Iterator<Item = Line<'_>> {
+    mountinfo.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [_, _, device, root, point, _, more @ ..] = &fields[..] else { return None };
+        let mut optional = more.iter().take_while(|field| **field != "-");
+        let is_shared = optional.any(|field| field.starts_with("shared:"));
+        Some(Line { root: unescape(root), point: unescape(point), device, is_shared })
+    })
+}
+
+/// The mount on which a path lies: of those mounted at one place, the last.
+fn holder<'a>(mountinfo: &'a str, path: &Path) -> Option<Line<'a>> {
+    let holds = lines(mountinfo).filter(|line| path.starts_with(&line.point));
+    holds.max_by_key(|line| line.point.components().count())
+}
+
+fn is_shared(mountinfo: &str, path: &Path) -> bool {
+    holder(mountinfo, path).is_some_and(|line| line.is_shared)
+}
+
+/// Whether a directory is mounted over itself, as [`Mounts::make_shared`] does; what is mounted there from elsewhere is
+/// the administrator's.
+pub fn is_over_itself(mountinfo: &str, at: &Path) -> bool {
+    let over = holder(mountinfo, at).filter(|line| line.point == at);
+    let under = at.parent().and_then(|parent| holder(mountinfo, parent));
+    let (Some(over), Some(under)) = (over, under) else { return false };
+    let within = at.strip_prefix(&under.point).is_ok_and(|rest| over.root == under.root.join(rest));
+    over.device == under.device && within
+}
+
 fn mount_points(mountinfo: &str, below: &Path) -> Vec<PathBuf> {
-    let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
+    let points = lines(mountinfo).map(|line| line.point);
     let mut points: Vec<PathBuf> = points.filter(|point| point.starts_with(below)).collect();
     points.reverse();
     points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
@@ -125,6 +184,11 @@ impl Mounts for RecordedMounts {
     fn below(&self, path: &Path) -> Result<Vec<PathBuf>, Error> {
         Ok(self.points().iter().filter(|point| point.starts_with(path)).cloned().collect())
     }
+
+    fn make_shared(&self, at: &Path) -> Result<(), Error> {
+        self.points().push(at.to_owned());
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -139,5 +203,21 @@ mod tests {
                      4 1 0:4 / /podsx rw - tmpfs t rw\n";
         let found = mount_points(table, Path::new("/pods"));
         assert_eq!(found, [PathBuf::from("/pods/a b/c"), PathBuf::from("/pods")]);
+    }
+    #[test]
+    fn a_directory_is_shared_by_the_mount_that_holds_it_and_known_when_bound_over_itself() {
+        let before = "1 0 8:1 /sub / rw - ext4 /dev/a rw\n\
+                      2 1 8:1 /data /srv rw - ext4 /dev/a rw\n\
+                      3 1 0:2 / /run rw shared:5 - tmpfs t rw\n";
+        let kubelet = Path::new("/var/lib/kubelet");
+        assert!(!is_shared(before, kubelet) && is_shared(before, Path::new("/run/kubelet")));
+        assert!(!is_over_itself(before, kubelet));
+        let line = "4 1 8:1 /sub/var/lib/kubelet /var/lib/kubelet rw shared:7 - ext4 /dev/a rw\n";
+        let after = format!("{before}{line}");
+        assert!(is_shared(&after, kubelet) && is_shared(&after, &kubelet.join("pods")));
+        assert!(is_over_itself(&after, kubelet) && !is_over_itself(&after, Path::new("/srv")));
+        assert!(!is_over_itself(&after, &kubelet.join("pods")));
+        let other = after.replace("/sub/var/lib/kubelet", "/big/kubelet");
+        assert!(!is_over_itself(&other, kubelet));
     }
 }

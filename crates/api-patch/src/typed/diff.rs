@@ -16,8 +16,8 @@ pub(crate) struct Diff {
 }
 
 /// Fields that nobody owns: the server's own, and those that name the object.
-const UNOWNED: [&str; 2] = ["apiVersion", "kind"];
-const UNOWNED_METADATA: [&str; 8] = [
+pub(super) const UNOWNED: [&str; 2] = ["apiVersion", "kind"];
+pub(super) const UNOWNED_METADATA: [&str; 8] = [
     "name",
     "namespace",
     "uid",
@@ -197,7 +197,7 @@ fn fields<'a>(
 }
 
 /// Whether Go's type always holds the field, so that it is never absent there, only empty.
-fn always_present(schema: &Schema, field: &Field) -> bool {
+pub(super) fn always_present(schema: &Schema, field: &Field) -> bool {
     let list = matches!(schema.node(field.node).shape, Shape::List { .. });
     field.presence == Presence::Always || (field.required && list)
 }

@@ -21,6 +21,14 @@ pub(crate) static NODE: Strategy = Strategy {
     status: Some(|| Value::Null),
     status_at_create: true,
     check,
+    check_create: |node, errors| {
+        // The path is not where the field is, and upstream's.
+        let path = Path::new("metadata").child("nodeSwapStatus").child("capacity");
+        let capacity = node.at("status.nodeInfo.swap.capacity");
+        if capacity.as_i64().is_some_and(|bytes| bytes <= 0) {
+            errors.push(FieldError::invalid(&path, capacity.clone(), "must be greater than zero"));
+        }
+    },
     check_update,
     selectable: &[("spec.unschedulable", |node| node.flag("spec.unschedulable").to_string())],
     ..Strategy::PLAIN

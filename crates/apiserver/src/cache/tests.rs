@@ -226,7 +226,7 @@ fn pages_go_on_behind_their_place() {
     assert_eq!(names(prefix, &format!("{prefix}z")), [""; 0]);
     assert_eq!(names("/registry/configmaps/n/", ""), [""; 0]);
     let page = |after: &str, most| {
-        let page = cache.page(prefix, after, most);
+        let page = cache.page(prefix, after, most, None);
         assert_eq!(page.newest, 4);
         (page.objects.iter().map(|o| o.name().to_owned()).collect::<Vec<_>>(), page.behind)
     };
@@ -234,6 +234,37 @@ fn pages_go_on_behind_their_place() {
     assert_eq!(page(&format!("{prefix}b"), 2), (vec!["c".to_owned()], 0));
     assert_eq!(page(&format!("{prefix}c"), 2), (Vec::new(), 0));
     assert_eq!(page("/registry/configmaps/zz/", 2), (Vec::new(), 0));
+    // How many come behind a place is believed, not counted again.
+    assert_eq!(cache.page(prefix, &format!("{prefix}a"), 1, Some(7)).behind, 6);
+}
+
+#[test]
+fn what_is_behind_is_known_without_counting() {
+    let cache = cache();
+    let mut revision = 1;
+    let mut apply = |change: &dyn Fn(u64) -> Change| {
+        revision += 1;
+        cache.apply(&change(revision));
+        for prefix in
+            ["/registry/configmaps/ns/", "/registry/configmaps/other/", "/registry/configmaps/"]
+        {
+            for most in [0, 1, 5] {
+                let all = cache.list(prefix, "").len();
+                assert_eq!(cache.page(prefix, "", most, None).behind, all.saturating_sub(most));
+            }
+        }
+    };
+    for name in ["a", "b", "a", "c"] {
+        apply(&|revision| put(name, revision, json!({})));
+        apply(&|revision| {
+            let mut change = put(name, revision, json!({}));
+            change.kv.key = format!("/registry/configmaps/other/{name}").into();
+            change
+        });
+    }
+    for name in ["b", "b", "a", "c"] {
+        apply(&|revision| delete(name, revision));
+    }
 }
 
 /// An object with something in every member that the schema knows, to a depth.

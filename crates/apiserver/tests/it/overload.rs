@@ -141,3 +141,30 @@ async fn what_is_too_large_too_deep_or_too_long_is_refused() {
     assert_eq!(api.get(&format!("{maps}/a")).await.ok()["data"]["k"], "v");
     server.tasks.shutdown().stop();
 }
+
+/// One thread serves all, and a list that takes it a second is no reason to keep the others waiting.
+#[tokio::test]
+async fn a_large_list_delays_nobody() {
+    let server = start(|_| {}).await;
+    let admin = server.admin();
+    let namespace = admin.namespace().await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let all: Vec<_> =
+        (0..600).map(|n| config_map(&format!("m{n}"), json!({"n": "x".repeat(500)}))).collect();
+    let posted = futures_util::future::join_all(all.iter().map(|map| admin.post(&maps, map))).await;
+    posted.into_iter().for_each(|answer| drop(answer.ok()));
+    let listed = {
+        let (admin, maps) = (admin.clone(), maps.clone());
+        let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+        tokio::spawn(async move { admin.send("GET", &maps, &table, Vec::new()).await.ok() })
+    };
+    let mut beats = 0;
+    while !listed.is_finished() {
+        assert_eq!(admin.get("/livez").await.code, 200);
+        beats += 1;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(listed.await.unwrap()["rows"].as_array().map(Vec::len), Some(600));
+    assert!(beats > 10, "{beats} requests were served meanwhile");
+    server.tasks.shutdown().stop();
+}

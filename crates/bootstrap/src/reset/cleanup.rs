@@ -5,6 +5,7 @@ use std::{
 
 use bootstrap_core::manifests::BALANCER_SERVERS;
 use nix::mount::{MntFlags, umount2};
+use sys::mount::{HostMounts, Mounts};
 
 use super::Ctx;
 use crate::{
@@ -25,6 +26,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             left.extend((ctx.clean_up)(&ctx.node.host));
             left.extend(remove_cgroups(ctx));
             left.extend(remove_files(ctx));
+            left.extend(unshare(&ctx.node.host, &kubelet_root(ctx)));
             for problem in &left {
                 tracing::warn!("{problem}");
             }
@@ -144,6 +146,15 @@ fn unmount_below(host: &Host, dir: &Path, flags: MntFlags) -> Vec<String> {
                 .map(|e| format!("cannot unmount {path}: {e}; end what uses it (fuser -m {path})"))
         })
         .collect()
+}
+
+/// Takes away the mount by which a kubelet, ours or upstream's, shared its directory.
+fn unshare(host: &Host, dir: &Path) -> Option<String> {
+    let mounts = host.read("/proc/self/mountinfo").unwrap_or_default();
+    if !sys::mount::is_over_itself(&mounts, dir) {
+        return None;
+    }
+    HostMounts.unmount(dir).err().map(|e| e.to_string())
 }
 
 fn mounts_below(mounts: &str, dir: &Path) -> Vec<String> {

@@ -81,7 +81,11 @@ fn info(ctx: &Context, runtime: String) -> NodeSystemInfo {
         machine_id: machine.machine_id.clone(),
         operating_system: "linux".to_owned(),
         os_image: machine.os_image.clone(),
-        swap: Some(NodeSwapStatus { capacity: i64::try_from(machine.swap).ok() }),
+        // An API server refuses a capacity of zero.
+        swap: i64::try_from(machine.swap)
+            .ok()
+            .filter(|capacity| *capacity > 0)
+            .map(|capacity| NodeSwapStatus { capacity: Some(capacity) }),
         system_uuid: machine.system_uuid.clone(),
     }
 }

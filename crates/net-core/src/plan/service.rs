@@ -1,5 +1,7 @@
 use std::net::IpAddr;
 
+use sha2::{Digest, Sha256};
+
 use super::{
     Config,
     base::{CLUSTER_IPS, DEAD_NODE_PORTS, DEAD_SERVICES, FIREWALL_IPS, NODE_PORTS, SERVICE_IPS},
@@ -17,7 +19,7 @@ struct Port<'a> {
     service: &'a Service,
     port: &'a ServicePort,
     family: Family,
-    /// `ns/name/protocol/port name`: the tail of all its chains' names.
+    /// The tail of all its chains' names.
     name: String,
     cluster_ip: IpAddr,
     choice: Choice<'a>,
@@ -41,11 +43,27 @@ pub(super) fn add(
         service,
         port,
         family,
-        name: format!("{}/{}/{}/{}", meta.namespace, meta.name, port.protocol.lower(), port.name),
+        name: marked(&format!(
+            "{}/{}/{}/{}",
+            meta.namespace,
+            meta.name,
+            port.protocol.lower(),
+            port.name
+        )),
         cluster_ip,
         choice: Choice::make(&endpoints, &config.node, config.zone.as_deref()),
     };
     port.add_to(table);
+}
+
+/// A name behind the first 40 bits of its SHA-256 in base 32. Upstream's kube-proxy calls its chains so: one that takes
+/// a table over does not replace an element that leads to a chain by another name.
+fn marked(name: &str) -> String {
+    const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    let digest = Sha256::digest(name);
+    let bits = digest.iter().take(5).fold(0, |bits, byte| bits << 8 | usize::from(*byte));
+    let digits = (0..8).rev().map(|n| char::from(DIGITS[bits >> (5 * n) & 31]));
+    format!("{}-{name}", digits.collect::<String>())
 }
 
 fn addresses<'a>(
@@ -311,4 +329,20 @@ impl Config {
 
 fn socket(ip: IpAddr, port: u16) -> String {
     std::net::SocketAddr::new(ip, port).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn chains_are_called_as_upstream_calls_them() {
+        // As upstream's kube-proxy v1.36.2 was seen to write them.
+        for name in [
+            "2QRHZV4L-default/kubernetes/tcp/https",
+            "FY5PMXPG-kube-system/kube-dns/udp/dns",
+            "5R2LNDMP-default/px/tcp/",
+        ] {
+            let (_, plain) = name.split_once('-').unwrap();
+            assert_eq!(super::marked(plain), name);
+        }
+    }
 }

@@ -57,18 +57,18 @@ fn two() -> Value {
 #[test]
 fn a_cluster_ip_leads_to_its_endpoints() {
     let table = table(&config(), &service(json!({})), two());
-    assert_eq!(element(&table, "service-ips", VIP), Some("goto service-ns/s/tcp/p80"));
+    assert_eq!(element(&table, "service-ips", VIP), Some("goto service-VJSWWEDI-ns/s/tcp/p80"));
     assert_eq!(element(&table, "cluster-ips", "10.96.0.5"), Some(""));
     assert_eq!(
-        rules(&table, "service-ns/s/tcp/p80"),
+        rules(&table, "service-VJSWWEDI-ns/s/tcp/p80"),
         [
             "ip daddr 10.96.0.5 tcp dport 80 ip saddr != 10.1.0.0/16 jump mark-for-masquerade",
-            "numgen random mod 2 0 goto endpoint-ns/s/tcp/p80__10.1.0.2/8080",
-            "goto endpoint-ns/s/tcp/p80__10.1.1.2/8080",
+            "numgen random mod 2 0 goto endpoint-VJSWWEDI-ns/s/tcp/p80__10.1.0.2/8080",
+            "goto endpoint-VJSWWEDI-ns/s/tcp/p80__10.1.1.2/8080",
         ]
     );
     assert_eq!(
-        rules(&table, "endpoint-ns/s/tcp/p80__10.1.0.2/8080"),
+        rules(&table, "endpoint-VJSWWEDI-ns/s/tcp/p80__10.1.0.2/8080"),
         ["ip saddr 10.1.0.2 jump mark-for-masquerade", "meta l4proto tcp dnat to 10.1.0.2:8080",]
     );
 }
@@ -93,28 +93,28 @@ fn external_traffic_is_masqueraded_unless_it_stays_on_the_node() {
         ("service-ips", "5.6.7.8 . tcp . 80"),
         ("service-nodeports", "tcp . 30080"),
     ] {
-        assert_eq!(element(&open, set, key), Some("goto external-ns/s/tcp/p80"), "{key}");
+        assert_eq!(element(&open, set, key), Some("goto external-VJSWWEDI-ns/s/tcp/p80"), "{key}");
     }
     assert_eq!(element(&open, "service-ips", "5.6.7.9 . tcp . 80"), None);
     assert_eq!(
-        rules(&open, "external-ns/s/tcp/p80"),
-        ["jump mark-for-masquerade", "goto service-ns/s/tcp/p80"]
+        rules(&open, "external-VJSWWEDI-ns/s/tcp/p80"),
+        ["jump mark-for-masquerade", "goto service-VJSWWEDI-ns/s/tcp/p80"]
     );
 
     let mut spec = spec;
     spec["externalTrafficPolicy"] = json!("Local");
     let local = table(&config(), &service(spec.clone()), two());
-    let chain = rules(&local, "external-ns/s/tcp/p80");
-    assert_eq!(chain.last().unwrap(), "goto local-ns/s/tcp/p80");
+    let chain = rules(&local, "external-VJSWWEDI-ns/s/tcp/p80");
+    assert_eq!(chain.last().unwrap(), "goto local-VJSWWEDI-ns/s/tcp/p80");
     assert!(chain[0].starts_with("ip saddr 10.1.0.0/16 goto service-"), "{chain:?}");
-    assert_eq!(rules(&local, "local-ns/s/tcp/p80").len(), 1);
+    assert_eq!(rules(&local, "local-VJSWWEDI-ns/s/tcp/p80").len(), 1);
 
     let elsewhere = json!([{"addresses": ["10.1.1.2"], "nodeName": "n2"}]);
     let remote = table(&config(), &service(spec), elsewhere);
     assert_eq!(element(&remote, "no-endpoint-nodeports", "tcp . 30080"), Some("drop"));
     assert_eq!(
         element(&remote, "service-nodeports", "tcp . 30080"),
-        Some("goto external-ns/s/tcp/p80")
+        Some("goto external-VJSWWEDI-ns/s/tcp/p80")
     );
     assert_eq!(
         element(&remote, "no-endpoint-services", VIP),
@@ -129,10 +129,10 @@ fn source_ranges_guard_the_balancer_address() {
     let table = table(&config(), &service(spec), two());
     assert_eq!(
         element(&table, "firewall-ips", "5.6.7.8 . tcp . 80"),
-        Some("goto firewall-ns/s/tcp/p80")
+        Some("goto firewall-VJSWWEDI-ns/s/tcp/p80")
     );
     assert_eq!(
-        rules(&table, "firewall-ns/s/tcp/p80"),
+        rules(&table, "firewall-VJSWWEDI-ns/s/tcp/p80"),
         ["ip saddr 10.9.0.0/16 return", "ip saddr 203.0.113.0/24 return", "drop"]
     );
 }
@@ -141,14 +141,14 @@ fn source_ranges_guard_the_balancer_address() {
 fn affinity_remembers_a_client_per_endpoint() {
     let spec = json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}});
     let table = table(&config(), &service(spec), two());
-    let set = "affinity-endpoint-ns/s/tcp/p80__10.1.0.2/8080";
+    let set = "affinity-endpoint-VJSWWEDI-ns/s/tcp/p80__10.1.0.2/8080";
     assert_eq!(table.sets[set].content, Content::Dynamic);
     assert_eq!(
-        rules(&table, "service-ns/s/tcp/p80")[1],
-        format!("ip saddr @{set} goto endpoint-ns/s/tcp/p80__10.1.0.2/8080")
+        rules(&table, "service-VJSWWEDI-ns/s/tcp/p80")[1],
+        format!("ip saddr @{set} goto endpoint-VJSWWEDI-ns/s/tcp/p80__10.1.0.2/8080")
     );
     assert_eq!(
-        rules(&table, "endpoint-ns/s/tcp/p80__10.1.0.2/8080")[1],
+        rules(&table, "endpoint-VJSWWEDI-ns/s/tcp/p80__10.1.0.2/8080")[1],
         format!("update @{set} {{ ip saddr timeout 60s }}")
     );
 }
@@ -157,7 +157,7 @@ fn affinity_remembers_a_client_per_endpoint() {
 fn many_endpoints_are_looked_up_at_once() {
     let endpoints: Vec<_> = (0..9).map(|n| json!({"addresses": [format!("10.1.0.{n}")]})).collect();
     let table = table(&config(), &service(json!({})), json!(endpoints));
-    let rule = rules(&table, "service-ns/s/tcp/p80").pop().unwrap();
+    let rule = rules(&table, "service-VJSWWEDI-ns/s/tcp/p80").pop().unwrap();
     assert!(
         rule.starts_with("numgen random mod 9 vmap { 0 : goto ") && rule.contains(" , 8 : goto "),
         "{rule}"
@@ -222,13 +222,13 @@ fn each_family_has_its_own_rules() {
     six.address_type = crate::api::AddressType::IPv6;
     let four = slice(two());
     let [v4, v6] = plan_all(&config(), &[&service], &[&four, &six]);
-    assert_eq!(element(&v4, "service-ips", VIP), Some("goto service-ns/s/tcp/p80"));
+    assert_eq!(element(&v4, "service-ips", VIP), Some("goto service-VJSWWEDI-ns/s/tcp/p80"));
     assert_eq!(
         element(&v6, "service-ips", "fd00::5 . tcp . 80"),
-        Some("goto service-ns/s/tcp/p80")
+        Some("goto service-VJSWWEDI-ns/s/tcp/p80")
     );
     assert_eq!(
-        rules(&v6, "endpoint-ns/s/tcp/p80__fd01..2/8080")[1],
+        rules(&v6, "endpoint-VJSWWEDI-ns/s/tcp/p80__fd01..2/8080")[1],
         "meta l4proto tcp dnat to [fd01::2]:8080"
     );
     assert!(!v4.chains.keys().any(|name| name.contains("fd01")));
@@ -275,7 +275,7 @@ fn of_two_services_with_one_address_the_first_gets_it() {
     let table = plan(Family::V4, &config(), [&served, &dead_last], &Slices::index([&endpoints]));
     assert_eq!(
         element(&table, "service-ips", "1.2.3.4 . tcp . 80"),
-        Some("goto external-ns/s/tcp/p80")
+        Some("goto external-VJSWWEDI-ns/s/tcp/p80")
     );
     assert_eq!(element(&table, "no-endpoint-services", "1.2.3.4 . tcp . 80"), None);
     let forward = plan(Family::V4, &config(), [&a, &b], &Slices::index([]));

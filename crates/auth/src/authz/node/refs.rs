@@ -1,5 +1,6 @@
 //! What a Pod, and a PersistentVolume, refers to.
 
+use api_meta::at_pointer;
 use serde_json::Value;
 
 /// An object that a node may need.
@@ -75,7 +76,7 @@ pub(super) const POD_MEMBERS: [&str; 16] = [
 ];
 
 fn text<'v>(value: &'v Value, pointer: &str) -> Option<&'v str> {
-    value.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
+    at_pointer(value, pointer)?.as_str().filter(|text| !text.is_empty())
 }
 
 fn items<'v>(value: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
@@ -94,7 +95,7 @@ pub(super) fn same_refs(old: Option<&Value>, new: Option<&Value>) -> bool {
         "/metadata/annotations/kubernetes.io~1config.mirror",
     ]
     .iter()
-    .all(|pointer| old.pointer(pointer) == new.pointer(pointer))
+    .all(|pointer| at_pointer(old, pointer) == at_pointer(new, pointer))
 }
 
 /// `None` for a Pod that is bound to no node.
@@ -103,7 +104,7 @@ pub(super) fn pod_refs(pod: &Value) -> Option<Refs> {
     let (namespace, name) = (text(pod, "/metadata/namespace")?, text(pod, "/metadata/name")?);
     let mut objects = vec![Object::pod(namespace, name)];
     // A mirror Pod is the node's own making: it may not give the node access to anything.
-    if pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_none() {
+    if at_pointer(pod, "/metadata/annotations/kubernetes.io~1config.mirror").is_none() {
         let spec = &pod["spec"];
         objects.extend(
             text(spec, "/serviceAccountName").map(|name| Object::service_account(namespace, name)),

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use api_meta::at_pointer;
 use serde_json::Value;
 
 use super::{
@@ -155,7 +156,7 @@ fn probe_hosts(pod: &Value, _: u32) -> Option<Violation> {
     ];
     let (mut names, mut hosts) = (Vec::new(), BTreeSet::new());
     for container in containers(pod) {
-        let handlers = HANDLERS.iter().filter_map(|pointer| container.pointer(pointer));
+        let handlers = HANDLERS.iter().filter_map(|pointer| at_pointer(container, pointer));
         let bad: Vec<&str> = handlers
             .flat_map(|handler| {
                 ["/httpGet/host", "/tcpSocket/host"].map(|pointer| text(handler, pointer))

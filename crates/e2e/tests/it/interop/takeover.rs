@@ -1,17 +1,15 @@
-//! Upstream's components in the place of ours and back, where `WINDLASS_PEER` names the directory that holds them.
+//! Upstream's components as processes in the place of those of `up`, and back.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use e2e::{Background, Cluster, Session, alone, binary};
+use e2e::{Background, Cluster, Session, alone, binary, until};
 
-/// The directory of upstream's binaries; says so if there is none.
-fn peer() -> Option<PathBuf> {
-    let directory = std::env::var_os("WINDLASS_PEER").map(PathBuf::from);
-    if directory.is_none() {
-        eprintln!("skipped: WINDLASS_PEER names no directory of upstream's binaries");
-    }
-    directory
-}
+use super::{peer, results::Results};
+
+const TAKEN: &str =
+    "upstream's controller manager, scheduler, kubelet and kube-proxy take over from those of `up`";
+const WORKS: &str = "a workload comes up under them, and nothing of ours was restarted";
+const BACK: &str = "ours take over again, nothing is restarted, and what upstream's started ends";
 
 /// Each container that is not `except`'s: its ID and how often it was restarted.
 fn containers(s: &Session<'_>, except: &str) -> BTreeMap<String, String> {
@@ -41,7 +39,8 @@ impl Drop for Place<'_> {
         if !std::thread::panicking() {
             return;
         }
-        for component in ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"]
+        for component in
+            ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"]
         {
             let log = self.cluster.directory.join(format!("{component}.log"));
             let text = std::fs::read_to_string(log).unwrap_or_default();
@@ -155,15 +154,18 @@ impl Place<'_> {
         )
     }
 
-    /// Ours: the rules that it left in the kernel are in tables of the same name as upstream's.
+    /// In its usual mode, whose rules are not where ours are. What it would size is the outer machine's.
     fn proxy(&self, node: &str) -> Background {
-        let program = format!("{} kube-proxy", binary().display());
         let flags = [
             format!("--kubeconfig={}", self.file("kube-proxy.conf")),
+            "--proxy-mode=iptables".to_owned(),
             "--cluster-cidr=10.244.0.0/16".to_owned(),
             format!("--hostname-override={node}"),
+            "--conntrack-max-per-core=0".to_owned(),
+            "--conntrack-tcp-timeout-established=0".to_owned(),
+            "--conntrack-tcp-timeout-close-wait=0".to_owned(),
         ];
-        self.start("kube-proxy", &program, &flags)
+        self.upstream("kube-proxy", &flags)
     }
 }
 
@@ -171,6 +173,7 @@ impl Place<'_> {
 fn upstreams_components_take_over_and_hand_back() {
     let Some(peer) = peer() else { return };
     let _turn = alone();
+    let mut results = Results::new("takeover", &peer, &[TAKEN, WORKS, BACK]);
     let cluster = Cluster::new("interop");
     cluster.up().ok();
     cluster.build_images();
@@ -182,23 +185,33 @@ fn upstreams_components_take_over_and_hand_back() {
 
     let kubernetes = cluster.root().join("etc/kubernetes");
     let place = Place { cluster: &cluster, kubernetes, peer };
+    results.begin(TAKEN);
     cluster.signal("STOP", cluster.pid("supervisor"));
     let server = place.api_server(&s);
     let others =
         [place.controller_manager(), place.scheduler(), place.kubelet(&node), place.proxy(&node)];
+    let holder = "get lease -n kube-system kube-scheduler -o jsonpath={.spec.holderIdentity}";
+    s.until(holder, |holder| !holder.is_empty());
+    let rules = || cluster.run("nft", &["list", "ruleset"]).stdout;
+    until("upstream's rules, and none of ours", || {
+        let now = rules();
+        let theirs = now.contains("chain KUBE-SERVICES") && !now.contains("table ip kube-proxy");
+        if theirs { Ok(()) } else { Err(now) }
+    });
+    results.begin(WORKS);
     s.deploy("theirs", "app:2", 3);
     s.kubectl("expose deployment theirs --port=80 --target-port=8080").ok();
     assert!(s.fetch("theirs", "80").starts_with("version 2 on theirs-"));
     s.kubectl("scale deployment ours --replicas=3").ok();
     s.available("ours");
-    let holder = "get lease -n kube-system kube-scheduler -o jsonpath={.spec.holderIdentity}";
-    s.until(holder, |holder| !holder.is_empty());
+    assert!(s.kubectl("logs --prefix -l app=theirs").ok().contains("response:200"));
     let kept = |now: &BTreeMap<String, String>, before: &BTreeMap<String, String>| {
         let lost = before.iter().filter(|(name, state)| now.get(*name) != Some(state));
         assert_eq!(lost.collect::<Vec<_>>(), Vec::new(), "{now:?}");
     };
     kept(&containers(&s, "theirs"), &before);
 
+    results.begin(BACK);
     let before = containers(&s, "none");
     drop(others);
     drop(server);
@@ -208,6 +221,11 @@ fn upstreams_components_take_over_and_hand_back() {
     s.available("theirs");
     assert!(s.fetch("theirs", "80").starts_with("version 2 on theirs-"));
     kept(&containers(&s, "none"), &before);
+    until("our rules, and none of upstream's", || {
+        let now = rules();
+        let ours = !now.contains("chain KUBE-SERVICES") && now.contains("table ip kube-proxy");
+        if ours { Ok(()) } else { Err(now) }
+    });
     s.kubectl("delete deployment theirs").ok();
     s.until("get pods -l app=theirs -o name", |pods| pods.trim().is_empty());
 }

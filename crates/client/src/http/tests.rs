@@ -1,0 +1,76 @@
+use std::time::{Duration, SystemTime};
+
+use http::Version;
+use hyper::{server::conn, service::service_fn};
+use hyper_util::rt::TokioIo;
+use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+use crate::{TlsMaterial, empty};
+
+/// A server that agrees on one of `protocols` in the handshake, and answers with the version that it was spoken to in.
+async fn serve(protocols: &[&[u8]]) -> (String, AbortOnDropHandle<()>) {
+    let validity = Validity::starting(SystemTime::now(), Duration::from_secs(3600));
+    let ca = Authority::create("test", KeyAlgorithm::EcdsaP256, validity).unwrap();
+    let spec = LeafSpec {
+        subject: Subject::new("server"),
+        alt_names: vec![AltName::Ip([127, 0, 0, 1].into())],
+        usage: Usage::Server,
+    };
+    let (certificate, key) = ca.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.to_rustls()], key.to_rustls().unwrap())
+        .unwrap();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("https://{}", listener.local_addr().unwrap());
+    let accept = async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let stream = acceptor.accept(stream).await.unwrap();
+            let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
+            let answer = service_fn(|request: Request<hyper::body::Incoming>| async move {
+                let mut response = Response::new(empty());
+                *response.version_mut() = request.version();
+                Ok::<_, std::convert::Infallible>(response)
+            });
+            let io = TokioIo::new(stream);
+            if is_http2 {
+                conn::http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(io, answer)
+                    .await
+                    .unwrap();
+            } else {
+                conn::http1::Builder::new().serve_connection(io, answer).await.unwrap();
+            }
+        }
+    };
+    (address, AbortOnDropHandle::new(tokio::spawn(accept)))
+}
+
+#[tokio::test]
+async fn a_transport_speaks_what_the_server_chooses() {
+    let cases: [(&[&[u8]], Version); 4] = [
+        (&[b"h2", b"http/1.1"], Version::HTTP_2),
+        (&[b"h2"], Version::HTTP_2),
+        (&[b"http/1.1"], Version::HTTP_11),
+        (&[], Version::HTTP_11),
+    ];
+    for (protocols, version) in cases {
+        let (address, _server) = serve(protocols).await;
+        let tls = TlsMaterial { insecure: true, ..TlsMaterial::default() };
+        let transport = HttpTransport::new(&address, tls.client_config().unwrap(), None).unwrap();
+        for _ in 0..2 {
+            let request = Request::get("/healthz").body(empty()).unwrap();
+            let response = transport.send(request).await.unwrap();
+            assert_eq!((response.status().as_u16(), response.version()), (200, version));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A cluster that upstream's kubeadm made of upstream's components, which ours take over and give back.
+
+use e2e::{Machines, alone};
+
+use super::{
+    peer,
+    results::Results,
+    site::{CONTROL_PLANE, OURS, Site, UPSTREAMS, configuration},
+};
+use crate::kubeadm::{connect, ready};
+
+const MADE: &str = "upstream's kubeadm makes a cluster of upstream's components";
+const JOINS: &str = "our kubelet joins upstream's control plane by kubeadm's token";
+const WORKS: &str = "our kubelet runs Pods of upstream's control plane, and is heard and entered";
+const SCHEDULER: &str = "our scheduler in upstream's cluster";
+const MANAGER: &str = "our controller manager in upstream's cluster";
+const PROXY: &str = "our kube-proxy in upstream's cluster, after its mode iptables";
+const SERVER: &str = "our API server on the etcd data of upstream's";
+const TAKEN: &str = "the cluster is Windlass's: kubelet and phases of `init` too";
+const BACK: &str = "the cluster is given back to upstream's kubeadm, kubelet and components";
+
+#[test]
+fn a_cluster_of_kubeadm_is_taken_over_and_given_back() {
+    let Some(peer) = peer() else { return };
+    let _turn = alone();
+    let claims = [MADE, JOINS, WORKS, SCHEDULER, MANAGER, PROXY, SERVER, TAKEN, BACK];
+    let mut results = Results::new("adopted", &peer, &claims);
+    let machines = Machines::new("adopted");
+    let (first, worker) = (machines.start("alpha", 1), machines.start("beta", 2));
+    let site = Site { first: &first, worker: &worker, peer };
+    site.images();
+    let file = first.write("kubeadm.yaml", &configuration("iptables"));
+
+    results.begin(MADE);
+    let upstreams = site.upstreams_kubelet(&first);
+    let said = site.kubeadm(&first, &format!("init --config {file} --ignore-preflight-errors=all"));
+    assert!(said.contains("initialized successfully"), "{said}");
+    first.kubectl("taint node alpha node-role.kubernetes.io/control-plane-").ok();
+
+    results.begin(JOINS);
+    let line = site.kubeadm(&first, "token create --print-join-command");
+    let join = line.trim().strip_prefix("kubeadm ").expect("a command of kubeadm's");
+    worker.windlass(&format!("{join} --ignore-preflight-errors=SystemVerification")).ok();
+    connect(&first, &[&first, &worker]);
+    ready(&first, &[&first, &worker]);
+    site.upstreams_proxy();
+
+    results.begin(WORKS);
+    site.works("begin");
+    site.deploy("kept");
+    let kept = site.containers("kept");
+    results.begin(SCHEDULER);
+    site.swap(&["kube-scheduler"], UPSTREAMS, OURS);
+    site.works("scheduled");
+    results.begin(MANAGER);
+    site.swap(&["kube-controller-manager"], UPSTREAMS, OURS);
+    site.works("controlled");
+    results.begin(PROXY);
+    first.windlass(&format!("init phase addon kube-proxy --config {file}")).ok();
+    site.proxies(OURS);
+    site.works("proxied");
+    results.begin(SERVER);
+    first.kubectl("create configmap written-by-theirs --from-literal=a=b").ok();
+    site.swap(&["kube-apiserver"], UPSTREAMS, OURS);
+    assert_eq!(first.kubectl("get configmap written-by-theirs -o jsonpath={.data.a}").ok(), "b");
+    site.works("served");
+
+    results.begin(TAKEN);
+    drop(upstreams);
+    let ours = site.our_kubelet(&first);
+    first.windlass(&format!("init phase control-plane all --config {file}")).ok();
+    site.running(&CONTROL_PLANE, OURS);
+    first.kubectl("create configmap written-by-ours --from-literal=c=d").ok();
+    first.windlass("token create").ok();
+    site.works("taken");
+
+    results.begin(BACK);
+    site.kubeadm(&first, &format!("init phase control-plane all --config {file}"));
+    site.kubeadm(&first, &format!("init phase addon kube-proxy --config {file}"));
+    drop(ours);
+    let _upstreams = site.upstreams_kubelet(&first);
+    site.running(&CONTROL_PLANE, UPSTREAMS);
+    site.upstreams_proxy();
+    assert_eq!(first.kubectl("get configmap written-by-ours -o jsonpath={.data.c}").ok(), "d");
+    site.kubeadm(&first, "token create");
+    site.works("back");
+    assert_eq!(site.containers("kept"), kept, "whoever took over restarted a workload");
+    site.answers("kept");
+}

@@ -1,0 +1,75 @@
+//! A cluster of `init`, which upstream's kubeadm and kubelet join, and in which upstream's components take turns.
+
+use e2e::{Machines, alone};
+
+use super::{
+    peer,
+    results::Results,
+    site::{CONTROL_PLANE, OURS, Site, UPSTREAMS, configuration},
+};
+use crate::kubeadm::{connect, is_etcd_there, ready};
+
+const JOINS: &str = "upstream's kubeadm and kubelet join our control plane by our token";
+const WORKS: &str = "upstream's kubelet runs Pods of our control plane, and is heard and entered";
+const SCHEDULER: &str = "upstream's scheduler in our cluster";
+const MANAGER: &str = "upstream's controller manager in our cluster";
+const PROXY: &str = "upstream's kube-proxy in our cluster";
+const SERVER: &str = "upstream's API server on the etcd data of ours";
+const BACK: &str = "our components again, on the etcd data of upstream's API server";
+
+#[test]
+fn upstreams_components_join_a_cluster_of_init() {
+    let Some(peer) = peer() else { return };
+    if !is_etcd_there() {
+        return;
+    }
+    let _turn = alone();
+    let claims = [JOINS, WORKS, SCHEDULER, MANAGER, PROXY, SERVER, BACK];
+    let mut results = Results::new("joined", &peer, &claims);
+    let machines = Machines::new("joined");
+    let (first, worker) = (machines.start("alpha", 1), machines.start("beta", 2));
+    let site = Site { first: &first, worker: &worker, peer };
+    site.images();
+    let file = first.write("kubeadm.yaml", &configuration("nftables"));
+    let ignored = "--ignore-preflight-errors=SystemVerification";
+    first.windlass(&format!("init --config {file} {ignored}")).ok();
+    first.kubectl("taint node alpha node-role.kubernetes.io/control-plane-").ok();
+
+    results.begin(JOINS);
+    let line = first.windlass("token create --print-join-command").ok();
+    let join = line.trim().strip_prefix("windlass ").expect("a command of ours");
+    let _kubelet = site.upstreams_kubelet(&worker);
+    let said = site.kubeadm(&worker, &format!("{join} --ignore-preflight-errors=all"));
+    assert!(said.contains("This node has joined the cluster"), "{said}");
+    connect(&first, &[&first, &worker]);
+    ready(&first, &[&first, &worker]);
+    site.proxies(OURS);
+
+    results.begin(WORKS);
+    site.works("begin");
+    site.deploy("kept");
+    let kept = site.containers("kept");
+    results.begin(SCHEDULER);
+    site.swap(&["kube-scheduler"], OURS, UPSTREAMS);
+    site.works("scheduled");
+    results.begin(MANAGER);
+    site.swap(&["kube-controller-manager"], OURS, UPSTREAMS);
+    site.works("controlled");
+    results.begin(PROXY);
+    site.upstreams_proxy();
+    site.works("proxied");
+    results.begin(SERVER);
+    first.kubectl("create configmap written-by-ours --from-literal=a=b").ok();
+    site.swap(&["kube-apiserver"], OURS, UPSTREAMS);
+    assert_eq!(first.kubectl("get configmap written-by-ours -o jsonpath={.data.a}").ok(), "b");
+    first.kubectl("create configmap written-by-theirs --from-literal=c=d").ok();
+    site.works("served");
+    results.begin(BACK);
+    site.swap(&CONTROL_PLANE, UPSTREAMS, OURS);
+    first.kubectl("-n kube-system rollout undo daemonset/kube-proxy").ok();
+    site.proxies(OURS);
+    assert_eq!(first.kubectl("get configmap written-by-theirs -o jsonpath={.data.c}").ok(), "d");
+    site.works("back");
+    assert_eq!(site.containers("kept"), kept, "whoever took over restarted a workload");
+    site.answers("kept");
+}

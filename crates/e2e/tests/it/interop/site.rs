@@ -1,0 +1,260 @@
+//! Machines on which upstream's components and ours stand in for each other.
+
+use std::path::PathBuf;
+
+use e2e::{Background, Host, until};
+
+const SOCKET: &str = "--cri-socket unix:///run/containerd/containerd.sock";
+/// What kubeadm's control plane runs besides etcd.
+pub(super) const CONTROL_PLANE: [&str; 3] =
+    ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+/// Where our images come from, and upstream's.
+pub(super) const OURS: &str = "windlass.local";
+pub(super) const UPSTREAMS: &str = "registry.k8s.io";
+
+/// The machines share a kernel, which only the outer one may size.
+pub(super) fn configuration(proxy_mode: &str) -> String {
+    format!(
+        "
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {{advertiseAddress: 192.0.2.1}}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: v1.36.2
+controlPlaneEndpoint: 192.0.2.1:6443
+encryptionAlgorithm: ECDSA-P256
+networking: {{podSubnet: 10.244.0.0/16}}
+---
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cgroupDriver: cgroupfs
+failCgroupV1: false
+evictionHard: {{nodefs.available: 1%, imagefs.available: 1%}}
+imageGCHighThresholdPercent: 100
+imageGCLowThresholdPercent: 99
+---
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: {proxy_mode}
+conntrack: {{maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}}
+"
+    )
+}
+
+/// Stands in for a service manager: runs the kubelet with what kubeadm writes, once it is there.
+const KUBELET: &str = "
+    until [ -s /var/lib/kubelet/config.yaml ] && [ -s /var/lib/kubelet/kubeadm-flags.env ]; do sleep 0.1; done
+    . /var/lib/kubelet/kubeadm-flags.env
+    log=$1; shift
+    exec \"$@\" --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf \
+        --kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS >>$log 2>&1";
+
+/// A DaemonSet whose Pods say who they are, and a Service of them.
+const WORKLOAD: &str = "
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: NAME}
+spec:
+  selector: {matchLabels: {app: NAME}}
+  template:
+    metadata: {labels: {app: NAME}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: app, image: 'app:1', imagePullPolicy: Never}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: NAME}
+spec: {selector: {app: NAME}, ports: [{port: 80, targetPort: 8080}]}
+";
+
+/// Two machines of one cluster: the first has the control plane.
+pub(super) struct Site<'a> {
+    pub(super) first: &'a Host<'a>,
+    pub(super) worker: &'a Host<'a>,
+    pub(super) peer: PathBuf,
+}
+
+impl Site<'_> {
+    pub(super) fn hosts(&self) -> [&Host<'_>; 2] {
+        [self.first, self.worker]
+    }
+
+    fn program(&self, name: &str) -> String {
+        let path = self.peer.join(name);
+        assert!(path.is_file(), "there is no {}", path.display());
+        path.display().to_string()
+    }
+
+    /// Our images, and upstream's from its binaries, so that no registry is needed.
+    pub(super) fn images(&self) {
+        for host in self.hosts() {
+            host.windlass(&format!("images build {SOCKET}")).ok();
+            host.build_app();
+            // kube-proxy's own image brings what it calls; here that is the machine's.
+            self.pack(host, "kube-proxy:v1.36.2", "kube-proxy", "/opt/kube-proxy");
+            for tag in ["pause:3.6", "pause:3.10.2"] {
+                rename(host, "pause:3.10.2", tag);
+            }
+        }
+        for name in CONTROL_PLANE {
+            let path = format!("/usr/local/bin/{name}");
+            self.pack(self.first, &format!("{name}:v1.36.2"), name, &path);
+        }
+        self.pack(self.first, "etcd:3.6.8-0", "etcd", "/usr/local/bin/etcd");
+        // Cluster DNS is ours in either cluster.
+        rename(self.first, "coredns:v1.14.2", "coredns/coredns:v1.14.2");
+    }
+
+    fn pack(&self, host: &Host<'_>, image: &str, program: &str, path: &str) {
+        let binary = self.program(program);
+        let image = format!("{UPSTREAMS}/{image}");
+        host.windlass(&format!("images build {image} --binary {binary} --path {path} {SOCKET}"))
+            .ok();
+    }
+
+    /// Upstream's kubeadm.
+    #[track_caller]
+    pub(super) fn kubeadm(&self, host: &Host<'_>, line: &str) -> String {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        host.run(&self.program("kubeadm"), &words).ok()
+    }
+
+    pub(super) fn upstreams_kubelet(&self, host: &Host<'_>) -> Background {
+        kubelet(host, &[&self.program("kubelet")])
+    }
+
+    pub(super) fn our_kubelet(&self, host: &Host<'_>) -> Background {
+        kubelet(host, &[&host.binary(), "kubelet"])
+    }
+
+    /// Waits until the static Pods of these components run from a repository's images.
+    #[track_caller]
+    pub(super) fn running(&self, components: &[&str], repository: &str) {
+        for component in components {
+            let path = "{.status.containerStatuses[0].image} {.status.containerStatuses[0].ready}";
+            let pod = format!("{component}-{}", self.first.name);
+            let line = ["-n", "kube-system", "get", "pod", &pod, "-o"];
+            until(&format!("{component} of {repository}"), || {
+                let output = format!("jsonpath={path}");
+                let ran = self.first.kubectl_with(&[&line[..], &[&output]].concat(), "");
+                let right = ran.stdout.starts_with(repository) && ran.stdout.ends_with(" true");
+                if right { Ok(()) } else { Err(ran.to_string()) }
+            });
+        }
+    }
+
+    /// Has static Pods run from another repository's images.
+    #[track_caller]
+    pub(super) fn swap(&self, components: &[&str], from: &str, to: &str) {
+        for component in components {
+            let command = format!("s|image: {from}/{component}|image: {to}/{component}|");
+            let manifest = format!("/etc/kubernetes/manifests/{component}.yaml");
+            self.first.run("sed", &["-i", &command, &manifest]).ok();
+        }
+        self.running(components, to);
+    }
+
+    /// Gives upstream's kube-proxy what its image would bring.
+    #[track_caller]
+    pub(super) fn upstreams_proxy(&self) {
+        let places = ["/usr", "/lib", "/lib64", "/sbin", "/etc/alternatives"];
+        let real = |place: &str| match place {
+            "/lib" | "/lib64" | "/sbin" => format!("/usr{place}"),
+            _ => place.to_owned(),
+        };
+        let name = |place: &str| place.trim_start_matches('/').replace('/', "-");
+        let mounts =
+            places.map(|p| serde_json::json!({"name": name(p), "mountPath": p, "readOnly": true}));
+        let volumes =
+            places.map(|p| serde_json::json!({"name": name(p), "hostPath": {"path": real(p)}}));
+        let command = [
+            "/opt/kube-proxy",
+            "--config=/var/lib/kube-proxy/config.conf",
+            "--hostname-override=$(NODE_NAME)",
+        ];
+        let patch = serde_json::json!({"spec": {"template": {"spec": {"volumes": volumes, "containers": [{
+            "name": "kube-proxy", "image": format!("{UPSTREAMS}/kube-proxy:v1.36.2"), "command": command,
+            "volumeMounts": mounts}]}}}});
+        let patch = patch.to_string();
+        let line = ["-n", "kube-system", "patch", "daemonset", "kube-proxy", "-p", &patch];
+        self.first.kubectl_with(&line, "").ok();
+        self.proxies(UPSTREAMS);
+    }
+
+    /// Waits until every node's kube-proxy runs from a repository's image.
+    #[track_caller]
+    pub(super) fn proxies(&self, repository: &str) {
+        let system = |line: &str| self.first.kubectl(&format!("-n kube-system {line}"));
+        system("rollout status daemonset/kube-proxy --timeout=90s").ok();
+        let path = "jsonpath={.items[*].spec.containers[0].image}";
+        let images = system(&format!("get pods -l k8s-app=kube-proxy -o {path}")).ok();
+        let right = images.split_whitespace().all(|image| image.starts_with(repository));
+        assert!(right && !images.is_empty(), "{images}");
+    }
+
+    /// A workload comes up on every node, says what it should through each kubelet, is reached by its name, and goes.
+    #[track_caller]
+    pub(super) fn works(&self, name: &str) {
+        let kubectl = |line: &str| self.first.kubectl(line);
+        self.deploy(name);
+        self.answers(name);
+        kubectl(&format!("delete daemonset,service {name}")).ok();
+        until("the workload's end", || {
+            let ran = kubectl(&format!("get pods -l app={name} -o name"));
+            if ran.code == Some(0) && ran.stdout.is_empty() { Ok(()) } else { Err(self.state()) }
+        });
+    }
+
+    #[track_caller]
+    pub(super) fn deploy(&self, name: &str) {
+        let manifest = WORKLOAD.replace("NAME", name);
+        self.first.kubectl_with(&["apply", "-f", "-"], &manifest).ok();
+        let ran = self.first.kubectl(&format!("rollout status daemonset/{name} --timeout=90s"));
+        assert!(ran.code == Some(0), "{ran}\n{}", self.state());
+    }
+
+    /// Every Pod of a workload is heard and looked into, and reaches the others by the Service's name.
+    #[track_caller]
+    pub(super) fn answers(&self, name: &str) {
+        let pods = self.first.kubectl(&format!("get pods -l app={name} -o name")).ok();
+        assert_eq!(pods.lines().count(), 2, "one on each node: {pods}");
+        for pod in pods.lines() {
+            let own = pod.trim_start_matches("pod/");
+            let logs = self.first.kubectl(&format!("logs {pod}")).ok();
+            assert!(logs.contains(&format!("here is {own}")), "{pod} logged {logs}");
+            let script = format!(
+                "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {name}.default.svc.cluster.local 80 | grep version"
+            );
+            until(&format!("an answer of {name} to {pod}"), || {
+                let ran = self.first.kubectl_with(&["exec", pod, "--", "sh", "-c", &script], "");
+                if ran.stdout.starts_with("version 1 on ") { Ok(()) } else { Err(ran.to_string()) }
+            });
+        }
+    }
+
+    /// The containers of a workload: what other hands must leave running.
+    pub(super) fn containers(&self, name: &str) -> String {
+        let path = "{.items[*].status.containerStatuses[*].containerID}";
+        self.first.kubectl(&format!("get pods -l app={name} -o jsonpath={path}")).ok()
+    }
+
+    fn state(&self) -> String {
+        ["get pods -A -o wide", "get nodes", "get events -A"]
+            .map(|line| self.first.kubectl(line).to_string())
+            .join("\n")
+    }
+}
+
+fn rename(host: &Host<'_>, ours: &str, theirs: &str) {
+    let (ours, theirs) = (format!("{OURS}/{ours}"), format!("{UPSTREAMS}/{theirs}"));
+    host.run("ctr", &["-n", "k8s.io", "images", "tag", "--force", &ours, &theirs]).ok();
+}
+
+fn kubelet(host: &Host<'_>, program: &[&str]) -> Background {
+    let log = host.write(&format!("kubelet-{}.log", host.name), "");
+    let script = ["-c", KUBELET, "sh", &log];
+    Background::start(host.command("sh", &[&script[..], program].concat()))
+}
