@@ -23,6 +23,8 @@ const TO_TEST: &[Needed] = &[
     ("ipmi_sim", "openipmi"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("tftp", "tftp-hpa"),
+    // A client that others wrote.
+    ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];
 
 /// What the tests use besides that take long: firmware and boot loaders, a second DHCP server, a browser, packages for

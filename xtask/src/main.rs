@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 mod bench;
+mod blackbox;
 mod build;
 mod codegen;
 mod conformance;
@@ -23,6 +24,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                   --full adds the check of licences, sources and banned crates
   bench [ARGS]    measure crates, a cluster and an API server, and print tables; upstream beside it with --peer DIR
   conformance ... run upstream's own test suite against a fresh control plane
+  blackbox ...    run upstream's black-box tests of Ignition on ours, in a virtual machine
   tools           fetch kubectl and helm, and say where they are
   tidy            check the rules that the compiler does not know
   codegen ...     refresh the schema facts from what upstream publishes";
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Some("test") => test::run(rest),
         Some("bench") => bench::run(rest),
         Some("conformance") => conformance::run(rest),
+        Some("blackbox") => blackbox::run(rest),
         Some("tools") => tools::directory().map(|directory| println!("{}", directory.display())),
         Some("tidy") => tidy::run(),
         Some("codegen") => codegen::run(rest),

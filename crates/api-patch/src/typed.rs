@@ -79,14 +79,17 @@ impl<'s> Form<'s> {
         let Form::MapList { item, keys } = self else { return Ok(format!("v:{value}")) };
         let mut keys: Vec<&Arc<str>> = keys.iter().collect();
         keys.sort_unstable();
-        let mut text = String::from("k:{");
+        let mut text = String::with_capacity(64);
+        text.push_str("k:{");
         for (i, key) in keys.into_iter().enumerate() {
             let value = match value.get(&**key) {
                 Some(value) if !value.is_null() => value,
                 _ => key_default(schema, *item, key).ok_or_else(|| key.clone())?,
             };
-            let comma = if i == 0 { "" } else { "," };
-            text.push_str(&format!("{comma}\"{key}\":{value}"));
+            text.push_str(if i == 0 { "\"" } else { ",\"" });
+            text.push_str(key);
+            text.push_str("\":");
+            text.push_str(&value.to_string());
         }
         text.push('}');
         Ok(text)

@@ -78,7 +78,12 @@ pub(crate) fn map_mut<'a>(object: &'a mut Value, path: &str) -> Option<&'a mut M
         if here.is_null() {
             *here = Value::Object(Map::new());
         }
-        here = here.as_object_mut()?.entry(name).or_insert(Value::Null);
+        let members = here.as_object_mut()?;
+        // Asked first, because an entry takes a copy of the name.
+        if !members.contains_key(name) {
+            members.insert(name.to_owned(), Value::Null);
+        }
+        here = members.get_mut(name)?;
     }
     if here.is_null() {
         *here = Value::Object(Map::new());

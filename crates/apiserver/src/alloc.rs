@@ -2,7 +2,7 @@
 //! and holds what a request has taken until its Service is stored or has failed.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -11,9 +11,11 @@ use api_meta::{ErrorType, FieldError, Path, Status};
 use serde_json::{Value, json};
 
 use crate::{
+    cache::{Event, EventKind},
     call::Call,
     config::{Cidr, Config},
     definition::Definition,
+    object::Object,
     server::Server,
 };
 
@@ -21,6 +23,10 @@ pub(crate) struct Allocators(Arc<Mutex<State>>);
 
 struct State {
     cidrs: Vec<Cidr>,
+    /// What the ServiceCIDRs add, by their names.
+    more: BTreeMap<String, Vec<Cidr>>,
+    /// Which Service has which address, as `NAMESPACE/NAME`.
+    owners: HashMap<IpAddr, Arc<str>>,
     ports: (u16, u16),
     /// How many Services or requests hold each address and port.
     addresses: HashMap<IpAddr, u32>,
@@ -57,6 +63,8 @@ impl Allocators {
     pub(crate) fn new(config: &Config) -> Self {
         let state = State {
             cidrs: config.service_cidrs.clone(),
+            more: BTreeMap::new(),
+            owners: HashMap::new(),
             ports: config.node_ports,
             addresses: HashMap::new(),
             used_ports: HashMap::new(),
@@ -64,29 +72,26 @@ impl Allocators {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Called with every change of a Service, in order.
+    /// Called with every change of what says which addresses there are and which are taken, in order.
     pub(crate) fn observer(&self) -> crate::hub::Observer {
         let state = self.0.clone();
         Box::new(move |definition: &Definition, event| {
-            if !definition.is("", "services") {
-                return;
-            }
-            let mut state = lock(&state);
-            if event.kind != crate::cache::EventKind::Deleted {
-                let tree = event.object.tree().unwrap_or_default();
-                addresses(&tree).iter().for_each(|a| *state.addresses.entry(*a).or_default() += 1);
-                ports(&tree).iter().for_each(|p| *state.used_ports.entry(*p).or_default() += 1);
-            }
-            if let Some(previous) = &event.previous {
-                let tree = previous.tree().unwrap_or_default();
-                addresses(&tree).iter().for_each(|a| State::less(&mut state.addresses, a));
-                ports(&tree).iter().for_each(|p| State::less(&mut state.used_ports, p));
+            match (&*definition.group, &*definition.plural) {
+                ("", "services") => lock(&state).service_changed(definition, event),
+                ("networking.k8s.io", "ipaddresses") => lock(&state).address_changed(event),
+                ("networking.k8s.io", "servicecidrs") => lock(&state).range_changed(event),
+                _ => {}
             }
         })
     }
+
+    /// The Service that has an address.
+    pub(crate) fn owner(&self, address: IpAddr) -> Option<Arc<str>> {
+        lock(&self.0).owners.get(&address).cloned()
+    }
 }
 
-fn addresses(service: &Value) -> Vec<IpAddr> {
+pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
     let listed = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
     let mut all: Vec<IpAddr> = listed.filter_map(|a| a.as_str()?.parse().ok()).collect();
     if all.is_empty() {
@@ -116,6 +121,66 @@ impl State {
                 counts.remove(key);
             }
         }
+    }
+
+    fn service_changed(&mut self, definition: &Definition, event: &Event) {
+        let place = event.object.key.strip_prefix(&*definition.prefix).unwrap_or_default();
+        if let Some(previous) = &event.previous {
+            let tree = previous.tree().unwrap_or_default();
+            for address in addresses(&tree) {
+                Self::less(&mut self.addresses, &address);
+                if self.owners.get(&address).is_some_and(|owner| **owner == *place) {
+                    self.owners.remove(&address);
+                }
+            }
+            ports(&tree).iter().for_each(|p| Self::less(&mut self.used_ports, p));
+        }
+        if event.kind != EventKind::Deleted {
+            let tree = event.object.tree().unwrap_or_default();
+            for address in addresses(&tree) {
+                *self.addresses.entry(address).or_default() += 1;
+                self.owners.insert(address, place.into());
+            }
+            ports(&tree).iter().for_each(|p| *self.used_ports.entry(*p).or_default() += 1);
+        }
+    }
+
+    /// An address may be somebody's who is no Service. Those of Services are counted with the Services.
+    fn address_changed(&mut self, event: &Event) {
+        let Ok(address) = event.object.name().parse::<IpAddr>() else { return };
+        let foreign =
+            |object: &Object| object.tree().is_ok_and(|tree| crate::addresses::is_foreign(&tree));
+        if event.previous.as_deref().is_some_and(foreign) {
+            Self::less(&mut self.addresses, &address);
+        }
+        if event.kind != EventKind::Deleted && foreign(&event.object) {
+            *self.addresses.entry(address).or_default() += 1;
+        }
+    }
+
+    /// Ranges may be added beside the configured ones; of one that is going away nothing is given any more.
+    fn range_changed(&mut self, event: &Event) {
+        let tree = event.object.tree().unwrap_or_default();
+        let name = event.object.name().to_owned();
+        let going =
+            event.kind == EventKind::Deleted || !tree["metadata"]["deletionTimestamp"].is_null();
+        let cidrs = strings(&tree["spec"]["cidrs"]);
+        let cidrs = cidrs.iter().filter_map(|text| text.parse().ok());
+        match going {
+            true => self.more.remove(&name),
+            false => self.more.insert(name, cidrs.collect()),
+        };
+    }
+
+    /// The ranges of a family, the configured one first.
+    fn ranges(&self, wanted: &str) -> Vec<Cidr> {
+        let mut all: Vec<Cidr> = Vec::new();
+        for cidr in self.cidrs.iter().chain(self.more.values().flatten()) {
+            if family(&cidr.address) == wanted && !all.contains(cidr) {
+                all.push(*cidr);
+            }
+        }
+        all
     }
 
     /// A free address of the range. Random, and from the upper part first: the lower is kept for Services that
@@ -213,30 +278,34 @@ impl Request<'_> {
         }
         let mut given = Vec::new();
         for (i, family) in families.iter().enumerate() {
-            let field = spec.child("clusterIPs").index(i);
-            let cidr = self.cidr(family).ok_or_else(|| {
-                FieldError::invalid(
-                    &spec.child("ipFamilies").index(i),
-                    family.as_str(),
-                    "not configured on this cluster",
-                )
-            })?;
+            let field = spec.child("clusterIPs");
+            let ranges = self.state.ranges(family);
+            if ranges.is_empty() {
+                let field = spec.child("ipFamilies").index(i);
+                let detail = "not configured on this cluster";
+                return Err(FieldError::invalid(&field, family.as_str(), detail));
+            }
             let address = match wanted.get(i) {
                 Some(text) => {
                     let address: IpAddr = text.parse().map_err(|_| {
                         FieldError::invalid(
-                            &field,
+                            &field.index(i),
                             text.as_str(),
                             "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
                         )
                     })?;
                     if !kept.contains(&address) {
-                        self.take_address(address, &cidr, &field)?;
+                        let taken = self.take_address(address, &ranges);
+                        taken.map_err(|cause| {
+                            let detail = format!("failed to allocate IP {text}: {cause}");
+                            FieldError::invalid(&field, json!(wanted), detail)
+                        })?;
                     }
                     address
                 }
                 None => {
-                    let free = self.state.free_address(&cidr).ok_or_else(|| {
+                    let free = ranges.iter().find_map(|cidr| self.state.free_address(cidr));
+                    let free = free.ok_or_else(|| {
                         FieldError::internal(
                             &spec.child("clusterIP"),
                             "failed to allocate a serviceIP: range is full",
@@ -293,26 +362,12 @@ impl Request<'_> {
         Ok(())
     }
 
-    fn cidr(&self, wanted: &str) -> Option<Cidr> {
-        self.state.cidrs.iter().find(|c| family(&c.address) == wanted).copied()
-    }
-
-    fn take_address(
-        &mut self,
-        address: IpAddr,
-        cidr: &Cidr,
-        field: &Path,
-    ) -> Result<(), FieldError> {
-        let text = address.to_string();
-        if !cidr.contains(address) {
-            let detail = format!(
-                "failed to allocate IP {text}: the provided IP ({text}) is not in the valid range. The range of valid IPs is {cidr}"
-            );
-            return Err(FieldError::invalid(field, text, detail));
+    fn take_address(&mut self, address: IpAddr, ranges: &[Cidr]) -> Result<(), &'static str> {
+        if !ranges.iter().any(|range| range.gives(address)) {
+            return Err("the provided network does not match the current range");
         }
         if self.state.addresses.contains_key(&address) {
-            let detail = format!("failed to allocate IP {text}: provided IP is already allocated");
-            return Err(FieldError::invalid(field, text, detail));
+            return Err("provided IP is already allocated");
         }
         self.hold_address(address);
         Ok(())

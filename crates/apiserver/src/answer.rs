@@ -484,6 +484,17 @@ pub(crate) fn bookmark(
     line(&json!({"type": "BOOKMARK", "object": object}))
 }
 
+/// What ends a watch that cannot go on.
+pub(crate) fn error_frame(accepted: Accepted, status: &Status) -> Bytes {
+    let mut tree = serde_json::to_value(status).unwrap_or_default();
+    tree["kind"] = json!("Status");
+    tree["apiVersion"] = json!("v1");
+    match accepted.encoding {
+        Encoding::Protobuf => protobuf_frame("ERROR", &tree),
+        _ => line(&json!({"type": "ERROR", "object": tree})),
+    }
+}
+
 /// One event of a protobuf watch, with its length before it.
 fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
     let object = crate::codec::protobuf(object).unwrap_or_default();

@@ -342,26 +342,31 @@ impl Definition {
     /// Reads what selectors need from a stored object's bytes. An object that cannot be read is kept as no more
     /// than its name: it can be seen and deleted, and breaks no list.
     pub(crate) fn object(&self, kv: &store::KeyValue) -> Object {
-        let mut bytes = kv.value.clone();
+        let (bytes, version) = self.opened(&kv.value);
+        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version)
+    }
+
+    pub(crate) fn object_of(
+        &self,
+        key: Arc<str>,
+        revision: Revision,
+        mut bytes: Bytes,
+        version: u8,
+    ) -> Object {
         let readable = match bytes.starts_with(api_codec::STORED_PREFIX) {
             true => self.wanted.read(&bytes).map_err(|e| e.to_string()),
             false => Err("it is not in the form in which objects are stored".to_owned()),
         };
         let tree = readable.unwrap_or_else(|error| {
             if !bytes.is_empty() {
-                tracing::error!(key = %kv.key, %error, "a stored object cannot be read");
+                tracing::error!(%key, %error, "a stored object cannot be read");
             }
-            let stub = self.stub(&kv.key);
+            let stub = self.stub(&key);
             bytes = api_codec::encode_stored(&stub).into();
             stub
         });
-        Object {
-            key: kv.key.clone(),
-            revision: kv.mod_revision,
-            bytes,
-            labels: labels_of(&tree),
-            fields: self.selectable.iter().map(|s| s.value(&tree)).collect(),
-        }
+        let fields = self.selectable.iter().map(|s| s.value(&tree)).collect();
+        Object { key, revision, bytes, version, labels: labels_of(&tree), fields }
     }
 
     /// What a key says of its object.
@@ -374,9 +379,18 @@ impl Definition {
             None => serde_json::json!({"metadata": {"name": place}}),
         }
     }
-}
 
-impl Definition {
+    /// A stored value's bytes and which version they are in: without a mark, the one that is stored now.
+    pub(crate) fn opened(&self, value: &Bytes) -> (Bytes, u8) {
+        let (bytes, marked) = match self.custom {
+            Some(_) => crate::stored::split(value),
+            None => (value.clone(), None),
+        };
+        let known = marked.and_then(|m| self.served.iter().position(|s| *s.api_version == *m));
+        let version = u8::try_from(known.unwrap_or(self.storage)).unwrap_or_default();
+        (bytes, version)
+    }
+
     /// All of a range, read on all processors if there are many: nothing is served before that.
     pub(crate) fn loaded_all(&self, items: &[store::KeyValue]) -> Vec<Arc<Object>> {
         let load = |part: &[store::KeyValue]| -> Vec<Arc<Object>> {
@@ -400,17 +414,18 @@ impl Definition {
 
     /// An object from the store that may be older than its kind's schema: only custom kinds' schemas change.
     pub(crate) fn loaded(&self, kv: &store::KeyValue) -> Object {
-        let Some(mut tree) =
-            self.custom.as_ref().and_then(|_| serde_json::from_slice(&kv.value).ok())
-        else {
-            return self.object(kv);
+        let (bytes, version) = self.opened(&kv.value);
+        let tree = self.custom.as_ref().and_then(|_| serde_json::from_slice(&bytes).ok());
+        let Some(mut tree) = tree else { return self.object(kv) };
+        // Where nobody converts, every version's objects are those of the stored one.
+        let served = match self.converter {
+            Some(_) => &self.served[usize::from(version)],
+            None => self.stored(),
         };
-        crate::conversion::fit(&self.stored().schema, self.stored().node, &mut tree);
+        crate::conversion::fit(&served.schema, served.node, &mut tree);
         let fitted = api_codec::encode_stored(&tree);
-        match fitted == kv.value {
-            true => self.object(kv),
-            false => self.object(&store::KeyValue { value: fitted.into(), ..kv.clone() }),
-        }
+        let bytes = if fitted == bytes { bytes } else { fitted.into() };
+        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version)
     }
 }
 

@@ -109,6 +109,12 @@ impl Cidr {
         }
     }
 
+    /// Whether a Service may have the address: not the first one, nor IPv4's last.
+    pub fn gives(&self, address: IpAddr) -> bool {
+        let last = self.address.is_ipv4() && address == self.nth(self.usable() + 1);
+        self.contains(address) && address != self.address && !last
+    }
+
     /// How many addresses Services may have: not the first, which names the range, nor IPv4's last, and at
     /// most 2^16 of IPv6's as upstream.
     pub fn usable(&self) -> u128 {
@@ -138,6 +144,15 @@ mod tests {
         assert_eq!("10.0.0.0/30".parse::<Cidr>().unwrap().usable(), 2);
         let v6: Cidr = "fd00::/108".parse().unwrap();
         assert_eq!((v6.nth(10).to_string().as_str(), v6.usable()), ("fd00::a", 65536));
+        let gives = |range: &str, address: &str| {
+            range.parse::<Cidr>().unwrap().gives(address.parse().unwrap())
+        };
+        for (address, given) in
+            [("10.0.0.0", false), ("10.0.0.1", true), ("10.0.0.254", true), ("10.0.0.255", false)]
+        {
+            assert_eq!(gives("10.0.0.0/24", address), given, "{address}");
+        }
+        assert!(gives("fd00::/64", "fd00::ffff:ffff") && !gives("fd00::/64", "fd00::"));
         assert!("10.0.0.0".parse::<Cidr>().is_err() && "10.0.0.0/33".parse::<Cidr>().is_err());
     }
 }

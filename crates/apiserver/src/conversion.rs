@@ -1,11 +1,14 @@
 //! Between the versions of kinds that have several. Only what differs is written down; a kind's stored
 //! version is its newest, events apart, which core stores for both of their groups.
 
+mod review;
+
 use std::sync::Arc;
 
 use api_schema::{NodeId, Schema};
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::review::Converter;
 use crate::definition::{Conversion, Convert, Served};
 
 pub(crate) fn between(group: &str, version: &str, plural: &str) -> Option<Conversion> {
@@ -35,6 +38,15 @@ pub(crate) fn fit(schema: &Schema, node: NodeId, tree: &mut Value) {
         tracing::debug!(%error, "a stored object does not fit its schema");
     }
     api_schema::apply_defaults(schema, node, tree);
+}
+
+/// As [`fit`], of an object that came with kind and apiVersion, which its schema need not know.
+fn fit_whole(served: &Served, tree: &mut Value) {
+    if let Some(map) = tree.as_object_mut() {
+        map.remove("kind");
+        map.remove("apiVersion");
+    }
+    fit(&served.schema, served.node, tree);
 }
 
 /// `events.k8s.io/v1` name, core/v1 name.

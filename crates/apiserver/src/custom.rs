@@ -7,9 +7,11 @@ use api_schema::Schema;
 use serde_json::{Value, json};
 
 use crate::{
+    conversion::Converter,
     definition::{Definition, Served, ServedSubresource, api_version},
     jsonpath,
     object::{Read, Selectable},
+    security::Snapshot,
 };
 
 pub(crate) mod lifecycle;
@@ -44,17 +46,15 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
 
 /// The definition that a CustomResourceDefinition describes. A schema that cannot be used keeps everything; the
 /// definition's own validation has refused such schemas before they were stored.
-pub(crate) fn definition(crd: &Value) -> Definition {
+pub(crate) fn definition(crd: &Value, objects: Snapshot) -> Definition {
     let spec = &crd["spec"];
     let (group, names) = (text(&spec["group"]), &spec["names"]);
     let plural = text(&names["plural"]);
     let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
-    let mut of: Vec<&Value> =
-        versions.iter().copied().filter(|v| v["served"] == Value::Bool(true)).collect();
-    let storage = versions.iter().copied().find(|v| v["storage"] == Value::Bool(true));
-    if let Some(storage) = storage.filter(|s| !of.iter().any(|v| v["name"] == s["name"])) {
-        of.push(storage);
-    }
+    let (mut of, other): (Vec<&Value>, Vec<&Value>) =
+        versions.iter().copied().partition(|v| v["served"] == Value::Bool(true));
+    // Objects may be stored in versions that are not served.
+    of.extend(other);
     let has_status = of.iter().any(|v| v["subresources"].get("status").is_some());
     let selectable = of.iter().flat_map(|v| v["selectableFields"].as_array().into_iter().flatten());
     let own = selectable.map(|field| {
@@ -67,7 +67,9 @@ pub(crate) fn definition(crd: &Value) -> Definition {
     let selectable: Vec<_> = Selectable::all(&[]).into_iter().chain(own).collect();
     let storage = of.iter().position(|v| v["storage"] == Value::Bool(true)).unwrap_or(0);
     let mut all: Vec<Served> = of.iter().map(|v| served(group, names, v)).collect();
-    for i in (0..all.len()).filter(|i| of[*i]["schema"] != of[storage]["schema"]) {
+    let converter = Converter::of(crd, objects);
+    let differs = |i: &usize| converter.is_none() && of[*i]["schema"] != of[storage]["schema"];
+    for i in (0..all.len()).filter(differs) {
         all[i].conversion = Some(crate::conversion::by_schema(&all[i], &all[storage]));
     }
     Definition {
@@ -80,6 +82,7 @@ pub(crate) fn definition(crd: &Value) -> Definition {
         storage,
         served: all,
         custom: Some(Arc::new(crd.clone())),
+        converter: converter.map(Arc::new),
         strategy: api_rules::Strategy::custom(has_status),
     }
 }

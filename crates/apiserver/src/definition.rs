@@ -10,7 +10,7 @@ use api_meta::{GroupKind, GroupResource};
 use api_schema::{ApiResource, NodeId, Schema};
 use serde_json::Value;
 
-use crate::{cache::Cache, object::Selectable, sparse::Wanted};
+use crate::{cache::Cache, conversion::Converter, object::Selectable, sparse::Wanted};
 
 /// A resource as it is stored, with all the groups and versions that serve it.
 pub(crate) struct Definition {
@@ -27,6 +27,9 @@ pub(crate) struct Definition {
     pub(crate) storage: usize,
     /// The CustomResourceDefinition that a custom kind comes from.
     pub(crate) custom: Option<Arc<Value>>,
+    /// Where somebody else converts between a custom kind's versions: its objects are kept in the version that they
+    /// were written in, and those in another are made when they are asked for.
+    pub(crate) converter: Option<Arc<Converter>>,
     pub(crate) strategy: &'static api_rules::Strategy,
 }
 
@@ -51,7 +54,7 @@ pub(crate) struct Served {
     pub(crate) warning: Option<Arc<str>>,
     /// For custom kinds: `additionalPrinterColumns`.
     pub(crate) columns: Option<Arc<Value>>,
-    /// A custom kind's storage version need not be served.
+    /// A custom kind's versions need not be served, even the one that is stored.
     pub(crate) enabled: bool,
 }
 
@@ -241,6 +244,7 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
         storage: if group.is_empty() { 0 } else { versions.len() - 1 },
         served: versions.iter().map(|r| served(r)).collect(),
         custom: None,
+        converter: None,
         strategy,
     }
 }

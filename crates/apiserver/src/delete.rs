@@ -145,13 +145,7 @@ impl Server {
         let options = DeleteOptions::read(call, &body)?;
         let definition = &call.resource.definition;
         match self.remove(call, &call.path.namespace, &call.path.name, &options).await? {
-            Deleted::Pending(object) => Ok(answer::object(
-                definition,
-                call.served(),
-                call.accepted,
-                StatusCode::OK,
-                &object,
-            )),
+            Deleted::Pending(object) => self.answer_object(call, StatusCode::OK, object).await,
             Deleted::Gone(tree)
                 if api_schema::returns_deleted(&definition.group, &definition.plural) =>
             {
@@ -204,7 +198,8 @@ impl Server {
             let Some(object) = current else {
                 return Err(Box::new(Status::not_found(&definition.group_resource(), name)));
             };
-            let mut tree = answer::tree(call.served(), &object);
+            let shown = definition.shown_one(call.version, object.clone()).await?;
+            let mut tree = answer::tree(call.served(), &shown);
             options.check(definition, &object, &tree)?;
             self.admit(call, Operation::Delete, &mut Value::Null, Some(&tree)).await?;
             self.validate_admission(call, Operation::Delete, &Value::Null, Some(&tree)).await?;
@@ -234,11 +229,11 @@ impl Server {
     ) -> Result<Result<Deleted, Option<Arc<Object>>>, Box<Status>> {
         let definition = &call.resource.definition;
         let key = object.key.clone();
-        let (op, bytes) = match at_once {
+        let (op, value) = match at_once {
             true => (Op::Delete, Bytes::new()),
             false => {
-                let bytes = crate::write::stored_bytes(call.served(), tree.clone(), None);
-                (Op::Put { value: bytes.clone(), ttl_seconds: None }, bytes)
+                let value = definition.to_store(call.version, tree.clone(), None).await?;
+                (Op::Put { value: value.clone(), ttl_seconds: None }, value)
             }
         };
         let expected = Expected::ModRevision(object.revision);
@@ -249,7 +244,8 @@ impl Server {
                 Ok(Ok(Deleted::Gone(tree)))
             }
             Outcome::Done { revision, .. } => {
-                Ok(Ok(Deleted::Pending(Arc::new(Object::to_answer(key, revision, bytes)))))
+                let object = Object::to_answer(definition, key, revision, &value);
+                Ok(Ok(Deleted::Pending(Arc::new(object))))
             }
             Outcome::Conflict { current } => {
                 Ok(Err(current.map(|kv| Arc::new(definition.loaded(&kv)))))

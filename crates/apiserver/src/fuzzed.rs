@@ -86,7 +86,7 @@ fn definitions_of_custom_kinds() {
             .as_array()
             .is_some_and(|v| v.iter().any(|v| v["served"] == true))
         {
-            let definition = crate::custom::definition(&tree);
+            let definition = crate::custom::definition(&tree, crate::security::Snapshot::default());
             let _ = crate::custom::names::accept(&tree, &[]);
             let _ = definition.stored();
         }

@@ -46,7 +46,7 @@ pub(crate) struct Hub {
 
 enum Command {
     Add(Arc<Definition>, oneshot::Sender<()>),
-    Remove { group: Arc<str>, plural: Arc<str> },
+    Remove { group: Arc<str>, plural: Arc<str>, done: oneshot::Sender<()> },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -145,11 +145,13 @@ impl Hub {
         }
     }
 
+    /// Serves a custom kind no longer.
     pub(crate) async fn remove(&self, group: &str, plural: &str) {
-        let _ = self
-            .commands
-            .send(Command::Remove { group: group.into(), plural: plural.into() })
-            .await;
+        let (done, removed) = oneshot::channel();
+        let command = Command::Remove { group: group.into(), plural: plural.into(), done };
+        if self.commands.send(command).await.is_ok() {
+            let _ = removed.await;
+        }
     }
 
     /// Forgets what the store has forgotten.
@@ -290,7 +292,10 @@ impl Follower {
                 }
                 let _ = done.send(());
             }
-            Command::Remove { group, plural } => self.remove(&group, &plural),
+            Command::Remove { group, plural, done } => {
+                self.remove(&group, &plural);
+                let _ = done.send(());
+            }
         }
     }
 }

@@ -8,9 +8,11 @@
 //! - An object's bytes are made when it is written; gets, lists and watches share them.
 //! - A watcher sees every change once and in order, or its stream ends ([`cache`]).
 
+mod addresses;
 mod admit;
 mod alloc;
 mod answer;
+mod apiservices;
 mod cache;
 mod call;
 mod codec;
@@ -18,6 +20,7 @@ mod compress;
 mod config;
 mod conversion;
 mod custom;
+mod dangling;
 mod definition;
 mod delete;
 mod discovery;
@@ -27,6 +30,7 @@ pub mod flags;
 mod fuzzed;
 mod health;
 mod hub;
+mod identity;
 mod jsonpath;
 mod meta;
 mod metrics;
@@ -42,9 +46,11 @@ mod security;
 mod server;
 mod sparse;
 mod startup;
+mod stored;
 mod stream;
 mod subresource;
 mod transform;
+mod webhook;
 mod write;
 mod zipped;
 
@@ -123,6 +129,9 @@ pub async fn start(
     observers.push(security::following(gate.clone()));
     let (custom, changes) = custom::lifecycle::observer();
     observers.push(custom);
+    let (addressed, addresses) = addresses::observer();
+    let (levelled, levels) = dangling::observer();
+    observers.extend([addressed, levelled]);
     let hub = Hub::start(store, definition::builtin(), observers, tasks).await?;
     security.objects.attach(&hub);
     let (listener, tls) = listen(&mut config, &security).await?;
@@ -156,6 +165,18 @@ pub async fn start(
         let present = presence::keep(server.clone(), client, tasks.shutdown().clone());
         tasks.spawn("presence", present);
     }
+    let shutdown = tasks.shutdown().clone();
+    let own = || api.client(system(), "kube-apiserver");
+    tasks.spawn(
+        "addresses of services",
+        addresses::follow(server.clone(), own(), addresses, shutdown.clone()),
+    );
+    tasks.spawn(
+        "levels of flow schemas",
+        dangling::follow(server.clone(), own(), levels, shutdown.clone()),
+    );
+    tasks.spawn_until_shutdown("identity", identity::keep(server.clone(), own()));
+    tasks.spawn_until_shutdown("api services", api_services(server.clone(), own()));
     tasks.spawn_until_shutdown("compressed lists", forget(server.clone()));
     tasks.spawn_until_shutdown("compaction", compact(server.clone()));
     Ok(api)
@@ -198,6 +219,15 @@ async fn compact(server: Arc<Server>) {
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "compacting the store"),
         }
+    }
+}
+
+/// Makes the APIServices of the built-in kinds; those of custom kinds come and go with their definitions.
+async fn api_services(server: Arc<Server>, client: Client) {
+    let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+    while let Err(error) = apiservices::follow(&server, &client).await {
+        tracing::warn!(%error, "making the APIServices of what is served; trying again");
+        tokio::time::sleep(backoff.next(0.5)).await;
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use store::Revision;
 
-use crate::sparse::Wanted;
+use crate::{definition::Definition, sparse::Wanted};
 
 /// An object at one revision: canonical JSON bytes without kind, apiVersion and resource version, and beside
 /// them what selectors read. The bytes are shared with the store's memory index.
@@ -15,6 +15,8 @@ pub(crate) struct Object {
     pub(crate) key: Arc<str>,
     pub(crate) revision: Revision,
     pub(crate) bytes: Bytes,
+    /// Which of the definition's versions the bytes are in.
+    pub(crate) version: u8,
     pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
     /// The values of the resource's selectable fields, in the order of its definition.
     pub(crate) fields: Box<[Box<str>]>,
@@ -22,8 +24,14 @@ pub(crate) struct Object {
 
 impl Object {
     /// An object on its way to the client that wrote it, which no selector looks at.
-    pub(crate) fn to_answer(key: Arc<str>, revision: Revision, bytes: Bytes) -> Self {
-        Self { key, revision, bytes, labels: Box::default(), fields: Box::default() }
+    pub(crate) fn to_answer(
+        definition: &Definition,
+        key: Arc<str>,
+        revision: Revision,
+        value: &Bytes,
+    ) -> Self {
+        let (bytes, version) = definition.opened(value);
+        Self { key, revision, bytes, version, labels: Box::default(), fields: Box::default() }
     }
 
     /// The last segment of the key.

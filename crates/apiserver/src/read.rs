@@ -42,13 +42,19 @@ pub(crate) struct Continue {
 impl Server {
     pub(crate) async fn get(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
         let object = self.current(call, call.info.query.get("resourceVersion")).await?;
-        Ok(answer::object(
-            &call.resource.definition,
-            call.served(),
-            call.accepted,
-            StatusCode::OK,
-            &object,
-        ))
+        self.answer_object(call, StatusCode::OK, object).await
+    }
+
+    /// An object as the called version shows it.
+    pub(crate) async fn answer_object(
+        &self,
+        call: &Call,
+        code: StatusCode,
+        object: Arc<Object>,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let definition = &call.resource.definition;
+        let object = definition.shown_one(call.version, object).await?;
+        Ok(answer::object(definition, call.served(), call.accepted, code, &object))
     }
 
     /// The object that a call names, as of the last write before the call.
@@ -141,6 +147,7 @@ impl Server {
                 (revision.max(page.newest), page)
             }
         };
+        let objects = definition.shown(call.version, objects).await?;
         let mut matching = objects.into_iter().filter(|o| everything || filter.matches(o));
         let Some(limit) = limit else {
             return Ok((ListMeta { revision, ..ListMeta::default() }, matching.collect()));
@@ -248,6 +255,9 @@ impl Server {
                 .watch(from)
                 .map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
         };
+        // What is there already is converted as a whole, and not one by one as it goes out.
+        let there = watcher.backlog.iter().map(|event| event.object.clone()).collect();
+        cache.definition.shown(call.version, there).await?;
         let floor = if send_state { 0 } else { version.unwrap_or(0) };
         let timeout = query.get("timeoutSeconds").and_then(|t| t.parse().ok()).filter(|t| *t > 0);
         // As upstream: between 30 and 60 minutes where the client does not say.
@@ -277,6 +287,7 @@ impl Server {
             next_bookmark: Instant::now() + BOOKMARK_EVERY,
             initial_end: initial_end.then_some(watcher.revision),
             sent_columns: false,
+            failed: false,
             watcher,
         };
         let frames = futures_util::stream::unfold(stream, |mut stream| async move {

@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use api_meta::{Status, UserInfo};
+use api_meta::{Status, StatusReason, UserInfo};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -337,6 +337,17 @@ pub(crate) fn store_status(error: store::Error) -> Status {
         }
         store::Error::FutureRevision { requested, current } => {
             Status::too_large_resource_version(requested, current)
+        }
+        // These two are in etcd's and upstream's words, with what we know behind them.
+        store::Error::NoSpace { detail } => {
+            let message = format!("etcdserver: mvcc: database space exceeded: {detail}");
+            Status::failure(500, StatusReason::Unknown, message)
+        }
+        store::Error::Unavailable { operation, detail } => {
+            let message = format!(
+                "Timeout: request did not complete within requested timeout - {operation}: {detail}"
+            );
+            Status::failure(504, StatusReason::Timeout, message)
         }
         other => Status::internal(format!("the store: {other}")),
     }

@@ -4,13 +4,13 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::atomic::Ordering};
 
-use api_meta::GroupResource;
+use api_meta::{GroupResource, Objects as _};
 use auth::rbac::Ensure;
 use client::{Client, Error, PatchKind, Patched, Resource};
 use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join5, stream};
 use serde_json::{Value, json};
 
-use crate::{presence, published, server::Server};
+use crate::{custom::lifecycle::set_condition, presence, published, server::Server};
 
 const SERVICE_CIDRS: Resource =
     Resource::constant("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", false);
@@ -162,6 +162,7 @@ async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Erro
     let ranges: Vec<String> = config.service_cidrs.iter().map(ToString::to_string).collect();
     let cidr = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ranges}});
     ensure(client, &SERVICE_CIDRS, "", &cidr).await?;
+    ready(server, client).await?;
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let service = json!({
         "metadata": {"name": "kubernetes", "labels": labels},
@@ -181,6 +182,22 @@ async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Erro
         BTreeSet::from([config.advertise])
     });
     endpoints(server, client, &servers).await
+}
+
+/// Says that the configured ranges are in use, unless something else is said of them.
+async fn ready(server: &Server, client: &Client) -> Result<(), Error> {
+    let kind = GroupResource::new("networking.k8s.io", "servicecidrs");
+    let known = server.security.objects.get(&kind, "", "kubernetes").unwrap_or_default();
+    let mut status = known["status"].clone();
+    let conditions = status["conditions"].as_array();
+    if conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Ready")) {
+        return Ok(());
+    }
+    let message = "Kubernetes default Service CIDR is ready";
+    set_condition(&mut status, "Ready", true, "", message);
+    let at = Patched { namespace: "", name: "kubernetes", subresource: "status" };
+    let patch = json!({ "status": status });
+    client.patch::<Value>(&SERVICE_CIDRS, at, PatchKind::Merge, &patch).await.map(drop)
 }
 
 /// Makes these servers the endpoints of the Service `kubernetes`. What is so already is not written.

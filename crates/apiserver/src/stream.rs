@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use api_meta::Status;
 use bytes::Bytes;
 use store::Revision;
 use tokio::time::Instant;
@@ -31,17 +32,19 @@ pub(crate) struct Stream {
     /// The bookmark that ends the initial events is still to be sent, with this revision.
     pub(crate) initial_end: Option<Revision>,
     pub(crate) sent_columns: bool,
+    /// The client was told that the watch cannot go on.
+    pub(crate) failed: bool,
 }
 
 impl Stream {
     /// The next frame; `None` ends the watch.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
-        loop {
+        while !self.failed {
             if let Some(event) = self.watcher.backlog.pop_front() {
-                if let Some(kind) = self.kind_for(&event) {
-                    return Some(self.encode(kind, &Delivery::new(event)));
+                match self.frame(Arc::new(Delivery::new(event))).await {
+                    Some(frame) => return Some(frame),
+                    None => continue,
                 }
-                continue;
             }
             if let Some(revision) = self.initial_end.take() {
                 return Some(answer::bookmark(self.served(), self.accepted, revision, true));
@@ -49,9 +52,8 @@ impl Stream {
             tokio::select! {
                 biased;
                 delivery = self.watcher.queue.recv() => {
-                    let delivery = delivery?;
-                    if let Some(kind) = self.kind_for(&delivery.event) {
-                        return Some(self.encode(kind, &delivery));
+                    if let Some(frame) = self.frame(delivery?).await {
+                        return Some(frame);
                     }
                 }
                 () = tokio::time::sleep_until(self.ends) => return None,
@@ -65,18 +67,59 @@ impl Stream {
                 }
             }
         }
+        None
+    }
+
+    /// What this watcher is to see of a change, if anything.
+    async fn frame(&mut self, delivery: Arc<Delivery>) -> Option<Bytes> {
+        if self.resource.definition.converter.is_none() {
+            let kind = self.kind_for(&delivery.event)?;
+            return Some(self.encode(kind, &delivery, &delivery.event));
+        }
+        if !self.is_here(&delivery.event) {
+            return None;
+        }
+        match self.shown(&delivery.event).await {
+            Ok(event) => {
+                let kind = self.kind_for(&event)?;
+                Some(self.encode(kind, &delivery, &event))
+            }
+            // The watcher cannot be told of this change, and must not believe that there was none.
+            Err(status) => {
+                self.failed = true;
+                Some(answer::error_frame(self.accepted, &status))
+            }
+        }
+    }
+
+    /// The change as the watched version shows it.
+    async fn shown(&self, event: &Event) -> Result<Event, Box<Status>> {
+        let definition = &self.resource.definition;
+        let object = definition.shown_in_turn(self.version, event.object.clone()).await?;
+        let previous = match &event.previous {
+            // Only selectors look at what was before.
+            Some(previous) if !self.filter.is_everything() => {
+                Some(definition.shown_in_turn(self.version, previous.clone()).await?)
+            }
+            other => other.clone(),
+        };
+        Ok(Event { kind: event.kind, object, previous })
     }
 
     fn served(&self) -> &crate::definition::Served {
         &self.resource.definition.served[self.version]
     }
 
+    /// Whether the change is in the watched namespace, and newer than what the watcher knows.
+    fn is_here(&self, event: &Event) -> bool {
+        let object = &event.object;
+        object.key.starts_with(&self.prefix) && !(self.floor > 0 && object.revision <= self.floor)
+    }
+
     /// What the change is for this watcher: an object may enter or leave what its selectors match.
     fn kind_for(&self, event: &Event) -> Option<EventKind> {
         let object = &event.object;
-        if !object.key.starts_with(&self.prefix)
-            || (self.floor > 0 && object.revision <= self.floor)
-        {
+        if !self.is_here(event) {
             return None;
         }
         if self.filter.is_everything() {
@@ -92,7 +135,7 @@ impl Stream {
         }
     }
 
-    fn encode(&mut self, kind: EventKind, delivery: &Delivery) -> Bytes {
+    fn encode(&mut self, kind: EventKind, delivery: &Delivery, event: &Event) -> Bytes {
         let first = !std::mem::replace(&mut self.sent_columns, true);
         let (definition, served) = (&self.resource.definition, self.served());
         match self.accepted.shape {
@@ -104,10 +147,10 @@ impl Stream {
                     encoding: self.accepted.encoding as u8,
                 };
                 delivery.frame(key, || {
-                    answer::frame(definition, served, self.accepted, kind, &delivery.event, first)
+                    answer::frame(definition, served, self.accepted, kind, event, first)
                 })
             }
-            _ => answer::frame(definition, served, self.accepted, kind, &delivery.event, first),
+            _ => answer::frame(definition, served, self.accepted, kind, event, first),
         }
     }
 }

@@ -20,7 +20,10 @@ use store::{
     WatchStream, Write,
 };
 
-use crate::definition::{self, Definition};
+use crate::{
+    definition::{self, Definition},
+    stored,
+};
 
 /// A store whose values are in upstream's form, seen as one whose values are in ours.
 pub struct UpstreamForm {
@@ -83,11 +86,12 @@ impl Form {
         if !value.starts_with(api_codec::STORED_PREFIX) {
             return Ok(value.clone());
         }
-        let mut tree: Value = serde_json::from_slice(value)?;
+        let (bytes, marked) = stored::split(value);
+        let mut tree: Value = serde_json::from_slice(&bytes)?;
         let Some(definition) = self.definition(key) else {
             if let Some((kind, api_version)) = self.custom(key) {
                 tree["kind"] = kind.into();
-                tree["apiVersion"] = api_version.into();
+                tree["apiVersion"] = marked.map_or(api_version, str::to_owned).into();
             }
             return Ok(serde_json::to_vec(&tree)?.into());
         };
@@ -113,7 +117,12 @@ impl Form {
         } else {
             return Ok(value.clone());
         };
-        Ok(api_codec::encode_stored(&tree).into())
+        let bytes = api_codec::encode_stored(&tree);
+        // Of custom kinds the version matters that they were written in.
+        Ok(match tree["apiVersion"].as_str().filter(|_| self.definition(key).is_none()) {
+            Some(version) => stored::mark(bytes, version),
+            None => bytes.into(),
+        })
     }
 
     fn read_protobuf(&self, key: &str, value: &[u8]) -> Result<Value, FormError> {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use admission::Operation;
 use api_meta::{ErrorList, FieldError, Path, Status, StatusReason};
-use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use serve::Body;
@@ -68,8 +67,7 @@ impl Server {
             let tree = crate::codec::decode_object(call, body.clone())?;
             inserted = self.insert(call, tree, true).await;
         }
-        let (definition, object) = (&call.resource.definition, inserted?);
-        Ok(answer::object(definition, call.served(), call.accepted, StatusCode::CREATED, &object))
+        self.answer_object(call, StatusCode::CREATED, inserted?).await
     }
 
     /// Brings a new object through preparation, admission and validation into the store. `track`: note in
@@ -123,18 +121,19 @@ impl Server {
         let (name, namespace) = (text("name"), text("namespace"));
         let key: Arc<str> = definition.key(&namespace, &name).into();
         let exists = || Box::new(Status::already_exists(&definition.group_resource(), &name));
-        let bytes = stored_bytes(call.served(), tree, managed.as_deref());
+        let value = definition.to_store(call.version, tree, managed.as_deref()).await?;
+        let stored = |revision| Object::to_answer(definition, key.clone(), revision, &value);
         if call.dry_run() {
             self.hub.consistent().await.map_err(|e| Box::new(store_status(e)))?;
             return match call.cache()?.get(&key) {
                 Some(_) => Err(exists()),
-                None => Ok(Arc::new(Object::to_answer(key, 0, bytes))),
+                None => Ok(Arc::new(stored(0))),
             };
         }
-        let op = Op::Put { value: bytes.clone(), ttl_seconds: self.ttl(definition) };
+        let op = Op::Put { value: value.clone(), ttl_seconds: self.ttl(definition) };
         let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
         match self.hub.write(write).await.map_err(|e| Box::new(store_status(e)))? {
-            Outcome::Done { revision, .. } => Ok(Arc::new(Object::to_answer(key, revision, bytes))),
+            Outcome::Done { revision, .. } => Ok(Arc::new(stored(revision))),
             Outcome::Conflict { .. } if generated => {
                 let resource = definition.group_resource();
                 Err(Box::new(Status::generate_name_conflict(&resource, &name, 1)))
@@ -181,8 +180,7 @@ impl Server {
     ) -> Result<Response<Body>, Box<Status>> {
         let (object, created) = self.mutate(call, update).await?;
         let code = if created { StatusCode::CREATED } else { StatusCode::OK };
-        let definition = &call.resource.definition;
-        Ok(answer::object(definition, call.served(), call.accepted, code, &object))
+        self.answer_object(call, code, object).await
     }
 
     /// Reads, changes, admits, validates and writes one object, again if another write came in between: a
@@ -240,7 +238,8 @@ impl Server {
         stored: &Arc<Object>,
     ) -> Result<Attempt, Box<Status>> {
         let definition = &call.resource.definition;
-        let old = answer::tree(call.served(), stored);
+        let shown = definition.shown_one(call.version, stored.clone()).await?;
+        let old = answer::tree(call.served(), &shown);
         let mut new = (update.change)(Some(&old))?;
         meta::check_namespace(definition, &mut new, &call.path.namespace)?;
         check_version(call, stored, &new)?;
@@ -254,7 +253,8 @@ impl Server {
             self.track(call, Some(&old), &mut new);
         }
         self.check_changed(call, update.part, &old, &new).await?;
-        if meta::same(&new, &old) {
+        // A write that changes nothing still brings an object to the version that is stored now.
+        if meta::same(&new, &old) && usize::from(stored.version) == definition.storage {
             return Ok(Attempt::Done(stored.clone()));
         }
         self.store_changed(call, stored, new).await
@@ -320,21 +320,22 @@ impl Server {
         let definition = &call.resource.definition;
         // The last finalizer of an object that is being deleted takes the object along.
         let finished = crate::delete::finished(definition, &new);
-        let bytes = stored_bytes(call.served(), new, None);
+        let value = definition.to_store(call.version, new, None).await?;
         let key = stored.key.clone();
         if call.dry_run() {
-            let object = Object::to_answer(key, stored.revision, bytes);
+            let object = Object::to_answer(definition, key, stored.revision, &value);
             return Ok(Attempt::Done(Arc::new(object)));
         }
         let op = match finished {
             true => Op::Delete,
-            false => Op::Put { value: bytes.clone(), ttl_seconds: self.ttl(definition) },
+            false => Op::Put { value: value.clone(), ttl_seconds: self.ttl(definition) },
         };
         let expected = Expected::ModRevision(stored.revision);
         let write = Write { key: key.clone(), expected, op };
         match self.hub.write(write).await.map_err(|e| Box::new(store_status(e)))? {
             Outcome::Done { revision, .. } => {
-                Ok(Attempt::Done(Arc::new(Object::to_answer(key, revision, bytes))))
+                let object = Object::to_answer(definition, key, revision, &value);
+                Ok(Attempt::Done(Arc::new(object)))
             }
             Outcome::Conflict { current } => {
                 let now = current.map(|kv| Arc::new(definition.loaded(&kv)));
@@ -411,16 +412,6 @@ fn check_version(call: &Call, stored: &Object, new: &Value) -> Result<(), Box<St
         return Err(Box::new(Status::invalid(&kind, &call.path.name, &[error])));
     }
     Ok(())
-}
-
-/// The stored form of an object as `served` shows it; `managed` is the JSON of its `managedFields` if the tree has not
-/// got them.
-pub(crate) fn stored_bytes(served: &Served, mut tree: Value, managed: Option<&[u8]>) -> Bytes {
-    if let Some(conversion) = &served.conversion {
-        (conversion.to_storage)(&mut tree);
-    }
-    // A copy of the exact size: a vector has room to grow, and these bytes stay.
-    Bytes::copy_from_slice(&api_codec::encode_managed(&tree, managed))
 }
 
 fn invalid(served: &Served, tree: &Value, errors: ErrorList) -> Result<(), Box<Status>> {

@@ -54,8 +54,8 @@ struct Plan {
     ready: Option<Value>,
 }
 
-/// `used`: a Service has an address of the range. `given`: the API server gives out addresses of the range.
-fn plan(range: &ServiceCidr, given: bool, used: bool, now: Timestamp) -> Plan {
+/// `used`: a Service has an address of the range.
+fn plan(range: &ServiceCidr, used: bool, now: Timestamp) -> Plan {
     let meta = &range.metadata;
     let has = meta.finalizers.iter().any(|f| f == FINALIZER);
     let (status, reason, message) = match () {
@@ -68,12 +68,7 @@ fn plan(range: &ServiceCidr, given: bool, used: bool, now: Timestamp) -> Plan {
             let others = meta.finalizers.iter().filter(|f| *f != FINALIZER).cloned();
             return Plan { finalizers: has.then(|| others.collect()), ready: None };
         }
-        () if given => ("True", "", "Kubernetes Service CIDR is ready"),
-        () => (
-            "False",
-            "NotConfigured",
-            "Addresses are given out only of the ranges that the API server is configured with",
-        ),
+        () => ("True", "", "Kubernetes Service CIDR is ready"),
     };
     let finalizers = (!has && !meta.terminating())
         .then(|| [&meta.finalizers[..], &[FINALIZER.to_owned()]].concat());
@@ -116,8 +111,6 @@ async fn reconcile(
 ) -> Result<(), Error> {
     let Some(range) = ranges.get(key) else { return Ok(()) };
     let own = parsed(&range.spec.cidrs);
-    let configured = parsed(&context.config.service_cidrs);
-    let given = configured.is_empty() || own.iter().all(|cidr| configured.contains(cidr));
     let used = range.metadata.terminating() && {
         let there = ranges.list();
         let others: Vec<Cidr> = there
@@ -130,7 +123,7 @@ async fn reconcile(
             within(&own) && !within(&others)
         })
     };
-    let plan = plan(&range, given, used, context.now());
+    let plan = plan(&range, used, context.now());
     let meta = &range.metadata;
     if let Some(finalizers) = plan.finalizers {
         let change = json!({"metadata": {"finalizers": finalizers}});
@@ -174,25 +167,24 @@ mod tests {
     #[test]
     fn a_range_is_kept_and_called_ready() {
         let mut fresh = range(false, &["other"]);
-        let planned = plan(&fresh, true, false, now());
+        let planned = plan(&fresh, false, now());
         assert_eq!(planned.finalizers.unwrap(), ["other", FINALIZER]);
         let ready = planned.ready.unwrap();
         assert_eq!((&ready["status"], &ready["reason"]), (&json!("True"), &json!("")));
         fresh.metadata.finalizers.push(FINALIZER.to_owned());
         fresh.status = json!({"conditions": [ready]});
-        assert_eq!(plan(&fresh, true, false, now()), Plan::default(), "nothing is left to do");
-        assert_eq!(plan(&fresh, false, false, now()).ready.unwrap()["status"], "False");
+        assert_eq!(plan(&fresh, false, now()), Plan::default(), "nothing is left to do");
     }
 
     #[test]
     fn a_range_that_is_used_waits() {
         let going = range(true, &["other", FINALIZER]);
-        let waiting = plan(&going, true, true, now());
+        let waiting = plan(&going, true, now());
         assert_eq!(
             (waiting.finalizers, &waiting.ready.unwrap()["status"]),
             (None, &json!("False"))
         );
-        let free = plan(&going, true, false, now());
+        let free = plan(&going, false, now());
         assert_eq!((free.finalizers.unwrap(), free.ready), (vec!["other".to_owned()], None));
     }
 }

@@ -188,7 +188,8 @@ impl Host<'_> {
     /// Packs the image site:1, a web server that says its name, into an archive.
     #[track_caller]
     pub fn build_site(&self, archive: &Path) {
-        let links = ["sh", "httpd", "hostname", "mkdir"].map(|applet| format!("/bin/{applet}"));
+        let links =
+            ["sh", "cat", "httpd", "hostname", "mkdir"].map(|applet| format!("/bin/{applet}"));
         let script = "mkdir -p /www; echo here is $(hostname) >/www/index.html; exec httpd -f -p 8080 -h /www";
         let (busybox, archive) = (busybox(), archive.display().to_string());
         let args = ["images", "build", "site:1", "--binary", &busybox, "--path", "/bin/busybox"];

@@ -12,6 +12,7 @@ use crate::{Machines, Ran, cluster::binary, process::run};
 
 /// Where machines reach the server.
 const ADDRESS: &str = "192.0.2.254";
+const LOADER: &str = "/usr/lib/ipxe/ipxe.efi";
 const FIRMWARE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
 const VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 
@@ -21,9 +22,7 @@ pub enum Boots {
     /// BIOS, with iPXE in the network card.
     Bios,
     /// UEFI, which fetches iPXE by TFTP.
-    UefiPxe,
-    /// UEFI, which fetches iPXE by HTTP.
-    UefiHttp,
+    Uefi,
 }
 
 /// A server's store, assets and files, and one machine's cable to it.
@@ -54,6 +53,8 @@ impl<'a> Rack<'a> {
             fs::create_dir_all(rack.path(directory))
                 .unwrap_or_else(|e| panic!("making {directory}: {e}"));
         }
+        // What UEFI firmware fetches; a BIOS machine has it in its network card.
+        let _ = fs::copy(LOADER, rack.path("tftp/ipxe.efi"));
         let cable = "ip tuntap add dev t0 mode tap && ip link set t0 master br0 up";
         run(machines.between("sh", &["-c", cable]), b"").ok();
         rack
@@ -137,7 +138,7 @@ impl<'a> Rack<'a> {
             fs::copy(VARIABLES, &variables).unwrap_or_else(|e| panic!("copying {VARIABLES}: {e}"));
         }
         let flash = |unit: u8, more: &str| format!("if=pflash,unit={unit},format=raw,{more}");
-        let mut out = vec![
+        vec![
             "-drive".into(),
             flash(0, &format!("readonly=on,file={FIRMWARE}")),
             "-drive".into(),
@@ -147,13 +148,7 @@ impl<'a> Rack<'a> {
             format!("{card},romfile="),
             "-fw_cfg".into(),
             "name=opt/org.tianocore/IPv6PXESupport,string=n".into(),
-        ];
-        if boots == Boots::UefiHttp {
-            out.extend(
-                ["-fw_cfg", "name=opt/org.tianocore/IPv4PXESupport,string=n"].map(str::to_owned),
-            );
-        }
-        out
+        ]
     }
 
     /// What the server knows of a machine, and an error as long as it knows nothing.

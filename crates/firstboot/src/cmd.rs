@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
-use clap::Parser;
+use clap::{
+    Parser,
+    builder::{OsStringValueParser, TypedValueParser},
+};
 
 use crate::{
     Error,
@@ -27,8 +30,8 @@ pub struct Args {
     /// Current platform: metal, qemu or file
     #[arg(long, default_value = "metal")]
     platform: String,
-    /// Root of the filesystem
-    #[arg(long, default_value = "/")]
+    /// Root of the filesystem; empty for stages that touch none
+    #[arg(long, default_value = "/", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     root: PathBuf,
     /// Execution stage
     #[arg(long, required_unless_present = "print_version")]
@@ -164,6 +167,9 @@ mod tests {
         let line = "ignition --platform file --stage disks --root /r --log-to-stdout --config-cache /c --neednet /n --state-file /s --fetch-timeout 5s";
         let cli = Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(cli.args.stage, Some(Stage::Disks));
+        // As a stage before there is a root is called.
+        let early = Cli::try_parse_from(["ignition", "--stage", "fetch", "--root", ""]);
+        assert!(early.is_ok_and(|cli| cli.args.root == PathBuf::new()));
         assert!(Cli::try_parse_from(["ignition", "--version"]).is_ok());
         assert!(Cli::try_parse_from(["ignition"]).is_err());
     }

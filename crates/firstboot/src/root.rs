@@ -106,6 +106,54 @@ impl Root {
         }
     }
 
+    /// Where a path leads, the links on the way to its last name followed as far as they are there.
+    pub(crate) fn real(&self, path: &str) -> Result<PathBuf, Error> {
+        let mut names = Vec::new();
+        let mut rest = Path::new(path);
+        while let (Some(parent), Some(name)) = (rest.parent(), rest.file_name()) {
+            names.push(name);
+            rest = parent;
+            let fd = match self.resolve(rest, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
+                Ok(fd) => fd,
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                    ) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(Error::file("finding", path)(error)),
+            };
+            let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+            let there = std::fs::read_link(&link).map_err(Error::file("finding", path))?;
+            return Ok(names.iter().rev().fold(there, |there, name| there.join(name)));
+        }
+        Ok(PathBuf::from("/"))
+    }
+
+    /// The names in a directory; none if there is no such directory.
+    pub(crate) fn entries(&self, path: &str) -> Result<Vec<String>, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let directory = match self.resolve(Path::new(path), flags, Mode::empty()) {
+            Ok(directory) => directory,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(Error::file("listing", path)(error)),
+        };
+        let mut names = Vec::new();
+        for entry in
+            rustix::fs::Dir::new(directory).map_err(|e| Error::file("listing", path)(e.into()))?
+        {
+            let entry = entry.map_err(|e| Error::file("listing", path)(e.into()))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
     pub(crate) fn read(&self, path: &str) -> Result<Option<Vec<u8>>, Error> {
         let mut out = Vec::new();
         match self.resolve(Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()) {

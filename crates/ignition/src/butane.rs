@@ -1,7 +1,8 @@
 //! Butane (variants fcos and flatcar) to Ignition.
 //!
-//! Left out, each an error that says so: `storage.trees`, `boot_device` and `grub`.
+//! Left out, with an error that says so: `storage.trees`.
 
+mod boot;
 mod mount;
 mod resource;
 
@@ -56,27 +57,41 @@ pub struct Translation {
 /// Translates a config. `files` is asked for what the config names by `local`; without it, naming any is an
 /// error.
 pub fn translate(text: &str, files: Option<Files<'_>>) -> Result<Translation, Error> {
-    let root = yaml::parse(text).map_err(Error::Yaml)?;
-    let mut translator =
-        Translator { files, places: HashMap::new(), warnings: Vec::new(), mounts: Vec::new() };
-    let mut config = translator.object(&root, schema::BUTANE, "$")?;
+    of(&yaml::parse(text).map_err(Error::Yaml)?, files)
+}
+
+/// Translates a config that is read already.
+pub(crate) fn of(root: &Node, files: Option<Files<'_>>) -> Result<Translation, Error> {
+    let mut translator = Translator::new(files);
+    let mut config = translator.object(root, schema::BUTANE, "$")?;
     let variant = take_text(&mut config, "variant");
     let version = take_text(&mut config, "version");
     if variant.is_empty() {
-        return translator.fail("$", &root, "variant is required, such as \"variant: fcos\"");
+        return translator.fail("$", root, "variant is required, such as \"variant: fcos\"");
     }
     let Some(target) = schema::target(&variant, &version) else {
         return translator.fail(
             "$",
-            &root,
+            root,
             format!("variant {variant:?} version {version:?} is not known; fcos has 1.0.0 to 1.7.0, flatcar 1.0.0 and 1.1.0"),
         );
     };
     entry(&mut config, "ignition", "version", target.into());
     mount::add(&mut config, std::mem::take(&mut translator.mounts));
-    let config = Json::Object(config);
+    let mut own = |section: &str| {
+        let name = schema::camel(section);
+        let given = config.remove(&name).unwrap_or_default();
+        if given.is_null() || boot::knows(&variant, &version, section) {
+            return given;
+        }
+        translator.unused(&format!("$.{name}"), section);
+        Json::Null
+    };
+    let (device, grub) = (own("boot_device"), own("grub"));
+    let config = boot::device(config, &device).and_then(|config| boot::users(config, &grub));
+    let config = config.map_err(|error| translator.located(error, root))?;
     if let Err(error) = config::check(&config) {
-        return Err(translator.located(error, &root));
+        return Err(translator.located(error, root));
     }
     Ok(Translation { config, warnings: translator.warnings })
 }
@@ -99,24 +114,34 @@ fn take_text(config: &mut Map<String, Json>, key: &str) -> String {
     }
 }
 
-struct Translator<'f> {
+pub(crate) struct Translator<'f> {
     files: Option<Files<'f>>,
     /// Where the values of the result come from, by path.
     places: HashMap<String, (u64, u64)>,
-    warnings: Vec<Notice>,
+    pub(crate) warnings: Vec<Notice>,
     /// Filesystems that want a mount unit.
     mounts: Vec<Map<String, Json>>,
 }
 
 type Outcome<T> = Result<T, Error>;
 
-impl Translator<'_> {
+impl<'f> Translator<'f> {
+    pub(crate) fn new(files: Option<Files<'f>>) -> Self {
+        Self { files, places: HashMap::new(), warnings: Vec::new(), mounts: Vec::new() }
+    }
     fn fail<T>(&self, path: &str, node: &Node, message: impl Into<String>) -> Outcome<T> {
         let (line, column) = (node.line, node.column);
         Err(Error::At(Notice { path: path.into(), line, column, message: message.into() }))
     }
 
-    fn located(&self, error: config::ConfigError, root: &Node) -> Error {
+    /// Warns of a key that means nothing in this version.
+    fn unused(&mut self, path: &str, key: &str) {
+        let (line, column) = self.places.get(path).copied().unwrap_or((1, 1));
+        let (path, message) = (path.to_owned(), format!("unused key {key}"));
+        self.warnings.push(Notice { path, line, column, message });
+    }
+
+    pub(crate) fn located(&self, error: config::ConfigError, root: &Node) -> Error {
         let config::ConfigError::Invalid { path, reason } = &error else {
             return Error::At(Notice {
                 path: "$".into(),
@@ -156,6 +181,24 @@ impl Translator<'_> {
                 let items = items.iter().enumerate();
                 let items = items.map(|(i, item)| self.value(item, shape, &format!("{path}.{i}")));
                 Ok(Json::Array(items.collect::<Outcome<_>>()?))
+            }
+            (Shape::Options, Value::Map(entries)) => {
+                let options = entries.iter().map(|(key, value)| {
+                    let path = format!("{path}.{}", key.name);
+                    self.places.insert(path.clone(), (key.line, key.column));
+                    let text = match &value.value {
+                        Value::Text(text) => format!("{text:?}"),
+                        Value::Int(number) => number.to_string(),
+                        Value::Float(number) => number.to_string(),
+                        Value::Bool(value) => value.to_string(),
+                        other => {
+                            let what = format!("{} where a text is wanted", found(other));
+                            return self.fail(&path, value, what);
+                        }
+                    };
+                    Ok(json!([key.name, text]))
+                });
+                Ok(Json::Array(options.collect::<Outcome<_>>()?))
             }
             (Shape::Object(fields), Value::Map(_)) => {
                 Ok(Json::Object(self.object(node, fields, path)?))
@@ -223,7 +266,7 @@ impl Translator<'_> {
     }
 
     /// The fields that are known; the others are warned of.
-    fn object(
+    pub(crate) fn object(
         &mut self,
         node: &Node,
         fields: &[(&str, Shape)],

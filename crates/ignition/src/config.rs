@@ -39,8 +39,12 @@ pub fn parse(text: &str) -> Result<Value, ConfigError> {
     let name = version.as_str().unwrap_or_default().to_owned();
     match name.strip_suffix(".0").and_then(|name| name.split_once('.')) {
         Some(("2", "0" | "1" | "2" | "3" | "4")) => config = upgrade::upgrade(&config)?,
-        Some(("3", "0" | "1" | "2" | "3")) => *version = "3.4.0".into(),
-        Some(("3", "4" | "5" | "6")) => {}
+        Some(("3", "0" | "1" | "2" | "3")) => {
+            *version = "3.4.0".into();
+            plain_modes(&mut config);
+        }
+        Some(("3", "4" | "5")) => plain_modes(&mut config),
+        Some(("3", "6")) => {}
         _ => return Err(ConfigError::Version(name)),
     }
     check(&config)?;
@@ -51,6 +55,18 @@ pub fn parse(text: &str) -> Result<Value, ConfigError> {
 /// The config as the stages read it.
 pub fn typed(config: &Value) -> Result<Config, ConfigError> {
     serde_json::from_value(config.clone()).map_err(|error| ConfigError::Shape(error.to_string()))
+}
+
+/// Special bits of modes meant nothing before 3.6, and a file of an older config is not to be anybody's way to root.
+fn plain_modes(config: &mut Value) {
+    for list in ["files", "directories"] {
+        let items = config.pointer_mut(&format!("/storage/{list}")).and_then(Value::as_array_mut);
+        for mode in items.into_iter().flatten().filter_map(|item| item.get_mut("mode")) {
+            if let Some(number) = mode.as_u64() {
+                *mode = (number & !0o7000).into();
+            }
+        }
+    }
 }
 
 /// `null` says nothing.
@@ -118,4 +134,22 @@ fn items<'c>(
     let list = config.get(section).and_then(|section| section.get(list));
     let items = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     items.iter().enumerate().filter_map(|(i, item)| Some((i, item.as_object()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn special_bits_of_modes_are_for_the_newest_version() {
+        for (version, mode) in [("3.0.0", 0o755), ("3.5.0", 0o755), ("3.6.0", 0o4755)] {
+            let files = json!([{ "path": "/a", "mode": 0o4755 }]);
+            let config =
+                json!({ "ignition": { "version": version }, "storage": { "files": files } });
+            let parsed = parse(&config.to_string()).unwrap();
+            assert_eq!(parsed["storage"]["files"][0]["mode"], mode, "{version}");
+        }
+    }
 }

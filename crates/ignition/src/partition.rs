@@ -98,6 +98,8 @@ fn numbered(before: &Table, partitions: &[Partition]) -> Result<Vec<Partition>, 
         };
         out.push(Partition { number, ..partition.clone() });
     }
+    // Beyond the table's end there is none, as is wanted.
+    out.retain(|p| p.should_exist != Some(false) || p.number <= 128);
     match out.iter().find(|p| !(1..=128).contains(&p.number)) {
         Some(partition) => Err(PlanError::Number(partition.number)),
         None => Ok(out),

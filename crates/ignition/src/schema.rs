@@ -8,6 +8,8 @@ pub(crate) enum Shape {
     Bool,
     List(&'static Shape),
     Object(&'static [(&'static str, Shape)]),
+    /// Any options, as a list of their names and values in the order in which they stand; texts in quotes.
+    Options,
     /// Contents: a source, or what becomes one.
     Resource,
     /// A systemd unit or drop-in, whose contents may come from a file.
@@ -47,6 +49,8 @@ const PARTITION: Shape = Object(&[
     ("resize", Bool),
 ]);
 
+const TANG: Shape = Object(&[("url", Text), ("thumbprint", Text), ("advertisement", Text)]);
+
 const LUKS: Shape = Object(&[
     ("name", Text),
     ("device", Text),
@@ -61,10 +65,7 @@ const LUKS: Shape = Object(&[
         "clevis",
         Object(&[
             ("custom", Object(&[("pin", Text), ("config", Text), ("needs_network", Bool)])),
-            (
-                "tang",
-                List(&Object(&[("url", Text), ("thumbprint", Text), ("advertisement", Text)])),
-            ),
+            ("tang", List(&TANG)),
             ("threshold", Int),
             ("tpm2", Bool),
         ]),
@@ -204,8 +205,23 @@ pub(crate) const BUTANE: &[(&str, Shape)] = &[
             ])),
         )]),
     ),
-    ("boot_device", Unsupported),
-    ("grub", Unsupported),
+    (
+        "boot_device",
+        Object(&[
+            ("layout", Text),
+            (
+                "luks",
+                Object(&[
+                    ("discard", Bool),
+                    ("tang", List(&TANG)),
+                    ("threshold", Int),
+                    ("tpm2", Bool),
+                ]),
+            ),
+            ("mirror", Object(&[("devices", TEXTS)])),
+        ]),
+    ),
+    ("grub", Object(&[("users", List(&Object(&[("name", Text), ("password_hash", Text)])))])),
 ];
 
 /// Ignition's name for a field of Butane's.

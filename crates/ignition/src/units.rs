@@ -1,5 +1,7 @@
 //! systemd units as files below `/etc/systemd`.
 
+use std::collections::BTreeMap;
+
 use crate::spec::Unit;
 
 const UNITS: &str = "/etc/systemd/system";
@@ -20,16 +22,22 @@ pub enum Step {
     Unmask {
         path: String,
     },
+    /// Takes away the links by which other units want this one.
+    Disable {
+        unit: String,
+    },
 }
 
 /// What makes the units so; the presets, which systemd acts on at the first boot, come last.
 pub fn plan(units: &[Unit]) -> Vec<Step> {
     let mut steps = Vec::new();
-    let mut presets = String::new();
+    // By verb and unit, sorted, as the same units in another order are to come to the same file.
+    let mut presets: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
     for unit in units {
         let path = format!("{UNITS}/{}", unit.name);
         for dropin in &unit.dropins {
-            if let Some(contents) = dropin.contents.clone().filter(|text| !text.is_empty()) {
+            // An empty one hides a drop-in of its name that comes with the system.
+            if let Some(contents) = dropin.contents.clone() {
                 steps.push(Step::Write { path: format!("{path}.d/{}", dropin.name), contents });
             }
         }
@@ -45,24 +53,35 @@ pub fn plan(units: &[Unit]) -> Vec<Step> {
         }
         if let Some(enabled) = unit.enabled {
             let verb = if enabled { "enable" } else { "disable" };
-            presets.push_str(&format!("{verb} {}\n", preset_name(&unit.name)));
+            let (name, instance) = preset_name(&unit.name);
+            presets.entry((verb, name)).or_default().extend(instance);
+            if !enabled {
+                steps.push(Step::Disable { unit: unit.name.clone() });
+            }
         }
     }
     if !presets.is_empty() {
-        steps.push(Step::Write { path: PRESET.into(), contents: presets });
+        let mut lines: Vec<_> = presets.into_iter().collect();
+        lines.sort_by(|((_, a), _), ((_, b), _)| a.cmp(b));
+        let contents = lines.into_iter().map(|((verb, name), instances)| {
+            // The first line about a template is the one that counts, so it names all instances.
+            let instances = instances.iter().map(|instance| format!(" {instance}"));
+            format!("{verb} {name}{}\n", instances.collect::<String>())
+        });
+        steps.push(Step::Write { path: PRESET.into(), contents: contents.collect() });
     }
     steps
 }
 
-/// An instance is named by its template, then by itself.
-fn preset_name(name: &str) -> String {
-    match (name.split_once('@'), name.rsplit_once('.')) {
-        (Some((template, rest)), Some((_, kind))) => match rest.strip_suffix(&format!(".{kind}")) {
-            Some(instance) if !instance.is_empty() => format!("{template}@.{kind} {instance}"),
-            _ => name.to_owned(),
-        },
-        _ => name.to_owned(),
+/// An instance is named by its template, and by itself.
+fn preset_name(name: &str) -> (String, Option<&str>) {
+    if let (Some((template, rest)), Some((_, kind))) = (name.split_once('@'), name.rsplit_once('.'))
+        && let Some(instance) = rest.strip_suffix(&format!(".{kind}"))
+        && !instance.is_empty()
+    {
+        return (format!("{template}@.{kind}"), Some(instance));
     }
+    (name.to_owned(), None)
 }
 
 #[cfg(test)]
@@ -79,9 +98,15 @@ mod tests {
             Unit { mask: Some(true), contents: text("x"), ..unit("b.service") },
             Unit { enabled: Some(false), mask: Some(false), ..unit("c@one.timer") },
             Unit {
-                dropins: vec![Dropin { name: "10.conf".into(), contents: text("y") }],
+                dropins: vec![
+                    Dropin { name: "10.conf".into(), contents: text("y") },
+                    Dropin { name: "20.conf".into(), contents: text("") },
+                ],
                 ..unit("d.service")
             },
+            Unit { enabled: Some(true), ..unit("e@x.service") },
+            Unit { enabled: Some(true), ..unit("b@z.service") },
+            Unit { enabled: Some(true), ..unit("e@w.service") },
         ]);
         let write = |path: &str, contents: &str| Step::Write {
             path: path.into(),
@@ -93,8 +118,13 @@ mod tests {
                 write("/etc/systemd/system/a.service", "[Unit]\n"),
                 Step::Mask { path: "/etc/systemd/system/b.service".into() },
                 Step::Unmask { path: "/etc/systemd/system/c@one.timer".into() },
+                Step::Disable { unit: "c@one.timer".into() },
                 write("/etc/systemd/system/d.service.d/10.conf", "y"),
-                write(PRESET, "enable a.service\ndisable c@.timer one\n"),
+                write("/etc/systemd/system/d.service.d/20.conf", ""),
+                write(
+                    PRESET,
+                    "enable a.service\nenable b@.service z\ndisable c@.timer one\nenable e@.service x w\n"
+                ),
             ]
         );
     }

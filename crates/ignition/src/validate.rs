@@ -79,10 +79,9 @@ fn disk(path: &str, disk: &Disk) -> Outcome {
     absolute(&format!("{path}.device"), &disk.device)?;
     let mut numbers = BTreeSet::new();
     let mut labels = BTreeSet::new();
-    let absent = disk.partitions.iter().any(|p| p.should_exist == Some(false));
     for (i, partition) in disk.partitions.iter().enumerate() {
         let path = format!("{path}.partitions.{i}");
-        self::partition(&path, partition, absent)?;
+        self::partition(&path, partition)?;
         if partition.number != 0 && !numbers.insert(partition.number) {
             return fail(format!("{path}.number"), "multiple partitions have the same number");
         }
@@ -104,14 +103,8 @@ fn disk(path: &str, disk: &Disk) -> Outcome {
     }
 }
 
-fn partition(path: &str, partition: &Partition, absent: bool) -> Outcome {
+fn partition(path: &str, partition: &Partition) -> Outcome {
     let set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
-    if partition.number == 0 && absent {
-        return fail(
-            format!("{path}.number"),
-            "a partition number >= 1 must be specified when another should not exist",
-        );
-    }
     if partition.number == 0 && !set(&partition.label) {
         return fail(path, "a partition number >= 1 or a label must be specified");
     }
@@ -212,9 +205,6 @@ fn filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
             format!("{path}.label"),
             format!("a label of {format} has at most {longest} bytes"),
         );
-    }
-    if format == "none" && filesystem.path.as_deref().is_some_and(|path| !path.is_empty()) {
-        return fail(format!("{path}.path"), "path cannot be specified for format none");
     }
     match filesystem.path.as_deref() {
         None | Some("") => Ok(()),

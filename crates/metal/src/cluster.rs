@@ -9,7 +9,7 @@ use std::{
 
 use client::{Change, Client, Informer, ListOptions, Resource, WorkQueue};
 use netboot::{
-    machines::{Book, Note, Outcome, Stage},
+    machines::{Book, Machine, Note, Outcome, Stage},
     matchbox::{Store, TokenMaker},
 };
 use rt::Tasks;
@@ -90,6 +90,12 @@ fn stages(old: Option<&Node>, new: &Node) -> Vec<Note> {
     notes
 }
 
+/// Whether a note is about the machine's last boot: while it boots, its former system is silent.
+fn is_news(machine: Option<&Machine>, note: &Note) -> bool {
+    let boots = machine.and_then(Machine::furthest).is_some_and(|stage| stage < Stage::Kubelet);
+    !(boots && note.stage == Stage::Ready && note.outcome == Outcome::Failed)
+}
+
 /// The cluster that machines join.
 pub struct Cluster(Client);
 
@@ -128,7 +134,9 @@ fn watch(client: Client, store: Arc<Store>, book: Arc<Book>, tasks: &Tasks) {
                 return;
             }
             if let Some(machine) = names.machine_of(change.key) {
-                notes.into_iter().for_each(|note| seen.note(&machine, note));
+                let known = seen.machine(&machine);
+                let news = notes.into_iter().filter(|note| is_news(known.as_ref(), note));
+                news.for_each(|note| seen.note(&machine, note));
             }
         },
     );

@@ -10,6 +10,7 @@ pub mod dns;
 #[cfg(test)]
 mod fuzzed;
 mod journal;
+mod lane;
 pub mod machines;
 pub mod matchbox;
 mod metrics;

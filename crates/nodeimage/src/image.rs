@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Seek, Write},
     path::{Path, PathBuf},
 };
 
@@ -174,7 +174,10 @@ fn pack(entries: &Entries, into: &Path) -> Result<(), Error> {
         let mut out: GzEncoder<_> =
             GzBuilder::new().mtime(0).operating_system(255).write(out, Compression::new(6));
         cpio::write(entries, &mut out)?;
-        out.finish()?.flush()
+        let mut file = out.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
+        // The kernel finds an archive behind another one only at a multiple of four bytes, and skips nulls.
+        let length = file.stream_position()?;
+        file.set_len(length.next_multiple_of(4))
     };
     write().map_err(Error::file("writing", into))
 }

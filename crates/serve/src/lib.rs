@@ -61,7 +61,12 @@ pub struct Limits {
     pub streams_per_connection: u32,
     pub handshake: Duration,
     pub request_head: Duration,
+    /// Bytes of answers that a connection may hold until the peer takes them. `None`: what lists of objects need.
+    pub send_buffer: Option<usize>,
 }
+
+/// Below this HTTP/1.1 could not take a request's head.
+const SMALLEST_BUFFER: usize = 8 << 10;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -70,6 +75,7 @@ impl Default for Limits {
             streams_per_connection: 250,
             handshake: Duration::from_secs(10),
             request_head: Duration::from_secs(32),
+            send_buffer: None,
         }
     }
 }
@@ -159,8 +165,11 @@ pub async fn converse(
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.request_head)
-        .pipeline_flush(true);
+        // No `pipeline_flush`: with it hyper takes all of a body, however slowly the peer reads.
+        .header_read_timeout(limits.request_head);
+    if let Some(size) = limits.send_buffer {
+        builder.http1().max_buf_size(size.max(SMALLEST_BUFFER));
+    }
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -168,7 +177,7 @@ pub async fn converse(
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)
         .max_header_list_size(1 << 20)
-        .max_send_buf_size(1 << 20)
+        .max_send_buf_size(limits.send_buffer.unwrap_or(1 << 20))
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(30));
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);

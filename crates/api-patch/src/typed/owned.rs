@@ -73,13 +73,14 @@ impl Writer<'_> {
             if reset.is_some_and(is_member) {
                 continue;
             }
-            let before = match form.field(name) {
+            let field = form.field(name);
+            let before = match field {
                 Some(f) if parent == Parent::There && always_present(self.schema, f) => {
                     Parent::There
                 }
                 _ => Parent::Absent,
             };
-            let child = form.child(name);
+            let child = field.map_or_else(|| form.child(name), |field| Some(field.node));
             let start = self.open("f:", name);
             let owned = if depth == Depth::Object && name == "metadata" {
                 let form = Form::of(self.schema, child, Some(&Value::Object(Map::new())));
@@ -108,8 +109,10 @@ impl Writer<'_> {
             self.out.extend_from_slice(name.as_bytes());
             self.out.push(b'"');
         } else {
-            // Writing text to memory cannot fail.
-            let _ = serde_json::to_writer(&mut *self.out, &format!("{prefix}{name}"));
+            // The prefix needs no escapes, and writing text to memory cannot fail.
+            let quote = self.out.len();
+            let _ = serde_json::to_writer(&mut *self.out, name);
+            self.out.splice(quote + 1..quote + 1, prefix.bytes());
         }
         self.out.push(b':');
         start

@@ -163,18 +163,32 @@ fn check_webhook(webhook: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 /// Where a webhook is: at a URL, or behind a Service.
-fn check_client(client: &Value, path: &Path, errors: &mut ErrorList) {
+pub(super) fn check_client(client: &Value, path: &Path, errors: &mut ErrorList) {
     const FORM: &str = "desired format: https://host[/path]";
     if let Some(url) = client.at("url").as_str() {
         let path = path.child("url");
         let (scheme, rest) = url.split_once("://").unwrap_or(("", ""));
         if scheme != "https" {
             let detail = format!("'https' is the only allowed URL scheme; {FORM}");
-            errors.push(FieldError::invalid(&path, url, detail));
+            errors.push(FieldError::invalid(&path, scheme, detail));
         }
-        if rest.split('/').next().unwrap_or_default().is_empty() {
+        let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let authority = rest.split('/').next().unwrap_or_default();
+        let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        if host.is_empty() {
             let detail = format!("host must be specified; {FORM}");
-            errors.push(FieldError::invalid(&path, url, detail));
+            errors.push(FieldError::invalid(&path, "", detail));
+        }
+        for (part, what) in [
+            (user, "user information is"),
+            (fragment, "fragments are"),
+            (query, "query parameters are"),
+        ] {
+            if !part.is_empty() {
+                let detail = format!("{what} not permitted in the URL");
+                errors.push(FieldError::invalid(&path, part, detail));
+            }
         }
     }
     let (service, path) = (client.at("service"), path.child("service"));
@@ -196,8 +210,11 @@ fn check_url_path(text: &str, path: &Path, errors: &mut ErrorList) {
     if text == "/" {
         return;
     }
-    let steps: Vec<&str> = text.trim_end_matches('/').split('/').skip(1).collect();
-    let steps = if text.starts_with('/') { steps } else { vec![""] };
+    // As upstream: whatever the first character is, the steps begin behind it.
+    let mut chars = text.chars();
+    chars.next();
+    let rest = chars.as_str();
+    let steps: Vec<&str> = rest.strip_suffix('/').unwrap_or(rest).split('/').collect();
     for (i, step) in steps.iter().enumerate() {
         if step.is_empty() {
             let detail = format!("segment[{i}] may not be empty");

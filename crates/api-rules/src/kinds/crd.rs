@@ -8,6 +8,7 @@ use crate::{
         FieldRule,
         Rule::{IsText, IsWithin, Required, Within},
     },
+    kinds::admission::check_client,
     look::{Look, put},
     meta::NameRule,
     pod::one_of,
@@ -31,6 +32,10 @@ pub(crate) static CUSTOM_RESOURCE_DEFINITION: Strategy = Strategy {
         }
         if !crd.has("spec.conversion") {
             put(crd, "spec.conversion", json!({"strategy": "None"}));
+        }
+        let service = "spec.conversion.webhook.clientConfig.service";
+        if crd.has(service) && !crd.at(service).has("port") {
+            put(crd, &format!("{service}.port"), 443);
         }
     },
     own_create: |crd, _| store_version(crd),
@@ -90,10 +95,7 @@ fn check(crd: &Value, errors: &mut ErrorList) {
         }
     }
     one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
-    if !spec.blank("conversion.strategy") {
-        let path = path.child("conversion");
-        one_of(spec.at("conversion"), "strategy", &["None", "Webhook"], &path, errors);
-    }
+    check_conversion(spec.at("conversion"), &path.child("conversion"), errors);
     check_names(spec.at("names"), &path.child("names"), errors);
     check_versions(spec, &path.child("versions"), errors);
     check_stored_versions(crd, errors);
@@ -103,6 +105,64 @@ fn check(crd: &Value, errors: &mut ErrorList) {
             None | Some("") => FieldError::required(&path, message),
             Some(given) => FieldError::invalid(&path, given, message),
         });
+    }
+}
+
+/// How objects get from one version to another. Upstream's paths are those of its internal form, which is flat.
+fn check_conversion(conversion: &Value, path: &Path, errors: &mut ErrorList) {
+    let client = path.child("webhookClientConfig");
+    let review = path.child("conversionReviewVersions");
+    let config = conversion.at("webhook.clientConfig");
+    let versions = conversion.items("webhook.conversionReviewVersions");
+    if conversion.blank("strategy") {
+        return;
+    }
+    one_of(conversion, "strategy", &["None", "Webhook"], path, errors);
+    if conversion.text("strategy") != "Webhook" {
+        let detail = "should not be set when strategy is not set to Webhook";
+        if !config.is_null() {
+            errors.push(FieldError::forbidden(&client, detail));
+        }
+        if !versions.is_empty() {
+            errors.push(FieldError::forbidden(&review, detail));
+        }
+        return;
+    }
+    if config.is_null() {
+        errors.push(FieldError::required(&client, "required when strategy is set to Webhook"));
+    } else if config.has("url") == config.has("service") {
+        let detail = "exactly one of url or service is required";
+        errors.push(FieldError::required(&client, detail));
+    } else {
+        for field in ["name", "namespace"] {
+            if config.has("service") && config.at("service").blank(field) {
+                let path = client.child("service").child(field);
+                errors.push(FieldError::required(&path, ""));
+            }
+        }
+        check_client(config, &client, errors);
+    }
+    check_review_versions(versions, &review, errors);
+}
+
+fn check_review_versions(versions: &[Value], path: &Path, errors: &mut ErrorList) {
+    if versions.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    for (i, version) in versions.iter().enumerate() {
+        let (text, item) = (version.as_str().unwrap_or_default(), path.index(i));
+        if versions[..i].contains(version) {
+            errors.push(FieldError::invalid(&item, text, "duplicate version"));
+            continue;
+        }
+        for message in validation::dns1035_label(text) {
+            errors.push(FieldError::invalid(&item, text, message));
+        }
+    }
+    if !versions.iter().any(|v| matches!(v.as_str(), Some("v1" | "v1beta1"))) {
+        let detail = "must include at least one of v1, v1beta1";
+        errors.push(FieldError::invalid(path, versions.to_vec(), detail));
     }
 }
 
@@ -346,6 +406,16 @@ pub(crate) static API_SERVICE: Strategy = Strategy {
     name: NameRule::Any,
     owned_finalizers: false,
     status: Some(|| json!({})),
+    // What this server itself serves is there from the beginning.
+    own_create: |service, now| {
+        if !service.has("spec.service") {
+            let local = json!([{
+                "type": "Available", "status": "True", "reason": "Local", "lastTransitionTime": now,
+                "message": "Local APIServices are always available",
+            }]);
+            put(service, "status.conditions", local);
+        }
+    },
     check: |service, errors| {
         let (version, group) = (service.text("spec.version"), service.text("spec.group"));
         let wanted = format!("{version}.{group}");

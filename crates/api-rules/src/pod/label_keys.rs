@@ -6,6 +6,9 @@ use serde_json::{Map, Value, json};
 use crate::look::{Look, items_mut, map_mut};
 
 pub(super) fn merge(pod: &mut Value) {
+    if pod.blank("spec.topologySpreadConstraints") && pod.blank("spec.affinity") {
+        return;
+    }
     let labels = pod.at("metadata.labels").as_object().cloned().unwrap_or_default();
     if labels.is_empty() {
         return;

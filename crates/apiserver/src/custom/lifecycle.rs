@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::{definition, names, text};
 use crate::{
-    call::Call, definition::Definition, delete::DeleteOptions, hub::Observer, server::Server,
+    call::Call, definition::Definition, delete::DeleteOptions, hub::Observer, security::Snapshot,
+    server::Server,
 };
 
 /// Keeps a definition until the objects of its kind are gone.
@@ -60,6 +61,7 @@ async fn reconcile(
         Err(error) if error.is_not_found() => {
             if let Some((plural, group)) = name.split_once('.') {
                 server.hub.remove(group, plural).await;
+                crate::apiservices::follow(server, client).await?;
                 // Somebody may have waited for its names.
                 others(server, group, name).iter().for_each(|o| queue.add(name_of(o)));
             }
@@ -77,15 +79,16 @@ async fn reconcile(
     let names = names::accept(&crd, &taken);
     // Once established a kind stays so, whatever a later change of names meets.
     let established = names.conflict.is_none() || holds(&crd, "Established");
-    if established {
-        serve(server, &crd, &names.accepted).await;
-    }
+    let changed = established && serve(server, &crd, &names.accepted).await;
     // Established only once the kind is served, so that who waits for it can use it at once.
     let status = status(&crd, &names, established);
     if status != crd["status"] {
         let renamed = names.accepted != crd["status"]["acceptedNames"];
         set_status(client, name, &status).await?;
         others.iter().filter(|_| renamed).for_each(|o| queue.add(name_of(o)));
+    }
+    if changed {
+        crate::apiservices::follow(server, client).await?;
     }
     if !crd["metadata"]["deletionTimestamp"].is_null()
         && !finalize(server, client, &crd, status).await?
@@ -119,16 +122,20 @@ fn built_in(server: &Server, group: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Serves the kind as its definition has it, under the names that it may have.
-async fn serve(server: &Server, crd: &Value, accepted: &Value) {
+/// Serves the kind as its definition has it, under the names that it may have. Returns whether that is new.
+async fn serve(server: &Server, crd: &Value, accepted: &Value) -> bool {
     let mut shown = crd.clone();
     shown["spec"]["names"] = accepted.clone();
     let known = server.hub.kinds();
     let known = known.get(text(&crd["spec"]["group"]), text(&accepted["plural"]));
     let known = known.and_then(|r| r.definition.custom.clone());
-    if known.is_none_or(|old| old["spec"] != shown["spec"]) {
-        server.hub.add(Arc::new(definition(&shown))).await;
+    let new = known.is_none_or(|old| old["spec"] != shown["spec"]);
+    if new {
+        let objects = Snapshot::default();
+        objects.attach(&server.hub);
+        server.hub.add(Arc::new(definition(&shown, objects))).await;
     }
+    new
 }
 
 async fn set_status(client: &Client, name: &str, status: &Value) -> Result<(), Error> {

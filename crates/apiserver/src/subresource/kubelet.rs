@@ -292,20 +292,36 @@ fn service(objects: &dyn Objects, path: &crate::path::ResourcePath) -> Result<Ta
     let service = objects
         .get(&GroupResource::SERVICES, &path.namespace, name)
         .ok_or_else(|| Box::new(Status::not_found(&GroupResource::SERVICES, name)))?;
-    let unavailable = || {
+    let authority = ready(objects, &service, port).ok_or_else(|| {
         let message = format!("no endpoints available for service \"{}\"", path.name);
         Box::new(Status::service_unavailable(message))
-    };
+    })?;
+    Ok(Target { scheme, authority, path: format!("/{}", path.rest), kubelet: false })
+}
+
+/// A ready endpoint of a Service, by the name or number of a port of it; empty is its first.
+pub(crate) fn endpoint(
+    objects: &dyn Objects,
+    namespace: &str,
+    name: &str,
+    port: &str,
+) -> Option<String> {
+    ready(objects, &*objects.get(&GroupResource::SERVICES, namespace, name)?, port)
+}
+
+fn ready(objects: &dyn Objects, service: &Value, port: &str) -> Option<String> {
+    let text = |field: &str| service["metadata"][field].as_str().unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
     let ports = service["spec"]["ports"].as_array();
     let wanted = ports.into_iter().flatten().find(|p| {
         port.is_empty()
             || p["name"] == port
             || p["port"].as_u64().is_some_and(|n| n.to_string() == port)
     });
-    let port_name = wanted.ok_or_else(unavailable)?["name"].as_str().unwrap_or_default().to_owned();
+    let port_name = wanted?["name"].as_str().unwrap_or_default().to_owned();
     let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
     let mut found = Vec::new();
-    for slice in objects.list(&slices, &path.namespace) {
+    for slice in objects.list(&slices, namespace) {
         if slice["metadata"]["labels"]["kubernetes.io/service-name"] != name {
             continue;
         }
@@ -321,10 +337,9 @@ fn service(objects: &dyn Objects, path: &crate::path::ResourcePath) -> Result<Ta
         }
     }
     if found.is_empty() {
-        return Err(unavailable());
+        return None;
     }
-    let authority = found.swap_remove(rand::random_range(0..found.len()));
-    Ok(Target { scheme, authority, path: format!("/{}", path.rest), kubelet: false })
+    Some(found.swap_remove(rand::random_range(0..found.len())))
 }
 
 /// The kubelet has names of its own for the streams of exec and attach, and takes nothing but 1 for yes. The container

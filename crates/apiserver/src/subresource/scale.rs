@@ -24,12 +24,13 @@ struct Paths {
 
 pub(super) async fn answer(server: &Server, call: &Call) -> Answer {
     let paths = paths(call)?;
-    let shown = |object: &crate::object::Object| {
-        let scale = scale(&answer::tree(call.served(), object), &paths);
+    let shown = async |object| {
+        let object = call.resource.definition.shown_one(call.version, object).await?;
+        let scale = scale(&answer::tree(call.served(), &object), &paths);
         Ok(answer::value(call.accepted, StatusCode::OK, &scale))
     };
     if call.info.verb == "get" {
-        return shown(&*server.current(call, call.info.query.get("resourceVersion")).await?);
+        return shown(server.current(call, call.info.query.get("resourceVersion")).await?).await;
     }
     let body = server.read_body(call).await?;
     let wanted = if call.info.verb == "update" { Some(decode(call, &body)?) } else { None };
@@ -46,7 +47,7 @@ pub(super) async fn answer(server: &Server, call: &Call) -> Answer {
     };
     let update = Update { part: Part::Main, change: &change, create_if_absent: false, track: true };
     let (object, _) = server.mutate(call, update).await?;
-    shown(&object)
+    shown(object).await
 }
 
 fn decode(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {

@@ -20,7 +20,10 @@ fn stores() -> Stores {
 impl Stores {
     /// Writes an object, and gives what lies in the store and what is read back.
     async fn through(&self, key: &str, object: &Value) -> (Bytes, Bytes) {
-        let value = Bytes::from(api_codec::encode_stored(object));
+        self.value_through(key, api_codec::encode_stored(object).into()).await
+    }
+
+    async fn value_through(&self, key: &str, value: Bytes) -> (Bytes, Bytes) {
         let op = Op::Put { value: value.clone(), ttl_seconds: None };
         let mut watch = self.above.watch(KeyRange::prefix(key), 1).await.unwrap();
         self.above.write(Write { key: key.into(), expected: Expected::Any, op }).await.unwrap();
@@ -76,12 +79,15 @@ async fn definitions_and_custom_kinds_are_json_that_names_its_kind() {
         (&json!("CustomResourceDefinition"), &json!("apiextensions.k8s.io/v1"))
     );
     let widget = json!({"metadata": {"name": "w", "namespace": "n"}, "spec": {"size": 3}});
-    let (below, _) = stores.through("/registry/example.com/widgets/n/w", &widget).await;
-    let below: Value = serde_json::from_slice(&below).unwrap();
-    assert_eq!(
-        (&below["kind"], &below["apiVersion"]),
-        (&json!("Widget"), &json!("example.com/v2"))
-    );
+    // Written in the version that is stored now, and in one that was.
+    for version in ["example.com/v2", "example.com/v1"] {
+        let value = stored::mark(api_codec::encode_stored(&widget), version);
+        let key = format!("/registry/example.com/widgets/n/{}", version.replace('/', "-"));
+        let (below, _) = stores.value_through(&key, value).await;
+        let below: Value = serde_json::from_slice(&below).unwrap();
+        let named = (&below["kind"], &below["apiVersion"]);
+        assert_eq!(named, (&json!("Widget"), &json!(version)));
+    }
 }
 
 #[tokio::test]

@@ -6,15 +6,20 @@ use serde_json::{Value, json};
 use super::*;
 
 fn definition() -> Arc<Definition> {
-    let all = crate::definition::builtin();
-    all.into_iter().find(|definition| definition.is("", "configmaps")).unwrap()
+    static CONFIG_MAPS: std::sync::OnceLock<Arc<Definition>> = std::sync::OnceLock::new();
+    let find = || {
+        let all = crate::definition::builtin();
+        all.into_iter().find(|definition| definition.is("", "configmaps")).unwrap()
+    };
+    CONFIG_MAPS.get_or_init(find).clone()
 }
 
 fn object(name: usize, revision: u64) -> Arc<Object> {
     let tree =
         json!({"metadata": {"name": format!("m-{name}")}, "data": {"k": "value ".repeat(20)}});
     let key = format!("/registry/configmaps/default/m-{name}").into();
-    Arc::new(Object::to_answer(key, revision, api_codec::encode_stored(&tree).into()))
+    let value = api_codec::encode_stored(&tree).into();
+    Arc::new(Object::to_answer(&definition(), key, revision, &value))
 }
 
 async fn read(blocks: &Arc<Blocks>, objects: &[Arc<Object>]) -> Value {

@@ -43,9 +43,9 @@ fn definition(plural: &str, kind: &str) -> Value {
     })
 }
 
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-async fn define(api: &Api, definition: &Value) -> String {
+pub(crate) async fn define(api: &Api, definition: &Value) -> String {
     let made = api.post(DEFINITIONS, definition).await.ok();
     let name = made["metadata"]["name"].as_str().unwrap().to_owned();
     let holds = |o: &Value, kind: &str| {

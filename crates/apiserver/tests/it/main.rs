@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bodies;
+mod conversion;
 mod custom;
 mod deletion;
 mod harness;
@@ -14,6 +15,7 @@ mod objects;
 mod openapi;
 mod overload;
 mod patches;
+mod records;
 mod reference;
 mod renewal;
 mod security;

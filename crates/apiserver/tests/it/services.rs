@@ -32,7 +32,8 @@ async fn addresses_are_given_kept_and_returned() {
         .post(&path, &service("b", json!({"clusterIP": "10.1.0.1"})))
         .await
         .refused(422, "Invalid");
-    assert!(outside.contains("The range of valid IPs is 10.96.0.0/16"), "{outside}");
+    let detail = "spec.clusterIPs: Invalid value: [\"10.1.0.1\"]: failed to allocate IP 10.1.0.1: the provided network does not match the current range";
+    assert!(outside.contains(detail), "{outside}");
     // An update that leaves the address out keeps it; one that changes it is refused.
     assert_eq!(
         api.put(&format!("{path}/a"), &service("a", json!({}))).await.ok()["spec"]["clusterIP"],

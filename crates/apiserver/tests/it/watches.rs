@@ -11,13 +11,13 @@ use serve::Body;
 use crate::harness::{Api, admin, config_map, start};
 
 /// A watch's events as they come.
-struct Events {
+pub(crate) struct Events {
     body: Body,
     buffer: BytesMut,
 }
 
 impl Events {
-    async fn open(api: &Api, path: &str) -> Self {
+    pub(crate) async fn open(api: &Api, path: &str) -> Self {
         let request = Request::get(path).body(client::full("")).unwrap();
         let response = api.0.request(request).await.unwrap();
         assert_eq!(response.status(), 200, "{path}");
@@ -25,7 +25,7 @@ impl Events {
     }
 
     /// The next event; `None` when the watch has ended.
-    async fn next(&mut self) -> Option<Value> {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
                 return serde_json::from_slice(&self.buffer.split_to(end + 1)).ok();
@@ -38,7 +38,7 @@ impl Events {
     }
 
     /// The next event as `TYPE name`.
-    async fn short(&mut self) -> String {
+    pub(crate) async fn short(&mut self) -> String {
         let event = self.next().await.expect("an event");
         let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
         format!("{} {name}", event["type"].as_str().unwrap()).trim_end().to_owned()

@@ -97,12 +97,7 @@ pub(super) fn plan(
             continue;
         }
         if in_order && !pod.available(set.spec.min_ready_seconds, now) {
-            if works(pod) {
-                let left = pod
-                    .ready_since()
-                    .map_or(1, |at| at.unix() + set.spec.min_ready_seconds - now.unix());
-                plan.again = Some(left.max(1) as u64);
-            }
+            plan.again = until_available(set, pod, now);
             // A Pod of a template that cannot work is replaced all the same, or no update could repair it.
             return replace(set, &there, update, plan);
         }
@@ -110,12 +105,20 @@ pub(super) fn plan(
             return replace(set, &there, update, plan);
         }
     }
-    for (_, pod) in there.iter().rev().filter(|(number, _)| !wanted.contains(number)) {
+    let surplus = || there.iter().filter(|(number, _)| !wanted.contains(number));
+    let first_ill = surplus().find(|(_, pod)| !works(pod)).map(|(number, _)| *number);
+    for (number, pod) in surplus().rev() {
         if pod.metadata.terminating() {
             if in_order {
                 return plan;
             }
             continue;
+        }
+        // Where order counts, nothing goes while something is not well, but for the first that is not.
+        let well = works(pod) && pod.available(set.spec.min_ready_seconds, now);
+        if in_order && !well && first_ill != Some(*number) {
+            plan.again = until_available(set, pod, now);
+            return plan;
         }
         plan.steps.push(Step::Delete((*pod).clone()));
         if in_order {
@@ -125,19 +128,46 @@ pub(super) fn plan(
     replace(set, &there, update, plan)
 }
 
-/// Deletes the last Pod of a former template, once all after it work.
+/// Seconds until a Pod that works counts as available.
+fn until_available(set: &Set, pod: &Pod, now: Timestamp) -> Option<u64> {
+    let left = |at: Timestamp| at.unix() + set.spec.min_ready_seconds - now.unix();
+    works(pod).then(|| pod.ready_since().map_or(1, left).max(1).unsigned_abs())
+}
+
+/// How many Pods an update may take at once.
+fn max_unavailable(set: &Set) -> i64 {
+    let update = set.spec.update_strategy.rolling_update.as_ref();
+    let given = update.and_then(|update| update.max_unavailable.as_ref());
+    given.and_then(|given| given.scaled(replicas(set), false).ok()).unwrap_or(1).max(1)
+}
+
+/// Deletes Pods of a former template, the last first, as long as no more are unavailable than may be: without more
+/// said, one, and only when all after it work.
 fn replace(set: &Set, there: &BTreeMap<i64, &Arc<Pod>>, update: &str, mut plan: Plan) -> Plan {
     if set.spec.update_strategy.r#type == "OnDelete" {
         return plan;
     }
+    let broken = range(set).filter(|n| there.get(n).is_none_or(|pod| !works(pod))).count() as i64;
+    let most = max_unavailable(set);
+    let mut left = most - broken;
     for number in range(set).rev().take_while(|number| *number >= partition(set)) {
-        let Some(pod) = there.get(&number) else { return plan };
-        if revision(pod) != update && !pod.metadata.terminating() {
-            plan.steps.push(Step::Delete((*pod).clone()));
-            return plan;
-        }
-        if !works(pod) {
-            return plan;
+        let pod = there.get(&number).filter(|pod| !pod.metadata.terminating());
+        match pod {
+            Some(pod) if revision(pod) != update => {
+                // One that does not work is missed by nobody.
+                let spare = !works(pod) || left > 0 || most == 1;
+                if !spare {
+                    return plan;
+                }
+                left -= i64::from(works(pod));
+                plan.steps.push(Step::Delete((*pod).clone()));
+                if most == 1 {
+                    return plan;
+                }
+            }
+            Some(pod) if works(pod) => {}
+            _ if most == 1 => return plan,
+            _ => {}
         }
     }
     plan
@@ -279,6 +309,49 @@ mod tests {
             steps(&set(3, json!({"updateStrategy": {"type": "OnDelete"}})), &all),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn none_goes_while_another_is_not_well_but_the_first_that_is_not() {
+        let none = set(0, json!({}));
+        for (ready, wanted) in [
+            ([false, false, false], &[][..]),
+            ([true, false, false], &[]),
+            ([true, false, true], &["-db-2"]),
+            ([true, true, false], &["-db-2"]),
+            ([false, true, true], &["-db-2"]),
+        ] {
+            let pods: Vec<_> =
+                ready.iter().zip(0..).map(|(ready, n)| pod(n, "new", *ready)).collect();
+            assert_eq!(steps(&none, &pods), wanted, "{ready:?}");
+        }
+        assert_eq!(steps(&none, &[pod(0, "new", true), pod(1, "new", false)]), ["-db-1"]);
+        let parallel = set(0, json!({"podManagementPolicy": "Parallel"}));
+        let ill = [pod(0, "new", false), pod(1, "new", false)];
+        assert_eq!(steps(&parallel, &ill), ["-db-1", "-db-0"]);
+    }
+
+    #[test]
+    fn as_many_are_replaced_at_once_as_may_be_missing() {
+        let with = |most: Value, partition: i64| {
+            set(
+                4,
+                json!({"podManagementPolicy": "Parallel", "updateStrategy": {"type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": most, "partition": partition}}}),
+            )
+        };
+        let old = |number| pod(number, "old", true);
+        let all = [old(0), old(1), old(2), old(3)];
+        assert_eq!(steps(&with(json!(2), 0), &all), ["-db-3", "-db-2"]);
+        assert_eq!(steps(&with(json!("50%"), 0), &all), ["-db-3", "-db-2"]);
+        assert_eq!(steps(&with(json!("10%"), 0), &all), ["-db-3"], "one at least");
+        assert_eq!(steps(&with(json!(3), 2), &all), ["-db-3", "-db-2"], "none below the partition");
+        let half = [old(0), old(1), pod(2, "new", true), pod(3, "new", false)];
+        assert_eq!(steps(&with(json!(2), 0), &half), ["-db-1"], "one is missing already");
+        let three = [old(0), old(1), pod(2, "new", false), pod(3, "new", false)];
+        assert_eq!(steps(&with(json!(2), 0), &three), Vec::<String>::new());
+        let stuck = [old(0), pod(1, "old", false), pod(2, "new", false), pod(3, "new", true)];
+        assert_eq!(steps(&with(json!(2), 0), &stuck), ["-db-1"], "it is missed by nobody");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod access;
 mod basics;
 mod charts;
+mod clients;
 mod custom;
 mod ha;
 mod interop;

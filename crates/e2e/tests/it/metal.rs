@@ -21,12 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(1500);
 const BUDGET: Duration = Duration::from_secs(8);
 
 const SITE: &str = "
-apiVersion: v1
-kind: Pod
-metadata: {name: site, labels: {app: site}}
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: site}
 spec:
-  nodeName: rack-525400a19cae
-  containers: [{name: site, image: 'site:1', imagePullPolicy: Never, ports: [{containerPort: 8080}]}]
+  selector: {matchLabels: {app: site}}
+  template:
+    metadata: {labels: {app: site}}
+    spec:
+      nodeSelector: {kubernetes.io/hostname: rack-525400a19cae}
+      containers: [{name: site, image: 'site:1', imagePullPolicy: Never, ports: [{containerPort: 8080}]}]
 ---
 apiVersion: v1
 kind: Service
@@ -151,7 +155,7 @@ fn answers(first: &Host<'_>) {
         let ran = first.run("curl", &["-sS", "--max-time", "5", &format!("http://{address}/")]);
         match ran.stdout.contains("here is site") {
             true => Ok(()),
-            false => Err(format!("{ran}\n{}", first.kubectl("describe pod site"))),
+            false => Err(format!("{ran}\n{}", first.kubectl("describe pods"))),
         }
     });
 }
@@ -172,11 +176,7 @@ fn a_machine_becomes_a_node_again_and_again() {
         return;
     }
     let machines = Machines::new("metal");
-    let mut rack = Rack::new(&machines);
-    let first = cluster(&machines);
-    certificates(&rack);
-    image(&rack, &first);
-    enroll(&rack);
+    let (first, mut rack) = prepared(&machines);
     rack.serve(&["--dhcp-range", "192.0.2.100,192.0.2.120"]);
 
     rack.wipe(8);
@@ -199,6 +199,81 @@ fn a_machine_becomes_a_node_again_and_again() {
     broken(&rack);
 }
 
+/// A cluster, and all that a machine needs to join it.
+fn prepared<'a>(machines: &'a Machines) -> (Host<'a>, Rack<'a>) {
+    let rack = Rack::new(machines);
+    let first = cluster(machines);
+    certificates(&rack);
+    image(&rack, &first);
+    enroll(&rack);
+    (first, rack)
+}
+
+/// Adds to the storage section of the machines' config.
+fn configure(rack: &Rack<'_>, more: &str) {
+    let template = rack.path("store/ignition/windlass-rack.yaml");
+    let text = fs::read_to_string(&template).unwrap();
+    fs::write(&template, text + more).unwrap();
+}
+
+const ENCRYPTED_ARRAY: &str = r#"
+  disks:
+    - device: /dev/vda
+      partitions:
+        - {number: 2, label: windlass-root, size_mib: 5120}
+        - {number: 3, label: data-a, size_mib: 256}
+        - {number: 4, label: data-b, size_mib: 256}
+  raid:
+    - {name: data, level: raid1, devices: [/dev/disk/by-partlabel/data-a, /dev/disk/by-partlabel/data-b]}
+  luks:
+    - name: data
+      device: /dev/md/data
+      wipe_volume: true
+      key_file: {inline: sesame}
+      options: [--pbkdf, pbkdf2, --pbkdf-force-iterations, "1000"]
+  filesystems:
+    - {device: /dev/mapper/data, format: ext4, path: /var/lib/data, wipe_filesystem: true, with_mount_unit: true}
+"#;
+
+const LOOK: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: look}
+spec:
+  nodeName: rack-525400a19cae
+  restartPolicy: Never
+  volumes: [{name: data, hostPath: {path: /var/lib/data, type: Directory}}]
+  containers:
+  - name: look
+    image: site:1
+    imagePullPolicy: Never
+    command: [/bin/sh, -c, 'cat /proc/mounts /proc/mdstat']
+    volumeMounts: [{name: data, mountPath: /data}]
+";
+
+#[test]
+#[ignore = "takes many minutes: cargo xtask test --full"]
+fn by_uefi_with_an_encrypted_array() {
+    let _turn = alone();
+    let files = ["/usr/bin/qemu-system-x86_64", "/usr/bin/mmdebstrap", "/usr/lib/ipxe/ipxe.efi"];
+    if !needed(&files) || !needed(&["/usr/share/OVMF/OVMF_CODE_4M.fd"]) {
+        return;
+    }
+    let machines = Machines::new("uefi");
+    let (first, mut rack) = prepared(&machines);
+    configure(&rack, ENCRYPTED_ARRAY);
+    rack.serve(&["--dhcp-range", "192.0.2.100,192.0.2.120"]);
+    rack.wipe(8);
+    let _power = becomes_a_node(&rack, &first, Boots::Uefi);
+    first.kubectl_with(&["apply", "-f", "-"], LOOK).ok();
+    until_within(PATIENCE, "what the Pod has seen", || {
+        let seen = first.kubectl("logs look");
+        let there =
+            seen.stdout.contains("/dev/mapper/data /data ext4") && seen.stdout.contains("raid1");
+        if there { Ok(()) } else { Err(format!("{seen}\n{}", first.kubectl("describe pod look"))) }
+    });
+}
+
 /// Has the machine be installed anew.
 fn again(rack: &Rack<'_>) {
     let file = rack.path("machines").display().to_string();
@@ -207,10 +282,10 @@ fn again(rack: &Rack<'_>) {
 
 /// A config that cannot be carried out stops the boot; console, page and `metal status` say why.
 fn broken(rack: &Rack<'_>) {
-    let template = rack.path("store/ignition/windlass-rack.yaml");
-    let text = fs::read_to_string(&template).unwrap();
-    let file = "    - path: /etc/absent\n      contents: {source: \"http://192.0.2.254:8080/assets/absent\"}\n";
-    fs::write(&template, text + file).unwrap();
+    configure(
+        rack,
+        "    - path: /etc/absent\n      contents: {source: \"http://192.0.2.254:8080/assets/absent\"}\n",
+    );
     rack.wipe(8);
     again(rack);
     let _power = rack.power_on(MAC, Boots::Bios);

@@ -10,7 +10,7 @@ pub(super) fn apply(context: &Context, filesystem: &Filesystem) -> Result<(), Er
         return Ok(());
     };
     let device = filesystem.device.as_str();
-    let found = contents(context, device)?;
+    let found = contents(context, device, format)?;
     if filesystem.wipe_filesystem != Some(true) {
         match judge(filesystem, format, &found) {
             Verdict::Reuse => {

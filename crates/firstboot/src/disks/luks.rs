@@ -22,6 +22,9 @@ const KEY_FILE: &str = "/run/ignition/luks.key";
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) luks: BTreeMap<String, Volume>,
+    /// What the mount stage made to have a place for filesystems: a home among it is its user's.
+    #[serde(default)]
+    pub(crate) directories: Vec<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -76,7 +79,7 @@ pub(super) async fn apply(
         Some(_) => Some(fetcher.fetch(&volume.key_file).await?),
         None => None,
     };
-    let found = contents(context, device)?;
+    let found = contents(context, device, "crypto_LUKS")?;
     let key = match (found.kind.as_str(), volume.wipe_volume == Some(true)) {
         ("crypto_LUKS", false) => {
             let key = key.ok_or_else(|| refused("it is there, and its key was made by an earlier run; name a keyFile, or set wipeVolume"))?;

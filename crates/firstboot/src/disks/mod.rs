@@ -11,6 +11,7 @@ use std::{
 };
 
 use ignition::spec::Config;
+use serde_json::Value;
 
 pub(crate) use luks::State;
 
@@ -23,24 +24,24 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let storage = &config.storage;
     for disk in &storage.disks {
-        appear(context, &disk.device)?;
+        appear(context.patience, &disk.device)?;
         partitions::apply(context, disk)?;
     }
     settle(context);
     for array in &storage.raid {
-        array.devices.iter().try_for_each(|device| appear(context, device))?;
+        array.devices.iter().try_for_each(|device| appear(context.patience, device))?;
         raid::apply(context, array)?;
     }
     settle(context);
     let mut state = State::default();
     for volume in &storage.luks {
-        appear(context, volume.device.as_deref().unwrap_or_default())?;
+        appear(context.patience, volume.device.as_deref().unwrap_or_default())?;
         luks::apply(context, volume, fetcher, &mut state).await?;
     }
     state.keep(&context.state_file)?;
     settle(context);
     for filesystem in &storage.filesystems {
-        appear(context, &filesystem.device)?;
+        appear(context.patience, &filesystem.device)?;
         filesystems::apply(context, filesystem)?;
     }
     settle(context);
@@ -56,11 +57,12 @@ fn settle(context: &Context) {
     }
 }
 
-fn appear(context: &Context, device: &str) -> Result<(), Error> {
-    let deadline = Instant::now() + context.patience;
+/// Waits for a device to be there.
+pub(crate) fn appear(patience: Duration, device: &str) -> Result<(), Error> {
+    let deadline = Instant::now() + patience;
     while !Path::new(device).exists() {
         if Instant::now() >= deadline {
-            let seconds = context.patience.as_secs();
+            let seconds = patience.as_secs();
             return Err(Error::NoDevice { device: device.to_owned(), seconds });
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -76,13 +78,15 @@ struct Contents {
     uuid: String,
 }
 
-fn contents(context: &Context, device: &str) -> Result<Contents, Error> {
+/// `wanted` is taken where there are remains of several filesystems.
+fn contents(context: &Context, device: &str, wanted: &str) -> Result<Contents, Error> {
     let command = ["blkid", "--probe", "--output", "export", device];
     let output = context.programs.run(&command, &[])?;
     match output.code {
         Some(0) => {}
         // Nothing is on it.
         Some(2) => return Ok(Contents::default()),
+        Some(8) => return remains(context, device, wanted),
         _ => {
             let reason = format!("what is on it cannot be told: {}", output.stderr.trim());
             return Err(Error::Refused { what: device.to_owned(), reason });
@@ -101,4 +105,18 @@ fn contents(context: &Context, device: &str) -> Result<Contents, Error> {
         .find(|kind| !kind.is_empty())
         .unwrap_or_default();
     Ok(Contents { kind, label: field("LABEL"), uuid: field("UUID") })
+}
+
+/// The signature of the wanted kind or else the first, of all that are found.
+fn remains(context: &Context, device: &str, wanted: &str) -> Result<Contents, Error> {
+    let output = context.programs.must(&["wipefs", "--json", device])?;
+    let found: Value = serde_json::from_str(&output).map_err(|error| Error::Refused {
+        what: device.to_owned(),
+        reason: format!("what wipefs says is no JSON: {error}"),
+    })?;
+    let signatures = found["signatures"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let chosen = signatures.iter().find(|one| one["type"] == wanted).or(signatures.first());
+    let field =
+        |name: &str| chosen.and_then(|one| one[name].as_str()).unwrap_or_default().to_owned();
+    Ok(Contents { kind: field("type"), label: field("label"), uuid: field("uuid") })
 }

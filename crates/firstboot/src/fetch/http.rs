@@ -96,6 +96,8 @@ fn parse(url: &str) -> Result<Uri, FetchError> {
 fn header_map(url: &str, headers: &[Header]) -> Result<HeaderMap, FetchError> {
     let mut out = HeaderMap::new();
     out.insert(header::ACCEPT, HeaderValue::from_static(ACCEPT));
+    // What is fetched is what is hashed and written, so that a server is not to pack it.
+    out.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     out.insert(header::USER_AGENT, HeaderValue::from_static("Ignition/2.26.0"));
     for given in headers {
         let wrong = || FetchError::Url {

@@ -20,8 +20,8 @@ const FILES: [(&str, u32); 4] = [
 /// Where SSH keys go: a file beside others, or the one that every server reads.
 const FRAGMENT: &str = "IGNITION_WRITE_AUTHORIZED_KEYS_FRAGMENT";
 
-/// The databases as they are then.
-pub(super) fn apply(root: &Root, passwd: &Passwd) -> Result<Databases, Error> {
+/// The databases as they are then. `mounted`: directories that were made for the sake of filesystems.
+pub(super) fn apply(root: &Root, passwd: &Passwd, mounted: &[String]) -> Result<Databases, Error> {
     let text = |path: &str| -> Result<String, Error> {
         Ok(String::from_utf8_lossy(&root.read(path)?.unwrap_or_default()).into_owned())
     };
@@ -55,6 +55,9 @@ pub(super) fn apply(root: &Root, passwd: &Passwd) -> Result<Databases, Error> {
         }
     }
     homes.iter().try_for_each(|home| make_home(root, home, &defs))?;
+    for user in &passwd.users {
+        give_home(root, user, &databases, mounted)?;
+    }
     for user in passwd.users.iter().filter(|user| !user.ssh_authorized_keys.is_empty()) {
         authorize(root, user, &databases)?;
     }
@@ -66,6 +69,26 @@ fn today() -> u64 {
     let said = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     said.unwrap_or_else(|| now().as_secs()) / 86_400
+}
+
+/// Gives a user what was made of a home before there was a user. More is kept from others than need be.
+fn give_home(
+    root: &Root,
+    user: &User,
+    databases: &Databases,
+    mounted: &[String],
+) -> Result<(), Error> {
+    let Some((uid, gid, home)) = databases.user(&user.name) else { return Ok(()) };
+    let home = home.trim_end_matches('/');
+    if user.no_create_home == Some(true) || home.is_empty() {
+        return Ok(());
+    }
+    let within =
+        |path: &str| path.strip_prefix(home).is_some_and(|p| p.is_empty() || p.starts_with('/'));
+    for path in mounted.iter().filter(|path| within(path)) {
+        root.set(path, Some(0o700), Some(uid), Some(gid))?;
+    }
+    Ok(())
 }
 
 /// A new home begins as a copy of the skeleton; one that is there stays.

@@ -14,10 +14,11 @@ pub(crate) async fn run(
     fetcher: &Fetcher,
 ) -> Result<(), Error> {
     let root = Root::open(&context.root)?;
-    let passwd = accounts::apply(&root, &config.passwd)?;
+    let state = State::load(&context.state_file)?;
+    let passwd = accounts::apply(&root, &config.passwd, &state.directories)?;
     nodes::apply(&root, &config.storage, &passwd, fetcher).await?;
     units(&root, config)?;
-    unlock(&root, &State::load(&context.state_file)?)
+    unlock(&root, &state)
 }
 
 fn units(root: &Root, config: &Config) -> Result<(), Error> {
@@ -46,11 +47,27 @@ fn units(root: &Root, config: &Config) -> Result<(), Error> {
                     root.remove(&path)?;
                 }
             }
+            units::Step::Disable { unit } => disable(root, &unit)?,
         }
     }
     Ok(())
 }
 
+/// A preset has systemd make links of units that are enabled; those of a unit that came enabled it leaves.
+fn disable(root: &Root, unit: &str) -> Result<(), Error> {
+    for folder in root.entries(UNITS)? {
+        if !folder.ends_with(".wants") && !folder.ends_with(".requires") {
+            continue;
+        }
+        let path = format!("{UNITS}/{folder}/{unit}");
+        if root.look(&path)?.is_some_and(|found| found.kind == rustix::fs::FileType::Symlink) {
+            root.remove(&path)?;
+        }
+    }
+    Ok(())
+}
+
+const UNITS: &str = "/etc/systemd/system";
 const CRYPTTAB: &str = "/etc/crypttab";
 
 /// Keys of volumes, and the lines by which the system finds them.

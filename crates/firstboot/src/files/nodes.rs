@@ -1,5 +1,7 @@
 //! Files, directories and links.
 
+use std::collections::BTreeMap;
+
 use ignition::{
     passwd::Databases,
     spec::{Directory, File, Link, Owner, Storage},
@@ -46,6 +48,14 @@ pub(super) async fn apply(
     let links = storage.links.iter().map(Node::Link);
     let mut nodes: Vec<Node<'_>> = directories.chain(files).chain(links).collect();
     nodes.sort_by_cached_key(Node::order);
+    let mut places = BTreeMap::new();
+    for node in &nodes {
+        let path = node.path();
+        if let Some(other) = places.insert(root.real(path)?, path) {
+            let reason = format!("by a link on its way it is {other}, which the config has too");
+            return Err(Error::Node { path: path.to_owned(), reason });
+        }
+    }
     for node in nodes {
         match node {
             Node::Directory(directory) => make_directory(root, directory, passwd)?,

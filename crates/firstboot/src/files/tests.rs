@@ -13,7 +13,7 @@ use super::*;
 
 fn lay_out(root: &Path, config: Value) -> Result<(), Error> {
     let mut config = config;
-    config["ignition"] = json!({ "version": "3.4.0" });
+    config["ignition"] = json!({ "version": "3.6.0" });
     let config = ignition::parse(&config.to_string()).unwrap();
     let context = Context {
         platform: "file".into(),
@@ -193,4 +193,51 @@ fn volumes_get_their_keys_and_lines_once() {
     let table = fs::read_to_string(dir.path().join("etc/crypttab")).unwrap();
     assert_eq!(table, "# mine\ndata UUID=new /etc/luks/data luks,discard\n");
     assert_eq!(fs::read_to_string(dir.path().join("etc/luks/data")).unwrap(), "secret");
+}
+
+#[test]
+fn a_unit_that_is_disabled_is_wanted_by_none() {
+    if !root_only() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let wants = dir.path().join("etc/systemd/system/multi-user.target.wants");
+    fs::create_dir_all(&wants).unwrap();
+    for unit in ["a.service", "b.service"] {
+        symlink("/usr/lib/systemd/system/x", wants.join(unit)).unwrap();
+    }
+    let units = json!([{ "name": "a.service", "enabled": false }, { "name": "none.service", "enabled": false }]);
+    lay_out(dir.path(), json!({ "systemd": { "units": units } })).unwrap();
+    let left: Vec<_> = fs::read_dir(wants).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["b.service"]);
+}
+
+#[test]
+fn a_home_that_was_made_for_a_mount_is_its_users() {
+    if !root_only() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("home/me/data")).unwrap();
+    fs::create_dir_all(dir.path().join("home/meadow")).unwrap();
+    let directories = ["/home", "/home/me", "/home/me/data", "/home/meadow"];
+    let state = json!({ "luks": {}, "directories": directories });
+    fs::write(dir.path().join("run-state"), state.to_string()).unwrap();
+    let users = json!([{ "name": "me", "uid": 1234 }]);
+    lay_out(dir.path(), json!({ "passwd": { "users": users } })).unwrap();
+    let owners = directories.map(|path| {
+        let metadata = fs::metadata(dir.path().join(&path[1..])).unwrap();
+        (metadata.uid(), metadata.mode() & 0o777 == 0o700)
+    });
+    assert_eq!(owners, [(0, false), (1234, true), (1234, true), (0, false)]);
+}
+
+#[test]
+fn one_place_by_two_names_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    symlink("/", dir.path().join("foo")).unwrap();
+    let files = json!([{ "path": "/foo/bar/baz" }, { "path": "/bar/baz" }]);
+    let error = lay_out(dir.path(), json!({ "storage": { "files": files } })).unwrap_err();
+    let wanted = "/foo/bar/baz: by a link on its way it is /bar/baz, which the config has too";
+    assert_eq!(error.to_string(), wanted);
 }

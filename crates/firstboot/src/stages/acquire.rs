@@ -10,7 +10,7 @@ use std::{
 use ignition::spec::Resource;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::{Context, device};
 use crate::{
     Error,
     fetch::{FetchError, Fetcher, shown},
@@ -19,6 +19,7 @@ use crate::{
 
 /// References to references; more is a circle.
 const DEPTH: usize = 32;
+const VERSION: &str = "3.6.0";
 const EMPTY: &str = r#"{"ignition": {"version": "3.6.0"}}"#;
 
 /// Directories of configs that come with the system, the weightiest first, each with the variable that moves it.
@@ -67,7 +68,7 @@ fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
 async fn acquire(context: &Context, mut fetcher: Fetcher) -> Result<Value, Error> {
     let directories = SYSTEM
         .map(|(name, usual)| env::var_os(name).map_or_else(|| PathBuf::from(usual), PathBuf::from));
-    let mut base = json!({ "ignition": { "version": "3.6.0" } });
+    let mut base = json!({ "ignition": { "version": VERSION } });
     for place in ["base.d".to_owned(), format!("base.platform.d/{}", context.platform)] {
         for path in fragments(&directories, &place)?.into_values() {
             let text = fs::read_to_string(&path).map_err(Error::file("reading", &path))?;
@@ -126,6 +127,9 @@ async fn user(
         };
         return Ok((url.to_owned(), text(&bytes)));
     }
+    if let Some(config) = device::config(context, &line)? {
+        return Ok(config);
+    }
     for directory in directories {
         let path = directory.join("user.ign");
         if path.exists() {
@@ -151,7 +155,7 @@ fn read(path: &Path) -> Result<(String, String), Error> {
     Ok((path.display().to_string(), text(&bytes)))
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     // The firmware's file may end with a null.
     String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }
@@ -168,9 +172,11 @@ fn resolved<'a>(
             return Err(Error::Deep(DEPTH));
         }
         let wrong = |source| Error::Config { origin: origin.to_owned(), source };
-        // A server with nothing to say for this machine may answer with an empty body.
-        let text = if text.trim().is_empty() && depth > 0 { EMPTY } else { text };
+        // Nothing is to be done for a machine that nothing is said of.
+        let text = if text.trim().is_empty() { EMPTY } else { text };
         let mut config = ignition::parse(text).map_err(wrong)?;
+        // All parts become one, of the newest version.
+        config["ignition"]["version"] = VERSION.into();
         let typed = ignition::typed(&config).map_err(wrong)?;
         fetcher.configure(&typed.ignition).await?;
         let references = typed.ignition.config;

@@ -1,6 +1,7 @@
 //! Ignition's stages, in the order of a boot.
 
 mod acquire;
+mod device;
 mod kargs;
 mod mount;
 

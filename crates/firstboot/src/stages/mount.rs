@@ -2,13 +2,16 @@
 
 use ignition::spec::Filesystem;
 
+use rustix::fs::FileType;
+
 use super::Context;
-use crate::{Error, root::Root};
+use crate::{Error, disks::State, root::Root};
 
 /// Those with a place, outermost first. The root itself is mounted by the initrd.
 fn placed(filesystems: &[Filesystem]) -> Vec<(&Filesystem, &str)> {
-    let mounted =
-        filesystems.iter().filter(|f| !matches!(f.format.as_deref(), Some("swap" | "none")));
+    let mounted = filesystems
+        .iter()
+        .filter(|f| !matches!(f.format.as_deref(), None | Some("" | "swap" | "none")));
     let mut out: Vec<_> = mounted
         .filter_map(|filesystem| {
             Some((filesystem, filesystem.path.as_deref()?.trim_end_matches('/')))
@@ -22,6 +25,7 @@ fn placed(filesystems: &[Filesystem]) -> Vec<(&Filesystem, &str)> {
 pub(super) fn mount(context: &Context, filesystems: &[Filesystem]) -> Result<(), Error> {
     let root = Root::open(&context.root)?;
     for (filesystem, path) in placed(filesystems) {
+        make_place(context, &root, path)?;
         let place = root.outside(path)?.display().to_string();
         let options = filesystem.mount_options.join(",");
         let mut command = vec!["mount", "-t", filesystem.format.as_deref().unwrap_or("auto")];
@@ -32,6 +36,32 @@ pub(super) fn mount(context: &Context, filesystems: &[Filesystem]) -> Result<(),
         context.programs.must(&command)?;
     }
     Ok(())
+}
+
+/// Makes the directory to mount on, and notes what was made. A link on the way could lead to where nobody looks for
+/// the filesystem.
+fn make_place(context: &Context, root: &Root, path: &str) -> Result<(), Error> {
+    let mut made = Vec::new();
+    let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+    for end in ends {
+        let part = &path[..end];
+        match root.look(part)? {
+            None => made.push(part.to_owned()),
+            Some(found) if found.kind == FileType::Directory => {}
+            Some(_) => {
+                let reason =
+                    format!("{part} is no directory, and filesystems are mounted on those");
+                return Err(Error::Node { path: path.to_owned(), reason });
+            }
+        }
+    }
+    root.make_directory(path)?;
+    if made.is_empty() {
+        return Ok(());
+    }
+    let mut state = State::load(&context.state_file)?;
+    state.directories.extend(made);
+    state.keep(&context.state_file)
 }
 
 pub(super) fn umount(context: &Context, filesystems: &[Filesystem]) -> Result<(), Error> {
@@ -51,6 +81,19 @@ mod tests {
 
     use super::*;
 
+    fn context(root: &std::path::Path) -> Context {
+        Context {
+            platform: "file".into(),
+            root: root.to_owned(),
+            config_cache: "/x".into(),
+            neednet: "/x".into(),
+            state_file: root.join("state"),
+            fetch_timeout: Duration::ZERO,
+            programs: Arc::new(RecordedPrograms::new(|_| ProgramOutput::default())),
+            patience: Duration::ZERO,
+        }
+    }
+
     #[test]
     fn the_outer_is_mounted_first_and_unmounted_last() {
         let dir = tempfile::tempdir().unwrap();
@@ -58,16 +101,7 @@ mod tests {
             code: Some(0),
             ..Default::default()
         }));
-        let context = Context {
-            platform: "file".into(),
-            root: dir.path().to_owned(),
-            config_cache: "/x".into(),
-            neednet: "/x".into(),
-            state_file: "/x".into(),
-            fetch_timeout: Duration::ZERO,
-            programs: programs.clone(),
-            patience: Duration::ZERO,
-        };
+        let context = Context { programs: programs.clone(), ..context(dir.path()) };
         let filesystem = |device: &str, path: &str, format: &str| Filesystem {
             device: device.into(),
             path: Some(path.into()),
@@ -82,6 +116,7 @@ mod tests {
             filesystem("/dev/d", "", "swap"),
         ];
         mount(&context, &list).unwrap();
+        assert_eq!(State::load(&context.state_file).unwrap().directories, ["/var", "/var/lib"]);
         umount(&context, &list).unwrap();
         let at = dir.path().canonicalize().unwrap();
         let at = at.display();
@@ -94,5 +129,15 @@ mod tests {
                 format!("umount {at}/var"),
             ]
         );
+    }
+
+    #[test]
+    fn nothing_is_mounted_beyond_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/etc", dir.path().join("link")).unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let context = context(dir.path());
+        let error = make_place(&context, &root, "/link/a").unwrap_err().to_string();
+        assert_eq!(error, "/link/a: /link is no directory, and filesystems are mounted on those");
     }
 }

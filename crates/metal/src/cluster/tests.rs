@@ -50,6 +50,20 @@ fn a_node_says_how_its_machine_fares() {
     assert_eq!(shown(Some(node("1", "True")), node("2", "True")), [kubelet, ready]);
 }
 
+#[test]
+fn a_machine_that_boots_again_is_not_one_that_failed() {
+    let book = Book::default();
+    let lost = Note::new(Stage::Ready, Outcome::Failed);
+    for (stage, news) in
+        [(Stage::Kubelet, true), (Stage::Ready, true), (Stage::Dhcp, false), (Stage::Disks, false)]
+    {
+        let note = Note::new(stage, Outcome::Succeeded);
+        book.note(MAC, Note { power_on: stage == Stage::Dhcp, ..note });
+        assert_eq!(is_news(book.machine(MAC).as_ref(), &lost), news, "{stage:?}");
+    }
+    assert!(is_news(None, &lost));
+}
+
 #[tokio::test]
 async fn only_known_machines_are_approved() {
     let dir = tempfile::tempdir().unwrap();

@@ -3,8 +3,11 @@
 use std::{
     collections::HashMap,
     io,
-    net::{Ipv4Addr, SocketAddr},
-    sync::{Mutex, PoisonError},
+    net::{self, Ipv4Addr, SocketAddr},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -22,7 +25,9 @@ use crate::world::{ASSETS, LOADER, RELAY, SERVER};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// Each answer of DHCP: offers and acknowledgements.
+    /// Each answer of DHCP, offers and acknowledgements, until it has come; and until its machine, which waits for
+    /// all others here, has taken notice.
+    Answer,
     Address,
     Loader,
     Scripts,
@@ -31,8 +36,9 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const NAMES: [(Self, &'static str); 5] = [
-        (Self::Address, "DHCP answer"),
+    pub(crate) const NAMES: [(Self, &'static str); 6] = [
+        (Self::Answer, "DHCP answer"),
+        (Self::Address, "… until the machine sees it"),
         (Self::Loader, "boot loader by TFTP"),
         (Self::Scripts, "iPXE scripts"),
         (Self::Assets, "50 MB of assets"),
@@ -40,28 +46,32 @@ impl Step {
     ];
 }
 
-/// The relay's socket: answers go to whom their number names.
+/// The relay's socket: answers go to whom their number names, with the time when they came. It has a thread of its
+/// own, so that the machines' other work is not taken for the server's.
 pub(crate) struct Relay {
-    socket: UdpSocket,
-    waiting: Mutex<HashMap<u32, mpsc::Sender<Message>>>,
+    socket: net::UdpSocket,
+    waiting: Mutex<HashMap<u32, mpsc::Sender<(Message, Instant)>>>,
+    pub(crate) done: AtomicBool,
 }
 
 impl Relay {
-    pub(crate) fn new(socket: UdpSocket) -> Self {
-        Self { socket, waiting: Mutex::default() }
+    pub(crate) fn new(socket: net::UdpSocket) -> io::Result<Self> {
+        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+        Ok(Self { socket, waiting: Mutex::default(), done: AtomicBool::new(false) })
     }
 
-    /// Hands answers out until it is dropped.
-    pub(crate) async fn run(&self) {
+    /// Hands answers out until all is done.
+    pub(crate) fn run(&self) {
         let mut buffer = vec![0; 4096];
-        loop {
-            let Ok(length) = self.socket.recv(&mut buffer).await else { continue };
+        while !self.done.load(Ordering::Relaxed) {
+            let Ok(length) = self.socket.recv(&mut buffer) else { continue };
+            let now = Instant::now();
             let Ok(message) = Message::decode(&mut Decoder::new(&buffer[..length])) else {
                 continue;
             };
             let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(sender) = waiting.get(&message.xid()) {
-                let _ = sender.try_send(message);
+                let _ = sender.try_send((message, now));
             }
         }
     }
@@ -163,10 +173,11 @@ impl Machine {
         relay.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(xid, sender);
         let start = Instant::now();
         for _ in 0..10 {
-            relay.socket.send_to(&bytes, (SERVER, 67)).await?;
-            if let Ok(Some(answer)) =
+            relay.socket.send_to(&bytes, (SERVER, 67))?;
+            if let Ok(Some((answer, came))) =
                 tokio::time::timeout(Duration::from_secs(1), answers.recv()).await
             {
+                self.times.push((Step::Answer, came - start));
                 self.times.push((Step::Address, start.elapsed()));
                 return Ok(answer.yiaddr());
             }

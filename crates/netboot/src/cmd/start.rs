@@ -9,8 +9,9 @@ use super::{Error, ServeArgs, listen, open_store};
 use crate::{
     dhcp::{self, BootFiles, server::Interface},
     dns,
+    lane::{Lane, Urgency},
     machines::Book,
-    matchbox::{Matchbox, Settings, Store, TokenMaker, handler::Shared, rpc::Rpc},
+    matchbox::{Matchbox, Settings, Store, TokenMaker, assets, handler::Shared, rpc::Rpc},
     openpgp::Signer,
     ra, tftp,
 };
@@ -43,25 +44,9 @@ pub async fn start(
         .collect::<Result<Vec<_>, _>>()?;
     let signer = signer(args)?;
     start_rpc(args, &store, tasks).await?;
-    if !args.no_dhcp {
-        start_dhcp(args, &interfaces, &book, tasks)?;
-    }
+    start_small_answers(args, &interfaces, &book, tasks)?;
     if !args.no_tftp {
         start_tftp(args, &interfaces, &book, tasks)?;
-    }
-    if !args.no_dns {
-        let names = Arc::new(names(args)?);
-        for interface in &interfaces {
-            let what = format!("DNS on {}", interface.name);
-            dns::start(names.clone(), interface, tasks).map_err(failed(what))?;
-        }
-    }
-    if !args.no_ra {
-        for interface in &interfaces {
-            let what = format!("router advertisements on {}", interface.name);
-            let responder = ra::Responder::new(interface.clone()).map_err(failed(what.clone()))?;
-            tasks.spawn_until_shutdown(&what, responder.run());
-        }
     }
     let insecure_secrets = args.insecure_secrets;
     let settings = Settings { assets, signer, insecure_secrets, token_maker, book: book.clone() };
@@ -73,12 +58,43 @@ pub async fn start(
         )))?;
         let identity = if tls { Some(web_tls(args)?) } else { None };
         let handler = Arc::new(Shared { matchbox: matchbox.clone(), tls });
-        let limits = serve::Limits::default();
+        let limits = serve::Limits { send_buffer: Some(assets::CHUNK / 2), ..Default::default() };
         let task = serve::serve(listener, identity, limits, handler, tasks.clone());
         tasks.essential(if tls { "https" } else { "http" }, task);
         tracing::info!(%address, tls, "serving");
     }
     Ok(Served { store, book })
+}
+
+/// DHCP, DNS and router advertisements: what boots a machine waits for no download.
+fn start_small_answers(
+    args: &ServeArgs,
+    interfaces: &[Interface],
+    book: &Arc<Book>,
+    tasks: &Tasks,
+) -> Result<(), Error> {
+    let failed = |what: String| move |source| Error::Start { what, source };
+    let lane = Lane::start("small answers", Urgency::High, tasks.shutdown());
+    let lane = lane.map_err(failed("a thread".into()))?;
+    let _on_the_lane = lane.enter();
+    if !args.no_dhcp {
+        start_dhcp(args, interfaces, book, tasks)?;
+    }
+    if !args.no_dns {
+        let names = Arc::new(names(args)?);
+        for interface in interfaces {
+            let what = format!("DNS on {}", interface.name);
+            dns::start(names.clone(), interface, tasks).map_err(failed(what))?;
+        }
+    }
+    if !args.no_ra {
+        for interface in interfaces {
+            let what = format!("router advertisements on {}", interface.name);
+            let responder = ra::Responder::new(interface.clone()).map_err(failed(what.clone()))?;
+            tasks.spawn_until_shutdown(&what, responder.run());
+        }
+    }
+    Ok(())
 }
 
 fn book(args: &ServeArgs) -> Result<Book, Error> {
@@ -240,6 +256,9 @@ fn start_tftp(
     if !args.tftp_root.is_dir() {
         return Err(Error::TftpRoot { path: args.tftp_root.clone() });
     }
+    let lane = Lane::start("tftp", Urgency::Usual, tasks.shutdown());
+    let lane = lane.map_err(|source| Error::Start { what: "a thread".into(), source })?;
+    let _on_the_lane = lane.enter();
     for interface in interfaces {
         let port = args.address.port();
         let script = format!("#!ipxe\nchain http://{}:{port}/boot.ipxe\n", interface.address);

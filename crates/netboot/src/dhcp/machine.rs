@@ -93,6 +93,11 @@ impl Machine {
         Self { config, leases, quiet: Vec::new() }
     }
 
+    /// Whether addresses are probed before they are offered.
+    pub fn probes(&self) -> bool {
+        self.config.probe && !self.config.proxy
+    }
+
     pub fn leases(&self) -> &Leases {
         &self.leases
     }

@@ -1,37 +1,86 @@
 //! Whether someone answers at an address already: one echo request, and a short wait for its answer.
 
 use std::{
+    collections::HashMap,
     io,
-    net::{Ipv4Addr, SocketAddrV4},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
-use tokio::net::UdpSocket;
+use tokio::{net::UdpSocket, sync::oneshot};
 
 use super::server::Interface;
 
 /// A neighbour answers within a few milliseconds; a client waits a second or more for its offer.
-const PATIENCE: Duration = Duration::from_millis(30);
+const PATIENCE: Duration = Duration::from_millis(25);
 const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 
-pub(super) async fn is_taken(interface: &Interface, address: Ipv4Addr) -> io::Result<bool> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::INET,
-        SocketType::RAW,
-        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-        Some(ipproto::ICMP),
-    )?;
-    interface.bind(&socket)?;
-    // A connected raw socket hears only its peer.
-    // A raw socket sends and receives as a UDP socket does, and connected it hears only its peer.
-    let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
-    socket.connect(SocketAddrV4::new(address, 0)).await?;
-    socket.send(&echo_request()).await?;
-    match tokio::time::timeout(PATIENCE, reply(&socket)).await {
-        Ok(answered) => Ok(answered),
-        Err(_) => Ok(false),
+/// Asks on one interface. All who wait share a socket: the kernel shows every answer to every socket, and a rack
+/// that powers on has hundreds of addresses asked for at once.
+pub(super) struct Prober {
+    socket: UdpSocket,
+    waiting: Mutex<HashMap<Ipv4Addr, Vec<oneshot::Sender<()>>>>,
+}
+
+impl Prober {
+    pub(super) fn new(interface: &Interface) -> io::Result<Self> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::INET,
+            SocketType::RAW,
+            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+            Some(ipproto::ICMP),
+        )?;
+        interface.bind(&socket)?;
+        // A raw socket sends and receives as a UDP socket does.
+        let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
+        Ok(Self { socket, waiting: Mutex::default() })
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Ipv4Addr, Vec<oneshot::Sender<()>>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) async fn is_taken(&self, address: Ipv4Addr) -> io::Result<bool> {
+        let (heard, answer) = oneshot::channel();
+        self.waiting().entry(address).or_default().push(heard);
+        let sent = self.socket.send_to(&echo_request(), SocketAddr::from((address, 0))).await;
+        let answered = match sent {
+            Ok(_) => tokio::time::timeout(PATIENCE, answer).await.is_ok_and(|heard| heard.is_ok()),
+            Err(_) => false,
+        };
+        let mut waiting = self.waiting();
+        if let Some(others) = waiting.get_mut(&address) {
+            others.retain(|other| !other.is_closed());
+            if others.is_empty() {
+                waiting.remove(&address);
+            }
+        }
+        sent.map(|_| answered)
+    }
+
+    /// Hears answers, and tells those who wait.
+    pub(super) async fn listen(&self) {
+        let mut buffer = [0u8; 128];
+        loop {
+            match self.socket.recv_from(&mut buffer).await {
+                Ok((length, from)) => {
+                    if let IpAddr::V4(from) = from.ip()
+                        && is_reply(&buffer[..length])
+                    {
+                        for waiting in self.waiting().remove(&from).into_iter().flatten() {
+                            let _ = waiting.send(());
+                        }
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "hearing answers to probes");
+                    tokio::time::sleep(PATIENCE).await;
+                }
+            }
+        }
     }
 }
 
@@ -41,15 +90,8 @@ fn echo_request() -> [u8; 8] {
     [ECHO_REQUEST, 0, high, low, 0, 0, 0, 0]
 }
 
-async fn reply(socket: &UdpSocket) -> bool {
-    let mut buffer = [0u8; 128];
-    loop {
-        // Host unreachable: nobody is there.
-        let Ok(length) = socket.recv(&mut buffer).await else { return false };
-        // The packet comes with its IP header.
-        let header = usize::from(buffer[0] & 0x0f) * 4;
-        if header < length && buffer[header] == ECHO_REPLY {
-            return true;
-        }
-    }
+/// The packet comes with its IP header.
+fn is_reply(packet: &[u8]) -> bool {
+    let header = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
+    packet.get(header) == Some(&ECHO_REPLY) && header > 0
 }

@@ -17,7 +17,8 @@ use tokio::{net::UdpSocket, sync::Semaphore};
 use super::{
     Config, Firmware, Leases,
     machine::{self, Action, Arrival, Machine, PXE_PORT},
-    probe, wire,
+    probe::Prober,
+    wire,
 };
 use crate::{
     journal::{self, Journal},
@@ -25,7 +26,7 @@ use crate::{
 };
 
 const SERVER_PORT: u16 = 67;
-/// Probes under way at a time, each with a socket: a rack that powers on is not to wait. A client whose
+/// Probes under way at a time: a rack that powers on is not to wait. A client whose
 /// discover is dropped sends it again.
 const PROBES: usize = 1024;
 /// Room for some thousand packets that wait.
@@ -56,8 +57,19 @@ impl Interface {
         Ok(setsockopt(socket, BindToDevice, &self.name.clone().into())?)
     }
 
-    /// A UDP socket on this interface alone.
+    /// A UDP socket on this interface alone, where anybody sends.
     pub(crate) fn udp(&self, address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
+        let socket = self.udp_of_one(address, port)?;
+        // The usual buffer holds 90 packets, and a rack that powers on sends more at once. Without the
+        // privilege the system's limit stays.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
+        }
+        Ok(socket)
+    }
+
+    /// A UDP socket on this interface alone, for one client.
+    pub(crate) fn udp_of_one(&self, address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
         let failed = |error: io::Error| {
             io::Error::new(error.kind(), format!("UDP {}%{}:{port}: {error}", address, self.name))
         };
@@ -71,11 +83,6 @@ impl Interface {
             // One socket for each interface, all on the same port.
             sockopt::set_socket_reuseaddr(&socket, true)?;
             sockopt::set_socket_broadcast(&socket, true)?;
-            // The usual buffer holds 90 packets, and a rack that powers on sends more at once. Without the
-            // privilege the system's limit stays.
-            if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
-                sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
-            }
             self.bind(&socket)?;
             rustix::net::bind(&socket, &SocketAddrV4::new(address, port))?;
             UdpSocket::from_std(std::net::UdpSocket::from(socket))
@@ -98,6 +105,8 @@ struct Port {
     socket: UdpSocket,
     interface: Interface,
     port: u16,
+    /// `None`: addresses are given unasked.
+    prober: Option<Arc<Prober>>,
 }
 
 impl Server {
@@ -126,11 +135,23 @@ impl Server {
 
     /// Opens the ports of one interface and answers there until shutdown.
     pub fn start(self: &Arc<Self>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
+        let prober = match self.machine().probes() {
+            true => Some(Arc::new(Prober::new(interface).map_err(|error| {
+                let why = format!("{error}; --no-ping gives addresses without a probe");
+                io::Error::new(error.kind(), format!("probing addresses: {why}"))
+            })?)),
+            false => None,
+        };
+        if let Some(prober) = prober.clone() {
+            let name = format!("dhcp probes {}", interface.name);
+            tasks.spawn_until_shutdown(&name, async move { prober.listen().await });
+        }
         for port in [SERVER_PORT, PXE_PORT] {
             let socket = interface.udp(Ipv4Addr::UNSPECIFIED, port)?;
-            let port = Arc::new(Port { socket, interface: interface.clone(), port });
+            let (interface, prober) = (interface.clone(), prober.clone());
+            let port = Arc::new(Port { socket, interface, port, prober });
             let (server, owner) = (self.clone(), tasks.clone());
-            let name = format!("dhcp {}:{}", interface.name, port.port);
+            let name = format!("dhcp {}:{}", port.interface.name, port.port);
             tasks.spawn_until_shutdown(&name, async move { server.run(port, owner).await });
         }
         Ok(())
@@ -184,7 +205,11 @@ impl Server {
     async fn probe(&self, request: &Message, arrival: Arrival, first: Ipv4Addr, port: &Port) {
         let mut address = first;
         for _ in 0..8 {
-            let taken = match probe::is_taken(&port.interface, address).await {
+            let taken = match &port.prober {
+                Some(prober) => prober.is_taken(address).await,
+                None => Ok(false),
+            };
+            let taken = match taken {
                 Ok(taken) => taken,
                 Err(error) => {
                     tracing::debug!(%address, %error, "probing; taken for free");

@@ -188,8 +188,10 @@ impl Book {
     pub(crate) fn is_installed(&self, id: &str) -> bool {
         let mut registry = self.registry();
         let installed = registry.get(id).is_some_and(|machine| machine.installed.is_some());
-        let again = self.path.as_deref().map(|path| mark(path, id));
-        if installed && again.is_some_and(|mark| std::fs::remove_file(mark).is_ok()) {
+        let mark = self.path.as_deref().map(|path| mark(path, id));
+        // Of a machine that is not installed yet it is gone too: this boot installs it, and the next need not.
+        let again = mark.is_some_and(|mark| std::fs::remove_file(mark).is_ok());
+        if installed && again {
             registry.entry(id).installed = None;
             self.save(&registry, id);
             tracing::info!(machine = id, "it is installed again, as asked");
@@ -211,7 +213,9 @@ impl Book {
 
     /// Whether a request comes from the machine whose last boot URL it was.
     pub(crate) fn prove(&self, id: &str, labels: &Labels) -> Result<(), Refusal> {
-        let nonce = labels.get("nonce").ok_or(Refusal::NoNonce)?;
+        // An empty one is nobody's, whatever the book says.
+        let nonce = labels.get("nonce").filter(|nonce| !nonce.is_empty());
+        let nonce = nonce.ok_or(Refusal::NoNonce)?;
         let registry = self.registry();
         let known = registry.get(id).and_then(|machine| machine.private.nonce.as_ref());
         let same = known.is_some_and(|known| {

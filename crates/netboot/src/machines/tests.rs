@@ -81,6 +81,9 @@ fn what_is_known_outlives_the_server() {
     assert!(book.is_installed(MAC));
     status::reinstall(&path, MAC).unwrap();
     assert!(!book.is_installed(MAC));
+    // Asking for it twice before it is there means no more than once.
+    status::reinstall(&path, MAC).unwrap();
+    assert!(!book.is_installed(MAC));
     book.note(MAC, Note::new(Stage::Installed, Outcome::Succeeded).detail("again"));
     assert!(book.is_installed(MAC));
     assert!(status::reinstall(&path, "52:54:00:00:00:99").is_err());
@@ -109,7 +112,8 @@ fn strangers_fill_no_memory() {
 fn a_nonce_is_good_for_its_boot_and_machine() {
     let book = Book::in_memory(clock());
     let with = |nonce: &str| labels(&[("nonce", nonce)]);
-    assert_eq!(book.prove(MAC, &with("")), Err(Refusal::WrongNonce));
+    assert_eq!(book.prove(MAC, &with("none yet")), Err(Refusal::WrongNonce));
+    assert_eq!(book.prove(MAC, &with("")), Err(Refusal::NoNonce));
     book.new_nonce(MAC, "one", false);
     assert_eq!(book.prove(MAC, &labels(&[])), Err(Refusal::NoNonce));
     assert_eq!(book.prove(MAC, &with("one")), Ok(()));

@@ -1,20 +1,27 @@
 //! The file server below `/assets/`.
 
-use std::{io::SeekFrom, path::Path};
+use std::{
+    fs::{File, Metadata},
+    io::{self, IoSliceMut},
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::Arc,
+};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
+use rustix::io::ReadWriteFlags;
 use serve::{Body, BoxError};
 use time::{OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description};
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
+use super::blocking;
 use crate::paths;
 
-/// What is read and sent at a time.
-const CHUNK: usize = 64 << 10;
+/// What is read and sent at a time; a connection holds no more of a file than this.
+pub(crate) const CHUNK: usize = 16 << 10;
 const HTTP_DATE: &[BorrowedFormatItem<'_>] = format_description!(
     "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
 );
@@ -33,29 +40,57 @@ fn not_found() -> Response<Body> {
     full(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
 }
 
+/// What a name stands for.
+enum Found {
+    File(Asset),
+    Directory(String),
+    Moved(String),
+}
+
+/// A file that is open, so that what is said of it and what is sent are of one file.
+struct Asset {
+    file: File,
+    metadata: Metadata,
+    kind: &'static str,
+}
+
 pub(crate) async fn serve(root: &Path, name: &str, request: &Parts) -> Response<Body> {
-    let Some(decoded) = percent_decode(name) else { return not_found() };
-    let (root, wanted) = (root.to_owned(), decoded.clone());
-    let found = tokio::task::spawn_blocking(move || {
-        let path = paths::existing(&root, &wanted)?;
-        let metadata = path.metadata().ok()?;
-        Some((path, metadata))
-    });
-    let Ok(Some((path, metadata))) = found.await else { return not_found() };
+    let (root, name) = (root.to_owned(), name.to_owned());
+    match blocking::run(move || find(&root, &name)).await.ok().flatten() {
+        Some(Found::File(asset)) => answer(asset, request),
+        Some(Found::Directory(page)) => full(StatusCode::OK, "text/html; charset=utf-8", page),
+        Some(Found::Moved(target)) => redirect(&target),
+        None => not_found(),
+    }
+}
+
+fn find(root: &Path, name: &str) -> Option<Found> {
+    let decoded = percent_decode(name)?;
+    let path = paths::existing(root, &decoded)?;
     let slash = decoded.is_empty() || decoded.ends_with('/');
-    if metadata.is_dir() != slash {
+    let directory = path.metadata().ok()?.is_dir();
+    if directory != slash {
         let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        let target = if slash { format!("../{last}") } else { format!("{last}/") };
-        return redirect(&target);
+        return Some(Found::Moved(if slash { format!("../{last}") } else { format!("{last}/") }));
     }
-    if metadata.is_dir() {
-        let index = path.join("index.html");
-        return match index.metadata() {
-            Ok(metadata) if metadata.is_file() => file(&index, &metadata, request).await,
-            _ => listing(&path),
-        };
+    if !directory {
+        return open(&path).map(Found::File);
     }
-    file(&path, &metadata, request).await
+    match open(&path.join("index.html")) {
+        Some(index) => Some(Found::File(index)),
+        None => listing(&path).map(Found::Directory),
+    }
+}
+
+fn open(path: &Path) -> Option<Asset> {
+    // A pipe would be waited for until somebody writes to it.
+    path.metadata().ok().filter(Metadata::is_file)?;
+    let file = File::open(path);
+    let file = file
+        .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "opening an asset"))
+        .ok()?;
+    let metadata = file.metadata().ok()?;
+    Some(Asset { file, metadata, kind: content_type(path) })
 }
 
 fn redirect(target: &str) -> Response<Body> {
@@ -66,8 +101,8 @@ fn redirect(target: &str) -> Response<Body> {
     response
 }
 
-fn listing(path: &Path) -> Response<Body> {
-    let Ok(entries) = path.read_dir() else { return not_found() };
+fn listing(path: &Path) -> Option<String> {
+    let entries = path.read_dir().ok()?;
     let mut names: Vec<String> = entries
         .filter_map(Result::ok)
         .map(|entry| {
@@ -90,13 +125,11 @@ fn listing(path: &Path) -> Response<Body> {
         let shown = name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
         out.push_str(&format!("<a href=\"{link}\">{shown}</a>\n"));
     }
-    full(StatusCode::OK, "text/html; charset=utf-8", out + "</pre>\n")
+    Some(out + "</pre>\n")
 }
 
-async fn file(path: &Path, metadata: &std::fs::Metadata, request: &Parts) -> Response<Body> {
-    if !metadata.is_file() {
-        return not_found();
-    }
+fn answer(asset: Asset, request: &Parts) -> Response<Body> {
+    let Asset { file, metadata, kind } = asset;
     let modified = metadata
         .modified()
         .ok()
@@ -122,13 +155,7 @@ async fn file(path: &Path, metadata: &std::fs::Metadata, request: &Parts) -> Res
     let (from, to) = range.unwrap_or((0, len));
     let body = match request.method {
         Method::HEAD => Full::default().map_err(|never| match never {}).boxed_unsync(),
-        _ => match contents(path, from, to).await {
-            Ok(body) => body,
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "opening an asset");
-                return not_found();
-            }
-        },
+        _ => contents(file, from, to),
     };
     let mut response = Response::new(body);
     let mut set = |name, value: &str| {
@@ -136,7 +163,7 @@ async fn file(path: &Path, metadata: &std::fs::Metadata, request: &Parts) -> Res
             response.headers_mut().insert(name, value);
         }
     };
-    set(header::CONTENT_TYPE, content_type(path));
+    set(header::CONTENT_TYPE, kind);
     set(header::CONTENT_LENGTH, &(to - from).to_string());
     set(header::ACCEPT_RANGES, "bytes");
     if let Some(modified) = modified {
@@ -149,22 +176,38 @@ async fn file(path: &Path, metadata: &std::fs::Metadata, request: &Parts) -> Res
     response
 }
 
-async fn contents(path: &Path, from: u64, to: u64) -> std::io::Result<Body> {
-    let mut file = tokio::fs::File::open(path).await?;
-    file.seek(SeekFrom::Start(from)).await?;
-    let chunks = stream::try_unfold((file, to - from), |(mut file, left)| async move {
-        if left == 0 {
+fn contents(file: File, from: u64, to: u64) -> Body {
+    let chunks = stream::try_unfold((Arc::new(file), from), move |(file, at)| async move {
+        let want = usize::try_from(to - at).unwrap_or(CHUNK).min(CHUNK);
+        if want == 0 {
             return Ok::<_, BoxError>(None);
         }
-        let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-        let mut buffer = BytesMut::with_capacity(want);
-        let read = (&mut file).take(want as u64).read_buf(&mut buffer).await?;
-        if read == 0 {
+        let chunk = chunk(&file, at, want).await?;
+        if chunk.is_empty() {
             return Err("the file became shorter while it was sent".into());
         }
-        Ok(Some((Frame::data(buffer.freeze()), (file, left - read as u64))))
+        let next = at + chunk.len() as u64;
+        Ok(Some((Frame::data(Bytes::from(chunk)), (file, next))))
     });
-    Ok(StreamBody::new(chunks).boxed_unsync())
+    StreamBody::new(chunks).boxed_unsync()
+}
+
+/// At most `want` bytes of the file. What the kernel has in memory is read here, which all but the first machine of a
+/// rack are served by; only the disk is waited for elsewhere.
+async fn chunk(file: &Arc<File>, at: u64, want: usize) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; want];
+    let mut parts = [IoSliceMut::new(&mut buffer)];
+    if let Ok(read) = rustix::io::preadv2(file, &mut parts, at, ReadWriteFlags::NOWAIT) {
+        buffer.truncate(read);
+        return Ok(buffer);
+    }
+    let file = file.clone();
+    let read = blocking::run(move || {
+        let read = file.read_at(&mut buffer, at)?;
+        buffer.truncate(read);
+        Ok(buffer)
+    });
+    read.await.map_err(io::Error::other)?
 }
 
 #[derive(Debug, PartialEq)]

@@ -10,7 +10,8 @@ use serde_json::Value;
 use serve::Body;
 
 use super::{
-    Group, Kind, Labels, Profile, Store, StoreError, TokenMaker, assets, labels, render, report,
+    Group, Kind, Labels, Profile, Store, StoreError, TokenMaker, assets, blocking, labels, render,
+    report,
     secrets::{Presented, Secrets},
 };
 use crate::{
@@ -340,27 +341,34 @@ impl Call<'_> {
 /// 128 random bits.
 fn nonce() -> String {
     let mut bytes = [0; 16];
-    // It fails only where the kernel has no random numbers, and then an all-zero nonce proves nothing.
+    // It fails only where the kernel has no random numbers, and an empty nonce proves nothing.
     if aws_lc_rs::rand::fill(&mut bytes).is_err() {
         return String::new();
     }
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An Ignition config as compact JSON: as it stands, or translated from Butane. Warnings are logged.
+/// An Ignition config as compact JSON: as it stands, or translated from Butane or Container Linux Config. Warnings
+/// are logged.
 fn ignition(text: &str, plain: bool) -> Result<String, String> {
-    let config = match plain {
-        true => ignition::parse(text),
-        false => {
-            let translation = ignition::butane::translate(text, None)
-                .map_err(|error| format!("once rendered, {error}"))?;
-            for warning in &translation.warnings {
-                tracing::warn!(%warning, "Butane");
-            }
-            ignition::parse(&translation.config.to_string())
-        }
-    };
-    config.map(|config| config.to_string()).map_err(|error| error.to_string())
+    if plain {
+        return ignition::parse(text)
+            .map(|config| config.to_string())
+            .map_err(|error| error.to_string());
+    }
+    let translation =
+        ignition::translate(text, None).map_err(|error| format!("once rendered, {error}"))?;
+    for warning in &translation.warnings {
+        tracing::warn!(%warning, "an Ignition template");
+    }
+    let config = translation.config.to_string();
+    match translation.config["ignition"]["version"].as_str() {
+        // A machine whose config is of that age has an Ignition that knows no newer one.
+        Some(version) if version.starts_with("2.") => Ok(config),
+        _ => ignition::parse(&config)
+            .map(|config| config.to_string())
+            .map_err(|error| error.to_string()),
+    }
 }
 
 fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
@@ -440,7 +448,7 @@ impl serve::Handler for Shared {
                 return report::take(&settings.book, &asked, &request.method, body).await;
             }
             // Files are read and templates rendered on a thread that may block.
-            match tokio::task::spawn_blocking(move || matchbox.respond(asked)).await {
+            match blocking::run(move || matchbox.respond(asked)).await {
                 Ok(response) => response,
                 Err(error) => {
                     respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n"))

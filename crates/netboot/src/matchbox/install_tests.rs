@@ -86,6 +86,7 @@ fn a_secret_is_served_once_over_tls_to_the_machine_itself() {
     for (query, tls, why) in [
         (with(&nonce), false, "without TLS"),
         (MAC.to_owned(), true, "has no nonce"),
+        (with(""), true, "has no nonce"),
         (with("0"), true, "is not that of the machine"),
         (format!("mac=52:54:00:00:00:02&nonce={nonce}"), true, "is not that of the machine"),
         (format!("nonce={nonce}"), true, "neither mac nor uuid"),
@@ -107,6 +108,29 @@ fn a_secret_is_served_once_over_tls_to_the_machine_itself() {
     assert_eq!(world.get("/generic", &with(&fresh), true).unwrap(), "its own");
     let metrics = world.get("/metrics", "", false).unwrap();
     assert!(metrics.contains("netboot_secrets_total{outcome=\"served\"} 4"), "{metrics}");
+}
+
+#[test]
+fn an_empty_nonce_is_nobodys_even_where_the_book_has_one() {
+    let world = world(GROUP, false);
+    world.boot();
+    // As if the kernel had had no random numbers when the script was made.
+    world.matchbox.settings.book.new_nonce("52:54:00:00:00:01", "", true);
+    let error = world.get("/generic", &format!("{MAC}&nonce="), true).unwrap_err();
+    assert!(error.contains("has no nonce"), "{error}");
+    assert_eq!(world.report(&format!("{MAC}&nonce=&stage=installed"), ""), 403);
+}
+
+#[test]
+fn a_uuid_is_no_way_out_of_the_secrets() {
+    let world = world(GROUP, true);
+    put(world.dir.path(), "secrets/uuid-x/token", "of a folder that exists");
+    put(world.dir.path(), "generic/token", "no secret");
+    put(world.dir.path(), "generic/t", "{{secret \"token\"}}");
+    for (uuid, wanted) in [("x", "of a folder that exists"), ("x/../../generic", "for all")] {
+        let got = world.get("/generic", &format!("uuid={uuid}"), false);
+        assert_eq!(got.as_deref(), Ok(wanted), "{uuid}");
+    }
 }
 
 #[test]

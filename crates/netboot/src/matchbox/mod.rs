@@ -1,6 +1,7 @@
 //! Matchbox: groups of machines, chosen by labels, and the profiles that they boot.
 
 pub mod assets;
+mod blocking;
 pub mod check;
 mod edit;
 pub mod handler;

@@ -92,7 +92,7 @@ fn failed(error: impl std::fmt::Display) -> Status {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Status> {
-    tokio::task::spawn_blocking(work).await.map_err(failed)?.map_err(failed)
+    super::blocking::run(work).await.map_err(failed)?.map_err(failed)
 }
 
 type Reply<T> = Result<tonic::Response<T>, Status>;
@@ -286,7 +286,7 @@ templates!(Generic, Kind::Generic,
 
 /// The group of these labels, if there is one.
 async fn selected(store: Arc<Store>, labels: Labels) -> Result<Arc<Group>, Status> {
-    let found = tokio::task::spawn_blocking(move || store.select(&labels)).await.map_err(failed)?;
+    let found = super::blocking::run(move || store.select(&labels)).await.map_err(failed)?;
     found.map_err(|_| Status::not_found("matchbox: No matching Group"))
 }
 

@@ -70,7 +70,9 @@ impl Secrets {
             Ok(grant) => grant,
             Err(why) => Grant::Nobody(why),
         };
-        let machine = presented.machine.map(|id| id.replace(':', "-"));
+        // A UUID is what the machine says, and no way out of the folder of secrets.
+        let machine = presented.machine.filter(|id| !id.contains('/'));
+        let machine = machine.map(|id| id.replace(':', "-"));
         let folders = machine.into_iter().chain([group.id.clone(), String::new()]).collect();
         let machine = presented.machine.map(str::to_owned);
         Arc::new(Self {

@@ -2,7 +2,7 @@
 //!
 //! It is read anew for every request, so that an edit counts at once; only parsed groups are kept, each as
 //! long as its file's size and time of change stay the same. Where there are so many files that looking at all
-//! takes long, it is done a few times a second.
+//! takes long, it is not done for every request.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -217,8 +217,8 @@ struct Known {
 /// Of ten thousand groups a look at every file takes long, and a rack asks all at once: the files are looked at
 /// again only after this many times as long.
 const REST: u32 = 10;
-/// What takes no longer is done for every request, so that an edit counts at once.
-const QUICK: Duration = Duration::from_millis(10);
+/// So few are looked at for every request, so that an edit counts at once.
+const FEW: usize = 500;
 
 impl Store {
     pub fn new(root: impl Into<PathBuf>) -> Self {
@@ -232,10 +232,9 @@ impl Store {
     /// All groups that can be read, and what is wrong with the others.
     pub fn groups(&self) -> (Arc<[Arc<Group>]>, Vec<String>) {
         let mut known = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = known
-            .read
-            .is_some_and(|(when, took)| took > QUICK && when.elapsed() < took.saturating_mul(REST));
-        if !fresh {
+        let fresh =
+            known.read.is_some_and(|(when, took)| when.elapsed() < took.saturating_mul(REST));
+        if !fresh || known.files.len() + known.errors.len() <= FEW {
             let start = Instant::now();
             self.look(&mut known);
             known.read = Some((Instant::now(), start.elapsed()));

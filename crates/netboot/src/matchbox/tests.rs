@@ -172,6 +172,25 @@ fn butane_is_rendered_and_translated() {
 }
 
 #[test]
+fn a_container_linux_config_of_an_older_store_is_served_as_it_was() {
+    let (dir, matchbox) = store();
+    put(dir.path(), "profiles/p.json", r#"{"id":"p","ignition_id":"c.yaml"}"#);
+    let config = "passwd:\n  users:\n    - name: core\n      ssh_authorized_keys: [\"{{.a.b}}\"]\n";
+    put(dir.path(), "ignition/c.yaml", config);
+    let (kind, text) = get(&matchbox, "/ignition", "mac=52-54-00-a1-9c-ae").unwrap();
+    assert_eq!(kind, "application/json");
+    assert_eq!(
+        text,
+        "{\"ignition\":{\"version\":\"2.3.0\"},\"networkd\":{},\"passwd\":{\"users\":[{\"name\":\"core\",\
+         \"sshAuthorizedKeys\":[\"d\"]}]},\"storage\":{},\"systemd\":{}}"
+    );
+    put(dir.path(), "ignition/c.yaml", "systemd:\n  units:\n    - enabled: maybe\n");
+    let error = get(&matchbox, "/ignition", "mac=52-54-00-a1-9c-ae").unwrap_err();
+    let wanted = "template \"c.yaml\": once rendered, error at $.systemd.units.0.enabled, line 3 col 16: a text where a boolean is wanted";
+    assert!(error.ends_with(wanted), "{error}");
+}
+
+#[test]
 fn a_failure_names_what_is_wrong() {
     let (dir, matchbox) = store();
     assert_eq!(

@@ -132,7 +132,7 @@ impl Server {
         interface: &Interface,
     ) -> io::Result<()> {
         let (Packet::Read(_) | Packet::Write) = packet else { return Ok(()) };
-        let socket = interface.udp(interface.address, 0)?;
+        let socket = interface.udp_of_one(interface.address, 0)?;
         // Packets from elsewhere are no part of this transfer.
         socket.connect(client).await?;
         let Packet::Read(request) = packet else {

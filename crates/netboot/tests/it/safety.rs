@@ -1,9 +1,12 @@
 //! Strangers who send too much, the wrong thing, or on the wrong interface.
 
 use std::{
-    net::UdpSocket,
+    io::{Read, Write},
+    net::{TcpStream, UdpSocket},
     time::{Duration, Instant},
 };
+
+use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::world::{Host, SERVER, World, eventually, inside, run};
 
@@ -101,6 +104,42 @@ fn floods_and_wrong_packets() {
     assert!(grown < 64 << 10, "{grown} kB more");
     let metrics = good.run(&format!("curl -sS http://{SERVER}:8080/metrics"));
     assert!(metrics.contains("netboot_tftp_transfers_total{outcome=\"failed\"}"), "{metrics}");
+    world.stop();
+}
+
+#[test]
+fn downloads_that_stand_still_cost_little() {
+    if !inside("safety::downloads_that_stand_still_cost_little") {
+        return;
+    }
+    const DOWNLOADS: u64 = 64;
+    let mut world = World::new();
+    let asset = std::fs::File::create(world.path("assets/big")).unwrap();
+    asset.set_len(8 << 20).unwrap();
+    world.serve("--no-dhcp --no-tftp --no-dns");
+    assert_eq!(run(&format!("curl -sS http://{SERVER}:8080/assets/big | wc -c")).trim(), "8388608");
+    let before = resident();
+    let address = std::net::SocketAddrV4::new(SERVER.parse().unwrap(), 8080);
+    let open: Vec<TcpStream> = (0..DOWNLOADS)
+        .map(|_| {
+            let socket =
+                rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            // Else the kernel takes all that the server should have to hold.
+            sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+            rustix::net::connect(&socket, &address).unwrap();
+            let mut stream = TcpStream::from(socket);
+            stream.write_all(b"GET /assets/big HTTP/1.1\r\nHost: m\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    for mut stream in &open {
+        stream.read_exact(&mut [0; 12]).unwrap();
+    }
+    // The server is done with all of them when it answers one more.
+    assert_eq!(run(&format!("curl -sS --max-time 10 http://{SERVER}:8080/generic")), "b");
+    let grown = resident().saturating_sub(before);
+    assert!(grown < DOWNLOADS * 192, "{grown} kB more");
+    drop(open);
     world.stop();
 }
 

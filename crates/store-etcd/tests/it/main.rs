@@ -6,6 +6,7 @@ mod cluster;
 mod engine;
 mod linear;
 mod server;
+mod space;
 mod tls;
 
 use std::time::Duration;

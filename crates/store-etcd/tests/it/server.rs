@@ -77,6 +77,13 @@ impl Server {
         self.child.wait().unwrap();
     }
 
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([format!("-{name}"), pid]).status().unwrap();
+        assert!(sent.success(), "kill -{name}");
+    }
+
     /// Starts the same member again on its data.
     pub(crate) fn restart(&mut self) {
         self.kill();

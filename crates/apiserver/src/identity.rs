@@ -1,0 +1,97 @@
+//! Who this API server is: a Lease that says that it lives, as upstream's servers keep one each, so that anybody can
+//! count them. Those of servers that have long gone are taken away.
+
+use std::{sync::Arc, time::Duration};
+
+use api_meta::{GroupResource, Objects as _, Timestamp};
+use client::{Client, DeleteOptions, Error, PatchKind, Patched, Resource};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::server::Server;
+
+const NAMESPACE: &str = "kube-system";
+const IDENTITY: &str = "apiserver.kubernetes.io/identity";
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const EVERY: Duration = Duration::from_secs(10);
+/// Upstream's: a server that has not been heard of for an hour is gone.
+const LIFE: u64 = 3600;
+
+/// Keeps this server's Lease until it stops.
+pub(crate) async fn keep(server: Arc<Server>, client: Client) {
+    let hostname = hostname();
+    let name = name_of(&hostname, &server.config.bind.to_string());
+    let holder = format!("{name}_{}", uuid::Uuid::new_v4());
+    let mut every = tokio::time::interval(EVERY);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        let kept = async {
+            renew(&client, &name, &holder, &hostname).await?;
+            clean(&server, &client).await
+        };
+        if let Err(error) = kept.await {
+            tracing::warn!(%error, "keeping this API server's identity Lease; trying again");
+        }
+    }
+}
+
+fn hostname() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// A name that is this server's at every start: of the machine, and of where it listens, as there may be several.
+fn name_of(hostname: &str, address: &str) -> String {
+    const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let hash = Sha256::digest(format!("{hostname}\n{address}"));
+    // Each digit is five bits, of sixteen bytes.
+    let bit = |i: usize| hash.get(i / 8).filter(|_| i < 128).map_or(0, |b| b >> (7 - i % 8) & 1);
+    let digit = |n: usize| (5 * n..5 * n + 5).fold(0, |digit, i| digit << 1 | bit(i));
+    let digits: String = (0..26).map(|n| char::from(DIGITS[usize::from(digit(n))])).collect();
+    format!("apiserver-{digits}")
+}
+
+async fn renew(client: &Client, name: &str, holder: &str, hostname: &str) -> Result<(), Error> {
+    let now = Timestamp::from(std::time::SystemTime::now()).micros();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": name, "namespace": NAMESPACE,
+            "labels": {IDENTITY: "kube-apiserver", HOSTNAME: hostname}},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": LIFE, "renewTime": now},
+    });
+    let at = Patched { namespace: NAMESPACE, name, subresource: "" };
+    let apply = PatchKind::Apply { manager: "kube-apiserver", force: true };
+    client.patch::<Value>(&Resource::LEASES, at, apply, &lease).await.map(drop)
+}
+
+/// Takes away the Leases that have run out.
+async fn clean(server: &Server, client: &Client) -> Result<(), Error> {
+    let leases = server.security.objects.list(&GroupResource::LEASES, NAMESPACE);
+    let now = crate::now();
+    for lease in leases.iter().filter(|l| l["metadata"]["labels"][IDENTITY] == "kube-apiserver") {
+        let renewed = lease["spec"]["renewTime"].as_str().and_then(|t| t.parse::<Timestamp>().ok());
+        let life = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(LIFE);
+        let over = renewed.is_none_or(|at| at.plus(Duration::from_secs(life)) < now);
+        if over && let Some(name) = lease["metadata"]["name"].as_str() {
+            let gone =
+                client.delete(&Resource::LEASES, NAMESPACE, name, &DeleteOptions::default()).await;
+            gone.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_servers_name_is_its_own_and_stays() {
+        let name = name_of("a", "0.0.0.0:6443");
+        assert_eq!(name, name_of("a", "0.0.0.0:6443"));
+        assert_ne!(name, name_of("b", "0.0.0.0:6443"));
+        assert_ne!(name, name_of("a", "0.0.0.0:6444"));
+        assert_eq!(name.len(), "apiserver-".len() + 26);
+        assert!(api_meta::validation::dns1123_subdomain(&name).is_empty());
+    }
+}

@@ -1,0 +1,36 @@
+//! Clients that other people wrote, each with a program of its own.
+
+use std::process::Command;
+
+use e2e::shared;
+
+/// A Python that has the client; Debian's own before any other.
+fn python() -> Option<&'static str> {
+    ["/usr/bin/python3", "python3"].into_iter().find(|python| {
+        let mut asked = Command::new(python);
+        asked.args(["-c", "import kubernetes"]).output().is_ok_and(|ran| ran.status.success())
+    })
+}
+
+#[test]
+fn the_python_client_works() {
+    let Some(python) = python() else {
+        eprintln!("skipped: no Python client (Debian: apt-get install python3-kubernetes)");
+        return;
+    };
+    let s = shared("clients-python");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/clients/client.py");
+    let kubeconfig = s.cluster.kubeconfig().display().to_string();
+    let told = s.on_node(python, &[script, &kubeconfig, &s.namespace, "box:1"]).ok();
+    let done: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("ok: ")).collect();
+    let wanted = [
+        "create, get, list",
+        "watch",
+        "conflict",
+        "apply",
+        "dynamic client and rollout",
+        "exec",
+        "logs",
+    ];
+    assert_eq!(done, wanted, "{told}");
+}

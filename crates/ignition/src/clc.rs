@@ -1,0 +1,347 @@
+//! Container Linux Config, which older stores hold, to Ignition 2.3.
+//!
+//! It has no version and no variant. Data that only a running machine knows (`{PRIVATE_IPV4}`) needs a platform to be
+//! named, which a store cannot do.
+
+mod services;
+#[cfg(test)]
+mod tests;
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::{
+    butane::{Error, Translation, Translator},
+    config::{self, ConfigError},
+    escape,
+    schema::Shape::{self, Bool, Int, List, Object, Options, Text},
+    yaml::Node,
+};
+
+const VERSION: &str = "2.3.0";
+const SECTOR: u64 = 512;
+const TEXTS: Shape = List(&Text);
+const HASH: Shape = Object(&[("hash", Object(&[("function", Text), ("sum", Text)]))]);
+const SOURCE: Shape = Object(&[("source", Text), ("verification", HASH)]);
+const OWNER: Shape = Object(&[("id", Int), ("name", Text)]);
+const UNITS: Shape = List(&Object(&[
+    ("name", Text),
+    ("enable", Bool),
+    ("enabled", Bool),
+    ("mask", Bool),
+    ("contents", Text),
+    ("dropins", List(&Object(&[("name", Text), ("contents", Text)]))),
+]));
+
+const CONFIG: &[(&str, Shape)] = &[
+    (
+        "ignition",
+        Object(&[
+            ("config", Object(&[("append", List(&SOURCE)), ("replace", SOURCE)])),
+            ("timeouts", Object(&[("http_response_headers", Int), ("http_total", Int)])),
+            (
+                "security",
+                Object(&[(
+                    "tls",
+                    Object(&[(
+                        "certificate_authorities",
+                        List(&Object(&[
+                            ("source", Text),
+                            ("verification", Object(&[("hash", Text)])),
+                        ])),
+                    )]),
+                )]),
+            ),
+            ("proxy", Object(&[("http_proxy", Text), ("https_proxy", Text), ("no_proxy", TEXTS)])),
+        ]),
+    ),
+    ("storage", STORAGE),
+    ("systemd", Object(&[("units", UNITS)])),
+    ("networkd", Object(&[("units", UNITS)])),
+    ("passwd", PASSWD),
+    ("etcd", Options),
+    ("flannel", Options),
+    ("docker", Object(&[("flags", TEXTS)])),
+    ("update", Object(&[("group", Text), ("server", Text)])),
+    (
+        "locksmith",
+        Object(&[
+            ("reboot_strategy", Text),
+            ("window_start", Text),
+            ("window_length", Text),
+            ("group", Text),
+            ("etcd_endpoints", Text),
+            ("etcd_cafile", Text),
+            ("etcd_certfile", Text),
+            ("etcd_keyfile", Text),
+        ]),
+    ),
+];
+
+const STORAGE: Shape = Object(&[
+    (
+        "disks",
+        List(&Object(&[
+            ("device", Text),
+            ("wipe_table", Bool),
+            (
+                "partitions",
+                List(&Object(&[
+                    ("label", Text),
+                    ("number", Int),
+                    ("size", Text),
+                    ("start", Text),
+                    ("type_guid", Text),
+                    ("guid", Text),
+                ])),
+            ),
+        ])),
+    ),
+    (
+        "raid",
+        List(&Object(&[
+            ("name", Text),
+            ("level", Text),
+            ("devices", TEXTS),
+            ("spares", Int),
+            ("options", TEXTS),
+        ])),
+    ),
+    (
+        "filesystems",
+        List(&Object(&[
+            ("name", Text),
+            (
+                "mount",
+                Object(&[
+                    ("device", Text),
+                    ("format", Text),
+                    ("wipe_filesystem", Bool),
+                    ("label", Text),
+                    ("uuid", Text),
+                    ("options", TEXTS),
+                    ("create", Object(&[("force", Bool), ("options", TEXTS)])),
+                ]),
+            ),
+            ("path", Text),
+        ])),
+    ),
+    (
+        "files",
+        List(&Object(&[
+            ("filesystem", Text),
+            ("path", Text),
+            ("overwrite", Bool),
+            ("append", Bool),
+            (
+                "contents",
+                Object(&[
+                    ("inline", Text),
+                    ("local", Text),
+                    (
+                        "remote",
+                        Object(&[("url", Text), ("compression", Text), ("verification", HASH)]),
+                    ),
+                ]),
+            ),
+            ("mode", Int),
+            ("user", OWNER),
+            ("group", OWNER),
+        ])),
+    ),
+    (
+        "directories",
+        List(&Object(&[
+            ("filesystem", Text),
+            ("path", Text),
+            ("overwrite", Bool),
+            ("mode", Int),
+            ("user", OWNER),
+            ("group", OWNER),
+        ])),
+    ),
+    (
+        "links",
+        List(&Object(&[
+            ("filesystem", Text),
+            ("path", Text),
+            ("overwrite", Bool),
+            ("user", OWNER),
+            ("group", OWNER),
+            ("target", Text),
+            ("hard", Bool),
+        ])),
+    ),
+]);
+
+const CREATE: Shape = Object(&[
+    ("uid", Int),
+    ("gecos", Text),
+    ("home_dir", Text),
+    ("no_create_home", Bool),
+    ("primary_group", Text),
+    ("groups", TEXTS),
+    ("no_user_group", Bool),
+    ("no_log_init", Bool),
+    ("shell", Text),
+    ("system", Bool),
+]);
+
+const PASSWD: Shape = Object(&[
+    (
+        "users",
+        List(&Object(&[
+            ("name", Text),
+            ("password_hash", Text),
+            ("ssh_authorized_keys", TEXTS),
+            ("uid", Int),
+            ("gecos", Text),
+            ("home_dir", Text),
+            ("no_create_home", Bool),
+            ("primary_group", Text),
+            ("groups", TEXTS),
+            ("no_user_group", Bool),
+            ("no_log_init", Bool),
+            ("shell", Text),
+            ("system", Bool),
+            ("create", CREATE),
+        ])),
+    ),
+    (
+        "groups",
+        List(&Object(&[("name", Text), ("gid", Int), ("password_hash", Text), ("system", Bool)])),
+    ),
+]);
+
+/// Partition types by the words that a config may have for them.
+const TYPES: [(&str, &str); 4] = [
+    ("raid_containing_root", "be9067b9-ea49-4f15-b4f6-f36f8c9e1818"),
+    ("linux_filesystem_data", "0fc63daf-8483-4772-8e79-3d69d8477de4"),
+    ("swap_partition", "0657fd6d-a4ab-43c4-84e5-0933c84b4f4f"),
+    ("raid_partition", "a19d880f-05fc-4d3b-a006-743f0f84911e"),
+];
+
+/// Whether this is such a config: every other kind says which it is.
+pub(crate) fn is_one(root: &Node) -> bool {
+    let crate::yaml::Value::Map(entries) = &root.value else { return false };
+    !entries.iter().any(|(key, _)| matches!(key.name.as_str(), "variant" | "version"))
+}
+
+/// Translates a config that is read already.
+pub(crate) fn translate(root: &Node) -> Result<Translation, Error> {
+    let mut translator = Translator::new(None);
+    let config = translator.object(root, CONFIG, "$")?;
+    let config = ignition(config).map_err(|error| translator.located(error, root))?;
+    // Whatever is wrong with the result is wrong with what it was made of.
+    match config::parse(&config.to_string()) {
+        Ok(_) => Ok(Translation { config, warnings: translator.warnings }),
+        Err(error) => Err(translator.located(error, root)),
+    }
+}
+
+fn ignition(mut config: Map<String, Json>) -> Result<Json, ConfigError> {
+    let mut out = json!({ "ignition": config.remove("ignition").unwrap_or_else(|| json!({})) });
+    out["ignition"]["version"] = VERSION.into();
+    let mut storage = config.remove("storage").unwrap_or_else(|| json!({}));
+    self::storage(&mut storage)?;
+    out["storage"] = storage;
+    for section in ["systemd", "networkd", "passwd"] {
+        out[section] = config.remove(section).unwrap_or_else(|| json!({}));
+    }
+    services::add(&mut out, &config)?;
+    join_hashes(&mut out);
+    Ok(out)
+}
+
+fn items<'c>(section: &'c mut Json, list: &str) -> impl Iterator<Item = (usize, &'c mut Json)> {
+    let list = section.get_mut(list).and_then(Json::as_array_mut);
+    list.into_iter().flatten().enumerate()
+}
+
+fn storage(storage: &mut Json) -> Result<(), ConfigError> {
+    for (i, disk) in items(storage, "disks") {
+        for (j, partition) in items(disk, "partitions") {
+            for key in ["size", "start"] {
+                let Some(text) = partition[key].as_str() else { continue };
+                let sectors = sectors(text).ok_or_else(|| ConfigError::Invalid {
+                    path: format!("storage.disks.{i}.partitions.{j}.{key}"),
+                    reason: format!("{text:?} is no size in whole sectors, such as 512MiB"),
+                })?;
+                partition[key] = sectors.into();
+            }
+            let kind = partition["typeGuid"].as_str().unwrap_or_default();
+            if let Some((_, guid)) = TYPES.iter().find(|(word, _)| *word == kind) {
+                partition["typeGuid"] = (*guid).into();
+            }
+        }
+    }
+    for kind in ["files", "directories", "links"] {
+        for (i, node) in items(storage, kind) {
+            if node["filesystem"].as_str().is_none_or(str::is_empty) {
+                node["filesystem"] = "root".into();
+            }
+            if let Some(given) = node.get_mut("contents").map(Json::take) {
+                node["contents"] = contents(given).map_err(|reason| ConfigError::Invalid {
+                    path: format!("storage.{kind}.{i}.contents"),
+                    reason: reason.to_owned(),
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `512MiB` in sectors; what is not said is zero, which leaves it to the machine.
+fn sectors(text: &str) -> Option<u64> {
+    let text = text.trim();
+    if text.is_empty() || text == "0" {
+        return Some(0);
+    }
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let unit = match unit.trim() {
+        "B" => 1,
+        "K" | "KB" | "KiB" => 1 << 10,
+        "M" | "MB" | "MiB" => 1 << 20,
+        "G" | "GB" | "GiB" => 1 << 30,
+        "T" | "TB" | "TiB" => 1 << 40,
+        _ => return None,
+    };
+    let bytes = number.parse::<u64>().ok()?.checked_mul(unit)?;
+    bytes.is_multiple_of(SECTOR).then_some(bytes / SECTOR)
+}
+
+fn contents(mut given: Json) -> Result<Json, &'static str> {
+    let inline = given["inline"].take();
+    if given["local"].as_str().is_some() {
+        return Err("local files need a files directory, and none is given");
+    }
+    let mut remote = given["remote"].take();
+    match (inline, remote.as_object_mut()) {
+        (Json::String(_), Some(_)) => Err("inline and remote exclude each other"),
+        (Json::String(text), None) => {
+            Ok(json!({ "source": format!("data:,{}", escape(text.as_bytes())) }))
+        }
+        (_, Some(remote)) => {
+            let url = remote.remove("url").unwrap_or_default();
+            remote.insert("source".into(), url);
+            Ok(std::mem::take(remote).into())
+        }
+        (_, None) => Ok(json!({ "source": "" })),
+    }
+}
+
+/// A hash is written in two parts, and read as `FUNCTION-SUM`.
+fn join_hashes(value: &mut Json) {
+    match value {
+        Json::Object(fields) => {
+            if let Some(hash) = fields.get_mut("hash")
+                && let (Some(function), Some(sum)) =
+                    (hash["function"].as_str(), hash["sum"].as_str())
+            {
+                *hash = format!("{function}-{sum}").into();
+            }
+            fields.values_mut().for_each(join_hashes);
+        }
+        Json::Array(items) => items.iter_mut().for_each(join_hashes),
+        _ => {}
+    }
+}

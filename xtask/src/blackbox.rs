@@ -1,0 +1,266 @@
+//! `cargo xtask blackbox`: upstream's black-box tests of Ignition, on our binary, in a virtual machine.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader, Write},
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    process::{Child, Stdio},
+};
+
+use crate::{
+    build, machine,
+    run::{output, pass, program, step, target_directory},
+};
+
+const USAGE: &str = "usage: cargo xtask blackbox DIR [--tree ROOT] [--short] [--run PATTERN]
+
+  DIR holds what upstream's `build_blackbox_tests` makes: `tests.test` and the stubs of useradd and its like.
+
+  --tree ROOT     a Debian system with a kernel, udev and what Ignition's stages call; without it one is made
+  --short         each case once, with the oldest version of the config that it needs, instead of with every version
+  --run PATTERN   only the cases whose names match, as `go test -run` has it
+
+WINDLASS names a binary to use instead of building one.";
+
+/// What the guest is made of.
+const PACKAGES: &str = "linux-image-cloud-amd64,systemd,udev,kmod,e2fsprogs,btrfs-progs,xfsprogs,dosfstools,gdisk,\
+                        mdadm,cryptsetup-bin,dmsetup,fdisk,mount,iproute2,procps,passwd";
+
+/// The guest's first process: mounts, modules, devices, the tests, and off.
+const INIT: &str = r#"#!/bin/bash
+export PATH=/mnt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+# The day on which the tests have users made.
+export SOURCE_DATE_EPOCH=1497398400
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev 2>/dev/null
+mount -t tmpfs run /run; mount -t tmpfs tmp /tmp; mkdir -p /run/lock /run/lib64
+mount -t tmpfs -o size=3g tests /var/tmp
+ip link set lo up
+for module in loop dm-mod dm-crypt md-mod raid0 raid1 btrfs xfs vfat nls_cp437 nls_ascii nls_utf8; do modprobe $module; done
+# The tests copy a library from where other distributions have it.
+cp -a /lib64/* /run/lib64/; cp /lib/x86_64-linux-gnu/libnss_files.so.2 /run/lib64/; mount --bind /run/lib64 /lib64
+/lib/systemd/systemd-udevd --daemon
+udevadm trigger; udevadm settle
+cd /mnt
+./tests.test -test.v -test.timeout 10h -test.parallel 2 $(cat arguments) 2>&1
+echo "tests ended: $?"
+echo o > /proc/sysrq-trigger; sleep 60
+"#;
+
+struct Options {
+    tests: PathBuf,
+    tree: Option<PathBuf>,
+    arguments: String,
+}
+
+fn options(args: &[String]) -> Result<Options, String> {
+    let (mut tests, mut tree, mut arguments) = (None, None, String::new());
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        match arg.as_str() {
+            "--tree" => tree = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
+            "--short" => arguments.push_str(" -test.short"),
+            "--run" => {
+                arguments.push_str(" -test.run ");
+                arguments.push_str(rest.next().ok_or(USAGE)?);
+            }
+            arg if !arg.starts_with('-') && tests.is_none() => tests = Some(PathBuf::from(arg)),
+            _ => return Err(USAGE.into()),
+        }
+    }
+    Ok(Options { tests: tests.ok_or(USAGE)?, tree, arguments })
+}
+
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let options = options(args)?;
+    step("what the machine needs", || {
+        machine::install(&[
+            ("qemu-system-x86_64", "qemu-system-x86"),
+            ("mke2fs", "e2fsprogs"),
+            ("mmdebstrap", "mmdebstrap"),
+        ])
+    })?;
+    let binary = match std::env::var_os("WINDLASS") {
+        Some(binary) => PathBuf::from(binary),
+        None => step("build windlass", build::release)?,
+    };
+    let place = target_directory().join("blackbox");
+    fs::create_dir_all(&place).map_err(|e| format!("making {}: {e}", place.display()))?;
+    let tree = match &options.tree {
+        Some(tree) => tree.clone(),
+        None => step("a Debian system", || debian(&place))?,
+    };
+    let kernel = kernel(&tree)?;
+    let disks = step("the guest's disks", || {
+        let work = work(&place, &options, &binary)?;
+        Ok([disk(&place, "system", &tree, "2G")?, disk(&place, "work", &work, "1G")?])
+    })?;
+    let log = place.join("log");
+    let report = step("the tests", || watch(start(&kernel, &disks)?, &log))?;
+    println!(
+        "{} passed, {} failed, {} not run",
+        report.passed,
+        report.failed.len(),
+        report.skipped
+    );
+    for name in &report.failed {
+        println!("failed: {name}");
+    }
+    println!("what they said is in {}", log.display());
+    if report.failed.is_empty() && report.ended { Ok(()) } else { Err("not all passed".into()) }
+}
+
+fn debian(place: &Path) -> Result<PathBuf, String> {
+    let tree = place.join("tree");
+    if !tree.join("boot").is_dir() {
+        let include = format!("--include={PACKAGES}");
+        let args = ["--variant=minbase", "--quiet", &include, "bookworm"];
+        pass(program("mmdebstrap", args).arg(&tree))?;
+    }
+    Ok(tree)
+}
+
+fn kernel(tree: &Path) -> Result<PathBuf, String> {
+    let boot = tree.join("boot");
+    let entries = fs::read_dir(&boot).map_err(|e| format!("reading {}: {e}", boot.display()))?;
+    let mut kernels = entries.flatten().map(|entry| entry.path());
+    kernels
+        .find(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz-")))
+        .ok_or_else(|| format!("{} has no kernel; name another --tree", boot.display()))
+}
+
+/// The directory that the guest sees as `/mnt`.
+fn work(place: &Path, options: &Options, binary: &Path) -> Result<PathBuf, String> {
+    let work = place.join("work");
+    let failed = |e: std::io::Error| format!("preparing {}: {e}", work.display());
+    if work.exists() {
+        fs::remove_dir_all(&work).map_err(failed)?;
+    }
+    let bin = work.join("bin");
+    fs::create_dir_all(&bin).map_err(failed)?;
+    let tests = options.tests.join("tests.test");
+    fs::copy(&tests, work.join("tests.test")).map_err(|e| format!("{}: {e}", tests.display()))?;
+    for entry in fs::read_dir(&options.tests).map_err(failed)?.flatten() {
+        if entry.file_name().to_string_lossy().ends_with("-stub") {
+            fs::copy(entry.path(), bin.join(entry.file_name())).map_err(failed)?;
+        }
+    }
+    fs::copy(binary, bin.join("windlass")).map_err(|e| format!("{}: {e}", binary.display()))?;
+    symlink("windlass", bin.join("ignition")).map_err(failed)?;
+    let scripts = [("init", INIT), ("bin/sudo", "#!/bin/sh\nexec \"$@\"\n")];
+    for (name, text) in scripts {
+        fs::write(work.join(name), text).map_err(failed)?;
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(work.join(name), executable).map_err(failed)?;
+    }
+    fs::write(work.join("arguments"), &options.arguments).map_err(failed)?;
+    Ok(work)
+}
+
+/// A disk with what a directory holds.
+fn disk(place: &Path, name: &str, from: &Path, size: &str) -> Result<PathBuf, String> {
+    let path = place.join(format!("{name}.ext4"));
+    let _ = fs::remove_file(&path);
+    output(program("mke2fs", ["-q", "-t", "ext4", "-d"]).arg(from).arg(&path).arg(size))?;
+    Ok(path)
+}
+
+/// Without acceleration: where this runs, the kernel may have none to give. The guest's clock counts instructions, as
+/// each case has a minute, and a slow machine is no failure.
+fn start(kernel: &Path, disks: &[PathBuf; 2]) -> Result<Child, String> {
+    let append = "root=/dev/nvme0n1 ro console=ttyS0 quiet panic=-1 init=/bin/bash -- -c \
+                  \"mount -t devtmpfs dev /dev; mount -t ext4 /dev/nvme1n1 /mnt; exec /mnt/init\"";
+    let mut guest = program("qemu-system-x86_64", ["-accel", "tcg", "-cpu", "max"]);
+    guest.args([
+        "-icount",
+        "shift=0,sleep=off",
+        "-M",
+        "q35",
+        "-m",
+        "5120",
+        "-nodefaults",
+        "-display",
+        "none",
+    ]);
+    guest.args(["-no-reboot", "-device", "virtio-rng-pci", "-serial", "stdio"]);
+    guest.arg("-kernel").arg(kernel).args(["-append", append]);
+    for (n, disk) in disks.iter().enumerate() {
+        let drive = format!("if=none,id=d{n},format=raw,snapshot=on,file={}", disk.display());
+        guest.args(["-drive", &drive, "-device", &format!("nvme,drive=d{n},serial=d{n}")]);
+    }
+    guest.stdin(Stdio::null()).stdout(Stdio::piped());
+    guest.spawn().map_err(|e| format!("starting qemu-system-x86_64: {e}"))
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Report {
+    passed: usize,
+    failed: Vec<String>,
+    skipped: usize,
+    /// Whether the tests came to their end.
+    ended: bool,
+}
+
+impl Report {
+    /// Takes in a line that a test's end is written as, of a case and not of the function around all cases.
+    fn line(&mut self, line: &str) -> bool {
+        if line.starts_with("tests ended:") {
+            self.ended = true;
+        }
+        let Some((verdict, name)) =
+            line.trim_start().strip_prefix("--- ").and_then(|rest| rest.split_once(": "))
+        else {
+            return false;
+        };
+        let name = name.split(' ').next().unwrap_or_default();
+        if !name.contains('/') {
+            return false;
+        }
+        match verdict {
+            "PASS" => self.passed += 1,
+            "FAIL" => self.failed.push(name.to_owned()),
+            _ => self.skipped += 1,
+        }
+        true
+    }
+}
+
+fn watch(mut guest: Child, log: &Path) -> Result<Report, String> {
+    let failed = |e: std::io::Error| format!("the guest's console, kept in {}: {e}", log.display());
+    let mut kept = File::create(log).map_err(failed)?;
+    let mut report = Report::default();
+    let console = guest.stdout.take().ok_or("the guest has no console")?;
+    for line in BufReader::new(console).split(b'\n') {
+        let line = line.map_err(failed)?;
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches('\r');
+        writeln!(kept, "{line}").map_err(failed)?;
+        if report.line(line) && (report.passed + report.failed.len()).is_multiple_of(50) {
+            eprintln!("    {} passed, {} failed", report.passed, report.failed.len());
+        }
+    }
+    guest.wait().map_err(failed)?;
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_counted() {
+        let mut report = Report::default();
+        for line in [
+            "=== RUN   TestIgnitionBlackBox/a",
+            "--- FAIL: TestIgnitionBlackBox (12.00s)",
+            "    --- PASS: TestIgnitionBlackBox/a (1.00s)",
+            "    --- FAIL: TestIgnitionBlackBox/b.c (1.00s)",
+            "    --- SKIP: TestIgnitionBlackBoxNegative/d (0.00s)",
+            "tests ended: 1",
+        ] {
+            report.line(line);
+        }
+        let failed = vec!["TestIgnitionBlackBox/b.c".to_owned()];
+        assert_eq!(report, Report { passed: 1, failed, skipped: 1, ended: true });
+    }
+}
