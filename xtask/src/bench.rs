@@ -30,6 +30,7 @@ const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
   crates      the benchmarks that crates have: the store, the scheduler
   cluster     a cluster by `windlass up`: how long until it serves, what it uses when idle
   bootstrap   machines by `windlass init` and `join`: how long until they are Ready
+  nodes       five nodes by `windlass up --nodes 5`: how long, and what a node uses
   api         an API server under load, with the objects of a large cluster
   curve       an API server as its objects grow from a thousand to a million
   watch       an API server with a thousand watchers
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     while let Some(arg) = rest.next() {
         match arg.as_str() {
             "--peer" => peer = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
-            "crates" | "cluster" | "bootstrap" | "api" | "curve" | "watch" | "metal" => {
+            "crates" | "cluster" | "bootstrap" | "nodes" | "api" | "curve" | "watch" | "metal" => {
                 parts.push(arg.as_str())
             }
             _ => return Err(USAGE.into()),
@@ -70,10 +71,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         None => step("build windlass", build::release)?,
     };
     if wanted("cluster") {
-        step("a cluster", || e2e("cluster", &binary, &tools))?;
+        step("a cluster", || cluster("cluster", &binary, &tools))?;
     }
     if wanted("bootstrap") {
-        step("machines become a cluster", || e2e("bootstrap", &binary, &tools))?;
+        step("machines become a cluster", || cluster("bootstrap", &binary, &tools))?;
+    }
+    if wanted("nodes") {
+        step("five nodes", || cluster("nodes", &binary, &tools))?;
     }
     for (part, what, measure) in SERVER_PARTS {
         if wanted(part) {
@@ -87,7 +91,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn e2e(bench: &str, binary: &Path, tools: &Path) -> Result<(), String> {
-    let mut bench = cargo(["bench", "--locked", "--package", "e2e", "--bench", bench]);
-    pass(bench.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools))
+fn cluster(bench: &str, binary: &Path, tools: &Path) -> Result<(), String> {
+    let mut cluster = cargo(["bench", "--locked", "--package", "e2e", "--bench", bench]);
+    pass(cluster.env("WINDLASS", binary).env("WINDLASS_TOOLS", tools))
 }

@@ -37,6 +37,7 @@ impl Server {
         old: Option<&Value>,
     ) -> Result<(), Box<Status>> {
         self.check_escalation(call, object, old)?;
+        let mut turn = None;
         for _ in 0..QUOTA_ATTEMPTS {
             let mut outcome = Outcome::default();
             let (kind, resource, name) = self.subject(call, object, old);
@@ -45,6 +46,10 @@ impl Server {
             outcome.warnings.into_iter().for_each(|w| call.warn(w));
             if call.dry_run() || self.charge(call, outcome.quotas).await? {
                 return Ok(());
+            }
+            // Those who came too late go one after the other, or most of them would time and again.
+            if turn.is_none() {
+                turn = Some(self.quota_turn.lock().await);
             }
         }
         Err(Box::new(Status::server_timeout(

@@ -147,6 +147,7 @@ pub async fn start(
         readiness: health::Readiness::default(),
         kubelets,
         openapi: openapi::Documents::default(),
+        quota_turn: tokio::sync::Mutex::default(),
         blocks: Arc::default(),
     });
     let api = ApiServer { server: server.clone() };

@@ -333,7 +333,10 @@ impl Snapshot {
         {
             return Some(tree.clone());
         }
-        let tree = Arc::new(object.tree().ok()?);
+        let mut tree = object.tree().ok()?;
+        // What is charged to a quota is written on the revision that it was judged by.
+        tree["metadata"]["resourceVersion"] = object.revision.to_string().into();
+        let tree = Arc::new(tree);
         let mut parsed = self.parsed.write().unwrap_or_else(PoisonError::into_inner);
         if parsed.len() >= PARSED_LIMIT {
             parsed.clear();

@@ -40,6 +40,8 @@ pub(crate) struct Server {
     pub(crate) readiness: crate::health::Readiness,
     pub(crate) kubelets: crate::subresource::kubelet::Kubelets,
     pub(crate) openapi: crate::openapi::Documents,
+    /// Held by one of those whose charge to a quota came too late.
+    pub(crate) quota_turn: tokio::sync::Mutex<()>,
     pub(crate) blocks: Arc<crate::zipped::Blocks>,
 }
 

@@ -4,8 +4,13 @@ use api_config::kubeadm::ClusterConfiguration;
 
 use crate::constants::{
     API_SERVER, CONTROLLER_MANAGER, COREDNS_VERSION, DEFAULT_REPOSITORY, ETCD_VERSION,
-    PAUSE_VERSION, SCHEDULER,
+    OWN_REPOSITORY, PAUSE_VERSION, SCHEDULER,
 };
+
+/// Whether an image is one that is packed on the node and in no registry.
+pub fn is_own(image: &str) -> bool {
+    image.strip_prefix(OWN_REPOSITORY).is_some_and(|rest| rest.starts_with('/'))
+}
 
 /// The version as an image tag: with its `v`, `+` replaced as tags cannot hold it.
 pub fn version_tag(version: &str) -> String {

@@ -36,11 +36,6 @@ const COMPONENTS: [(&str, &str); 7] = [
 const BINARY: &str = "/usr/local/bin/windlass";
 const ETCD: &str = "etcd";
 
-/// Whether an image is one that is packed here and in no registry.
-pub fn is_own(image: &str) -> bool {
-    image.strip_prefix(OWN_REPOSITORY).is_some_and(|rest| rest.starts_with('/'))
-}
-
 /// Whether this name, without repository and tag, is one of what can be packed.
 pub fn is_component(name: &str) -> bool {
     name == ETCD || COMPONENTS.iter().any(|(known, _)| *known == name)
@@ -245,6 +240,7 @@ mod tests {
 
     #[test]
     fn names_tell_whose_an_image_is() {
+        use bootstrap_core::images::is_own;
         assert!(is_own("windlass.local/pause:3.10.2"));
         assert!(!is_own("windlass.localhost/pause:1") && !is_own("registry.k8s.io/pause:3.10.2"));
         assert_eq!(component("host:5000/a/kube-proxy:v1"), "kube-proxy");

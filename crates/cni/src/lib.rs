@@ -16,6 +16,7 @@ mod forward;
 mod install;
 mod lease;
 mod loopback;
+mod results;
 mod rules;
 mod spec;
 
@@ -29,6 +30,7 @@ pub use install::{
     InstallError, Network, PLUGIN, foreign_configuration, install, install_copy, uninstall,
 };
 use netlink::Kernel;
+pub use results::forget_results;
 use serde_json::Value;
 use spec::{Call, Config};
 pub use spec::{Environment, Failure};

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::{Cluster, Session, alone};
+use e2e::{Cluster, Session, alone, proportional_size};
 
 /// How long an idle cluster is watched.
 const IDLE: Duration = Duration::from_secs(30);
@@ -66,12 +66,8 @@ fn ticks(cluster: &Cluster) -> u64 {
 
 /// The proportional set size of the cluster's processes.
 fn memory(cluster: &Cluster) -> String {
-    let of = |pid: &String| {
-        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or_default();
-        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0)
-    };
-    format!("{:.0} MB", pids(cluster).iter().map(of).sum::<u64>() as f64 * 1024.0 / 1e6)
+    let of = |pid: &String| pid.parse().map_or(0, proportional_size);
+    format!("{:.0} MB", pids(cluster).iter().map(of).sum::<u64>() as f64 / 1e6)
 }
 
 /// Requests a second, by h2load, as an administrator with a token.

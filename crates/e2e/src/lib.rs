@@ -20,7 +20,7 @@ mod taker;
 
 pub use cluster::{Cluster, alone, binary, shared, shared_alone};
 pub use kubeadm::{Join, configuration, connect, init, is_etcd_there, join_by, ready};
-pub use machine::Machine;
+pub use machine::{Machine, processes, proportional_size};
 pub use machines::{Host, Machines};
 pub use process::{Background, Ran, parent, until, until_within};
 pub use rack::{Boots, Powered, Rack};

@@ -32,72 +32,122 @@ const OTHERS: &[&str] = &[
 ];
 
 /// A picture of the machine, as lines, each naming one thing.
+///
+/// A machine may have several clusters: what plainly is the cluster's own (its network, its processes, and what carries
+/// its name or says it inside) is compared always, and what could be anybody's only where nobody else is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    seen: BTreeSet<String>,
-    /// Containers of other clusters on this machine, and the directories that hold them.
-    foreign: BTreeSet<String>,
+    /// What the cluster's things are known by.
+    name: String,
+    own: BTreeSet<String>,
+    anybodys: BTreeSet<String>,
+    /// Whether another cluster, or a part of one, runs here.
+    shared: bool,
 }
+
+/// Programs that make and remove files, mounts and control groups wherever they run.
+const MAKERS: [&str; 7] = [
+    "windlass",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "runc",
+    "kubelet",
+    "kube-proxy",
+    "kubeadm",
+];
+/// What the lines of files begin with.
+const FILE: &str = "file ";
+/// More than this is no record of a network or a Pod.
+const LEGIBLE: u64 = 64 << 10;
 
 impl Machine {
     /// The machine as a cluster sees it: its network is the namespace's.
     pub fn look(cluster: &Cluster) -> Self {
-        let mut seen = BTreeSet::new();
-        let commands: [(&str, &[&str]); 5] = [
-            ("ip", &["-o", "link"]),
-            ("ip", &["-o", "address"]),
-            ("ip", &["route", "show", "table", "all"]),
-            ("nft", &["list", "ruleset"]),
-            ("ip", &["rule"]),
-        ];
-        for (program, args) in commands {
-            let output = run(cluster.namespace.command(program, args), b"").ok();
-            // The lifetime of an address counts down.
-            seen.extend(
-                output.lines().map(|line| format!("{program} {}: {}", args.join(" "), line.trim())),
-            );
+        let mut machine = Self {
+            name: cluster.name.clone(),
+            own: network(cluster),
+            anybodys: BTreeSet::new(),
+            shared: others_are_about(cluster),
+        };
+        let mut add = |line: String| {
+            let is_own = line.contains(&machine.name);
+            let lines = if is_own { &mut machine.own } else { &mut machine.anybodys };
+            lines.insert(line);
+        };
+        for name in names("/run/netns") {
+            add(format!("network namespace {name}"));
         }
-        seen.extend(names("/run/netns").map(|name| format!("network namespace {name}")));
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let points: Vec<&str> =
-            mounts.lines().filter_map(|line| line.split_whitespace().nth(4)).collect();
-        seen.extend(points.iter().map(|point| format!("mount {point}")));
-        let ours = cluster.directory.display().to_string();
-        let others = points.iter().filter(|point| !point.starts_with(&ours));
-        let others = others.filter_map(|point| {
-            let (place, containers) =
-                point.split_once("/sandboxes/").or(point.split_once("/k8s.io/"))?;
-            let container = containers.split('/').next()?;
-            Some([container.to_owned(), place.split("/run/").next()?.to_owned()])
-        });
-        let mut foreign: BTreeSet<String> =
-            others.flatten().filter(|word| word.len() > 4).collect();
-        let ours = format!("windlass-{}", cluster.name);
+        for mount in mounts.lines() {
+            add(format!("mount {}", mount.split_whitespace().nth(4).unwrap_or_default()));
+        }
         walk(Path::new("/sys/fs/cgroup"), &mut |path, is_directory| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if is_directory && name.starts_with("windlass-") && *name != *ours {
-                foreign.insert(format!("/{name}"));
-            }
             if is_directory {
-                seen.insert(format!("cgroup {}", path.display()));
+                add(format!("cgroup {}", path.display()));
             }
         });
         for place in PLACES {
-            walk(Path::new(place), &mut |path, _| {
-                seen.insert(format!("file {}", path.display()));
-            });
+            walk(Path::new(place), &mut |path, _| add(format!("{FILE}{}", path.display())));
         }
-        seen.extend(
-            processes(cluster).into_iter().map(|(pid, line)| format!("process {pid}: {line}")),
-        );
-        Self { seen, foreign }
+        let running = processes(cluster).into_iter();
+        machine.own.extend(running.map(|(pid, line)| format!("process {pid}: {line}")));
+        machine
     }
 
-    /// What is here and was not there before, but for what is plainly another cluster's.
+    /// What is here and was not there before.
     pub fn since(&self, before: &Self) -> Vec<String> {
-        let others = |line: &&String| !self.foreign.iter().any(|id| line.contains(id));
-        self.seen.difference(&before.seen).filter(others).cloned().collect()
+        let alone = !self.shared && !before.shared;
+        let counts = |line: &&String| {
+            let says = |path: &str| text_of(Path::new(path)).contains(&self.name);
+            alone || line.strip_prefix(FILE).is_some_and(says)
+        };
+        let anybodys = self.anybodys.difference(&before.anybodys).filter(counts);
+        self.own.difference(&before.own).chain(anybodys).cloned().collect()
     }
+}
+
+/// What is in the cluster's network, which is nobody else's.
+fn network(cluster: &Cluster) -> BTreeSet<String> {
+    let commands: [(&str, &[&str]); 5] = [
+        ("ip", &["-o", "link"]),
+        ("ip", &["-o", "address"]),
+        ("ip", &["route", "show", "table", "all"]),
+        ("nft", &["list", "ruleset"]),
+        ("ip", &["rule"]),
+    ];
+    let mut lines = BTreeSet::new();
+    for (program, args) in commands {
+        let output = run(cluster.namespace.command(program, args), b"").ok();
+        let said = args.join(" ");
+        lines.extend(output.lines().map(|line| format!("{program} {said}: {}", line.trim())));
+    }
+    lines
+}
+
+/// Whether anything runs here that makes what clusters make, and is not this cluster's.
+fn others_are_about(cluster: &Cluster) -> bool {
+    let own: BTreeSet<u32> = processes(cluster).into_iter().map(|(pid, _)| pid).collect();
+    let pids = names("/proc").filter_map(|name| name.parse::<u32>().ok());
+    pids.filter(|pid| !own.contains(pid)).any(|pid| {
+        let line = about(pid, "cmdline");
+        let program = Path::new(line.split('\0').next().unwrap_or_default());
+        program
+            .file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| MAKERS.contains(&name))
+    })
+}
+
+/// What a small file says, or where a link leads; nothing of anything else.
+fn text_of(path: &Path) -> String {
+    let Ok(meta) = fs::symlink_metadata(path) else { return String::new() };
+    if meta.is_symlink() {
+        return fs::read_link(path).map(|to| to.display().to_string()).unwrap_or_default();
+    }
+    if !meta.is_file() || meta.len() > LEGIBLE {
+        return String::new();
+    }
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 fn names(directory: &str) -> impl Iterator<Item = String> {
@@ -125,7 +175,7 @@ fn walk(directory: &Path, each: &mut dyn FnMut(&Path, bool)) {
 
 /// The cluster's processes, and what each was started with: by its directory in their command line, its namespace, or
 /// its control group.
-pub(crate) fn processes(cluster: &Cluster) -> Vec<(u32, String)> {
+pub fn processes(cluster: &Cluster) -> Vec<(u32, String)> {
     let directory = cluster.directory.display().to_string();
     let namespace = fs::metadata(cluster.namespace.path()).map(|m| m.ino()).ok();
     let pids = names("/proc").filter_map(|name| name.parse::<u32>().ok());
@@ -146,4 +196,11 @@ pub(crate) fn processes(cluster: &Cluster) -> Vec<(u32, String)> {
 pub(crate) fn about(pid: u32, file: &str) -> String {
     let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What a process has of the machine's memory, in bytes, with its share of what it has in common with others.
+pub fn proportional_size(pid: u32) -> u64 {
+    let text = about(pid, "smaps_rollup");
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }

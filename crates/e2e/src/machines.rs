@@ -165,7 +165,7 @@ impl Host<'_> {
     }
 
     fn build_image(&self, name: &str, script: &str) {
-        let links = ["sh", "sleep", "hostname", "nslookup", "httpd", "nc", "mkdir", "grep"]
+        let links = ["sh", "sleep", "hostname", "nslookup", "httpd", "nc", "mkdir", "grep", "wget"]
             .map(|applet| format!("/bin/{applet}"))
             .join(",");
         let socket = "unix:///run/containerd/containerd.sock";

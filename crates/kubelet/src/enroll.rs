@@ -10,12 +10,14 @@ use client::{Client, Resource};
 use pki::{Key, KeyAlgorithm, SigningRequest, Subject};
 use serde_json::{Value, json};
 
-use crate::Args;
+use crate::{Args, Config, Error, run};
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const LOOK: Duration = Duration::from_millis(200);
 /// How long to wait before a server that does not answer is asked again: it may be one that this kubelet starts.
 const AGAIN: Duration = Duration::from_millis(500);
+/// How long the kubelet without a certificate has to end when there is one.
+const ENDED: Duration = Duration::from_secs(5);
 const FAILED: Duration = Duration::from_secs(10);
 /// A clock that was set is noticed after this long.
 const REVIEW: Duration = Duration::from_secs(3600);
@@ -40,8 +42,25 @@ pub enum EnrollError {
 }
 
 /// Makes the kubeconfig that `--kubeconfig` names if it is missing, by asking for a certificate with the bootstrap
-/// one. Waits until the request is approved.
-pub async fn enroll(args: &Args) -> Result<(), EnrollError> {
+/// one. Waits until the request is approved, or shutdown begins.
+///
+/// A joining control plane's certificate comes from an API server that this kubelet has to start: until it is there, static
+/// Pods run and nothing else. The kubelet after it adopts them.
+pub async fn enroll(args: &Args, tasks: &rt::Tasks) -> Result<(), Error> {
+    if !args.wants_enrolling() {
+        return Ok(());
+    }
+    let alone = rt::Tasks::new(tasks.shutdown().child());
+    let statics = run(Config::from_args(args)?, None, &alone);
+    let enrolled = tokio::select! {
+        enrolled = ask(args) => enrolled.map_err(Error::from),
+        ended = statics => ended,
+    };
+    alone.drain(ENDED).await;
+    enrolled
+}
+
+async fn ask(args: &Args) -> Result<(), EnrollError> {
     let (Some(kubeconfig), Some(bootstrap)) = (&args.kubeconfig, &args.bootstrap_kubeconfig) else {
         return Ok(());
     };

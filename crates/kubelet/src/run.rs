@@ -32,6 +32,8 @@ pub enum Error {
     #[error(transparent)]
     Kubeconfig(#[from] client::KubeconfigError),
     #[error(transparent)]
+    Enroll(#[from] crate::EnrollError),
+    #[error(transparent)]
     Server(#[from] ServerError),
     #[error("start the thread of heartbeats: {0}")]
     Thread(std::io::Error),

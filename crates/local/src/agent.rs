@@ -22,7 +22,10 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
         ..kubelet::Args::default()
     };
     // A node that has just joined has a token only, and asks for its certificate by it.
-    kubelet::enroll(&args).await.map_err(|e| Error::Other(e.to_string()))?;
+    kubelet::enroll(&args, tasks).await?;
+    if tasks.shutdown().is_stopping() {
+        return Ok(());
+    }
     let kubeconfig = layout.kubeconfig("kubelet.conf");
     let client = Client::from_kubeconfig_file(&kubeconfig, "kubelet/v1.36.2 (windlass)")?;
     network::start(&cluster, &client, tasks, &recorder)?;
@@ -38,6 +41,11 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     });
     let config = kubelet::Config::from_args(&args)?;
     step.done();
+    if cluster.is_member() {
+        // The first node's certificate is the supervisor's to renew.
+        let renewing = kubelet::keep_enrolled(args, client.clone(), Arc::new(rt::SystemClock));
+        tasks.spawn_until_shutdown("kubelet client certificate", renewing);
+    }
     kubelet::run(config, Some(client), tasks).await?;
     Ok(())
 }

@@ -85,6 +85,15 @@ pub(crate) fn renew_due(
             Err(error) => results.push(Err(error)),
         }
     }
+    for node in members.iter().filter(|node| node.settings.control_plane) {
+        match self::plan(node) {
+            Ok(plan) => {
+                let renewed = bootstrap::certs::renew_due(&node.layout(), &plan, now);
+                results.extend(renewed.into_iter().map(|result| result.map_err(Error::from)));
+            }
+            Err(error) => results.push(Err(error)),
+        }
+    }
     results.extend(renew_context(cluster, now).transpose());
     results
 }

@@ -41,6 +41,12 @@ pub struct Settings {
     /// How often all objects are saved, in seconds, and how many such files are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshots: Option<(u64, usize)>,
+    /// Where several control planes keep the objects in etcd: the tag of its image. Else the one has a store of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd: Option<String>,
+    /// For a further node: whether it is a control plane, too.
+    #[serde(default)]
+    pub control_plane: bool,
     /// The range of the link between the first node and further ones, once there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
@@ -116,6 +122,9 @@ impl Cluster {
         init.cluster.encryption_algorithm = "ECDSA-P256".to_owned();
         init.cluster.api_server.cert_sans = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         init.kubelet = self.kubelet(&layout);
+        if let Some(tag) = &settings.etcd {
+            self.replicate(&mut init.cluster, tag);
+        }
         let facts = Facts {
             hostname: settings.node_name.clone(),
             address: Some(settings.address),

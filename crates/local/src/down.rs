@@ -51,7 +51,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     for node in &members {
         nodes::power::end(node).await?;
     }
-    for role in [Role::Agent, Role::ControlPlane] {
+    for role in [Role::Agent, Role::ControlPlane, Role::Balancer] {
         if let Some(pid) = role.running(&cluster) {
             process::stop(pid, GRACE).await;
         }
@@ -64,6 +64,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         process::stop(pid, Duration::from_secs(2)).await;
     }
     remove_network(&cluster);
+    cni::forget_results(&cluster.root);
     if cluster.settings.link.is_some()
         && let Err(error) = nodes::link::remove(&cluster, &members)
     {

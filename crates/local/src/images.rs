@@ -3,9 +3,10 @@
 use std::{
     fs, io,
     os::unix::fs::{MetadataExt, symlink},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
+use futures_util::future::try_join_all;
 use nix::{sys::signal, unistd::Pid};
 use tokio::time::Instant;
 
@@ -14,6 +15,7 @@ use crate::{
     containerd::{PAUSE_IMAGE, WINDLASS_IMAGE},
     nodes::join::tell_supervisor,
     process::Role,
+    replicated,
     up::{not_up, wait},
 };
 
@@ -36,8 +38,14 @@ pub(crate) async fn import(
     if let Some(pid) = Role::Containerd.running(cluster) {
         let _ = signal::kill(Pid::from_raw(pid), signal::Signal::SIGCONT);
     }
+    let running = || members.iter().filter(|node| !node.stopped().exists());
+    if std::iter::once(cluster).chain(running()).any(|node| !has(node, &version)) {
+        let archive = archive.clone();
+        let images = images(cluster)?;
+        blocking("packing images", move || pack(&images, &archive)).await?;
+    }
     // Nothing runs yet in a runtime that has no image.
-    let is_new = !cluster.containerd_root().join(MARKER).exists();
+    let is_new = !marker(cluster).exists();
     load(cluster, &version, &archive, deadline).await?;
     if is_new {
         for node in members.iter().filter(|node| !node.containerd_root().exists()) {
@@ -49,9 +57,7 @@ pub(crate) async fn import(
         fs::create_dir_all(&root).map_err(Error::file("creating", &root))?;
     }
     tell_supervisor(cluster);
-    for node in members.iter().filter(|node| !node.stopped().exists()) {
-        load(node, &version, &archive, deadline).await?;
-    }
+    try_join_all(running().map(|node| load(node, &version, &archive, deadline))).await?;
     match fs::remove_file(&archive) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Error::file("removing", &archive)(error))
@@ -70,33 +76,45 @@ async fn load(
     let socket = node.containerd_socket();
     let up = wait(deadline, async || tokio::net::UnixStream::connect(&socket).await.is_ok());
     not_up(node, up.await, "containerd", Role::Containerd)?;
-    let marker = node.containerd_root().join(MARKER);
-    if fs::read_to_string(&marker).is_ok_and(|known| known == version) {
+    if has(node, version) {
         return Ok(());
     }
-    let (binary, archive, version) = (node.binary(), archive.to_owned(), version.to_owned());
-    let dns = bootstrap_core::images::coredns(&node.init().cluster);
+    let (marker, archive, version) = (marker(node), archive.to_owned(), version.to_owned());
     blocking("importing images", move || {
-        if !archive.exists() {
-            pack(&binary, &dns, &archive)?;
-        }
         oci::import(&socket, &archive)?;
         Ok(pki::write_file(&marker, version.as_bytes(), 0o644)?)
     })
     .await
 }
 
-fn pack(binary: &Path, dns: &str, archive: &Path) -> Result<(), Error> {
-    let images = [
-        // The same file at the same place: the images share one layer, which is imported and unpacked once.
-        oci::Image::of_binary(PAUSE_IMAGE, binary, "/windlass", &["/windlass", "pause"]),
-        oci::Image::of_binary(WINDLASS_IMAGE, binary, "/windlass", &["/windlass"]),
-        oci::Image::of_binary(dns, binary, "/windlass", &["/windlass", "coredns"]),
-    ];
+fn marker(node: &Cluster) -> PathBuf {
+    node.containerd_root().join(MARKER)
+}
+
+fn has(node: &Cluster, version: &str) -> bool {
+    fs::read_to_string(marker(node)).is_ok_and(|known| known == version)
+}
+
+/// All that a node of the cluster may need. Those of this binary have the same file at the same place, and so share one
+/// layer, which is imported and unpacked once.
+fn images(cluster: &Cluster) -> Result<Vec<oci::Image>, Error> {
+    if cluster.is_replicated() {
+        return replicated::images(cluster);
+    }
+    let (binary, dns) =
+        (cluster.binary(), bootstrap_core::images::coredns(&cluster.init().cluster));
+    Ok(vec![
+        oci::Image::of_binary(PAUSE_IMAGE, &binary, "/windlass", &["/windlass", "pause"]),
+        oci::Image::of_binary(WINDLASS_IMAGE, &binary, "/windlass", &["/windlass"]),
+        oci::Image::of_binary(&dns, &binary, "/windlass", &["/windlass", "coredns"]),
+    ])
+}
+
+fn pack(images: &[oci::Image], archive: &Path) -> Result<(), Error> {
     // Renaming makes it appear whole.
     let beside = archive.with_extension("new");
     let file = fs::File::create(&beside).map_err(Error::file("creating", &beside))?;
-    oci::write_archive(&images, io::BufWriter::new(file))?;
+    oci::write_archive(images, io::BufWriter::new(file))?;
     fs::rename(&beside, archive).map_err(Error::file("putting in place", archive))
 }
 

@@ -3,8 +3,10 @@
 //! Three processes run in the background: the supervisor, which starts the others again when they die; the
 //! control plane (API server with the embedded store, controllers, scheduler); and the node's agent (kubelet,
 //! service proxy, Pod network). containerd runs beside them with its own root, state and socket, so that the
-//! host's is not touched. Further nodes have namespaces, a containerd and an agent of their own ([`nodes`]). Invariant: everything that `up` makes lies under the cluster's root or carries its
-//! name, and `down` takes it away.
+//! host's is not touched. Further nodes have namespaces, a containerd and an agent of their own ([`nodes`]). Several
+//! control planes are those of `init` and `join`: static Pods and etcd ([`replicated`]).
+//!
+//! Invariant: everything that `up` makes lies under the cluster's root or carries its name, and `down` takes it away.
 
 mod agent;
 mod certs;
@@ -19,6 +21,7 @@ mod network;
 mod nodes;
 mod preflight;
 mod process;
+mod replicated;
 mod status;
 mod supervisor;
 mod up;

@@ -3,7 +3,12 @@
 
 mod manifest;
 
-use std::{net::IpAddr, path::PathBuf, sync::Arc};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use bootstrap_core::Layout;
 use client::{Client, Informer, ListOptions, Resource};
@@ -99,6 +104,8 @@ pub(crate) fn start(
     Ok(())
 }
 
+/// How often it is looked whether a node is left to another network still.
+const LOOK: Duration = Duration::from_secs(5);
 const USER_AGENT: &str = "windlass-network";
 
 fn kernel() -> Result<netlink::Kernel, Error> {
@@ -123,6 +130,10 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
         guest: true,
         may_tunnel: true,
     };
+    // Routes and rules of ours would be in the way of another network's.
+    if tasks.shutdown().unless_stopping(until_alone(&network.conf_dir)).await.is_none() {
+        return Ok(());
+    }
     let client = Client::from_kubeconfig_file(&args.kubeconfig, USER_AGENT)?;
     follow_node(network, &args.node_name, &client, tasks, Recorder::none());
     let settings = podnet::Settings {
@@ -132,6 +143,18 @@ pub async fn run(args: Args, tasks: &rt::Tasks) -> Result<(), Error> {
     };
     podnet::run(settings, client, Arc::new(kernel()?), tasks).await;
     Ok(())
+}
+
+/// Returns once no other network is configured on this node.
+async fn until_alone(conf_dir: &Path) {
+    let mut told = None;
+    while let Some(path) = cni::foreign_configuration(conf_dir) {
+        if told.as_ref() != Some(&path) {
+            tracing::warn!(path = %path.display(), "another network is configured here; this node is left to it for as long");
+            told = Some(path);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// Takes away what the Pod network left in the kernel; the plugin's own is `cni`'s.

@@ -22,7 +22,7 @@ use net_core::Cidr;
 use crate::{
     Cluster, Error, certs,
     cluster::{Settings, ranges},
-    containerd,
+    containerd, replicated,
 };
 
 impl Cluster {
@@ -101,12 +101,33 @@ impl Cluster {
 }
 
 /// Makes nodes until there are `wanted` with the first; returns all but the first. Nothing of them runs yet.
-pub(crate) fn ensure(cluster: &mut Cluster, wanted: usize) -> Result<Vec<Cluster>, Error> {
+/// The first `control_planes` of them, the first node included, are control planes.
+pub(crate) fn ensure(
+    cluster: &mut Cluster,
+    wanted: usize,
+    control_planes: usize,
+) -> Result<Vec<Cluster>, Error> {
     let mut nodes = cluster.members()?;
     for node in &nodes {
         make_directories(node)?;
     }
-    if wanted.saturating_sub(1) > nodes.len() && cluster.settings.link.is_none() {
+    let more = control_planes.saturating_sub(1 + count_control_planes(&nodes));
+    let wanted = wanted.max(nodes.len() + 1 + more);
+    if wanted.saturating_sub(1) > nodes.len() {
+        choose_link(cluster)?;
+        cluster.save()?;
+    }
+    while nodes.len() + 1 < wanted {
+        let is_control_plane = count_control_planes(&nodes) + 1 < control_planes;
+        let node = make(cluster, &nodes, is_control_plane)?;
+        nodes.push(node);
+    }
+    Ok(nodes)
+}
+
+/// Chooses the range of the link between the nodes, if that has not been done.
+pub(crate) fn choose_link(cluster: &mut Cluster) -> Result<(), Error> {
+    if cluster.settings.link.is_none() {
         if cluster.settings.address.is_ipv6() {
             return Err(Error::Other(
                 "several nodes need an IPv4 address of this machine; give one with --address"
@@ -118,29 +139,32 @@ pub(crate) fn ensure(cluster: &mut Cluster, wanted: usize) -> Result<Vec<Cluster
             taken.extend(ranges::<Cidr>(text)?);
         }
         cluster.settings.link = Some(link::choose_subnet(&taken)?.to_string());
-        cluster.save()?;
     }
-    while nodes.len() + 1 < wanted {
-        let node = make(cluster, &nodes)?;
-        nodes.push(node);
-    }
-    Ok(nodes)
+    Ok(())
 }
 
-/// As kind names them: worker, worker2 and so on.
-fn free_name(taken: &BTreeSet<&str>) -> String {
-    let names = std::iter::once("worker".to_owned()).chain((2..).map(|n| format!("worker{n}")));
+fn count_control_planes(nodes: &[Cluster]) -> usize {
+    nodes.iter().filter(|node| node.settings.control_plane).count()
+}
+
+/// As kind names them: worker, worker2 and so on; the first control plane is the machine.
+fn free_name(taken: &BTreeSet<&str>, is_control_plane: bool) -> String {
+    let (first, kind) =
+        if is_control_plane { (None, "control-plane") } else { (Some("worker"), "worker") };
+    let names = first.map(str::to_owned).into_iter().chain((2..).map(|n| format!("{kind}{n}")));
     let mut names = names.filter(|name| !taken.contains(name.as_str()));
     names.next().unwrap_or_default()
 }
 
-fn make(cluster: &Cluster, others: &[Cluster]) -> Result<Cluster, Error> {
+fn make(cluster: &Cluster, others: &[Cluster], is_control_plane: bool) -> Result<Cluster, Error> {
     let all = || std::iter::once(cluster).chain(others);
-    let name = free_name(&all().map(|node| node.settings.node_name.as_str()).collect());
+    let taken = all().map(|node| node.settings.node_name.as_str()).collect();
+    let name = free_name(&taken, is_control_plane);
     let addresses: BTreeSet<IpAddr> = all().map(|node| node.settings.address).collect();
     let settings = Settings {
         node_name: name.clone(),
         address: link::next_address(cluster.link_subnet()?, &addresses)?,
+        control_plane: is_control_plane,
         member_of: Some(cluster.root.clone()),
         ..cluster.settings.clone()
     };
@@ -149,6 +173,9 @@ fn make(cluster: &Cluster, others: &[Cluster]) -> Result<Cluster, Error> {
     make_directories(&node)?;
     certs::serving(&node, &certs::plan(&node)?, SystemTime::now())?;
     containerd::configure(&node)?;
+    if cluster.is_replicated() {
+        replicated::introduce(cluster, &node)?;
+    }
     // Last: a node without settings is none.
     node.save()?;
     Ok(node)
@@ -171,8 +198,11 @@ mod tests {
 
     #[test]
     fn nodes_are_named_as_kind_names_them() {
-        let name = |taken: &[&str]| free_name(&taken.iter().copied().collect());
-        assert_eq!(name(&["host"]), "worker");
-        assert_eq!(name(&["host", "worker", "worker3"]), "worker2");
+        let name = |taken: &[&str], is_control_plane| {
+            free_name(&taken.iter().copied().collect(), is_control_plane)
+        };
+        assert_eq!(name(&["host"], false), "worker");
+        assert_eq!(name(&["host", "worker", "worker3"], false), "worker2");
+        assert_eq!(name(&["host", "worker"], true), "control-plane2");
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use net_core::Cidr;
 
-use crate::{Cluster, cluster::ranges};
+use crate::{Cluster, cluster::ranges, replicated};
 
 /// A condition that is not met.
 #[derive(Debug)]
@@ -60,7 +60,8 @@ impl Machine {
             (settings.kubelet_port, "the kubelet"),
             (10256, "the service proxy"),
         ];
-        let taken = ports.into_iter().filter_map(|(port, what)| {
+        let more = replicated::PORTS.iter().filter(|_| cluster.is_replicated());
+        let taken = ports.into_iter().chain(more.copied()).filter_map(|(port, what)| {
             let error = TcpListener::bind(("0.0.0.0", port)).err()?;
             Some((port, what, error.to_string()))
         });

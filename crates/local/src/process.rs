@@ -22,26 +22,31 @@ pub(crate) enum Role {
     Holder,
     Containerd,
     ControlPlane,
+    /// A node's way to the API where there are several control planes.
+    Balancer,
     Agent,
 }
 
 impl Cluster {
     /// What the supervisor keeps running of this node, in the order of its start.
     pub(crate) fn roles(&self) -> &'static [Role] {
-        if self.is_member() { &Role::MEMBER } else { &Role::SUPERVISED }
+        match (self.is_member(), self.is_replicated()) {
+            (false, false) => &[Role::Containerd, Role::ControlPlane, Role::Agent],
+            (false, true) => &[Role::Containerd, Role::Balancer, Role::Agent],
+            (true, false) => &[Role::Holder, Role::Containerd, Role::Agent],
+            (true, true) => &[Role::Holder, Role::Containerd, Role::Balancer, Role::Agent],
+        }
     }
 }
 
 impl Role {
-    pub(crate) const SUPERVISED: [Self; 3] = [Self::Containerd, Self::ControlPlane, Self::Agent];
-    pub(crate) const MEMBER: [Self; 3] = [Self::Holder, Self::Containerd, Self::Agent];
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Supervisor => "supervisor",
             Self::Holder => "holder",
             Self::Containerd => "containerd",
             Self::ControlPlane => "control-plane",
+            Self::Balancer => "balancer",
             Self::Agent => "agent",
         }
     }
@@ -55,12 +60,14 @@ impl Role {
     }
 
     fn command(self, cluster: &Cluster) -> Command {
-        let mut command = if self == Self::Containerd {
-            let mut containerd = Command::new("containerd");
-            containerd.arg("--config").arg(cluster.root.join("etc/containerd/config.toml"));
-            containerd
-        } else {
-            internal(cluster, self.name())
+        let mut command = match self {
+            Self::Containerd => {
+                let mut containerd = Command::new("containerd");
+                containerd.arg("--config").arg(cluster.root.join("etc/containerd/config.toml"));
+                containerd
+            }
+            Self::Balancer => cluster.balancer(),
+            _ => internal(cluster, self.name()),
         };
         if cluster.is_member() && self != Self::Holder {
             let mut enter = internal(cluster, "enter");

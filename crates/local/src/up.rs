@@ -21,7 +21,7 @@ use crate::{
     cluster::{self, Settings},
     containerd, context, images, network, nodes, preflight,
     process::Role,
-    status,
+    replicated, status,
 };
 
 /// Brings up a cluster on this machine.
@@ -43,6 +43,9 @@ pub struct Args {
     /// has more keeps them
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub nodes: u8,
+    /// How many of the nodes are control planes. Several keep the cluster's objects in etcd, which must be installed
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
+    pub control_planes: u8,
     /// Tunnel packets between Pods of different nodes (VXLAN) where plain routes would do, too
     #[arg(long)]
     pub tunnel: bool,
@@ -75,6 +78,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         Err(Error::NoCluster(_)) => new_cluster(&args, &root)?,
         Err(error) => return Err(error),
     };
+    check_control_planes(&cluster, &args)?;
     cluster.settings.kubeconfig = Some(context::path(args.kubeconfig.as_deref()));
     if let Some(every) = args.snapshot_every {
         cluster.settings.snapshots = Some((every.to_std().as_secs(), args.snapshot_keep));
@@ -82,6 +86,9 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let progress = Progress::stderr(Recorder::new(&root, "up"));
     if Role::Supervisor.running(&cluster).is_none() {
         check_machine(&cluster, &progress)?;
+        if cluster.is_replicated() {
+            nodes::choose_link(&mut cluster)?;
+        }
         prepare(&cluster, &progress)?;
         add_nodes(&mut cluster, &args, &progress)?;
         progress
@@ -108,6 +115,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
     let step = if members.is_empty() { one } else { all };
     let up = nodes_ready(&cluster, &members, &client, deadline);
     progress.wait(step, "the node's condition Ready", up).await?;
+    label(&cluster, &client).await?;
     let up = dns_ready(&cluster, &client, deadline);
     progress.wait("wait for cluster DNS", "a Ready Pod of Deployment coredns", up).await?;
     let path = context::path(args.kubeconfig.as_deref());
@@ -121,6 +129,18 @@ pub async fn run(args: Args) -> Result<(), Error> {
     Ok(())
 }
 
+/// A cluster keeps the kind of control plane that it was made with.
+fn check_control_planes(cluster: &Cluster, args: &Args) -> Result<(), Error> {
+    if args.control_planes == 1 || cluster.is_replicated() {
+        return Ok(());
+    }
+    Err(Error::Other(format!(
+        "cluster {} has one control plane, with a store of its own; for several, take it down and bring it up anew with \
+         --control-planes",
+        cluster.name
+    )))
+}
+
 /// Waits for the API server and imports images meanwhile: neither needs the other, and each takes its time.
 async fn api_and_images(
     cluster: &Cluster,
@@ -129,28 +149,55 @@ async fn api_and_images(
     progress: &Progress,
     deadline: Instant,
 ) -> Result<(), Error> {
+    if cluster.is_replicated() {
+        // The API server itself runs from one of them.
+        let images = import(cluster, members, progress, deadline);
+        progress.wait("wait for the images", "their import", images).await?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let first = replicated::start(cluster, progress, left);
+        progress.wait("start the first control plane", "its components", first).await?;
+        return api(cluster, client, progress, deadline).await;
+    }
     let (tell, imported) = oneshot::channel();
     let importing = async {
-        let mut step = progress.recorder().begin("import images");
-        step.waited_for("containerd").read(cluster.binary());
-        let result = images::import(cluster, members, deadline).await;
-        match &result {
-            Ok(()) => step.done(),
-            Err(error) => step.failed(error),
-        };
         // Nobody listens any more where the API server did not come up.
-        let _ = tell.send(result);
+        let _ = tell.send(import(cluster, members, progress, deadline).await);
         Ok(())
     };
     let waiting = async {
-        let up = ready(cluster, client, deadline);
-        progress.wait("wait for the API server", "its /readyz", up).await?;
-        // Agents ask for what this lets them see from their first moment on, and less and less often.
-        progress.step("let the Pod network look", apply(client, addons::network::access())).await?;
+        api(cluster, client, progress, deadline).await?;
         let images = async { imported.await.unwrap_or(Ok(())) };
         progress.wait("wait for the images", "their import", images).await
     };
     tokio::try_join!(waiting, importing).map(drop)
+}
+
+async fn import(
+    cluster: &Cluster,
+    members: &[Cluster],
+    progress: &Progress,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let mut step = progress.recorder().begin("import images");
+    step.waited_for("containerd").read(cluster.binary());
+    let result = images::import(cluster, members, deadline).await;
+    match &result {
+        Ok(()) => step.done(),
+        Err(error) => step.failed(error),
+    };
+    result
+}
+
+async fn api(
+    cluster: &Cluster,
+    client: &Client,
+    progress: &Progress,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let up = ready(cluster, client, deadline);
+    progress.wait("wait for the API server", "its /readyz", up).await?;
+    // Agents ask for what this lets them see from their first moment on, and less and less often.
+    progress.step("let the Pod network look", apply(client, addons::network::access())).await
 }
 
 fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
@@ -181,6 +228,11 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
         dns_domain: "cluster.local".to_owned(),
         tunnel: args.tunnel,
         snapshots: None,
+        etcd: match args.control_planes {
+            1 => None,
+            _ => Some(replicated::etcd_tag()?),
+        },
+        control_plane: true,
         link: None,
         member_of: None,
         kubeconfig: None,
@@ -189,11 +241,12 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
 }
 
 fn add_nodes(cluster: &mut Cluster, args: &Args, progress: &Progress) -> Result<(), Error> {
-    if args.nodes == 1 && cluster.settings.link.is_none() {
+    let wanted = args.nodes.max(args.control_planes);
+    if wanted == 1 && cluster.settings.link.is_none() {
         return Ok(());
     }
     let step = progress.begin("make the other nodes");
-    step.end(nodes::ensure(cluster, usize::from(args.nodes)).map(drop))
+    step.end(nodes::ensure(cluster, wanted.into(), args.control_planes.into()).map(drop))
 }
 
 fn check_machine(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
@@ -220,6 +273,10 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     let (endpoint, node) = (&init.init.local_api_endpoint, &cluster.settings.node_name);
     let now = SystemTime::now();
     let _ = fs::remove_file(cluster.run().join("stopping"));
+    if cluster.is_replicated() {
+        replicated::forget(cluster)?;
+        replicated::introduce(cluster, cluster)?;
+    }
     let mut step = progress.begin("make certificates and keys");
     let plan = certs::plan(cluster)?;
     // A cluster that was down for months comes up with certificates that are good.
@@ -273,15 +330,16 @@ fn install_binary(cluster: &Cluster) -> Result<(), Error> {
 pub(crate) fn agent_kubeconfigs(
     plans: &[kubeconfigs::Plan],
 ) -> Result<[kubeconfigs::Plan; 2], Error> {
-    let scheduler = plans.iter().find(|p| p.file == "scheduler.conf");
-    let scheduler = scheduler
-        .ok_or_else(|| Error::Other("the plan of kubeconfigs has no scheduler.conf".to_owned()))?;
+    // The administrator's is the one that names the API's stable endpoint.
+    let admin = plans.iter().find(|p| p.file == "admin.conf");
+    let admin = admin
+        .ok_or_else(|| Error::Other("the plan of kubeconfigs has no admin.conf".to_owned()))?;
     let of = |phase, file, user, long_name| kubeconfigs::Plan {
         phase,
         file,
         user: Subject::new(user),
         long_name,
-        ..scheduler.clone()
+        ..admin.clone()
     };
     Ok([
         of(
@@ -305,10 +363,11 @@ pub(crate) fn admin(cluster: &Cluster) -> Result<Client, Error> {
 }
 
 async fn ready(cluster: &Cluster, client: &Client, deadline: Instant) -> Result<(), Error> {
+    let role = if cluster.is_replicated() { Role::Balancer } else { Role::ControlPlane };
     let up = wait(deadline, async || {
         client.call(http::Method::GET, "/readyz", "", bytes::Bytes::new()).await.is_ok()
     });
-    not_up(cluster, up.await, "the API server", Role::ControlPlane)
+    not_up(cluster, up.await, "the API server", role)
 }
 
 async fn nodes_ready(
@@ -385,13 +444,15 @@ async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     }
     objects.push(bootstrap_core::objects::cluster_admins());
     objects.push(bootstrap_core::objects::api_server_kubelet_client());
-    apply(client, objects).await?;
+    apply(client, objects).await
+}
+
+/// The first node is a control plane; those that join as such say so themselves.
+async fn label(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     let at = Patched { namespace: "", name: &cluster.settings.node_name, subresource: "" };
     let labels = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
-    match client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &labels).await {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(()),
-    }
+    client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &labels).await?;
+    Ok(())
 }
 
 async fn apply(client: &Client, objects: Vec<Value>) -> Result<(), Error> {

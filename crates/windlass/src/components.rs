@@ -18,9 +18,6 @@ use crate::{
     diagnostics::{self, Diagnostics},
 };
 
-/// How long the kubelet without a certificate has to end when there is one.
-const ENROLLED: std::time::Duration = std::time::Duration::from_secs(5);
-
 fn client(kubeconfig: &Path, agent: &str) -> Result<Client, Failure> {
     Ok(Client::from_kubeconfig_file(kubeconfig, agent)?)
 }
@@ -32,19 +29,9 @@ pub(crate) async fn coredns(args: dns::Args, tasks: rt::Tasks) -> Result<(), Fai
 }
 
 pub(crate) async fn kubelet(args: kubelet::Args, tasks: rt::Tasks) -> Result<(), Failure> {
-    if args.wants_enrolling() {
-        // A joining control plane's certificate comes from an API server that this kubelet has to start: until it
-        // is there, static Pods run and nothing else. The kubelet after it adopts them.
-        let alone = rt::Tasks::new(tasks.shutdown().child());
-        let statics = kubelet::run(kubelet::Config::from_args(&args)?, None, &alone);
-        let enrolled = tokio::select! {
-            enrolled = kubelet::enroll(&args) => Some(enrolled),
-            ended = statics => { ended?; None }
-        };
-        alone.shutdown().stop();
-        alone.drain(ENROLLED).await;
-        let Some(enrolled) = enrolled else { return Ok(()) };
-        enrolled?;
+    kubelet::enroll(&args, &tasks).await?;
+    if tasks.shutdown().is_stopping() {
+        return Ok(());
     }
     let client = match &args.kubeconfig {
         Some(path) => Some(client(path, "kubelet/v1.36.2 (windlass)")?),

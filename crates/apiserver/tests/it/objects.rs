@@ -193,3 +193,30 @@ async fn writers_do_not_overwrite_one_another() {
     futures_util::future::join_all(writes).await;
     assert_eq!(api.get(&one).await.ok()["data"].as_object().unwrap().len(), 16);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn requests_at_once_do_not_spend_the_same_room_of_a_quota() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let core = format!("/api/v1/namespaces/{namespace}");
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"configmaps": "5"}}});
+    let mut quota = api.post(&format!("{core}/resourcequotas"), &quota).await.ok();
+    quota["status"] = json!({"hard": {"configmaps": "5"}, "used": {"configmaps": "0"}});
+    api.put(&format!("{core}/resourcequotas/q/status"), &quota).await.ok();
+    let maps = format!("{core}/configmaps");
+    let creates = (0..40).map(|n| {
+        let (api, maps) = (api.clone(), maps.clone());
+        let map = config_map(&format!("m{n}"), json!({}));
+        tokio::spawn(async move { api.post(&maps, &map).await })
+    });
+    let mut made = 0;
+    for create in creates.collect::<Vec<_>>() {
+        let answer = create.await.unwrap();
+        match answer.code {
+            201 => made += 1,
+            _ => assert!(answer.refused(403, "Forbidden").contains("exceeded quota: q")),
+        }
+    }
+    assert_eq!(made, 5);
+    let quota = api.get(&format!("{core}/resourcequotas/q")).await.ok();
+    assert_eq!(quota["status"]["used"]["configmaps"], "5");
+}

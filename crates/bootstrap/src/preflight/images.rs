@@ -13,7 +13,7 @@ pub async fn bring_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
 /// Those of a worker. Its kubelet pulls what a registry has; ours are in none.
 pub async fn bring_node_images(node: &Node, ignored: &Ignored) -> Result<(), Error> {
     let mut wanted = images::of_node(&node.config.cluster);
-    wanted.retain(|image| images::is_own(image));
+    wanted.retain(|image| names::is_own(image));
     bring(node, wanted, ignored).await
 }
 
@@ -25,7 +25,7 @@ async fn bring(node: &Node, wanted: Vec<String>, ignored: &Ignored) -> Result<()
     let mut own = Vec::new();
     let mut failures = Vec::new();
     for image in wanted {
-        let ours = images::is_own(&image);
+        let ours = names::is_own(&image);
         // Ours are what this binary says they are, so that one that is there is as good as a new one.
         let present = (ours || policy == "IfNotPresent")
             && node.containers.has_image(&image).await.unwrap_or(false);

@@ -97,12 +97,7 @@ pub(super) fn plan(
             continue;
         }
         if in_order && !pod.available(set.spec.min_ready_seconds, now) {
-            if works(pod) {
-                let left = pod
-                    .ready_since()
-                    .map_or(1, |at| at.unix() + set.spec.min_ready_seconds - now.unix());
-                plan.again = Some(left.max(1) as u64);
-            }
+            plan.again = until_available(set, pod, now);
             // A Pod of a template that cannot work is replaced all the same, or no update could repair it.
             return replace(set, &there, update, plan);
         }
@@ -110,12 +105,20 @@ pub(super) fn plan(
             return replace(set, &there, update, plan);
         }
     }
-    for (_, pod) in there.iter().rev().filter(|(number, _)| !wanted.contains(number)) {
+    let surplus = || there.iter().filter(|(number, _)| !wanted.contains(number));
+    let first_ill = surplus().find(|(_, pod)| !works(pod)).map(|(number, _)| *number);
+    for (number, pod) in surplus().rev() {
         if pod.metadata.terminating() {
             if in_order {
                 return plan;
             }
             continue;
+        }
+        // Where order counts, nothing goes while something is not well, but for the first that is not.
+        let well = works(pod) && pod.available(set.spec.min_ready_seconds, now);
+        if in_order && !well && first_ill != Some(*number) {
+            plan.again = until_available(set, pod, now);
+            return plan;
         }
         plan.steps.push(Step::Delete((*pod).clone()));
         if in_order {
@@ -123,6 +126,12 @@ pub(super) fn plan(
         }
     }
     replace(set, &there, update, plan)
+}
+
+/// Seconds until a Pod that works counts as available.
+fn until_available(set: &Set, pod: &Pod, now: Timestamp) -> Option<u64> {
+    let left = |at: Timestamp| at.unix() + set.spec.min_ready_seconds - now.unix();
+    works(pod).then(|| pod.ready_since().map_or(1, left).max(1).unsigned_abs())
 }
 
 /// How many Pods an update may take at once.
@@ -300,6 +309,26 @@ mod tests {
             steps(&set(3, json!({"updateStrategy": {"type": "OnDelete"}})), &all),
             Vec::<String>::new()
         );
+    }
+
+    #[test]
+    fn none_goes_while_another_is_not_well_but_the_first_that_is_not() {
+        let none = set(0, json!({}));
+        for (ready, wanted) in [
+            ([false, false, false], &[][..]),
+            ([true, false, false], &[]),
+            ([true, false, true], &["-db-2"]),
+            ([true, true, false], &["-db-2"]),
+            ([false, true, true], &["-db-2"]),
+        ] {
+            let pods: Vec<_> =
+                ready.iter().zip(0..).map(|(ready, n)| pod(n, "new", *ready)).collect();
+            assert_eq!(steps(&none, &pods), wanted, "{ready:?}");
+        }
+        assert_eq!(steps(&none, &[pod(0, "new", true), pod(1, "new", false)]), ["-db-1"]);
+        let parallel = set(0, json!({"podManagementPolicy": "Parallel"}));
+        let ill = [pod(0, "new", false), pod(1, "new", false)];
+        assert_eq!(steps(&parallel, &ill), ["-db-1", "-db-0"]);
     }
 
     #[test]

@@ -14,7 +14,6 @@ fn nothing_is_left(cluster: &Cluster, before: &Machine) {
 }
 
 #[test]
-#[ignore = "not steady yet: cargo xtask test --full runs it"]
 fn up_and_down_twice_leave_nothing_behind() {
     let _turn = alone();
     let cluster = Cluster::new("life");

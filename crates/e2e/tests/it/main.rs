@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on fails by panicking, and helpers are tests too.
 
 mod access;
+mod addon;
 mod basics;
 mod charts;
 mod clients;
+mod control_planes;
 mod custom;
 mod ha;
 mod interop;

@@ -11,7 +11,7 @@ fn place(s: &Session<'_>, name: &str, node: &str, image: &str) {
     ));
 }
 
-fn ready(s: &Session<'_>, node: &str, wanted: &str) {
+pub(crate) fn ready(s: &Session<'_>, node: &str, wanted: &str) {
     s.until(
         &format!("get node {node} -o jsonpath={{.status.conditions[?(@.type==\"Ready\")].status}}"),
         |seen| seen == wanted,
@@ -85,7 +85,6 @@ fn a_policy_tells_apart_pods_of_other_nodes(s: &Session<'_>) {
 }
 
 #[test]
-#[ignore = "not steady yet: cargo xtask test --full runs it"]
 fn three_nodes_are_one_cluster_and_survive_the_loss_of_one() {
     let _turn = alone();
     let cluster = Cluster::new("nodes");

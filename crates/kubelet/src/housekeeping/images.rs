@@ -36,8 +36,7 @@ impl Collector {
             }
         }
         let Some(mut excess) = excess(ctx).await? else { return Ok(()) };
-        let mut free: Vec<_> =
-            images.into_iter().filter(|i| !i.pinned && !used.contains(&i.id)).collect();
+        let mut free: Vec<_> = images.into_iter().filter(|image| removable(image, &used)).collect();
         free.sort_by_key(|image| self.seen.get(&image.id).map(|s| (s.last_used, s.first)));
         for image in free {
             let old = self.seen.get(&image.id).is_some_and(|seen| {
@@ -65,12 +64,18 @@ impl Collector {
 pub(crate) async fn remove_unused(ctx: &Context) -> Result<(), cri::Error> {
     let used = used(ctx).await?;
     for image in ctx.cri.list_images().await? {
-        if !image.pinned && !used.contains(&image.id) {
+        if removable(&image, &used) {
             tracing::info!(image = ?image.repo_tags, size = image.size, "remove an unused image");
             ctx.cri.remove_image(&image.id).await?;
         }
     }
     Ok(())
+}
+
+/// What was packed on the node no registry would give back.
+fn removable(image: &cri::v1::Image, used: &HashSet<String>) -> bool {
+    let own = image.repo_tags.iter().any(|name| bootstrap_core::images::is_own(name));
+    !image.pinned && !own && !used.contains(&image.id)
 }
 
 async fn used(ctx: &Context) -> Result<HashSet<String>, cri::Error> {
@@ -112,6 +117,22 @@ async fn sandbox_image(ctx: &Context) -> Result<Option<String>, cri::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_that_nobody_could_pull_again_stay() {
+        let image = |tag: &str, pinned| cri::v1::Image {
+            id: "sha256:1".to_owned(),
+            repo_tags: vec![tag.to_owned()],
+            pinned,
+            ..Default::default()
+        };
+        let unused = HashSet::new();
+        assert!(removable(&image("docker.io/library/app:1", false), &unused));
+        assert!(!removable(&image("windlass.local/coredns:v1.14.2", false), &unused));
+        assert!(!removable(&image("docker.io/library/app:1", true), &unused));
+        let used = HashSet::from(["sha256:1".to_owned()]);
+        assert!(!removable(&image("docker.io/library/app:1", false), &used));
+    }
 
     #[test]
     fn images_are_collected_between_the_thresholds_and_never_at_a_hundred_percent() {

@@ -23,6 +23,8 @@ fn made(dir: &Path) -> (Cluster, Plan) {
         dns_domain: "cluster.local".to_owned(),
         tunnel: false,
         snapshots: None,
+        etcd: None,
+        control_plane: true,
         link: None,
         member_of: None,
         kubeconfig: Some(dir.join("user.yaml")),

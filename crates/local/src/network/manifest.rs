@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use api_config::{Kubeconfig, kubeconfig::Cluster};
+use api_config::{Kubeconfig, kubeadm::ApiEndpoint, kubeconfig::Cluster};
 use bootstrap_core::{
     addons::network::{self, Ways},
-    objects,
+    endpoint, objects,
 };
 use client::{Client, Resource};
 use serde_json::Value;
@@ -26,9 +26,6 @@ pub struct Args {
 /// The objects follow from the configuration that `init` left in the cluster.
 pub async fn print(args: Args) -> Result<(), Error> {
     let kubeconfig = Kubeconfig::load(&args.kubeconfig)?;
-    let api = kubeconfig.current()?.cluster.clone();
-    // A Pod has the CA where its service account is.
-    let api = Cluster { certificate_authority_data: String::new(), ..api };
     let client = Client::from_kubeconfig_file(&args.kubeconfig, "windlass")?;
     let kept: Value = client.get(&Resource::CONFIG_MAPS, "kube-system", "kubeadm-config").await?;
     let cluster = objects::read_kubeadm_config(&kept)?;
@@ -39,6 +36,12 @@ pub async fn print(args: Args) -> Result<(), Error> {
                 .to_owned(),
         ));
     }
+    let api = match cluster.node_balancer {
+        Some(_) => endpoint::of_node(&cluster, &ApiEndpoint::default()),
+        None => kubeconfig.current()?.cluster.clone(),
+    };
+    // A Pod has the CA where its service account is.
+    let api = Cluster { certificate_authority_data: String::new(), ..api };
     let ways = if args.tunnel { Ways::Tunnel } else { Ways::Shortest };
     let objects = network::objects(&cluster, api, ways)?;
     print!("{}", api_config::yaml::to_string_all(&objects)?);

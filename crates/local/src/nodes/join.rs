@@ -4,10 +4,14 @@ use std::{path::Path, process::Stdio, sync::Arc};
 
 use api_config::{
     GoDuration, KubeletConfiguration,
-    kubeadm::{BootstrapTokenDiscovery, JoinConfiguration, Patches as PatchesAt},
+    kubeadm::{
+        ApiEndpoint, BootstrapTokenDiscovery, JoinConfiguration, JoinControlPlane,
+        Patches as PatchesAt,
+    },
 };
 use bootstrap::{
     Touched,
+    cluster::new_certificate_key,
     containers::{NoRuntime, Runtime},
     host::Host,
     init, join,
@@ -29,6 +33,7 @@ use telemetry::{Progress, Recorder};
 use crate::{
     Cluster, Error,
     process::{Role, internal},
+    replicated,
 };
 
 type Done<'a, T> = futures_util::future::BoxFuture<'a, Result<T, bootstrap::Error>>;
@@ -47,23 +52,36 @@ pub(crate) async fn all(
     if nodes.is_empty() {
         return Ok(());
     }
-    let token = Token::generate(|below| rand::random_range(0..below)).reveal();
-    offer(cluster, client, &token).await?;
+    let credentials = Credentials {
+        token: Token::generate(|below| rand::random_range(0..below)).reveal(),
+        certificate_key: match nodes.iter().any(|node| node.settings.control_plane) {
+            true => Some(new_certificate_key()?),
+            false => None,
+        },
+    };
+    offer(cluster, client, &credentials).await?;
     for node in &nodes {
-        write_configuration(cluster, node, &token)?;
+        write_configuration(cluster, node, &credentials)?;
     }
     let joining = nodes.iter().map(|node| run_inside(node));
     futures_util::future::try_join_all(joining).await?;
     Ok(())
 }
 
+/// What those who join show.
+struct Credentials {
+    token: String,
+    /// Opens the certificates that control planes share.
+    certificate_key: Option<String>,
+}
+
 /// The phases of `init` that a cluster needs for others to join.
-async fn offer(cluster: &Cluster, client: &Client, token: &str) -> Result<(), Error> {
+async fn offer(cluster: &Cluster, client: &Client, credentials: &Credentials) -> Result<(), Error> {
     let mut config = cluster.init();
     config.kubelet = cluster.shared_kubelet();
     config.fill(&Facts { cgroup_driver: "cgroupfs".to_owned(), ..Facts::default() });
     for entry in &mut config.init.bootstrap_tokens {
-        token.clone_into(&mut entry.token);
+        entry.token.clone_from(&credentials.token);
         entry.ttl = Some(GoDuration::from_secs(TOKEN_SECONDS));
     }
     let runtime = NoRuntime("these phases need none".to_owned());
@@ -71,8 +89,14 @@ async fn offer(cluster: &Cluster, client: &Client, token: &str) -> Result<(), Er
     let mut node = Node::new(config, cluster.layout(), Host::default(), clock, Arc::new(runtime));
     node.use_client(client.clone());
     let progress = Progress::silent(Recorder::new(&cluster.root, "up"));
-    let only = ["upload-config", "bootstrap-token"].map(str::to_owned);
-    phase::run(&init::phases(), &only, &[], &progress, &mut init::Ctx::new(node)).await?;
+    let only = ["upload-config", "upload-certs", "bootstrap-token"].map(str::to_owned);
+    let mut ctx = init::Ctx::new(node);
+    ctx.skip_certificate_key_print = true;
+    if let Some(key) = &credentials.certificate_key {
+        ctx.upload_certs = true;
+        ctx.node.config.init.certificate_key.clone_from(key);
+    }
+    phase::run(&init::phases(), &only, &[], &progress, &mut ctx).await?;
     Ok(())
 }
 
@@ -80,7 +104,11 @@ fn join_file(node: &Cluster) -> std::path::PathBuf {
     node.run().join("join.json")
 }
 
-fn write_configuration(cluster: &Cluster, node: &Cluster, token: &str) -> Result<(), Error> {
+fn write_configuration(
+    cluster: &Cluster,
+    node: &Cluster,
+    credentials: &Credentials,
+) -> Result<(), Error> {
     let settings = &cluster.settings;
     let mut join = JoinConfiguration::default();
     join.node_registration.name.clone_from(&node.settings.node_name);
@@ -91,11 +119,25 @@ fn write_configuration(cluster: &Cluster, node: &Cluster, token: &str) -> Result
         .map(pki::Cert::pin)
         .collect::<Result<_, _>>()?;
     join.discovery.bootstrap_token = Some(BootstrapTokenDiscovery {
-        token: token.to_owned(),
-        api_server_endpoint: format!("{}:{}", settings.address, settings.api_port),
+        token: credentials.token.clone(),
+        api_server_endpoint: match cluster.is_replicated() {
+            true => replicated::ENDPOINT.to_owned(),
+            false => format!("{}:{}", settings.address, settings.api_port),
+        },
         ca_cert_hashes: pins,
         unsafe_skip_ca_verification: false,
     });
+    if node.settings.control_plane {
+        // As the first one, it takes Pods of users, too.
+        join.node_registration.taints = Some(Vec::new());
+        join.control_plane = Some(JoinControlPlane {
+            local_api_endpoint: ApiEndpoint {
+                advertise_address: node.settings.address.to_string(),
+                bind_port: node.settings.api_port.into(),
+            },
+            certificate_key: credentials.certificate_key.clone().unwrap_or_default(),
+        });
+    }
     let patches = node.root.join("etc/patches");
     join.patches = Some(PatchesAt { directory: patches.display().to_string() });
     // What all nodes share comes from the cluster, and what is the node's own is patched into it.
@@ -158,6 +200,9 @@ pub async fn run(node: Cluster) -> Result<(), Error> {
     let init = documents.init.get_or_insert_default();
     init.node_registration = join.node_registration.clone();
     init.timeouts.clone_from(&join.timeouts);
+    if let Some(control_plane) = &join.control_plane {
+        init.local_api_endpoint = control_plane.local_api_endpoint.clone();
+    }
     let config = Init::complete(documents, &facts);
     let runtime = Arc::new(Runtime::new(&join.node_registration.cri_socket, Host::default()));
     let clock = Arc::new(rt::SystemClock);
@@ -171,8 +216,8 @@ pub async fn run(node: Cluster) -> Result<(), Error> {
     let recorder = Recorder::new(home, &format!("join {}", node.settings.node_name));
     let progress = Progress::silent(recorder);
     let mut ctx = join::Ctx::new(join, machine);
-    // `up` has looked at the machine's cgroups, of either version, and nobody else knows the node's name yet.
-    ctx.ignored = Ignored::new(["SystemVerification", "Hostname"].map(str::to_owned))?;
+    // `up` has looked at the machine's cgroups, of either version.
+    ctx.ignored = Ignored::new(["SystemVerification".to_owned()])?;
     phase::run(&join::phases(), &[], &[], &progress, &mut ctx).await?;
     // It holds a token, and is of no more use.
     std::fs::remove_file(&path).map_err(Error::file("removing", &path))

@@ -76,7 +76,8 @@ fn mac_of(address: IpAddr) -> [u8; 6] {
     }
 }
 
-fn gateway(subnet: Cidr) -> Result<IpAddr, Error> {
+/// The first node's own address on the link.
+pub(crate) fn gateway(subnet: Cidr) -> Result<IpAddr, Error> {
     ipam::gateway(subnet).ok_or_else(|| Error::Other(format!("{subnet} has no room for nodes")))
 }
 

@@ -26,7 +26,7 @@ pub(crate) async fn end(node: &Cluster) -> Result<(), Error> {
         // The one that holds the namespaces comes last, because the others are known by them.
         let holder = Role::Holder.running(node);
         let mut others = space::inhabitants(node);
-        others.extend(Role::MEMBER.iter().filter_map(|role| role.running(node)));
+        others.extend(node.roles().iter().filter_map(|role| role.running(node)));
         others.retain(|pid| Some(*pid) != holder);
         let targets = if others.is_empty() { Vec::from_iter(holder) } else { others };
         if targets.is_empty() {

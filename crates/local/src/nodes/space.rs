@@ -20,11 +20,12 @@ use nix::{
 };
 
 use super::link::INSIDE;
-use crate::{Cluster, Error, process::Role};
+use crate::{Cluster, Error, process::Role, replicated};
 
 /// What processes of a node must not share with those of other nodes: names of network namespaces, the runtime's
 /// sockets and the results of its network plugins.
 const PRIVATE: [&str; 3] = ["/run/netns", "/run/containerd", "/var/lib/cni"];
+const HOSTS: &str = "/etc/hosts";
 /// In the order in which they are entered.
 const SPACES: [(&str, CloneFlags); 3] = [
     ("uts", CloneFlags::CLONE_NEWUTS),
@@ -66,12 +67,13 @@ pub fn hold(node: &Cluster) -> Result<(), Error> {
     let survivor = [Role::Containerd, Role::Agent].iter().find_map(|role| role.running(node));
     match survivor.filter(|pid| is_inside(*pid)) {
         Some(pid) => enter_spaces(pid)?,
-        None => make(&node.settings.node_name)?,
+        None => make(node)?,
     }
     sys::pause().map_err(|e| Error::Other(format!("waiting: {e}")))
 }
 
-fn make(hostname: &str) -> Result<(), Error> {
+fn make(node: &Cluster) -> Result<(), Error> {
+    let hostname = node.settings.node_name.as_str();
     let failed = |what: &str| {
         let what = what.to_owned();
         move |e: nix::Error| Error::Other(format!("{what} of node {hostname}: {e}"))
@@ -89,8 +91,23 @@ fn make(hostname: &str) -> Result<(), Error> {
         mount(Some("tmpfs"), directory, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))
             .map_err(failed("mounting over a directory"))?;
     }
+    if node.is_replicated() {
+        replicated::mount_data(node)?;
+    }
+    let own_hosts = write_hosts(node)?;
+    mount(Some(&own_hosts), HOSTS, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .map_err(failed("mounting over the table of hosts"))?;
     nix::unistd::sethostname(hostname).map_err(failed("naming the machine"))?;
     unshare(CloneFlags::CLONE_NEWNET).map_err(failed("making the network"))
+}
+
+/// The machine's table of hosts with the node's own name, which whoever looks it up need not ask a name server for.
+fn write_hosts(node: &Cluster) -> Result<PathBuf, Error> {
+    let machines = fs::read_to_string(HOSTS).unwrap_or_default();
+    let path = node.root.join("etc/hosts");
+    let text = format!("{machines}\n{} {}\n", node.settings.address, node.settings.node_name);
+    fs::write(&path, text).map_err(Error::file("writing", &path))?;
+    Ok(path)
 }
 
 fn enter_spaces(pid: i32) -> Result<(), Error> {
@@ -153,7 +170,7 @@ fn enter_when_ready(node: &Cluster) -> Result<(), Error> {
 /// The processes that have the namespaces of a node, apart from those that have the machine's.
 pub(crate) fn inhabitants(node: &Cluster) -> Vec<i32> {
     let known =
-        Role::MEMBER.iter().find_map(|role| role.running(node)).filter(|pid| is_inside(*pid));
+        node.roles().iter().find_map(|role| role.running(node)).filter(|pid| is_inside(*pid));
     let Some(space) = known.and_then(|pid| fs::metadata(file(pid, "mnt")).ok()) else {
         return Vec::new();
     };

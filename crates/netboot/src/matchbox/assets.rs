@@ -21,7 +21,7 @@ use super::blocking;
 use crate::paths;
 
 /// What is read and sent at a time; a connection holds no more of a file than this.
-pub(crate) const CHUNK: usize = 32 << 10;
+pub(crate) const CHUNK: usize = 16 << 10;
 const HTTP_DATE: &[BorrowedFormatItem<'_>] = format_description!(
     "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
 );

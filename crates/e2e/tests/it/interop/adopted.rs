@@ -5,7 +5,7 @@ use e2e::{Machines, alone, connect, ready};
 use super::{
     peer,
     results::Results,
-    site::{CONTROL_PLANE, OURS, Site, UPSTREAMS, configuration},
+    site::{CONFIGURATION, CONTROL_PLANE, OURS, Site, UPSTREAMS},
 };
 
 const MADE: &str = "upstream's kubeadm makes a cluster of upstream's components";
@@ -28,7 +28,7 @@ fn a_cluster_of_kubeadm_is_taken_over_and_given_back() {
     let (first, worker) = (machines.start("alpha", 1), machines.start("beta", 2));
     let site = Site { first: &first, worker: &worker, peer };
     site.images();
-    let file = first.write("kubeadm.yaml", &configuration("iptables"));
+    let file = first.write("kubeadm.yaml", CONFIGURATION);
 
     results.begin(MADE);
     let upstreams = site.upstreams_kubelet(&first);

@@ -5,7 +5,7 @@ use e2e::{Machines, alone, connect, is_etcd_there, ready};
 use super::{
     peer,
     results::Results,
-    site::{CONTROL_PLANE, OURS, Site, UPSTREAMS, configuration},
+    site::{CONFIGURATION, CONTROL_PLANE, OURS, Site, UPSTREAMS},
 };
 
 const JOINS: &str = "upstream's kubeadm and kubelet join our control plane by our token";
@@ -29,7 +29,7 @@ fn upstreams_components_join_a_cluster_of_init() {
     let (first, worker) = (machines.start("alpha", 1), machines.start("beta", 2));
     let site = Site { first: &first, worker: &worker, peer };
     site.images();
-    let file = first.write("kubeadm.yaml", &configuration("nftables"));
+    let file = first.write("kubeadm.yaml", CONFIGURATION);
     let ignored = "--ignore-preflight-errors=SystemVerification";
     first.windlass(&format!("init --config {file} {ignored}")).ok();
     first.kubectl("taint node alpha node-role.kubernetes.io/control-plane-").ok();

@@ -12,36 +12,33 @@ pub(super) const CONTROL_PLANE: [&str; 3] =
 pub(super) const OURS: &str = "windlass.local";
 pub(super) const UPSTREAMS: &str = "registry.k8s.io";
 
-/// The machines share a kernel, which only the outer one may size.
-pub(super) fn configuration(proxy_mode: &str) -> String {
-    format!(
-        "
+/// The machines share a kernel, which only the outer one may size. Of kube-proxy's modes it is iptables, because
+/// upstream's kube-proxy v1.36.2 with nft 1.0.6 loses what it has in its mode nftables when it is started again.
+pub(super) const CONFIGURATION: &str = "
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
-localAPIEndpoint: {{advertiseAddress: 192.0.2.1}}
+localAPIEndpoint: {advertiseAddress: 192.0.2.1}
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 kubernetesVersion: v1.36.2
 controlPlaneEndpoint: 192.0.2.1:6443
 encryptionAlgorithm: ECDSA-P256
-networking: {{podSubnet: 10.244.0.0/16}}
+networking: {podSubnet: 10.244.0.0/16}
 ---
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs
 failCgroupV1: false
-evictionHard: {{nodefs.available: 1%, imagefs.available: 1%}}
+evictionHard: {nodefs.available: 1%, imagefs.available: 1%}
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 ---
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: {proxy_mode}
-conntrack: {{maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}}
-"
-    )
-}
+mode: iptables
+conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+";
 
 /// Stands in for a service manager: runs the kubelet with what kubeadm writes, once it is there.
 const KUBELET: &str = "

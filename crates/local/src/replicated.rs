@@ -1,0 +1,148 @@
+//! Several control planes: `up` makes them as `init` and `join` do, of static Pods with etcd, and every node reaches the
+//! API through a balancer of its own, so that it stays in reach while one of them answers.
+//!
+//! The administrator's kubeconfig names the balancer of the first node, which is the machine itself.
+
+use std::{fs, path::PathBuf, process::Command, sync::Arc, time::Duration};
+
+use api_config::{
+    GoDuration,
+    kubeadm::{ClusterConfiguration, LocalEtcd},
+};
+use bootstrap::{containers::Runtime, host::Host, images::Sources, init, node::Node, phase};
+use bootstrap_core::constants::OWN_REPOSITORY;
+use nix::mount::{MsFlags, mount};
+use telemetry::Progress;
+
+use crate::{
+    Cluster, Error,
+    containerd::{PAUSE_IMAGE, WINDLASS_IMAGE},
+    nodes::link,
+};
+
+/// Where the balancer of each node listens.
+pub(crate) const ENDPOINT: &str = "127.0.0.1:7445";
+/// The ports that a control plane needs besides the API's: the balancer's, etcd's, and those of the components' health.
+pub(crate) const PORTS: [(u16, &str); 6] = [
+    (7445, "the balancer"),
+    (2379, "etcd"),
+    (2380, "etcd"),
+    (2381, "etcd"),
+    (10257, "the controller manager"),
+    (10259, "the scheduler"),
+];
+
+/// The tag of the image of the etcd that is installed.
+pub(crate) fn etcd_tag() -> Result<String, Error> {
+    let path = Host::default().program("etcd").ok_or_else(|| {
+        Error::Other(
+            "several control planes keep their objects in etcd, which is not installed; install it (apt-get install \
+             etcd-server)"
+                .to_owned(),
+        )
+    })?;
+    Ok(format!("{}-0", bootstrap::images::etcd_version(&path)?))
+}
+
+impl Cluster {
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.settings.etcd.is_some()
+    }
+
+    /// What of `init`'s configuration makes several control planes of one.
+    pub(crate) fn replicate(&self, cluster: &mut ClusterConfiguration, etcd: &str) {
+        ENDPOINT.clone_into(&mut cluster.control_plane_endpoint);
+        OWN_REPOSITORY.clone_into(&mut cluster.image_repository);
+        // The first node speaks to the others by its address on the link, and etcd looks at where its peers speak from.
+        let on_link = self.link_subnet().and_then(link::gateway).ok();
+        cluster.etcd.local = Some(LocalEtcd {
+            peer_cert_sans: on_link.iter().map(ToString::to_string).collect(),
+            image_tag: etcd.to_owned(),
+            data_dir: self.etcd_data().display().to_string(),
+            ..LocalEtcd::default()
+        });
+    }
+
+    /// Where every node finds etcd's data: all read one configuration, so that the place is the same on all.
+    fn etcd_data(&self) -> PathBuf {
+        self.home().join("var/lib/etcd")
+    }
+
+    fn balancer_servers(&self) -> PathBuf {
+        self.root.join("var/lib/balancer/servers")
+    }
+
+    /// The command of the node's balancer.
+    pub(crate) fn balancer(&self) -> Command {
+        let home = bootstrap_core::Layout::under(self.home());
+        let mut command = Command::new(self.binary());
+        command.arg("balancer").arg("--listen").arg(ENDPOINT);
+        command.arg("--servers").arg(self.balancer_servers());
+        command.arg("--certificate-authority").arg(home.pki("ca", "crt"));
+        command.arg("--kubeconfig").arg(self.layout().kubeconfig("kubelet.conf"));
+        command
+    }
+}
+
+/// Tells a node's balancer of the first API server, from which it learns of the others.
+pub(crate) fn introduce(cluster: &Cluster, node: &Cluster) -> Result<(), Error> {
+    let path = node.balancer_servers();
+    // One that has run knows more by now.
+    if path.exists() {
+        return Ok(());
+    }
+    let directory = path.parent().unwrap_or(&path);
+    fs::create_dir_all(directory).map_err(Error::file("creating", directory))?;
+    let first = format!("{}:{}\n", cluster.settings.address, cluster.settings.api_port);
+    fs::write(&path, first).map_err(Error::file("writing", &path))
+}
+
+/// Gives a further node, from inside of it, a directory of its own at the place where all have etcd's data.
+pub(crate) fn mount_data(node: &Cluster) -> Result<(), Error> {
+    let (own, place) = (node.root.join("var/lib/etcd"), node.etcd_data());
+    for directory in [&own, &place] {
+        fs::create_dir_all(directory).map_err(Error::file("creating", directory))?;
+    }
+    mount(Some(&own), &place, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .map_err(|e| Error::File { operation: "mounting over", path: place, source: e.into() })
+}
+
+/// The images of a cluster of `init`.
+pub(crate) fn images(cluster: &Cluster) -> Result<Vec<oci::Image>, Error> {
+    let host = Host::default();
+    let sources = Sources { binary: cluster.binary(), ..Sources::of(&host)? };
+    let mut names = bootstrap_core::images::all(&cluster.init().cluster);
+    names.extend([PAUSE_IMAGE, WINDLASS_IMAGE].map(str::to_owned));
+    Ok(names.iter().map(|name| sources.image(name)).collect::<Result<_, _>>()?)
+}
+
+/// Takes the static Pods of an earlier start away, whose images may be gone: a kubelet that finds none would wait for
+/// longer and longer.
+pub(crate) fn forget(cluster: &Cluster) -> Result<(), Error> {
+    let directory = cluster.layout().manifests();
+    for entry in fs::read_dir(&directory).map_err(Error::file("reading", &directory))?.flatten() {
+        let path = entry.path();
+        fs::remove_file(&path).map_err(Error::file("removing", &path))?;
+    }
+    Ok(())
+}
+
+/// Starts the first control plane, which is `init`'s, once its images are there, and waits for it.
+pub(crate) async fn start(
+    cluster: &Cluster,
+    progress: &Progress,
+    patience: Duration,
+) -> Result<(), Error> {
+    let mut config = cluster.init();
+    let patience = GoDuration::from_secs(patience.as_secs().cast_signed());
+    config.init.timeouts.get_or_insert_default().control_plane_component_health_check =
+        Some(patience);
+    let runtime = Runtime::new(&config.init.node_registration.cri_socket, Host::default());
+    let clock = Arc::new(rt::SystemClock);
+    let node = Node::new(config, cluster.layout(), Host::default(), clock, Arc::new(runtime));
+    let mut ctx = init::Ctx::new(node);
+    let only = ["etcd", "control-plane"].map(str::to_owned);
+    let silent = Progress::silent(progress.recorder().clone());
+    phase::run(&init::phases(), &only, &[], &silent, &mut ctx).await?;
+    Ok(init::wait_for_control_plane(&ctx.node).await?)
+}
