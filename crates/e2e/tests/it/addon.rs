@@ -1,8 +1,6 @@
 //! The Pod network as an add-on of a cluster of `init`: a DaemonSet that an administrator applies.
 
-use e2e::{Host, Machines, alone, until};
-
-use crate::kubeadm::{is_etcd_there, ready};
+use e2e::{Host, Machines, alone, is_etcd_there, ready, until};
 
 const CONFIGURATION: &str = "
 apiVersion: kubeadm.k8s.io/v1beta4
