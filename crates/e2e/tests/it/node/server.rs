@@ -44,7 +44,8 @@ fn the_kubelet_asks_the_api_server_who_may_do_what() {
 #[test]
 fn logs_are_shown_as_asked_and_rotated() {
     let s = shared("node-logs");
-    let script = "echo one; echo two >&2; sleep 2; echo three; while [ ! -e /tmp/go ]; do sleep 0.1; done; seq 1 900000; while :; do echo tick; sleep 0.5; done";
+    // The two streams are read side by side: what follows at once on the other may come first.
+    let script = "echo one; sleep 0.5; echo two >&2; sleep 2; echo three; while [ ! -e /tmp/go ]; do sleep 0.1; done; seq 1 900000; while :; do echo tick; sleep 0.5; done";
     s.kubectl_with(&["run", "talker", "--image=box:1", "--command", "--", "sh", "-c", script], "")
         .ok();
     s.until("logs talker", |text| text.ends_with("three\n"));
