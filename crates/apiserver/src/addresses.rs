@@ -46,22 +46,20 @@ pub(crate) fn observer() -> (Observer, WorkQueue<IpAddr>) {
 }
 
 /// Makes the objects what the Services say, until the server stops.
-pub(crate) async fn follow(
+pub(crate) fn follow(
     server: Arc<Server>,
     client: Client,
-    queue: WorkQueue<IpAddr>,
-    shutdown: rt::Shutdown,
+    queue: &WorkQueue<IpAddr>,
+    tasks: &rt::Tasks,
 ) {
-    while let Some(address) = shutdown.unless_stopping(queue.next()).await {
-        match reconcile(&server, &client, address).await {
-            Ok(()) => queue.forget(&address),
-            Err(error) => {
-                tracing::warn!(%address, %error, "the IPAddress of a Service");
-                queue.retry(address);
-            }
+    queue.run(tasks, "addresses of services", 1, move |address| {
+        let (server, client) = (server.clone(), client.clone());
+        async move {
+            let done = reconcile(&server, &client, address).await;
+            done.inspect_err(|error| tracing::warn!(%address, %error, "the IPAddress of a Service"))
+                .is_ok()
         }
-        queue.done(&address);
-    }
+    });
 }
 
 async fn reconcile(server: &Server, client: &Client, address: IpAddr) -> Result<(), Error> {

@@ -25,22 +25,22 @@ pub(crate) fn observer() -> (Observer, WorkQueue<()>) {
     (Box::new(observe), queue)
 }
 
-pub(crate) async fn follow(
+pub(crate) fn follow(
     server: Arc<Server>,
     client: Client,
-    queue: WorkQueue<()>,
-    shutdown: rt::Shutdown,
+    queue: &WorkQueue<()>,
+    tasks: &rt::Tasks,
 ) {
-    while shutdown.unless_stopping(queue.next()).await.is_some() {
-        match reconcile(&server, &client).await {
-            Ok(()) => queue.forget(&()),
-            Err(error) => {
+    queue.run(tasks, "levels of flow schemas", 1, move |()| {
+        let (server, client) = (server.clone(), client.clone());
+        async move {
+            let done = reconcile(&server, &client).await;
+            done.inspect_err(|error| {
                 tracing::warn!(%error, "saying which flow schemas have their priority levels");
-                queue.retry(());
-            }
+            })
+            .is_ok()
         }
-        queue.done(&());
-    }
+    });
 }
 
 async fn reconcile(server: &Server, client: &Client) -> Result<(), Error> {

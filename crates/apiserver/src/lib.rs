@@ -165,16 +165,9 @@ pub async fn start(
         let present = presence::keep(server.clone(), client, tasks.shutdown().clone());
         tasks.spawn("presence", present);
     }
-    let shutdown = tasks.shutdown().clone();
     let own = || api.client(system(), "kube-apiserver");
-    tasks.spawn(
-        "addresses of services",
-        addresses::follow(server.clone(), own(), addresses, shutdown.clone()),
-    );
-    tasks.spawn(
-        "levels of flow schemas",
-        dangling::follow(server.clone(), own(), levels, shutdown.clone()),
-    );
+    addresses::follow(server.clone(), own(), &addresses, tasks);
+    dangling::follow(server.clone(), own(), &levels, tasks);
     tasks.spawn_until_shutdown("identity", identity::keep(server.clone(), own()));
     tasks.spawn_until_shutdown("api services", api_services(server.clone(), own()));
     tasks.spawn_until_shutdown("compressed lists", forget(server.clone()));
