@@ -124,20 +124,22 @@ impl Secrets {
         if let Grant::Nobody(why) = &self.grant {
             return Err(format!("secret {name:?} is not served: {why}"));
         }
-        let made = self.maker.as_ref().filter(|_| name == BOOTSTRAP_TOKEN);
-        let text = match (made, &self.grant) {
-            (None, Grant::Check) if name == BOOTSTRAP_TOKEN => String::new(),
-            (None, _) => self.file(name)?,
-            (Some(_), _) => String::new(),
-        };
-        match &self.grant {
-            Grant::Machine(id) => self.claim(id, name)?,
-            Grant::Check => return Ok("secret".to_owned()),
-            Grant::Anybody | Grant::Nobody(_) => {}
+        if let Grant::Check = &self.grant {
+            // The token of a machine is in no file.
+            if name != BOOTSTRAP_TOKEN {
+                self.file(name)?;
+            }
+            return Ok("secret".to_owned());
         }
-        match made {
+        let maker = self.maker.as_ref().filter(|_| name == BOOTSTRAP_TOKEN);
+        // Read first, for what is not there must not be claimed.
+        let text = maker.is_none().then(|| self.file(name)).transpose()?;
+        if let Grant::Machine(id) = &self.grant {
+            self.claim(id, name)?;
+        }
+        match maker {
             Some((make, machine)) => make(machine),
-            None => Ok(text),
+            None => Ok(text.unwrap_or_default()),
         }
     }
 
