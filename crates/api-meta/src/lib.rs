@@ -25,7 +25,7 @@ pub mod user;
 pub mod validation;
 
 pub use attributes::{Attributes, Authorizer, Decision, Reason};
-pub use field::{ErrorList, ErrorType, FieldError, Path};
+pub use field::{ErrorList, ErrorType, FieldError, Path, aggregate};
 pub use field_selector::{FieldSelector, FieldSelectorError, FieldTerm};
 pub use gvk::{
     GroupKind, GroupResource, GroupVersion, GroupVersionKind, GroupVersionResource,

@@ -320,12 +320,5 @@ fn check_words(field: &str, given: &Map<String, Value>) -> Result<(), String> {
         "labels" => validation::labels(&given, &path),
         _ => validation::annotations(&given, &path),
     };
-    match errors.as_slice() {
-        [] => Ok(()),
-        [one] => Err(one.to_string()),
-        many => {
-            let all: Vec<String> = many.iter().map(ToString::to_string).collect();
-            Err(format!("[{}]", all.join(", ")))
-        }
-    }
+    if errors.is_empty() { Ok(()) } else { Err(api_meta::aggregate(&errors)) }
 }
