@@ -7,8 +7,6 @@ mod stated;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 use api_meta::{GroupResource, Quantity, Status};
 use api_rules::{
     amounts::{Amounts, amounts},
@@ -132,13 +130,4 @@ fn charge(
         updated["status"]["used"][resource] = json!((used[resource] + *amount).to_string());
     }
     Ok(Some(updated))
-}
-
-/// What each container leaves unsaid, as `cpu for: a,b; memory for: a`.
-fn told_missing(missing: &BTreeMap<&str, Vec<String>>) -> String {
-    missing
-        .iter()
-        .map(|(r, names)| format!("{r} for: {}", names.join(",")))
-        .collect::<Vec<_>>()
-        .join("; ")
 }

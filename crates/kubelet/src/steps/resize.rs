@@ -49,7 +49,7 @@ pub(crate) async fn resize(
         .iter_mut()
         .filter(|c| c.id == id)
         .for_each(|c| c.resources.clone_from(&container.resources));
-    Ok(sandbox::limit_pod(ctx, pod, pod_cgroup(&actual(pod, &now)))?)
+    Ok(follow_resources(ctx, pod, &now)?)
 }
 
 /// Sets a Pod's limits to what its containers have, and what those will have that are about to start again: other

@@ -6,7 +6,6 @@ use api_meta::GroupResource;
 use api_rules::amounts::Amounts;
 use serde_json::Value;
 
-use super::told_missing;
 use crate::{
     Request,
     tree::{is_set, items, text},
@@ -41,4 +40,13 @@ pub(super) fn check(request: &Request<'_>, pod: &Value, hard: &Amounts) -> Resul
         }
     }
     if missing.is_empty() { Ok(()) } else { Err(told_missing(&missing)) }
+}
+
+/// What each container leaves unsaid, as `cpu for: a,b; memory for: a`.
+fn told_missing(missing: &BTreeMap<&str, Vec<String>>) -> String {
+    missing
+        .iter()
+        .map(|(r, names)| format!("{r} for: {}", names.join(",")))
+        .collect::<Vec<_>>()
+        .join("; ")
 }
