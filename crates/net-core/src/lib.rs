@@ -15,5 +15,6 @@ pub mod nft;
 pub mod overlay;
 pub mod plan;
 pub mod policy;
+pub mod xtables;
 
 pub use cidr::{Cidr, CidrError, Family};
