@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use data_encoding::BASE32_NOPAD;
 use sha2::{Digest, Sha256};
 
 use super::{Config, NodePorts};
@@ -111,11 +112,9 @@ impl Config {
     }
 }
 
-/// The first characters of a text's SHA-256 in base 32, as upstream names chains by them; at most 25.
-pub(super) fn digest<const LENGTH: u32>(text: &str) -> String {
-    const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-    let bytes = Sha256::digest(text.as_bytes());
-    let bits = bytes.iter().take(16).fold(0u128, |bits, byte| bits << 8 | u128::from(*byte));
-    let digit = |n: u32| char::from(DIGITS[(bits >> (128 - 5 * (n + 1)) & 31) as usize]);
-    (0..LENGTH).map(digit).collect()
+/// The first characters of a text's SHA-256 in base 32, as upstream names chains by them.
+pub(super) fn digest<const LENGTH: usize>(text: &str) -> String {
+    let mut digits = BASE32_NOPAD.encode(&Sha256::digest(text));
+    digits.truncate(LENGTH);
+    digits
 }
