@@ -1,5 +1,6 @@
 use std::net::IpAddr;
 
+use data_encoding::BASE32_NOPAD;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -59,11 +60,7 @@ pub(super) fn add(
 /// A name behind the first 40 bits of its SHA-256 in base 32. Upstream's kube-proxy calls its chains so: one that takes
 /// a table over does not replace an element that leads to a chain by another name.
 fn marked(name: &str) -> String {
-    const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-    let digest = Sha256::digest(name);
-    let bits = digest.iter().take(5).fold(0, |bits, byte| bits << 8 | usize::from(*byte));
-    let digits = (0..8).rev().map(|n| char::from(DIGITS[bits >> (5 * n) & 31]));
-    format!("{}-{name}", digits.collect::<String>())
+    format!("{}-{name}", BASE32_NOPAD.encode(&Sha256::digest(name)[..5]))
 }
 
 fn addresses<'a>(
