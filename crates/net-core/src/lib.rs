@@ -7,7 +7,6 @@
 //!   transaction that touches only what differs ([`nft`]).
 
 pub mod api;
-mod cidr;
 pub mod conntrack;
 pub mod endpoints;
 pub mod ipam;
@@ -16,4 +15,4 @@ pub mod overlay;
 pub mod plan;
 pub mod policy;
 
-pub use cidr::{Cidr, CidrError, Family};
+pub use api_meta::{Cidr, CidrError, Family};
