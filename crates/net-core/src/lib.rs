@@ -14,5 +14,6 @@ pub mod nft;
 pub mod overlay;
 pub mod plan;
 pub mod policy;
+pub mod xtables;
 
 pub use api_meta::{Cidr, CidrError, Family};
