@@ -99,9 +99,11 @@ impl Server {
         self.admit(call, Operation::Create, &mut tree, None).await?;
         crate::codec::defaults(call.served(), definition, &mut tree);
         // Held until the Service that asked for them is stored, or has failed to be.
-        let _held = self.allocate(call, &mut tree, None)?;
+        let held = self.allocate(call, &mut tree, None)?;
         let managed = if track { self.track(call, None, &mut tree) } else { None };
-        self.insert_prepared(call, tree, managed, generated).await
+        let inserted = self.insert_prepared(call, tree, managed, generated).await;
+        held.give_back(&self.hub).await;
+        inserted
     }
 
     async fn insert_prepared(
@@ -248,7 +250,7 @@ impl Server {
             self.admit(call, Operation::Update, &mut new, Some(&old)).await?;
         }
         crate::codec::defaults(call.served(), definition, &mut new);
-        let _held = self.allocate(call, &mut new, Some(&old))?;
+        let held = self.allocate(call, &mut new, Some(&old))?;
         if update.track {
             self.track(call, Some(&old), &mut new);
         }
@@ -257,7 +259,9 @@ impl Server {
         if meta::same(&new, &old) && usize::from(stored.version) == definition.storage {
             return Ok(Attempt::Done(stored.clone()));
         }
-        self.store_changed(call, stored, new).await
+        let changed = self.store_changed(call, stored, new).await;
+        held.give_back(&self.hub).await;
+        changed
     }
 
     /// What of the wanted object the caller may not decide comes from the old one.
