@@ -32,6 +32,7 @@ mod health;
 mod hub;
 mod identity;
 mod jsonpath;
+mod messages;
 mod meta;
 mod metrics;
 mod object;
