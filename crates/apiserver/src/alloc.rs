@@ -1,19 +1,21 @@
 //! Cluster IPs and node ports. The Services themselves say what is taken: the allocator follows their changes
 //! and holds what a request has taken until its Service is stored or has failed.
 
+mod range;
+
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use api_meta::{ErrorType, FieldError, Path, Status};
+use api_meta::{Cidr, ErrorType, FieldError, Path, Status};
 use serde_json::{Value, json};
 
 use crate::{
     cache::{Event, EventKind},
     call::Call,
-    config::{Cidr, Config},
+    config::Config,
     definition::Definition,
     object::Object,
     server::Server,
@@ -62,7 +64,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 impl Allocators {
     pub(crate) fn new(config: &Config) -> Self {
         let state = State {
-            cidrs: config.service_cidrs.clone(),
+            cidrs: config.service_cidrs.iter().map(|range| range.network()).collect(),
             more: BTreeMap::new(),
             owners: HashMap::new(),
             ports: config.node_ports,
@@ -165,7 +167,7 @@ impl State {
         let going =
             event.kind == EventKind::Deleted || !tree["metadata"]["deletionTimestamp"].is_null();
         let cidrs = strings(&tree["spec"]["cidrs"]);
-        let cidrs = cidrs.iter().filter_map(|text| text.parse().ok());
+        let cidrs = cidrs.iter().filter_map(|text| text.parse().ok()).map(Cidr::network);
         match going {
             true => self.more.remove(&name),
             false => self.more.insert(name, cidrs.collect()),
@@ -186,11 +188,14 @@ impl State {
     /// A free address of the range. Random, and from the upper part first: the lower is kept for Services that
     /// ask for an address, as upstream does.
     fn free_address(&self, cidr: &Cidr) -> Option<IpAddr> {
-        let usable = cidr.usable();
+        let usable = range::usable(*cidr);
         let reserved = (usable / 16).clamp(if usable > 16 { 16 } else { 0 }, 256);
         let start = reserved + rand::random_range(0..(usable - reserved).max(1));
         let upper = (start..usable).chain(reserved..start);
-        upper.chain(0..reserved).map(|n| cidr.nth(n + 1)).find(|a| !self.addresses.contains_key(a))
+        upper
+            .chain(0..reserved)
+            .filter_map(|n| cidr.nth(n + 1))
+            .find(|a| !self.addresses.contains_key(a))
     }
 
     fn free_port(&self) -> Option<u16> {
@@ -363,7 +368,7 @@ impl Request<'_> {
     }
 
     fn take_address(&mut self, address: IpAddr, ranges: &[Cidr]) -> Result<(), &'static str> {
-        if !ranges.iter().any(|range| range.gives(address)) {
+        if !ranges.iter().any(|range| range::gives(*range, address)) {
             return Err("the provided network does not match the current range");
         }
         if self.state.addresses.contains_key(&address) {
