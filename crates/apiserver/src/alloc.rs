@@ -88,7 +88,7 @@ impl Allocators {
     /// Called with every change of what says which addresses there are and which are taken, in order.
     pub(crate) fn observer(&self) -> crate::hub::Observer {
         let state = self.0.clone();
-        Box::new(move |definition: &Definition, event| {
+        Box::new(move |definition: &Definition, event, _| {
             match (&*definition.group, &*definition.plural) {
                 ("", "services") => lock(&state).service_changed(definition, event),
                 ("networking.k8s.io", "ipaddresses") => lock(&state).address_changed(event),
