@@ -6,7 +6,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use api_meta::{GroupResource, Objects as _};
-use client::{Client, DeleteOptions, Error, Resource, WorkQueue};
+use client::{Client, DeleteOptions, Error, IfThere as _, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -23,7 +23,7 @@ const MANAGER: &str = "ipallocator.k8s.io";
 pub(crate) fn observer() -> (Observer, WorkQueue<IpAddr>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |definition: &Definition, event: &crate::cache::Event| {
+    let observe = move |definition: &Definition, event: &crate::cache::Event, _: Option<&Value>| {
         if definition.is("", "services") {
             let of = |object: &crate::object::Object| {
                 object.tree().map(|tree| alloc::addresses(&tree)).unwrap_or_default()
@@ -85,11 +85,9 @@ async fn reconcile(server: &Server, client: &Client, address: IpAddr) -> Result<
     if right || !ours {
         return Ok(());
     }
-    match client.delete(&IP_ADDRESSES, "", &name, &DeleteOptions::default()).await {
-        Err(error) if !error.is_not_found() => Err(error),
-        // Its deletion comes back to us as a change, and then the right one is made.
-        _ => Ok(()),
-    }
+    // Its deletion comes back to us as a change, and then the right one is made.
+    let deleted = client.delete(&IP_ADDRESSES, "", &name, &DeleteOptions::default()).await;
+    deleted.if_there().map(drop)
 }
 
 fn object(address: IpAddr, parent: &Value) -> Value {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api_meta::{GroupResource, Objects as _};
-use client::{Client, DeleteOptions, Error, Resource};
+use client::{Client, DeleteOptions, Error, IfThere as _, Resource};
 use serde_json::{Value, json};
 
 use crate::{server::Server, startup::ensure};
@@ -58,7 +58,7 @@ pub(crate) async fn follow(server: &Server, client: &Client) -> Result<(), Error
             !old["metadata"]["labels"][MANAGED].is_null() && old["spec"]["service"].is_null();
         if ours && !wanted.contains_key(name) {
             let gone = client.delete(&API_SERVICES, "", name, &DeleteOptions::default()).await;
-            gone.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })?;
+            gone.if_there()?;
         }
     }
     for (name, object) in &wanted {

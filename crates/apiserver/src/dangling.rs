@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api_meta::{GroupResource, Objects as _};
-use client::{Client, Error, PatchKind, Patched, Resource, WorkQueue};
+use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -17,7 +17,7 @@ const FLOW_SCHEMAS: Resource = Resource::constant(GROUP, "v1", "flowschemas", "F
 pub(crate) fn observer() -> (Observer, WorkQueue<()>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |definition: &Definition, _: &crate::cache::Event| {
+    let observe = move |definition: &Definition, _: &crate::cache::Event, _: Option<&Value>| {
         if *definition.group == *GROUP {
             changes.add(());
         }
@@ -66,7 +66,7 @@ async fn reconcile(server: &Server, client: &Client) -> Result<(), Error> {
         let at = Patched { namespace: "", name, subresource: "status" };
         let patch = json!({"status": {"conditions": status["conditions"]}});
         let done = client.patch::<Value>(&FLOW_SCHEMAS, at, PatchKind::Merge, &patch).await;
-        done.map(drop).or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })?;
+        done.if_there()?;
     }
     Ok(())
 }

@@ -4,7 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use api_meta::{GroupResource, Objects as _, Timestamp};
-use client::{Client, DeleteOptions, Error, PatchKind, Patched, Resource};
+use client::{Client, DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource};
+use data_encoding::BASE32_NOPAD;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -42,13 +43,8 @@ fn hostname() -> String {
 
 /// A name that is this server's at every start: of the machine, and of where it listens, as there may be several.
 fn name_of(hostname: &str, address: &str) -> String {
-    const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let hash = Sha256::digest(format!("{hostname}\n{address}"));
-    // Each digit is five bits, of sixteen bytes.
-    let bit = |i: usize| hash.get(i / 8).filter(|_| i < 128).map_or(0, |b| b >> (7 - i % 8) & 1);
-    let digit = |n: usize| (5 * n..5 * n + 5).fold(0, |digit, i| digit << 1 | bit(i));
-    let digits: String = (0..26).map(|n| char::from(DIGITS[usize::from(digit(n))])).collect();
-    format!("apiserver-{digits}")
+    format!("apiserver-{}", BASE32_NOPAD.encode(&hash[..16]).to_lowercase())
 }
 
 async fn renew(client: &Client, name: &str, holder: &str, hostname: &str) -> Result<(), Error> {
@@ -75,7 +71,7 @@ async fn clean(server: &Server, client: &Client) -> Result<(), Error> {
         if over && let Some(name) = lease["metadata"]["name"].as_str() {
             let gone =
                 client.delete(&Resource::LEASES, NAMESPACE, name, &DeleteOptions::default()).await;
-            gone.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })?;
+            gone.if_there()?;
         }
     }
     Ok(())

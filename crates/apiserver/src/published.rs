@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use client::{Client, Error, PatchKind, Patched, Resource};
+use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource};
 use serde_json::{Value, json};
 
 use crate::{config::Config, startup::ensure};
@@ -14,11 +14,8 @@ const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 
 pub(crate) async fn run(config: &Config, client: &Client) -> Result<(), Error> {
     let maps = &Resource::CONFIG_MAPS;
-    let found = match client.get::<Value>(maps, NAMESPACE, AUTHENTICATION).await {
-        Ok(found) => found,
-        Err(error) if error.is_not_found() => Value::Null,
-        Err(error) => return Err(error),
-    };
+    let found = client.get::<Value>(maps, NAMESPACE, AUTHENTICATION).await.if_there()?;
+    let found = found.unwrap_or_default();
     let data = authentication(config, &found["data"]);
     if found["data"] != data {
         let map = json!({

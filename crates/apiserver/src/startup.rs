@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::atomic::Ordering};
 
 use api_meta::{GroupResource, Objects as _};
 use auth::rbac::Ensure;
-use client::{Client, Error, PatchKind, Patched, Resource};
+use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource};
 use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join5, stream};
 use serde_json::{Value, json};
 
@@ -77,9 +77,8 @@ pub(crate) async fn ensure(
 ) -> Result<(), Error> {
     // Asked first: creating a Service anew would fail for its address, which the old one holds.
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    match client.get::<Value>(resource, namespace, name).await {
-        Err(error) if error.is_not_found() => {}
-        found => return found.map(drop),
+    if client.get::<Value>(resource, namespace, name).await.if_there()?.is_some() {
+        return Ok(());
     }
     match client.create::<_, Value>(resource, namespace, object).await {
         Err(error) if !error.is_already_exists() => Err(error),
@@ -157,9 +156,10 @@ fn rbac_resource(kind: &GroupResource) -> Option<Resource> {
 async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Error> {
     let config = &server.config;
     let Some(range) = config.service_cidrs.first() else { return Ok(()) };
-    let address = range.nth(1).to_string();
+    let address = range.nth(1).unwrap_or(range.address).to_string();
     let family = if range.address.is_ipv4() { "IPv4" } else { "IPv6" };
-    let ranges: Vec<String> = config.service_cidrs.iter().map(ToString::to_string).collect();
+    let ranges: Vec<String> =
+        config.service_cidrs.iter().map(|range| range.network().to_string()).collect();
     let cidr = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ranges}});
     ensure(client, &SERVICE_CIDRS, "", &cidr).await?;
     ready(server, client).await?;

@@ -7,9 +7,11 @@ use std::{
 
 use api_meta::Objects as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 use client::{ClientTls, HttpTransport, TlsMaterial, Transport as _};
+use futures_util::FutureExt as _;
 use http::{Method, Request, Response, Uri, header};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::Value;
 use serve::Body;
 
@@ -63,7 +65,7 @@ impl Webhook {
         }
     }
 
-    async fn send(&self, place: &Place, review: &Value) -> Result<(u16, Vec<u8>), String> {
+    async fn send(&self, place: &Place, review: &Value) -> Result<(u16, Bytes), String> {
         let tls = self.tls()?;
         let transport = HttpTransport::http1(&place.server, tls).map_err(|e| e.to_string())?;
         let transport = transport.with_server_name(&place.name);
@@ -159,20 +161,18 @@ fn cause(error: &client::Error, server: &str) -> String {
     }
 }
 
-async fn collect(response: Response<Body>) -> Result<Vec<u8>, String> {
-    let (mut body, mut whole) = (response.into_body(), Vec::new());
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| e.to_string())?;
-        whole.extend_from_slice(&frame.into_data().unwrap_or_default());
-        if whole.len() > ANSWER_LIMIT {
-            return Err(format!("the answer is longer than {ANSWER_LIMIT} bytes"));
-        }
-    }
-    Ok(whole)
+async fn collect(response: Response<Body>) -> Result<Bytes, String> {
+    // Boxed: the compiler does not see by itself that this future may move between threads.
+    let whole = Limited::new(response.into_body(), ANSWER_LIMIT).collect().boxed();
+    let whole = whole.await.map_err(|error| match error.is::<LengthLimitError>() {
+        true => format!("the answer is longer than {ANSWER_LIMIT} bytes"),
+        false => error.to_string(),
+    })?;
+    Ok(whole.to_bytes())
 }
 
 /// A review out of an answer; one that refuses is an error in the words of upstream's client.
-async fn read((code, body): (u16, Vec<u8>)) -> Result<Value, String> {
+async fn read((code, body): (u16, Bytes)) -> Result<Value, String> {
     if (200..300).contains(&code) {
         return serde_json::from_slice(&body).map_err(|e| format!("reading the answer: {e}"));
     }

@@ -94,3 +94,38 @@ impl Error {
         self.is(410, "")
     }
 }
+
+/// For what may have gone in the meantime: an object to read, change or delete that is not there is no failure.
+pub trait IfThere<T> {
+    /// `None` where the server answered that there is no such object.
+    fn if_there(self) -> Result<Option<T>, Error>;
+}
+
+impl<T> IfThere<T> for Result<T, Error> {
+    fn if_there(self) -> Result<Option<T>, Error> {
+        match self {
+            Ok(there) => Ok(Some(there)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16) -> Result<u8, Error> {
+        let status = Box::new(Status { code, ..Status::default() });
+        Err(Error::Api { method: http::Method::GET, path: "/".to_owned(), status })
+    }
+
+    #[test]
+    fn only_what_is_not_found_is_no_failure() {
+        assert_eq!(Ok::<_, Error>(7).if_there().unwrap(), Some(7));
+        assert_eq!(refused(404).if_there().unwrap(), None);
+        for code in [403, 409, 410, 500] {
+            assert_eq!(refused(code).if_there().unwrap_err().code(), Some(code));
+        }
+    }
+}

@@ -16,7 +16,7 @@ mod resource;
 mod tls;
 
 pub use self::http::HttpTransport;
-pub use error::{Error, Status, StatusCause, StatusDetails};
+pub use error::{Error, IfThere, Status, StatusCause, StatusDetails};
 pub use informer::{Change, Informer, Keyed, ListOptions};
 pub use kubeconfig::KubeconfigError;
 pub use lease::{LeaderElection, LeaderElectionConfig};

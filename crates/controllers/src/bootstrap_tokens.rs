@@ -7,7 +7,7 @@ use bootstrap_core::{
     discovery::{CLUSTER_INFO, SIGNATURE_PREFIX, sign},
     tokens::{self, Token},
 };
-use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
+use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource, WorkQueue};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
@@ -172,13 +172,10 @@ async fn clean(
         resource_version: Some(secret.meta.resource_version.clone()),
     };
     let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
-    match context.client.delete(&Resource::SECRETS, SYSTEM, &secret.meta.name, &options).await {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => {
-            tracing::info!(secret = %secret.meta.name, "removed an expired bootstrap token");
-            Ok(())
-        }
-    }
+    let name = &secret.meta.name;
+    context.client.delete(&Resource::SECRETS, SYSTEM, name, &options).await.if_there()?;
+    tracing::info!(secret = %name, "removed an expired bootstrap token");
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ mod schedule;
 use std::{sync::Arc, time::Duration};
 
 use api_meta::Timestamp;
-use client::{DeleteOptions, Error, Resource, WorkQueue};
+use client::{DeleteOptions, Error, IfThere as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -268,24 +268,16 @@ impl Reconciler {
     async fn delete(&self, owner: &OwnerOf, job: &Job) -> Result<(), Error> {
         let options =
             DeleteOptions { propagation_policy: Some("Background"), ..DeleteOptions::default() };
-        let meta = &job.metadata;
-        match self
-            .context
-            .client
-            .delete(&Resource::JOBS, &meta.namespace, &meta.name, &options)
-            .await
-        {
-            Err(error) if !error.is_not_found() => Err(error),
-            Err(_) => Ok(()),
-            Ok(()) => {
-                self.context.events.normal(
-                    owner.object(),
-                    "SuccessfulDelete",
-                    format!("Deleted job {}", meta.name),
-                );
-                Ok(())
-            }
+        let (client, meta) = (&self.context.client, &job.metadata);
+        let deleted = client.delete(&Resource::JOBS, &meta.namespace, &meta.name, &options).await;
+        if deleted.if_there()?.is_some() {
+            self.context.events.normal(
+                owner.object(),
+                "SuccessfulDelete",
+                format!("Deleted job {}", meta.name),
+            );
         }
+        Ok(())
     }
 
     async fn write_status(

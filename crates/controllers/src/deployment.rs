@@ -6,7 +6,7 @@ mod status;
 
 use std::{sync::Arc, time::Duration};
 
-use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
+use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -187,13 +187,10 @@ impl Reconciler {
                     ..DeleteOptions::default()
                 };
                 let (client, meta) = (&self.context.client, &set.metadata);
-                match client
+                let deleted = client
                     .delete(&Resource::REPLICA_SETS, &meta.namespace, &meta.name, &options)
-                    .await
-                {
-                    Err(error) if !error.is_not_found() => return Err(plain(error)),
-                    _ => {}
-                }
+                    .await;
+                deleted.if_there().map_err(plain)?;
             }
             Action::Annotate(annotations) => {
                 let patch = json!({"metadata": {"annotations": annotations}});

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use api_meta::{IntOrString, LabelSelector, Timestamp};
-use client::{Error, Resource, WorkQueue};
+use client::{Error, IfThere as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -246,14 +246,12 @@ impl Reconciler {
         let Some(mut resource) = resource else { return Ok(None) };
         resource.version = version.to_owned().into();
         let path = resource.object(namespace, &owner.name, "scale");
-        match self.context.client.call(http::Method::GET, &path, "", Default::default()).await {
-            Ok(bytes) => {
-                let scale: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-                Ok(scale["spec"]["replicas"].as_i64().map(|replicas| (owner.uid.clone(), replicas)))
-            }
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let client = &self.context.client;
+        let found = client.call(http::Method::GET, &path, "", Default::default()).await;
+        Ok(found.if_there()?.and_then(|bytes| {
+            let scale: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+            scale["spec"]["replicas"].as_i64().map(|replicas| (owner.uid.clone(), replicas))
+        }))
     }
 }
 

@@ -6,7 +6,7 @@ mod plan;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
+use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource, WorkQueue};
 use events::ObjectRef;
 use serde_json::{Value, json};
 
@@ -158,12 +158,8 @@ impl Reconciler {
                 Preconditions { uid: Some(meta.uid.clone()), resource_version: None };
             let options =
                 DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
-            match client.delete(resource, namespace, &meta.name, &options).await {
-                Err(error) if !error.is_not_found() => return Err(error),
-                _ => {
-                    self.lock().entry(key.to_owned()).or_default().remove(&meta.name);
-                }
-            }
+            client.delete(resource, namespace, &meta.name, &options).await.if_there()?;
+            self.lock().entry(key.to_owned()).or_default().remove(&meta.name);
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use client::{
-    Change, Client, DeleteOptions, Error, Informer, ListOptions, PatchKind, Patched, Preconditions,
-    Resource, WorkQueue,
+    Change, Client, DeleteOptions, Error, IfThere as _, Informer, ListOptions, PatchKind, Patched,
+    Preconditions, Resource, WorkQueue,
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -217,9 +217,9 @@ impl Collector {
             }),
             ..DeleteOptions::default()
         };
-        gone_is_fine(
-            self.context.client.delete(resource, &kept.namespace, &kept.name, &options).await,
-        )
+        let client = &self.context.client;
+        let deleted = client.delete(resource, &kept.namespace, &kept.name, &options).await;
+        deleted.if_there().map(drop)
     }
 
     async fn drop_owners(
@@ -276,13 +276,6 @@ impl Collector {
         let client: &Client = &self.context.client;
         let patched =
             client.patch::<Value>(resource, at, PatchKind::Merge, &json!({"metadata": meta})).await;
-        gone_is_fine(patched.map(drop))
-    }
-}
-
-fn gone_is_fine(result: Result<(), Error>) -> Result<(), Error> {
-    match result {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other,
+        patched.if_there().map(drop)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use client::{Error, Resource};
+use client::{Error, IfThere as _, Resource};
 use serde_json::{Value, json};
 
 use crate::{
@@ -135,14 +135,10 @@ impl Context {
         old.sort_by_key(|r| r.revision);
         for revision in &old[..old.len().saturating_sub(limit)] {
             let (meta, resource) = (&revision.metadata, &Resource::CONTROLLER_REVISIONS);
-            match self
-                .client
+            self.client
                 .delete(resource, &meta.namespace, &meta.name, &Default::default())
                 .await
-            {
-                Err(error) if !error.is_not_found() => return Err(error),
-                _ => {}
-            }
+                .if_there()?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ mod success;
 
 use std::{sync::Arc, time::Duration};
 
-use client::{Error, Resource, WorkQueue};
+use client::{Error, IfThere as _, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -118,10 +118,7 @@ impl Reconciler {
         let left: Vec<_> = pod.metadata.finalizers.iter().filter(|f| *f != FINALIZER).collect();
         let meta = &pod.metadata;
         let patch = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left}});
-        match self.context.merge(&Resource::PODS, meta, patch).await {
-            Err(error) if error.is_not_found() => Ok(()),
-            other => other.map(drop),
-        }
+        self.context.merge(&Resource::PODS, meta, patch).await.if_there().map(drop)
     }
 
     /// Pods of a Job that is gone need not be counted any more.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Client, DeleteOptions, Error, ListOptions, Resource, WorkQueue};
+use client::{Client, DeleteOptions, Error, IfThere as _, ListOptions, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -192,10 +192,10 @@ async fn empty_of(
         match client.delete_collection(resource, namespace, &all, &options).await {
             Err(error) if error.code() == Some(405) => {
                 for left in &before {
-                    match client.delete(resource, namespace, &left.metadata.name, &options).await {
-                        Err(error) if !error.is_not_found() => return Err(error),
-                        _ => {}
-                    }
+                    client
+                        .delete(resource, namespace, &left.metadata.name, &options)
+                        .await
+                        .if_there()?;
                 }
             }
             other => other?,
@@ -238,11 +238,8 @@ impl LeftMeta {
 }
 
 async fn write_conditions(context: &Context, name: &str, findings: &Findings) -> Result<(), Error> {
-    let found: Value = match context.client.get(&Resource::NAMESPACES, "", name).await {
-        Ok(found) => found,
-        Err(error) if error.is_not_found() => return Ok(()),
-        Err(error) => return Err(error),
-    };
+    let found = context.client.get::<Value>(&Resource::NAMESPACES, "", name).await.if_there()?;
+    let Some(found) = found else { return Ok(()) };
     let now = context.now().to_seconds();
     let old = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let mut new = old.clone();
@@ -262,19 +259,15 @@ async fn write_conditions(context: &Context, name: &str, findings: &Findings) ->
     if wanted == found {
         return Ok(());
     }
-    match context.client.update_status::<_, Value>(&Resource::NAMESPACES, "", name, &wanted).await {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other.map(drop),
-    }
+    let resource = &Resource::NAMESPACES;
+    let written = context.client.update_status::<_, Value>(resource, "", name, &wanted).await;
+    written.if_there().map(drop)
 }
 
 /// Takes our finalizer off, which lets the namespace go.
 async fn finalize(client: &Client, name: &str, meta: &Meta) -> Result<(), Error> {
-    let mut namespace: Value = match client.get(&Resource::NAMESPACES, "", name).await {
-        Ok(namespace) => namespace,
-        Err(error) if error.is_not_found() => return Ok(()),
-        Err(error) => return Err(error),
-    };
+    let found = client.get::<Value>(&Resource::NAMESPACES, "", name).await.if_there()?;
+    let Some(mut namespace) = found else { return Ok(()) };
     if namespace["metadata"]["uid"] != meta.uid.as_str() {
         return Ok(());
     }
@@ -282,10 +275,9 @@ async fn finalize(client: &Client, name: &str, meta: &Meta) -> Result<(), Error>
         finalizers.retain(|f| f != FINALIZER);
     }
     let resource = &Resource::NAMESPACES;
-    match client.update_subresource::<_, Value>(resource, "", name, "finalize", &namespace).await {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other.map(drop),
-    }
+    let let_go =
+        client.update_subresource::<_, Value>(resource, "", name, "finalize", &namespace).await;
+    let_go.if_there().map(drop)
 }
 
 #[cfg(test)]

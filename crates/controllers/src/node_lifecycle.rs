@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use client::{Error, PatchKind, Patched, Resource, WorkQueue};
+use client::{Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -189,18 +189,10 @@ impl Lifecycle {
             let meta: &Meta = &pod.metadata;
             let at =
                 Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
-            match self
-                .context
-                .client
-                .patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch)
-                .await
-            {
-                Err(error) if !error.is_not_found() => return Err(error),
-                _ => {
-                    let about = eviction::object(meta);
-                    self.context.events.warning(about, "NodeNotReady", "Node is not ready");
-                }
-            }
+            let (client, kind) = (&self.context.client, PatchKind::Strategic);
+            client.patch::<Value>(&Resource::PODS, at, kind, &patch).await.if_there()?;
+            let about = eviction::object(meta);
+            self.context.events.warning(about, "NodeNotReady", "Node is not ready");
         }
         Ok(())
     }

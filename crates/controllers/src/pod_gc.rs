@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use client::{DeleteOptions, Error, PatchKind, Patched, Preconditions, Resource};
+use client::{DeleteOptions, Error, IfThere as _, PatchKind, Patched, Preconditions, Resource};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -107,11 +107,8 @@ async fn remove(context: &Context, pod: &Pod, why: Why) -> Result<(), Error> {
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
             "message": "PodGC: node no longer exists", "lastTransitionTime": now}]}});
         let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
-        match context.client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await
-        {
-            Err(error) if !error.is_not_found() => return Err(error),
-            _ => {}
-        }
+        let kind = PatchKind::Strategic;
+        context.client.patch::<Value>(&Resource::PODS, at, kind, &patch).await.if_there()?;
     }
     // No kubelet will confirm the end of these.
     let options = DeleteOptions {

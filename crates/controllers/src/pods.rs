@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api_meta::{Selector, Timestamp};
-use client::{DeleteOptions, Error, PatchKind, Patched, Resource};
+use client::{DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource};
 use events::ObjectRef;
 use serde_json::{Value, json};
 
@@ -199,11 +199,10 @@ impl Context {
 
     async fn is_alive(&self, owner: &OwnerOf) -> Result<bool, Error> {
         let (namespace, name) = (&owner.meta.namespace, &owner.meta.name);
-        match self.client.get::<MetaOnly>(&owner.resource, namespace, name).await {
-            Ok(fresh) => Ok(fresh.metadata.uid == owner.meta.uid && !fresh.metadata.terminating()),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(error),
-        }
+        let found = self.client.get::<MetaOnly>(&owner.resource, namespace, name).await;
+        Ok(found.if_there()?.is_some_and(|fresh| {
+            fresh.metadata.uid == owner.meta.uid && !fresh.metadata.terminating()
+        }))
     }
 
     /// Adds or removes the owner; false if the object is gone or is another one by now.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api_meta::Timestamp;
-use client::{DeleteOptions, Error, Preconditions, Resource, WorkQueue};
+use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource, WorkQueue};
 
 use crate::{
     context::{Context, synced},
@@ -59,10 +59,9 @@ async fn reconcile(
         }),
         ..DeleteOptions::default()
     };
-    match context.client.delete(&Resource::JOBS, &meta.namespace, &meta.name, &options).await {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other,
-    }
+    let deleted =
+        context.client.delete(&Resource::JOBS, &meta.namespace, &meta.name, &options).await;
+    deleted.if_there().map(drop)
 }
 
 #[cfg(test)]

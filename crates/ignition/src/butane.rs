@@ -1,10 +1,9 @@
 //! Butane (variants fcos and flatcar) to Ignition.
-//!
-//! Left out, with an error that says so: `storage.trees`.
 
 mod boot;
 mod mount;
 mod resource;
+mod trees;
 
 #[cfg(test)]
 mod tests;
@@ -19,8 +18,18 @@ use crate::{
     yaml::{self, Node, Value},
 };
 
-/// Reads a file that the config names by `local`.
-pub type Files<'f> = &'f dyn Fn(&str) -> Result<Vec<u8>, String>;
+pub use trees::Found;
+
+/// The directory that the config names files of by `local`.
+pub trait Directory {
+    fn read(&self, name: &str) -> Result<Vec<u8>, String>;
+    /// What lies below a directory, itself first by an empty name, in the order of names.
+    fn below(&self, name: &str) -> Result<Vec<(String, Found)>, String>;
+}
+
+pub type Files<'f> = &'f dyn Directory;
+
+const NO_FILES: &str = "local file paths are relative to a files directory, and none is given";
 
 /// Something to say of one place in a config.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +87,7 @@ pub(crate) fn of(root: &Node, files: Option<Files<'_>>) -> Result<Translation, E
     };
     entry(&mut config, "ignition", "version", target.into());
     mount::add(&mut config, std::mem::take(&mut translator.mounts));
+    trees::add(&mut config, files).map_err(|error| translator.located(error, root))?;
     let mut own = |section: &str| {
         let name = schema::camel(section);
         let given = config.remove(&name).unwrap_or_default();
@@ -166,9 +176,6 @@ impl<'f> Translator<'f> {
     fn value(&mut self, node: &Node, shape: &Shape, path: &str) -> Outcome<Json> {
         self.places.insert(path.to_owned(), (node.line, node.column));
         match (shape, &node.value) {
-            (Shape::Unsupported, _) => {
-                self.fail(path, node, "not translated by this version; write it as plain storage")
-            }
             (_, Value::Null) => Ok(Json::Null),
             (Shape::Text, Value::Text(text)) => Ok(text.as_str().into()),
             // A plain scalar is text where text is wanted, whatever it looks like.
@@ -307,13 +314,9 @@ impl<'f> Translator<'f> {
 
     fn file(&self, node: &Node, name: &str, path: &str) -> Outcome<Vec<u8>> {
         let Some(files) = self.files else {
-            return self.fail(
-                path,
-                node,
-                "local file paths are relative to a files directory, and none is given",
-            );
+            return self.fail(path, node, NO_FILES);
         };
-        files(name).or_else(|reason| self.fail(path, node, format!("{name}: {reason}")))
+        files.read(name).or_else(|reason| self.fail(path, node, format!("{name}: {reason}")))
     }
 
     fn text_file(&self, node: &Node, name: &str, path: &str) -> Outcome<String> {

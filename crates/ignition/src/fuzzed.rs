@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
+    butane::{Directory, Found},
     gpt::{Geometry, Guid, Table},
     kargs, merge, parse, partition, typed, units,
 };
@@ -75,18 +76,30 @@ fn configs() {
     });
 }
 
+/// Where every file is, and every directory has one.
+struct Anything;
+
+impl Directory for Anything {
+    fn read(&self, _: &str) -> Result<Vec<u8>, String> {
+        Ok(b"contents".to_vec())
+    }
+
+    fn below(&self, _: &str) -> Result<Vec<(String, Found)>, String> {
+        Ok(vec![(String::new(), Found::Directory), ("f".into(), Found::File { executable: true })])
+    }
+}
+
 #[test]
 fn butane_texts() {
     let seeds: [&[u8]; 3] = [
         b"variant: fcos\nversion: 1.5.0\nstorage:\n  files:\n    - {path: /a, mode: 0644, contents: {inline: x}}\n  filesystems:\n    - device: /dev/b\n      format: xfs\n      path: /var/lib\n      with_mount_unit: true\nsystemd:\n  units:\n    - name: a.service\n      contents: |\n        [Service]\n",
-        b"variant: flatcar\nversion: 1.0.0\npasswd: {users: &u [{name: core}]}\nignition:\n  config:\n    replace: {local: f}\n",
+        b"variant: flatcar\nversion: 1.0.0\npasswd: {users: &u [{name: core}]}\nignition:\n  config:\n    replace: {local: f}\nstorage:\n  trees: [{local: t, path: /o, user: {id: 1}}]\n",
         // A Container Linux Config.
         b"etcd: {version: 3.1.0, name: a}\nlocksmith: {reboot_strategy: off}\nstorage:\n  disks:\n    - device: /dev/a\n      partitions: [{size: 5MiB, type_guid: raid_partition}]\n  files:\n    - {path: /a, contents: {remote: {url: http://x, verification: {hash: {function: sha512, sum: a}}}}}\n",
     ];
     fuzz::fuzz(HERE, "butane", &seeds, |input| {
         let Ok(text) = std::str::from_utf8(input) else { return };
-        let files = |_: &str| Ok(b"contents".to_vec());
-        if let Ok(translation) = crate::translate(text, Some(&files)) {
+        if let Ok(translation) = crate::translate(text, Some(&Anything)) {
             // A small text must not become a large config.
             assert!(translation.config.to_string().len() < 200 * input.len().max(1000));
             if let Ok(config) = parse(&translation.config.to_string()) {

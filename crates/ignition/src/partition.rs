@@ -35,7 +35,11 @@ pub fn plan(
 ) -> Result<Table, PlanError> {
     let wipe = disk.wipe_table == Some(true);
     let before = current.filter(|_| !wipe).cloned().unwrap_or(empty);
-    let wanted = numbered(&before, &disk.partitions)?;
+    let deleted = |number: u32| {
+        let mut named = disk.partitions.iter().filter(|p| p.number == number);
+        named.any(|p| p.should_exist == Some(false))
+    };
+    let wanted = numbered(&before, &disk.partitions, deleted)?;
     let mut layout = before.clone();
     for partition in &wanted {
         layout.set(partition.number, None);
@@ -43,19 +47,25 @@ pub fn plan(
     let mut after = before.clone();
     let mut placed = Vec::new();
     for partition in &wanted {
-        let known = before.get(partition.number);
+        let there = before.get(partition.number);
         let may_wipe = partition.wipe_partition_entry == Some(true);
         if partition.should_exist == Some(false) {
-            match known {
+            match there {
                 Some(_) if !may_wipe => return Err(PlanError::Exists(partition.number)),
                 _ => after.set(partition.number, None),
             }
             continue;
         }
+        // What has the number of a deleted one begins anew.
+        let again = deleted(partition.number);
+        let known = there.filter(|_| !again);
         let mut entry = resolved(&layout, partition, known.filter(|_| !may_wipe))?;
-        // A table that was wiped and is made again keeps the identity of what lies where it lay.
+        // What was wiped or deleted and is made again keeps the identity of what lies where it lay.
         let lost = current.and_then(|table| table.get(partition.number));
-        let lost = lost.filter(|old| wipe && old.first == entry.first && old.kind == entry.kind);
+        let lost = lost.filter(|old| match again {
+            true => Entry { guid: entry.guid, ..(*old).clone() } == entry,
+            false => wipe && old.first == entry.first && old.kind == entry.kind,
+        });
         let decided = decide(partition, &entry, known)?;
         match decided {
             Decision::Keep(kept) => entry = kept,
@@ -83,18 +93,25 @@ enum Decision {
     Make,
 }
 
-/// The partitions with their numbers, those that ask for any number last.
-fn numbered(before: &Table, partitions: &[Partition]) -> Result<Vec<Partition>, PlanError> {
+/// The partitions with their numbers, those that ask for any number last. They may have that of a deleted one.
+fn numbered(
+    before: &Table,
+    partitions: &[Partition],
+    deleted: impl Fn(u32) -> bool,
+) -> Result<Vec<Partition>, PlanError> {
     let mut out: Vec<Partition> = partitions.iter().filter(|p| p.number != 0).cloned().collect();
     for partition in partitions.iter().filter(|p| p.number == 0) {
         let label = partition.label.as_deref().unwrap_or_default();
-        let free = |number: &u32| out.iter().all(|p| p.number != *number);
+        let exists = |p: &Partition| p.should_exist != Some(false);
+        let free = |number: &u32| out.iter().all(|p| p.number != *number || !exists(p));
         // One of this name is the one that an earlier run made.
         let same =
             before.entries.iter().find(|(n, e)| !label.is_empty() && e.label == label && free(n));
         let number = match same {
             Some((number, _)) => *number,
-            None => (1..=129).find(|n| free(n) && before.get(*n).is_none()).unwrap_or(129),
+            None => (1..=129)
+                .find(|n| free(n) && (deleted(*n) || before.get(*n).is_none()))
+                .unwrap_or(129),
         };
         out.push(Partition { number, ..partition.clone() });
     }

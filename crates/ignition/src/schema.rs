@@ -17,11 +17,9 @@ pub(crate) enum Shape {
     /// A user, whose keys may come from files.
     User(&'static [(&'static str, Shape)]),
     Filesystem(&'static [(&'static str, Shape)]),
-    /// Known to Butane and not translated here.
-    Unsupported,
 }
 
-use Shape::{Bool, Filesystem, Int, List, Object, Resource, Text, Unit, Unsupported, User};
+use Shape::{Bool, Filesystem, Int, List, Object, Resource, Text, Unit, User};
 
 pub(crate) const HEADERS: Shape = List(&Object(&[("name", Text), ("value", Text)]));
 const TEXTS: Shape = List(&Text);
@@ -135,7 +133,17 @@ const STORAGE: Shape = Object(&[
             ("hard", Bool),
         ])),
     ),
-    ("trees", Unsupported),
+    (
+        "trees",
+        List(&Object(&[
+            ("local", Text),
+            ("path", Text),
+            ("file_mode", Int),
+            ("dir_mode", Int),
+            ("user", OWNER),
+            ("group", OWNER),
+        ])),
+    ),
 ]);
 
 const PASSWD: Shape = Object(&[

@@ -7,7 +7,7 @@ use std::{
 
 use api_config::kubeadm::BootstrapToken;
 use bootstrap_core::tokens::{self, Token};
-use client::{Client, DeleteOptions, List, ListOptions, Resource};
+use client::{Client, DeleteOptions, IfThere as _, List, ListOptions, Resource};
 use netboot::matchbox::TokenMaker;
 use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -65,10 +65,7 @@ pub(crate) async fn make(client: &Client, machine: &str) -> Result<String, clien
         let gone = client
             .delete(secrets, NAMESPACE, &secret.metadata.name, &DeleteOptions::default())
             .await;
-        match gone {
-            Err(error) if !error.is_not_found() => return Err(error),
-            _ => {}
-        }
+        gone.if_there()?;
     }
     let token = Token::generate(|below| rand::random_range(0..below));
     let _: Value =
@@ -101,13 +98,8 @@ pub(crate) async fn is_of(
     let Some(id) = user.strip_prefix("system:bootstrap:") else {
         return Ok(Err(format!("{user:?} is not who has a bootstrap token")));
     };
-    let secret: Result<Named, _> =
-        client.get(&Resource::SECRETS, NAMESPACE, &tokens::secret_name(id)).await;
-    let of = match secret {
-        Ok(mut secret) => secret.metadata.labels.remove(MACHINE),
-        Err(error) if error.is_not_found() => None,
-        Err(error) => return Err(error),
-    };
+    let secret = client.get::<Named>(&Resource::SECRETS, NAMESPACE, &tokens::secret_name(id)).await;
+    let of = secret.if_there()?.and_then(|mut secret| secret.metadata.labels.remove(MACHINE));
     Ok(match of {
         Some(of) if of == label(machine) => Ok(()),
         Some(of) => Err(format!("its token was given to the machine {of}, not to {machine}")),

@@ -2,6 +2,7 @@
 //! that component.
 
 mod address;
+mod butane;
 mod components;
 mod diagnostics;
 mod images;
@@ -45,6 +46,8 @@ enum Command {
     Metal(Metal),
     /// Runs a stage of a machine's first boot, as its Ignition config says
     Ignition(firstboot::cmd::Args),
+    /// Translates a Butane or Container Linux config to Ignition's
+    Butane(butane::Args),
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
     /// Runs the node's agent
@@ -175,6 +178,7 @@ fn asks_version(arguments: &[OsString]) -> bool {
 
 /// The commands that are also names of the binary.
 const COMPONENTS: &[&str] = &[
+    "butane",
     "coredns",
     "ignition",
     "kube-apiserver",
@@ -261,6 +265,10 @@ fn run(command: Command) -> ExitCode {
             install_tls();
             firstboot::cmd::run(&args)
         }
+        Command::Butane(args) => match butane::run(&args) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error),
+        },
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
         Command::Balancer(args) => {
             component("balancer", |tasks| async move { Ok(balancer::run(args, &tasks).await?) })

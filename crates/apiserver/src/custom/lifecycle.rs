@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api_meta::{GroupResource, Objects as _, Status, UserInfo};
-use client::{Client, Error, PatchKind, Patched, Resource, WorkQueue};
+use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use super::{definition, names, text};
@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 pub(crate) fn observer() -> (Observer, WorkQueue<String>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |definition: &Definition, event: &crate::cache::Event| {
+    let observe = move |definition: &Definition, event: &crate::cache::Event, _: Option<&Value>| {
         if definition.is(GROUP, PLURAL) {
             changes.add(event.object.name().to_owned());
         }
@@ -193,10 +193,8 @@ async fn finalize(
     let done = client
         .patch::<Value>(&Resource::CUSTOM_RESOURCE_DEFINITIONS, at, PatchKind::Merge, &patch)
         .await;
-    match done {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(true),
-    }
+    done.if_there()?;
+    Ok(true)
 }
 
 /// Deletes the objects of a kind, by its stored version: it may be that none is served. Returns how many are left.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use client::{Error, Resource, WorkQueue};
+use client::{Error, IfThere as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -108,13 +108,9 @@ async fn reconcile(
         let ours =
             current.filter(|e| e.metadata.labels.get(MANAGED.0).is_some_and(|by| by == MANAGED.1));
         let Some(ours) = ours else { return Ok(()) };
-        return match context.client.delete(resource, namespace, name, &Default::default()).await {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => {
-                tracing::debug!(endpoints = %ours.metadata.name, "deleted with its Service");
-                Ok(())
-            }
-        };
+        context.client.delete(resource, namespace, name, &Default::default()).await.if_there()?;
+        tracing::debug!(endpoints = %ours.metadata.name, "deleted with its Service");
+        return Ok(());
     };
     if service.spec.selector.is_empty() || service.spec.r#type == "ExternalName" {
         return Ok(());

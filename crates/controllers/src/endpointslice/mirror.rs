@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use client::{Error, Resource, WorkQueue};
+use client::{Error, IfThere as _, Resource, WorkQueue};
 use serde_json::{Value, json};
 
 use super::{
@@ -153,15 +153,10 @@ fn same(old: &Arc<Slice>, wanted: &Wanted) -> bool {
 }
 
 async fn delete(context: &Context, slice: &Slice) -> Result<(), Error> {
-    let meta = &slice.metadata;
-    match context
-        .client
-        .delete(&Resource::ENDPOINT_SLICES, &meta.namespace, &meta.name, &Default::default())
-        .await
-    {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
-    }
+    let (meta, resource) = (&slice.metadata, &Resource::ENDPOINT_SLICES);
+    let deleted =
+        context.client.delete(resource, &meta.namespace, &meta.name, &Default::default()).await;
+    deleted.if_there().map(drop)
 }
 
 fn object(source: &Meta, slice: &Wanted, number: usize) -> Value {

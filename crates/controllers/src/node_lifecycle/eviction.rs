@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api_meta::Timestamp;
-use client::{Error, PatchKind, Patched, Resource, WorkQueue};
+use client::{Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use events::ObjectRef;
 use serde_json::{Value, json};
 
@@ -92,18 +92,10 @@ async fn reconcile(
         "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
         "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": now.to_seconds()}]}});
     let at = Patched { namespace: &meta.namespace, name: &meta.name, subresource: "status" };
-    match context.client.patch::<Value>(&Resource::PODS, at, PatchKind::Strategic, &patch).await {
-        Err(error) if !error.is_not_found() => return Err(error),
-        _ => {}
-    }
-    match context
-        .client
-        .delete(&Resource::PODS, &meta.namespace, &meta.name, &Default::default())
-        .await
-    {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
-    }
+    let (client, pods) = (&context.client, &Resource::PODS);
+    client.patch::<Value>(pods, at, PatchKind::Strategic, &patch).await.if_there()?;
+    let deleted = client.delete(pods, &meta.namespace, &meta.name, &Default::default()).await;
+    deleted.if_there().map(drop)
 }
 
 pub(super) fn object(pod: &Meta) -> ObjectRef {

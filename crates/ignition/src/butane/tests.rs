@@ -2,17 +2,40 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 
-fn read(name: &str) -> Result<Vec<u8>, String> {
-    match name {
-        "key" => Ok(b"ssh-ed25519 A a\n\nssh-ed25519 B b\n".to_vec()),
-        "binary" => Ok(vec![0xff; 9]),
-        _ => Err("no such file".into()),
+struct Local;
+
+impl Directory for Local {
+    fn read(&self, name: &str) -> Result<Vec<u8>, String> {
+        match name {
+            "key" => Ok(b"ssh-ed25519 A a\n\nssh-ed25519 B b\n".to_vec()),
+            "binary" => Ok(vec![0xff; 9]),
+            "tree/bin/b" | "tree/etc/a" => Ok(name.as_bytes().to_vec()),
+            _ => Err("no such file".into()),
+        }
+    }
+
+    fn below(&self, name: &str) -> Result<Vec<(String, Found)>, String> {
+        let file = |executable| Found::File { executable };
+        let link = Found::Link { target: "../x".into() };
+        let tree = [
+            ("", Found::Directory),
+            ("bin", Found::Directory),
+            ("bin/b", file(true)),
+            ("etc", Found::Directory),
+            ("etc/a", file(false)),
+            ("etc/l", link),
+        ];
+        match name {
+            "tree" => Ok(tree.map(|(name, found)| (name.to_owned(), found)).to_vec()),
+            "odd" => Ok(vec![("p".into(), Found::Other)]),
+            _ => Err("no such directory".into()),
+        }
     }
 }
 
 fn translated(body: &str) -> Json {
     let text = format!("variant: fcos\nversion: 1.5.0\n{body}");
-    translate(&text, Some(&read)).unwrap().config
+    translate(&text, Some(&Local)).unwrap().config
 }
 
 #[test]
@@ -55,6 +78,40 @@ fn configs() {
         want["ignition"]["version"] = "3.4.0".into();
         assert_eq!(translated(body), want, "{body}");
     }
+}
+
+/// NAME FIELDS of each entry of a section.
+fn entries(config: &Json, section: &str) -> Vec<String> {
+    let list = config["storage"][section].as_array().cloned().unwrap_or_default();
+    let shown = |entry: &Json| {
+        let fields = ["mode", "user", "group", "target"].map(|key| match &entry[key] {
+            Json::Null => "-".to_owned(),
+            Json::Object(owner) => owner.values().next().unwrap().to_string(),
+            other => other.to_string(),
+        });
+        format!("{} {}", entry["path"].as_str().unwrap(), fields.join(" "))
+    };
+    list.iter().map(shown).collect()
+}
+
+#[test]
+fn trees() {
+    let plain = translated(
+        "storage:\n  files:\n    - {path: /o/etc/a, mode: 0600}\n  trees:\n    - {local: tree, path: /o}\n",
+    );
+    assert_eq!(entries(&plain, "files"), ["/o/etc/a 384 - - -", "/o/bin/b 493 - - -"]);
+    assert_eq!(plain["storage"]["files"][0]["contents"]["source"], "data:,tree%2Fetc%2Fa");
+    assert_eq!(entries(&plain, "links"), ["/o/etc/l - - - \"../x\""]);
+    assert_eq!(plain["storage"].get("directories"), None);
+
+    let owned = translated(
+        "storage:\n  links:\n    - {path: /etc/l, hard: false}\n  trees:\n\
+         \x20   - {local: tree, file_mode: 0640, group: {id: 5}}\n",
+    );
+    let want = ["/ 493 - 5 -", "/bin 493 - 5 -", "/etc 493 - 5 -"];
+    assert_eq!(entries(&owned, "directories"), want);
+    assert_eq!(entries(&owned, "files"), ["/bin/b 416 - 5 -", "/etc/a 416 - 5 -"]);
+    assert_eq!(entries(&owned, "links"), ["/etc/l - - - \"../x\""]);
 }
 
 #[test]
@@ -175,8 +232,20 @@ fn errors_say_where() {
         ),
         ("storage: 5\n", "error at $.storage, line 3 col 10: a number where a mapping is wanted"),
         (
-            "storage:\n  trees: []\n",
-            "error at $.storage.trees, line 4 col 10: not translated by this version; write it as plain storage",
+            "storage:\n  files:\n    - {path: /etc/a, contents: {inline: x}}\n  trees:\n    - {local: tree}\n",
+            "error at $.storage.trees.0, line 7 col 7: matching filesystem node has existing contents or different type",
+        ),
+        (
+            "storage:\n  files:\n    - path: /etc/l\n  trees:\n    - {local: tree}\n",
+            "error at $.storage.trees.0, line 7 col 7: matching filesystem node has existing contents or different type",
+        ),
+        (
+            "storage:\n  trees:\n    - local: odd\n",
+            "error at $.storage.trees.0, line 5 col 7: trees may only contain files, directories, and symlinks",
+        ),
+        (
+            "storage:\n  trees:\n    - path: /x\n",
+            "error at $.storage.trees.0, line 5 col 7: local is required",
         ),
         (
             "boot_device:\n  layout: vax\n",
@@ -195,7 +264,7 @@ fn errors_say_where() {
             "error at $.storage.files.0.contents, line 6 col 17: absent: no such file",
         ),
     ] {
-        let error = translate(&format!("{head}{body}"), Some(&read)).unwrap_err().to_string();
+        let error = translate(&format!("{head}{body}"), Some(&Local)).unwrap_err().to_string();
         assert_eq!(error, want, "{body}");
     }
     assert!(translate("a: [", None).unwrap_err().to_string().contains("line 1"));

@@ -123,6 +123,19 @@ fn existing_partitions_are_kept_resized_replaced_or_refused() {
 }
 
 #[test]
+fn a_deleted_partitions_number_is_free() {
+    let wanted = disk(&["1::::dw", "0::0:", "2:::"], false);
+    let before = plan(None, empty(), &disk(&["1:1:10:a", "2:20:5:b"], false), fresh()).unwrap();
+    let other = || Guid([200; 16]);
+    let first = plan(Some(&before), empty(), &wanted, other).unwrap();
+    assert_eq!(shown(&first), [format!("1:51200-{END}:"), "2:40960-51199:b".into()]);
+    assert_eq!(first.get(1).unwrap().guid, other());
+    // Once more, it is the same.
+    let second = plan(Some(&first), empty(), &wanted, || Guid([201; 16])).unwrap();
+    assert_eq!(second, first);
+}
+
+#[test]
 fn a_wiped_table_made_again_keeps_its_identity() {
     let wanted = disk(&["1::10:a", "2::0:b"], true);
     let first = plan(None, empty(), &wanted, fresh()).unwrap();

@@ -1,7 +1,7 @@
 //! The gRPC API, by a Python client generated from the service definition.
 //!
 //! `MATCHBOX_SOURCE` names a checkout of Matchbox, whose published definition is used then; otherwise it is ours.
-//! `MATCHBOX_PYTHON` names a Python that has grpcio-tools.
+//! `MATCHBOX_PYTHON` names a Python that has grpcio-tools, where neither the first one found nor Debian's has.
 
 use std::{path::Path, time::SystemTime};
 
@@ -34,11 +34,13 @@ fn a_generated_client() {
     if !inside("rpc::a_generated_client") {
         return;
     }
-    let python = std::env::var("MATCHBOX_PYTHON").unwrap_or_else(|_| "python3".into());
-    if !try_run(&format!("{python} -c 'import grpc_tools, grpc'")).0 {
-        eprintln!("skipped: {python} has no grpcio-tools");
+    let named = std::env::var("MATCHBOX_PYTHON");
+    let mut pythons = named.iter().map(String::as_str).chain(["python3", "/usr/bin/python3"]);
+    let able = |python: &&str| try_run(&format!("{python} -c 'import grpc_tools, grpc'")).0;
+    let Some(python) = pythons.find(able) else {
+        eprintln!("skipped: no Python has grpcio-tools");
         return;
-    }
+    };
     let mut world = World::new();
     let folder = world.path("certificates");
     certificates(&folder);

@@ -1,0 +1,167 @@
+//! `windlass butane`: Butane and Container Linux configs to Ignition's, with the flags of upstream's butane.
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    path::{Component, Path, PathBuf},
+};
+
+use ignition::butane::{Directory, Found};
+
+use crate::Failure;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The config [default: standard input]
+    input: Option<PathBuf>,
+    /// Check the config, and write nothing
+    #[arg(short, long)]
+    check: bool,
+    /// The directory that `local` names files of
+    #[arg(short = 'd', long, value_name = "DIR")]
+    files_dir: Option<PathBuf>,
+    /// Write to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write JSON over several lines
+    #[arg(short, long)]
+    pretty: bool,
+    /// Write Ignition, as is done anyway: the variants known here have no other form
+    #[arg(short, long)]
+    raw: bool,
+    /// Have every warning be a failure
+    #[arg(short, long)]
+    strict: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let text = match &args.input {
+        Some(path) => fs::read_to_string(path).map_err(|e| about("reading", path, &e))?,
+        None => {
+            let mut text = String::new();
+            let read = io::stdin().read_to_string(&mut text);
+            read.map_err(|e| format!("reading standard input: {e}"))?;
+            text
+        }
+    };
+    let local = args.files_dir.clone().map(Local);
+    let files = local.as_ref().map(|local| local as &dyn Directory);
+    let translation = ignition::translate(&text, files)?;
+    for warning in &translation.warnings {
+        eprintln!("warning at {warning}");
+    }
+    if args.strict && !translation.warnings.is_empty() {
+        return Err("the config has warnings, and --strict allows none".into());
+    }
+    if args.check {
+        return Ok(());
+    }
+    let json = match args.pretty {
+        true => serde_json::to_string_pretty(&translation.config)?,
+        false => translation.config.to_string(),
+    };
+    match &args.output {
+        Some(path) => fs::write(path, json + "\n").map_err(|e| about("writing", path, &e))?,
+        None => writeln!(io::stdout(), "{json}")?,
+    }
+    Ok(())
+}
+
+fn about(doing: &str, path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("{doing} {}: {error}", path.display())
+}
+
+/// A directory of this machine, out of which no name leads.
+struct Local(PathBuf);
+
+impl Local {
+    fn path(&self, name: &str) -> Result<PathBuf, String> {
+        let below = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+        match Path::new(name).components().all(below) {
+            true => Ok(self.0.join(name)),
+            false => Err("it is not below the directory of files".into()),
+        }
+    }
+}
+
+impl Directory for Local {
+    fn read(&self, name: &str) -> Result<Vec<u8>, String> {
+        fs::read(self.path(name)?).map_err(|e| e.to_string())
+    }
+
+    fn below(&self, name: &str) -> Result<Vec<(String, Found)>, String> {
+        let root = self.path(name)?;
+        let found = fs::metadata(&root).map_err(|e| about("looking at", &root, &e))?;
+        if !found.is_dir() {
+            return Err("root of tree must be a directory".into());
+        }
+        let mut out = Vec::new();
+        walk(&root, String::new(), &mut out).map_err(|e| about("reading", &root, &e))?;
+        Ok(out)
+    }
+}
+
+/// What there is below `root` by the name `below`, and that itself.
+fn walk(root: &Path, below: String, out: &mut Vec<(String, Found)>) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = root.join(&below);
+    let metadata = match below.is_empty() {
+        true => path.metadata()?,
+        false => path.symlink_metadata()?,
+    };
+    let found = match metadata.file_type() {
+        kind if kind.is_dir() => {
+            let mut names = Vec::new();
+            for entry in path.read_dir()? {
+                let name = entry?.file_name().into_string();
+                names.push(name.map_err(|name| io::Error::other(format!("{name:?} is no UTF-8")))?);
+            }
+            names.sort_unstable();
+            out.push((below.clone(), Found::Directory));
+            let prefix = if below.is_empty() { below } else { below + "/" };
+            return names.into_iter().try_for_each(|n| walk(root, format!("{prefix}{n}"), out));
+        }
+        kind if kind.is_file() => {
+            Found::File { executable: metadata.permissions().mode() & 0o111 != 0 }
+        }
+        kind if kind.is_symlink() => {
+            Found::Link { target: path.read_link()?.to_string_lossy().into_owned() }
+        }
+        _ => Found::Other,
+    };
+    out.push((below, found));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_tree_is_walked_in_order_and_not_left() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("t/b")).unwrap();
+        for (name, mode) in [("t/b/run", 0o700), ("t/a", 0o640), ("secret", 0o600)] {
+            fs::write(dir.path().join(name), name).unwrap();
+            fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        symlink("../secret", dir.path().join("t/l")).unwrap();
+        let local = Local(dir.path().into());
+        let want = [
+            ("", Found::Directory),
+            ("a", Found::File { executable: false }),
+            ("b", Found::Directory),
+            ("b/run", Found::File { executable: true }),
+            ("l", Found::Link { target: "../secret".into() }),
+        ];
+        assert_eq!(local.below("t").unwrap(), want.map(|(name, found)| (name.to_owned(), found)));
+        assert_eq!(local.read("./t/a").unwrap(), b"t/a");
+        assert!(local.below("t/a").unwrap_err().contains("must be a directory"));
+        let inner = Local(dir.path().join("t"));
+        for name in ["../secret", "b/../../secret", "/etc/passwd"] {
+            assert!(inner.read(name).unwrap_err().contains("not below"), "{name}");
+        }
+    }
+}
