@@ -27,13 +27,14 @@ const TO_TEST: &[Needed] = &[
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];
 
-/// What the tests use besides that take long: firmware and boot loaders, a second DHCP server, a browser, packages for
-/// the node image, a gRPC client.
+/// What the tests use besides that take long: firmware and boot loaders, a second DHCP server, a browser, another
+/// network's plugins, packages for the node image, a gRPC client.
 const TO_TEST_FULLY: &[Needed] = &[
     ("/usr/share/OVMF/OVMF_CODE_4M.fd", "ovmf"),
     ("/usr/lib/ipxe/ipxe.efi", "ipxe"),
     ("dnsmasq", "dnsmasq-base"),
     ("chromium", "chromium"),
+    ("/usr/lib/cni/bridge", "containernetworking-plugins"),
     ("mmdebstrap", "mmdebstrap"),
     ("/usr/lib/python3/dist-packages/grpc_tools/protoc.py", "python3-grpc-tools"),
 ];

@@ -10,8 +10,9 @@ use api_config::{
     GoDuration,
     known::{self, Flag, Known},
 };
+use api_meta::Cidr;
 
-use crate::config::{Cidr, Config, FrontProxy};
+use crate::config::{Config, FrontProxy};
 
 /// Runs kube-apiserver: serves the Kubernetes API.
 #[derive(clap::Args, Clone, Debug)]

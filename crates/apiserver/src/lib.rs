@@ -32,6 +32,7 @@ mod health;
 mod hub;
 mod identity;
 mod jsonpath;
+mod messages;
 mod meta;
 mod metrics;
 mod object;
@@ -68,7 +69,7 @@ use serve::{Body, Handler};
 use store::Store;
 use tokio::net::TcpListener;
 
-pub use config::{Cidr, Config, FrontProxy};
+pub use config::{Config, FrontProxy};
 pub use health::KUBERNETES_VERSION;
 pub use hub::HubError;
 pub use security::SecurityError;

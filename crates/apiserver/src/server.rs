@@ -214,10 +214,10 @@ impl Server {
             _ => false,
         };
         if misplaced || !served.has_verb(call.info.verb) {
-            return Err(Box::new(Status::method_not_supported(
-                &definition.group_resource(),
-                call.info.verb,
-            )));
+            return Err(Box::new(Status::method_not_allowed()));
+        }
+        if let Some(warning) = deprecation(definition) {
+            call.warn(warning);
         }
         if let Some(answer) = crate::subresource::virtual_resource(self, call).await {
             return answer;
@@ -230,16 +230,13 @@ impl Server {
         match call.info.verb {
             "get" => self.get(call).await,
             "list" => self.list(call).await,
-            "watch" => self.watch(call).await,
+            "watch" => crate::messages::watch(self, call, parts).await,
             "create" => self.create(call).await,
             "update" => self.update(call, Part::Main).await,
             "patch" => self.patch(call, Part::Main).await,
             "delete" => self.delete(call).await,
             "deletecollection" => self.delete_collection(call).await,
-            _ => Err(Box::new(Status::method_not_supported(
-                &definition.group_resource(),
-                call.info.verb,
-            ))),
+            _ => Err(Box::new(Status::method_not_allowed())),
         }
     }
 
@@ -302,6 +299,17 @@ fn refusal(info: &RequestInfo, accepted: Accepted, status: &Status) -> Response<
         tracing::warn!(path = %info.path, verb = info.verb, message = %status.message, "request failed");
     }
     answer::status(Accepted { shape: answer::Shape::Whole, ..accepted }, status)
+}
+
+/// What upstream warns of whenever the kind is asked for.
+fn deprecation(definition: &crate::definition::Definition) -> Option<&'static str> {
+    match (&*definition.group, &*definition.plural) {
+        ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        ("", "endpoints") => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        _ => None,
+    }
 }
 
 /// Says which configuration of flow control took the request, as upstream does.

@@ -52,8 +52,10 @@ pub struct Sources {
     /// This binary.
     pub binary: PathBuf,
     pub etcd: Option<PathBuf>,
-    /// The service proxy writes its rules with it.
+    /// The service proxy writes its rules with it,
     pub nft: Option<PathBuf>,
+    /// or with this in its mode iptables.
+    pub iptables: Option<PathBuf>,
 }
 
 impl Sources {
@@ -63,6 +65,7 @@ impl Sources {
             binary: std::env::current_exe().map_err(io("find the path of", own))?,
             etcd: host.program(ETCD),
             nft: host.program("nft"),
+            iptables: host.program("iptables"),
         })
     }
 
@@ -83,6 +86,9 @@ impl Sources {
         }
         if let Some(nft) = &self.nft {
             image.entries.extend(program(name, nft, "/usr/sbin/nft")?);
+        }
+        if let Some(path) = &self.iptables {
+            image.entries.extend(iptables(name, path)?);
         }
         Ok(image)
     }
@@ -116,6 +122,26 @@ impl Sources {
 
 fn program(image: &str, path: &Path, at: &str) -> Result<BTreeMap<String, Entry>, Error> {
     oci::program(path, at).map_err(|e| failed(image, e.to_string()))
+}
+
+/// All of iptables is one program by many names, with a plugin for each kind of match and target.
+fn iptables(image: &str, path: &Path) -> Result<BTreeMap<String, Entry>, Error> {
+    const AT: &str = "/usr/sbin/xtables-multi";
+    let mut entries = program(image, path, AT)?;
+    for (family, verb) in
+        ["iptables", "ip6tables"].iter().flat_map(|f| ["", "-save", "-restore"].map(|v| (f, v)))
+    {
+        let link = Entry::Link { target: AT.to_owned() };
+        entries.insert(format!("/usr/sbin/{family}{verb}"), link);
+    }
+    // It looks for them beside the library that they share.
+    let library = entries.keys().find(|name| name.contains("/libxtables.so"));
+    let real = library.and_then(|library| std::fs::canonicalize(library).ok());
+    if let Some(directory) = real.as_deref().and_then(Path::parent) {
+        let plugins = oci::plugins(path, &directory.join("xtables"));
+        entries.extend(plugins.map_err(|e| failed(image, e.to_string()))?);
+    }
+    Ok(entries)
 }
 
 fn failed(image: &str, cause: String) -> Error {
@@ -220,7 +246,7 @@ mod tests {
     use super::*;
 
     fn sources() -> Sources {
-        Sources { binary: "/bin/true".into(), etcd: None, nft: None }
+        Sources { binary: "/bin/true".into(), etcd: None, nft: None, iptables: None }
     }
 
     #[test]
@@ -236,6 +262,20 @@ mod tests {
         assert!(error.contains("nginx") && error.contains("kube-scheduler"), "{error}");
         let error = sources().image("windlass.local/etcd:3.4.23-0").unwrap_err().to_string();
         assert!(error.contains("not installed") && error.contains("images build etcd"), "{error}");
+    }
+
+    #[test]
+    fn iptables_comes_with_its_names_and_plugins() {
+        let Some(path) = Host::default().program("iptables") else {
+            eprintln!("skipped: iptables is not installed");
+            return;
+        };
+        let sources = Sources { iptables: Some(path), ..sources() };
+        let image = sources.image("windlass.local/kube-proxy:v1.36.2").unwrap();
+        assert!(matches!(image.entries["/usr/sbin/ip6tables-restore"], Entry::Link { .. }));
+        for plugin in ["libxt_statistic.so", "libxt_recent.so", "libm.so"] {
+            assert!(image.entries.keys().any(|name| name.contains(plugin)), "{plugin}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub use cluster::{Cluster, alone, binary, shared, shared_alone};
 pub use kubeadm::{Join, configuration, connect, init, is_etcd_there, join_by, ready};
 pub use machine::{Machine, processes, proportional_size};
 pub use machines::{Host, Machines};
-pub use process::{Background, Ran, parent, until, until_within};
+pub use process::{Background, Ran, asking, parent, until, until_within};
 pub use rack::{Boots, Powered, Rack};
 pub use session::Session;
 pub use steady::{Answer, Report, Steady, exchange, inside};

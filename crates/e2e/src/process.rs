@@ -160,3 +160,9 @@ pub fn parent(pid: u32) -> u32 {
         .and_then(|parent| parent.parse().ok())
         .unwrap_or_else(|| panic!("process {pid} has no parent in {stat:?}"))
 }
+
+/// A script that shows the page of the test application at an address, for a shell in a Pod. HTTP by hand, because
+/// the wget of Debian's static busybox crashes.
+pub fn asking(host: &str, port: &str) -> String {
+    format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {host} {port} | grep version")
+}

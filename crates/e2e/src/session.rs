@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     Background, Cluster, Ran,
     cluster::Turn,
-    process::{run, until},
+    process::{asking, run, until},
 };
 
 pub struct Session<'a> {
@@ -183,9 +183,7 @@ impl<'a> Session<'a> {
     /// Fetches the page until it begins as wanted: a Service's rules follow a rollout a little later.
     #[track_caller]
     pub fn fetch_until(&self, host: &str, port: &str, begin: &str) -> String {
-        // Debian's static busybox has a wget that crashes, so that this is HTTP by hand.
-        let script =
-            format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {host} {port} | grep version");
+        let script = asking(host, port);
         until(&format!("a page of {host}:{port}"), || {
             let ran = self.kubectl_with(&["exec", "box", "--", "sh", "-c", &script], "");
             if ran.code == Some(0) && ran.stdout.starts_with(begin) {

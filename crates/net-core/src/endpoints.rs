@@ -22,6 +22,11 @@ pub struct Endpoint<'a> {
 }
 
 impl Endpoint<'_> {
+    /// Address and port, as rules write them.
+    pub fn socket(&self) -> String {
+        std::net::SocketAddr::new(self.ip, self.port).to_string()
+    }
+
     fn ready(&self) -> bool {
         self.source.conditions.ready()
     }

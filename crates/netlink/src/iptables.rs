@@ -1,7 +1,5 @@
 //! Chains that iptables made through nftables, as another proxy does; taken away without iptables.
 
-use std::process::{Command, Stdio};
-
 use net_core::Family;
 use serde::Deserialize;
 use serde_json::Value;
@@ -42,17 +40,7 @@ pub(crate) fn removal(
     table: &str,
     is_stale: &dyn Fn(&str) -> bool,
 ) -> Result<(usize, String), NftError> {
-    let output = Command::new(nft::program())
-        .args(["-j", "-a", "list", "table", family.nft(), table])
-        .stdin(Stdio::null())
-        .output()
-        .map_err(NftError::Start)?;
-    let failed = |message: String| NftError::List { table: table.to_owned(), message };
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-    }
-    let listing: Listing =
-        serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
+    let listing = nft::listing("-a", family, table)?;
     Ok(commands(&listing, &format!("{} {table}", family.nft()), is_stale))
 }
 

@@ -3,7 +3,7 @@ use rustix::net::netlink;
 
 use crate::{
     Address, Error, Link, LinkChange, Neighbour, Net, NewLink, Route, conntrack, iptables, link,
-    nft, route, socket::Socket,
+    nft, route, socket::Socket, xtables,
 };
 
 /// The kernel's network configuration in one namespace.
@@ -109,6 +109,6 @@ impl Net for Kernel {
         if count > 0 {
             self.nft(&transaction)?;
         }
-        Ok(count)
+        Ok(count + xtables::remove_legacy(is_stale)?)
     }
 }

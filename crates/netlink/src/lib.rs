@@ -21,6 +21,7 @@ mod route;
 mod socket;
 mod table;
 mod wire;
+mod xtables;
 
 use std::{net::IpAddr, os::fd::BorrowedFd};
 
@@ -30,6 +31,7 @@ pub use namespace::Namespace;
 use net_core::{Cidr, Family, conntrack::Flow, nft::Installed};
 pub use nft::NftError;
 pub use table::{TableWriter, Written};
+pub use xtables::{ChainWriter, Iptables, Xtables, XtablesError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -43,6 +45,8 @@ pub enum Error {
     Namespace { path: String, action: &'static str, source: std::io::Error },
     #[error(transparent)]
     Nft(#[from] NftError),
+    #[error(transparent)]
+    Xtables(#[from] XtablesError),
 }
 
 impl Error {

@@ -8,7 +8,7 @@ use net_core::{
     Family,
     nft::{Installed, STATE_CHAIN},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
     Error,
@@ -26,28 +26,36 @@ pub enum NftError {
     List { table: String, message: String },
 }
 
-/// Where nft is: in `PATH`, or where distributions put it, which is not in every service's `PATH`.
 pub(crate) fn program() -> PathBuf {
+    find("nft")
+}
+
+/// Where a program is: in `PATH`, or where distributions put it, which is not in every service's `PATH`.
+pub(crate) fn find(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin", "/usr/local/sbin"].map(PathBuf::from);
     let mut candidates =
-        std::env::split_paths(&path).chain(usual).map(|directory| directory.join("nft"));
-    candidates.find(|candidate| candidate.exists()).unwrap_or_else(|| "nft".into())
+        std::env::split_paths(&path).chain(usual).map(|directory| directory.join(name));
+    candidates.find(|candidate| candidate.exists()).unwrap_or_else(|| name.into())
 }
 
 /// Feeds one transaction to `nft -f -`.
 pub(crate) fn run(transaction: &str) -> Result<(), NftError> {
-    let mut nft = Command::new(program());
-    nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = nft.spawn().map_err(NftError::Start)?;
-    let stdin = child.stdin.take();
-    // Written by a thread of its own, so that nft can never wait for us to read its complaints.
-    let output = std::thread::scope(|scope| {
-        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(transaction.as_bytes())));
-        child.wait_with_output()
-    });
-    let output = output.map_err(NftError::Start)?;
+    let output =
+        feed(Command::new(program()).args(["-f", "-"]), transaction).map_err(NftError::Start)?;
     if output.status.success() { Ok(()) } else { Err(refusal(&output, transaction)) }
+}
+
+/// Runs a command with `input`, and collects what it complains about.
+pub(crate) fn feed(command: &mut Command, input: &str) -> std::io::Result<Output> {
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let stdin = child.stdin.take();
+    // Written by a thread of its own, so that the program can never wait for us to read its complaints.
+    std::thread::scope(|scope| {
+        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
+        child.wait_with_output()
+    })
 }
 
 /// nft's first complaint, with the line that it points to.
@@ -84,9 +92,14 @@ struct Rule {
     comment: Option<String>,
 }
 
-pub(crate) fn list(family: Family, table: &str) -> Result<Installed, NftError> {
+/// What nft says of one table: `flags` are `-t` to leave out what sets hold, or `-a` for the rules' handles.
+pub(crate) fn listing<T: DeserializeOwned>(
+    flags: &str,
+    family: Family,
+    table: &str,
+) -> Result<T, NftError> {
     let output = Command::new(program())
-        .args(["-j", "-t", "list", "table", family.nft(), table])
+        .args(["-j", flags, "list", "table", family.nft(), table])
         .stdin(Stdio::null())
         .output()
         .map_err(NftError::Start)?;
@@ -94,8 +107,11 @@ pub(crate) fn list(family: Family, table: &str) -> Result<Installed, NftError> {
     if !output.status.success() {
         return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
-    let listing: Listing =
-        serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
+    serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))
+}
+
+pub(crate) fn list(family: Family, table: &str) -> Result<Installed, NftError> {
+    let listing: Listing = listing("-t", family, table)?;
     let mut installed = Installed::default();
     for object in listing.nftables {
         installed.chains.extend(object.chain.map(|chain| chain.name));

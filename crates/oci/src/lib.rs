@@ -10,4 +10,4 @@ mod tar;
 
 pub use image::{Entry, Error, Image, write_archive};
 pub use import::{ImportError, import};
-pub use program::{ProgramError, program};
+pub use program::{ProgramError, plugins, program};

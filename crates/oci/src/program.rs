@@ -32,6 +32,29 @@ pub fn program(path: &Path, at: &str) -> Result<BTreeMap<String, Entry>, Program
     Ok(entries)
 }
 
+/// The shared objects in a directory that a program loads while it runs, at their own places, with their libraries. Those
+/// whose libraries are not all installed are left out: the program cannot load them here either.
+pub fn plugins(program: &Path, directory: &Path) -> Result<BTreeMap<String, Entry>, ProgramError> {
+    let unread = |path: &Path, source| ProgramError::Read { path: path.to_owned(), source };
+    let bytes = fs::read(program).map_err(|source| unread(program, source))?;
+    let loader = loader(&bytes).ok_or_else(|| ProgramError::NotElf(program.to_owned()))?;
+    let Some(loader) = loader else { return Ok(BTreeMap::new()) };
+    let mut entries = BTreeMap::new();
+    for file in fs::read_dir(directory).map_err(|source| unread(directory, source))? {
+        let path = file.map_err(|source| unread(directory, source))?.path();
+        if path.extension().is_none_or(|extension| extension != "so") {
+            continue;
+        }
+        let Ok(mut needed) = listed(&loader, &path) else { continue };
+        needed.push(path);
+        for path in needed {
+            let Some(name) = path.to_str() else { continue };
+            entries.insert(name.to_owned(), Entry::File { source: path.clone(), mode: 0o755 });
+        }
+    }
+    Ok(entries)
+}
+
 /// The loader and the shared libraries of a program; none for a static one.
 fn libraries(path: &Path) -> Result<Vec<PathBuf>, ProgramError> {
     let bytes =
@@ -39,8 +62,13 @@ fn libraries(path: &Path) -> Result<Vec<PathBuf>, ProgramError> {
     let Some(loader) = loader(&bytes).ok_or_else(|| ProgramError::NotElf(path.to_owned()))? else {
         return Ok(Vec::new());
     };
+    listed(&loader, path)
+}
+
+/// What a loader would load for a program or a shared object, itself included.
+fn listed(loader: &str, path: &Path) -> Result<Vec<PathBuf>, ProgramError> {
     let failed = |cause: String| ProgramError::Libraries { path: path.to_owned(), cause };
-    let output = Command::new(&loader)
+    let output = Command::new(loader)
         .arg("--list")
         .arg(path)
         .output()

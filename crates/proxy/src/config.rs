@@ -26,6 +26,7 @@ pub enum ConfigError {
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub node: String,
+    pub mode: Mode,
     pub healthz: SocketAddr,
     pub metrics: SocketAddr,
     /// Changes come together for at most this long.
@@ -37,6 +38,22 @@ pub struct Settings {
     detect: Detect,
     node_ports: NodePortSource,
     pub(crate) localhost_node_ports: bool,
+}
+
+/// The language that the rules are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Nftables,
+    Iptables,
+}
+
+impl Mode {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Mode::Nftables => "nftables",
+            Mode::Iptables => "iptables",
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -74,11 +91,9 @@ impl Settings {
                 )
             }
             "" | "iptables" | "ipvs" => {
-                if !config.mode.is_empty() {
-                    warnings.push(format!(
-                        "mode {:?}: rules are written for nftables, with the same effect",
-                        config.mode
-                    ));
+                if config.mode == "ipvs" {
+                    let warning = "mode ipvs: rules are written for nftables, with the same effect";
+                    warnings.push(warning.to_owned());
                 }
                 let section = &config.iptables;
                 (
@@ -99,6 +114,7 @@ impl Settings {
             config.mode != "nftables" && config.iptables.localhost_node_ports.unwrap_or(true);
         let settings = Self {
             localhost_node_ports,
+            mode: if config.mode == "iptables" { Mode::Iptables } else { Mode::Nftables },
             node: node.trim().to_lowercase(),
             healthz: listen_address(&config.healthz_bind_address, ([0, 0, 0, 0], 10256).into())?,
             metrics: listen_address(&config.metrics_bind_address, ([127, 0, 0, 1], 10249).into())?,
@@ -110,6 +126,7 @@ impl Settings {
             detect: Detect::new(config)?,
             node_ports: NodePortSource::new(
                 config.node_port_addresses.as_deref().unwrap_or_default(),
+                &config.mode,
             )?,
         };
         Ok((settings, warnings))
@@ -206,9 +223,13 @@ impl Detect {
 }
 
 impl NodePortSource {
-    fn new(texts: &[String]) -> Result<Self, ConfigError> {
-        if texts.is_empty() || texts == ["primary"] {
-            return Ok(Self::Primary);
+    /// Where nothing is said, the mode nftables means the primary addresses, and the older ones mean all.
+    fn new(texts: &[String], mode: &str) -> Result<Self, ConfigError> {
+        match texts {
+            [] if mode == "nftables" => return Ok(Self::Primary),
+            [] => return Ok(Self::All),
+            [text] if text == "primary" => return Ok(Self::Primary),
+            _ => {}
         }
         let ranges = cidrs("nodePortAddresses", texts)?;
         let all = ranges.iter().any(|range| range.prefix == 0);
@@ -262,8 +283,23 @@ mod tests {
         );
         let plan = settings.plan(Some(&node()), &[], vec![]);
         assert_eq!((plan.zone.as_deref(), plan.masquerade_bit), (Some("z1"), 14));
-        assert_eq!(plan.node_ports, NodePorts::Addresses(vec!["192.0.2.1".parse().unwrap()]));
+        assert_eq!(plan.node_ports, NodePorts::All);
         assert_eq!(plan.local, LocalTraffic::Unknown);
+    }
+
+    #[test]
+    fn node_ports_are_the_primary_addresses_in_mode_nftables_or_where_that_is_said() {
+        let primary = NodePorts::Addresses(vec!["192.0.2.1".parse().unwrap()]);
+        type Change = fn(&mut KubeProxyConfiguration);
+        let cases: [(Change, &NodePorts); 3] = [
+            (|config| config.mode = "nftables".into(), &primary),
+            (|config| config.node_port_addresses = Some(vec!["primary".into()]), &primary),
+            (|config| config.mode = "iptables".into(), &NodePorts::All),
+        ];
+        for (change, expected) in cases {
+            let found = settings(change).unwrap().0.plan(Some(&node()), &[], vec![]).node_ports;
+            assert_eq!(found, *expected);
+        }
     }
 
     #[test]

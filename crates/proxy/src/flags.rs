@@ -33,7 +33,7 @@ pub struct Args {
     /// Where /metrics listens
     #[arg(long, default_value = "127.0.0.1:10249")]
     pub metrics_bind_address: String,
-    /// iptables, ipvs or nftables: rules are nftables' in any case, with what the mode promises
+    /// iptables, nftables (the default) or ipvs, which is served by nftables' rules
     #[arg(long, default_value = "")]
     pub proxy_mode: String,
     /// Masquerade everything that is sent to a Service

@@ -15,6 +15,8 @@ use serve::{Body, Handler};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::net::TcpListener;
 
+use crate::Mode;
+
 /// An answer: status, content type, text, and how many endpoints a balancer may count.
 type Answer = (u16, &'static str, String, Option<usize>);
 
@@ -55,6 +57,7 @@ pub(crate) struct Health {
     state: Mutex<State>,
     /// An update that waits for longer means that the proxy is stuck.
     patience: Duration,
+    mode: Mode,
 }
 
 #[derive(Default)]
@@ -71,8 +74,8 @@ struct State {
 }
 
 impl Health {
-    pub(crate) fn new(sync_period: Duration) -> Self {
-        Self { state: Mutex::default(), patience: sync_period * 2 }
+    pub(crate) fn new(sync_period: Duration, mode: Mode) -> Self {
+        Self { state: Mutex::default(), patience: sync_period * 2, mode }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -133,7 +136,7 @@ impl Health {
         match path {
             "/metrics" => (200, text, self.exposition(), None),
             "/healthz" => (200, "text/plain; charset=utf-8", "ok".to_owned(), None),
-            "/proxyMode" => (200, "text/plain; charset=utf-8", "nftables".to_owned(), None),
+            "/proxyMode" => (200, "text/plain; charset=utf-8", self.mode.name().to_owned(), None),
             _ => not_found(),
         }
     }
@@ -250,7 +253,7 @@ mod tests {
 
     #[test]
     fn health_follows_updates_and_the_node() {
-        let health = Health::new(Duration::ZERO);
+        let health = Health::new(Duration::ZERO, Mode::Nftables);
         assert_eq!(health.healthz("/healthz").0, 503, "not yet synchronised");
         health.queued();
         let queued = health.begin();

@@ -1,4 +1,4 @@
-//! kube-proxy: Services and EndpointSlices of the API become nftables rules of the node.
+//! kube-proxy: Services and EndpointSlices of the API become rules of the node, for nftables or iptables.
 //!
 //! Invariants:
 //! - The plan is pure ([`net_core::plan`]); this crate watches, waits a little so that changes come together,
@@ -14,7 +14,7 @@ mod health;
 mod run;
 mod sync;
 
-pub use config::{ConfigError, Settings};
+pub use config::{ConfigError, Mode, Settings};
 pub use flags::Args;
 pub use run::{RunError, run};
 pub use sync::{Report, SyncError, Syncer, clean_up};

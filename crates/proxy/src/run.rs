@@ -11,11 +11,11 @@ use net_core::{
     api::{EndpointSlice, Node, Service, ServiceCidr, ServiceType, TrafficPolicy},
     endpoints::{Slices, is_proxied, local_ready},
 };
-use netlink::Net;
+use netlink::{Iptables, Net};
 use tokio::sync::Notify;
 
 use crate::{
-    Settings, Syncer,
+    Mode, Settings, Syncer,
     health::{Check, Health, NodePortChecks, listen},
     sync::Report,
 };
@@ -38,15 +38,22 @@ const SERVICE_CIDRS: Resource =
 
 /// Runs the proxy until `tasks` shuts down. The rules stay when it ends.
 pub async fn run(
-    settings: Settings,
+    mut settings: Settings,
     client: Client,
     net: Arc<dyn Net>,
     tasks: &rt::Tasks,
 ) -> Result<(), RunError> {
+    let iptables = Iptables::find().filter(|_| settings.mode == Mode::Iptables);
+    if settings.mode == Mode::Iptables && iptables.is_none() {
+        tracing::warn!(
+            "iptables-restore is not installed: rules are written for nftables, with the same effect"
+        );
+        settings.mode = Mode::Nftables;
+    }
     if settings.localhost_node_ports {
         route_localhost();
     }
-    let health = Arc::new(Health::new(settings.sync_period));
+    let health = Arc::new(Health::new(settings.sync_period, settings.mode));
     let failed =
         |address, purpose, flag| move |source| RunError::Listen { address, purpose, flag, source };
     let shared = health.clone();
@@ -60,15 +67,7 @@ pub async fn run(
     let trigger = Arc::new(Trigger { notify: Notify::new(), health: health.clone() });
     let watched = Watched::start(&settings, &client, tasks, &trigger);
     let checks = NodePortChecks::new(health.clone(), tasks.clone());
-    let worker = Worker {
-        settings,
-        net: net.clone(),
-        syncer: Some(Syncer::new(net)),
-        watched,
-        trigger,
-        health,
-        checks,
-    };
+    let worker = Worker { settings, iptables, net, syncer: None, watched, trigger, health, checks };
     let _ = tasks.shutdown().unless_stopping(worker.run()).await;
     Ok(())
 }
@@ -167,6 +166,8 @@ struct Worker {
     net: Arc<dyn Net>,
     /// Away while a synchronisation runs on a thread for blocking work.
     syncer: Option<Syncer>,
+    /// Where rules are written for it.
+    iptables: Option<Iptables>,
     watched: Watched,
     trigger: Arc<Trigger>,
     health: Arc<Health>,
@@ -220,7 +221,10 @@ impl Worker {
         self.health.node_leaves(leaves);
         let (services, slices) = (self.watched.services.list(), self.watched.slices.list());
         let cidrs = self.watched.service_cidrs();
-        let mut syncer = self.syncer.take().unwrap_or_else(|| Syncer::new(self.net.clone()));
+        let mut syncer = self.syncer.take().unwrap_or_else(|| match self.iptables {
+            None => Syncer::new(self.net.clone()),
+            Some(programs) => Syncer::with_iptables(self.net.clone(), Arc::new(programs)),
+        });
         let (settings, net) = (self.settings.clone(), self.net.clone());
         let work = move || {
             let result = (|| {

@@ -7,15 +7,21 @@ use net_core::{
     endpoints::Slices,
     plan::{self, Config, NodePorts, TABLE},
 };
-use netlink::{Net, TableWriter};
+use netlink::{ChainWriter, Net, TableWriter, Written, Xtables};
 
 /// Brings the kernel's rules and tracked UDP flows to what the plan says; see [`TableWriter`] for how.
 pub struct Syncer {
     net: Arc<dyn Net>,
-    tables: [TableWriter; 2],
+    writers: Writers,
     udp: Option<UdpServices>,
-    /// Whether what another proxy left has been taken away.
+    /// Whether what a proxy left in another mode has been taken away.
     alone: bool,
+}
+
+/// One for each family.
+enum Writers {
+    Tables([TableWriter; 2]),
+    Chains(Arc<dyn Xtables>, [ChainWriter; 2]),
 }
 
 /// What one synchronisation did.
@@ -38,7 +44,16 @@ pub enum SyncError {
 
 impl Syncer {
     pub fn new(net: Arc<dyn Net>) -> Self {
-        Self { net, tables: Default::default(), udp: None, alone: false }
+        Self::with(net, Writers::Tables(Default::default()))
+    }
+
+    /// One that writes rules for iptables.
+    pub fn with_iptables(net: Arc<dyn Net>, kernel: Arc<dyn Xtables>) -> Self {
+        Self::with(net, Writers::Chains(kernel, Default::default()))
+    }
+
+    fn with(net: Arc<dyn Net>, writers: Writers) -> Self {
+        Self { net, writers, udp: None, alone: false }
     }
 
     /// One family's failure does not keep the other from being served; the first is reported.
@@ -53,12 +68,21 @@ impl Syncer {
         let mut report = Report::default();
         let mut failure = None;
         for (slot, family) in Family::ALL.into_iter().enumerate() {
-            let table = plan::plan(family, config, services(), &slices);
             let needed = services().any(|service| has_family(service, family));
-            match self.tables[slot].write(&*self.net, table, needed) {
-                Ok(written) => {
-                    report.transactions += written.transactions;
-                    report.operations += written.operations;
+            let written = match &mut self.writers {
+                Writers::Tables(tables) => {
+                    let table = plan::plan(family, config, services(), &slices);
+                    tables[slot].write(&*self.net, table, needed)
+                }
+                Writers::Chains(kernel, chains) => {
+                    let new = plan::iptables::plan(family, config, services(), &slices);
+                    chains[slot].write(&**kernel, new, needed)
+                }
+            };
+            match written {
+                Ok(Written { transactions, operations }) => {
+                    report.transactions += transactions;
+                    report.operations += operations;
                 }
                 Err(source) => _ = failure.get_or_insert(SyncError::Rules { family, source }),
             }
@@ -68,9 +92,12 @@ impl Syncer {
         }
         // Ours are in place, so that nobody notices.
         if !std::mem::replace(&mut self.alone, true) {
-            let removed = self.net.remove_iptables_chains(&is_upstreams);
+            let removed = match &self.writers {
+                Writers::Tables(_) => remove_chains(&*self.net),
+                Writers::Chains(..) => remove_tables(&*self.net),
+            };
             if let Err(error) = removed {
-                tracing::warn!(%error, "rules that kube-proxy left in its mode iptables may stay");
+                tracing::warn!(%error, "rules that a proxy left in another mode may stay");
             }
         }
         self.clean_flows(
@@ -104,40 +131,42 @@ impl Syncer {
         }
     }
 
-    /// Returns whether the tables are still there; see [`TableWriter::check`].
+    /// Returns whether the rules are still there; see [`TableWriter::check`].
     pub fn check(&mut self) -> Result<bool, netlink::Error> {
         let mut intact = true;
-        for table in &mut self.tables {
-            intact &= table.check(&*self.net)?;
+        match &mut self.writers {
+            Writers::Tables(tables) => {
+                for table in tables {
+                    intact &= table.check(&*self.net)?;
+                }
+            }
+            Writers::Chains(kernel, chains) => {
+                for chains in chains {
+                    intact &= chains.check(&**kernel)?;
+                }
+            }
         }
         Ok(intact)
     }
 }
 
-/// Removes the rules altogether, for `--cleanup`.
+/// Removes the rules of either mode altogether, for `--cleanup`.
 pub fn clean_up(net: &dyn Net) -> Result<(), netlink::Error> {
+    remove_tables(net)?;
+    remove_chains(net)
+}
+
+fn remove_tables(net: &dyn Net) -> Result<(), netlink::Error> {
     for family in Family::ALL {
         if net.has_table(family, TABLE)? {
             net.nft(&format!("delete table {} {TABLE}\n", family.nft()))?;
         }
     }
-    net.remove_iptables_chains(&is_upstreams).map(drop)
+    Ok(())
 }
 
-/// What upstream's kube-proxy calls its chains in the mode iptables. The kubelet's are beside them and stay, as
-/// does the harmless `KUBE-MARK-MASQ`, to which CNI plugins may lead.
-fn is_upstreams(chain: &str) -> bool {
-    const NAMES: [&str; 7] = [
-        "KUBE-SERVICES",
-        "KUBE-EXTERNAL-SERVICES",
-        "KUBE-NODEPORTS",
-        "KUBE-POSTROUTING",
-        "KUBE-FORWARD",
-        "KUBE-PROXY-FIREWALL",
-        "KUBE-PROXY-CANARY",
-    ];
-    const PREFIXES: [&str; 5] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-FW-", "KUBE-EXT-", "KUBE-SEP-"];
-    NAMES.contains(&chain) || PREFIXES.iter().any(|prefix| chain.starts_with(prefix))
+fn remove_chains(net: &dyn Net) -> Result<(), netlink::Error> {
+    net.remove_iptables_chains(&plan::iptables::is_proxys).map(drop)
 }
 
 fn has_family(service: &Service, family: Family) -> bool {

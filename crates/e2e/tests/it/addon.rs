@@ -1,36 +1,63 @@
 //! The Pod network as an add-on of a cluster of `init`: a DaemonSet that an administrator applies.
 
-use e2e::{Host, Machines, alone, is_etcd_there, ready, until};
+use std::path::Path;
 
-const CONFIGURATION: &str = "
-apiVersion: kubeadm.k8s.io/v1beta4
-kind: InitConfiguration
-localAPIEndpoint: {advertiseAddress: 192.0.2.1}
-nodeRegistration: {ignorePreflightErrors: [SystemVerification], taints: []}
----
-apiVersion: kubeadm.k8s.io/v1beta4
-kind: ClusterConfiguration
-nodeBalancer: {port: 7445}
-encryptionAlgorithm: ECDSA-P256
-networking: {podSubnet: 10.244.0.0/16}
----
-apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-failCgroupV1: false
-evictionHard: {nodefs.available: 1%, imagefs.available: 1%}
+use e2e::{Host, Machines, alone, asking, init, is_etcd_there, ready, until};
+
+/// As kube-flannel.yml has it, and what flanneld leaves on a node.
+const FLANNEL: &str = r#"{
+  "name": "cbr0",
+  "cniVersion": "0.3.1",
+  "plugins": [
+    {
+      "type": "flannel",
+      "delegate": {
+        "hairpinMode": true,
+        "isDefaultGateway": true
+      }
+    },
+    {
+      "type": "portmap",
+      "capabilities": {
+        "portMappings": true
+      }
+    }
+  ]
+}
+"#;
+const SUBNET: &str = "FLANNEL_NETWORK=10.244.0.0/16
+FLANNEL_SUBNET=10.244.77.1/24
+FLANNEL_MTU=1450
+FLANNEL_IPMASQ=true
 ";
+/// In the place of Flannel's plugin, which Debian does not have: it reads that file, and hands on to the bridge's.
+const PLUGIN: &str = r#"#!/bin/sh
+. /run/flannel/subnet.env
+exec /opt/cni/bin/bridge <<END
+{"name": "cbr0", "cniVersion": "0.3.1", "type": "bridge", "mtu": $FLANNEL_MTU, "isGateway": true, "ipMasq": false,
+ "hairpinMode": true, "isDefaultGateway": true,
+ "ipam": {"type": "host-local", "subnet": "${FLANNEL_SUBNET%.*}.0/24", "routes": [{"dst": "$FLANNEL_NETWORK"}]}}
+END
+"#;
+/// Where Debian has the plugins that others share.
+const PLUGINS: &str = "/usr/lib/cni";
 
-/// As Flannel leaves it on a node, with our plugin in the place of the bridge's that it hands on to.
-const FLANNEL: &str = r#"{"name":"cbr0","cniVersion":"1.0.0","plugins":[{"type":"windlass-cni","bridge":"cni0","mtu":1450,
-    "subnets":["10.244.77.0/24"],"clusterCIDRs":["10.244.0.0/16"],"dataDir":"/var/lib/windlass/flannel",
-    "capabilities":{"portMappings":true}}]}"#;
+fn install_flannel(host: &Host<'_>) {
+    assert!(Path::new(PLUGINS).join("bridge").exists(), "install containernetworking-plugins");
+    let files = [("10-flannel.conflist", FLANNEL), ("subnet.env", SUBNET), ("flannel", PLUGIN)]
+        .map(|(name, text)| host.write(name, text));
+    let script = "mkdir -p /opt/cni/bin /etc/cni/net.d /run/flannel && cp \"$0\"/* /opt/cni/bin && \
+                  cp \"$1\" /etc/cni/net.d && cp \"$2\" /run/flannel && install \"$3\" /opt/cni/bin";
+    let [conflist, subnet, plugin] = &files;
+    host.run("sh", &["-c", script, PLUGINS, conflist, subnet, plugin]).ok();
+}
 
 fn web(admin: &Host<'_>, host: &Host<'_>) -> String {
     let name = &host.name;
     let pod = format!(
         r#"{{"apiVersion": "v1", "kind": "Pod", "metadata": {{"name": "{name}", "labels": {{"app": "{name}"}}}},
             "spec": {{"nodeName": "{name}", "terminationGracePeriodSeconds": 0, "containers": [
-                {{"name": "c", "image": "box:1", "command": ["httpd", "-f", "-p", "8080", "-h", "/etc"]}}]}}}}"#
+                {{"name": "c", "image": "app:1"}}]}}}}"#
     );
     admin.kubectl_with(&["apply", "-f", "-"], &pod).ok();
     admin.kubectl(&format!("wait pod/{name} --for=condition=Ready --timeout=60s")).ok();
@@ -39,8 +66,8 @@ fn web(admin: &Host<'_>, host: &Host<'_>) -> String {
 
 /// What the Pod of one machine gets from an address, if anything.
 fn get(admin: &Host<'_>, from: &Host<'_>, address: &str) -> Result<(), String> {
-    let ask = format!("exec {} -- wget -T 2 -q -O - http://{address}:8080/hostname", from.name);
-    let ran = admin.kubectl(&ask);
+    let script = asking(address, "8080");
+    let ran = admin.kubectl_with(&["exec", &from.name, "--", "sh", "-c", &script], "");
     if ran.code == Some(0) { Ok(()) } else { Err(ran.to_string()) }
 }
 
@@ -58,16 +85,9 @@ fn pods_meet_through_the_tunnel_and_another_network_is_left_alone() {
     let machines = Machines::new("addon");
     let [alpha, beta, gamma] =
         [("alpha", 1), ("beta", 2), ("gamma", 3)].map(|(name, n)| machines.start(name, n));
-    let configuration = alpha.write("kubeadm.yaml", CONFIGURATION);
-    alpha.windlass(&format!("init --config {configuration}")).ok();
-    let line = alpha.windlass("token create --print-join-command").ok();
-    let join = line.trim().strip_prefix("windlass ").expect("a command of ours").to_owned();
-    let join = format!("{join} --ignore-preflight-errors=SystemVerification");
+    let join = init(&alpha, "nodeBalancer: {port: 7445}").worker;
     // Somebody put another network on this one before.
-    let foreign = gamma.write("10-flannel.conflist", FLANNEL);
-    let script = "mkdir -p /opt/cni/bin /etc/cni/net.d && ln -sf \"$0\" /opt/cni/bin/windlass-cni && \
-                  ln -sf \"$0\" /opt/cni/bin/loopback && cp \"$1\" /etc/cni/net.d/10-flannel.conflist";
-    gamma.run("sh", &["-c", script, &gamma.binary(), &foreign]).ok();
+    install_flannel(&gamma);
     beta.windlass(&join).ok();
     gamma.windlass(&join).ok();
 
@@ -77,7 +97,7 @@ fn pods_meet_through_the_tunnel_and_another_network_is_left_alone() {
     ready(&alpha, &[&alpha, &beta, &gamma]);
     let rollout = "-n kube-system rollout status daemonset/windlass-network --timeout=60s";
     alpha.kubectl(rollout).ok();
-    [&alpha, &beta, &gamma].iter().for_each(|host| host.build_box());
+    [&alpha, &beta, &gamma].iter().for_each(|host| host.build_app());
     let (_, there) = (web(&alpha, &alpha), web(&alpha, &beta));
     until("an answer across machines", || get(&alpha, &alpha, &there));
     assert!(routes(&alpha).contains(" dev wx0"), "{}", routes(&alpha));

@@ -1,6 +1,6 @@
 //! Several nodes on one machine: Pods reach each other across them, and what befalls a node is seen and mended.
 
-use e2e::{Cluster, Machine, Session, alone, until};
+use e2e::{Cluster, Machine, Session, alone, asking, until};
 
 /// A Pod on a node of its own, which leaves a node soon after it is lost.
 fn place(s: &Session<'_>, name: &str, node: &str, image: &str) {
@@ -26,8 +26,7 @@ fn first(s: &Session<'_>) -> String {
 
 /// What a box on a node gets from a web server, if it gets anything.
 fn get(s: &Session<'_>, from: &str, host: &str, port: &str) -> Result<(), String> {
-    let script =
-        format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 2 {host} {port} | grep version");
+    let script = asking(host, port);
     let ran = s.kubectl_with(&["exec", &format!("box-{from}"), "--", "sh", "-c", &script], "");
     if ran.code == Some(0) { Ok(()) } else { Err(ran.to_string()) }
 }

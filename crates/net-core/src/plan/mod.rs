@@ -1,4 +1,4 @@
-//! Services and endpoints → the nftables table of one address family.
+//! Services and endpoints → the nftables table of one address family, or its chains of iptables ([`iptables`]).
 //!
 //! The table has upstream's name and structure, so that either proxy can take over from the other: maps from
 //! (address, protocol, port) and (protocol, port) to a Service's chain, one chain per Service port that picks
@@ -6,8 +6,12 @@
 //! rewrites the destination. Only the first packet of a connection walks them.
 
 mod base;
+pub mod iptables;
+mod port;
 mod service;
 
+#[cfg(test)]
+mod iptables_tests;
 #[cfg(test)]
 mod tests;
 
@@ -65,6 +69,20 @@ pub enum LocalTraffic {
 }
 
 impl LocalTraffic {
+    /// As [`LocalTraffic::rule`], for iptables.
+    fn iptables(&self, family: Family, local: bool) -> Option<String> {
+        let not = if local { "" } else { "! " };
+        match self {
+            LocalTraffic::Unknown => None,
+            LocalTraffic::From(ranges) => {
+                let range = ranges.iter().find(|range| range.family() == family)?;
+                Some(format!("{not}-s {}", range.network()))
+            }
+            LocalTraffic::Bridge(name) => Some(format!("{not}-i {name}")),
+            LocalTraffic::InterfacePrefix(prefix) => Some(format!("{not}-i {prefix}+")),
+        }
+    }
+
     /// The match for local traffic, or for all other; `None` where this family cannot tell.
     fn rule(&self, family: Family, local: bool) -> Option<String> {
         let equal = if local { "" } else { "!= " };

@@ -5,7 +5,7 @@ use std::{
 
 use api_config::KubeProxyConfiguration;
 use netlink::Net;
-use proxy::Settings;
+use proxy::{Mode, Settings};
 use serde_json::json;
 
 use crate::{
@@ -71,7 +71,7 @@ fn status(world: &World, port: u16, path: &str) -> String {
 
 #[test]
 fn the_component_follows_the_api_and_its_rules_outlive_it() {
-    let world = World::new(2);
+    let world = World::new(2, Mode::Nftables);
     world.serve_tcp(0, "10.1.0.2");
     let api = FakeApi::default();
     api.put("nodes", json!({"metadata": {"name": "n1"}, "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}}));

@@ -4,6 +4,7 @@ use std::{
     io::{Read, Write},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::fd::AsFd,
+    process::Command,
     sync::Arc,
     time::Duration,
 };
@@ -13,8 +14,8 @@ use net_core::{
     api::{EndpointSlice, Service},
     plan::{Config, LocalTraffic, NodePorts},
 };
-use netlink::{Kernel, LinkChange, Namespace, Net, NewKind, NewLink, Route};
-use proxy::{Report, Syncer};
+use netlink::{Iptables, Kernel, LinkChange, Namespace, Net, NewKind, NewLink, Route};
+use proxy::{Mode, Report, Syncer};
 use serde_json::{Value, json};
 
 pub(crate) const NODE: &str = "192.0.2.1";
@@ -25,6 +26,7 @@ pub(crate) struct World {
     pub(crate) outside: Namespace,
     pub(crate) pods: Vec<Namespace>,
     net: Arc<Kernel>,
+    pub(crate) mode: Mode,
     pub(crate) syncer: Syncer,
 }
 
@@ -68,8 +70,18 @@ fn attach(
     outer
 }
 
+fn syncer(net: &Arc<Kernel>, mode: Mode) -> Syncer {
+    match mode {
+        Mode::Nftables => Syncer::new(net.clone()),
+        Mode::Iptables => Syncer::with_iptables(
+            net.clone(),
+            Arc::new(Iptables::find().expect("iptables is installed")),
+        ),
+    }
+}
+
 impl World {
-    pub(crate) fn new(pods: usize) -> Self {
+    pub(crate) fn new(pods: usize, mode: Mode) -> Self {
         let node = Namespace::new().unwrap();
         let net = Arc::new(node.kernel().unwrap());
         net.add_link(&NewLink { name: "cni0", mtu: 0, mac: None, kind: NewKind::Bridge }).unwrap();
@@ -103,13 +115,21 @@ impl World {
             }
         })
         .unwrap();
-        let syncer = Syncer::new(net.clone());
-        Self { node, outside, pods, net, syncer }
+        let syncer = syncer(&net, mode);
+        Self { node, outside, pods, net, mode, syncer }
     }
 
     /// A proxy that was just started and knows nothing.
     pub(crate) fn restart(&mut self) {
-        self.syncer = Syncer::new(self.net.clone());
+        self.syncer = syncer(&self.net, self.mode);
+    }
+
+    /// Runs a program on the node, and gives what it prints.
+    pub(crate) fn on_node(&self, program: &str, line: &str) -> String {
+        let run = || Command::new(program).args(line.split_whitespace()).output().unwrap();
+        let output = self.node.run(run).unwrap();
+        assert!(output.status.success(), "{program} {line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// What `--cleanup` does.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use e2e::{Background, Host, until};
+use e2e::{Background, Host, asking, until};
 
 const SOCKET: &str = "--cri-socket unix:///run/containerd/containerd.sock";
 /// What kubeadm's control plane runs besides etcd.
@@ -222,9 +222,7 @@ impl Site<'_> {
             let own = pod.trim_start_matches("pod/");
             let logs = self.first.kubectl(&format!("logs {pod}")).ok();
             assert!(logs.contains(&format!("here is {own}")), "{pod} logged {logs}");
-            let script = format!(
-                "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {name}.default.svc.cluster.local 80 | grep version"
-            );
+            let script = asking(&format!("{name}.default.svc.cluster.local"), "80");
             until(&format!("an answer of {name} to {pod}"), || {
                 let ran = self.first.kubectl_with(&["exec", pod, "--", "sh", "-c", &script], "");
                 if ran.stdout.starts_with("version 1 on ") { Ok(()) } else { Err(ran.to_string()) }

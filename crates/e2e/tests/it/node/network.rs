@@ -1,6 +1,6 @@
 //! What a Pod's network and resolver are like.
 
-use e2e::{shared, until};
+use e2e::{asking, shared, until};
 
 use super::{inside, ready};
 
@@ -174,9 +174,9 @@ spec: {selector: {app: self}, ports: [{port: 80, targetPort: 8080}]}
 "#,
     );
     ready(&s, "self");
-    let ask = "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 mirror 80 | grep version";
+    let ask = asking("mirror", "80");
     until("an answer of itself", || {
-        let ran = s.kubectl_with(&["exec", "self", "--", "sh", "-c", ask], "");
+        let ran = s.kubectl_with(&["exec", "self", "--", "sh", "-c", &ask], "");
         if ran.stdout.starts_with("version 1 on self") { Ok(()) } else { Err(ran.to_string()) }
     });
 }

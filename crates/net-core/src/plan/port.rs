@@ -1,0 +1,120 @@
+//! One Service port in one family, with everything that its rules depend on, whatever language they are written in.
+
+use std::net::IpAddr;
+
+use data_encoding::BASE32_NOPAD;
+use sha2::{Digest, Sha256};
+
+use super::{Config, NodePorts};
+use crate::{
+    Cidr, Family,
+    api::{Affinity, Service, ServicePort, ServiceType},
+    endpoints::{Choice, Slices, balancer_addresses},
+};
+
+pub(super) struct Port<'a> {
+    pub(super) config: &'a Config,
+    pub(super) service: &'a Service,
+    pub(super) port: &'a ServicePort,
+    pub(super) family: Family,
+    pub(super) cluster_ip: IpAddr,
+    pub(super) choice: Choice<'a>,
+}
+
+impl<'a> Port<'a> {
+    /// Nothing where the Service has no address of this family.
+    pub(super) fn new(
+        family: Family,
+        config: &'a Config,
+        service: &'a Service,
+        port: &'a ServicePort,
+        slices: &Slices<'a>,
+    ) -> Option<Self> {
+        // Objects from before dual stack have only the singular field.
+        let ips = std::iter::once(&service.spec.cluster_ip).chain(&service.spec.cluster_ips);
+        let cluster_ip = addresses(ips, family).next()?;
+        let endpoints = slices.endpoints(service, port, family, &config.node);
+        let choice = Choice::make(&endpoints, &config.node, config.zone.as_deref());
+        Some(Self { config, service, port, family, cluster_ip, choice })
+    }
+
+    pub(super) fn is_external(&self) -> bool {
+        self.service.spec.kind == ServiceType::LoadBalancer
+            || self.port.node_port != 0
+            || !self.service.spec.external_ips.is_empty()
+    }
+
+    /// Whether this node has an endpoint for what comes from outside of the cluster.
+    pub(super) fn is_served(&self) -> bool {
+        !self.choice.for_policy(self.service.spec.external_traffic_policy).is_empty()
+    }
+
+    /// With the Local policy, this node's own traffic is still served by any endpoint.
+    pub(super) fn is_reachable(&self) -> bool {
+        self.is_served() || (self.choice.any && !self.choice.cluster.is_empty())
+    }
+
+    pub(super) fn external_ips(&self) -> impl Iterator<Item = IpAddr> {
+        addresses(&self.service.spec.external_ips, self.family).chain(self.balancer_ips())
+    }
+
+    pub(super) fn balancer_ips(&self) -> impl Iterator<Item = IpAddr> {
+        balancer_addresses(self.service).filter(|ip| Family::of(*ip) == self.family)
+    }
+
+    /// From where the balancer's addresses may be asked, if that is not from everywhere.
+    pub(super) fn sources(&self) -> Option<Vec<String>> {
+        let spec = &self.service.spec;
+        let ranges = spec.load_balancer_source_ranges.iter();
+        let ranges: Vec<Cidr> =
+            ranges.filter_map(|range| range.trim().parse::<Cidr>().ok()).collect();
+        let ranges: Vec<_> =
+            ranges.into_iter().filter(|range| range.family() == self.family).collect();
+        if spec.kind != ServiceType::LoadBalancer
+            || ranges.is_empty()
+            || self.balancer_ips().next().is_none()
+        {
+            return None;
+        }
+        let mut sources: Vec<_> = ranges.iter().map(|range| range.network().to_string()).collect();
+        // A node reaches its own balancer's address when the balancer leaves the source as it is.
+        if ranges.iter().any(|range| self.config.local_addresses().any(|ip| range.contains(ip))) {
+            sources.extend(self.balancer_ips().map(|ip| Cidr::host(ip).to_string()));
+        }
+        sources.sort();
+        sources.dedup();
+        Some(sources)
+    }
+
+    /// For how many seconds a client comes to the same endpoint, if it does.
+    pub(super) fn affinity(&self) -> Option<u32> {
+        let spec = &self.service.spec;
+        let sticky = spec.session_affinity == Affinity::ClientIP;
+        sticky.then_some(spec.session_affinity_config.client_ip.timeout_seconds)
+    }
+}
+
+fn addresses<'a>(
+    texts: impl IntoIterator<Item = &'a String>,
+    family: Family,
+) -> impl Iterator<Item = IpAddr> {
+    let parsed = texts.into_iter().filter_map(|text| text.parse::<IpAddr>().ok());
+    parsed.filter(move |ip| Family::of(*ip) == family)
+}
+
+impl Config {
+    fn local_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let addresses = match &self.node_ports {
+            NodePorts::All => &[][..],
+            NodePorts::Addresses(addresses) => addresses,
+        };
+        addresses.iter().copied()
+    }
+}
+
+/// The first characters of a text's SHA-256 in base 32, as upstream names chains by them.
+pub(super) fn digest<const LENGTH: usize>(text: &str) -> String {
+    let mut digits = BASE32_NOPAD.encode(&Sha256::digest(text));
+    digits.truncate(LENGTH);
+    digits
+}

@@ -1,0 +1,193 @@
+//! iptables, by its programs: it has no other interface that holds across its two kinds (legacy and over nftables).
+
+use std::{
+    collections::BTreeMap,
+    process::{Command, Output, Stdio},
+};
+
+use net_core::{
+    Family,
+    xtables::{self, Chains, Installed, STATE_CHAIN},
+};
+
+use crate::{Error, Written, iptables, nft};
+
+#[derive(Debug, thiserror::Error)]
+pub enum XtablesError {
+    #[error("running {program}: {source}; install the package iptables")]
+    Start { program: String, source: std::io::Error },
+    #[error("{program} refused: {message}")]
+    Refused { program: String, message: String },
+}
+
+/// What keeps chains in the kernel.
+pub trait Xtables: Send + Sync {
+    /// What `iptables-save` prints of a table.
+    fn save(&self, family: Family, table: &str) -> Result<String, Error>;
+    fn has_chain(&self, family: Family, table: &str, chain: &str) -> Result<bool, Error>;
+    /// Feeds `iptables-restore`, each table of which is one transaction.
+    fn restore(&self, family: Family, input: &str) -> Result<(), Error>;
+}
+
+/// The programs of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Iptables {
+    /// What tells their names from the usual ones.
+    kind: &'static str,
+}
+
+impl Iptables {
+    /// Those that the machine's administrator chose, if there are any.
+    pub fn find() -> Option<Self> {
+        let found = Self { kind: "" };
+        found.is_installed().then_some(found)
+    }
+
+    /// Those that know the kernel's older tables.
+    fn legacy() -> Self {
+        let named = Self { kind: "-legacy" };
+        if named.is_installed() { named } else { Self { kind: "" } }
+    }
+
+    fn is_installed(self) -> bool {
+        let program = self.program(Family::V4, "-restore");
+        nft::find(&program).is_absolute()
+    }
+
+    fn program(self, family: Family, verb: &str) -> String {
+        let tables = if family == Family::V4 { "iptables" } else { "ip6tables" };
+        format!("{tables}{}{verb}", self.kind)
+    }
+}
+
+fn ended(program: String, output: std::io::Result<Output>) -> Result<Output, Error> {
+    let output =
+        output.map_err(|source| XtablesError::Start { program: program.clone(), source })?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(XtablesError::Refused { program, message }.into())
+}
+
+/// They take the kernel's lock in turns, and others hold it for a moment.
+const WAIT: [&str; 2] = ["--wait", "5"];
+
+impl Xtables for Iptables {
+    fn save(&self, family: Family, table: &str) -> Result<String, Error> {
+        let program = self.program(family, "-save");
+        let mut command = Command::new(nft::find(&program));
+        let output = command.args(["-t", table]).stdin(Stdio::null()).output();
+        let output = ended(program, output)?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn has_chain(&self, family: Family, table: &str, chain: &str) -> Result<bool, Error> {
+        let program = self.program(family, "");
+        let mut command = Command::new(nft::find(&program));
+        let output = command.args(WAIT).args(["-t", table, "-S", chain, "1"]).output();
+        // There is one code for a chain that is not there, and others for what went wrong.
+        if output.as_ref().is_ok_and(|output| output.status.code() == Some(1)) {
+            return Ok(false);
+        }
+        ended(program, output).map(|_| true)
+    }
+
+    fn restore(&self, family: Family, input: &str) -> Result<(), Error> {
+        let program = self.program(family, "-restore");
+        let mut command = Command::new(nft::find(&program));
+        let output = nft::feed(command.arg("--noflush").args(WAIT), input);
+        ended(program, output).map(drop)
+    }
+}
+
+/// Keeps one family's chains as they should be; as [`crate::TableWriter`] does with a table.
+#[derive(Default)]
+pub struct ChainWriter {
+    installed: Option<Chains>,
+}
+
+impl ChainWriter {
+    /// `new` is sealed. Chains that are not `needed` are still kept up where they exist, but not made.
+    pub fn write(
+        &mut self,
+        kernel: &dyn Xtables,
+        new: Chains,
+        needed: bool,
+    ) -> Result<Written, Error> {
+        if let Some(old) = &self.installed {
+            let (input, operations) = xtables::restore(old, &new);
+            if input.is_empty() {
+                return Ok(Written::default());
+            }
+            match kernel.restore(new.family, &input) {
+                Ok(()) => {
+                    self.installed = Some(new);
+                    return Ok(Written { transactions: 1, operations });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, family = new.family.nft(), "the chains are not as they were left; looking at them");
+                    self.installed = None;
+                }
+            }
+        }
+        let found = look(kernel, &new)?;
+        if new.is_installed(&found) {
+            self.installed = Some(new);
+            return Ok(Written::default());
+        }
+        if !needed && !xtables::is_there(&found) {
+            return Ok(Written::default());
+        }
+        let (input, operations) = xtables::resync(&found, &new);
+        kernel.restore(new.family, &input)?;
+        self.installed = Some(new);
+        Ok(Written { transactions: 1, operations })
+    }
+
+    /// Notices that someone else removed the chains (a firewall's reload flushes everything), so that the next write makes
+    /// them again. Returns whether all was as it was left.
+    pub fn check(&mut self, kernel: &dyn Xtables) -> Result<bool, Error> {
+        let Some(chains) = &self.installed else { return Ok(true) };
+        let mut intact = true;
+        for table in chains.tables() {
+            intact &= kernel.has_chain(chains.family, table, STATE_CHAIN)?;
+        }
+        if intact {
+            return Ok(true);
+        }
+        tracing::warn!(
+            family = chains.family.nft(),
+            "someone removed chains of Services; writing them again"
+        );
+        self.installed = None;
+        Ok(false)
+    }
+}
+
+fn look(kernel: &dyn Xtables, of: &Chains) -> Result<BTreeMap<&'static str, Installed>, Error> {
+    let each = |table| Ok((table, Installed::parse(&kernel.save(of.family, table)?)));
+    of.tables().map(each).collect()
+}
+
+/// Removes chains from the kernel's older tables, which nft does not see, and the rules that lead to them. Only tables
+/// that are in use are looked at, because looking would make them.
+pub(crate) fn remove_legacy(is_stale: &dyn Fn(&str) -> bool) -> Result<usize, Error> {
+    let mut count = 0;
+    for family in Family::ALL {
+        let names = if family == Family::V4 { "ip_tables_names" } else { "ip6_tables_names" };
+        let used = std::fs::read_to_string(format!("/proc/thread-self/net/{names}"));
+        let used = used.unwrap_or_default();
+        let mut input = String::new();
+        for table in used.lines().filter(|table| iptables::TABLES.contains(table)) {
+            let found = Installed::parse(&Iptables::legacy().save(family, table)?);
+            let (chains, part) = xtables::removal(table, &found, is_stale);
+            count += chains;
+            input.push_str(&part);
+        }
+        if !input.is_empty() {
+            Iptables::legacy().restore(family, &input)?;
+        }
+    }
+    Ok(count)
+}
