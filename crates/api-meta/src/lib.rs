@@ -1,11 +1,12 @@
 //! The vocabulary that every part of the API shares: groups and kinds, names, quantities, selectors, field errors,
-//! times, the `Status` that the API answers failures with, and the questions that authorisers and admission plugins ask:
+//! times, ranges of addresses, the `Status` that the API answers failures with, and the questions that authorisers and admission plugins ask:
 //! who asks, what for, and what the cluster holds.
 //!
 //! Invariant: the crate is pure. It reads no clock and draws no random number; both come in as arguments. What it
 //! prints is what upstream prints, since people and programs match on these words.
 
 mod attributes;
+pub mod cidr;
 pub mod field;
 mod field_selector;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub mod user;
 pub mod validation;
 
 pub use attributes::{Attributes, Authorizer, Decision, Reason};
+pub use cidr::{Cidr, CidrError, Family};
 pub use field::{ErrorList, ErrorType, FieldError, Path, aggregate};
 pub use field_selector::{FieldSelector, FieldSelectorError, FieldTerm};
 pub use gvk::{

@@ -308,6 +308,13 @@ impl Status {
         )
     }
 
+    /// The resource has no such verb at all, whoever asks.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::failure(405, StatusReason::MethodNotAllowed, message)
+            .with_details(StatusDetails::default())
+    }
+
     pub fn method_not_supported(resource: &GroupResource, action: &str) -> Self {
         let message = format!(
             "{action} is not supported on resources of kind {}",

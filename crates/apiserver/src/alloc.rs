@@ -1,20 +1,23 @@
 //! Cluster IPs and node ports. The Services themselves say what is taken: the allocator follows their changes
 //! and holds what a request has taken until its Service is stored or has failed.
 
+mod range;
+
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use api_meta::{ErrorType, FieldError, Path, Status};
+use api_meta::{Cidr, ErrorType, FieldError, Path, Status};
 use serde_json::{Value, json};
 
 use crate::{
     cache::{Event, EventKind},
     call::Call,
-    config::{Cidr, Config},
+    config::Config,
     definition::Definition,
+    hub::Hub,
     object::Object,
     server::Server,
 };
@@ -33,7 +36,7 @@ struct State {
     used_ports: HashMap<u16, u32>,
 }
 
-/// What one request has taken, given back when this is dropped: its Service, once stored, holds what it uses.
+/// What one request has taken, given back when this is dropped. Its Service, once stored, holds what it uses.
 pub(crate) struct Held {
     state: Option<Arc<Mutex<State>>>,
     addresses: Vec<IpAddr>,
@@ -43,6 +46,16 @@ pub(crate) struct Held {
 impl Held {
     fn nothing() -> Self {
         Self { state: None, addresses: Vec::new(), ports: Vec::new() }
+    }
+
+    /// Gives back what was taken, once the Service that was stored holds it: it does when its change has come through
+    /// the store, and somebody else would be given the same in between.
+    pub(crate) async fn give_back(self, hub: &Hub) {
+        if !(self.addresses.is_empty() && self.ports.is_empty())
+            && let Err(error) = hub.caught_up().await
+        {
+            tracing::warn!(%error, "waiting for a Service to hold its addresses and ports");
+        }
     }
 }
 
@@ -62,7 +75,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 impl Allocators {
     pub(crate) fn new(config: &Config) -> Self {
         let state = State {
-            cidrs: config.service_cidrs.clone(),
+            cidrs: config.service_cidrs.iter().map(|range| range.network()).collect(),
             more: BTreeMap::new(),
             owners: HashMap::new(),
             ports: config.node_ports,
@@ -75,7 +88,7 @@ impl Allocators {
     /// Called with every change of what says which addresses there are and which are taken, in order.
     pub(crate) fn observer(&self) -> crate::hub::Observer {
         let state = self.0.clone();
-        Box::new(move |definition: &Definition, event| {
+        Box::new(move |definition: &Definition, event, _| {
             match (&*definition.group, &*definition.plural) {
                 ("", "services") => lock(&state).service_changed(definition, event),
                 ("networking.k8s.io", "ipaddresses") => lock(&state).address_changed(event),
@@ -165,7 +178,7 @@ impl State {
         let going =
             event.kind == EventKind::Deleted || !tree["metadata"]["deletionTimestamp"].is_null();
         let cidrs = strings(&tree["spec"]["cidrs"]);
-        let cidrs = cidrs.iter().filter_map(|text| text.parse().ok());
+        let cidrs = cidrs.iter().filter_map(|text| text.parse().ok()).map(Cidr::network);
         match going {
             true => self.more.remove(&name),
             false => self.more.insert(name, cidrs.collect()),
@@ -186,11 +199,14 @@ impl State {
     /// A free address of the range. Random, and from the upper part first: the lower is kept for Services that
     /// ask for an address, as upstream does.
     fn free_address(&self, cidr: &Cidr) -> Option<IpAddr> {
-        let usable = cidr.usable();
+        let usable = range::usable(*cidr);
         let reserved = (usable / 16).clamp(if usable > 16 { 16 } else { 0 }, 256);
         let start = reserved + rand::random_range(0..(usable - reserved).max(1));
         let upper = (start..usable).chain(reserved..start);
-        upper.chain(0..reserved).map(|n| cidr.nth(n + 1)).find(|a| !self.addresses.contains_key(a))
+        upper
+            .chain(0..reserved)
+            .filter_map(|n| cidr.nth(n + 1))
+            .find(|a| !self.addresses.contains_key(a))
     }
 
     fn free_port(&self) -> Option<u16> {
@@ -363,7 +379,7 @@ impl Request<'_> {
     }
 
     fn take_address(&mut self, address: IpAddr, ranges: &[Cidr]) -> Result<(), &'static str> {
-        if !ranges.iter().any(|range| range.gives(address)) {
+        if !ranges.iter().any(|range| range::gives(*range, address)) {
             return Err("the provided network does not match the current range");
         }
         if self.state.addresses.contains_key(&address) {

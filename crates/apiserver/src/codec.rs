@@ -1,6 +1,6 @@
 //! Bodies in: from JSON or YAML to trees that the schema vouches for.
 
-use api_meta::{ErrorList, Status};
+use api_meta::{ErrorList, FieldError, GroupKind, Path, Status};
 use api_patch::FieldSet;
 use api_schema::{Fill, NodeId, Schema};
 use bytes::Bytes;
@@ -133,13 +133,34 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
     Ok(decoded.value)
 }
 
-/// A patched tree, read again: a patch cannot bring in what a body could not.
-pub(crate) fn decode_patched(call: &Call, tree: &Value) -> Result<Value, Box<Status>> {
+/// A patched tree, read again: a patch cannot bring in what a body could not. `shown` is what is quoted of a patch
+/// that tries.
+pub(crate) fn decode_patched(
+    call: &Call,
+    tree: &Value,
+    shown: &Value,
+) -> Result<Value, Box<Status>> {
+    decode_again(call, tree, |_, cause| {
+        let error = FieldError::invalid(&Path::new("patch"), shown.to_string(), cause);
+        Box::new(Status::invalid(&GroupKind::new("", ""), "", &[error]))
+    })
+}
+
+/// What came of an applied configuration, read again.
+pub(crate) fn decode_merged(call: &Call, tree: &Value) -> Result<Value, Box<Status>> {
+    decode_again(call, tree, |expected, cause| expected.unreadable(cause))
+}
+
+fn decode_again(
+    call: &Call,
+    tree: &Value,
+    refuse: impl Fn(&Expected<'_>, String) -> Box<Status>,
+) -> Result<Value, Box<Status>> {
     let expected = Expected::of(&call.resource.definition, call.served());
-    let mut decoded =
-        api_schema::decode_value(expected.schema, expected.node, tree.clone(), Fill::Defaults)
-            .map_err(|error| expected.unreadable(error))?;
-    report(call, &decoded, expected)?;
+    let (schema, node) = (expected.schema, expected.node);
+    let decoded = api_schema::decode_value(schema, node, tree.clone(), Fill::Defaults);
+    let mut decoded = decoded.map_err(|error| refuse(&expected, error.to_string()))?;
+    unless_strict(call, &decoded).map_err(|cause| refuse(&expected, cause))?;
     decoded.value["kind"] = Value::from(expected.kind);
     decoded.value["apiVersion"] = Value::from(expected.api_version);
     Ok(decoded.value)
@@ -206,18 +227,22 @@ fn report(
     decoded: &api_schema::Decoded,
     expected: Expected<'_>,
 ) -> Result<(), Box<Status>> {
+    unless_strict(call, decoded).map_err(|error| match expected.custom {
+        true => Box::new(Status::bad_request(error)),
+        false => expected.unreadable(error),
+    })
+}
+
+/// The same, with the bare cause.
+fn unless_strict(call: &Call, decoded: &api_schema::Decoded) -> Result<(), String> {
     match validation(call) {
-        Validation::Ignore => Ok(()),
+        Validation::Ignore => {}
         Validation::Warn => {
             decoded.findings().into_iter().for_each(|finding| call.warn(finding));
-            Ok(())
         }
-        Validation::Strict => match decoded.strict_error() {
-            Some(error) if expected.custom => Err(Box::new(Status::bad_request(error))),
-            Some(error) => Err(expected.unreadable(error)),
-            None => Ok(()),
-        },
+        Validation::Strict => return decoded.strict_error().map_or(Ok(()), Err),
     }
+    Ok(())
 }
 
 /// Fills in what the schema and the kind's own rules leave out, again after admission has changed the object.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use admission::Operation;
-use api_meta::{ErrorList, FieldError, Path, Status};
+use api_meta::{ErrorList, FieldError, GroupResource, Path, Status};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde::Deserialize;
@@ -101,20 +101,24 @@ impl DeleteOptions {
         tree: &Value,
     ) -> Result<(), Box<Status>> {
         let uid = tree["metadata"]["uid"].as_str().unwrap_or_default();
-        let conflict = |what: &str, wanted: &str, is: &str| {
+        let conflict = |what: &str, wanted: &str, is: &str, why: &str| {
+            // Upstream names the kind where it names the resource elsewhere.
+            let (group, kind) =
+                (definition.group.to_string(), definition.stored().kind.to_string());
+            let kind = GroupResource::new(group, kind);
             let cause = format!(
-                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {is}"
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). The object might have been {why}"
             );
-            Err(Box::new(Status::conflict(&definition.group_resource(), object.name(), cause)))
+            Err(Box::new(Status::conflict(&kind, object.name(), cause)))
         };
         if let Some(wanted) = self.preconditions.uid.as_deref().filter(|w| *w != uid) {
-            return conflict("UID", wanted, uid);
+            return conflict("UID", wanted, uid, "deleted and then recreated");
         }
         let version = object.revision.to_string();
         if let Some(wanted) =
             self.preconditions.resource_version.as_deref().filter(|w| *w != version)
         {
-            return conflict("ResourceVersion", wanted, &version);
+            return conflict("ResourceVersion", wanted, &version, "modified");
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ mod admit;
 mod alloc;
 mod answer;
 mod apiservices;
+mod body;
 mod cache;
 mod call;
 mod codec;
@@ -32,6 +33,7 @@ mod health;
 mod hub;
 mod identity;
 mod jsonpath;
+mod messages;
 mod meta;
 mod metrics;
 mod object;
@@ -68,7 +70,7 @@ use serve::{Body, Handler};
 use store::Store;
 use tokio::net::TcpListener;
 
-pub use config::{Cidr, Config, FrontProxy};
+pub use config::{Config, FrontProxy};
 pub use health::KUBERNETES_VERSION;
 pub use hub::HubError;
 pub use security::SecurityError;
@@ -100,9 +102,6 @@ pub enum StartError {
     Initial(#[source] client::Error),
 }
 
-/// A quarter of upstream's `--request-timeout`: how long a request may wait for its turn.
-const PATIENCE: Duration = Duration::from_secs(15);
-
 /// A running API server.
 #[derive(Clone)]
 pub struct ApiServer {
@@ -125,7 +124,8 @@ pub async fn start(
     let chain = admission::Chain::new(&config.enable_admission, &config.disable_admission)?;
     let allocators = Allocators::new(&config);
     observers.push(allocators.observer());
-    let gate = flow::Gate::new(config.seats, PATIENCE);
+    // As upstream: a request may wait for its turn for a quarter of its time.
+    let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
     observers.push(security::following(gate.clone()));
     let (custom, changes) = custom::lifecycle::observer();
     observers.push(custom);

@@ -98,7 +98,7 @@ impl Patch {
                 &call.path.name,
             )));
         };
-        let patched = match self {
+        let mut patched = match self {
             Self::Strategic(patch) => {
                 let mut object = current.clone();
                 api_patch::strategic(&served.schema, Some(served.node), &mut object, patch)
@@ -123,7 +123,17 @@ impl Patch {
                 call.path.name
             ))));
         }
-        crate::codec::decode_patched(call, &patched)
+        // An empty list asks for owners to be forgotten; one without entries would read as none given.
+        if let Some(owners) = patched.pointer_mut("/metadata/managedFields")
+            && owners.as_array().is_some_and(Vec::is_empty)
+        {
+            *owners = json!([{}]);
+        }
+        let shown = match self {
+            Self::Strategic(patch) => patch,
+            _ => &patched,
+        };
+        crate::codec::decode_patched(call, &patched, shown)
     }
 }
 
@@ -168,7 +178,7 @@ fn apply(
         meta.insert("resourceVersion".to_owned(), version.clone());
     }
     // A configuration says only what its owner cares about: the rest gets its defaults as in any other write.
-    crate::codec::decode_patched(call, &merged)
+    crate::codec::decode_merged(call, &merged)
 }
 
 fn patch_status(call: &Call, error: &api_patch::PatchError) -> Status {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::Status;
+use api_meta::{ErrorList, FieldError, Path, Status};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -332,54 +332,67 @@ fn limit(text: Option<&str>) -> Result<Option<usize>, Box<Status>> {
 
 fn check_list_options(query: &crate::path::Query, token: Option<&str>) -> Result<(), Box<Status>> {
     let version = query.get("resourceVersion").unwrap_or_default();
-    let refuse = |message: &str| Err(Box::new(Status::bad_request(message)));
-    match query.get("resourceVersionMatch").unwrap_or_default() {
-        "" => {}
-        "Exact" | "NotOlderThan" if version.is_empty() => {
-            return refuse(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
-            );
+    let (field, mut errors) = (Path::new(MATCH), ErrorList::new());
+    let wanted = query.get(MATCH).unwrap_or_default();
+    if !wanted.is_empty() {
+        let mut forbid = |detail: &str| errors.push(FieldError::forbidden(&field, detail));
+        if version.is_empty() {
+            forbid("resourceVersionMatch is forbidden unless resourceVersion is provided");
         }
-        "Exact" | "NotOlderThan" if token.is_some() => {
-            return refuse(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided",
-            );
+        if token.is_some() {
+            forbid(MATCH_AND_CONTINUE);
         }
-        "Exact" if version == "0" => {
-            return refuse(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"",
-            );
-        }
-        "Exact" | "NotOlderThan" => {}
-        other => {
-            return refuse(&format!(
-                "resourceVersionMatch: Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\""
-            ));
+        match wanted {
+            "Exact" if version == "0" => {
+                forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+            }
+            "Exact" | "NotOlderThan" => {}
+            other => {
+                let known = ["Exact", "NotOlderThan", ""];
+                errors.push(FieldError::not_supported(&field, other, &known));
+            }
         }
     }
+    if query.get(INITIAL).is_some() {
+        let detail = "sendInitialEvents is forbidden for list";
+        errors.push(FieldError::forbidden(&Path::new(INITIAL), detail));
+    }
+    crate::options::refuse("ListOptions", &errors)?;
     if token.is_some() && !matches!(version, "" | "0") {
-        return refuse("specifying resource version is not allowed when using continue");
-    }
-    if query.get("sendInitialEvents").is_some() {
-        return refuse("sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list");
+        let message = "specifying resource version is not allowed when using continue";
+        return Err(Box::new(Status::bad_request(message)));
     }
     Ok(())
 }
+
+const MATCH: &str = "resourceVersionMatch";
+const MATCH_AND_CONTINUE: &str = "resourceVersionMatch is forbidden when continue is provided";
+const INITIAL: &str = "sendInitialEvents";
 
 fn check_watch_options(
     query: &crate::path::Query,
     initial: Option<bool>,
 ) -> Result<(), Box<Status>> {
-    let refuse = |message: &str| Err(Box::new(Status::bad_request(message)));
-    match (initial, query.get("resourceVersionMatch").unwrap_or_default()) {
-        (Some(_), "NotOlderThan") | (None, "") => Ok(()),
-        (Some(_), _) => refuse(
-            "sendInitialEvents: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ),
-        (None, _) => refuse(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
+    let (field, mut errors) = (Path::new(MATCH), ErrorList::new());
+    let mut forbid = |detail: &str| errors.push(FieldError::forbidden(&field, detail));
+    let wanted = query.get(MATCH).unwrap_or_default();
+    if initial.is_some() && wanted != "NotOlderThan" {
+        forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
     }
+    if !wanted.is_empty() {
+        if initial.is_none() {
+            forbid(
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            );
+        }
+        if query.get("continue").is_some_and(|token| !token.is_empty()) {
+            forbid(MATCH_AND_CONTINUE);
+        }
+        if wanted != "NotOlderThan" {
+            errors.push(FieldError::not_supported(&field, wanted, &["NotOlderThan"]));
+        }
+    }
+    crate::options::refuse("ListOptions", &errors)
 }
 
 pub(crate) fn encode_token(token: Continue) -> String {

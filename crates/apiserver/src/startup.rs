@@ -156,9 +156,10 @@ fn rbac_resource(kind: &GroupResource) -> Option<Resource> {
 async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Error> {
     let config = &server.config;
     let Some(range) = config.service_cidrs.first() else { return Ok(()) };
-    let address = range.nth(1).to_string();
+    let address = range.nth(1).unwrap_or(range.address).to_string();
     let family = if range.address.is_ipv4() { "IPv4" } else { "IPv6" };
-    let ranges: Vec<String> = config.service_cidrs.iter().map(ToString::to_string).collect();
+    let ranges: Vec<String> =
+        config.service_cidrs.iter().map(|range| range.network().to_string()).collect();
     let cidr = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ranges}});
     ensure(client, &SERVICE_CIDRS, "", &cidr).await?;
     ready(server, client).await?;

@@ -25,6 +25,8 @@ use crate::{
     stored,
 };
 
+mod beta;
+
 /// A store whose values are in upstream's form, seen as one whose values are in ours.
 pub struct UpstreamForm {
     inner: Arc<dyn Store>,
@@ -114,7 +116,10 @@ impl Form {
         } else if value.starts_with(protobuf::MAGIC) {
             self.read_protobuf(key, value)?
         } else if value.first() == Some(&b'{') {
-            let tree = serde_json::from_slice(value)?;
+            let mut tree: Value = serde_json::from_slice(value)?;
+            if tree["apiVersion"] == beta::API_VERSION {
+                beta::to_v1(&mut tree);
+            }
             self.learn(key, &tree);
             tree
         } else {
@@ -135,12 +140,14 @@ impl Form {
         let served = definition.served.iter().find(|s| *s.api_version == *found.api_version);
         let served = served.ok_or_else(kind)?;
         let tree = protobuf::from_protobuf(Schema::builtin(), value)?;
-        let decoded = api_schema::decode_value(&served.schema, served.node, tree, Fill::Zeroes)?;
+        // Some of what is shown is stored by no server, but filled in whenever an object is read.
+        let decoded = api_schema::decode_value(&served.schema, served.node, tree, Fill::Defaults)?;
         let mut tree = decoded.value;
         // An object that was last written before the storage version became what it is.
         if let Some(conversion) = &served.conversion {
             (conversion.to_storage)(&mut tree);
         }
+        definition.strategy.defaults(&mut tree);
         Ok(tree)
     }
 

@@ -94,14 +94,17 @@ impl Server {
             true => crate::codec::own_defaults(call.served(), definition, &mut tree),
             false => crate::codec::defaults(call.served(), definition, &mut tree),
         }
+        // Who writes owns what was sent and its defaults, not what the server decides from here on.
+        let managed = if track { self.track(call, None, &mut tree) } else { None };
         meta::sign(call, &mut tree);
         definition.strategy.prepare_create(&mut tree, &crate::now().to_string());
         self.admit(call, Operation::Create, &mut tree, None).await?;
         crate::codec::defaults(call.served(), definition, &mut tree);
         // Held until the Service that asked for them is stored, or has failed to be.
-        let _held = self.allocate(call, &mut tree, None)?;
-        let managed = if track { self.track(call, None, &mut tree) } else { None };
-        self.insert_prepared(call, tree, managed, generated).await
+        let held = self.allocate(call, &mut tree, None)?;
+        let inserted = self.insert_prepared(call, tree, managed, generated).await;
+        held.give_back(&self.hub).await;
+        inserted
     }
 
     async fn insert_prepared(
@@ -243,21 +246,25 @@ impl Server {
         let mut new = (update.change)(Some(&old))?;
         meta::check_namespace(definition, &mut new, &call.path.namespace)?;
         check_version(call, stored, &new)?;
+        meta::keep(definition, &old, &mut new)?;
+        crate::codec::defaults(call.served(), definition, &mut new);
+        if update.track {
+            self.track(call, Some(&old), &mut new);
+        }
         self.prepare(call, update.part, &old, &mut new)?;
         if update.part != Part::Charge {
             self.admit(call, Operation::Update, &mut new, Some(&old)).await?;
         }
         crate::codec::defaults(call.served(), definition, &mut new);
-        let _held = self.allocate(call, &mut new, Some(&old))?;
-        if update.track {
-            self.track(call, Some(&old), &mut new);
-        }
+        let held = self.allocate(call, &mut new, Some(&old))?;
         self.check_changed(call, update.part, &old, &new).await?;
         // A write that changes nothing still brings an object to the version that is stored now.
         if meta::same(&new, &old) && usize::from(stored.version) == definition.storage {
             return Ok(Attempt::Done(stored.clone()));
         }
-        self.store_changed(call, stored, new).await
+        let changed = self.store_changed(call, stored, new).await;
+        held.give_back(&self.hub).await;
+        changed
     }
 
     /// What of the wanted object the caller may not decide comes from the old one.
@@ -269,8 +276,6 @@ impl Server {
         new: &mut Value,
     ) -> Result<(), Box<Status>> {
         let definition = &call.resource.definition;
-        meta::keep(definition, old, new)?;
-        crate::codec::defaults(call.served(), definition, new);
         let now = crate::now().to_string();
         match part {
             Part::Main => definition.strategy.prepare_update(new, old, &now),

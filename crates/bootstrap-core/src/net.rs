@@ -1,70 +1,17 @@
 //! Addresses: what kubeadm derives from subnets and endpoints.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
-/// An address range. The address may have host bits, as `10.96.5.0/12` has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cidr {
-    pub address: IpAddr,
-    pub prefix: u8,
-}
+pub use api_meta::Cidr;
 
-impl Cidr {
-    pub fn parse(text: &str) -> Option<Self> {
-        let (address, prefix) = text.split_once('/')?;
-        let address: IpAddr = address.parse().ok()?;
-        let canonical =
-            !prefix.is_empty() && prefix.len() <= 3 && prefix.bytes().all(|b| b.is_ascii_digit());
-        let prefix: u8 = prefix.parse().ok().filter(|_| canonical)?;
-        (prefix <= Self::width(address)).then_some(Self { address, prefix })
-    }
-
-    /// A comma-separated list of one range or, for dual stack, two.
-    pub fn parse_list(text: &str) -> Option<Vec<Self>> {
-        text.split(',').map(Self::parse).collect()
-    }
-
-    fn width(address: IpAddr) -> u8 {
-        if address.is_ipv4() { 32 } else { 128 }
-    }
-
-    /// The number of host bits.
-    pub fn host_bits(self) -> u8 {
-        Self::width(self.address) - self.prefix
-    }
-
-    /// The `n`th address of the range, the network's own being number 0.
-    pub fn nth(self, n: u128) -> Option<IpAddr> {
-        let bits = self.host_bits();
-        let mask = if bits >= 128 { 0 } else { u128::MAX << bits };
-        if bits < 128 && n >> bits != 0 {
-            return None;
-        }
-        match self.address {
-            IpAddr::V4(ip) => {
-                let base = u128::from(u32::from(ip)) & mask;
-                u32::try_from(base + n).ok().map(|ip| Ipv4Addr::from(ip).into())
-            }
-            IpAddr::V6(ip) => {
-                (u128::from(ip) & mask).checked_add(n).map(|ip| Ipv6Addr::from(ip).into())
-            }
-        }
-    }
-
-    pub fn contains(self, ip: IpAddr) -> bool {
-        let bits = self.host_bits();
-        let masked = |ip: IpAddr| match ip {
-            IpAddr::V4(ip) => u128::from(u32::from(ip)),
-            IpAddr::V6(ip) => u128::from(ip),
-        };
-        self.address.is_ipv4() == ip.is_ipv4()
-            && (bits >= 128 || masked(self.address) >> bits == masked(ip) >> bits)
-    }
+/// A comma-separated list of one range or, for dual stack, two.
+pub fn parse_list(text: &str) -> Option<Vec<Cidr>> {
+    text.split(',').map(|range| range.parse().ok()).collect()
 }
 
 /// The `n`th address of the first range of a subnet list.
 pub fn nth_address(subnets: &str, n: u128) -> Option<IpAddr> {
-    Cidr::parse(subnets.split(',').next()?)?.nth(n)
+    subnets.split(',').next()?.parse::<Cidr>().ok()?.nth(n)
 }
 
 /// `host:port`, IPv6 addresses in brackets.
@@ -133,23 +80,5 @@ mod tests {
         for (text, wanted) in cases {
             assert_eq!(split_host_port(text), wanted.map(|(h, p)| (h.to_owned(), p)), "{text}");
         }
-    }
-
-    #[test]
-    fn ranges_are_strict() {
-        for refused in [
-            "10.0.0.0",
-            "10.0.0.0/33",
-            "10.0.0.0/-1",
-            "10.0.0.0/+8",
-            "fd00::/129",
-            "10.0.0/8",
-            "/8",
-        ] {
-            assert_eq!(Cidr::parse(refused), None, "{refused}");
-        }
-        assert!(Cidr::parse("10.0.0.0/8").unwrap().contains("10.255.0.1".parse().unwrap()));
-        assert!(!Cidr::parse("10.0.0.0/8").unwrap().contains("11.0.0.1".parse().unwrap()));
-        assert!(!Cidr::parse("::/0").unwrap().contains("11.0.0.1".parse().unwrap()));
     }
 }

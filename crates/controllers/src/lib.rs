@@ -10,7 +10,7 @@
 //! - Informers lag behind our own writes. A controller that creates or deletes in numbers keeps
 //!   [`expectations`](crate::expectations) until its informer has caught up, so nothing is made twice.
 
-mod cidr;
+mod blocks;
 mod config;
 mod context;
 mod credentials;

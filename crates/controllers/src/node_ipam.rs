@@ -5,13 +5,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use api_meta::{Cidr, Family};
 use client::{Error, Resource, WorkQueue};
 use events::ObjectRef;
 use serde_json::json;
 
 use crate::{
     Config,
-    cidr::{Blocks, Cidr},
+    blocks::Blocks,
     context::{Context, synced},
     shared::Watched,
     views::{Meta, Node},
@@ -35,20 +36,20 @@ enum Plan {
 
 impl Ranges {
     fn new(config: &Config) -> Self {
-        let services: Vec<_> =
-            config.service_cidrs.iter().filter_map(|text| Cidr::parse(text)).collect();
+        let services: Vec<Cidr> =
+            config.service_cidrs.iter().filter_map(|text| text.parse().ok()).collect();
         let mut out = Self::default();
         for text in &config.cluster_cidrs {
-            let blocks = Cidr::parse(text).and_then(|range| {
-                let v6 = range.is_v6();
-                Blocks::new(
-                    range,
-                    if v6 { config.node_cidr_mask_v6 } else { config.node_cidr_mask_v4 },
-                )
+            let blocks = text.parse::<Cidr>().ok().and_then(|range| {
+                let mask = match range.family() {
+                    Family::V4 => config.node_cidr_mask_v4,
+                    Family::V6 => config.node_cidr_mask_v6,
+                };
+                Blocks::new(range, mask)
             });
             match blocks {
                 Some(mut blocks) => {
-                    services.iter().for_each(|service| blocks.occupy(service));
+                    services.iter().for_each(|service| blocks.occupy(*service));
                     out.blocks.push(blocks);
                 }
                 None => tracing::error!(
@@ -63,12 +64,13 @@ impl Ranges {
     /// Records what a node has; a node that has none is given some.
     fn plan(&mut self, node: &Node) -> Plan {
         let name = &node.metadata.name;
-        let has: Vec<_> = node.spec.pod_cidrs.iter().filter_map(|text| Cidr::parse(text)).collect();
+        let has: Vec<Cidr> =
+            node.spec.pod_cidrs.iter().filter_map(|text| text.parse().ok()).collect();
         if !has.is_empty() {
             // What was given but not written is free again.
             if self.given.get(name) != Some(&has) {
                 self.release(name);
-                has.iter().for_each(|cidr| self.blocks.iter_mut().for_each(|b| b.occupy(cidr)));
+                has.iter().for_each(|cidr| self.blocks.iter_mut().for_each(|b| b.occupy(*cidr)));
                 self.given.insert(name.clone(), has);
             }
             return Plan::Nothing;
@@ -90,7 +92,7 @@ impl Ranges {
 
     fn release(&mut self, node: &str) {
         for cidr in self.given.remove(node).unwrap_or_default() {
-            self.blocks.iter_mut().for_each(|blocks| blocks.release(&cidr));
+            self.blocks.iter_mut().for_each(|blocks| blocks.release(cidr));
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Says of ranges of Service addresses whether they are in use, and keeps those that are from disappearing.
 
-use api_meta::Timestamp;
+use std::net::IpAddr;
+
+use api_meta::{Cidr, Timestamp};
 use client::{Error, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    cidr::Cidr,
     context::{Context, synced},
     shared::Watched,
     views::{Meta, conditions, nullable},
@@ -119,7 +120,7 @@ async fn reconcile(
             .flat_map(|other| parsed(&other.spec.cidrs))
             .collect();
         services.list().iter().flat_map(|service| addresses(service)).any(|address| {
-            let within = |cidrs: &[Cidr]| cidrs.iter().any(|cidr| cidr.contains(&address));
+            let within = |cidrs: &[Cidr]| cidrs.iter().any(|cidr| cidr.contains(address));
             within(&own) && !within(&others)
         })
     };
@@ -137,16 +138,12 @@ async fn reconcile(
 }
 
 fn parsed(texts: &[String]) -> Vec<Cidr> {
-    texts.iter().filter_map(|text| Cidr::parse(text)).collect()
+    texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
-/// A Service's addresses, each as the range of this one address.
-fn addresses(service: &Addressed) -> Vec<Cidr> {
-    let one = |text: &String| {
-        let bits = if text.contains(':') { 128 } else { 32 };
-        Cidr::parse(&format!("{text}/{bits}"))
-    };
-    service.spec.addresses.iter().filter_map(one).collect()
+/// A headless Service's `None` is no address.
+fn addresses(service: &Addressed) -> Vec<IpAddr> {
+    service.spec.addresses.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ impl Machine {
             missing_controllers: missing_controllers(Path::new("/sys/fs/cgroup")),
             forwarding: forwarding.unwrap_or_default().trim().to_owned(),
             free: free(&cluster.root),
-            overlaps: overlaps(cluster),
+            overlaps: overlaps(&settings.service_cidr, &settings.pod_cidr, settings.address),
         }
     }
 
@@ -158,16 +158,12 @@ impl Machine {
 }
 
 /// Settings with ranges that cannot be read are refused where they are made.
-fn overlaps(cluster: &Cluster) -> Vec<(&'static str, Cidr, IpAddr)> {
-    let settings = &cluster.settings;
-    let parse = |text: &str| ranges::<Cidr>(text).unwrap_or_default();
+fn overlaps(services: &str, pods: &str, node: IpAddr) -> Vec<(&'static str, Cidr, IpAddr)> {
     let of = |what, text: &str| {
-        parse(text).into_iter().map(move |range| (what, range, settings.address))
+        ranges::<Cidr>(text).unwrap_or_default().into_iter().map(move |range| (what, range, node))
     };
-    of("Services", &settings.service_cidr)
-        .chain(of("Pods", &settings.pod_cidr))
-        .filter(|(_, range, address)| range.contains(*address))
-        .collect()
+    let all = of("Services", services).chain(of("Pods", pods));
+    all.filter(|(_, range, address)| range.contains(*address)).collect()
 }
 
 fn problem(check: &'static str, cause: impl Into<String>, cure: &'static str) -> Problem {

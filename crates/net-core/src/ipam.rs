@@ -5,10 +5,9 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use crate::{
-    Cidr, Family,
-    cidr::{address, number},
-};
+use api_meta::cidr::{address, number};
+
+use crate::{Cidr, Family};
 
 /// The bridge's own address: the subnet's first.
 pub fn gateway(subnet: Cidr) -> Option<IpAddr> {

@@ -7,7 +7,6 @@
 //!   transaction that touches only what differs ([`nft`]).
 
 pub mod api;
-mod cidr;
 pub mod conntrack;
 pub mod endpoints;
 pub mod ipam;
@@ -17,4 +16,4 @@ pub mod plan;
 pub mod policy;
 pub mod xtables;
 
-pub use cidr::{Cidr, CidrError, Family};
+pub use api_meta::{Cidr, CidrError, Family};

@@ -1,6 +1,6 @@
 //! Nodes and RuntimeClasses.
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{Cidr, ErrorList, FieldError, Path, validation};
 use serde_json::Value;
 
 use crate::{
@@ -77,9 +77,7 @@ pub(super) fn repeats_a_family(cidrs: &[Value]) -> bool {
 }
 
 pub(super) fn is_cidr(text: &str) -> bool {
-    let Some((address, length)) = text.split_once('/') else { return false };
-    let Ok(address) = address.parse::<std::net::IpAddr>() else { return false };
-    length.parse::<u8>().is_ok_and(|l| l <= if address.is_ipv4() { 32 } else { 128 })
+    text.parse::<Cidr>().is_ok()
 }
 
 fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {

@@ -43,6 +43,18 @@ pub(crate) static SERVICE: Strategy = Strategy {
     check_update,
     warnings: |service| {
         let mut found = Vec::new();
+        if !service.blank("spec.externalIPs") {
+            found.push(
+                "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+                    .to_owned(),
+            );
+        }
+        if service.text("spec.trafficDistribution") == "PreferClose" {
+            found.push(
+                "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\""
+                    .to_owned(),
+            );
+        }
         if is_headless(service) && service.text("spec.sessionAffinity") == "ClientIP" {
             found.push("spec.SessionAffinity is ignored for headless services".to_owned());
         }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fields::Rule::{Amount, IsText, Named, Required, Selector, Text, Unique, UniqueBy, Within},
-    look::{Look, keep, put},
+    look::{Look, default, keep, put},
     meta::check_immutable,
     pod::{check_volume_claim_spec, check_volume_source, node_selector, none_or_one_of, one_of},
     strategy::Strategy,
@@ -13,6 +13,7 @@ use crate::{
 
 pub(crate) static CLAIM: Strategy = Strategy {
     status: Some(|| json!({"phase": "Pending"})),
+    own_defaults: |claim| default(claim, "status.phase", "Pending"),
     own_create: |claim, _| {
         // The older field cannot name another namespace; where it can say the same, both do.
         if !claim.has("spec.dataSourceRef") {

@@ -15,8 +15,14 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use serve::Body;
 
-use super::{Answer, logs, rewrite::Proxied};
-use crate::{StartError, answer, call::Call, config::Config, server::Server};
+use super::{Answer, rewrite::Proxied};
+use crate::{
+    StartError, answer,
+    call::Call,
+    config::Config,
+    messages::{self, Framing},
+    server::Server,
+};
 
 /// Connections to kubelets, one for each address, kept while they are used.
 pub(crate) struct Kubelets {
@@ -25,7 +31,7 @@ pub(crate) struct Kubelets {
     /// Pods and Services are shown nothing, and may show what they like.
     anyone: ClientTls,
     known: Mutex<HashMap<String, Arc<HttpTransport>>>,
-    tasks: rt::Tasks,
+    pub(crate) tasks: rt::Tasks,
 }
 
 const KNOWN_LIMIT: usize = 10_000;
@@ -106,8 +112,9 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     let upgraded = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
     let by_socket =
         call.path.subresource == "log" && serve::websocket::is_asked_for(&parts.headers);
-    let socket =
-        by_socket.then(|| serve::websocket::accept(&parts.headers, logs::PROTOCOLS)).transpose();
+    let socket = by_socket
+        .then(|| serve::websocket::accept(&parts.headers, messages::PROTOCOLS))
+        .transpose();
     let socket = socket.map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
     let upgrade = parts.headers.contains_key(header::UPGRADE) && socket.is_none();
     let mut onward = Request::builder().method(onward_method(call, upgrade)).uri(uri);
@@ -138,7 +145,8 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
                 (Some(proxied), ..) => proxied.answer(response),
                 (None, Some(accepted), Some(upgraded)) => {
                     let tasks = &server.kubelets.tasks;
-                    logs::answer(tasks, upgraded, accepted, response.into_body())
+                    let framing = Framing::of_logs(accepted.0);
+                    messages::answer(tasks, upgraded, accepted.1, framing, response.into_body())
                 }
                 _ => response,
             }),

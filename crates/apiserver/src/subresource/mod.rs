@@ -3,7 +3,6 @@
 mod binding;
 mod eviction;
 pub(crate) mod kubelet;
-mod logs;
 mod reviews;
 mod rewrite;
 mod scale;
@@ -30,7 +29,7 @@ pub(crate) async fn dispatch(server: &Server, call: &Call, parts: Parts) -> Answ
     };
     // A backend behind a proxy knows itself which methods it takes, OPTIONS too, which is no verb of ours.
     if name != "proxy" && !subresource.verbs.iter().any(|v| &**v == verb) {
-        return Err(Box::new(Status::method_not_supported(&definition.group_resource(), verb)));
+        return Err(Box::new(Status::method_not_allowed()));
     }
     match (&*definition.plural, name) {
         ("pods", "log" | "exec" | "attach" | "portforward" | "proxy")

@@ -49,7 +49,6 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
 
 /// ComponentStatus, long deprecated: what this process knows of itself and its store.
 pub(super) fn component_statuses(server: &Server, call: &Call) -> Answer {
-    call.warn("v1 ComponentStatus is deprecated in v1.19+");
     let healthy = server.hub.is_following();
     let one = |name: &str| {
         let (status, message) = match healthy {

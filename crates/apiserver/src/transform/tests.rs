@@ -49,10 +49,10 @@ async fn built_in_kinds_are_protobuf_in_the_store() {
     let pod = json!({
         "metadata": {"name": "web", "namespace": "default", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": {"a": "b"}},
-        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "100m"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "100m"}, "requests": {"cpu": "100m"}},
             "imagePullPolicy": "Always", "terminationMessagePath": "/t", "terminationMessagePolicy": "File"}],
             "restartPolicy": "Always", "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
-            "securityContext": {}, "schedulerName": "default-scheduler"},
+            "securityContext": {}, "schedulerName": "default-scheduler", "enableServiceLinks": true},
         "status": {"phase": "Pending"},
     });
     let (below, _) = stores.through("/registry/pods/default/web", &pod).await;
@@ -61,6 +61,21 @@ async fn built_in_kinds_are_protobuf_in_the_store() {
     let secret = json!({"metadata": {"name": "s", "namespace": "x"}, "data": {"k": "dg=="}, "type": "Opaque"});
     let (below, _) = stores.through("/registry/secrets/x/s", &secret).await;
     assert!(below.starts_with(b"k8s\0"));
+}
+
+#[tokio::test]
+async fn what_no_server_stores_is_filled_in_on_reading() {
+    let stores = stores();
+    let key = "/registry/persistentvolumeclaims/x/c";
+    let claim =
+        json!({"metadata": {"name": "c", "namespace": "x"}, "spec": {"volumeMode": "Filesystem"}});
+    let value = protobuf::to_protobuf(Schema::builtin(), "v1", "PersistentVolumeClaim", &claim);
+    let op = Op::Put { value: value.unwrap().into(), ttl_seconds: None };
+    let write = Write { key: key.into(), expected: Expected::Any, op };
+    stores.below.write(write).await.unwrap();
+    let read = stores.above.get(key).await.unwrap().0.unwrap().value;
+    let read: Value = serde_json::from_slice(&read).unwrap();
+    assert_eq!(read["status"], json!({"phase": "Pending"}));
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ async fn preconditions_hold() {
     assert_eq!(
         message,
         format!(
-            "Operation cannot be fulfilled on configmaps \"a\": Precondition failed: UID in precondition: other, UID in object meta: {uid}"
+            "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (other) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
         )
     );
     api.delete(&one, &json!({"preconditions": {"resourceVersion": "1"}}))

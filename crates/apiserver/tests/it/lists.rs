@@ -134,10 +134,10 @@ async fn list_options_are_checked() {
     let api = admin();
     let maps = some(&api, 1).await;
     for (query, code, reason) in [
-        ("resourceVersionMatch=Exact", 400, "BadRequest"),
-        ("resourceVersion=0&resourceVersionMatch=Exact", 400, "BadRequest"),
-        ("resourceVersion=1&resourceVersionMatch=Never", 400, "BadRequest"),
-        ("sendInitialEvents=true", 400, "BadRequest"),
+        ("resourceVersionMatch=Exact", 422, "Invalid"),
+        ("resourceVersion=0&resourceVersionMatch=Exact", 422, "Invalid"),
+        ("resourceVersion=1&resourceVersionMatch=Never", 422, "Invalid"),
+        ("sendInitialEvents=true", 422, "Invalid"),
         ("resourceVersion=99999999", 504, "Timeout"),
     ] {
         api.get(&format!("{maps}?{query}")).await.refused(code, reason);

@@ -39,9 +39,12 @@ async fn four_kinds_of_patch() {
     let stale = json!({"metadata": {"resourceVersion": "1", "labels": {"x": "y"}}});
     api.patch(&one, "merge", &stale).await.refused(409, "Conflict");
     api.patch(&one, "merge", &json!({"metadata": {"name": "e"}})).await.refused(400, "BadRequest");
-    api.patch(&one, "merge", &json!({"spec": {"replicas": "many"}}))
-        .await
-        .refused(400, "BadRequest");
+    let wrong = json!({"spec": {"replicas": "many"}});
+    for (kind, shown) in [("merge", r#"{\"apiVersion\""#), ("strategic", r#"{\"spec\""#)] {
+        let message = api.patch(&one, kind, &wrong).await.refused(422, "Invalid");
+        let begin = format!(" \"\" is invalid: patch: Invalid value: \"{shown}");
+        assert!(message.starts_with(&begin), "{message}");
+    }
     let invalid = json!({"spec": {"replicas": -1}});
     let message = api.patch(&one, "merge", &invalid).await.refused(422, "Invalid");
     assert!(
@@ -51,6 +54,23 @@ async fn four_kinds_of_patch() {
     api.patch(&format!("{path}/none"), "merge", &json!({})).await.refused(404, "NotFound");
     let warned = api.patch(&one, "merge", &json!({"spec": {"replica": 1}})).await;
     assert_eq!(warned.warnings(), [r#"299 - "unknown field \"spec.replica\"""#]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_server_decides_has_no_owner() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let path = format!("/api/v1/namespaces/{namespace}/services");
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    let made = api.post(&path, &service).await.ok();
+    assert!(made["spec"]["clusterIP"].is_string());
+    let owned = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"].as_object().unwrap();
+    let owned: Vec<&str> = owned.keys().map(String::as_str).collect();
+    assert_eq!(owned, ["f:internalTrafficPolicy", "f:ports", "f:sessionAffinity", "f:type"]);
+
+    // An empty list makes a server forget who owned what.
+    let forget = json!({"metadata": {"managedFields": []}});
+    let forgotten = api.patch(&format!("{path}/s"), "merge", &forget).await.ok();
+    assert_eq!(forgotten["metadata"].get("managedFields"), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

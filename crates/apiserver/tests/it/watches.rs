@@ -149,7 +149,7 @@ async fn a_streamed_list_ends_with_a_bookmark() {
     api.post(&maps, &config_map("c", json!({}))).await.ok();
     assert_eq!((events.short().await, resumed.short().await), ("ADDED c".into(), "ADDED c".into()));
     for bad in ["sendInitialEvents=true", "resourceVersionMatch=NotOlderThan"] {
-        api.get(&format!("{maps}?watch=true&{bad}")).await.refused(400, "BadRequest");
+        api.get(&format!("{maps}?watch=true&{bad}")).await.refused(422, "Invalid");
     }
 }
 

@@ -7,15 +7,11 @@ use api_config::{
         NodeRegistration, ResetConfiguration, UpgradeConfiguration,
     },
 };
-use api_meta::{ErrorList, FieldError, Path, field, validation};
+use api_meta::{Cidr, ErrorList, FieldError, Path, field, validation};
 use pki::KeyAlgorithm;
 
 use super::Init;
-use crate::{
-    Error,
-    net::{self, Cidr},
-    tokens::Token,
-};
+use crate::{Error, net, tokens::Token};
 
 fn finish(errors: &ErrorList) -> Result<(), Error> {
     if errors.is_empty() { Ok(()) } else { Err(Error::Invalid(field::aggregate(errors))) }
@@ -199,7 +195,7 @@ fn networking(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
         let (bits, field) = (range.host_bits(), path.child("serviceSubnet"));
         let value = cluster.networking.service_subnet.as_str();
         if bits > 20 {
-            let width = if range.address.is_ipv4() { 32 } else { 128 };
+            let width = range.family().bits();
             let why = format!(
                 "specified service subnet is too large; for {width}-bit addresses, the mask must be >= {}",
                 width - 20
@@ -227,7 +223,7 @@ fn networking(cluster: &ClusterConfiguration, errors: &mut ErrorList) {
 }
 
 fn subnets(text: &str, path: &Path, errors: &mut ErrorList) -> Vec<Cidr> {
-    let Some(ranges) = Cidr::parse_list(text) else {
+    let Some(ranges) = net::parse_list(text) else {
         errors.push(FieldError::invalid(path, text, "couldn't parse subnet"));
         return Vec::new();
     };

@@ -157,7 +157,7 @@ pub(super) fn proxies(node: &Node) -> Vec<Check> {
         exempt.split(',').map(str::trim).any(|entry| {
             entry == "*"
                 || entry.parse() == Ok(ip)
-                || bootstrap_core::net::Cidr::parse(entry).is_some_and(|range| range.contains(ip))
+                || entry.parse::<bootstrap_core::net::Cidr>().is_ok_and(|range| range.contains(ip))
         })
     };
     let networking = &node.config.cluster.networking;

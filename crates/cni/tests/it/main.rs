@@ -5,7 +5,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::fd::{AsFd, AsRawFd},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use cni::{Environment, Failure, handle};
@@ -286,25 +286,6 @@ fn many_at_once_get_addresses_of_their_own_and_gc_takes_back_the_forgotten() {
     let left = node.namespace.kernel().unwrap().links().unwrap();
     assert_eq!(left.iter().filter(|link| link.kind == "veth" && link.name != "wan0").count(), 3);
     node.call("STATUS", "", None, json!({"cniVersion": "1.1.0"})).unwrap();
-}
-
-#[test]
-fn an_add_takes_less_than_ten_milliseconds() {
-    let node = Node::new();
-    node.add("first", json!({}));
-    let mut times: Vec<_> = (0..20)
-        .map(|n| {
-            let namespace = Namespace::new().unwrap();
-            let start = Instant::now();
-            node.call("ADD", &format!("c{n}"), Some(&namespace), json!({})).unwrap();
-            (start.elapsed(), namespace)
-        })
-        .collect();
-    times.sort_by_key(|(time, _)| *time);
-    // The fastest says what it takes; what the others wait for is whatever else the machine does.
-    let fastest = times[0].0;
-    println!("ADD: fastest {fastest:?}, median {:?}, slowest {:?}", times[10].0, times[19].0);
-    assert!(fastest < Duration::from_millis(10), "{fastest:?}");
 }
 
 #[test]

@@ -280,25 +280,3 @@ fn answers_go_on_through_lameduck() {
         ResponseCode::NoError
     );
 }
-
-#[test]
-fn a_thousand_queries_are_answered_in_under_a_millisecond_each() {
-    let api = FakeApi::default();
-    api.put("services", service("web", json!({"clusterIP": "10.96.0.5"})));
-    let server = Server::start(namespace(), &api, &corefile("127.0.0.9:5353"));
-    server.ready();
-    let socket = server.namespace.run(|| UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
-    socket.connect("127.0.0.1:53").unwrap();
-    let packet = query("web.default.svc.cluster.local.", RecordType::A);
-    let mut times: Vec<_> = (0..1000)
-        .map(|_| {
-            let start = Instant::now();
-            socket.send(&packet).unwrap();
-            socket.recv(&mut [0; 512]).unwrap();
-            start.elapsed()
-        })
-        .collect();
-    times.sort();
-    println!("query: median {:?}, p99 {:?}", times[500], times[990]);
-    assert!(times[500] < Duration::from_millis(1), "{:?}", times[500]);
-}

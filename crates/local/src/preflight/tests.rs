@@ -113,6 +113,24 @@ fn each_problem_is_named_with_its_cause_and_cure() {
 }
 
 #[test]
+fn a_node_within_a_range_of_the_cluster_is_found() {
+    let (services, pods) = ("10.96.0.0/12,fd00:10:96::/112", "10.244.0.0/16,fd00:10:244::/48");
+    for (node, found) in [
+        ("192.168.1.5", None),
+        ("10.99.0.2", Some("Services 10.96.0.0/12")),
+        ("10.112.0.1", None),
+        ("fd00:10:96::7", Some("Services fd00:10:96::/112")),
+        ("10.244.3.1", Some("Pods 10.244.0.0/16")),
+        ("fd00:10:244:5::1", Some("Pods fd00:10:244::/48")),
+    ] {
+        let overlaps = overlaps(services, pods, node.parse().unwrap());
+        let told: Vec<_> =
+            overlaps.iter().map(|(what, range, _)| format!("{what} {range}")).collect();
+        assert_eq!(told, Vec::from_iter(found), "{node}");
+    }
+}
+
+#[test]
 fn all_problems_are_told_at_once() {
     let machine = Machine {
         forwarding: String::new(),

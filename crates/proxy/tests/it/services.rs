@@ -1,8 +1,4 @@
-use std::{
-    collections::BTreeSet,
-    net::UdpSocket,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, net::UdpSocket, time::Duration};
 
 use proxy::Mode;
 use serde_json::json;
@@ -70,10 +66,9 @@ fn a_service_without_endpoints_and_an_unknown_port_are_refused_at_once(mode: Mod
         refused.push((&world.pods[0], "10.96.0.5:81"));
     }
     for (from, to) in refused {
-        let start = Instant::now();
+        // A packet that is dropped would end in a time-out.
         let error = ask(from, to).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "{to}");
-        assert!(start.elapsed() < Duration::from_secs(1));
     }
 }
 

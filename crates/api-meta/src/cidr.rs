@@ -1,3 +1,5 @@
+//! Ranges of addresses, as `podCIDR`, `ipBlock` and kubeadm's subnets name them.
+
 use std::{
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -84,21 +86,31 @@ impl Cidr {
             .then(|| address(self.family(), (number(self.address) & !self.host_mask()) + n))
     }
 
+    /// How many bits of an address are left to number those of the network.
+    pub fn host_bits(self) -> u8 {
+        self.family().bits() - self.prefix
+    }
+
+    /// Whether all of `other` lies in the network.
+    pub fn covers(self, other: Cidr) -> bool {
+        self.prefix <= other.prefix && self.contains(other.address)
+    }
+
     fn host_mask(self) -> u128 {
-        let host_bits = u32::from(self.family().bits() - self.prefix);
-        1u128.checked_shl(host_bits).map_or(u128::MAX, |bit| bit - 1)
+        1u128.checked_shl(self.host_bits().into()).map_or(u128::MAX, |bit| bit - 1)
     }
 }
 
-/// An address as a number, so that ranges can be walked.
-pub(crate) fn number(address: IpAddr) -> u128 {
+/// An address as a number, so that ranges can be walked; [`address`] turns it back.
+pub fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u32::from(v4).into(),
         IpAddr::V6(v6) => v6.into(),
     }
 }
 
-pub(crate) fn address(family: Family, number: u128) -> IpAddr {
+/// The address that a number of [`number`] stands for.
+pub fn address(family: Family, number: u128) -> IpAddr {
     match family {
         // Numbers come from addresses of the same family, so the upper bits are clear.
         Family::V4 => Ipv4Addr::from(number as u32).into(),
@@ -113,7 +125,10 @@ impl FromStr for Cidr {
         let error = |reason| CidrError { text: text.to_owned(), reason };
         let (address, prefix) = text.split_once('/').ok_or(error("it has no prefix length"))?;
         let address = address.parse().map_err(|_| error("its address cannot be parsed"))?;
-        let prefix = prefix.parse().map_err(|_| error("its prefix length is no number"))?;
+        // Rust's numbers may have a sign, lengths of prefixes may not.
+        let digits = prefix.bytes().all(|byte| byte.is_ascii_digit());
+        let prefix = prefix.parse().ok().filter(|_| digits);
+        let prefix = prefix.ok_or(error("its prefix length is no number"))?;
         Cidr::new(address, prefix).ok_or(error("its prefix is longer than the address"))
     }
 }
@@ -159,10 +174,43 @@ mod tests {
     }
 
     #[test]
+    fn a_cidr_covers_smaller_ones() {
+        let cidr = |text: &str| text.parse::<Cidr>().unwrap();
+        let range = cidr("10.96.0.0/12");
+        assert!(range.covers(cidr("10.97.1.1/32")) && range.covers(range));
+        for other in ["10.112.0.0/32", "10.0.0.0/8", "a60::/128"] {
+            assert!(!range.covers(cidr(other)), "{other}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_counted_from_the_network() {
+        for (text, n, wanted) in [
+            ("10.96.5.7/16", 1, Some("10.96.0.1")),
+            ("fd00:1::/108", 10, Some("fd00:1::a")),
+            ("10.0.0.0/31", 2, None),
+            ("255.255.255.255/32", 0, Some("255.255.255.255")),
+            ("::/0", u128::MAX, Some("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")),
+        ] {
+            let nth = text.parse::<Cidr>().unwrap().nth(n);
+            assert_eq!(nth, wanted.map(|w| w.parse().unwrap()), "{text} {n}");
+        }
+    }
+
+    #[test]
     fn a_bad_cidr_says_why() {
-        for (text, reason) in
-            [("10.0.0.0", "no prefix"), ("10.0.0.0/33", "longer"), ("x/8", "address")]
-        {
+        for (text, reason) in [
+            ("10.0.0.0", "no prefix"),
+            ("10.0.0.0/33", "longer"),
+            ("fd00::/129", "longer"),
+            ("x/8", "address"),
+            ("10.0.0/8", "address"),
+            ("/8", "address"),
+            ("10.0.0.0/", "no number"),
+            ("10.0.0.0/-1", "no number"),
+            ("10.0.0.0/+8", "no number"),
+            ("10.0.0.0/256", "no number"),
+        ] {
             let error = text.parse::<Cidr>().unwrap_err().to_string();
             assert!(error.contains(reason), "{error}");
         }

@@ -1,0 +1,44 @@
+//! What of a range Services may have.
+
+use std::net::IpAddr;
+
+use api_meta::{Cidr, Family};
+
+/// How many addresses: not the first, which names the range, nor IPv4's last, and at most 2^16 of IPv6's as
+/// upstream.
+pub(super) fn usable(range: Cidr) -> u128 {
+    let size = 1u128.checked_shl(range.host_bits().into()).unwrap_or(u128::MAX);
+    match range.family() {
+        Family::V4 => size.saturating_sub(2),
+        Family::V6 => size.saturating_sub(1).min(1 << 16),
+    }
+}
+
+/// Whether a Service that asks for the address may have it.
+pub(super) fn gives(range: Cidr, address: IpAddr) -> bool {
+    let broadcast = range.family() == Family::V4 && address == range.last();
+    range.contains(address) && address != range.network().address && !broadcast
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_a_range_are_not_given() {
+        for (range, address, given) in [
+            ("10.0.0.0/24", "10.0.0.0", false),
+            ("10.0.0.0/24", "10.0.0.1", true),
+            ("10.0.0.0/24", "10.0.0.254", true),
+            ("10.0.0.0/24", "10.0.0.255", false),
+            ("10.0.0.0/24", "10.0.1.1", false),
+            ("fd00::/64", "fd00::", false),
+            ("fd00::/64", "fd00::ffff:ffff", true),
+        ] {
+            let (parsed, asked) = (range.parse().unwrap(), address.parse().unwrap());
+            assert_eq!(gives(parsed, asked), given, "{range} {address}");
+        }
+        assert_eq!(usable("10.0.0.0/30".parse().unwrap()), 2);
+        assert_eq!(usable("fd00::/108".parse().unwrap()), 65_536);
+    }
+}
