@@ -26,13 +26,6 @@ pub trait Observer: Send + Sync {
     /// The resources whose changes it wants.
     fn resources(&self) -> &[GroupResource];
 
-    /// The dotted paths of the members that it reads of a resource's objects; lists are passed through. It is shown
-    /// these and may be shown no others, so that a write need not be parsed again for it. Without paths it is shown
-    /// all.
-    fn reads(&self, _resource: &GroupResource) -> &'static [&'static str] {
-        &[]
-    }
-
     fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>);
 }
 

@@ -23,7 +23,7 @@ const MANAGER: &str = "ipallocator.k8s.io";
 pub(crate) fn observer() -> (Observer, WorkQueue<IpAddr>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |definition: &Definition, event: &crate::cache::Event| {
+    let observe = move |definition: &Definition, event: &crate::cache::Event, _: Option<&Value>| {
         if definition.is("", "services") {
             let of = |object: &crate::object::Object| {
                 object.tree().map(|tree| alloc::addresses(&tree)).unwrap_or_default()

@@ -17,6 +17,7 @@ use crate::{
     call::Call,
     config::Config,
     definition::Definition,
+    hub::Hub,
     object::Object,
     server::Server,
 };
@@ -35,7 +36,7 @@ struct State {
     used_ports: HashMap<u16, u32>,
 }
 
-/// What one request has taken, given back when this is dropped: its Service, once stored, holds what it uses.
+/// What one request has taken, given back when this is dropped. Its Service, once stored, holds what it uses.
 pub(crate) struct Held {
     state: Option<Arc<Mutex<State>>>,
     addresses: Vec<IpAddr>,
@@ -45,6 +46,16 @@ pub(crate) struct Held {
 impl Held {
     fn nothing() -> Self {
         Self { state: None, addresses: Vec::new(), ports: Vec::new() }
+    }
+
+    /// Gives back what was taken, once the Service that was stored holds it: it does when its change has come through
+    /// the store, and somebody else would be given the same in between.
+    pub(crate) async fn give_back(self, hub: &Hub) {
+        if !(self.addresses.is_empty() && self.ports.is_empty())
+            && let Err(error) = hub.caught_up().await
+        {
+            tracing::warn!(%error, "waiting for a Service to hold its addresses and ports");
+        }
     }
 }
 
@@ -77,7 +88,7 @@ impl Allocators {
     /// Called with every change of what says which addresses there are and which are taken, in order.
     pub(crate) fn observer(&self) -> crate::hub::Observer {
         let state = self.0.clone();
-        Box::new(move |definition: &Definition, event| {
+        Box::new(move |definition: &Definition, event, _| {
             match (&*definition.group, &*definition.plural) {
                 ("", "services") => lock(&state).service_changed(definition, event),
                 ("networking.k8s.io", "ipaddresses") => lock(&state).address_changed(event),

@@ -11,11 +11,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde_json::Value;
 use store::{Change, ChangeKind, Revision};
 
 use crate::{
     definition::Definition,
-    object::{Object, labels_of},
+    object::{Object, Selectable, Texts, labels_of},
 };
 
 /// How many bytes of changes are kept for watchers that resume.
@@ -220,13 +221,15 @@ impl Cache {
     }
 
     /// Applies one change and hands it to the watchers. Returns it, so that indexes built on top (RBAC, the
-    /// node graph) follow in the same order.
-    pub(crate) fn apply(&self, change: &Change) -> Arc<Event> {
+    /// node graph) follow in the same order, and what was read of a new state.
+    pub(crate) fn apply(&self, change: &Change) -> (Arc<Event>, Option<Value>) {
+        let put = (change.kind == ChangeKind::Put).then(|| self.definition.read(&change.kv));
+        let (object, read) = put.unzip();
         let mut inner = self.lock();
         let previous = inner.objects.get(&change.kv.key).cloned();
-        let event = match change.kind {
-            ChangeKind::Put => {
-                let object = Arc::new(self.definition.object(&change.kv));
+        let event = match object {
+            Some(object) => {
+                let object = Arc::new(object);
                 if previous.is_none() {
                     count_one_more(&mut inner.counts, &object.key);
                 }
@@ -235,7 +238,7 @@ impl Cache {
                 let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
                 Event { kind, object, previous }
             }
-            ChangeKind::Delete => {
+            None => {
                 if inner.objects.remove(&change.kv.key).is_some() {
                     count_one_less(&mut inner.counts, &change.kv.key);
                 }
@@ -251,7 +254,7 @@ impl Cache {
         let event = Arc::new(event);
         inner.remember(event.clone());
         inner.deliver(&event);
-        event
+        (event, read)
     }
 
     /// Forgets the history up to `revision`, as the store has.
@@ -342,6 +345,11 @@ impl Definition {
     /// Reads what selectors need from a stored object's bytes. An object that cannot be read is kept as no more
     /// than its name: it can be seen and deleted, and breaks no list.
     pub(crate) fn object(&self, kv: &store::KeyValue) -> Object {
+        self.read(kv).0
+    }
+
+    /// The same, with what was read.
+    fn read(&self, kv: &store::KeyValue) -> (Object, Value) {
         let (bytes, version) = self.opened(&kv.value);
         self.object_of(kv.key.clone(), kv.mod_revision, bytes, version)
     }
@@ -352,7 +360,7 @@ impl Definition {
         revision: Revision,
         mut bytes: Bytes,
         version: u8,
-    ) -> Object {
+    ) -> (Object, Value) {
         let readable = match bytes.starts_with(api_codec::STORED_PREFIX) {
             true => self.wanted.read(&bytes).map_err(|e| e.to_string()),
             false => Err("it is not in the form in which objects are stored".to_owned()),
@@ -365,12 +373,13 @@ impl Definition {
             bytes = api_codec::encode_stored(&stub).into();
             stub
         });
-        let fields = self.selectable.iter().map(|s| s.value(&tree)).collect();
-        Object { key, revision, bytes, version, labels: labels_of(&tree), fields }
+        let fields =
+            Texts::of(self.selectable[Selectable::COMMON..].iter().map(|s| s.value(&tree)));
+        (Object { key, revision, bytes, version, labels: labels_of(&tree), fields }, tree)
     }
 
     /// What a key says of its object.
-    fn stub(&self, key: &str) -> serde_json::Value {
+    fn stub(&self, key: &str) -> Value {
         let place = key.strip_prefix(&*self.prefix).unwrap_or(key);
         match place.split_once('/').filter(|_| self.namespaced) {
             Some((namespace, name)) => {
@@ -425,7 +434,7 @@ impl Definition {
         crate::conversion::fit(&served.schema, served.node, &mut tree);
         let fitted = api_codec::encode_stored(&tree);
         let bytes = if fitted == bytes { bytes } else { fitted.into() };
-        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version)
+        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version).0
     }
 }
 

@@ -17,7 +17,7 @@ const FLOW_SCHEMAS: Resource = Resource::constant(GROUP, "v1", "flowschemas", "F
 pub(crate) fn observer() -> (Observer, WorkQueue<()>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |definition: &Definition, _: &crate::cache::Event| {
+    let observe = move |definition: &Definition, _: &crate::cache::Event, _: Option<&Value>| {
         if *definition.group == *GROUP {
             changes.add(());
         }

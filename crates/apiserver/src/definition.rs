@@ -8,6 +8,7 @@ use std::{
 
 use api_meta::{GroupKind, GroupResource};
 use api_schema::{ApiResource, NodeId, Schema};
+use auth::authz::node::POD_MEMBERS;
 use serde_json::Value;
 
 use crate::{cache::Cache, conversion::Converter, object::Selectable, sparse::Wanted};
@@ -20,8 +21,10 @@ pub(crate) struct Definition {
     /// `/registry/pods/`, or `/registry/GROUP/PLURAL/` for custom kinds.
     pub(crate) prefix: Arc<str>,
     pub(crate) selectable: Vec<Selectable>,
-    /// What of an object is read to know its labels and selectable fields.
+    /// What of an object is read to know its labels and selectable fields, and for indexes.
     pub(crate) wanted: Wanted,
+    /// Whether that is all that indexes look at; they read other kinds' objects whole.
+    pub(crate) indexed: bool,
     pub(crate) served: Vec<Served>,
     /// Which of `served` the stored form is.
     pub(crate) storage: usize,
@@ -233,12 +236,14 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
     let (group, plural) = storage_home(first.group, first.name);
     let strategy = api_rules::strategy(group, plural);
     let selectable = Selectable::all(strategy.selectable);
+    let indexed = if (group, plural) == ("", "pods") { &POD_MEMBERS[..] } else { &[] };
     Definition {
         group: group.into(),
         plural: plural.into(),
         namespaced: first.namespaced,
         prefix: format!("/registry/{}/", storage_path(group, plural)).into(),
-        wanted: Selectable::wanted(&selectable),
+        wanted: Selectable::wanted(&selectable, indexed),
+        indexed: !indexed.is_empty(),
         selectable,
         // Where a resource has several versions the newest is stored; for events that is core's v1.
         storage: if group.is_empty() { 0 } else { versions.len() - 1 },

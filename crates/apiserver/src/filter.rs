@@ -12,6 +12,7 @@ pub(crate) struct Filter {
     labels: Option<Selector>,
     /// Indexes into the definition's selectable fields.
     fields: Vec<(usize, bool, String)>,
+    namespaced: bool,
 }
 
 impl Filter {
@@ -30,7 +31,7 @@ impl Filter {
             Some(text) => field_terms(text, &call.resource.definition.selectable)?,
             None => Vec::new(),
         };
-        Ok(Self { labels, fields })
+        Ok(Self { labels, fields, namespaced: call.resource.definition.namespaced })
     }
 
     /// Only the object of this name: the first of every kind's selectable fields.
@@ -39,10 +40,27 @@ impl Filter {
     }
 
     pub(crate) fn matches(&self, object: &Object) -> bool {
-        let labels =
-            |name: &str| object.labels.iter().find(|(k, _)| &**k == name).map(|(_, v)| &**v);
-        self.fields.iter().all(|(i, equal, value)| (*object.fields[*i] == **value) == *equal)
-            && self.labels.as_ref().is_none_or(|selector| selector.matches_with(labels))
+        let label = |name: &str| {
+            let mut labels = object.labels.iter();
+            while let Some(key) = labels.next() {
+                let value = labels.next();
+                if key == name {
+                    return value;
+                }
+            }
+            None
+        };
+        self.fields.iter().all(|(i, equal, value)| (self.field(object, *i) == *value) == *equal)
+            && self.labels.as_ref().is_none_or(|selector| selector.matches_with(label))
+    }
+
+    fn field<'a>(&self, object: &'a Object, index: usize) -> &'a str {
+        match index {
+            0 => object.name(),
+            1 if self.namespaced => object.namespace(),
+            1 => "",
+            own => object.fields.iter().nth(own - Selectable::COMMON).unwrap_or_default(),
+        }
     }
 
     pub(crate) fn is_everything(&self) -> bool {

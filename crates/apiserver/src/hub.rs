@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use store::{Change, KeyRange, Outcome, Revision, Store, WatchMessage, Write};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -29,8 +30,9 @@ fn watched() -> KeyRange {
 /// How long a read waits for the cache to reach the store's revision before it gives up.
 const CATCH_UP: Duration = Duration::from_secs(3);
 
-/// Called with every change, in order, from the task that applies them; it must not block.
-pub(crate) type Observer = Box<dyn Fn(&Definition, &Event) + Send + Sync>;
+/// Called with every change, in order, from the task that applies them; it must not block. What its definition wants
+/// read of the object comes along where it is at hand.
+pub(crate) type Observer = Box<dyn Fn(&Definition, &Event, Option<&Value>) + Send + Sync>;
 
 pub(crate) struct Hub {
     pub(crate) store: Arc<dyn Store>,
@@ -200,7 +202,7 @@ impl Follower {
                 object: object.clone(),
                 previous: None,
             };
-            self.observers.iter().for_each(|observe| observe(&definition, &event));
+            self.observers.iter().for_each(|observe| observe(&definition, &event, None));
         }
         let cache = Arc::new(Cache::new(definition.clone(), objects, revision));
         if let Some(old) = self.caches.insert(definition.prefix.clone(), cache.clone()) {
@@ -264,9 +266,9 @@ impl Follower {
             if let Some((_, cache)) =
                 candidate.filter(|(prefix, _)| change.kv.key.starts_with(&***prefix))
             {
-                let event = cache.apply(change);
+                let (event, read) = cache.apply(change);
                 for observe in &self.observers {
-                    observe(&cache.definition, &event);
+                    observe(&cache.definition, &event, read.as_ref());
                 }
             }
         }

@@ -17,9 +17,10 @@ pub(crate) struct Object {
     pub(crate) bytes: Bytes,
     /// Which of the definition's versions the bytes are in.
     pub(crate) version: u8,
-    pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
-    /// The values of the resource's selectable fields, in the order of its definition.
-    pub(crate) fields: Box<[Box<str>]>,
+    /// Each label's key, and behind it its value.
+    pub(crate) labels: Texts,
+    /// The values of the resource's own selectable fields, in the order of its definition.
+    pub(crate) fields: Texts,
 }
 
 impl Object {
@@ -31,7 +32,7 @@ impl Object {
         value: &Bytes,
     ) -> Self {
         let (bytes, version) = definition.opened(value);
-        Self { key, revision, bytes, version, labels: Box::default(), fields: Box::default() }
+        Self { key, revision, bytes, version, labels: Texts::default(), fields: Texts::default() }
     }
 
     /// The last segment of the key.
@@ -39,9 +40,41 @@ impl Object {
         self.key.rsplit('/').next().unwrap_or_default()
     }
 
+    /// The segment before it: the namespace, where objects of the kind have one.
+    pub(crate) fn namespace(&self) -> &str {
+        self.key.rsplit('/').nth(1).unwrap_or_default()
+    }
+
     /// The whole tree. The bytes are ours, so that a failure is a corrupt store.
     pub(crate) fn tree(&self) -> Result<Value, serde_json::Error> {
         serde_json::from_slice(&self.bytes)
+    }
+}
+
+/// A few short texts in one piece of memory: one for each would take several times what they say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Texts(Box<[u8]>);
+
+impl Texts {
+    pub(crate) fn of(texts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let mut all = Vec::new();
+        for text in texts {
+            let text = text.as_ref();
+            // An object, and so a text in it, is far shorter than 4 GiB.
+            all.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            all.extend_from_slice(text.as_bytes());
+        }
+        Self(all.into())
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        let mut rest = &*self.0;
+        std::iter::from_fn(move || {
+            let (length, behind) = rest.split_first_chunk()?;
+            let (text, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            rest = behind;
+            std::str::from_utf8(text).ok()
+        })
     }
 }
 
@@ -61,9 +94,12 @@ pub(crate) enum Read {
 }
 
 impl Selectable {
-    /// What every kind selects by, then the kind's own.
+    /// The name and the namespace, which are in an object's key.
+    pub(crate) const COMMON: usize = 2;
+
+    /// What every kind selects by, [`Self::COMMON`] in number, then the kind's own.
     pub(crate) fn all(own: &[api_rules::Selectable]) -> Vec<Self> {
-        let common: [api_rules::Selectable; 2] = [
+        let common: [api_rules::Selectable; Self::COMMON] = [
             ("metadata.name", |tree| {
                 tree["metadata"]["name"].as_str().unwrap_or_default().to_owned()
             }),
@@ -78,8 +114,8 @@ impl Selectable {
         common.iter().chain(own).map(built).collect()
     }
 
-    /// The members that are read for these fields, and for label selectors.
-    pub(crate) fn wanted(all: &[Self]) -> Wanted {
+    /// The members that are read for these fields, for label selectors and for indexes.
+    pub(crate) fn wanted(all: &[Self], indexed: &[&str]) -> Wanted {
         let path = |selectable: &Self| match &selectable.read {
             // The one selector that is called otherwise than the field that it reads.
             Read::Built(_) if &*selectable.name == "status.successful" => "status.succeeded".into(),
@@ -87,23 +123,53 @@ impl Selectable {
             Read::Pointer(pointer) => pointer.trim_start_matches('/').replace('/', "."),
         };
         let paths: Vec<String> = all.iter().map(path).collect();
-        Wanted::of(paths.iter().map(String::as_str).chain(["metadata.labels"]))
+        let paths = paths.iter().map(String::as_str).chain(["metadata.labels"]);
+        Wanted::of(paths.chain(indexed.iter().copied()))
     }
 
-    pub(crate) fn value(&self, tree: &Value) -> Box<str> {
+    pub(crate) fn value(&self, tree: &Value) -> String {
         match &self.read {
-            Read::Built(read) => read(tree).into(),
+            Read::Built(read) => read(tree),
             // A selector compares text: booleans and numbers as JSON writes them.
             Read::Pointer(pointer) => match tree.pointer(pointer) {
-                None | Some(Value::Null) => "".into(),
-                Some(Value::String(text)) => text.as_str().into(),
-                Some(other) => other.to_string().into(),
+                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) => text.clone(),
+                Some(other) => other.to_string(),
             },
         }
     }
 }
 
-pub(crate) fn labels_of(tree: &Value) -> Box<[(Box<str>, Box<str>)]> {
-    let Some(labels) = tree["metadata"]["labels"].as_object() else { return Box::default() };
-    labels.iter().filter_map(|(k, v)| Some((k.as_str().into(), v.as_str()?.into()))).collect()
+pub(crate) fn labels_of(tree: &Value) -> Texts {
+    let labels = tree["metadata"]["labels"].as_object().into_iter().flatten();
+    Texts::of(labels.filter_map(|(k, v)| Some([k.as_str(), v.as_str()?])).flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_kept_apart() {
+        for texts in [vec![], vec![""], vec!["a", "", "ü\0b"], vec!["", ""]] {
+            let kept = Texts::of(&texts);
+            assert_eq!(kept.iter().collect::<Vec<_>>(), texts);
+        }
+        assert_ne!(Texts::of(["ab", "c"]), Texts::of(["a", "bc"]));
+    }
+
+    #[test]
+    fn a_key_says_where_its_object_is() {
+        let kept = |key: &str| Object {
+            key: key.into(),
+            revision: 1,
+            bytes: Bytes::new(),
+            version: 0,
+            labels: Texts::default(),
+            fields: Texts::default(),
+        };
+        for key in ["/registry/pods/ns/web", "/registry/services/specs/ns/web"] {
+            assert_eq!((kept(key).namespace(), kept(key).name()), ("ns", "web"));
+        }
+    }
 }

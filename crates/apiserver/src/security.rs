@@ -32,11 +32,12 @@ use serde_json::Value;
 use serve::Connection;
 
 use crate::{
+    cache::EventKind,
     config::Config,
     definition::Definition,
     hub::{Hub, Observer as Watching},
+    object::Object,
     path::RequestInfo,
-    sparse::Wanted,
 };
 
 pub(crate) struct Security {
@@ -297,16 +298,19 @@ fn front_proxy(config: &crate::config::FrontProxy) -> Result<FrontProxy, Securit
 
 /// An index that follows the caches: told of every change of the resources that it wants.
 pub(crate) fn following(index: Arc<impl Observer + 'static>) -> Watching {
-    let reads = |resource| (Clone::clone(resource), Wanted::of(index.reads(resource).to_vec()));
-    let wanted: Vec<(GroupResource, Wanted)> = index.resources().iter().map(reads).collect();
-    Box::new(move |definition: &Definition, event| {
-        let found = wanted.iter().find(|(r, _)| definition.is(&r.group, &r.resource));
-        let Some((resource, members)) = found else { return };
-        let tree = |object: &crate::object::Object| members.read(&object.bytes).ok();
+    let resources = index.resources().to_vec();
+    Box::new(move |definition: &Definition, event, read| {
+        let found = resources.iter().find(|r| definition.is(&r.group, &r.resource));
+        let Some(resource) = found else { return };
+        let tree = |object: &Object| match definition.indexed {
+            true => definition.wanted.read(&object.bytes).ok(),
+            false => object.tree().ok(),
+        };
         let old = event.previous.as_deref().and_then(tree);
-        let new =
-            (event.kind != crate::cache::EventKind::Deleted).then(|| tree(&event.object)).flatten();
-        index.changed(resource, old.as_ref(), new.as_ref());
+        let read = read.filter(|_| definition.indexed);
+        let own = if read.is_none() { tree(&event.object) } else { None };
+        let new = read.or(own.as_ref()).filter(|_| event.kind != EventKind::Deleted);
+        index.changed(resource, old.as_ref(), new);
     })
 }
 
@@ -326,7 +330,7 @@ impl Snapshot {
         let _ = self.hub.set(Arc::downgrade(hub));
     }
 
-    fn tree(&self, object: &crate::object::Object) -> Option<Arc<Value>> {
+    fn tree(&self, object: &Object) -> Option<Arc<Value>> {
         if let Some((revision, tree)) =
             self.parsed.read().unwrap_or_else(PoisonError::into_inner).get(&object.key)
             && *revision == object.revision

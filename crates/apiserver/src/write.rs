@@ -101,8 +101,10 @@ impl Server {
         self.admit(call, Operation::Create, &mut tree, None).await?;
         crate::codec::defaults(call.served(), definition, &mut tree);
         // Held until the Service that asked for them is stored, or has failed to be.
-        let _held = self.allocate(call, &mut tree, None)?;
-        self.insert_prepared(call, tree, managed, generated).await
+        let held = self.allocate(call, &mut tree, None)?;
+        let inserted = self.insert_prepared(call, tree, managed, generated).await;
+        held.give_back(&self.hub).await;
+        inserted
     }
 
     async fn insert_prepared(
@@ -254,13 +256,15 @@ impl Server {
             self.admit(call, Operation::Update, &mut new, Some(&old)).await?;
         }
         crate::codec::defaults(call.served(), definition, &mut new);
-        let _held = self.allocate(call, &mut new, Some(&old))?;
+        let held = self.allocate(call, &mut new, Some(&old))?;
         self.check_changed(call, update.part, &old, &new).await?;
         // A write that changes nothing still brings an object to the version that is stored now.
         if meta::same(&new, &old) && usize::from(stored.version) == definition.storage {
             return Ok(Attempt::Done(stored.clone()));
         }
-        self.store_changed(call, stored, new).await
+        let changed = self.store_changed(call, stored, new).await;
+        held.give_back(&self.hub).await;
+        changed
     }
 
     /// What of the wanted object the caller may not decide comes from the old one.

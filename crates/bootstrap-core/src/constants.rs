@@ -2,6 +2,8 @@
 
 /// The release whose behaviour and images this is.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
+/// When the minor version was released, in seconds since 1970: no clock that is right says less.
+pub const RELEASED: u64 = 1_776_816_000;
 /// What `config print` shows: the first release of the minor version.
 pub const PRINTED_VERSION: &str = "1.36.0";
 

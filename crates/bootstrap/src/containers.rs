@@ -8,6 +8,9 @@ pub use runtime::Runtime;
 
 use crate::Error;
 
+/// How much of a log an error shows.
+const LAST_LINES: usize = 5;
+
 /// A container as the runtime has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
@@ -110,7 +113,7 @@ fn words_among(all: &[Container], name: &str) -> String {
         .iter()
         .filter(|c| c.name == name)
         .take(2)
-        .find_map(|c| tail(&c.log_path, 5).map(|text| (c.attempt, text)));
+        .find_map(|c| said(&c.log_path).map(|text| (c.attempt, text)));
     match said {
         Some((attempt, text)) if attempt != newest.attempt => {
             format!("{state}; attempt {attempt} said last:\n{text}")
@@ -120,15 +123,41 @@ fn words_among(all: &[Container], name: &str) -> String {
     }
 }
 
-/// The last lines of a container's log, without the runtime's prefix of time, stream and tag.
-fn tail(path: &str, lines: usize) -> Option<String> {
+/// The end of a container's log, without the runtime's prefix of time, stream and tag.
+fn said(path: &str) -> Option<String> {
     let text = std::fs::read(path).ok()?;
     // Only the end is wanted, and logs may be long.
     let text = String::from_utf8_lossy(&text[text.len().saturating_sub(16 << 10)..]).into_owned();
     let messages: Vec<&str> =
         text.lines().map(|line| line.splitn(4, ' ').nth(3).unwrap_or(line)).collect();
-    let last = &messages[messages.len().saturating_sub(lines)..];
-    (!last.is_empty()).then(|| last.join("\n"))
+    Some(telling(&messages)).filter(|said| !said.is_empty())
+}
+
+/// The last lines of a log, and before them the newest that names an error where none of them does: many programs
+/// say after their error how they are used.
+pub(crate) fn telling(lines: &[&str]) -> String {
+    let lines: Vec<&str> = lines.iter().copied().filter(|l| !l.trim().is_empty()).collect();
+    let (before, last) = lines.split_at(lines.len().saturating_sub(LAST_LINES));
+    let error = match last.iter().any(|line| names_an_error(line)) {
+        true => None,
+        false => before.iter().rfind(|line| names_an_error(line)),
+    };
+    error.into_iter().chain(last).copied().collect::<Vec<_>>().join("\n")
+}
+
+fn names_an_error(line: &str) -> bool {
+    let line = line.trim_start();
+    // As Go's klog begins a line: E1121 or F1121. Go's flags speak of no error.
+    let klog = line.strip_prefix(['E', 'F']).and_then(|rest| rest.get(..4));
+    let plain = line.to_ascii_lowercase();
+    klog.is_some_and(|date| date.bytes().all(|b| b.is_ascii_digit()))
+        // A trace of Go's has calls of panic().
+        || plain.starts_with("flag provided but not defined")
+        || ["error", "fatal", "panic"].iter().any(|word| {
+            plain.strip_prefix(word).is_some_and(|rest| !rest.starts_with('('))
+                || plain.contains(&format!(" {word} "))
+                || plain.contains(&format!("\"level\":\"{word}\""))
+        })
 }
 
 #[cfg(test)]
@@ -159,6 +188,30 @@ mod tests {
         fn remove_pods(&self) -> BoxFuture<'_, Result<usize, Error>> {
             Box::pin(async { Ok(0) })
         }
+    }
+
+    #[test]
+    fn an_error_is_shown_though_much_was_said_after_it() {
+        let usage: Vec<String> = (0..20).map(|n| format!("  --flag-{n}")).collect();
+        let after = |error: &str| {
+            let mut lines = vec!["starting", error, ""];
+            lines.extend(usage.iter().map(String::as_str));
+            telling(&lines)
+        };
+        for error in [
+            "flag provided but not defined: -nonsense",
+            "{\"level\":\"fatal\",\"msg\":\"discovery failed\"}",
+            "2026-11-21T22:57:19Z ERROR windlass: no such file",
+            "E1121 22:57:19.345 1 run.go:74] \"command failed\"",
+            "panic: write /var/lib/etcd/member: no space left on device",
+        ] {
+            let told = after(error);
+            assert!(told.starts_with(error) && told.ends_with("--flag-19"), "{told}");
+            assert_eq!(told.lines().count(), 1 + LAST_LINES);
+        }
+        assert_eq!(after("panic({0xd2a680, 0xc000})").lines().count(), LAST_LINES);
+        assert_eq!(after("Every thing is well").lines().count(), LAST_LINES);
+        assert_eq!(telling(&["Error: one", "two"]), "Error: one\ntwo");
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -11,11 +11,13 @@ use bootstrap_core::{
 };
 use client::{Client, HttpTransport, ListOptions, Resource, TlsMaterial};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Error, cluster::USER_AGENT, error::io};
 
 const POLL: Duration = Duration::from_millis(500);
+/// How long one endpoint has to answer.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// A member as the cluster knows it. Ids are texts: they need all of 64 bits, which JSON numbers do not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,12 @@ pub struct Member {
     pub name: String,
     pub peer_urls: Vec<String>,
     pub is_learner: bool,
+}
+
+impl Member {
+    fn is_at(&self, peer_url: &str) -> bool {
+        self.peer_urls.iter().any(|url| url == peer_url)
+    }
 }
 
 /// A client of one or several etcd endpoints.
@@ -87,7 +95,12 @@ impl Etcd {
         for (endpoint, client) in &self.clients {
             let call =
                 client.call(http::Method::POST, path, "application/json", body.to_string().into());
-            match call.await {
+            // etcd never answers a change of members that it lost with its leader; asked again, it makes it.
+            let Ok(answer) = timeout(ANSWER, call).await else {
+                last = silent(endpoint, operation);
+                continue;
+            };
+            match answer {
                 Ok(answer) => {
                     return serde_json::from_slice(&answer).map_err(|e| {
                         Error::Usage(format!(
@@ -113,10 +126,10 @@ impl Etcd {
                 subject: format!("of etcd at {endpoint}"),
                 source,
             };
-            let answer = client
-                .call(http::Method::GET, "/version", "", Default::default())
-                .await
-                .map_err(failed)?;
+            let call = client.call(http::Method::GET, "/version", "", Default::default());
+            let answer =
+                timeout(ANSWER, call).await.map_err(|_| silent(endpoint, "say its version"))?;
+            let answer = answer.map_err(failed)?;
             let value: Value = serde_json::from_slice(&answer).unwrap_or_default();
             versions.push(value["etcdserver"].as_str().unwrap_or_default().to_owned());
         }
@@ -135,71 +148,51 @@ impl Etcd {
         peer_url: &str,
         patience: Duration,
     ) -> Result<Vec<EtcdMember>, Error> {
-        let until = Instant::now() + patience;
-        loop {
+        let members = again(patience, move || async move {
             let members = self.members().await?;
-            if !members.iter().any(|m| m.peer_urls.iter().any(|u| u == peer_url)) {
-                let body = json!({"peerURLs": [peer_url], "isLearner": true});
-                match self.call("add a member", "/v3/cluster/member/add", &body).await {
-                    Ok(_) => {}
-                    Err(_) if Instant::now() < until => {
-                        sleep(POLL).await;
-                        continue;
-                    }
-                    Err(e) => return Err(e),
-                }
+            if members.iter().any(|m| m.is_at(peer_url)) {
+                return Ok(members);
             }
-            let members = self.members().await?;
-            return Ok(members
-                .into_iter()
-                .flat_map(|m| {
-                    // A member that has not started has no name yet: it is this one.
-                    let own = m.peer_urls.iter().any(|u| u == peer_url);
-                    let name = if own { name.to_owned() } else { m.name };
-                    m.peer_urls
-                        .into_iter()
-                        .map(move |peer_url| EtcdMember { name: name.clone(), peer_url })
-                })
-                .filter(|m| !m.name.is_empty())
-                .collect());
-        }
+            let body = json!({"peerURLs": [peer_url], "isLearner": true});
+            self.call("add a member", "/v3/cluster/member/add", &body).await?;
+            self.members().await
+        });
+        let members = members.await?.into_iter().flat_map(|m| {
+            // A member that has not started has no name yet: it is this one.
+            let name = if m.is_at(peer_url) { name.to_owned() } else { m.name };
+            m.peer_urls.into_iter().map(move |peer_url| EtcdMember { name: name.clone(), peer_url })
+        });
+        Ok(members.filter(|m| !m.name.is_empty()).collect())
     }
 
     /// Lets the learner vote once it has caught up.
     pub async fn promote(&self, peer_url: &str, patience: Duration) -> Result<(), Error> {
-        let until = Instant::now() + patience;
-        loop {
+        let promoted = again(patience, move || async move {
             let members = self.members().await?;
-            let Some(member) = members.iter().find(|m| m.peer_urls.iter().any(|u| u == peer_url))
-            else {
-                return Err(Error::Usage(format!(
-                    "etcd has no member at {peer_url}: somebody removed it meanwhile; join again"
-                )));
-            };
-            if !member.is_learner {
-                return Ok(());
+            let Some(member) = members.iter().find(|m| m.is_at(peer_url)) else { return Ok(false) };
+            if member.is_learner {
+                let body = json!({"ID": member.id});
+                self.call("promote a member", "/v3/cluster/member/promote", &body).await?;
             }
-            let promoted = self
-                .call("promote a member", "/v3/cluster/member/promote", &json!({"ID": member.id}))
-                .await;
-            match promoted {
-                Ok(_) => return Ok(()),
-                Err(e) if Instant::now() >= until => {
-                    return Err(Error::NotUp {
-                        what: format!("the etcd member at {peer_url}"),
-                        waited: format!("{}s", patience.as_secs()),
-                        cause: e.to_string(),
-                    });
-                }
-                Err(_) => sleep(POLL).await,
-            }
+            Ok(true)
+        });
+        match promoted.await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::Usage(format!(
+                "etcd has no member at {peer_url}: somebody removed it meanwhile; join again"
+            ))),
+            Err(e) => Err(Error::NotUp {
+                what: format!("the etcd member at {peer_url}"),
+                waited: format!("{}s", patience.as_secs()),
+                cause: e.to_string(),
+            }),
         }
     }
 
     /// Removes a member that had this address and has started: one that has not is of a join that was interrupted.
     pub async fn remove_lost(&self, peer_url: &str, patience: Duration) -> Result<(), Error> {
-        let at = |m: &&Member| m.peer_urls.iter().any(|u| u == peer_url) && !m.name.is_empty();
-        match self.members().await?.iter().find(at) {
+        let members = again(patience, move || self.members()).await?;
+        match members.iter().find(|m| m.is_at(peer_url) && !m.name.is_empty()) {
             Some(member) => {
                 tracing::info!(
                     member = member.name,
@@ -214,18 +207,37 @@ impl Etcd {
 
     /// Removes a member. etcd refuses for some seconds after a member came or went, until it knows who is well.
     pub async fn remove(&self, id: &str, patience: Duration) -> Result<(), Error> {
-        let until = Instant::now() + patience;
-        loop {
-            match self
-                .call("remove a member", "/v3/cluster/member/remove", &json!({ "ID": id }))
-                .await
-            {
-                Ok(_) => return Ok(()),
-                Err(_) if !self.members().await?.iter().any(|m| m.id == id) => return Ok(()),
-                Err(e) if Instant::now() >= until => return Err(e),
-                Err(_) => sleep(POLL).await,
+        again(patience, move || async move {
+            let body = json!({ "ID": id });
+            match self.call("remove a member", "/v3/cluster/member/remove", &body).await {
+                Err(e) if self.members().await?.iter().any(|m| m.id == id) => Err(e),
+                _ => Ok(()),
             }
+        })
+        .await
+    }
+}
+
+/// Tries until it succeeds: etcd has no leader for a moment whenever its members change.
+async fn again<T, F: Future<Output = Result<T, Error>>>(
+    patience: Duration,
+    attempt: impl Fn() -> F,
+) -> Result<T, Error> {
+    let until = Instant::now() + patience;
+    loop {
+        match attempt().await {
+            Err(_) if Instant::now() < until => sleep(POLL).await,
+            ended => return ended,
         }
+    }
+}
+
+fn silent(endpoint: &str, operation: &str) -> Error {
+    Error::NotUp {
+        what: format!("an answer of etcd at {endpoint}, asked to {operation},"),
+        waited: format!("{}s", ANSWER.as_secs()),
+        cause: "it may be without a leader, and its log says why (crictl logs, or /var/log/pods)"
+            .to_owned(),
     }
 }
 

@@ -90,6 +90,7 @@ pub fn for_init(node: &Node) -> Vec<Check> {
     let mut all = vec![
         checks::version(&node.config.cluster.kubernetes_version),
         system::privileged(),
+        system::clock(node.now()),
         system::cpus(host),
         system::memory(host),
         checks::firewalld(host),
@@ -116,7 +117,7 @@ pub fn for_init(node: &Node) -> Vec<Check> {
 
 /// The checks before a machine joins, as a control plane or a worker.
 pub fn for_join(node: &Node, as_control_plane: bool) -> Vec<Check> {
-    let mut all = vec![system::privileged()];
+    let mut all = vec![system::privileged(), system::clock(node.now())];
     if as_control_plane {
         all.extend([system::cpus(&node.host), system::memory(&node.host)]);
         all.extend(control_plane(node));

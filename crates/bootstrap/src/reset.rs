@@ -18,6 +18,8 @@ pub struct Ctx {
     pub node: Node,
     pub ignored: preflight::Ignored,
     pub clean_up: CleanUp,
+    /// Where snapshots of the cluster stay: they outlive it, because a new one can be made from them.
+    pub snapshots: Option<String>,
 }
 
 /// Takes away what components of ours have left in the kernel: rules, interfaces, routes. Returns what could not be.

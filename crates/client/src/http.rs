@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{
     Error,
     request::{Body, Transport},
-    tls::{ClientTls, Configs, HTTP2},
+    tls::{self, ClientTls, Configs, HTTP2},
 };
 
 /// Gives the bearer token of the next request.
@@ -159,7 +159,9 @@ impl HttpTransport {
         };
         match tokio::time::timeout(CONNECT_TIMEOUT, connect).await {
             Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) => Err(self.failed("connecting to", error)),
+            Ok(Err(error)) => {
+                Err(self.failed("connecting to", tls::about_dates(&error).unwrap_or(error)))
+            }
             Err(_) => {
                 Err(self.failed("connecting to", format!("no answer in {CONNECT_TIMEOUT:?}")))
             }

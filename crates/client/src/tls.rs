@@ -1,7 +1,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
 };
@@ -150,6 +150,37 @@ impl TlsMaterial {
             _ => Ok(builder.with_no_client_auth()),
         }
     }
+}
+
+/// What a handshake that failed for the dates of a certificate comes to: a clock that is off makes every certificate
+/// wrong, and nobody counts seconds since 1970.
+pub(crate) fn about_dates(error: &std::io::Error) -> Option<std::io::Error> {
+    let Some(rustls::Error::InvalidCertificate(reason)) = error.get_ref()?.downcast_ref() else {
+        return None;
+    };
+    let (time, bound) = match reason {
+        CertificateError::NotValidYetContext { time, not_before } => {
+            (time, format!("is not valid before {}", written(*not_before)))
+        }
+        CertificateError::ExpiredContext { time, not_after } => {
+            (time, format!("was valid until {}", written(*not_after)))
+        }
+        _ => return None,
+    };
+    let now = written(*time);
+    Some(std::io::Error::other(format!(
+        "the server's certificate {bound}, and this machine's clock says {now}: set the clock if it is off; otherwise \
+         the certificate is to be renewed where the server runs"
+    )))
+}
+
+fn written(at: UnixTime) -> String {
+    let seconds = at.as_secs();
+    i64::try_from(seconds)
+        .ok()
+        .and_then(|seconds| time::OffsetDateTime::from_unix_timestamp(seconds).ok())
+        .and_then(|date| date.format(&time::format_description::well_known::Rfc3339).ok())
+        .unwrap_or_else(|| format!("{seconds} s after 1970"))
 }
 
 fn certificates(pem: &[u8], part: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {

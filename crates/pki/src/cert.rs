@@ -236,7 +236,8 @@ fn moment(seconds: i64) -> SystemTime {
     }
 }
 
-fn written(at: SystemTime) -> String {
+/// A time as people read it.
+pub fn written(at: SystemTime) -> String {
     let date = time::OffsetDateTime::from(at);
     date.format(&time::format_description::well_known::Rfc3339).unwrap_or_else(|_| date.to_string())
 }

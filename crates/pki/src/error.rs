@@ -47,7 +47,9 @@ pub enum Error {
     #[error("certificate {subject:?} is not valid for {missing:?}")]
     MissingName { subject: String, missing: String },
 
-    #[error("certificate {subject:?} has expired: it was valid until {until}")]
+    #[error(
+        "certificate {subject:?} has expired: it was valid until {until}; if that is to come, check this machine's clock"
+    )]
     Expired { subject: String, until: String },
 
     #[error("certificate {subject:?} is not valid before {from}; check this machine's clock")]

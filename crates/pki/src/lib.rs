@@ -20,7 +20,7 @@ mod names;
 mod pem;
 
 pub use authority::{Authority, LeafSpec, Validity};
-pub use cert::{Cert, CertInfo};
+pub use cert::{Cert, CertInfo, written};
 pub use csr::{RequestInfo, SigningRequest};
 pub use error::Error;
 pub use files::{

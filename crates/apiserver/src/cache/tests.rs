@@ -1,8 +1,10 @@
+use auth::authz::node::POD_MEMBERS;
 use proptest::prelude::{Just, Strategy, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use serde_json::{Value, json};
 use store::KeyValue;
 
 use super::*;
+use crate::sparse::Wanted;
 
 fn definition(group: &str, plural: &str) -> Arc<Definition> {
     let found = crate::definition::builtin().into_iter().find(|d| d.is(group, plural));
@@ -85,7 +87,7 @@ proptest! {
                     // The store deletes only what is there.
                     if model.remove(&key.to_string()).is_some() {
                         revision += 1;
-                        let event = cache.apply(&delete(&key.to_string(), revision));
+                        let (event, _) = cache.apply(&delete(&key.to_string(), revision));
                         prop_assert_eq!(event.kind, EventKind::Deleted);
                         prop_assert!(event.previous.is_some() && !event.object.bytes.is_empty());
                         changes.push(revision);
@@ -131,7 +133,7 @@ async fn a_slow_watcher_is_cut_off_and_holds_nothing() {
     let (mut slow, mut quick) = (cache.watch(1).unwrap(), cache.watch(1).unwrap());
     let mut first = None;
     for revision in 2..1100 {
-        let event = cache.apply(&put("a", revision, json!({})));
+        let (event, _) = cache.apply(&put("a", revision, json!({})));
         first.get_or_insert_with(|| Arc::downgrade(&event));
         let got = quick.queue.recv().await.unwrap();
         assert_eq!(got.event.object.revision, revision);
@@ -201,7 +203,7 @@ fn watchers_that_went_away_are_swept() {
 #[test]
 fn a_frame_is_made_once() {
     let cache = cache();
-    let event = cache.apply(&put("a", 2, json!({})));
+    let (event, _) = cache.apply(&put("a", 2, json!({})));
     let delivery = Delivery::new(event);
     let key =
         |version: &str| FrameKey { kind: EventKind::Added, version: version.into(), encoding: 0 };
@@ -296,4 +298,15 @@ fn what_selectors_read_is_what_is_read_for_them() {
         }
         assert_eq!(labels_of(&sparse), labels_of(&whole));
     }
+}
+
+#[test]
+fn what_indexes_read_is_read_for_them() {
+    let indexed = |json: &Value| Wanted::of(POD_MEMBERS).read(json.to_string().as_bytes()).unwrap();
+    let pods = definition("", "pods");
+    let served = pods.stored();
+    let whole = filled(&served.schema, served.node, 6);
+    let sparse = pods.wanted.read(whole.to_string().as_bytes()).unwrap();
+    assert!(pods.indexed && !indexed(&whole)["spec"]["volumes"][0]["secret"].is_null());
+    assert_eq!(indexed(&sparse), indexed(&whole));
 }

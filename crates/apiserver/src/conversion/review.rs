@@ -160,7 +160,8 @@ impl Definition {
                 let (key, revision) = (shown[i].key.clone(), shown[i].revision);
                 let made = Bytes::copy_from_slice(&api_codec::encode_stored(&tree));
                 let version_shown = u8::try_from(version).unwrap_or_default();
-                let made = Arc::new(self.object_of(key, revision, made, version_shown));
+                let (made, _) = self.object_of(key, revision, made, version_shown);
+                let made = Arc::new(made);
                 converter.keep(version, &shown[i], &made);
                 shown[i] = made;
             }

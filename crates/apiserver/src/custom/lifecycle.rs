@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 pub(crate) fn observer() -> (Observer, WorkQueue<String>) {
     let queue = WorkQueue::default();
     let changes = queue.clone();
-    let observe = move |definition: &Definition, event: &crate::cache::Event| {
+    let observe = move |definition: &Definition, event: &crate::cache::Event, _: Option<&Value>| {
         if definition.is(GROUP, PLURAL) {
             changes.add(event.object.name().to_owned());
         }

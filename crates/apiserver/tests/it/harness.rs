@@ -117,6 +117,7 @@ fn config(at: &Path) -> Config {
         enable_admission: vec!["NodeRestriction".to_owned()],
         disable_admission: Vec::new(),
         seats: Config::SEATS,
+        request_timeout: Config::REQUEST_TIMEOUT,
     }
 }
 

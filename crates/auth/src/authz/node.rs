@@ -13,6 +13,7 @@ use std::{
 };
 
 use api_meta::{Attributes, Authorizer, Decision, GroupResource, Observer};
+pub use refs::POD_MEMBERS;
 use refs::{Object, Refs, pod_refs, volume_refs};
 use serde_json::Value;
 
@@ -259,13 +260,6 @@ impl Authorizer for NodeAuthorizer {
 impl Observer for NodeAuthorizer {
     fn resources(&self) -> &[GroupResource] {
         &WATCHED
-    }
-
-    fn reads(&self, resource: &GroupResource) -> &'static [&'static str] {
-        match *resource == GroupResource::PODS {
-            true => &refs::POD_MEMBERS,
-            false => &[],
-        }
     }
 
     fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>) {

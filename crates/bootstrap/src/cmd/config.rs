@@ -10,9 +10,9 @@ use clap::Subcommand;
 use super::{Program, flags::ClusterFlags};
 use crate::{
     Error,
-    containers::{Containers, Runtime},
     error::io,
     host::Host,
+    preflight::{self, Ignored},
 };
 
 #[derive(Debug, clap::Args)]
@@ -103,9 +103,12 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
         Command::Images { what: Images::Pull(flags) } => {
             let documents = flags.documents()?;
             let all = flags.init(documents, program)?;
-            let runtime = Runtime::new(&all.init.node_registration.cri_socket, flags.host());
-            for image in images::all(&all.cluster) {
-                runtime.pull(&image).await?;
+            let layout = flags.layout(&all.cluster.certificates_dir);
+            let mut node = flags.node(all, layout, program)?;
+            // Who asks for them by name wants what the registry has now.
+            node.config.init.node_registration.image_pull_policy = "Always".to_owned();
+            preflight::bring_images(&node, &Ignored::default()).await?;
+            for image in images::all(&node.config.cluster) {
                 println!("[config/images] Pulled {image}");
             }
             Ok(())

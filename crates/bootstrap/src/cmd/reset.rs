@@ -93,8 +93,15 @@ pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
         reset: configuration,
         ignored,
         clean_up,
+        snapshots: None,
     };
     phase::run(&reset::phases(), &only, &skip, &progress, &mut ctx).await?;
+    if let Some(directory) = &ctx.snapshots {
+        println!(
+            "\nThe reset process keeps the cluster's snapshots in {directory}, from which a new cluster can be made (windlass \
+             snapshot restore). To remove them, run: rm -r {directory}"
+        );
+    }
     println!(
         "\nThe reset process does not clean CNI configuration of others. To do so, you must remove /etc/cni/net.d\n\
          The reset process does not remove users' kubeconfig files, such as $HOME/.kube/config."

@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use bootstrap_core::manifests::Component;
+use tokio::time::{Instant, sleep};
 
 use super::{Ctx, worker};
 use crate::{
@@ -7,6 +10,8 @@ use crate::{
     manifests,
     phase::{Outcome, Phase},
 };
+
+const POLL: Duration = Duration::from_millis(100);
 
 pub(super) const CHECK: Phase<Ctx> = Phase {
     name: "check-etcd",
@@ -67,6 +72,24 @@ pub(super) const JOIN: Phase<Ctx> = Phase {
 /// API server, which waits for etcd itself.
 async fn cluster_etcd(ctx: &mut Ctx) -> Result<Etcd, Error> {
     let client = ctx.node.client().await?;
-    let endpoints = etcd::endpoints(&client).await?;
+    let patience = ctx.node.timeouts().etcd_api_call.unwrap_or_default().to_std();
+    let until = Instant::now() + patience;
+    // A control plane that has just come up serves the API a moment before its kubelet tells of etcd's Pod.
+    let endpoints = loop {
+        let found = etcd::endpoints(&client).await?;
+        if !found.is_empty() {
+            break found;
+        }
+        if Instant::now() >= until {
+            return Err(Error::NotUp {
+                what: "a Pod of etcd in the API".to_owned(),
+                waited: format!("{}s", patience.as_secs()),
+                cause: "no Pod of kube-system has the labels component=etcd,tier=control-plane; see whether the kubelets of the \
+                        control planes are well (kubectl get nodes)"
+                    .to_owned(),
+            });
+        }
+        sleep(POLL).await;
+    };
     Etcd::new(&endpoints, &ctx.node.layout)
 }

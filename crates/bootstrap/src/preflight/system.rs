@@ -1,5 +1,9 @@
 //! The machine itself: processors, memory, kernel, cgroups.
 
+use std::time::{Duration, SystemTime};
+
+use bootstrap_core::constants::{KUBERNETES_VERSION, RELEASED};
+
 use super::{Check, Problem};
 use crate::host::Host;
 
@@ -60,6 +64,23 @@ pub(super) fn swap(host: &Host) -> Check {
         Ok(())
     };
     Check::new("Swap", result)
+}
+
+/// What is signed by a clock that is far behind has expired when the clock is set right.
+pub(super) fn clock(now: SystemTime) -> Check {
+    let released = SystemTime::UNIX_EPOCH + Duration::from_secs(RELEASED);
+    let result = if now < released {
+        Err(Problem::error(
+            format!(
+                "this machine's clock says {}, which is before Kubernetes {KUBERNETES_VERSION} was released",
+                pki::written(now)
+            ),
+            "set the clock (timedatectl set-ntp true, or date -s): certificates are valid from the time at which they are made",
+        ))
+    } else {
+        Ok(())
+    };
+    Check::new("Clock", result)
 }
 
 /// The kernel and the cgroups that containers are kept in.

@@ -64,6 +64,14 @@ fn machines_are_judged_by_their_files() {
 }
 
 #[test]
+fn a_clock_before_the_release_is_told() {
+    use std::time::{Duration, SystemTime};
+    let told = cause(system::clock(SystemTime::UNIX_EPOCH + Duration::from_secs(3600)));
+    assert!(told.contains("clock says 1970-01-01T01:00:00Z"), "{told}");
+    assert_eq!(cause(system::clock(SystemTime::now())), "fine");
+}
+
+#[test]
 fn what_is_in_the_way_is_named() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();

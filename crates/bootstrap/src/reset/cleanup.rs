@@ -22,11 +22,19 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             if ctx.node.dry_run {
                 return Ok(Outcome::skipped("dry run"));
             }
+            ctx.snapshots = data_directory(
+                &ctx.node.layout.manifests().join("kube-apiserver.yaml"),
+                "snapshots",
+            );
             let mut left = stop(ctx).await;
             left.extend((ctx.clean_up)(&ctx.node.host));
             left.extend(remove_cgroups(ctx));
             left.extend(remove_files(ctx));
             left.extend(unshare(&ctx.node.host, &kubelet_root(ctx)));
+            ctx.snapshots = ctx.snapshots.take().filter(|directory| {
+                let directory = ctx.node.host.path(directory);
+                directory.exists() && fs::remove_dir(directory).is_err()
+            });
             for problem in &left {
                 tracing::warn!("{problem}");
             }

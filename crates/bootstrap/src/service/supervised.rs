@@ -14,7 +14,7 @@ use rt::{Backoff, Tasks};
 use sys::process::{self, PidFile};
 use tokio::time::{Instant, sleep};
 
-use crate::{Error, certs, error::io, host::Host};
+use crate::{Error, certs, containers::telling, error::io, host::Host};
 
 const RUN: &str = "/run/windlass";
 const LOG: &str = "/var/log/windlass/kubelet.log";
@@ -111,8 +111,11 @@ pub(super) fn uninstall(host: &Host) -> Vec<String> {
 
 pub(super) fn last_words(host: &Host) -> String {
     let log = host.path(LOG);
-    match process::tail(&log, 5) {
-        Ok(text) if !text.is_empty() => format!("its log {} ends:\n{text}", log.display()),
+    match process::tail(&log, 100) {
+        Ok(text) if !text.is_empty() => {
+            let said = telling(&text.lines().collect::<Vec<_>>());
+            format!("its log {} ends:\n{said}", log.display())
+        }
         _ => format!("its log {} is empty", log.display()),
     }
 }

@@ -367,6 +367,7 @@ async fn reset_takes_back_what_init_wrote() {
         node: ctx.node,
         ignored: Default::default(),
         clean_up: |_| Vec::new(),
+        snapshots: None,
     };
     phase::run(&bootstrap::reset::phases(), &owned(&["cleanup-node"]), &[], &quiet(), &mut reset)
         .await

@@ -10,10 +10,23 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::{TlsMaterial, empty};
 
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn authority() -> Authority {
+    let long = Validity::starting(SystemTime::now() - 100 * HOUR, 200 * HOUR);
+    Authority::create("test", KeyAlgorithm::EcdsaP256, long).unwrap()
+}
+
 /// A server that agrees on one of `protocols` in the handshake, and answers with the version that it was spoken to in.
 async fn serve(protocols: &[&[u8]]) -> (String, AbortOnDropHandle<()>) {
-    let validity = Validity::starting(SystemTime::now(), Duration::from_secs(3600));
-    let ca = Authority::create("test", KeyAlgorithm::EcdsaP256, validity).unwrap();
+    serve_with(protocols, &authority(), Validity::starting(SystemTime::now(), HOUR)).await
+}
+
+async fn serve_with(
+    protocols: &[&[u8]],
+    ca: &Authority,
+    validity: Validity,
+) -> (String, AbortOnDropHandle<()>) {
     let spec = LeafSpec {
         subject: Subject::new("server"),
         alt_names: vec![AltName::Ip([127, 0, 0, 1].into())],
@@ -34,7 +47,7 @@ async fn serve(protocols: &[&[u8]]) -> (String, AbortOnDropHandle<()>) {
     let accept = async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
-            let stream = acceptor.accept(stream).await.unwrap();
+            let Ok(stream) = acceptor.accept(stream).await else { continue };
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP2);
             let answer = service_fn(|request: Request<hyper::body::Incoming>| async move {
                 let mut response = Response::new(empty());
@@ -72,5 +85,28 @@ async fn a_transport_speaks_what_the_server_chooses() {
             let response = transport.send(request).await.unwrap();
             assert_eq!((response.status().as_u16(), response.version()), (200, version));
         }
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_of_this_time_is_a_matter_of_the_clock() {
+    let ca = authority();
+    let now = SystemTime::now();
+    for (validity, wanted) in [
+        (Validity::starting(now + HOUR, HOUR), "is not valid before"),
+        (Validity::starting(now - 3 * HOUR, HOUR), "was valid until"),
+    ] {
+        let (address, _server) = serve_with(&[b"h2"], &ca, validity).await;
+        let tls =
+            TlsMaterial { ca: Some(ca.cert().to_pem().into_bytes()), ..TlsMaterial::default() };
+        let transport = HttpTransport::new(&address, tls.client_config().unwrap(), None).unwrap();
+        let request = Request::get("/healthz").body(empty()).unwrap();
+        let error = transport.send(request).await.err().unwrap().to_string();
+        assert!(
+            error.contains(wanted)
+                && error.contains("clock says 2")
+                && error.contains("set the clock"),
+            "{error}"
+        );
     }
 }

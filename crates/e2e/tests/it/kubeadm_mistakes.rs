@@ -1,7 +1,10 @@
 //! What can go wrong while machines become a cluster: each has an answer that says what to do, and leaves the machine
 //! as it was or for `reset` to clean.
 
-use e2e::{Host, Machines, alone, configuration, connect, init, is_etcd_there, ready};
+use std::time::{Duration, SystemTime};
+
+use e2e::{Host, Machines, alone, configuration, connect, init, is_etcd_there, ready, until};
+use pki::{Authority, KeyAlgorithm, Validity};
 
 use crate::kubeadm::traces;
 
@@ -18,6 +21,97 @@ fn refused(host: &Host<'_>, before: &str, line: &str, wanted: &str) {
     assert!(said.contains(wanted), "wanted {wanted:?} of {line}: {said}");
     let left = left(host, before);
     assert!(left.is_empty(), "{line} leaves {left:#?}");
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// What a machine sees of an authority when its clock is a day behind.
+fn authority_of_tomorrow() -> Authority {
+    let validity = Validity::starting(SystemTime::now() + DAY, 3650 * DAY);
+    Authority::create("kubernetes", KeyAlgorithm::EcdsaP256, validity).expect("an authority")
+}
+
+/// An authority that is given, and is not valid yet by the machine's own clock.
+fn clock_that_is_off(host: &Host<'_>, clean: &str, file: &str) {
+    let ca = authority_of_tomorrow();
+    let directory = "/etc/kubernetes/pki";
+    host.run("mkdir", &["-p", directory]).ok();
+    let key = ca.key().to_pem().expect("a key");
+    for (name, text) in [("ca.crt", ca.cert().to_pem()), ("ca.key", key)] {
+        let there = host.write(name, &text);
+        host.run("mv", &[&there, &format!("{directory}/{name}")]).ok();
+    }
+    let said = host.windlass(&format!("init --config {file}")).refused();
+    let words = "is not valid before";
+    assert!(said.contains(words) && said.contains("check this machine's clock"), "{said}");
+    assert_eq!(host.run("cat", &[&format!("{directory}/ca.crt")]).ok(), ca.cert().to_pem());
+    host.windlass("reset --force").ok();
+    assert!(left(host, clean).is_empty(), "{:#?}", left(host, clean));
+}
+
+/// A cluster whose authority begins tomorrow, as a machine sees it whose clock is a day behind. `line` is its join,
+/// but for the pin.
+fn clock_of_a_joining_machine(first: &Host<'_>, other: &Host<'_>, clean: &str, line: &str) {
+    let path = "-o jsonpath={.data.kubeconfig}";
+    let info = first.kubectl(&format!("-n kube-public get configmap cluster-info {path}")).ok();
+    let ca = authority_of_tomorrow();
+    let file = first.write("tomorrow.crt", &ca.cert().to_pem());
+    let data = first.run("base64", &["-w0", &file]).ok();
+    let tomorrow: String = info
+        .lines()
+        .map(|l| match l.split_once("certificate-authority-data: ") {
+            Some((before, _)) => format!("{before}certificate-authority-data: {data}\n"),
+            None => format!("{l}\n"),
+        })
+        .collect();
+    let give = |info: &str| {
+        let patch = serde_json::json!({"data": {"kubeconfig": info}}).to_string();
+        let what = ["-n", "kube-public", "patch", "configmap", "cluster-info", "-p", &patch];
+        first.kubectl_with(&what, "").ok();
+    };
+    give(&tomorrow);
+    let line = line.replace("PIN", &ca.cert().pin().expect("a pin"));
+    // The controller manager signs what it holds a moment after it has changed.
+    until("a join that tells of the clock", || {
+        let ran = other.windlass(&line);
+        assert_ne!(ran.code, Some(0), "{ran}");
+        let told = ran.stderr.contains("is not valid before")
+            && ran.stderr.contains("check this machine's clock");
+        if told { Ok(()) } else { Err(ran.to_string()) }
+    });
+    assert!(left(other, clean).is_empty(), "{:#?}", left(other, clean));
+    give(&info);
+}
+
+/// Components that end at once: the answer has what they said, not only how long was waited for them.
+fn what_does_not_come_up_says_why(host: &Host<'_>, clean: &str) {
+    let bad = "extraArgs: [{name: nonsense, value: x}]";
+    let endpoint = "controlPlaneEndpoint: 192.0.2.1:6443";
+    let patient = "nodeRegistration: {";
+    let impatient = "timeouts: {controlPlaneComponentHealthCheck: 15s, kubeletHealthCheck: 5s}\n\
+                     nodeRegistration: {";
+    for (more, registration, words) in [
+        (format!("apiServer: {{{bad}}}"), "", "--nonsense"),
+        (format!("etcd: {{local: {{{bad}}}}}"), "", "etcd does not run either"),
+        (format!("etcd: {{local: {{{bad}}}}}"), "", "nonsense"),
+        (String::new(), "kubeletExtraArgs: [{name: nonsense, value: x}], ", "--nonsense"),
+    ] {
+        let text = configuration(&format!("{endpoint}\n{more}"))
+            .replace(patient, &format!("{impatient}{registration}"));
+        let file = host.write("broken.yaml", &text);
+        let said = host.windlass(&format!("init --config {file}")).refused();
+        assert!(said.contains("did not come up within") && said.contains(words), "{said}");
+        host.windlass("reset --force").ok();
+        assert!(left(host, clean).is_empty(), "{:#?}", left(host, clean));
+    }
+    // A disk with no room for what etcd writes.
+    host.run("mount", &["-t", "tmpfs", "-o", "size=1m", "tmpfs", "/var/lib/etcd"]).ok();
+    let file = host.write("broken.yaml", &configuration(endpoint).replace(patient, impatient));
+    let said = host.windlass(&format!("init --config {file}")).refused();
+    assert!(said.contains("no space left on device"), "{said}");
+    host.windlass("reset --force").ok();
+    host.run("umount", &["/var/lib/etcd"]).ok();
+    assert!(left(host, clean).is_empty(), "{:#?}", left(host, clean));
 }
 
 #[test]
@@ -46,6 +140,9 @@ fn mistakes_are_told_and_leave_a_machine_as_it_was() {
     first.windlass("reset --force").ok();
     first.run("umount", &["/etc/kubernetes"]).ok();
     assert!(left(&first, &clean).is_empty(), "{:#?}", left(&first, &clean));
+
+    clock_that_is_off(&first, &clean, &file);
+    what_does_not_come_up_says_why(&first, &clean);
 
     let join = init(&first, "controlPlaneEndpoint: 192.0.2.1:6443");
     let again = first.windlass("init").refused();
@@ -79,6 +176,7 @@ fn mistakes_are_told_and_leave_a_machine_as_it_was() {
     ] {
         refused(&other, &other_clean, &line, words);
     }
+    clock_of_a_joining_machine(&first, &other, &other_clean, &by(own, token, "PIN"));
     other.windlass(&join.worker).ok();
     let again = other.windlass(&join.worker).refused();
     assert!(again.contains("already exists") && again.contains("run reset first"), "{again}");

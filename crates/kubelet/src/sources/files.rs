@@ -8,9 +8,11 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{Pod, Toleration};
+use pod_core::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
+use super::adopt::{self, Begun};
 use crate::{context::Context, pods::Pods};
 
 /// Looking at a small directory costs microseconds.
@@ -35,6 +37,8 @@ enum FileError {
 /// A file as it was last seen.
 struct Seen {
     stamp: (SystemTime, u64),
+    /// The hash of what it said.
+    content: String,
     pod: Option<Arc<Pod>>,
 }
 
@@ -47,8 +51,9 @@ pub(crate) async fn run(
     read: watch::Sender<bool>,
 ) {
     let mut seen: BTreeMap<PathBuf, Seen> = BTreeMap::new();
+    let begun = adopt::begun(&ctx).await;
     loop {
-        if look(&ctx, &dir, &mut seen, &pods) {
+        if look(&ctx, &dir, &mut seen, &pods, &begun) {
             current.send_replace(seen.values().filter_map(|s| s.pod.clone()).collect());
         }
         read.send_replace(true);
@@ -57,7 +62,13 @@ pub(crate) async fn run(
 }
 
 /// Reads what has changed; returns whether anything has.
-fn look(ctx: &Context, dir: &Path, seen: &mut BTreeMap<PathBuf, Seen>, pods: &Pods) -> bool {
+fn look(
+    ctx: &Context,
+    dir: &Path,
+    seen: &mut BTreeMap<PathBuf, Seen>,
+    pods: &Pods,
+    begun: &BTreeMap<String, Begun>,
+) -> bool {
     let Some(files) = list(dir) else { return false };
     let mut changed = false;
     let gone: Vec<PathBuf> =
@@ -74,21 +85,23 @@ fn look(ctx: &Context, dir: &Path, seen: &mut BTreeMap<PathBuf, Seen>, pods: &Po
         if seen.get(&path).is_some_and(|s| s.stamp == stamp) {
             continue;
         }
-        let before = seen.get(&path).and_then(|s| s.pod.clone());
-        let pod = match std::fs::read_to_string(&path)
-            .map_err(FileError::from)
-            .and_then(|t| parse(&t, &ctx.settings.node_name))
-        {
-            Ok(pod) => Some(Arc::new(pod)),
+        let before = seen.get(&path);
+        let (content, pod) = match read(&path, ctx, begun) {
+            // It was only touched.
+            Ok((content, _)) if before.is_some_and(|b| b.content == content) => {
+                (content, before.and_then(|b| b.pod.clone()))
+            }
+            Ok((content, pod)) => (content, Some(Arc::new(pod))),
             Err(error) => {
                 // A file may be half-written: what ran goes on until the file can be read.
                 tracing::warn!(path = %path.display(), %error, "a static Pod's file cannot be used");
-                before.clone()
+                before.map(|b| (b.content.clone(), b.pod.clone())).unwrap_or_default()
             }
         };
-        let uid = |pod: &Option<Arc<Pod>>| pod.as_ref().and_then(|p| p.metadata.uid.clone());
-        if uid(&pod) != uid(&before) {
-            if let Some(old) = uid(&before) {
+        let uid = |pod: Option<&Arc<Pod>>| pod.and_then(|p| p.metadata.uid.clone());
+        let old = uid(before.and_then(|b| b.pod.as_ref()));
+        if uid(pod.as_ref()) != old {
+            if let Some(old) = old {
                 pods.gone(&old);
             }
             if let Some(pod) = &pod {
@@ -96,9 +109,24 @@ fn look(ctx: &Context, dir: &Path, seen: &mut BTreeMap<PathBuf, Seen>, pods: &Po
             }
             changed = true;
         }
-        seen.insert(path, Seen { stamp, pod });
+        seen.insert(path, Seen { stamp, content, pod });
     }
     changed
+}
+
+/// Reads a file: the hash of what it says, and its Pod.
+fn read(
+    path: &Path,
+    ctx: &Context,
+    begun: &BTreeMap<String, Begun>,
+) -> Result<(String, Pod), FileError> {
+    // Asked first, so that a change while it is read counts as later.
+    let (changed, now) = (adopt::changed(path)?, ctx.now());
+    let text = std::fs::read_to_string(path)?;
+    let mut pod = parse(&text, &ctx.settings.node_name, now)?;
+    let content = pod.metadata.uid.clone().unwrap_or_default();
+    adopt::adopt(&mut pod, changed, begun);
+    Ok((content, pod))
 }
 
 /// The manifests in the directory; `None` if it cannot be read, which must not end the Pods that came from it.
@@ -130,7 +158,7 @@ fn list(dir: &Path) -> Option<BTreeMap<PathBuf, (SystemTime, u64)>> {
 }
 
 /// Reads a manifest and makes it this node's Pod: its identity is its content's.
-fn parse(text: &str, node: &str) -> Result<Pod, FileError> {
+fn parse(text: &str, node: &str, now: Timestamp) -> Result<Pod, FileError> {
     let value = api_config::yaml::parse(text)?;
     let (version, kind) = api_config::gvk(&value);
     if (version, kind) != ("v1", "Pod") {
@@ -159,8 +187,9 @@ fn parse(text: &str, node: &str) -> Result<Pod, FileError> {
     pod.metadata.namespace.get_or_insert_with(|| "default".to_owned());
     pod.metadata.uid = Some(hash.clone());
     let annotations = pod.metadata.annotations.get_or_insert_default();
-    annotations.insert("kubernetes.io/config.hash".to_owned(), hash);
-    annotations.insert("kubernetes.io/config.source".to_owned(), "file".to_owned());
+    annotations.insert(adopt::HASH.to_owned(), hash);
+    annotations.insert(adopt::SEEN.to_owned(), now.to_string());
+    annotations.insert(adopt::SOURCE.to_owned(), "file".to_owned());
     pod.status = None;
     Ok(pod)
 }
@@ -169,14 +198,15 @@ fn parse(text: &str, node: &str) -> Result<Pod, FileError> {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
     const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers: [{name: c, image: i}]\n";
 
     #[test]
     fn a_file_becomes_a_pod_of_this_node() {
-        let pod = parse(POD, "n1").unwrap();
+        let pod = parse(POD, "n1", NOW).unwrap();
         assert_eq!(pod.metadata.name.as_deref(), Some("web-n1"));
-        assert_eq!(pod.metadata.uid, parse(POD, "n1").unwrap().metadata.uid);
-        assert_ne!(pod.metadata.uid, parse(POD, "n2").unwrap().metadata.uid);
+        assert_eq!(pod.metadata.uid, parse(POD, "n1", NOW).unwrap().metadata.uid);
+        assert_ne!(pod.metadata.uid, parse(POD, "n2", NOW).unwrap().metadata.uid);
         assert!(pod_core::is_static(&pod));
     }
 
@@ -190,7 +220,7 @@ mod tests {
             ("apiVersion: v1\nkind: Pod\nspec: {containers: 3}\n", "no Pod"),
             ("{\"apiVersion\": \"v1\", \"kind", ""),
         ] {
-            let error = parse(text, "n").unwrap_err().to_string();
+            let error = parse(text, "n", NOW).unwrap_err().to_string();
             assert!(error.contains(cause), "{text:?}: {error}");
         }
     }

@@ -13,10 +13,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
+use super::adopt::HASH;
 use crate::context::Context;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
-const HASH: &str = "kubernetes.io/config.hash";
 /// How soon a mirror is made again that was deleted, or could not be made.
 const AGAIN: Duration = Duration::from_secs(5);
 

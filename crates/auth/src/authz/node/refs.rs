@@ -55,8 +55,9 @@ const SECRET_SOURCES: [(&str, &str); 10] = [
     ("cinder", "/secretRef/name"),
 ];
 
-/// Every member of a Pod that is looked at here.
-pub(super) const POD_MEMBERS: [&str; 16] = [
+/// Every member of a Pod that is looked at here, by dotted paths that pass through lists: whoever tells of a change
+/// need show no others, so that a write need not be parsed again for it.
+pub const POD_MEMBERS: [&str; 16] = [
     "metadata.name",
     "metadata.namespace",
     "metadata.uid",

@@ -48,7 +48,7 @@ fn pod(name: &str, node: &str) -> Value {
             "initContainers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "init-secret"}}}]}]
         }
     });
-    shown(&pod, NodeAuthorizer::new().reads(&GroupResource::PODS))
+    shown(&pod, &POD_MEMBERS)
 }
 
 #[test]

@@ -65,6 +65,11 @@ fn a_cluster_of_kubeadm_is_taken_over_and_given_back() {
     site.works("served");
 
     results.begin(TAKEN);
+    let etcd = || {
+        let path = "-o jsonpath={.status.containerStatuses[0].containerID}";
+        first.kubectl(&format!("-n kube-system get pod etcd-alpha {path}")).ok()
+    };
+    let of_theirs = etcd();
     drop(upstreams);
     let ours = site.our_kubelet(&first);
     first.windlass(&format!("init phase control-plane all --config {file}")).ok();
@@ -72,6 +77,7 @@ fn a_cluster_of_kubeadm_is_taken_over_and_given_back() {
     first.kubectl("create configmap written-by-ours --from-literal=c=d").ok();
     first.windlass("token create").ok();
     site.works("taken");
+    assert_eq!(etcd(), of_theirs, "a static Pod restarted though its file is as it was");
 
     results.begin(BACK);
     site.kubeadm(&first, &format!("init phase control-plane all --config {file}"));
