@@ -6,8 +6,10 @@ mod flags;
 mod init;
 mod join;
 mod kubeconfig;
+mod output;
 mod reset;
 mod token;
+mod version;
 mod workflow;
 
 use bootstrap_core::constants::DEFAULT_REPOSITORY;
@@ -58,6 +60,33 @@ pub enum Command {
     Config(config::Args),
     /// Kubeconfig file utilities
     Kubeconfig(kubeconfig::Args),
+    /// Print the version
+    Version(version::Args),
+}
+
+/// How much is logged, as klog's flag says it.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Verbosity {
+    /// Number for the log level verbosity
+    #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", default_value_t = 0)]
+    level: u8,
+}
+
+impl Command {
+    /// The log filter that the user's `-v` asks for.
+    pub fn log_filter(&self) -> &'static str {
+        let verbosity = match self {
+            Self::Init(args) => &args.verbosity,
+            Self::Join(args) => &args.verbosity,
+            Self::Reset(args) => &args.verbosity,
+            Self::Token(args) => &args.verbosity,
+            Self::Certs(args) => &args.verbosity,
+            Self::Config(args) => &args.verbosity,
+            Self::Kubeconfig(args) => &args.verbosity,
+            Self::Version(args) => &args.verbosity,
+        };
+        telemetry::filter_for_verbosity(verbosity.level)
+    }
 }
 
 /// What components do for these commands, which do not know them.
@@ -77,5 +106,6 @@ pub async fn run(command: Command, program: Program, others: Others) -> Result<(
         Command::Certs(args) => certs::run(args, program).await,
         Command::Config(args) => config::run(args, program).await,
         Command::Kubeconfig(args) => kubeconfig::run(args, program),
+        Command::Version(args) => version::run(&args, program),
     }
 }
