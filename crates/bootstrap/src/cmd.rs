@@ -47,11 +47,11 @@ impl Program {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run this command in order to set up the Kubernetes control plane
-    Init(init::Args),
+    Init(Box<init::Args>),
     /// Run this on any machine you wish to join an existing cluster
     Join(Box<join::Args>),
     /// Performs a best effort revert of changes made to this host by 'init' or 'join'
-    Reset(reset::Args),
+    Reset(Box<reset::Args>),
     /// Manage bootstrap tokens
     Token(token::Args),
     /// Commands related to handling Kubernetes certificates
@@ -99,9 +99,9 @@ pub struct Others {
 /// Runs a command within a Tokio runtime.
 pub async fn run(command: Command, program: Program, others: Others) -> Result<(), Error> {
     match command {
-        Command::Init(args) => init::run(args, program, others.take_address).await,
+        Command::Init(args) => init::run(*args, program, others.take_address).await,
         Command::Join(args) => join::run(*args, program).await,
-        Command::Reset(args) => reset::run(args, others.clean_up).await,
+        Command::Reset(args) => reset::run(*args, others.clean_up).await,
         Command::Token(args) => token::run(args, program).await,
         Command::Certs(args) => certs::run(args, program).await,
         Command::Config(args) => config::run(args, program).await,

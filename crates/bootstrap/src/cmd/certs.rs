@@ -56,7 +56,7 @@ enum Command {
         flags: Box<ClusterFlags>,
     },
     /// Generate keys and certificate signing requests
-    GenerateCsr(ClusterFlags),
+    GenerateCsr(Box<ClusterFlags>),
     /// Generate certificate keys
     CertificateKey,
 }
