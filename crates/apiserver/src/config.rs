@@ -42,11 +42,15 @@ pub struct Config {
     pub disable_admission: Vec<String>,
     /// How much may be at work at once; flow control shares it out.
     pub seats: u32,
+    /// How long a request may take to come, and four times as long as it may wait for its turn.
+    pub request_timeout: Duration,
 }
 
 impl Config {
     /// Upstream's `--max-requests-inflight` and `--max-mutating-requests-inflight`, together.
     pub const SEATS: u32 = 400 + 200;
+    /// Upstream's `--request-timeout`.
+    pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 }
 
 #[derive(Clone, Debug)]

@@ -130,6 +130,10 @@ fn scaler_to_v2(tree: &mut Value) {
     if let Some(conditions) = take_annotation(tree, CONDITIONS) {
         tree["status"]["conditions"] = conditions;
     }
+    // Only v1 writes out that there are none.
+    if tree["status"]["currentReplicas"] == 0 {
+        remove(tree, "/status", "currentReplicas");
+    }
 }
 
 fn scaler_from_v2(tree: &mut Value) {
@@ -161,6 +165,9 @@ fn scaler_from_v2(tree: &mut Value) {
     if let Some(conditions) = remove(tree, "/status", "conditions") {
         annotate(tree, CONDITIONS, &conditions);
     }
+    if let Some(status) = tree.get_mut("status").and_then(Value::as_object_mut) {
+        status.entry("currentReplicas").or_insert(json!(0));
+    }
 }
 
 fn remove(tree: &mut Value, parent: &str, field: &str) -> Option<Value> {
@@ -184,7 +191,7 @@ mod tests {
             (
                 "autoscaling",
                 "horizontalpodautoscalers",
-                json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}, "status": {"currentCPUUtilizationPercentage": 10}}),
+                json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}, "status": {"currentCPUUtilizationPercentage": 10, "currentReplicas": 0}}),
             ),
         ];
         for (group, plural, object) in cases {

@@ -52,6 +52,9 @@ pub struct Args {
     pub storage: Storage,
     #[arg(long, default_value = "1h0m0s")]
     pub event_ttl: GoDuration,
+    /// How long a request may take to come
+    #[arg(long, default_value = "1m0s")]
+    pub request_timeout: GoDuration,
     /// Verifies the kubelets' serving certificates
     #[arg(long)]
     pub kubelet_certificate_authority: Option<PathBuf>,
@@ -200,6 +203,7 @@ impl Args {
             service_cidrs: self.service_cluster_ip_range.clone(),
             node_ports: (self.service_node_port_range.0, self.service_node_port_range.1),
             event_ttl: self.event_ttl.to_std(),
+            request_timeout: self.request_timeout.to_std(),
             compaction_interval: self.compaction_interval(),
             tls_certificate: self.tls_cert_file.clone(),
             tls_key: self.tls_private_key_file.clone(),
@@ -437,7 +441,6 @@ const IGNORED: &[Flag] = &[
     ("permit-port-sharing", false, "the port is not shared"),
     ("proxy-client-cert-file", true, NO_PROXYING),
     ("proxy-client-key-file", true, NO_PROXYING),
-    ("request-timeout", true, "upstream's default is kept"),
     ("runtime-config", true, "the stable and the default APIs are served"),
     ("runtime-config-emulation-forward-compatible", false, "one version of the API is served"),
     ("send-retry-after-while-not-ready-once", false, "the server listens when it is ready"),

@@ -13,6 +13,7 @@ mod admit;
 mod alloc;
 mod answer;
 mod apiservices;
+mod body;
 mod cache;
 mod call;
 mod codec;
@@ -101,9 +102,6 @@ pub enum StartError {
     Initial(#[source] client::Error),
 }
 
-/// A quarter of upstream's `--request-timeout`: how long a request may wait for its turn.
-const PATIENCE: Duration = Duration::from_secs(15);
-
 /// A running API server.
 #[derive(Clone)]
 pub struct ApiServer {
@@ -126,7 +124,8 @@ pub async fn start(
     let chain = admission::Chain::new(&config.enable_admission, &config.disable_admission)?;
     let allocators = Allocators::new(&config);
     observers.push(allocators.observer());
-    let gate = flow::Gate::new(config.seats, PATIENCE);
+    // As upstream: a request may wait for its turn for a quarter of its time.
+    let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
     observers.push(security::following(gate.clone()));
     let (custom, changes) = custom::lifecycle::observer();
     observers.push(custom);

@@ -6,15 +6,15 @@ use std::{
 };
 
 use api_meta::{Status, StatusReason, UserInfo};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::BodyExt as _;
 use serve::{Body, Connection};
 
 use crate::{
     alloc::Allocators,
     answer::{self, Accepted},
+    body::{self, BodyError},
     call::Call,
     compress,
     config::Config,
@@ -257,9 +257,9 @@ impl Server {
             .ok_or_else(|| Box::new(Status::no_such_resource()))
     }
 
-    /// The whole body, within the limit.
+    /// The whole body, within the limits of length and time.
     pub(crate) async fn read_body(&self, call: &Call) -> Result<Bytes, Box<Status>> {
-        let Some(mut body) = call.take_body() else { return Ok(Bytes::new()) };
+        let Some(body) = call.take_body() else { return Ok(Bytes::new()) };
         let too_large = || Box::new(Status::request_too_large(format!("limit is {BODY_LIMIT}")));
         let declared = call
             .headers
@@ -269,27 +269,19 @@ impl Server {
         if declared.is_some_and(|length: usize| length > BODY_LIMIT) {
             return Err(too_large());
         }
-        let mut first: Option<Bytes> = None;
-        let mut whole = BytesMut::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|e| {
-                Box::new(Status::bad_request(format!("reading the request's body: {e}")))
-            })?;
-            let Ok(data) = frame.into_data() else { continue };
-            if first.is_none() && whole.is_empty() {
-                first = Some(data);
-                continue;
+        let whole = body::whole(body, BODY_LIMIT);
+        // A sender that never comes to an end must not keep its seat for ever.
+        match tokio::time::timeout(self.config.request_timeout, whole).await {
+            Ok(Ok(whole)) => Ok(whole),
+            Ok(Err(BodyError::TooLong)) => Err(too_large()),
+            Ok(Err(BodyError::Broken(error))) => {
+                Err(Box::new(Status::bad_request(format!("reading the request's body: {error}"))))
             }
-            if let Some(first) = first.take() {
-                whole.extend_from_slice(&first);
-            }
-            whole.extend_from_slice(&data);
-            if whole.len() > BODY_LIMIT {
-                return Err(too_large());
+            Err(_) => {
+                let message = "request did not complete within the allotted timeout";
+                Err(Box::new(Status::timeout(message, 0)))
             }
         }
-        let body = first.unwrap_or_else(|| whole.freeze());
-        if body.len() > BODY_LIMIT { Err(too_large()) } else { Ok(body) }
     }
 }
 

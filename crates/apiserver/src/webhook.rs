@@ -9,13 +9,15 @@ use api_meta::Objects as _;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use client::{ClientTls, HttpTransport, TlsMaterial, Transport as _};
-use futures_util::FutureExt as _;
-use http::{Method, Request, Response, Uri, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http::{Method, Request, Uri, header};
 use serde_json::Value;
-use serve::Body;
 
-use crate::{answer, security::Snapshot, subresource::kubelet};
+use crate::{
+    answer,
+    body::{self, BodyError},
+    security::Snapshot,
+    subresource::kubelet,
+};
 
 /// More than this a webhook cannot answer.
 const ANSWER_LIMIT: usize = 64 << 20;
@@ -80,7 +82,12 @@ impl Webhook {
             .map_err(|e| e.to_string())?;
         let response = transport.send(request).await.map_err(|e| cause(&e, &place.server))?;
         let code = response.status().as_u16();
-        Ok((code, collect(response).await?))
+        let whole = body::whole(response.into_body(), ANSWER_LIMIT).await;
+        let whole = whole.map_err(|error| match error {
+            BodyError::TooLong => format!("the answer is longer than {ANSWER_LIMIT} bytes"),
+            BodyError::Broken(error) => error.to_string(),
+        })?;
+        Ok((code, whole))
     }
 
     fn tls(&self) -> Result<ClientTls, String> {
@@ -159,16 +166,6 @@ fn cause(error: &client::Error, server: &str) -> String {
         }
         words => words,
     }
-}
-
-async fn collect(response: Response<Body>) -> Result<Bytes, String> {
-    // Boxed: the compiler does not see by itself that this future may move between threads.
-    let whole = Limited::new(response.into_body(), ANSWER_LIMIT).collect().boxed();
-    let whole = whole.await.map_err(|error| match error.is::<LengthLimitError>() {
-        true => format!("the answer is longer than {ANSWER_LIMIT} bytes"),
-        false => error.to_string(),
-    })?;
-    Ok(whole.to_bytes())
 }
 
 /// A review out of an answer; one that refuses is an error in the words of upstream's client.

@@ -12,7 +12,8 @@ use crate::{Machines, Ran, cluster::binary, process::run};
 
 /// Where machines reach the server.
 const ADDRESS: &str = "192.0.2.254";
-const LOADER: &str = "/usr/lib/ipxe/ipxe.efi";
+/// It uses the firmware's driver of the card; Debian's ipxe.efi, of 2019, does not come back to the firmware.
+const LOADER: &str = "/usr/lib/ipxe/snponly.efi";
 const FIRMWARE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
 const VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 
@@ -23,6 +24,8 @@ pub enum Boots {
     Bios,
     /// UEFI, which fetches iPXE by TFTP.
     Uefi,
+    /// UEFI, which fetches iPXE by HTTP.
+    UefiHttp,
 }
 
 /// A server's store, assets and files, and one machine's cable to it.
@@ -54,7 +57,9 @@ impl<'a> Rack<'a> {
                 .unwrap_or_else(|e| panic!("making {directory}: {e}"));
         }
         // What UEFI firmware fetches; a BIOS machine has it in its network card.
-        let _ = fs::copy(LOADER, rack.path("tftp/ipxe.efi"));
+        for place in ["tftp", "store/assets"] {
+            let _ = fs::copy(LOADER, rack.path(place).join("ipxe.efi"));
+        }
         let cable = "ip tuntap add dev t0 mode tap && ip link set t0 master br0 up";
         run(machines.between("sh", &["-c", cable]), b"").ok();
         rack
@@ -138,7 +143,7 @@ impl<'a> Rack<'a> {
             fs::copy(VARIABLES, &variables).unwrap_or_else(|e| panic!("copying {VARIABLES}: {e}"));
         }
         let flash = |unit: u8, more: &str| format!("if=pflash,unit={unit},format=raw,{more}");
-        vec![
+        let mut words = vec![
             "-drive".into(),
             flash(0, &format!("readonly=on,file={FIRMWARE}")),
             "-drive".into(),
@@ -148,7 +153,12 @@ impl<'a> Rack<'a> {
             format!("{card},romfile="),
             "-fw_cfg".into(),
             "name=opt/org.tianocore/IPv6PXESupport,string=n".into(),
-        ]
+        ];
+        if boots == Boots::UefiHttp {
+            words.push("-fw_cfg".into());
+            words.push("name=opt/org.tianocore/IPv4PXESupport,string=n".into());
+        }
+        words
     }
 
     /// What the server knows of a machine, and an error as long as it knows nothing.

@@ -128,5 +128,6 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         enable_admission: vec!["NodeRestriction".to_owned()],
         disable_admission: Vec::new(),
         seats: Config::SEATS,
+        request_timeout: Config::REQUEST_TIMEOUT,
     })
 }

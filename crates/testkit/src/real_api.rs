@@ -97,5 +97,6 @@ fn config(directory: &Path) -> Result<apiserver::Config, Failure> {
         enable_admission: vec![],
         disable_admission: vec![],
         seats: apiserver::Config::SEATS,
+        request_timeout: apiserver::Config::REQUEST_TIMEOUT,
     })
 }

@@ -25,7 +25,8 @@ pub(super) fn print(ours: &Column, theirs: Option<&Column>) {
             all.iter().find(|(other, _)| (&other.what, other.unit) == (&row.what, row.unit))
         });
         let peer = peer.map(|(_, value)| *value);
-        let ratio = peer.map(|peer| match row.better {
+        // What is too little to be measured has no ratio.
+        let ratio = peer.filter(|peer| *peer > 0.0 && *value > 0.0).map(|peer| match row.better {
             Better::More => value / peer,
             Better::Less => peer / value,
         });

@@ -25,8 +25,8 @@ const ON_EACH: u32 = 24;
 const CHANGES: u32 = 1_000;
 const A_SECOND: u32 = 200;
 /// How long the watches are open. The changes take five seconds of it, or longer where a write takes more than 5 ms:
-/// the next one is not sent before.
-const OPEN: u32 = 60;
+/// the next one is not sent before. A busy machine needs more than a minute.
+const OPEN: u32 = 120;
 /// By then all watches are open.
 const BEFORE: Duration = Duration::from_secs(8);
 

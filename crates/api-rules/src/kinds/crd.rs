@@ -95,6 +95,10 @@ fn check(crd: &Value, errors: &mut ErrorList) {
         }
     }
     one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
+    if spec.flag("preserveUnknownFields") {
+        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        errors.push(FieldError::invalid(&path.child("preserveUnknownFields"), true, detail));
+    }
     check_conversion(spec.at("conversion"), &path.child("conversion"), errors);
     check_names(spec.at("names"), &path.child("names"), errors);
     check_versions(spec, &path.child("versions"), errors);
@@ -294,11 +298,15 @@ fn check_parts(spec: &Value, index: usize, path: &Path, errors: &mut ErrorList) 
                 errors.push(FieldError::required(&path, ""));
             } else if seen.contains(&given) {
                 errors.push(FieldError::duplicate(&path, given));
-            } else if version.has("schema.openAPIV3Schema")
-                && !has_field(version.at("schema.openAPIV3Schema"), given)
-            {
-                let detail = "is an invalid path: does not refer to a valid field";
-                errors.push(FieldError::invalid(&path, given, detail));
+            } else if version.has("schema.openAPIV3Schema") {
+                let wrong = match field_of(version.at("schema.openAPIV3Schema"), given) {
+                    None => Some("is an invalid path: does not refer to a valid field"),
+                    Some(field) if !SELECTABLE.contains(&field.text("type")) => Some(
+                        "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
+                    ),
+                    Some(_) => None,
+                };
+                errors.extend(wrong.map(|detail| FieldError::invalid(&path, given, detail)));
             }
             seen.push(given);
         }
@@ -356,16 +364,13 @@ fn check_scale_path(scale: &Value, field: &str, root: &str, path: &Path, errors:
     }
 }
 
-/// Whether a simple path such as `.spec.name` leads to a field of a schema.
-fn has_field(schema: &Value, path: &str) -> bool {
-    let mut here = schema;
-    for name in path.trim_start_matches('.').split('.') {
-        match here.at("properties").get(name) {
-            Some(next) => here = next,
-            None => return false,
-        }
-    }
-    true
+/// What may be selected by.
+const SELECTABLE: [&str; 3] = ["string", "boolean", "integer"];
+
+/// The field of a schema that a simple path such as `.spec.name` leads to.
+fn field_of<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut names = path.trim_start_matches('.').split('.');
+    names.try_fold(schema, |here, name| here.at("properties").get(name))
 }
 
 fn check_versions(spec: &Value, path: &Path, errors: &mut ErrorList) {

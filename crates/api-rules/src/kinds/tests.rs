@@ -446,6 +446,35 @@ fn no_object_is_too_odd() {
 }
 
 #[test]
+fn what_a_definition_selects_by_is_text_or_number() {
+    let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
+    let path = "spec.selectableFields[0].jsonPath";
+    for (field, wanted) in [
+        (".spec.size", None),
+        (".spec.list", Some(format!("{path}: Invalid value: \".spec.list\": {detail}"))),
+        (
+            ".spec.none",
+            Some(format!(
+                "{path}: Invalid value: \".spec.none\": is an invalid path: does not refer to a valid field"
+            )),
+        ),
+    ] {
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+            "size": {"type": "integer"}, "list": {"type": "array", "items": {"type": "string"}}}}}});
+        let crd = json!({"spec": {
+            "group": "a.example.com", "scope": "Namespaced", "names": {"plural": "xs", "kind": "X"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                "selectableFields": [{"jsonPath": field}]}],
+        }});
+        let mut crd = made("apiextensions.k8s.io", "customresourcedefinitions", crd);
+        crd["metadata"]["name"] = json!("xs.a.example.com");
+        let kind = strategy("apiextensions.k8s.io", "customresourcedefinitions");
+        let found = kind.create_errors(&crd, false);
+        assert_eq!(found.first().map(ToString::to_string), wanted, "{field}");
+    }
+}
+
+#[test]
 fn conversions_of_custom_kinds() {
     let path = "spec.conversion.webhookClientConfig";
     let url = |url: &str| json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": url}, "conversionReviewVersions": ["v1"]}});

@@ -58,6 +58,7 @@ fn kubeadms_flags_are_understood() {
     assert_eq!(config.service_cidrs[0].to_string(), "10.96.0.0/16");
     assert_eq!(config.node_ports, (30000, 32767));
     assert_eq!(config.event_ttl, Duration::from_secs(3600));
+    assert_eq!(config.request_timeout, Config::REQUEST_TIMEOUT);
     assert!(config.anonymous && config.bootstrap_tokens);
     assert_eq!(config.front_proxy.unwrap().allowed_names, ["front-proxy-client"]);
     assert_eq!(args.storage.etcd_servers, ["https://127.0.0.1:2379"]);

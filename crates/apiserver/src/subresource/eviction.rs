@@ -15,6 +15,11 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     let options: DeleteOptions =
         serde_json::from_value(eviction["deleteOptions"].clone()).unwrap_or_default();
     options.tell(call);
+    let named = eviction["metadata"]["name"].as_str().unwrap_or_default();
+    if !named.is_empty() && named != call.path.name {
+        let message = "name in URL does not match name in Eviction object";
+        return Err(Box::new(Status::bad_request(message)));
+    }
     let object = server.current(call, None).await?;
     let pod = object.tree().map_err(|e| Box::new(Status::internal(e)))?;
     // A Pod that is over, or that has not begun, disrupts nothing.
@@ -103,13 +108,16 @@ fn covers(budget: &Value, pod: &Value) -> bool {
     selector.matches_with(|key| pod["metadata"]["labels"][key].as_str())
 }
 
+/// In so many seconds the controller will have looked at a budget.
+const SOON: u32 = 10;
+
 fn disrupt(budget: Option<&Value>, pod: &str) -> Result<Value, Box<Status>> {
     let Some(budget) = budget else {
         return Err(Box::new(Status::internal("the disruption budget has just been deleted")));
     };
     let name = budget["metadata"]["name"].as_str().unwrap_or_default();
     let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
-    let refuse = |message: String| {
+    let refuse = |message: String, retry_after: u32| {
         let cause =
             StatusCause { reason: "DisruptionBudget".into(), message, field: String::new() };
         let status = Status::too_many_requests(
@@ -117,20 +125,21 @@ fn disrupt(budget: Option<&Value>, pod: &str) -> Result<Value, Box<Status>> {
             0,
         );
         let details = StatusDetails { causes: vec![cause], ..StatusDetails::default() };
-        Err(Box::new(status.with_details(details)))
+        Err(Box::new(status.with_details(details).with_retry_after(retry_after)))
     };
     if number("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
-        return refuse(format!(
-            "The disruption budget {name} is still being processed by the server."
-        ));
+        let message =
+            format!("The disruption budget {name} is still being processed by the server.");
+        return refuse(message, SOON);
     }
     let allowed = number("disruptionsAllowed");
     if allowed <= 0 {
-        return refuse(format!(
+        let message = format!(
             "The disruption budget {name} needs {} healthy pods and has {} currently",
             number("desiredHealthy"),
             number("currentHealthy")
-        ));
+        );
+        return refuse(message, 0);
     }
     let mut budget = budget.clone();
     budget["status"]["disruptionsAllowed"] = json!(allowed - 1);

@@ -2,9 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
 use serde_json::json;
 
-use crate::harness::{Api, Identity, config_map, start};
+use crate::harness::{Api, Identity, config_map, start, validity};
 
 /// What became of the requests of a crowd.
 #[derive(Default, Debug)]
@@ -166,5 +170,27 @@ async fn a_large_list_delays_nobody() {
     }
     assert_eq!(listed.await.unwrap()["rows"].as_array().map(Vec::len), Some(600));
     assert!(beats > 10, "{beats} requests were served meanwhile");
+    server.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_never_ends_is_given_up() {
+    let server = start(|config| config.request_timeout = Duration::from_millis(300)).await;
+    let admin = server.admin();
+    let maps = format!("/api/v1/namespaces/{}/configmaps", admin.namespace().await);
+    let subject = pki::Subject::new("admin").in_group("system:masters");
+    let api = server.tls(Identity::issued(&server.authority, subject, validity()));
+    let begun = Bytes::from_static(b"{\"metadata\": {");
+    let first = futures_util::stream::iter([Ok(Frame::data(begun))]);
+    let body = StreamBody::new(first.chain(futures_util::stream::pending())).boxed_unsync();
+    let request = http::Request::post(&maps).header("content-type", "application/json");
+    let answer = api.0.request(request.body(body).unwrap()).await.unwrap();
+    assert_eq!(answer.status(), 504);
+    let status = answer.into_body().collect().await.unwrap().to_bytes();
+    let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
+    assert_eq!(status["reason"], "Timeout");
+    assert_eq!(status["message"], "Timeout: request did not complete within the allotted timeout");
+    // And the connection is of use still.
+    assert_eq!(api.post(&maps, &config_map("a", json!({"k": "v"}))).await.code, 201);
     server.tasks.shutdown().stop();
 }

@@ -115,7 +115,11 @@ async fn eviction_asks_budgets() {
         |name: &str| (format!("{pods}/{name}/eviction"), json!({"metadata": {"name": name}}));
     let (path, eviction) = evict("a");
     // Until the budget's controller has looked, nobody goes.
-    let message = api.post(&path, &eviction).await.refused(429, "TooManyRequests");
+    let early = api.post(&path, &eviction).await;
+    assert_eq!(early.json()["details"]["retryAfterSeconds"], 10);
+    let message = early.refused(429, "TooManyRequests");
+    let other = json!({"metadata": {"name": "b"}});
+    api.post(&path, &other).await.refused(400, "BadRequest");
     assert_eq!(message, "Cannot evict pod as it would violate the pod's disruption budget.");
     let status = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}});
     api.patch(&format!("{budgets}/b/status"), "merge", &status).await.ok();

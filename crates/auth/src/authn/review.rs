@@ -23,7 +23,7 @@ pub fn token_review(
             json!({"authenticated": true, "user": found.user, "audiences": found.audiences})
         }
         Ok(None) if token.is_empty() => json!({"user": {}, "error": "[no token given]"}),
-        Ok(None) => json!({"user": {}}),
+        Ok(None) => json!({"user": {}, "error": "invalid bearer token"}),
         Err(error) => json!({"user": {}, "error": format!("[invalid bearer token, {error}]")}),
     };
 }

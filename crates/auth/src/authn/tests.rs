@@ -94,5 +94,5 @@ fn token_reviews_say_whose_token_it_is() {
         ask("secret"),
         json!({"authenticated": true, "audiences": ["api"], "user": {"username": "alice", "uid": "1", "groups": ["dev", "system:authenticated"]}})
     );
-    assert_eq!(ask("other"), json!({"user": {}}));
+    assert_eq!(ask("other"), json!({"user": {}, "error": "invalid bearer token"}));
 }

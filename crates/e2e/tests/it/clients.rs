@@ -4,6 +4,8 @@ use std::process::Command;
 
 use e2e::shared;
 
+mod kube_rs;
+
 /// A Python that has the client; Debian's own before any other.
 fn python() -> Option<&'static str> {
     ["/usr/bin/python3", "python3"].into_iter().find(|python| {

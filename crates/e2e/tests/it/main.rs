@@ -21,6 +21,7 @@ mod node;
 mod nodes;
 mod objects;
 mod policy;
+mod proxy_modes;
 mod rotate;
 mod status;
 mod streams;

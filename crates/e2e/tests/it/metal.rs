@@ -17,6 +17,15 @@ const NODE: &str = "rack-525400a19cae";
 const PATIENCE: Duration = Duration::from_secs(1500);
 /// From power-on to the first request of its boot loader by BIOS iPXE.
 const BUDGET: Duration = Duration::from_secs(8);
+/// What the machines' tests need, by BIOS and by UEFI.
+const BIOS: &[&str] = &["/usr/bin/qemu-system-x86_64", "/usr/bin/mmdebstrap"];
+const UEFI: &[&str] = &[
+    "/usr/bin/qemu-system-x86_64",
+    "/usr/bin/mmdebstrap",
+    "/usr/lib/ipxe/snponly.efi",
+    "/usr/share/OVMF/OVMF_CODE_4M.fd",
+];
+const RANGE: &[&str] = &["--dhcp-range", "192.0.2.100,192.0.2.120"];
 
 const SITE: &str = "
 apiVersion: apps/v1
@@ -170,12 +179,12 @@ fn needed(files: &[&str]) -> bool {
 #[ignore = "takes many minutes: cargo xtask test --full"]
 fn a_machine_becomes_a_node_again_and_again() {
     let _turn = alone();
-    if !needed(&["/usr/bin/qemu-system-x86_64", "/usr/bin/mmdebstrap"]) {
+    if !needed(BIOS) {
         return;
     }
     let machines = Machines::new("metal");
     let (first, mut rack) = prepared(&machines);
-    rack.serve(&["--dhcp-range", "192.0.2.100,192.0.2.120"]);
+    rack.serve(RANGE);
 
     rack.wipe(8);
     let power = becomes_a_node(&rack, &first, Boots::Bios);
@@ -253,14 +262,13 @@ spec:
 #[ignore = "takes many minutes: cargo xtask test --full"]
 fn by_uefi_with_an_encrypted_array() {
     let _turn = alone();
-    let files = ["/usr/bin/qemu-system-x86_64", "/usr/bin/mmdebstrap", "/usr/lib/ipxe/ipxe.efi"];
-    if !needed(&files) || !needed(&["/usr/share/OVMF/OVMF_CODE_4M.fd"]) {
+    if !needed(UEFI) {
         return;
     }
     let machines = Machines::new("uefi");
     let (first, mut rack) = prepared(&machines);
     configure(&rack, ENCRYPTED_ARRAY);
-    rack.serve(&["--dhcp-range", "192.0.2.100,192.0.2.120"]);
+    rack.serve(RANGE);
     rack.wipe(8);
     let _power = becomes_a_node(&rack, &first, Boots::Uefi);
     first.kubectl_with(&["apply", "-f", "-"], LOOK).ok();
@@ -270,6 +278,43 @@ fn by_uefi_with_an_encrypted_array() {
             seen.stdout.contains("/dev/mapper/data /data ext4") && seen.stdout.contains("raid1");
         if there { Ok(()) } else { Err(format!("{seen}\n{}", first.kubectl("describe pod look"))) }
     });
+}
+
+#[test]
+#[ignore = "takes many minutes: cargo xtask test --full"]
+fn by_uefi_http_boot() {
+    let _turn = alone();
+    if !needed(UEFI) {
+        return;
+    }
+    let machines = Machines::new("http");
+    let (first, mut rack) = prepared(&machines);
+    rack.serve(RANGE);
+    rack.wipe(8);
+    let _power = becomes_a_node(&rack, &first, Boots::UefiHttp);
+    let fetched = entries(&rack.known(MAC).unwrap());
+    assert!(fetched.iter().any(|entry| entry["detail"] == "UEFI HTTP x64"), "{fetched:?}");
+}
+
+#[test]
+#[ignore = "takes many minutes: cargo xtask test --full"]
+fn beside_another_dhcp_server() {
+    let _turn = alone();
+    if !needed(BIOS) || !needed(&["/usr/sbin/dnsmasq"]) {
+        return;
+    }
+    let machines = Machines::new("proxy");
+    let (first, mut rack) = prepared(&machines);
+    // The other one gives addresses, and knows nothing of booting.
+    let other = "--keep-in-foreground --conf-file=/dev/null --port=0 --user=root --pid-file= \
+                 --dhcp-range=192.0.2.100,192.0.2.120 --dhcp-leasefile=/run/other.leases";
+    let words: Vec<&str> = other.split_whitespace().collect();
+    let mut other = first.command("dnsmasq", &words).spawn().unwrap();
+    rack.serve(&["--dhcp-proxy"]);
+    rack.wipe(8);
+    let power = becomes_a_node(&rack, &first, Boots::Bios);
+    drop(power);
+    let _ = (other.kill(), other.wait());
 }
 
 /// Has the machine be installed anew.

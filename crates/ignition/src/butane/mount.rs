@@ -10,9 +10,11 @@ pub(super) fn add(config: &mut Map<String, Value>, filesystems: Vec<Map<String, 
     if filesystems.is_empty() {
         return;
     }
+    let networked = networked(config);
     let Some(Value::Array(units)) = entry(config, "systemd", "units", json!([])) else { return };
     for filesystem in filesystems {
-        let (name, contents) = unit(&filesystem);
+        let device = filesystem.get("device").and_then(Value::as_str).unwrap_or_default();
+        let (name, contents) = unit(&filesystem, networked.iter().any(|name| name == device));
         let known = units.iter_mut().find(|unit| unit["name"] == name.as_str());
         match known.and_then(Value::as_object_mut) {
             Some(unit) => {
@@ -24,14 +26,28 @@ pub(super) fn add(config: &mut Map<String, Value>, filesystems: Vec<Map<String, 
     }
 }
 
-fn unit(filesystem: &Map<String, Value>) -> (String, String) {
+/// The names of encrypted volumes that Tang opens, over the network.
+fn networked(config: &Map<String, Value>) -> Vec<String> {
+    let volumes = config.get("storage").and_then(|storage| storage["luks"].as_array());
+    let mut names = Vec::new();
+    for volume in volumes.into_iter().flatten() {
+        let servers = volume["clevis"]["tang"].as_array();
+        if let Some(name) = volume["name"].as_str()
+            && servers.is_some_and(|servers| !servers.is_empty())
+        {
+            names.push(format!("/dev/mapper/{name}"));
+            names.push(format!("/dev/disk/by-id/dm-name-{name}"));
+        }
+    }
+    names
+}
+
+fn unit(filesystem: &Map<String, Value>, networked: bool) -> (String, String) {
     let text = |key| filesystem.get(key).and_then(Value::as_str).unwrap_or_default();
     let (device, path, format) = (text("device"), text("path"), text("format"));
-    let options: Vec<&str> = filesystem
-        .get("mountOptions")
-        .and_then(Value::as_array)
-        .map(|options| options.iter().filter_map(Value::as_str).collect())
-        .unwrap_or_default();
+    let given = filesystem.get("mountOptions").and_then(Value::as_array);
+    let given = given.into_iter().flatten().filter_map(Value::as_str);
+    let options: Vec<&str> = given.chain(networked.then_some("_netdev")).collect();
     let options = match options.as_slice() {
         [] => String::new(),
         options => format!("Options={}\n", options.join(",")),
@@ -42,10 +58,11 @@ fn unit(filesystem: &Map<String, Value>) -> (String, String) {
             format!("{head}[Swap]\nWhat={device}\n{options}\n[Install]\nRequiredBy=swap.target");
         return (escape(device) + ".swap", contents);
     }
+    let target = if networked { "remote-fs" } else { "local-fs" };
     let check = format!("systemd-fsck@{}.service", escape(device));
     let contents = format!(
         "{head}[Unit]\nRequires={check}\nAfter={check}\n\n[Mount]\nWhere={path}\nWhat={device}\n\
-         Type={format}\n{options}\n[Install]\nRequiredBy=local-fs.target"
+         Type={format}\n{options}\n[Install]\nRequiredBy={target}.target"
     );
     (escape(path) + ".mount", contents)
 }

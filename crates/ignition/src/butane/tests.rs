@@ -189,6 +189,12 @@ fn mount_units() {
         )
     );
     assert_eq!(units[1]["name"], "dev-vdb.swap");
+    let remote = translated(
+        "storage:\n  luks:\n    - {name: a, device: /dev/b, clevis: {tang: [{url: http://t, thumbprint: x}]}}\n\
+         \x20 filesystems:\n    - {device: /dev/mapper/a, path: /a, format: xfs, mount_options: [ro], with_mount_unit: true}\n",
+    );
+    let unit = remote["systemd"]["units"][0]["contents"].as_str().unwrap();
+    assert!(unit.contains("Options=ro,_netdev\n") && unit.ends_with("=remote-fs.target"), "{unit}");
     assert_eq!(units[1]["enabled"], true);
 }
 

@@ -234,6 +234,7 @@ fn an_installed_machine_boots_from_its_disk() {
     assert_eq!(machine().hostname.as_deref(), Some("node1"));
     let script = world.get("/ipxe", &format!("{MAC}&x=1"), false).unwrap();
     assert!(script.contains("sanboot") && !script.contains("kernel"), "{script}");
+    assert!(script.contains("${platform} efi && exit 1 ||"), "{script}");
     assert!(script.contains(&format!("chain ipxe?{MAC}&x=1&windlass_disk=none\n")), "{script}");
     assert_eq!(machine().last().unwrap().stage, Stage::LocalDisk);
     assert!(world.get("/grub", MAC, false).unwrap().contains("chainloader"));

@@ -41,12 +41,13 @@ pub(crate) fn grub(boot: &Boot) -> String {
 /// The label by which an installed machine says that its disk did not boot.
 pub(crate) const NO_DISK: &str = "windlass_disk";
 
-/// Boots an installed machine from its disk. UEFI firmware goes on with the next entry of its boot order; a BIOS
-/// disk that holds no system is found out, and the machine is installed again.
+/// Boots an installed machine from its disk. UEFI firmware goes on with the next entry of its boot order, but only
+/// after a failure: a success brings up its menu. A BIOS disk that holds no system is found out, and the machine is
+/// installed again.
 pub(crate) fn ipxe_disk(query: &str) -> String {
     let again = if query.is_empty() { String::new() } else { format!("{query}&") };
     format!(
-        "#!ipxe\niseq ${{platform}} efi && exit 0 ||\nsanboot --no-describe --drive 0x80 ||\n\
+        "#!ipxe\niseq ${{platform}} efi && exit 1 ||\nsanboot --no-describe --drive 0x80 ||\n\
          echo The disk does not boot: installing again\nchain ipxe?{again}{NO_DISK}=none\n"
     )
 }

@@ -70,6 +70,19 @@ impl Turn {
         Self { client, _process: process }
     }
 
+    /// A list, again while the kind's storage is being made: upstream is ready before its custom kinds are.
+    async fn list(&self, path: &str) -> Value {
+        let started = Instant::now();
+        loop {
+            match send(&self.client, "GET", path, &Value::Null).await {
+                Some((429, _)) if started.elapsed().as_secs() < 30 => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                answer => return good(path, answer),
+            }
+        }
+    }
+
     /// Every object of every kind that is served in its preferred version, by its place.
     async fn everything(&self) -> BTreeMap<String, Value> {
         let groups = good("/apis", send(&self.client, "GET", "/apis", &Value::Null).await);
@@ -89,7 +102,7 @@ impl Turn {
                     continue;
                 }
                 let path = format!("{place}/{name}");
-                let list = good(&path, send(&self.client, "GET", &path, &Value::Null).await);
+                let list = self.list(&path).await;
                 for item in list["items"].as_array().into_iter().flatten() {
                     let meta = &item["metadata"];
                     let text = |field: &str| meta[field].as_str().unwrap_or_default();
