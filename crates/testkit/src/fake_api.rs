@@ -1,4 +1,7 @@
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use bytes::Bytes;
 use client::{Body, Client, Error, Resource, Transport};
@@ -18,6 +21,7 @@ pub struct FakeApi {
     revision: watch::Sender<u64>,
     /// Requests that were answered, as `METHOD path`, without reads.
     writes: Arc<Mutex<Vec<String>>>,
+    away: Arc<AtomicBool>,
 }
 
 macro_rules! served {
@@ -50,6 +54,7 @@ impl Default for FakeApi {
             objects: Arc::default(),
             revision: watch::Sender::new(0),
             writes: Arc::default(),
+            away: Arc::default(),
         }
     }
 }
@@ -90,6 +95,11 @@ impl FakeApi {
     /// Serves one more kind, as a CustomResourceDefinition would.
     pub fn serve(&self, served: Served) {
         lock(&self.served).push(served);
+    }
+
+    /// Whether requests are to fail as if nobody listened; watches that are open stay.
+    pub fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::Relaxed);
     }
 
     /// What was written so far: `POST /api/v1/namespaces/default/pods` …
@@ -328,7 +338,17 @@ fn target_of(target: &Target) -> Target {
 
 impl Transport for FakeApi {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
-        async move { Ok(self.answer(request).await) }.boxed()
+        async move {
+            match self.away.load(Ordering::Relaxed) {
+                false => Ok(self.answer(request).await),
+                true => Err(Error::Transport {
+                    operation: "connecting to",
+                    target: request.uri().to_string(),
+                    source: "connection refused".into(),
+                }),
+            }
+        }
+        .boxed()
     }
 }
 

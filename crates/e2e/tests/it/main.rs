@@ -9,6 +9,7 @@ mod charts;
 mod clients;
 mod control_planes;
 mod custom;
+mod dual_stack;
 mod ha;
 mod interop;
 mod kubeadm;

@@ -1,3 +1,6 @@
+use client::Resource;
+use testkit::FakeApi;
+
 use crate::node::{APP, Node, eventually};
 
 fn pod(name: &str, more: &str) -> String {
@@ -43,6 +46,36 @@ async fn a_static_pod_follows_its_file_and_a_restarted_kubelet_adopts_it() {
     .await;
     node.remove_manifest("web");
     node.remove_manifest("other");
+    eventually("nothing is left", async || node.is_empty().await).await;
+    node.close().await;
+}
+
+/// The API server is a static Pod itself: while it is replaced there is nobody to hear how the old one ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_static_pod_is_replaced_while_no_api_server_answers() {
+    let mut node = Node::start("alone").await;
+    let api = FakeApi::default();
+    node.start_kubelet(Some(api.client("kubelet")));
+    let command = "trap exit TERM; while true; do sleep 0.1; done";
+    node.manifest("web", &pod("web", &format!("  containers:\n{}", container("app", command))));
+    let told = || {
+        let mirror = api.get(&Resource::PODS, "kube-system", "web-node").unwrap_or_default();
+        mirror["status"]["containerStatuses"][0]["containerID"].as_str().map(str::to_owned)
+    };
+    eventually("the API has the container", async || told().is_some()).await;
+    let first = told();
+
+    api.set_away(true);
+    let changed = "trap exit TERM; while true; do sleep 0.2; done";
+    node.manifest("web", &pod("web", &format!("  containers:\n{}", container("app", changed))));
+    eventually("the changed Pod replaces the old one", async || {
+        let running = node.running("app").await;
+        running.is_some_and(|c| first.as_ref().is_some_and(|id| !id.ends_with(&c.id)))
+    })
+    .await;
+    api.set_away(false);
+    eventually("the API has the new one", async || told().is_some() && told() != first).await;
+    node.remove_manifest("web");
     eventually("nothing is left", async || node.is_empty().await).await;
     node.close().await;
 }
