@@ -359,8 +359,17 @@ impl Request<'_> {
         if families.is_empty() {
             families.extend(self.state.cidrs.first().map(|c| family(&c.address).to_owned()));
         }
+        let was = |spec: &Value| (spec["ipFamilyPolicy"] == policy, strings(&spec["ipFamilies"]));
+        let (is_kept, before) = old.map(|old| was(&old["spec"])).unwrap_or_default();
+        if policy == "SingleStack" && !is_kept && families == before {
+            // Who asks for one family after two keeps the first.
+            families.truncate(1);
+        }
         let available: Vec<&str> = self.state.cidrs.iter().map(|c| family(&c.address)).collect();
-        if policy != "SingleStack" && families.len() == 1 {
+        // A cluster may have got its second family since: a Service gets one when its policy changes, and not by an
+        // update of something else.
+        let is_content = policy == "PreferDualStack" && is_kept && families == before;
+        if policy != "SingleStack" && families.len() == 1 && !is_content {
             let other = if families[0] == "IPv4" { "IPv6" } else { "IPv4" };
             if available.contains(&other) || headless_without_selector {
                 families.push(other.to_owned());

@@ -162,6 +162,7 @@ async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Erro
         config.service_cidrs.iter().map(|range| range.network().to_string()).collect();
     let cidr = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ranges}});
     ensure(client, &SERVICE_CIDRS, "", &cidr).await?;
+    add_family(server, client, &ranges).await?;
     ready(server, client).await?;
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let service = json!({
@@ -182,6 +183,18 @@ async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Erro
         BTreeSet::from([config.advertise])
     });
     endpoints(server, client, &servers).await
+}
+
+/// The ranges of a cluster that was made with one family and is now configured with both.
+async fn add_family(server: &Server, client: &Client, ranges: &[String]) -> Result<(), Error> {
+    let kind = GroupResource::new("networking.k8s.io", "servicecidrs");
+    let known = server.security.objects.get(&kind, "", "kubernetes").unwrap_or_default();
+    if ranges.len() != 2 || known["spec"]["cidrs"] != json!([ranges[0]]) {
+        return Ok(());
+    }
+    let at = Patched { namespace: "", name: "kubernetes", subresource: "" };
+    let patch = json!({"spec": {"cidrs": ranges}});
+    client.patch::<Value>(&SERVICE_CIDRS, at, PatchKind::Merge, &patch).await.map(drop)
 }
 
 /// Says that the configured ranges are in use, unless something else is said of them.

@@ -68,7 +68,9 @@ pub fn all(cluster: &ClusterConfiguration) -> Vec<String> {
         images.push(coredns(cluster));
     }
     images.push(pause(cluster));
-    if cluster.node_balancer.is_some() || cluster.virtual_address.is_some() {
+    // Static Pods of ours run it, and so does the Pod network that may be added at any time.
+    let is_own = cluster.image_repository == OWN_REPOSITORY;
+    if is_own || cluster.node_balancer.is_some() || cluster.virtual_address.is_some() {
         images.push(windlass(cluster));
     }
     if cluster.etcd.local.is_some() {
@@ -98,6 +100,9 @@ mod tests {
                 "registry.k8s.io/etcd:3.6.8-0",
             ]
         );
+        cluster.image_repository = OWN_REPOSITORY.to_owned();
+        let network = "windlass.local/windlass:v1.36.2".to_owned();
+        assert!(all(&cluster).contains(&network), "the Pod network is of no registry");
         cluster.image_repository = "example.org/k8s".into();
         cluster.kubernetes_version = "1.36.2+build.1".into();
         assert_eq!(coredns(&cluster), "example.org/k8s/coredns:v1.14.2");

@@ -200,7 +200,10 @@ pub fn names(
         local.image_tag = format!("{}-0", etcd_version(etcd)?);
     }
     let mut all = images::all(&cluster);
-    all.push(images::windlass(&cluster));
+    let windlass = images::windlass(&cluster);
+    if !all.contains(&windlass) {
+        all.push(windlass);
+    }
     // A machine without etcd can still pack everything else.
     all.retain(|name| match only {
         Some(only) => component(name) == only,

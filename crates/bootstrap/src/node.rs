@@ -44,6 +44,8 @@ pub struct Node {
     pub take_address: TakeAddress,
     /// Writes under a temporary directory and asks no API server.
     pub dry_run: bool,
+    /// Prints the objects that it would bring into a cluster, for others to bring there.
+    pub print_only: bool,
     client: Option<Client>,
 }
 
@@ -71,6 +73,7 @@ impl Node {
             program: "windlass",
             take_address: |_, _| Ok(()),
             dry_run: false,
+            print_only: false,
             client: None,
         }
     }
@@ -179,6 +182,12 @@ impl Node {
 
     /// Brings objects into the cluster; a dry run only tells of them.
     pub async fn apply_all(&mut self, objects: Vec<serde_json::Value>) -> Result<(), Error> {
+        if self.print_only {
+            for object in objects {
+                print!("---\n{}", api_config::yaml::to_string(&object)?);
+            }
+            return Ok(());
+        }
         if self.dry_run {
             for object in objects {
                 println!(
@@ -190,6 +199,11 @@ impl Node {
         }
         let client = self.client().await?;
         cluster::apply_all(&client, objects).await
+    }
+
+    /// The client that was chosen for it, if one was.
+    pub fn given_client(&self) -> Option<Client> {
+        self.client.clone()
     }
 
     /// Uses a client that is at hand, as `up` does in its own process.

@@ -118,6 +118,11 @@ pub async fn keep_enrolled(args: Args, client: Client, clock: std::sync::Arc<dyn
             Ok(path) => {
                 tracing::info!(node, path = %path.display(), "the node's client certificate is renewed");
             }
+            // A first control plane's kubelet asks before the API server that it starts is up, and `init` waits for it.
+            Err(EnrollError::Api(error)) if is_passing(&error) => {
+                tracing::debug!(node, %error, "renew the node's client certificate again");
+                tokio::time::sleep(AGAIN).await;
+            }
             Err(error) => {
                 tracing::warn!(node, %error, "renew the node's client certificate; trying again");
                 tokio::time::sleep(FAILED).await;

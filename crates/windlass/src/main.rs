@@ -238,7 +238,7 @@ fn run(command: Command) -> ExitCode {
             Err(error) => fail(&error),
         },
         Command::Bootstrap(command) => {
-            log("bootstrap");
+            log_at("bootstrap", command.log_filter());
             let program = match called_as().as_str() {
                 "kubeadm" => bootstrap::cmd::Program::Kubeadm,
                 _ => bootstrap::cmd::Program::Windlass,

@@ -10,7 +10,7 @@ use crate::{
         Rule::{IsOneOf, IsText, Named, OneOf, Text, TextIfAny, UniqueBy},
     },
     look::{Look, default, items_mut, put},
-    meta::{NameRule, check_immutable},
+    meta::{NameRule, check_immutable, immutable},
     pod::{check_port, invalid_ip, label_selector, none_or_one_of, one_of},
     strategy::Strategy,
 };
@@ -444,6 +444,21 @@ pub(crate) static SERVICE_CIDR: Strategy = Strategy {
             }
         }
     },
-    check_update: |new, old, errors| check_immutable(new, old, "spec.cidrs", errors),
+    check_update: check_ranges_kept,
     ..Strategy::PLAIN
 };
+
+/// Ranges stay as they are, but one of the other family may be added: clusters become dual stack later.
+fn check_ranges_kept(new: &Value, old: &Value, errors: &mut ErrorList) {
+    let path = Path::new("spec").child("cidrs");
+    let (before, after) = (old.items("spec.cidrs"), new.items("spec.cidrs"));
+    if after.len() < before.len() {
+        errors.push(immutable(&path, new.at("spec.cidrs")));
+        return;
+    }
+    for (i, (after, before)) in after.iter().zip(before).enumerate() {
+        if after != before {
+            errors.push(immutable(&path.index(i), after));
+        }
+    }
+}

@@ -124,10 +124,16 @@ fn config(at: &Path) -> Config {
 impl TestServer {
     /// Another server with the same keys, on the same store.
     pub(crate) async fn beside(&self) -> Self {
+        self.beside_with(|_| {}).await
+    }
+
+    /// One whose configuration is changed first.
+    pub(crate) async fn beside_with(&self, change: impl FnOnce(&mut Config)) -> Self {
         let (store, authority) = (self.store.clone(), self.authority.clone());
         let directory = self.directory.clone();
         let tasks = rt::Tasks::new(rt::Shutdown::new());
-        let config = config(directory.path());
+        let mut config = config(directory.path());
+        change(&mut config);
         let api = apiserver::start(config, store.clone(), &tasks).await.unwrap();
         Self { api, store, authority, tasks, directory }
     }

@@ -109,3 +109,68 @@ async fn nothing_is_given_twice() {
     assert_eq!((made, addresses.len(), ports.len()), (20, 20, 20));
     server.tasks.shutdown().stop();
 }
+
+const RANGES: &str = "/apis/networking.k8s.io/v1/servicecidrs";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_gets_a_second_family_gives_it_to_services_that_ask() {
+    let server = start(|_| {}).await;
+    let api = server.admin();
+    let path = format!("/api/v1/namespaces/{}/services", api.namespace().await);
+    let policy = |name: &str| json!({"ipFamilyPolicy": name});
+    let families = |service: &Value| service["spec"]["ipFamilies"].clone();
+    api.post(&path, &service("early", policy("PreferDualStack"))).await.ok();
+    api.post(&path, &service("plain", json!({}))).await.ok();
+    api.post(&path, &service("both", policy("RequireDualStack"))).await.refused(422, "Invalid");
+    server.tasks.shutdown().stop();
+
+    let server =
+        server.beside_with(|config| config.service_cidrs.push("fd96::/108".parse().unwrap())).await;
+    let api = server.admin();
+    let range = api.get(&format!("{RANGES}/kubernetes")).await.ok();
+    assert_eq!(range["spec"]["cidrs"], json!(["10.96.0.0/16", "fd96::/108"]));
+    let (one, two) = (json!(["IPv4"]), json!(["IPv4", "IPv6"]));
+    // As upstream's API server v1.36.2 was seen to do: an update of something else changes nothing.
+    let labelled = api
+        .patch(&format!("{path}/early"), "merge", &json!({"metadata": {"labels": {"a": "b"}}}))
+        .await
+        .ok();
+    assert_eq!(families(&labelled), one);
+    let upgraded = api
+        .patch(&format!("{path}/plain"), "merge", &json!({"spec": policy("PreferDualStack")}))
+        .await
+        .ok();
+    assert_eq!(families(&upgraded), two);
+    let second = upgraded["spec"]["clusterIPs"][1].as_str().unwrap();
+    assert!(second.starts_with("fd96::"), "{second}");
+    let back = api
+        .patch(&format!("{path}/plain"), "merge", &json!({"spec": policy("SingleStack")}))
+        .await
+        .ok();
+    assert_eq!(
+        (families(&back), &back["spec"]["clusterIPs"]),
+        (one, &json!([upgraded["spec"]["clusterIP"]]))
+    );
+    api.post(&path, &service("both", policy("RequireDualStack"))).await.ok();
+
+    // Only a second family may be added to a range.
+    let more = json!({"kind": "ServiceCIDR", "apiVersion": "networking.k8s.io/v1", "metadata": {"name": "more"}, "spec": {"cidrs": ["10.97.0.0/24"]}});
+    api.post(RANGES, &more).await.ok();
+    let cidrs = |list: Value| json!({"spec": {"cidrs": list}});
+    let at = format!("{RANGES}/more");
+    api.patch(&at, "merge", &cidrs(json!(["10.97.0.0/24", "fd97::/112"]))).await.ok();
+    for (list, wrong) in [
+        (
+            json!(["10.97.0.0/24"]),
+            "spec.cidrs: Invalid value: [\"10.97.0.0/24\"]: field is immutable",
+        ),
+        (
+            json!(["10.97.1.0/24", "fd97::/112"]),
+            "spec.cidrs[0]: Invalid value: \"10.97.1.0/24\": field is immutable",
+        ),
+    ] {
+        let refused = api.patch(&at, "merge", &cidrs(list)).await.refused(422, "Invalid");
+        assert!(refused.contains(wrong), "{refused}");
+    }
+    server.tasks.shutdown().stop();
+}

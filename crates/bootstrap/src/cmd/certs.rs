@@ -7,9 +7,10 @@ use bootstrap_core::{
 };
 use clap::Subcommand;
 use pki::{Cert, Key, SigningRequest};
+use serde_json::{Value, json};
 use time::{OffsetDateTime, macros::format_description};
 
-use super::{Program, flags::ClusterFlags};
+use super::{Program, Verbosity, flags::ClusterFlags, output::Output};
 use crate::{
     Error,
     certs::{KUBECONFIGS, Renewal, renew_due, renew_due_alike, renew_kubeconfig, renew_leaf},
@@ -22,12 +23,19 @@ use crate::{
 pub struct Args {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Check certificates expiration for a Kubernetes cluster
-    CheckExpiration(ClusterFlags),
+    CheckExpiration {
+        #[command(flatten)]
+        output: Output,
+        #[command(flatten)]
+        flags: Box<ClusterFlags>,
+    },
     /// Renew certificates for a Kubernetes cluster
     Renew {
         /// all, due (those with a third of their life left), a certificate such as apiserver, or a kubeconfig file such as admin.conf
@@ -48,7 +56,7 @@ enum Command {
         flags: Box<ClusterFlags>,
     },
     /// Generate keys and certificate signing requests
-    GenerateCsr(ClusterFlags),
+    GenerateCsr(Box<ClusterFlags>),
     /// Generate certificate keys
     CertificateKey,
 }
@@ -59,9 +67,11 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
             println!("{}", new_certificate_key()?);
             Ok(())
         }
-        Command::CheckExpiration(flags) => {
+        Command::CheckExpiration { output, flags } => {
             let node = machine(&flags, program)?;
-            print!("{}", expirations(&node.layout, &node.pki()?, SystemTime::now())?);
+            let (found, now) = (expirations(&node.layout, &node.pki()?)?, SystemTime::now());
+            let told = output.of("CertificateExpirationInfo", vec![object(&found, now)])?;
+            print!("{}", told.unwrap_or_else(|| tables(&found, now)));
             Ok(())
         }
         Command::Renew { name, flags } => {
@@ -84,6 +94,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
 }
 
 fn machine(flags: &ClusterFlags, program: Program) -> Result<Node, Error> {
+    flags.refuse_dry_run("certs")?;
     let all = flags.init(flags.documents()?, program)?;
     let layout = flags.layout(&all.cluster.certificates_dir);
     flags.node(all, layout, program)
@@ -99,53 +110,89 @@ fn cert_in(path: &Path) -> Result<Cert, Error> {
     Ok(pki::read_cert(path)?)
 }
 
-/// The tables of `certs check-expiration`.
-fn expirations(layout: &Layout, plan: &Plan, now: SystemTime) -> Result<String, Error> {
-    let external = |ca: Ca| if layout.pki(ca.base(), "key").exists() { "no" } else { "yes" };
-    let mut rows: Vec<(String, std::path::PathBuf, Option<Ca>)> =
-        KUBECONFIGS.iter().map(|f| ((*f).to_owned(), layout.kubeconfig(f), None)).collect();
-    rows.extend(
-        plan.leaves.iter().map(|l| (l.name.to_owned(), layout.pki(l.base, "crt"), Some(l.ca))),
-    );
-    rows.sort();
+/// A certificate of `certs check-expiration`.
+struct Row {
+    name: String,
+    /// Nothing where the file is missing.
+    end: Option<SystemTime>,
+    /// By which authority it is signed; nothing of an authority itself.
+    ca: Option<&'static str>,
+    external: bool,
+}
+
+/// The certificates and the authorities, each by name.
+fn expirations(layout: &Layout, plan: &Plan) -> Result<[Vec<Row>; 2], Error> {
+    let external = |ca: Ca| !layout.pki(ca.base(), "key").exists();
+    let row = |name: &str, path: std::path::PathBuf, ca: Ca, signed: bool| {
+        let end = match path.exists() {
+            true => Some(cert_in(&path)?.info()?.not_after),
+            false => None,
+        };
+        let (name, external) = (name.to_owned(), external(ca));
+        Ok::<_, Error>(Row { name, end, ca: signed.then(|| ca.name()), external })
+    };
+    let kubeconfigs =
+        KUBECONFIGS.iter().map(|f| row(f, layout.kubeconfig(f), Ca::Kubernetes, true));
+    let leaves = plan.leaves.iter().map(|l| row(l.name, layout.pki(l.base, "crt"), l.ca, true));
+    let mut certificates: Vec<Row> = kubeconfigs.chain(leaves).collect::<Result<_, _>>()?;
+    certificates.sort_by(|a, b| a.name.cmp(&b.name));
+    let authorities =
+        plan.authorities.iter().map(|ca| row(ca.name(), layout.pki(ca.base(), "crt"), *ca, false));
+    Ok([certificates, authorities.collect::<Result<_, _>>()?])
+}
+
+/// The tables.
+fn tables([certificates, authorities]: &[Vec<Row>; 2], now: SystemTime) -> String {
+    let managed = |row: &Row| if row.external { "yes" } else { "no" };
     let mut out = format!(
         "{:<27}{:<25}{:<16}{:<24}EXTERNALLY MANAGED\n",
         "CERTIFICATE", "EXPIRES", "RESIDUAL TIME", "CERTIFICATE AUTHORITY"
     );
-    for (name, path, ca) in rows {
-        if !path.exists() {
-            out.push_str(&format!("!MISSING! {name}\n"));
-            continue;
-        }
-        let end = cert_in(&path)?.info()?.not_after;
-        let (ca_name, managed) =
-            (ca.map_or("ca", Ca::name), external(ca.unwrap_or(Ca::Kubernetes)));
-        out.push_str(&format!(
-            "{name:<27}{:<25}{:<16}{ca_name:<24}{managed}\n",
-            date(end),
-            residual(end, now)
-        ));
+    for row in certificates {
+        let name = &row.name;
+        out.push_str(&match row.end {
+            None => format!("!MISSING! {name}\n"),
+            Some(end) => format!(
+                "{name:<27}{:<25}{:<16}{:<24}{}\n",
+                date(end),
+                residual(end, now),
+                row.ca.unwrap_or_default(),
+                managed(row)
+            ),
+        });
     }
     out.push_str(&format!(
         "\n{:<24}{:<25}{:<16}EXTERNALLY MANAGED\n",
         "CERTIFICATE AUTHORITY", "EXPIRES", "RESIDUAL TIME"
     ));
-    for ca in &plan.authorities {
-        let path = layout.pki(ca.base(), "crt");
-        if !path.exists() {
-            out.push_str(&format!("!MISSING! {}\n", ca.name()));
-            continue;
-        }
-        let end = pki::read_cert(&path)?.info()?.not_after;
-        out.push_str(&format!(
-            "{:<24}{:<25}{:<16}{}\n",
-            ca.name(),
-            date(end),
-            residual(end, now),
-            external(*ca)
-        ));
+    for row in authorities {
+        let name = &row.name;
+        out.push_str(&match row.end {
+            None => format!("!MISSING! {name}\n"),
+            Some(end) => {
+                format!("{name:<24}{:<25}{:<16}{}\n", date(end), residual(end, now), managed(row))
+            }
+        });
     }
-    Ok(out)
+    out
+}
+
+/// The same for programs.
+fn object([certificates, authorities]: &[Vec<Row>; 2], now: SystemTime) -> Value {
+    let one = |row: &Row| {
+        let mut one = json!({"name": row.name, "externallyManaged": row.external, "missing": row.end.is_none()});
+        if let Some(end) = row.end {
+            one["expirationDate"] = json!(pki::written(end));
+            let left = end.duration_since(now).map_or(0, |left| left.as_secs());
+            one["residualTime"] = json!(left);
+        }
+        if let Some(ca) = row.ca {
+            one["caName"] = json!(ca);
+        }
+        one
+    };
+    let all = |rows: &[Row]| rows.iter().map(one).collect::<Vec<_>>();
+    json!({"certificates": all(certificates), "certificateAuthorities": all(authorities)})
 }
 
 fn date(at: SystemTime) -> String {

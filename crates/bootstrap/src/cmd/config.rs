@@ -6,8 +6,9 @@ use bootstrap_core::{
     images,
 };
 use clap::Subcommand;
+use serde_json::json;
 
-use super::{Program, flags::ClusterFlags};
+use super::{Program, Verbosity, flags::ClusterFlags, output::Output};
 use crate::{
     Error,
     error::io,
@@ -19,6 +20,8 @@ use crate::{
 pub struct Args {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
 }
 
 #[derive(Debug, Subcommand)]
@@ -84,7 +87,12 @@ struct Validate {
 #[derive(Debug, Subcommand)]
 enum Images {
     /// Print a list of images kubeadm will use
-    List(Box<ClusterFlags>),
+    List {
+        #[command(flatten)]
+        output: Output,
+        #[command(flatten)]
+        flags: Box<ClusterFlags>,
+    },
     /// Pull images used by kubeadm
     Pull(Box<ClusterFlags>),
 }
@@ -94,13 +102,16 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
         Command::Print { what } => print(what, program),
         Command::Migrate(args) => migrate(&args),
         Command::Validate(args) => validate(&args, program),
-        Command::Images { what: Images::List(flags) } => {
-            for image in wanted(&flags, program)? {
-                println!("{image}");
+        Command::Images { what: Images::List { output, flags } } => {
+            let images = wanted(&flags, program)?;
+            match output.of("Images", vec![json!({"images": images})])? {
+                Some(text) => print!("{text}"),
+                None => images.iter().for_each(|image| println!("{image}")),
             }
             Ok(())
         }
         Command::Images { what: Images::Pull(flags) } => {
+            flags.refuse_dry_run("config images pull")?;
             let documents = flags.documents()?;
             let all = flags.init(documents, program)?;
             let layout = flags.layout(&all.cluster.certificates_dir);

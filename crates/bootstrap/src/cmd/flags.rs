@@ -206,6 +206,14 @@ impl ClusterFlags {
         Ok(node)
     }
 
+    /// For commands that upstream gives no dry run, and that would do everything.
+    pub(super) fn refuse_dry_run(&self, command: &str) -> Result<(), Error> {
+        if self.dry_run {
+            return Err(Error::Usage(format!("{command} has no dry run: leave --dry-run out")));
+        }
+        Ok(())
+    }
+
     pub(super) fn ignored(&self, configured: &[String]) -> Result<Ignored, Error> {
         Ignored::new(self.ignore_preflight_errors.iter().chain(configured).cloned())
     }

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use bootstrap_core::Layout;
 
 use super::{
-    Program,
+    Program, Verbosity,
     flags::{self, ClusterFlags},
     workflow::Workflow,
 };
@@ -14,6 +14,8 @@ use crate::{Error, init, node::TakeAddress, phase};
 pub struct Args {
     #[command(flatten)]
     workflow: Workflow<Flags>,
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -23,6 +25,12 @@ struct Flags {
     /// Key used to encrypt the control-plane certificates in the kubeadm-certs Secret
     #[arg(long)]
     certificate_key: Option<String>,
+    /// The kubeconfig file to use when talking to the cluster
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// With the phase `addon`, print the manifests instead of installing them
+    #[arg(long)]
+    print_manifest: bool,
     /// List of phases to be skipped
     #[arg(long, value_delimiter = ',')]
     skip_phases: Vec<String>,
@@ -70,6 +78,14 @@ pub(super) async fn run(
     }
     let progress = flags::progress("init", &flags.cluster.host(), all.init.dry_run);
     let mut ctx = init::Ctx::new(flags.cluster.node(all, layout, program)?);
+    if let Some(path) = &flags.kubeconfig {
+        ctx.node.use_client(crate::cluster::client(path)?);
+    }
+    let addon = !only.is_empty() && only.iter().all(|phase| phase.starts_with("addon"));
+    if flags.print_manifest && !addon {
+        return Err(Error::Usage("--print-manifest goes with `init phase addon`".to_owned()));
+    }
+    ctx.node.print_only = flags.print_manifest;
     ctx.node.take_address = take_address;
     ctx.ignored = ignored;
     ctx.upload_certs = flags.upload_certs;

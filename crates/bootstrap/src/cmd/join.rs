@@ -2,7 +2,7 @@ use api_config::kubeadm::{JoinConfiguration, JoinControlPlane};
 use bootstrap_core::{Layout, config};
 
 use super::{
-    Program,
+    Program, Verbosity,
     flags::{self, ClusterFlags},
     init::dry_run_dir,
     workflow::Workflow,
@@ -15,6 +15,8 @@ pub struct Args {
     api_server_endpoint: Option<String>,
     #[command(flatten)]
     workflow: Workflow<Flags>,
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -6,7 +6,7 @@ use bootstrap_core::{certs::Ca, endpoint};
 use clap::Subcommand;
 use pki::{Cert, LeafSpec, Subject, Usage, Validity};
 
-use super::{Program, flags::ClusterFlags};
+use super::{Program, Verbosity, flags::ClusterFlags};
 use crate::{
     Error,
     certs::{Held, load_authority},
@@ -16,6 +16,8 @@ use crate::{
 pub struct Args {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
 }
 
 #[derive(Debug, Subcommand)]

@@ -6,7 +6,7 @@ use std::{
 use bootstrap_core::config;
 
 use super::{
-    Program,
+    Program, Verbosity,
     flags::{self, ClusterFlags},
     workflow::Workflow,
 };
@@ -21,6 +21,8 @@ use crate::{
 pub struct Args {
     #[command(flatten)]
     workflow: Workflow<Flags>,
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -34,6 +36,9 @@ struct Flags {
     /// Path to the CRI socket to connect
     #[arg(long)]
     cri_socket: Option<String>,
+    /// The kubeconfig file to use when talking to the cluster
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
     /// Reset the node without prompting for confirmation
     #[arg(short, long)]
     force: bool,
@@ -88,13 +93,11 @@ pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
     };
     // The record of a machine's start goes with the rest, and this is none.
     let progress = Progress::stderr(Recorder::none());
-    let mut ctx = reset::Ctx {
-        node: cluster.node(all, layout, Program::Kubeadm)?,
-        reset: configuration,
-        ignored,
-        clean_up,
-        snapshots: None,
-    };
+    let mut node = cluster.node(all, layout, Program::Kubeadm)?;
+    if let Some(path) = &flags.kubeconfig {
+        node.use_client(crate::cluster::client(path)?);
+    }
+    let mut ctx = reset::Ctx { node, reset: configuration, ignored, clean_up, snapshots: None };
     phase::run(&reset::phases(), &only, &skip, &progress, &mut ctx).await?;
     if let Some(directory) = &ctx.snapshots {
         println!(

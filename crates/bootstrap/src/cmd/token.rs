@@ -4,13 +4,13 @@ use api_config::{GoDuration, kubeadm::BootstrapToken};
 use bootstrap_core::{
     constants::BOOTSTRAPPERS_GROUP,
     endpoint, objects,
-    tokens::{self, Token, is_token_id},
+    tokens::{self, Listed, Token, is_token_id},
 };
 use clap::Subcommand;
 use client::{Client, ListOptions, Resource};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Program, flags::ClusterFlags};
+use super::{Program, Verbosity, flags::ClusterFlags, output::Output};
 use crate::{
     Error,
     cluster::{self, get},
@@ -24,6 +24,8 @@ pub struct Args {
     kubeconfig: PathBuf,
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
 }
 
 #[derive(Debug, Subcommand)]
@@ -31,9 +33,14 @@ enum Command {
     /// Create bootstrap tokens on the server
     Create(Box<Create>),
     /// List bootstrap tokens on the server
-    List,
+    List(Output),
     /// Delete bootstrap tokens on the server
-    Delete { tokens: Vec<String> },
+    Delete {
+        tokens: Vec<String>,
+        /// Only tell what would be deleted
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Generate and print a bootstrap token, but do not create it on the server
     Generate,
 }
@@ -77,8 +84,10 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
         Command::Create(create) => {
             run_create(*create, &cluster::client(&args.kubeconfig)?, program).await
         }
-        Command::List => list(&cluster::client(&args.kubeconfig)?).await,
-        Command::Delete { tokens } => delete(&cluster::client(&args.kubeconfig)?, &tokens).await,
+        Command::List(output) => list(&cluster::client(&args.kubeconfig)?, output).await,
+        Command::Delete { tokens, dry_run } => {
+            delete(&cluster::client(&args.kubeconfig)?, &tokens, dry_run).await
+        }
     }
 }
 
@@ -102,7 +111,12 @@ async fn run_create(args: Create, client: &Client, program: Program) -> Result<(
     if get(client, &Resource::SECRETS, "kube-system", &token.secret_name()).await?.is_some() {
         return Err(Error::Usage(format!("a token with id {:?} already exists", token.id)));
     }
-    cluster::apply(client, &token_secret(&token, &entry, SystemTime::now())?).await?;
+    let secret = token_secret(&token, &entry, SystemTime::now())?;
+    if all.init.dry_run {
+        println!("[dryrun] Would create:\n{}", api_config::yaml::to_string(&secret)?);
+    } else {
+        cluster::apply(client, &secret).await?;
+    }
     if !args.print_join_command {
         println!("{}", token.reveal());
         return Ok(());
@@ -140,35 +154,63 @@ async fn secrets(client: &Client) -> Result<Vec<Value>, Error> {
     Ok(list.items)
 }
 
-async fn list(client: &Client) -> Result<(), Error> {
-    println!("{:<25}{:<24}{:<26}{:<56}EXTRA GROUPS", "TOKEN", "EXPIRES", "USAGES", "DESCRIPTION");
-    for secret in secrets(client).await? {
-        match tokens::listed(&secret) {
-            Ok(token) => {
-                let shown = |text: &str| {
-                    if text.is_empty() { "<none>".to_owned() } else { text.to_owned() }
-                };
-                println!(
-                    "{:<25}{:<24}{:<26}{:<56}{}",
-                    token.token,
-                    token.expiration.as_deref().unwrap_or("<never>"),
-                    shown(&token.usages.join(",")),
-                    shown(&token.description),
-                    shown(&token.groups.join(","))
-                );
-            }
-            Err(e) => tracing::warn!("{e}"),
+async fn list(client: &Client, output: Output) -> Result<(), Error> {
+    let found = secrets(client).await?;
+    let tokens = found.iter().filter_map(|secret| match tokens::listed(secret) {
+        Ok(token) => Some(token),
+        Err(e) => {
+            tracing::warn!("{e}");
+            None
         }
+    });
+    let tokens: Vec<Listed> = tokens.collect();
+    if let Some(text) = output.of("BootstrapToken", tokens.iter().map(object).collect())? {
+        print!("{text}");
+        return Ok(());
+    }
+    println!("{:<25}{:<24}{:<26}{:<56}EXTRA GROUPS", "TOKEN", "EXPIRES", "USAGES", "DESCRIPTION");
+    for token in tokens {
+        let shown =
+            |text: &str| if text.is_empty() { "<none>".to_owned() } else { text.to_owned() };
+        println!(
+            "{:<25}{:<24}{:<26}{:<56}{}",
+            token.token,
+            token.expiration.as_deref().unwrap_or("<never>"),
+            shown(&token.usages.join(",")),
+            shown(&token.description),
+            shown(&token.groups.join(","))
+        );
     }
     Ok(())
 }
 
-async fn delete(client: &Client, given: &[String]) -> Result<(), Error> {
+/// A token as programs read it; what it has nothing of is left out.
+fn object(token: &Listed) -> Value {
+    let mut object = json!({"token": token.token});
+    if !token.description.is_empty() {
+        object["description"] = json!(token.description);
+    }
+    if let Some(expires) = &token.expiration {
+        object["expires"] = json!(expires);
+    }
+    for (name, values) in [("usages", &token.usages), ("groups", &token.groups)] {
+        if !values.is_empty() {
+            object[name] = json!(values);
+        }
+    }
+    object
+}
+
+async fn delete(client: &Client, given: &[String], dry_run: bool) -> Result<(), Error> {
     if given.is_empty() {
         return Err(Error::Usage("missing argument; 'token delete' is missing token of form \"[a-z0-9]{6}.[a-z0-9]{16}\" or its id".to_owned()));
     }
     for text in given {
         let id = if is_token_id(text) { text.clone() } else { text.parse::<Token>()?.id };
+        if dry_run {
+            println!("[dryrun] Would delete bootstrap token {id:?}");
+            continue;
+        }
         client
             .delete(
                 &Resource::SECRETS,

@@ -21,7 +21,7 @@ pub(super) const PHASES: [Phase<Ctx>; 2] = [
                     return Ok(Outcome::skipped("dns.disabled is set"));
                 }
                 // A number that someone chose is kept.
-                let replicas = if node.dry_run {
+                let replicas = if node.dry_run || node.print_only {
                     REPLICAS
                 } else {
                     let client = node.client().await?;

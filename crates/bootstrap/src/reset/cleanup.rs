@@ -20,6 +20,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
     run: |ctx| {
         Box::pin(async {
             if ctx.node.dry_run {
+                tell(ctx);
                 return Ok(Outcome::skipped("dry run"));
             }
             ctx.snapshots = data_directory(
@@ -78,7 +79,21 @@ fn remove_cgroups(ctx: &Ctx) -> Option<String> {
     sys::cgroup::detect().remove(&format!("{root}/kubepods")).err().map(|e| e.to_string())
 }
 
-fn remove_files(ctx: &Ctx) -> Vec<String> {
+/// What would be done.
+fn tell(ctx: &Ctx) {
+    let shown = |paths: Vec<PathBuf>| {
+        let there = paths.into_iter().filter(|path| path.exists());
+        there.map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ")
+    };
+    println!("[dryrun] Would stop the kubelet");
+    println!("[dryrun] Would unmount what is mounted below {}", kubelet_root(ctx).display());
+    println!("[dryrun] Would remove Kubernetes-managed containers");
+    println!("[dryrun] Would delete contents of directories: [{}]", shown(directories(ctx)));
+    println!("[dryrun] Would delete files: [{}]", shown(files(ctx)));
+}
+
+/// The directories that are emptied.
+fn directories(ctx: &Ctx) -> Vec<PathBuf> {
     let node = &ctx.node;
     let mut directories =
         vec![node.layout.manifests(), node.layout.certificates.clone(), kubelet_root(ctx)];
@@ -88,19 +103,22 @@ fn remove_files(ctx: &Ctx) -> Vec<String> {
         directories.push(node.layout.kubernetes.join("tmp"));
     }
     // Logs of Pods that are gone, the links to them, and the record of how they came up.
-    let timeline = node.host.path(TIMELINE_ROOT).join("timeline");
     directories.extend(["/var/log/pods", "/var/log/containers"].map(|d| node.host.path(d)));
-    directories.push(timeline.clone());
-    let servers = node.host.path(BALANCER_SERVERS);
-    let balancer = servers.parent().unwrap_or(&servers);
-    directories.push(balancer.to_owned());
-    let mut left: Vec<String> = directories.iter().flat_map(|d| empty(d)).collect();
-    let made = [&node.layout.manifests(), &node.layout.certificates, balancer, &timeline];
-    for own in made.into_iter().chain(timeline.parent()) {
-        // They go where nothing else is in them.
-        let _ = fs::remove_dir(own);
-    }
-    let files = [
+    directories.extend([timeline(&node.host), balancer(&node.host)]);
+    directories
+}
+
+fn timeline(host: &Host) -> PathBuf {
+    host.path(TIMELINE_ROOT).join("timeline")
+}
+
+fn balancer(host: &Host) -> PathBuf {
+    let servers = host.path(BALANCER_SERVERS);
+    servers.parent().unwrap_or(&servers).to_owned()
+}
+
+fn files(ctx: &Ctx) -> Vec<PathBuf> {
+    let names = [
         "admin.conf",
         "super-admin.conf",
         "kubelet.conf",
@@ -108,7 +126,20 @@ fn remove_files(ctx: &Ctx) -> Vec<String> {
         "controller-manager.conf",
         "scheduler.conf",
     ];
-    for path in files.map(|f| node.layout.kubeconfig(f)) {
+    names.map(|name| ctx.node.layout.kubeconfig(name)).into()
+}
+
+fn remove_files(ctx: &Ctx) -> Vec<String> {
+    let node = &ctx.node;
+    let mut left: Vec<String> = directories(ctx).iter().flat_map(|d| empty(d)).collect();
+    let timeline = timeline(&node.host);
+    let made =
+        [&node.layout.manifests(), &node.layout.certificates, &balancer(&node.host), &timeline];
+    for own in made.into_iter().map(PathBuf::as_path).chain(timeline.parent()) {
+        // They go where nothing else is in them.
+        let _ = fs::remove_dir(own);
+    }
+    for path in files(ctx) {
         left.extend(tolerate(&path, fs::remove_file(&path)));
     }
     left

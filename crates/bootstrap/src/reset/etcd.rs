@@ -31,7 +31,11 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
 };
 
 async fn remove(ctx: &mut Ctx) -> Result<Outcome, Error> {
-    let client = cluster::client(&ctx.node.layout.kubeconfig("admin.conf"))?;
+    // A cluster that does not answer is no reason to wait.
+    let client = match ctx.node.given_client() {
+        Some(client) => client,
+        None => cluster::client(&ctx.node.layout.kubeconfig("admin.conf"))?,
+    };
     let manifest =
         std::fs::read_to_string(ctx.node.layout.manifests().join("etcd.yaml")).unwrap_or_default();
     let pod = api_config::yaml::parse(&manifest)?;

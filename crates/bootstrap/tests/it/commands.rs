@@ -57,7 +57,10 @@ fn offline_phases_write_a_control_plane_below_rootfs() {
         "paths are those on the host: {manifest}"
     );
     assert!(root.join("var/lib/etcd").is_dir());
-    kubeadm(&["certs", "check-expiration", "--config", &config, "--rootfs", &root_text]).unwrap();
+    for output in ["text", "json", "yaml"] {
+        let args = ["certs", "check-expiration", "-o", output, "--config", &config];
+        kubeadm(&[&args[..], &["--rootfs", &root_text, "-v", "5"]].concat()).unwrap();
+    }
     let before = fs::read(root.join("etc/kubernetes/pki/apiserver.crt")).unwrap();
     kubeadm(&["certs", "renew", "all", "--config", &config, "--rootfs", &root_text]).unwrap();
     assert_ne!(fs::read(root.join("etc/kubernetes/pki/apiserver.crt")).unwrap(), before);
@@ -92,6 +95,20 @@ fn a_dry_run_changes_nothing_outside_of_its_directory() {
     }
     fs::remove_dir_all(written).unwrap();
     assert_eq!(Path::new("/etc/kubernetes").exists(), before);
+}
+
+#[test]
+fn what_programs_read_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path());
+    for args in [
+        &["version", "-o", "short"][..],
+        &["version", "--output", "json"],
+        &["config", "images", "list", "-o", "json", "--config", &config],
+        &["init", "phase", "addon", "all", "--print-manifest", "--config", &config],
+    ] {
+        kubeadm(args).unwrap();
+    }
 }
 
 #[test]
@@ -140,6 +157,12 @@ fn mistakes_are_told_before_anything_is_done() {
             "use the form host:port",
         ),
         (&["reset", "phase", "nonsense", "--dry-run"], "invalid phase name: nonsense"),
+        (&["certs", "renew", "all", "--dry-run"], "certs has no dry run"),
+        (&["config", "images", "pull", "--dry-run"], "config images pull has no dry run"),
+        (
+            &["init", "phase", "certs", "all", "--print-manifest", "--config", &config],
+            "--print-manifest goes with",
+        ),
         (&["token", "list", "--kubeconfig", "/nonexistent"], "/nonexistent"),
         (
             &["certs", "renew", "nonsense", "--config", &config],

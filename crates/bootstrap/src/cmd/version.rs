@@ -1,0 +1,81 @@
+use bootstrap_core::constants::KUBERNETES_VERSION;
+use clap::ValueEnum;
+use serde_json::json;
+
+use super::{
+    Program, Verbosity,
+    output::{Format, Output},
+};
+use crate::Error;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Output format
+    #[arg(short, long, value_enum)]
+    output: Option<Form>,
+    #[command(flatten)]
+    pub(super) verbosity: Verbosity,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// The release alone, as scripts ask for it
+    Short,
+    Json,
+    Yaml,
+}
+
+pub(super) fn run(args: &Args, program: Program) -> Result<(), Error> {
+    print!("{}", told(args.output, program)?);
+    Ok(())
+}
+
+fn told(form: Option<Form>, program: Program) -> Result<String, Error> {
+    let mut numbers = KUBERNETES_VERSION.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let commit = option_env!("WINDLASS_COMMIT").unwrap_or("unknown");
+    let platform = match std::env::consts::ARCH {
+        "x86_64" => "linux/amd64",
+        "aarch64" => "linux/arm64",
+        other => other,
+    };
+    let output = match form {
+        None => {
+            return Ok(format!(
+                "{} version: &version.Info{{Major:\"{major}\", Minor:\"{minor}\", GitVersion:\"{KUBERNETES_VERSION}\", \
+                 GitCommit:\"{commit}\", Platform:\"{platform}\"}}\n",
+                program.name()
+            ));
+        }
+        Some(Form::Short) => return Ok(format!("{KUBERNETES_VERSION}\n")),
+        Some(Form::Json) => Format::Json,
+        Some(Form::Yaml) => Format::Yaml,
+    };
+    let info = json!({"clientVersion": {
+        "major": major,
+        "minor": minor,
+        "gitVersion": KUBERNETES_VERSION,
+        "gitCommit": commit,
+        "gitTreeState": "clean",
+        "platform": platform,
+    }});
+    Ok(Output { output }.plain(vec![info])?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_find_the_release() {
+        assert_eq!(told(Some(Form::Short), Program::Kubeadm).unwrap(), "v1.36.2\n");
+        let text = told(None, Program::Kubeadm).unwrap();
+        assert!(
+            text.starts_with("kubeadm version: &version.Info{Major:\"1\", Minor:\"36\""),
+            "{text}"
+        );
+        let json = told(Some(Form::Json), Program::Kubeadm).unwrap();
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read["clientVersion"]["gitVersion"], "v1.36.2");
+    }
+}
