@@ -237,6 +237,7 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
     let strategy = api_rules::strategy(group, plural);
     let selectable = Selectable::all(strategy.selectable);
     let indexed = if (group, plural) == ("", "pods") { &POD_MEMBERS[..] } else { &[] };
+    let shown: Vec<Served> = versions.iter().map(|r| served(r)).collect();
     Definition {
         group: group.into(),
         plural: plural.into(),
@@ -245,9 +246,9 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
         wanted: Selectable::wanted(&selectable, indexed),
         indexed: !indexed.is_empty(),
         selectable,
-        // Where a resource has several versions the newest is stored; for events that is core's v1.
-        storage: if group.is_empty() { 0 } else { versions.len() - 1 },
-        served: versions.iter().map(|r| served(r)).collect(),
+        // Where a resource has several versions, all but the stored one are converted.
+        storage: shown.iter().position(|version| version.conversion.is_none()).unwrap_or(0),
+        served: shown,
         custom: None,
         converter: None,
         strategy,
