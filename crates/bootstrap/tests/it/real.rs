@@ -35,6 +35,7 @@ async fn start(root: &Path, bind: SocketAddr, tasks: &rt::Tasks) {
         enable_admission: vec!["NodeRestriction".to_owned()],
         disable_admission: Vec::new(),
         seats: apiserver::Config::SEATS,
+        request_timeout: apiserver::Config::REQUEST_TIMEOUT,
     };
     let store =
         store::embedded::Embedded::open(&root.join("store"), store::embedded::Options::default())
