@@ -272,12 +272,20 @@ fn of_two_services_with_one_address_the_first_gets_it() {
     let endpoints = slice(two());
     let served = with_ip("s");
     let dead_last = with_ip("t");
-    let table = plan(Family::V4, &config(), [&served, &dead_last], &Slices::index([&endpoints]));
-    assert_eq!(
-        element(&table, "service-ips", "1.2.3.4 . tcp . 80"),
-        Some("goto external-VJSWWEDI-ns/s/tcp/p80")
-    );
-    assert_eq!(element(&table, "no-endpoint-services", "1.2.3.4 . tcp . 80"), None);
+    for order in [[&served, &dead_last], [&dead_last, &served]] {
+        let table = plan(Family::V4, &config(), order, &Slices::index([&endpoints]));
+        assert_eq!(
+            element(&table, "service-ips", "1.2.3.4 . tcp . 80"),
+            Some("goto external-VJSWWEDI-ns/s/tcp/p80")
+        );
+        assert_eq!(element(&table, "no-endpoint-services", "1.2.3.4 . tcp . 80"), None);
+    }
+    for order in [[&a, &b], [&b, &a]] {
+        // A packet stops at the first rule that fits.
+        let chains = iptables::plan(Family::V4, &config(), order, &Slices::index([]));
+        let rules = chains.rules("filter", "KUBE-EXTERNAL-SERVICES");
+        assert!(rules[0].contains("ns/a") && rules[1].contains("ns/b"), "{rules:?}");
+    }
     let forward = plan(Family::V4, &config(), [&a, &b], &Slices::index([]));
     assert_eq!(forward, plan(Family::V4, &config(), [&b, &a], &Slices::index([])));
 }
