@@ -8,12 +8,12 @@ use std::net::IpAddr;
 
 use super::{
     Config, NodePorts,
-    port::{Port, digest},
+    port::{self, Port, digest},
 };
 use crate::{
     Family,
     api::{Service, TrafficPolicy},
-    endpoints::{Endpoint, Slices, is_proxied},
+    endpoints::{Endpoint, Slices},
     xtables::{Chains, Jump, STATE_CHAIN},
 };
 
@@ -147,19 +147,13 @@ fn base(family: Family, config: &Config) -> Chains {
 /// The sealed chains for `family`.
 pub fn plan<'a>(
     family: Family,
-    config: &Config,
+    config: &'a Config,
     services: impl IntoIterator<Item = &'a Service>,
-    slices: &Slices<'_>,
+    slices: &Slices<'a>,
 ) -> Chains {
-    let mut services: Vec<_> = services.into_iter().filter(|service| is_proxied(service)).collect();
-    services.sort_by_key(|service| (&service.metadata.namespace, &service.metadata.name));
     let mut chains = base(family, config);
-    for service in services {
-        for port in &service.spec.ports {
-            if let Some(port) = Port::new(family, config, service, port, slices) {
-                Rules { of: &port, name: name_of(&port) }.add_to(&mut chains);
-            }
-        }
+    for port in port::all(family, config, services, slices) {
+        Rules { of: &port, name: name_of(&port) }.add_to(&mut chains);
     }
     to_node_ports(&mut chains, config);
     chains.seal();

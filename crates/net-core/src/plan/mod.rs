@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use crate::{
     Cidr, Family,
     api::{EndpointSlice, Service},
-    endpoints::{Slices, is_proxied},
+    endpoints::Slices,
     nft::Table,
 };
 
@@ -110,17 +110,13 @@ pub enum NodePorts {
 /// namespace and name gets it.
 pub fn plan<'a>(
     family: Family,
-    config: &Config,
+    config: &'a Config,
     services: impl IntoIterator<Item = &'a Service>,
-    slices: &Slices<'_>,
+    slices: &Slices<'a>,
 ) -> Table {
-    let mut services: Vec<_> = services.into_iter().filter(|service| is_proxied(service)).collect();
-    services.sort_by_key(|service| (&service.metadata.namespace, &service.metadata.name));
     let mut table = base::table(family, config);
-    for service in services {
-        for port in &service.spec.ports {
-            service::add(&mut table, config, service, port, slices);
-        }
+    for port in port::all(family, config, services, slices) {
+        service::add(&mut table, &port);
     }
     table.seal();
     table

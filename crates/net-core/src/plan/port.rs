@@ -9,8 +9,23 @@ use super::{Config, NodePorts};
 use crate::{
     Cidr, Family,
     api::{Affinity, Service, ServicePort, ServiceType},
-    endpoints::{Choice, Slices, balancer_addresses},
+    endpoints::{Choice, Slices, balancer_addresses, is_proxied},
 };
+
+/// The ports of all Services that a proxy serves, in order of namespace and name.
+pub(super) fn all<'a>(
+    family: Family,
+    config: &'a Config,
+    services: impl IntoIterator<Item = &'a Service>,
+    slices: &Slices<'a>,
+) -> impl Iterator<Item = Port<'a>> {
+    let mut services: Vec<_> = services.into_iter().filter(|service| is_proxied(service)).collect();
+    services.sort_by_key(|service| (&service.metadata.namespace, &service.metadata.name));
+    let ports = services
+        .into_iter()
+        .flat_map(|service| service.spec.ports.iter().map(move |p| (service, p)));
+    ports.filter_map(move |(service, port)| Port::new(family, config, service, port, slices))
+}
 
 pub(super) struct Port<'a> {
     pub(super) config: &'a Config,
@@ -23,7 +38,7 @@ pub(super) struct Port<'a> {
 
 impl<'a> Port<'a> {
     /// Nothing where the Service has no address of this family.
-    pub(super) fn new(
+    fn new(
         family: Family,
         config: &'a Config,
         service: &'a Service,

@@ -1,28 +1,15 @@
 use std::net::IpAddr;
 
 use super::{
-    Config,
     base::{CLUSTER_IPS, DEAD_NODE_PORTS, DEAD_SERVICES, FIREWALL_IPS, NODE_PORTS, SERVICE_IPS},
     port::{Port, digest},
 };
-use crate::{
-    Family,
-    api::{Service, ServicePort, TrafficPolicy},
-    endpoints::{Endpoint, Slices},
-    nft::Table,
-};
+use crate::{Family, api::TrafficPolicy, endpoints::Endpoint, nft::Table};
 
-pub(super) fn add(
-    table: &mut Table,
-    config: &Config,
-    service: &Service,
-    port: &ServicePort,
-    slices: &Slices<'_>,
-) {
-    let Some(of) = Port::new(table.family, config, service, port, slices) else { return };
-    let meta = &service.metadata;
+pub(super) fn add(table: &mut Table, of: &Port<'_>) {
+    let (meta, port) = (&of.service.metadata, of.port);
     let name = format!("{}/{}/{}/{}", meta.namespace, meta.name, port.protocol.lower(), port.name);
-    Rules { of: &of, name: marked(&name) }.add_to(table);
+    Rules { of, name: marked(&name) }.add_to(table);
 }
 
 /// A name behind eight characters of its digest. Upstream's kube-proxy calls its chains so: one that takes a table over
