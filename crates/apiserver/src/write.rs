@@ -358,6 +358,7 @@ impl Server {
             node: Some(served.node),
             manager: &manager,
             api_version: &served.api_version,
+            versions: Some(&*call.resource.definition),
             subresource: &call.path.subresource,
             now: &now,
             reset: reset.as_ref(),
