@@ -57,6 +57,28 @@ pub fn typed(config: &Value) -> Result<Config, ConfigError> {
     serde_json::from_value(config.clone()).map_err(|error| ConfigError::Shape(error.to_string()))
 }
 
+/// Whether a config can be carried out only with a network: something of it is elsewhere, or Tang opens a volume.
+pub fn needs_network(config: &Value) -> bool {
+    let remote = |url: &str| !url.is_empty() && !url.starts_with("data:");
+    let volumes = config["storage"]["luks"].as_array();
+    let clevis = volumes.into_iter().flatten().map(|volume| &volume["clevis"]);
+    let mut tang = clevis.filter(|clevis| {
+        clevis["custom"]["needsNetwork"] == true
+            || clevis["tang"].as_array().is_some_and(|servers| !servers.is_empty())
+    });
+    fn any(value: &Value, is: &impl Fn(&str) -> bool) -> bool {
+        match value {
+            Value::Object(fields) => fields.iter().any(|(name, value)| match value {
+                Value::String(url) if name == "source" => is(url),
+                value => any(value, is),
+            }),
+            Value::Array(items) => items.iter().any(|item| any(item, is)),
+            _ => false,
+        }
+    }
+    tang.next().is_some() || any(config, &remote)
+}
+
 /// Special bits of modes meant nothing before 3.6, and a file of an older config is not to be anybody's way to root.
 fn plain_modes(config: &mut Value) {
     for list in ["files", "directories"] {
@@ -150,6 +172,26 @@ mod tests {
                 json!({ "ignition": { "version": version }, "storage": { "files": files } });
             let parsed = parse(&config.to_string()).unwrap();
             assert_eq!(parsed["storage"]["files"][0]["mode"], mode, "{version}");
+        }
+    }
+
+    #[test]
+    fn what_is_elsewhere_takes_a_network() {
+        let volume = |clevis: Value| json!({ "luks": [{ "name": "a", "clevis": clevis }] });
+        for (storage, want) in [
+            (
+                json!({ "files": [{ "contents": { "source": "data:,a" } }, { "contents": { "source": null } }] }),
+                false,
+            ),
+            (
+                json!({ "files": [{ "append": [{ "source": "data:,a" }, { "source": "http://a" }] }] }),
+                true,
+            ),
+            (volume(json!({ "tpm2": true, "tang": [] })), false),
+            (volume(json!({ "tang": [{ "url": "http://a" }] })), true),
+            (volume(json!({ "custom": { "pin": "sss", "needsNetwork": true } })), true),
+        ] {
+            assert_eq!(needs_network(&json!({ "storage": storage })), want, "{storage}");
         }
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod butane;
 mod clc;
+pub mod clevis;
 mod config;
 mod data;
 #[cfg(test)]
@@ -22,7 +23,7 @@ mod upgrade;
 mod validate;
 mod yaml;
 
-pub use config::{ConfigError, parse, typed};
+pub use config::{ConfigError, needs_network, parse, typed};
 pub use data::{DataError, Decoded, decode_url, escape, unpacked};
 pub use merge::merge;
 

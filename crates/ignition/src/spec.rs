@@ -207,12 +207,6 @@ spec! {
     }
 }
 
-impl Clevis {
-    pub fn is_wanted(&self) -> bool {
-        self != &Self::default()
-    }
-}
-
 impl Resource {
     /// The source, if one is named: an empty one names nothing.
     pub fn url(&self) -> Option<&str> {

@@ -174,7 +174,8 @@ fn luks(path: &str, luks: &Luks) -> Outcome {
             "luks device labels cannot be longer than 47 characters",
         );
     }
-    resource(&format!("{path}.keyFile"), &luks.key_file, false)
+    resource(&format!("{path}.keyFile"), &luks.key_file, false)?;
+    crate::clevis::validate(&format!("{path}.clevis"), &luks.clevis)
 }
 
 fn filesystem(path: &str, filesystem: &Filesystem) -> Outcome {

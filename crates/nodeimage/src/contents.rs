@@ -85,6 +85,9 @@ enable systemd-networkd-wait-online.service
 enable systemd-resolved.service
 enable systemd-timesyncd.service
 enable getty@.service
+enable clevis-luks-askpass.path
+enable remote-cryptsetup.target
+enable remote-fs.target
 disable nftables.service
 disable conntrackd.service
 disable mdmonitor*

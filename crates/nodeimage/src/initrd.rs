@@ -12,15 +12,32 @@ use crate::{
 
 /// Programs by name, wherever the tree has them; what they are linked with comes along.
 pub(crate) const PROGRAMS: &[&str] = &[
+    // clevis is scripts of this shell.
+    "bash",
     "blkid",
     "blockdev",
     "busybox",
+    "clevis",
+    "clevis-decrypt",
+    "clevis-decrypt-sss",
+    "clevis-decrypt-tang",
+    "clevis-decrypt-tpm2",
+    "clevis-encrypt-sss",
+    "clevis-encrypt-tang",
+    "clevis-encrypt-tpm2",
+    "clevis-luks-bind",
+    "clevis-luks-common-functions",
+    "clevis-luks-list",
+    "clevis-luks-unlock",
     "cryptsetup",
+    "curl",
     // udev's rules call it, and cryptsetup waits for them.
     "dmsetup",
     "extlinux",
     "ip",
+    "jose",
     "kmod",
+    "luksmeta",
     "mdadm",
     "mkfs.btrfs",
     "mkfs.ext4",
@@ -30,13 +47,29 @@ pub(crate) const PROGRAMS: &[&str] = &[
     "modprobe",
     "mount",
     "partx",
+    "pwmake",
+    "tpm2",
+    "tpm2_create",
+    "tpm2_createpolicy",
+    "tpm2_createprimary",
+    "tpm2_flushcontext",
+    "tpm2_load",
+    "tpm2_pcrread",
+    "tpm2_unseal",
     "udevadm",
     "umount",
     "wipefs",
 ];
 
+/// What scripts call and busybox has.
+const APPLETS: &[&str] = &[
+    "cat", "cut", "grep", "head", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "sleep", "sort",
+    "tail", "tr",
+];
+
 /// Whole files and directories.
 pub(crate) const FILES: &[&str] = &[
+    "etc/cracklib/cracklib.conf",
     "etc/mke2fs.conf",
     "etc/ssl/certs/ca-certificates.crt",
     "usr/lib/modprobe.d",
@@ -48,6 +81,10 @@ pub(crate) const FILES: &[&str] = &[
     "usr/lib/udev/scsi_id",
     // cryptsetup asks for it by name, when a thread ends.
     "usr/lib/x86_64-linux-gnu/libgcc_s.so.1",
+    // As the TPM's programs do for this one.
+    "usr/lib/x86_64-linux-gnu/libtss2-tcti-device.so.0",
+    // pwmake makes no key without knowing words.
+    "var/cache/cracklib",
 ];
 
 /// Drivers for disks, networks and what lies on them.
@@ -136,6 +173,9 @@ pub(crate) fn entries(root: &Path, version: &str, binary: &Path) -> Result<Entri
         if seen.insert(path.clone()) {
             pick(root, &path, &mut out, &mut picked)?;
         }
+    }
+    for applet in APPLETS {
+        out.insert(format!("usr/bin/{applet}"), Entry::link("busybox"));
     }
     modules(root, version, &mut out)?;
     let size = fs::metadata(binary).map_err(Error::file("reading", binary))?.len();

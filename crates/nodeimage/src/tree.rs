@@ -40,6 +40,9 @@ const PACKAGES: &[&str] = &[
     "dosfstools",
     "mdadm",
     "cryptsetup-bin",
+    "clevis-luks",
+    "clevis-systemd",
+    "clevis-tpm2",
     "extlinux",
     "syslinux-common",
 ];

@@ -12,7 +12,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use ignition::spec::Luks;
 use serde::{Deserialize, Serialize};
 
-use super::contents;
+use super::{clevis, contents};
 use crate::{Error, fetch::Fetcher, stages::Context};
 
 const KEY_SIZE: usize = 4096;
@@ -30,9 +30,12 @@ pub(crate) struct State {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Volume {
     pub(crate) uuid: String,
-    /// In base64.
-    pub(crate) key: String,
+    /// In base64; none of a volume that clevis opens.
+    pub(crate) key: Option<String>,
     pub(crate) discard: bool,
+    /// Whether it takes the network to open it.
+    #[serde(default)]
+    pub(crate) network: bool,
 }
 
 impl State {
@@ -71,47 +74,97 @@ pub(super) async fn apply(
         what: format!("volume {}", volume.name),
         reason: reason.to_owned(),
     };
-    if volume.clevis.is_wanted() || volume.cex.enabled == Some(true) {
-        return Err(refused("clevis (Tang, TPM) and CEX are not served here; name a keyFile"));
+    if volume.cex.enabled == Some(true) {
+        return Err(refused("CEX is hardware of IBM Z, for which there is no node image"));
     }
     let device = volume.device.as_deref().unwrap_or_default();
-    let key = match volume.key_file.url() {
+    let given = match volume.key_file.url() {
         Some(_) => Some(fetcher.fetch(&volume.key_file).await?),
         None => None,
     };
     let found = contents(context, device, "crypto_LUKS")?;
+    let clevis = volume.clevis.is_wanted();
     let key = match (found.kind.as_str(), volume.wipe_volume == Some(true)) {
         ("crypto_LUKS", false) => {
-            let key = key.ok_or_else(|| refused("it is there, and its key was made by an earlier run; name a keyFile, or set wipeVolume"))?;
-            let differs = |wanted: &Option<String>, found: &str| {
-                wanted
-                    .as_deref()
-                    .is_some_and(|wanted| !wanted.is_empty() && !wanted.eq_ignore_ascii_case(found))
-            };
-            if differs(&volume.label, &found.label) || differs(&volume.uuid, &found.uuid) {
-                return Err(refused(
-                    "a volume with another label or UUID is there; wipeVolume lets it be replaced",
-                ));
+            same(volume, &found).map_err(refused)?;
+            match given {
+                Some(key) => Key::Given(key),
+                None if clevis => Key::Gone,
+                None => {
+                    return Err(refused(
+                        "it is there, and its key was made by an earlier run; name a keyFile, or set wipeVolume",
+                    ));
+                }
             }
-            key
         }
         (kind, false) if !kind.is_empty() => {
             return Err(refused(&format!("{kind} is on {device}; wipeVolume lets it be replaced")));
         }
         (_, _) => {
-            let key = match key {
-                Some(key) => key,
-                None => random().map_err(Error::file("reading", "/dev/urandom"))?,
+            let key = match given {
+                Some(key) => Key::Given(key),
+                None => Key::Made(random().map_err(Error::file("reading", "/dev/urandom"))?),
             };
-            format(context, volume, device, &key)?;
+            format(context, volume, device, key.bytes())?;
             key
         }
     };
-    open(context, volume, device, &key)?;
+    match &key {
+        Key::Gone => clevis::open(context, volume, device)?,
+        Key::Given(key) | Key::Made(key) => open(context, volume, device, key)?,
+    }
+    if clevis {
+        bind(context, volume, device, &key)?;
+    }
     let uuid = context.programs.must(&["cryptsetup", "luksUUID", device])?.trim().to_owned();
     let discard = volume.discard == Some(true);
-    state.luks.insert(volume.name.clone(), Volume { uuid, key: STANDARD.encode(key), discard });
+    // Beside the volume, a key would open to everybody what only clevis is to open.
+    let key = (!clevis).then(|| STANDARD.encode(key.bytes()));
+    let network = volume.clevis.needs_network();
+    state.luks.insert(volume.name.clone(), Volume { uuid, key, discard, network });
     Ok(())
+}
+
+enum Key {
+    /// Of the config.
+    Given(Vec<u8>),
+    Made(Vec<u8>),
+    /// Made by an earlier run, and taken away when clevis had another.
+    Gone,
+}
+
+impl Key {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Given(key) | Self::Made(key) => key,
+            Self::Gone => &[],
+        }
+    }
+}
+
+/// Whether the volume that is there is the one that is wanted.
+fn same(volume: &Luks, found: &super::Contents) -> Result<(), &'static str> {
+    let differs = |wanted: &Option<String>, found: &str| {
+        wanted
+            .as_deref()
+            .is_some_and(|wanted| !wanted.is_empty() && !wanted.eq_ignore_ascii_case(found))
+    };
+    match differs(&volume.label, &found.label) || differs(&volume.uuid, &found.uuid) {
+        true => Err("a volume with another label or UUID is there; wipeVolume lets it be replaced"),
+        false => Ok(()),
+    }
+}
+
+fn bind(context: &Context, volume: &Luks, device: &str, key: &Key) -> Result<(), Error> {
+    let made = match key {
+        Key::Gone => return Ok(()),
+        Key::Given(_) => false,
+        Key::Made(_) => true,
+    };
+    with_key(key.bytes(), || {
+        clevis::bind(context, &volume.clevis, device, KEY_FILE)?;
+        if made { clevis::remove_key(context, device, KEY_FILE) } else { Ok(()) }
+    })
 }
 
 fn random() -> std::io::Result<Vec<u8>> {
@@ -120,14 +173,13 @@ fn random() -> std::io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Runs cryptsetup with the key in a file that is there only so long.
-fn with_key(context: &Context, key: &[u8], command: &[&str]) -> Result<(), Error> {
+/// Has the key in a file that is there only so long.
+fn with_key(key: &[u8], work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     let path = Path::new(KEY_FILE);
     write_private(path, key)?;
-    let result = context.programs.must(command);
+    let result = work();
     fs::remove_file(path).map_err(Error::file("removing", path))?;
-    result?;
-    Ok(())
+    result
 }
 
 fn format(context: &Context, volume: &Luks, device: &str, key: &[u8]) -> Result<(), Error> {
@@ -142,7 +194,7 @@ fn format(context: &Context, volume: &Luks, device: &str, key: &[u8]) -> Result<
     }
     command.extend(volume.options.iter().map(String::as_str));
     command.push(device);
-    with_key(context, key, &command)
+    with_key(key, || Ok(context.programs.must(&command).map(drop)?))
 }
 
 fn open(context: &Context, volume: &Luks, device: &str, key: &[u8]) -> Result<(), Error> {
@@ -157,5 +209,8 @@ fn open(context: &Context, volume: &Luks, device: &str, key: &[u8]) -> Result<()
     if volume.discard == Some(true) || !volume.open_options.is_empty() {
         command.push("--persistent");
     }
-    with_key(context, key, &command)
+    with_key(key, || Ok(context.programs.must(&command).map(drop)?))
 }
+
+#[cfg(test)]
+mod tests;

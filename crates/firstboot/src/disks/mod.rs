@@ -1,5 +1,6 @@
 //! The disks stage: partitions, arrays, encrypted volumes, filesystems, each on what the one before has made.
 
+pub(crate) mod clevis;
 mod filesystems;
 mod luks;
 pub(crate) mod partitions;

@@ -42,8 +42,30 @@ pub(super) fn apply(context: &Context, disk: &Disk) -> Result<(), Error> {
         partitions = table.entries.len(),
         "writing the partition table"
     );
+    if disk.wipe_table == Some(true) {
+        release(context, &disk.device)?;
+    }
     store(&mut device, &table).map_err(failed("writing the partition table of"))?;
     read_again(context, &device, &disk.device)
+}
+
+/// Stops arrays of partitions that are to go: udev put them together when it found them, and the kernel would hold on to
+/// the old table.
+fn release(context: &Context, device: &str) -> Result<(), Error> {
+    let Ok(real) = std::fs::canonicalize(device) else { return Ok(()) };
+    let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let listed = |path: String| {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    for part in listed(format!("/sys/class/block/{name}")) {
+        let holders = listed(format!("/sys/class/block/{name}/{part}/holders"));
+        for array in holders.iter().filter(|holder| holder.starts_with("md")) {
+            tracing::info!(device, array, "stopping an array of what is wiped");
+            context.programs.must(&["mdadm", "--stop", &format!("/dev/{array}")])?;
+        }
+    }
+    Ok(())
 }
 
 /// The disk's size and its table, if it has one.

@@ -82,17 +82,27 @@ fn unlock(root: &Root, state: &State) -> Result<(), Error> {
     };
     let mut lines: Vec<String> = known.lines().filter(other).map(str::to_owned).collect();
     for (name, volume) in &state.luks {
-        let path = format!("/etc/luks/{name}");
-        let key = STANDARD.decode(&volume.key);
-        let key =
-            key.map_err(|error| Error::Node { path: path.clone(), reason: error.to_string() })?;
-        root.make_directory("/etc/luks")?;
-        root.set("/etc/luks", Some(0o700), Some(0), Some(0))?;
-        root.write(&path, &key, 0o600, 0, 0)?;
+        let path = match &volume.key {
+            Some(key) => keep_key(root, name, key)?,
+            // Whoever answers for a password, clevis before anybody, is asked.
+            None => "none".to_owned(),
+        };
         let discard = if volume.discard { ",discard" } else { "" };
-        lines.push(format!("{name} UUID={} {path} luks{discard}", volume.uuid));
+        let network = if volume.network { ",_netdev" } else { "" };
+        lines.push(format!("{name} UUID={} {path} luks{discard}{network}", volume.uuid));
     }
     root.write(CRYPTTAB, (lines.join("\n") + "\n").as_bytes(), 0o600, 0, 0)
+}
+
+/// Writes a key, given in base64, for root alone; its place.
+fn keep_key(root: &Root, name: &str, key: &str) -> Result<String, Error> {
+    let path = format!("/etc/luks/{name}");
+    let key = STANDARD.decode(key);
+    let key = key.map_err(|error| Error::Node { path: path.clone(), reason: error.to_string() })?;
+    root.make_directory("/etc/luks")?;
+    root.set("/etc/luks", Some(0o700), Some(0), Some(0))?;
+    root.write(&path, &key, 0o600, 0, 0)?;
+    Ok(path)
 }
 
 #[cfg(test)]

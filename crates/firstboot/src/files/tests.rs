@@ -187,11 +187,17 @@ fn volumes_get_their_keys_and_lines_once() {
     fs::create_dir(dir.path().join("etc")).unwrap();
     fs::write(dir.path().join("etc/crypttab"), "# mine\ndata UUID=old /etc/luks/data luks\n")
         .unwrap();
-    let state = r#"{"luks":{"data":{"uuid":"new","key":"c2VjcmV0","discard":true}}}"#;
+    let state = r#"{"luks":{"data":{"uuid":"new","key":"c2VjcmV0","discard":true},
+        "bound":{"uuid":"b","key":null,"discard":false},"far":{"uuid":"f","discard":true,"network":true}}}"#;
     fs::write(dir.path().join("run-state"), state).unwrap();
     lay_out(dir.path(), json!({})).unwrap();
     let table = fs::read_to_string(dir.path().join("etc/crypttab")).unwrap();
-    assert_eq!(table, "# mine\ndata UUID=new /etc/luks/data luks,discard\n");
+    assert_eq!(
+        table,
+        "# mine\nbound UUID=b none luks\ndata UUID=new /etc/luks/data luks,discard\n\
+         far UUID=f none luks,discard,_netdev\n"
+    );
+    assert!(!dir.path().join("etc/luks/bound").exists());
     assert_eq!(fs::read_to_string(dir.path().join("etc/luks/data")).unwrap(), "secret");
 }
 

@@ -6,7 +6,9 @@
 mod archive;
 pub(crate) mod cmdline;
 mod install;
+mod layout;
 mod network;
+mod volumes;
 
 use std::{
     cell::Cell,
@@ -109,6 +111,7 @@ fn boot(progress: &Progress) -> Result<Infallible, Error> {
     if plan.ignite {
         ignite(&plan, &line, progress)?;
     } else if let Place::Disk(root) = &plan.place {
+        volumes::open(&line, &HostPrograms, &step)?;
         mount_root(&cmdline::device(root), "auto", "rw")?;
     }
     if let Place::Install(disk) = &plan.place {
@@ -150,7 +153,7 @@ fn ignite(plan: &Plan, line: &str, progress: &Progress) -> Result<(), Error> {
         }
         Place::Disk(root) => mount_root(&cmdline::device(root), "auto", "rw")?,
         Place::Install(_) => {
-            let (device, format) = install::root(Path::new(CONFIG))?;
+            let (device, format) = install::root(&layout::read_typed(Path::new(CONFIG))?)?;
             mount_root(&device, &format, "rw")?;
         }
     }
@@ -160,8 +163,8 @@ fn ignite(plan: &Plan, line: &str, progress: &Progress) -> Result<(), Error> {
         step(&format!("{count} files of the root are unpacked"));
     }
     stage("files")?;
-    if let Place::Install(disk) = &plan.place {
-        install::boot_loader(disk, line, Path::new(CONFIG))?;
+    if matches!(plan.place, Place::Install(_)) {
+        install::boot_loader(line, &layout::read_typed(Path::new(CONFIG))?)?;
         step("the boot loader is in place");
     }
     stage("umount")
@@ -215,14 +218,7 @@ fn has_random_numbers() -> bool {
 }
 
 fn mount_root(device: &str, format: &str, options: &str) -> Result<(), Error> {
-    // Disks that spin up late are waited for as Ignition waits.
-    let deadline = Instant::now() + std::time::Duration::from_secs(90);
-    while !Path::new(device).exists() {
-        if Instant::now() > deadline {
-            return Err(Error::NoDevice { device: device.to_owned(), seconds: 90 });
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    volumes::appear(device, &HostPrograms)?;
     fs::create_dir_all(SYSROOT).map_err(Error::file("making", SYSROOT))?;
     HostPrograms.must(&["mount", "-t", format, "-o", options, device, SYSROOT])?;
     Ok(())

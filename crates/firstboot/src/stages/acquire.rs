@@ -32,7 +32,13 @@ const SYSTEM: [(&str, &str); 3] = [
 /// Does all that can be done without a network; asks for one if that is not all.
 pub(super) async fn offline(context: &Context) -> Result<(), Error> {
     match acquire(context, Fetcher::new(false)).await {
-        Ok(config) => keep(context, &config),
+        Ok(config) => {
+            if ignition::needs_network(&config) {
+                tracing::info!("the stages after this one need the network");
+                write(&context.neednet, b"")?;
+            }
+            keep(context, &config)
+        }
         Err(Error::Fetch(FetchError::NeedsNetwork { url })) => {
             tracing::info!(url, "the network is needed");
             write(&context.neednet, b"")

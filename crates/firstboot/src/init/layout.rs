@@ -1,0 +1,233 @@
+//! How a disk that is installed to is laid out, what its root lies on, and what boots it. No device is touched here.
+
+use std::{collections::BTreeSet, path::Path};
+
+use ignition::spec::{Config, Filesystem, Luks};
+use serde_json::{Value, json};
+
+use crate::Error;
+
+const ESP: &str = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B";
+const BOOT_LABEL: &str = "windlass-boot";
+const ROOT_LABEL: &str = "windlass-root";
+const BY_LABEL: &str = "/dev/disk/by-partlabel/";
+
+/// A partition that firmware boots from, and its disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Bootable {
+    pub(super) disk: String,
+    pub(super) label: String,
+}
+
+impl Bootable {
+    pub(super) fn device(&self) -> String {
+        format!("{BY_LABEL}{}", self.label)
+    }
+}
+
+/// The partitions of the usual layout: one to boot from, and the rest of the disk.
+fn disks(disk: &str, root: &str) -> Value {
+    json!([{ "device": disk, "wipeTable": true, "partitions": [
+        { "number": 1, "label": BOOT_LABEL, "sizeMiB": 512, "typeGuid": ESP },
+        { "number": 2, "label": root },
+    ] }])
+}
+
+fn boot() -> Value {
+    json!({ "device": format!("{BY_LABEL}{BOOT_LABEL}"), "format": "vfat", "label": "BOOT", "path": "/boot",
+            "wipeFilesystem": true })
+}
+
+/// The layout of a disk whose config says nothing else.
+fn usual(disk: &str) -> Value {
+    let root = json!({ "device": format!("{BY_LABEL}{ROOT_LABEL}"), "format": "ext4", "label": ROOT_LABEL,
+                       "path": "/", "wipeFilesystem": true });
+    json!({ "ignition": { "version": "3.4.0" },
+            "storage": { "disks": disks(disk, ROOT_LABEL), "filesystems": [boot(), root] } })
+}
+
+/// The filesystem that is the root. Fedora CoreOS knows its own by the label, and so configs of its boot disk name no
+/// path.
+pub(super) fn root(config: &Config) -> Option<&Filesystem> {
+    let find = |is: &dyn Fn(&&Filesystem) -> bool| config.storage.filesystems.iter().find(is);
+    let path = |f: &&Filesystem| f.path.as_deref().is_some_and(|path| !path.is_empty());
+    find(&|f| f.path.as_deref() == Some("/"))
+        .or_else(|| find(&|f| !path(f) && f.label.as_deref() == Some("root")))
+}
+
+/// The encrypted volumes below a device, the one that is opened first before the others, and the devices at the bottom.
+pub(super) fn below<'c>(config: &'c Config, device: &str) -> (Vec<&'c Luks>, Vec<String>) {
+    let (mut volumes, mut bottom, mut left) = (Vec::new(), Vec::new(), vec![device.to_owned()]);
+    let mut seen = BTreeSet::new();
+    while let Some(device) = left.pop() {
+        // A config may lead back to itself.
+        if !seen.insert(device.clone()) {
+            continue;
+        }
+        let name = |prefix: &str| device.strip_prefix(prefix).map(str::to_owned);
+        let mapped = name("/dev/mapper/").or_else(|| name("/dev/disk/by-id/dm-name-"));
+        let volume = config.storage.luks.iter().find(|v| mapped.as_ref() == Some(&v.name));
+        let array = name("/dev/md/");
+        let array = config.storage.raid.iter().find(|r| array.as_ref() == Some(&r.name));
+        match (volume, array) {
+            (Some(volume), _) => {
+                volumes.insert(0, volume);
+                left.extend(volume.device.clone());
+            }
+            (None, Some(array)) => left.extend(array.devices.iter().cloned()),
+            (None, None) => bottom.push(device),
+        }
+    }
+    (volumes, bottom)
+}
+
+/// Every EFI system partition that the config makes: whichever of the disks is left boots the machine.
+pub(super) fn bootable(config: &Config) -> Vec<Bootable> {
+    let mut out = Vec::new();
+    for disk in &config.storage.disks {
+        let is = |kind: &Option<String>| {
+            kind.as_deref().is_some_and(|kind| kind.eq_ignore_ascii_case(ESP))
+        };
+        for partition in disk.partitions.iter().filter(|partition| is(&partition.type_guid)) {
+            if let Some(label) = partition.label.clone().filter(|label| !label.is_empty()) {
+                out.push(Bootable { disk: disk.device.clone(), label });
+            }
+        }
+    }
+    out
+}
+
+/// Lays out a root where the config lays out none, and what boots its own where that is missing.
+pub(super) fn complete(disk: &str, value: &Value) -> Result<Value, Error> {
+    let config = typed(value)?;
+    let Some(own) = root(&config) else { return Ok(ignition::merge(&usual(disk), value)) };
+    let (volumes, bottom) = below(&config, &own.device);
+    if let Some(volume) = volumes.iter().find(|volume| !volume.clevis.is_wanted()) {
+        let reason = "the root is on it, and nothing opens it at the next boot: a key file would have to lie beside \
+                      it in plain; give it clevis (tang or tpm2)";
+        return Err(refused(format!("volume {}", volume.name), reason));
+    }
+    let mut value = value.clone();
+    let filesystems = value["storage"]["filesystems"].as_array_mut();
+    for filesystem in filesystems.into_iter().flatten() {
+        if filesystem["device"] == own.device.as_str() {
+            filesystem["path"] = "/".into();
+        }
+    }
+    if !bootable(&config).is_empty() {
+        return Ok(value);
+    }
+    let known = config.storage.disks.iter().flat_map(|disk| &disk.partitions);
+    let known: Vec<&str> = known.filter_map(|partition| partition.label.as_deref()).collect();
+    // A partition that is spoken of and not made is the one of the usual layout, by the name that the config has for it.
+    let label = match bottom.as_slice() {
+        [device] => device
+            .strip_prefix(BY_LABEL)
+            .filter(|label| !known.contains(label) || [ROOT_LABEL, "root"].contains(label)),
+        _ => None,
+    };
+    let Some(label) = label else {
+        let reason = "nothing would boot its root: lay out an EFI system partition with a label and vfat on it, \
+                      on each disk that is to boot";
+        return Err(refused(format!("installing to {disk}"), reason));
+    };
+    let below = json!({ "ignition": { "version": "3.4.0" },
+                        "storage": { "disks": disks(disk, label), "filesystems": [boot()] } });
+    Ok(ignition::merge(&below, &value))
+}
+
+fn refused(what: String, reason: &str) -> Error {
+    Error::Refused { what, reason: reason.to_owned() }
+}
+
+fn typed(value: &Value) -> Result<Config, Error> {
+    ignition::typed(value)
+        .map_err(|source| Error::Config { origin: "the merged config".into(), source })
+}
+
+/// The config in a file.
+pub(super) fn read(path: &Path) -> Result<Value, Error> {
+    let text = std::fs::read_to_string(path).map_err(Error::file("reading", path))?;
+    serde_json::from_str(&text).map_err(|error| Error::file("reading", path)(error.into()))
+}
+
+pub(super) fn read_typed(path: &Path) -> Result<Config, Error> {
+    typed(&read(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(storage: Value) -> Result<Config, String> {
+        let config = json!({ "ignition": { "version": "3.4.0" }, "storage": storage });
+        let value = complete("/dev/vda", &config).map_err(|error| error.to_string())?;
+        typed(&ignition::parse(&value.to_string()).unwrap()).map_err(|error| error.to_string())
+    }
+
+    /// What Butane makes of a boot disk.
+    fn butane(boot_device: &str) -> Value {
+        let text = format!("variant: fcos\nversion: 1.5.0\nboot_device:\n{boot_device}");
+        ignition::translate(&text, None).unwrap().config["storage"].take()
+    }
+
+    fn labels(config: &Config) -> Vec<&str> {
+        let partitions = config.storage.disks.iter().flat_map(|disk| &disk.partitions);
+        partitions.filter_map(|partition| partition.label.as_deref()).collect()
+    }
+
+    #[test]
+    fn the_usual_layout_takes_what_a_config_says_of_its_partitions() {
+        let partitions =
+            json!([{ "number": 2, "sizeMiB": 2048 }, { "number": 3, "label": "data" }]);
+        let config =
+            completed(json!({ "disks": [{ "device": "/dev/vda", "partitions": partitions }] }));
+        let config = config.unwrap();
+        assert_eq!(labels(&config), ["windlass-boot", "windlass-root", "data"]);
+        assert_eq!(config.storage.disks[0].partitions[1].size_mib, Some(2048));
+        let root = root(&config).unwrap();
+        assert_eq!(root.device, "/dev/disk/by-partlabel/windlass-root");
+        assert_eq!(bootable(&config)[0].device(), "/dev/disk/by-partlabel/windlass-boot");
+    }
+
+    #[test]
+    fn a_mirror_boots_from_each_of_its_disks() {
+        let config =
+            completed(butane("  mirror: {devices: [/dev/vda, /dev/vdb]}\n  luks: {tpm2: true}\n"));
+        let config = config.unwrap();
+        let bootable = bootable(&config);
+        let want = [("/dev/vda", "esp-1"), ("/dev/vdb", "esp-2")];
+        assert_eq!(bootable.iter().map(|b| (&*b.disk, &*b.label)).collect::<Vec<_>>(), want);
+        let root = root(&config).unwrap();
+        assert_eq!((root.device.as_str(), root.path.as_deref()), ("/dev/mapper/root", Some("/")));
+        let (volumes, bottom) = below(&config, &root.device);
+        assert_eq!(volumes.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(), ["root"]);
+        assert_eq!(bottom, ["/dev/disk/by-partlabel/root-2", "/dev/disk/by-partlabel/root-1"]);
+    }
+
+    #[test]
+    fn an_encrypted_root_alone_lies_on_the_usual_layout() {
+        let config = completed(butane("  luks: {tang: [{url: http://t, thumbprint: x}]}\n"));
+        let config = config.unwrap();
+        assert_eq!(labels(&config), ["windlass-boot", "root"]);
+        assert_eq!(bootable(&config).len(), 1);
+        let formats: Vec<_> =
+            config.storage.filesystems.iter().map(|f| f.format.as_deref().unwrap()).collect();
+        assert_eq!(formats, ["vfat", "xfs"]);
+    }
+
+    #[test]
+    fn what_would_not_boot_is_refused() {
+        let root = |device: &str| json!([{ "device": device, "format": "ext4", "path": "/" }]);
+        let array = json!([{ "name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"] }]);
+        let key = json!({ "source": "data:,k" });
+        let volume = json!([{ "name": "r", "device": "/dev/vdb", "keyFile": key }]);
+        for (storage, want) in [
+            (json!({ "raid": array, "filesystems": root("/dev/md/r") }), "EFI system partition"),
+            (json!({ "luks": volume, "filesystems": root("/dev/mapper/r") }), "volume r"),
+        ] {
+            let said = completed(storage).unwrap_err();
+            assert!(said.contains(want), "{said}");
+        }
+    }
+}

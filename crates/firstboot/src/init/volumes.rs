@@ -1,0 +1,88 @@
+//! What a root on a disk may lie on: arrays, which udev puts together of their parts, and encrypted volumes, which
+//! the kernel's command line names in the words of systemd.
+
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use sys::Programs;
+
+use crate::{Error, disks::clevis};
+
+/// Disks that spin up late are waited for as Ignition waits.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// An array whose disks are not all there by then has lost one, and works with the rest.
+const COMPLETE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(100);
+const NAME: &str = "rd.luks.name";
+const NETWORK: &str = "rd.neednet";
+
+/// The arguments by which an installed system opens its volumes, outermost first, each by UUID and name.
+pub(super) fn arguments(volumes: &[(String, String)], network: bool) -> Vec<String> {
+    let named = volumes.iter().map(|(uuid, name)| format!("{NAME}={uuid}={name}"));
+    named.chain(network.then(|| format!("{NETWORK}=1"))).collect()
+}
+
+fn named(line: &str) -> Vec<(&str, &str)> {
+    let words = line.split_whitespace().filter_map(|word| word.strip_prefix(NAME));
+    words.filter_map(|word| word.strip_prefix('=')?.split_once('=')).collect()
+}
+
+fn wants_network(line: &str) -> bool {
+    super::cmdline::value(line, NETWORK).is_some_and(|value| value != "0")
+}
+
+/// Opens the volumes that the command line names.
+pub(super) fn open(line: &str, programs: &dyn Programs, step: &dyn Fn(&str)) -> Result<(), Error> {
+    let volumes = named(line);
+    if wants_network(line) && !volumes.is_empty() {
+        super::network::up(programs, step)?;
+    }
+    for (uuid, name) in volumes {
+        let device = format!("/dev/disk/by-uuid/{}", uuid.to_ascii_lowercase());
+        appear(&device, programs)?;
+        step(&format!("opening {name}"));
+        clevis::unlock(programs, &device, name, PATIENCE)?;
+    }
+    Ok(())
+}
+
+/// Waits for a device, and makes do with incomplete arrays when it is late.
+pub(super) fn appear(device: &str, programs: &dyn Programs) -> Result<(), Error> {
+    let started = Instant::now();
+    let mut complete = true;
+    while !Path::new(device).exists() {
+        let waited = started.elapsed();
+        if waited > PATIENCE {
+            let seconds = PATIENCE.as_secs();
+            return Err(Error::NoDevice { device: device.to_owned(), seconds });
+        }
+        if complete && waited > COMPLETE {
+            complete = false;
+            let output = programs.run(&["mdadm", "--incremental", "--run", "--scan"], &[])?;
+            tracing::warn!(
+                device,
+                said = output.stderr.trim(),
+                "it is late; incomplete arrays are started"
+            );
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_installed_system_finds_the_volumes_it_was_given() {
+        let volumes = [("AB-1".to_owned(), "root".to_owned()), ("cd".to_owned(), "b".to_owned())];
+        let line = arguments(&volumes, true).join(" ");
+        assert_eq!(line, "rd.luks.name=AB-1=root rd.luks.name=cd=b rd.neednet=1");
+        assert_eq!(named(&line), [("AB-1", "root"), ("cd", "b")]);
+        assert!(wants_network(&line) && !wants_network(&arguments(&volumes, false).join(" ")));
+        assert_eq!(named("root=UUID=x rd.luks.name=only rd.luks.names=a=b quiet"), []);
+    }
+}
