@@ -9,12 +9,9 @@ use crate::{
     fieldset::display,
     last_applied,
     managed::{self, BEFORE_FIRST_APPLY, Entry, Operation},
-    typed::{
-        extract::{extract, with_named_parents},
-        merge::merge,
-        remove::remove,
-    },
+    typed::{extract::extract, merge::merge},
     update::Context,
+    versions::{self, Changes},
 };
 
 /// Why an applied configuration was refused.
@@ -127,33 +124,26 @@ fn apply_once(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Va
     }
     let mut entries = live_entries(ctx, live);
     let mut own = ctx.entry(Operation::Apply);
-    let mut last = FieldSet::default();
-    entries.retain_mut(|entry| {
-        let same = entry.is(&own);
-        if same {
-            last = std::mem::take(&mut entry.fields);
-        }
-        !same
-    });
+    let at = entries.iter().position(|entry| entry.is(&own));
+    let last = at.map(|at| entries.remove(at));
+    own.fields = set;
 
     let mut base = live.cloned();
     base.as_mut().map(managed::take);
     let merged = merge(ctx.schema, ctx.node, base.clone(), applied);
     let mut object = merged.unwrap_or_default();
-    prune(ctx, &mut object, &last, &set, &entries);
+    if let Some(last) = last {
+        versions::prune(ctx, &mut object, &last, &own, &entries);
+    }
 
-    let diff = ctx.diff(base.as_ref(), &object);
+    let mut changes = Changes::of(ctx, base.as_ref(), &object);
     if !ctx.force {
-        let conflicts = conflicts(&entries, &diff.changed);
+        let conflicts = conflicts(&entries, &mut changes);
         if !conflicts.is_empty() {
             return Err(ApplyError::Conflicts(Conflicts(conflicts)));
         }
     }
-    for entry in &mut entries {
-        entry.fields.difference(&diff.changed);
-        entry.fields.difference(&diff.removed);
-    }
-    own.fields = set;
+    changes.disown(&mut entries);
     own.fields.difference(&unowned());
     own.time = Some(ctx.now.to_owned());
     entries.push(own);
@@ -175,24 +165,10 @@ fn live_entries(ctx: &Context, live: Option<&Value>) -> Vec<Entry> {
     vec![all]
 }
 
-/// Removes what this manager applied last time, applies no more, and nobody else owns.
-fn prune(ctx: &Context, object: &mut Value, last: &FieldSet, set: &FieldSet, others: &[Entry]) {
-    if last.is_empty() {
-        return;
-    }
-    let mut managed = set.clone();
-    for entry in others {
-        managed.union(&entry.fields);
-    }
-    let mut dropped = with_named_parents(ctx.schema, ctx.node, last);
-    dropped.difference(&with_named_parents(ctx.schema, ctx.node, &managed));
-    remove(ctx.schema, ctx.node, object, &dropped);
-}
-
-fn conflicts(others: &[Entry], changed: &FieldSet) -> Vec<Conflict> {
+fn conflicts(others: &[Entry], changes: &mut Changes) -> Vec<Conflict> {
     let mut found = Vec::new();
     for entry in others {
-        let theirs = entry.fields.intersection(changed);
+        let theirs = changes.changed_of(entry);
         found.extend(
             theirs
                 .paths()

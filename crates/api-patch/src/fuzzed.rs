@@ -53,6 +53,7 @@ fn applied_configurations_and_managed_fields() {
         subresource: "",
         now: "2026-01-02T03:04:05Z",
         reset: None,
+        versions: None,
         force: false,
     };
     let mut applied = deployment();

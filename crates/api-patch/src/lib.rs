@@ -19,6 +19,7 @@ mod strategic;
 mod testing;
 mod typed;
 mod update;
+mod versions;
 
 pub use apply::{ApplyError, Conflict, Conflicts, apply};
 pub use error::PatchError;
@@ -26,3 +27,4 @@ pub use fieldset::{FieldSet, FieldSetError};
 pub use json::{MAX_JSON_PATCH_OPERATIONS, json_patch, merge_patch};
 pub use strategic::strategic;
 pub use update::{Context, created, update};
+pub use versions::Versions;

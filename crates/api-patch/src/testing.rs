@@ -115,6 +115,7 @@ pub(crate) fn pod_schema() -> (Schema, NodeId) {
             required(merging("containers", containers, Some("name"))),
             field("args", strings),
             field("replicas", int),
+            field("count", int),
             always(field("strategy", strategy)),
             field("selector", selector),
             field("nodeName", string),

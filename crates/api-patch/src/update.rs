@@ -7,6 +7,7 @@ use crate::{
     FieldSet,
     managed::{self, Entry, Operation},
     typed::{diff, owned},
+    versions::{Changes, Versions},
 };
 
 /// What a write knows about its place and its writer.
@@ -19,6 +20,8 @@ pub struct Context<'a> {
     pub manager: &'a str,
     /// `apps/v1`: the version that the request wrote in.
     pub api_version: &'a str,
+    /// The kind's other versions, in which other managers may have written; `None` takes all for the called one.
+    pub versions: Option<&'a dyn Versions>,
     /// Empty, or the name of the subresource written through.
     pub subresource: &'a str,
     /// The time of the write, RFC 3339 in seconds.
@@ -88,15 +91,13 @@ pub fn created(ctx: &Context, new: &Value) -> Option<Vec<u8>> {
 pub fn update(ctx: &Context, live: Option<&Value>, new: &mut Value) {
     let sent = managed::take(new);
     let Some(mut entries) = starting_entries(ctx, live, sent) else { return };
-    let diff = ctx.diff(live, new);
-    if diff.changed.is_empty() && diff.removed.is_empty() {
+    let mut changes = Changes::of(ctx, live, new);
+    if changes.own.is_empty() {
         managed::store(new, entries);
         return;
     }
-    for entry in &mut entries {
-        entry.fields.difference(&diff.changed);
-        entry.fields.difference(&diff.removed);
-    }
+    changes.disown(&mut entries);
+    let diff = changes.own;
     if !diff.changed.is_empty() {
         let mut own = ctx.entry(Operation::Update);
         own.fields = diff.changed;

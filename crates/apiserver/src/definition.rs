@@ -89,6 +89,11 @@ impl Definition {
         &self.served[self.storage]
     }
 
+    /// One of its versions, by `apps/v1`.
+    pub(crate) fn version(&self, api_version: &str) -> Option<&Served> {
+        self.served.iter().find(|served| &*served.api_version == api_version)
+    }
+
     /// `/registry/pods/default/web`; for a collection with an empty name, the prefix of its keys.
     pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
         let mut key = self.prefix.to_string();

@@ -160,6 +160,7 @@ fn apply(
         node: Some(served.node),
         manager,
         api_version: &served.api_version,
+        versions: Some(&*call.resource.definition),
         subresource: &call.path.subresource,
         force,
         now: &now,

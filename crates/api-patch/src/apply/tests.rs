@@ -30,6 +30,7 @@ fn run(ops: &[Op]) -> Result<Value, ApplyError> {
             subresource: "",
             now: &now,
             reset: None,
+            versions: None,
             force: matches!(op, Force(..)),
         };
         live = Some(match op {
@@ -375,4 +376,78 @@ proptest! {
             prop_assert!(FieldSet::from_value(entry["fieldsV1"].clone()).is_ok());
         }
     }
+}
+
+/// Two versions that call the same field `replicas` and `count`.
+struct Renamed(api_schema::Schema, api_schema::NodeId);
+
+impl crate::Versions for Renamed {
+    fn types(&self, api_version: &str) -> Option<(&api_schema::Schema, api_schema::NodeId)> {
+        matches!(api_version, "v1" | "v2").then_some((&self.0, self.1))
+    }
+
+    fn convert(&self, object: &Value, _: &str, to: &str) -> Value {
+        let (from, to) = if to == "v1" { ("count", "replicas") } else { ("replicas", "count") };
+        let mut object = object.clone();
+        if let Some(spec) = object["spec"].as_object_mut()
+            && let Some(value) = spec.remove(from)
+        {
+            spec.insert(to.to_owned(), value);
+        }
+        object
+    }
+}
+
+#[test]
+fn each_owner_is_asked_in_the_version_that_he_wrote_in() {
+    let (schema, root) = pod_schema();
+    let versions = Renamed(schema, root);
+    let ctx = |manager, api_version, force| Context {
+        schema: &versions.0,
+        node: Some(root),
+        manager,
+        api_version,
+        versions: Some(&versions),
+        subresource: "",
+        now: "2026-01-01T00:00:00Z",
+        reset: None,
+        force,
+    };
+    let of = |version: &str, spec: Value| json!({"apiVersion": version, "kind": "Pod", "metadata": {"name": "p"}, "spec": spec});
+    let as_v2 = |object: &Value| crate::Versions::convert(&versions, object, "v1", "v2");
+    let first = apply(&ctx("a", "v1", false), None, &of("v1", json!({"replicas": 1}))).unwrap();
+
+    // Another's value of the same field, under its other name.
+    let (live, wanted) = (as_v2(&first), of("v2", json!({"count": 2})));
+    let refused = apply(&ctx("b", "v2", false), Some(&live), &wanted).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "Apply failed with 1 conflict: conflict with \"a\": .spec.replicas"
+    );
+    let forced = apply(&ctx("b", "v2", true), Some(&live), &wanted).unwrap();
+    assert_eq!(owned(&forced, "a"), Value::Null);
+    assert_eq!(owned(&forced, "b"), json!({"f:spec": {"f:count": {}}}));
+    let mut updated = live.clone();
+    updated["spec"]["count"] = json!(3);
+    update(&ctx("c", "v2", false), Some(&live), &mut updated);
+    assert_eq!(owned(&updated, "a"), Value::Null);
+
+    // The same value is shared, and stays until the last owner drops it, whatever version he does that in.
+    let shared =
+        apply(&ctx("b", "v2", false), Some(&live), &of("v2", json!({"count": 1}))).unwrap();
+    let none = |version: &str| of(version, json!({}));
+    let kept = apply(&ctx("a", "v2", false), Some(&shared), &none("v2")).unwrap();
+    assert_eq!(kept["spec"], json!({"count": 1}));
+    let gone = apply(&ctx("b", "v1", false), Some(&of_v1(&versions, &kept)), &none("v1")).unwrap();
+    assert_eq!(gone.pointer("/spec/replicas"), None);
+
+    // Who wrote in a version that is gone owns nothing.
+    let mut old = live;
+    old["metadata"]["managedFields"][0]["apiVersion"] = json!("v0");
+    let taken = apply(&ctx("b", "v2", false), Some(&old), &wanted).unwrap();
+    assert_eq!(owned(&taken, "a"), Value::Null);
+}
+
+fn of_v1(versions: &Renamed, object: &Value) -> Value {
+    crate::Versions::convert(versions, object, "v2", "v1")
 }

@@ -15,6 +15,12 @@ pub(crate) struct Diff {
     pub(crate) removed: FieldSet,
 }
 
+impl Diff {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.removed.is_empty()
+    }
+}
+
 /// Fields that nobody owns: the server's own, and those that name the object.
 pub(super) const UNOWNED: [&str; 2] = ["apiVersion", "kind"];
 pub(super) const UNOWNED_METADATA: [&str; 8] = [

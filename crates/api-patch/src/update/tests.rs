@@ -19,6 +19,7 @@ fn chain(writes: &[(&str, &str, Value)]) -> Value {
             subresource,
             now: &now,
             reset: None,
+            versions: None,
             force: false,
         };
         let mut new = object.clone();
@@ -208,6 +209,7 @@ fn reset_fields_are_not_owned() {
         subresource: "",
         now: "2026-01-01T00:00:00Z",
         reset: Some(&reset),
+        versions: None,
         force: false,
     };
     update(&ctx, None, &mut object);
@@ -240,6 +242,7 @@ fn a_deployment_as_upstream_tracks_it() {
         subresource: "",
         now: "2026-01-01T00:00:00Z",
         reset: None,
+        versions: None,
         force: false,
     };
     update(&ctx, None, &mut object);
@@ -331,6 +334,7 @@ proptest! {
             subresource: "",
             now: "2026-01-01T00:00:00Z",
             reset: reset.as_ref(),
+            versions: None,
             force: false,
         };
         let mut tree = object.clone();

@@ -1,0 +1,141 @@
+//! Owners who wrote in another version than the one that is called. What a field is called, and what is owned as a
+//! whole, differs between the versions of a kind, so that a change is looked at in each owner's own version.
+
+use std::collections::BTreeMap;
+
+use api_schema::{NodeId, Schema};
+use serde_json::Value;
+
+use crate::{
+    FieldSet,
+    managed::Entry,
+    typed::{
+        diff::Diff,
+        extract::{extract, with_named_parents},
+        remove::remove,
+    },
+    update::Context,
+};
+
+/// The versions of one kind.
+pub trait Versions: Sync {
+    /// What objects of a version look like; `None` if the kind has no such version (any more).
+    fn types(&self, api_version: &str) -> Option<(&Schema, NodeId)>;
+
+    /// An object of one version as another shows it; both are known to [`Versions::types`].
+    fn convert(&self, object: &Value, from: &str, to: &str) -> Value;
+}
+
+/// What a write changed, as each owner's version shows it. Made on demand: most objects have one version's owners.
+pub(crate) struct Changes<'c> {
+    ctx: &'c Context<'c>,
+    old: Option<&'c Value>,
+    new: &'c Value,
+    pub(crate) own: Diff,
+    others: BTreeMap<String, Option<Diff>>,
+}
+
+impl<'c> Changes<'c> {
+    pub(crate) fn of(ctx: &'c Context<'c>, old: Option<&'c Value>, new: &'c Value) -> Self {
+        Self { ctx, old, new, own: ctx.diff(old, new), others: BTreeMap::new() }
+    }
+
+    /// `None` if nothing can be told, because there is no such version.
+    fn at(&mut self, version: &str) -> Option<&Diff> {
+        if self.ctx.is_called(version) {
+            return Some(&self.own);
+        }
+        if !self.others.contains_key(version) {
+            let diff = self.ctx.at(version).map(|there| {
+                let shown = |object| self.ctx.convert(object, self.ctx.api_version, version);
+                there.diff(self.old.map(shown).as_ref(), &shown(self.new))
+            });
+            self.others.insert(version.to_owned(), diff);
+        }
+        self.others.get(version).and_then(Option::as_ref)
+    }
+
+    /// What an owner has of the fields that were changed.
+    pub(crate) fn changed_of(&mut self, entry: &Entry) -> FieldSet {
+        let changed =
+            self.at(&entry.api_version).map(|diff| entry.fields.intersection(&diff.changed));
+        changed.unwrap_or_default()
+    }
+
+    /// Takes what was changed or removed from its owners. Whoever wrote in a version that is gone owns nothing.
+    pub(crate) fn disown(&mut self, entries: &mut Vec<Entry>) {
+        entries.retain_mut(|entry| {
+            let Some(diff) = self.at(&entry.api_version) else { return false };
+            entry.fields.difference(&diff.changed);
+            entry.fields.difference(&diff.removed);
+            true
+        });
+    }
+}
+
+/// Removes what this manager applied last time, applies no more, and nobody else owns in his own version.
+pub(crate) fn prune(
+    ctx: &Context,
+    object: &mut Value,
+    last: &Entry,
+    own: &Entry,
+    others: &[Entry],
+) {
+    if last.fields.is_empty() {
+        return;
+    }
+    let home = &last.api_version;
+    let Some(there) = ctx.at(home) else { return };
+    let owners = || others.iter().chain([own]);
+    let owned = |version: &str| {
+        let mut set = FieldSet::default();
+        owners().filter(|e| e.api_version == version).for_each(|e| set.union(&e.fields));
+        set
+    };
+    let merged = ctx.convert(object, ctx.api_version, home);
+    let mut pruned = merged.clone();
+    let mut dropped = there.named(&last.fields);
+    dropped.difference(&there.named(&owned(home)));
+    remove(there.schema, there.node, &mut pruned, &dropped);
+    let mut elsewhere: Vec<&str> = owners().map(|e| e.api_version.as_str()).collect();
+    elsewhere.sort_unstable();
+    elsewhere.dedup();
+    for version in elsewhere.into_iter().filter(|version| version != home) {
+        let Some(there) = ctx.at(version) else { continue };
+        let mut shown = ctx.convert(&merged, home, version);
+        let without = ctx.convert(&pruned, home, version);
+        let fields = |object| extract(there.schema, there.node, object).unwrap_or_default();
+        let mut dropped = there.named(&fields(&shown));
+        dropped.difference(&there.named(&fields(&without)));
+        dropped.difference(&there.named(&owned(version)));
+        remove(there.schema, there.node, &mut shown, &dropped);
+        pruned = ctx.convert(&shown, version, home);
+    }
+    *object = ctx.convert(&pruned, home, ctx.api_version);
+}
+
+impl Context<'_> {
+    fn is_called(&self, version: &str) -> bool {
+        version == self.api_version || self.versions.is_none()
+    }
+
+    /// The same write, looked at in another version.
+    fn at<'b>(&'b self, version: &'b str) -> Option<Context<'b>> {
+        if self.is_called(version) {
+            return Some(*self);
+        }
+        let (schema, node) = self.versions?.types(version)?;
+        Some(Context { schema, node: Some(node), api_version: version, ..*self })
+    }
+
+    fn convert(&self, object: &Value, from: &str, to: &str) -> Value {
+        match self.versions {
+            Some(versions) if from != to => versions.convert(object, from, to),
+            _ => object.clone(),
+        }
+    }
+
+    fn named(&self, set: &FieldSet) -> FieldSet {
+        with_named_parents(self.schema, self.node, set)
+    }
+}
