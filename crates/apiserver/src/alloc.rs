@@ -1,6 +1,7 @@
 //! Cluster IPs and node ports. The Services themselves say what is taken: the allocator follows their changes
 //! and holds what a request has taken until its Service is stored or has failed.
 
+mod held;
 mod range;
 
 use std::{
@@ -12,12 +13,13 @@ use std::{
 use api_meta::{Cidr, ErrorType, FieldError, Path, Status};
 use serde_json::{Value, json};
 
+pub(crate) use held::Held;
+
 use crate::{
     cache::{Event, EventKind},
     call::Call,
     config::Config,
     definition::Definition,
-    hub::Hub,
     object::Object,
     server::Server,
 };
@@ -34,38 +36,6 @@ struct State {
     /// How many Services or requests hold each address and port.
     addresses: HashMap<IpAddr, u32>,
     used_ports: HashMap<u16, u32>,
-}
-
-/// What one request has taken, given back when this is dropped. Its Service, once stored, holds what it uses.
-pub(crate) struct Held {
-    state: Option<Arc<Mutex<State>>>,
-    addresses: Vec<IpAddr>,
-    ports: Vec<u16>,
-}
-
-impl Held {
-    fn nothing() -> Self {
-        Self { state: None, addresses: Vec::new(), ports: Vec::new() }
-    }
-
-    /// Gives back what was taken, once the Service that was stored holds it: it does when its change has come through
-    /// the store, and somebody else would be given the same in between.
-    pub(crate) async fn give_back(self, hub: &Hub) {
-        if !(self.addresses.is_empty() && self.ports.is_empty())
-            && let Err(error) = hub.caught_up().await
-        {
-            tracing::warn!(%error, "waiting for a Service to hold its addresses and ports");
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let Some(state) = &self.state else { return };
-        let mut state = lock(state);
-        self.addresses.iter().for_each(|a| State::less(&mut state.addresses, a));
-        self.ports.iter().for_each(|p| State::less(&mut state.used_ports, p));
-    }
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {

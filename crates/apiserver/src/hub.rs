@@ -36,6 +36,8 @@ pub(crate) type Observer = Box<dyn Fn(&Definition, &Event, Option<&Value>) + Sen
 
 pub(crate) struct Hub {
     pub(crate) store: Arc<dyn Store>,
+    /// For what goes on when the request that began it is gone.
+    pub(crate) tasks: rt::Tasks,
     kinds: RwLock<Arc<Kinds>>,
     applied: watch::Sender<Revision>,
     commands: mpsc::Sender<Command>,
@@ -69,6 +71,7 @@ impl Hub {
         let (applied, _) = watch::channel(0);
         let hub = Arc::new(Self {
             store,
+            tasks: tasks.clone(),
             kinds: RwLock::default(),
             applied,
             commands,

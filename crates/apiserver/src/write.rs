@@ -10,6 +10,7 @@ use serve::Body;
 use store::{Expected, Op, Outcome, Write};
 
 use crate::{
+    alloc::Held,
     answer,
     call::Call,
     definition::{Definition, Served},
@@ -102,9 +103,7 @@ impl Server {
         crate::codec::defaults(call.served(), definition, &mut tree);
         // Held until the Service that asked for them is stored, or has failed to be.
         let held = self.allocate(call, &mut tree, None)?;
-        let inserted = self.insert_prepared(call, tree, managed, generated).await;
-        held.give_back(&self.hub).await;
-        inserted
+        self.insert_prepared(call, tree, managed, generated, held).await
     }
 
     async fn insert_prepared(
@@ -113,6 +112,7 @@ impl Server {
         tree: Value,
         managed: Option<Vec<u8>>,
         generated: bool,
+        held: Held,
     ) -> Result<Arc<Object>, Box<Status>> {
         let definition = &call.resource.definition;
         let mut errors = definition.strategy.create_errors(&tree, definition.namespaced);
@@ -135,7 +135,7 @@ impl Server {
         }
         let op = Op::Put { value: value.clone(), ttl_seconds: self.ttl(definition) };
         let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
-        match self.hub.write(write).await.map_err(|e| Box::new(store_status(e)))? {
+        match held.write(&self.hub, write).await.map_err(|e| Box::new(store_status(e)))? {
             Outcome::Done { revision, .. } => Ok(Arc::new(stored(revision))),
             Outcome::Conflict { .. } if generated => {
                 let resource = definition.group_resource();
@@ -266,9 +266,7 @@ impl Server {
         if meta::same(&new, &old) && usize::from(stored.version) == definition.storage {
             return Ok(Attempt::Done(stored.clone()));
         }
-        let changed = self.store_changed(call, stored, new).await;
-        held.give_back(&self.hub).await;
-        changed
+        self.store_changed(call, stored, new, held).await
     }
 
     /// What of the wanted object the caller may not decide comes from the old one.
@@ -325,6 +323,7 @@ impl Server {
         call: &Call,
         stored: &Arc<Object>,
         new: Value,
+        held: Held,
     ) -> Result<Attempt, Box<Status>> {
         let definition = &call.resource.definition;
         // The last finalizer of an object that is being deleted takes the object along.
@@ -341,7 +340,7 @@ impl Server {
         };
         let expected = Expected::ModRevision(stored.revision);
         let write = Write { key: key.clone(), expected, op };
-        match self.hub.write(write).await.map_err(|e| Box::new(store_status(e)))? {
+        match held.write(&self.hub, write).await.map_err(|e| Box::new(store_status(e)))? {
             Outcome::Done { revision, .. } => {
                 let object = Object::to_answer(definition, key, revision, &value);
                 Ok(Attempt::Done(Arc::new(object)))

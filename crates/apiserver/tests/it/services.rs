@@ -1,6 +1,6 @@
 //! Addresses and ports of Services.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -107,6 +107,44 @@ async fn nothing_is_given_twice() {
     }
     // The 20 ports run out before the 29 addresses that the kubernetes Service leaves.
     assert_eq!((made, addresses.len(), ports.len()), (20, 20, 20));
+    server.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_given_twice_when_clients_go_away_while_their_services_are_written() {
+    let server = start(|_| {}).await;
+    let api = server.admin();
+    let path = format!("/api/v1/namespaces/{}/services", api.namespace().await);
+    let mut written = 0;
+    for patience in 1..40 {
+        let address = format!("10.96.7.{patience}");
+        let wanted = |name: &str| {
+            service(&format!("{name}-{patience}"), json!({"clusterIP": address.as_str()}))
+        };
+        let first = wanted("first");
+        let mut asking = Box::pin(api.post(&path, &first));
+        for _ in 0..patience {
+            if futures_util::poll!(&mut asking).is_ready() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        drop(asking);
+        let second = api.post(&path, &wanted("second")).await;
+        let owners = || async {
+            let listed = api.get(&path).await.ok();
+            let all = listed["items"].as_array().into_iter().flatten();
+            all.filter(|service| service["spec"]["clusterIP"] == address.as_str()).count()
+        };
+        if second.code == 422 {
+            written += 1;
+            // Who is refused may be told so before the other's Service is there.
+            let there = async { while owners().await == 0 {} };
+            tokio::time::timeout(Duration::from_secs(30), there).await.unwrap();
+        }
+        assert_eq!(owners().await, 1, "after {patience} turns");
+    }
+    assert!(written > 0, "no client went away while its Service was written");
     server.tasks.shutdown().stop();
 }
 
