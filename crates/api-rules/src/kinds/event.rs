@@ -70,7 +70,7 @@ fn check_namespace(event: &Value, errors: &mut ErrorList) {
         "" if is_new => matches!(own, "default" | "kube-system"),
         "" => matches!(own, "default" | "kube-system" | ""),
         // The new rules leave it to whoever writes where an Event about another namespace's object lives.
-        _ if is_new_group(event) && is_new => true,
+        _ if is_new => true,
         other => other == own,
     };
     if !fits {
@@ -129,7 +129,11 @@ fn check_series(event: &Value, errors: &mut ErrorList) {
 
 pub(super) fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {
     if !is_new_group(new) {
-        return check_namespace(new, errors);
+        check_namespace(new, errors);
+        if !is_empty(new.at("eventTime")) {
+            check_new(new, errors);
+        }
+        return;
     }
     if !is_empty(new.at("eventTime")) && is_empty(old.at("eventTime")) {
         check_new(new, errors);
@@ -227,6 +231,17 @@ mod tests {
             check_create(&event, &mut errors);
             assert_eq!(fields(&errors), want);
         }
+    }
+
+    #[test]
+    fn a_time_makes_an_old_event_a_new_one() {
+        let old = json!({"apiVersion": "v1", "metadata": {"namespace": "n"}, "involvedObject": {"namespace": "n"},
+            "reason": "R", "type": "Normal", "reportingComponent": "c", "reportingInstance": "i"});
+        let mut new = old.clone();
+        new["eventTime"] = json!("2026-01-01T00:00:00.000000Z");
+        let mut errors = ErrorList::new();
+        check_update(&new, &old, &mut errors);
+        assert_eq!(fields(&errors), ["action"]);
     }
 
     #[test]
