@@ -31,7 +31,7 @@ impl Path {
 
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        Self(format!("{}[{index}]", self.0))
+        self.key(&index.to_string())
     }
 
     #[must_use]

@@ -2,17 +2,23 @@
 
 mod authority;
 mod due;
+mod external;
 mod leaf;
 mod renew;
 mod service_account;
 
-use std::{path::Path, time::SystemTime};
+use std::{
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
+use api_config::kubeadm::ExternalEtcd;
 use bootstrap_core::certs::Plan;
 
 pub use authority::{Held, ensure_authority, load_authority};
 pub use due::{EVERY, KUBECONFIGS, is_due, keep_renewed, renew_due, renew_due_alike};
 pub(crate) use due::{renew_all_alike, renew_kubelet};
+pub use external::check_external;
 pub use leaf::ensure_leaf;
 pub use renew::{Renewal, renew_kubeconfig, renew_leaf};
 pub use service_account::ensure_service_account;
@@ -29,10 +35,12 @@ pub fn ensure(dir: &Path, plan: &Plan, now: SystemTime) -> Result<Vec<Touched>, 
 
 /// A joining control plane makes only leaves: what the others share must be here, since a second authority of the same
 /// name would split the cluster.
-pub fn require_shared(dir: &Path, plan: &Plan) -> Result<(), Error> {
+pub fn require_shared(dir: &Path, plan: &Plan, etcd: Option<&ExternalEtcd>) -> Result<(), Error> {
     let mut wanted: Vec<_> =
         plan.authorities.iter().map(|ca| dir.join(format!("{}.crt", ca.base()))).collect();
     wanted.extend(["sa.key", "sa.pub"].map(|name| dir.join(name)));
+    let etcd = etcd.map(|e| [&e.ca_file, &e.cert_file, &e.key_file]).into_iter().flatten();
+    wanted.extend(etcd.filter(|path| !path.is_empty()).map(PathBuf::from));
     match wanted.into_iter().find(|path| !path.exists()) {
         None => Ok(()),
         Some(missing) => Err(Error::Usage(format!(

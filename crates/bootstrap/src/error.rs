@@ -26,6 +26,13 @@ pub enum Error {
     )]
     ExternalCa { missing: PathBuf, key: PathBuf },
 
+    #[error("invalid or incomplete external CA:\n{0}")]
+    External(String),
+
+    #[error("{} exists already, and a key is never overwritten: remove it, or give other directories with --cert-dir and \
+             --kubeconfig-dir", .0.display())]
+    KeyExists(PathBuf),
+
     #[error("there is neither {} nor its certificate; run the phase `certs {phase}` first", key.display())]
     NoAuthority { key: PathBuf, phase: &'static str },
 

@@ -5,6 +5,7 @@ mod discovery;
 mod etcd;
 mod kubelet;
 mod preflight;
+mod request;
 
 use api_config::{Kubeconfig, kubeadm::JoinConfiguration};
 use client::Client;

@@ -78,7 +78,12 @@ fn check(path: &Path, plan: &Plan, bundle: &[Cert], now: SystemTime) -> Result<(
     let config = Kubeconfig::load(path)?;
     let current = config.current().map_err(|e| unusable(e.to_string()))?;
     let trusted =
-        current.cluster.ca_pem().map_err(|e| unusable(e.to_string()))?.unwrap_or_default();
+        current.cluster.ca_pem().map_err(|e| unusable(e.to_string()))?.ok_or_else(|| {
+            unusable(
+                "its cluster has no certificate-authority: put the cluster's ca.crt there"
+                    .to_owned(),
+            )
+        })?;
     let trusted = Cert::all_from_pem(&trusted).map_err(|e| unusable(format!("its CA: {e}")))?;
     if !bundle.iter().any(|ca| trusted.contains(ca)) {
         return Err(unusable("it trusts another CA than this cluster's".to_owned()));
@@ -90,7 +95,14 @@ fn check(path: &Path, plan: &Plan, bundle: &[Cert], now: SystemTime) -> Result<(
             "the kubeconfig names another server than the configuration; it is used as it is"
         );
     }
-    if let Some(cert) = current.user.cert_pem().map_err(|e| unusable(e.to_string()))? {
+    let cert = current.user.cert_pem().map_err(|e| unusable(e.to_string()))?;
+    if cert.is_none() && current.user.key_pem().map_err(|e| unusable(e.to_string()))?.is_some() {
+        return Err(unusable(format!(
+            "it has a key and no client certificate: have the CA sign {}.csr and put the certificate there",
+            path.display()
+        )));
+    }
+    if let Some(cert) = cert {
         let cert =
             Cert::from_pem(&cert).map_err(|e| unusable(format!("its client certificate: {e}")))?;
         cert.check_valid_at(now).map_err(|e| unusable(e.to_string()))?;

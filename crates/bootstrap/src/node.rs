@@ -15,7 +15,9 @@ use client::Client;
 use rt::Clock;
 
 use crate::{
-    Error, Touched, cluster,
+    Error, Touched,
+    certs::check_external,
+    cluster,
     containers::Containers,
     error::io,
     host::Host,
@@ -100,6 +102,17 @@ impl Node {
         )
     }
 
+    /// The authorities whose keys are kept elsewhere, once everything that they sign is here and good.
+    pub fn external_authorities(&self) -> Result<Vec<certs::Ca>, Error> {
+        check_external(
+            &self.layout.kubernetes,
+            &self.layout.certificates,
+            &self.pki()?,
+            &self.kubeconfigs(true),
+            self.now(),
+        )
+    }
+
     /// Makes or checks one kubeconfig file by the name of its phase.
     pub fn ensure_kubeconfig(&self, phase: &str) -> Result<Touched, Error> {
         let plans = self.kubeconfigs(true);
@@ -116,6 +129,11 @@ impl Node {
         )
     }
 
+    /// Whether this machine can sign for the cluster.
+    pub fn has_ca_key(&self) -> bool {
+        self.layout.pki(certs::Ca::Kubernetes.base(), "key").exists()
+    }
+
     /// Writes one component's static Pod. `members` are etcd's, where this machine joins them.
     pub fn write_manifest(
         &self,
@@ -130,7 +148,7 @@ impl Node {
             layout: &self.paths,
             ca_directories: &ca_directories,
             proxy_env: &self.proxy_env,
-            has_ca_key: self.layout.pki("ca", "key").exists(),
+            has_ca_key: self.has_ca_key(),
             etcd_members: members,
         };
         write(component, &machine, &self.layout.manifests(), &self.patches)

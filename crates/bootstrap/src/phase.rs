@@ -25,6 +25,9 @@ impl Outcome {
     }
 }
 
+/// The phase of every command that only looks whether the machine can do what is asked.
+pub const PREFLIGHT: &str = "preflight";
+
 pub type Run<C> = for<'a> fn(&'a mut C) -> BoxFuture<'a, Result<Outcome, Error>>;
 
 /// One step of a command; `name` is its path, such as `certs/etcd-server`.
@@ -106,9 +109,7 @@ async fn run_one<C>(phase: &Phase<C>, progress: &Progress, context: &mut C) -> R
         }
         Err(source) => {
             let error = Error::Phase { name: phase.name, source: Box::new(source) };
-            // The cause is told once, by who started the phases; here only that it failed.
-            let _ = shown.end(Err::<(), _>(&error));
-            Err(error)
+            if phase.name == PREFLIGHT { shown.checked(Err(error)) } else { shown.end(Err(error)) }
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct Ctx {
 pub type CleanUp = fn(&Host) -> Vec<String>;
 
 const PREFLIGHT: Phase<Ctx> = Phase {
-    name: "preflight",
+    name: crate::phase::PREFLIGHT,
     about: "Check whether this may be done",
     run: |ctx| {
         Box::pin(async {

@@ -89,7 +89,10 @@ async fn trust(node: &mut Node, options: &Options) -> Result<Vec<Touched>, Error
     let dir = node.layout.certificates.clone();
     let mut touched = Vec::new();
     if let Some(key) = &options.certificate_key {
-        touched.extend(api::download_certs(&node.client().await?, &dir, key).await?);
+        touched.extend(
+            api::download_certs(&node.client().await?, (&dir, &node.config.cluster.etcd), key)
+                .await?,
+        );
     } else if !authorities::is_begun(&dir) {
         let held = pki::read_certs(&node.layout.pki("ca", "crt"))?;
         if held.len() > 1 {

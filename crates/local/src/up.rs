@@ -252,7 +252,7 @@ fn add_nodes(cluster: &mut Cluster, args: &Args, progress: &Progress) -> Result<
 fn check_machine(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     let step = progress.begin("check the machine");
     let problems = preflight::check(cluster);
-    step.end(if problems.is_empty() { Ok(()) } else { Err(Error::Preflight(problems)) })
+    step.checked(if problems.is_empty() { Ok(()) } else { Err(Error::Preflight(problems)) })
 }
 
 /// Everything that is made before a process runs: directories, the binary, PKI, kubeconfigs, configurations.

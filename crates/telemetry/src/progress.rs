@@ -74,14 +74,11 @@ impl Progress {
         self.write(format_args!("   {text}\n"));
     }
 
-    fn ended(&self, name: &str, micros: u64, note: Result<Option<&str>, &str>) {
-        let (mark, colour) = if note.is_ok() { ("✓", "32") } else { ("✗", "31") };
+    /// The line of a step that has ended well, with why it did nothing if it did, or badly.
+    fn ended(&self, name: &str, micros: u64, how: Result<Option<&str>, ()>) {
+        let (mark, colour) = if how.is_ok() { ("✓", "32") } else { ("✗", "31") };
         let took = spoken(micros);
-        let note = match note {
-            Ok(None) => String::new(),
-            Ok(Some(why)) => format!("  ({why})"),
-            Err(cause) => format!("\n     {}", cause.replace('\n', "\n     ")),
-        };
+        let note = how.ok().flatten().map(|why| format!("  ({why})")).unwrap_or_default();
         if self.interactive {
             self.write(format_args!("\r\u{1b}[K \u{1b}[{colour}m{mark}\u{1b}[0m {name}  \u{1b}[2m{took}\u{1b}[0m{note}\n"));
         } else {
@@ -109,18 +106,22 @@ impl Shown<'_> {
         &mut self.running
     }
 
+    /// A failure's cause goes into the timeline; to the user it is told once, by who gets the error in the end.
     pub fn end<T, E: Display>(self, result: Result<T, E>) -> Result<T, E> {
-        match &result {
-            Ok(_) => {
-                let took = self.running.done();
-                self.progress.ended(self.name, took, Ok(None));
-            }
-            Err(e) => {
-                let cause = e.to_string();
-                let took = self.running.failed(&cause);
-                self.progress.ended(self.name, took, Err(&cause));
-            }
+        let (took, how) = match &result {
+            Ok(_) => (self.running.done(), Ok(None)),
+            Err(e) => (self.running.failed(e), Err(())),
+        };
+        self.progress.ended(self.name, took, how);
+        result
+    }
+
+    /// As [`Shown::end`] for a step that only looks: a failure has changed nothing, and leaves no record either.
+    pub fn checked<T, E: Display>(self, result: Result<T, E>) -> Result<T, E> {
+        if result.is_ok() {
+            return self.end(result);
         }
+        self.progress.ended(self.name, self.running.forget(), Err(()));
         result
     }
 
@@ -173,9 +174,19 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with(" ✓ certificates  "), "{text}");
         assert!(lines[1].ends_with("(external)"), "{text}");
-        assert_eq!(&lines[3..], ["     no answer", "     see its log"]);
+        assert!(lines[2].starts_with(" ✗ kubelet  ") && lines.len() == 3, "{text}");
         assert!(!text.contains('\u{1b}') && !text.contains('\r'));
         assert_eq!(steps[2].outcome, Outcome::Failed("no answer\nsee its log".to_owned()));
+    }
+
+    #[test]
+    fn a_check_that_fails_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let progress = Progress::silent(Recorder::new(root.path(), "init"));
+        let _ = progress.begin("preflight").checked(Err::<(), _>("a port is taken"));
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+        progress.begin("preflight").checked(Ok::<_, String>(())).unwrap();
+        assert_eq!(timeline::load(root.path()).unwrap().len(), 1);
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -5,6 +5,7 @@ mod address;
 mod butane;
 mod components;
 mod diagnostics;
+mod empty;
 mod images;
 mod leftovers;
 mod machines;
@@ -12,7 +13,7 @@ mod storage;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use local::Cluster;
 
 #[global_allocator]
@@ -203,6 +204,12 @@ fn arguments() -> Vec<OsString> {
         arguments.extend(dns::flags::two_dashes(rest));
     } else {
         arguments.extend(rest);
+    }
+    let is_empty = |argument: &OsString| argument.as_encoded_bytes().ends_with(b"=");
+    if arguments.get(1).is_some_and(|a| COMPONENTS.iter().any(|c| a == c))
+        && arguments.iter().any(is_empty)
+    {
+        return empty::without_empty_paths(&Cli::command(), arguments);
     }
     arguments
 }

@@ -1,7 +1,11 @@
 //! The certificates that joining control planes share, encrypted in a Secret that lives for two hours.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
+use api_config::kubeadm::Etcd;
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     rand::{SecureRandom, SystemRandom},
@@ -92,25 +96,37 @@ fn decrypt(key: &LessSafeKey, sealed: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(plain)
 }
 
-fn entry(file: &str) -> String {
-    file.replace('/', "-")
+/// What is shared: the name in the Secret, and the file on every control plane. An external etcd's files lie where the
+/// configuration has them.
+fn shared(dir: &Path, etcd: &Etcd) -> Vec<(String, PathBuf)> {
+    let mut files: Vec<_> = FILES.map(|file| (file.replace('/', "-"), dir.join(file))).into();
+    if let Some(external) = &etcd.external {
+        let given = [
+            ("external-etcd-ca.crt", &external.ca_file),
+            ("external-etcd.crt", &external.cert_file),
+            ("external-etcd.key", &external.key_file),
+        ];
+        files.retain(|(name, _)| !name.starts_with("etcd-"));
+        let named = given.into_iter().filter(|(_, path)| !path.is_empty());
+        files.extend(named.map(|(name, path)| (name.to_owned(), PathBuf::from(path))));
+    }
+    files
 }
 
 /// Encrypts the shared files under `dir` into the Secret, which goes when `token`, a Secret of a token that lives
 /// for two hours, goes.
 pub async fn upload_certs(
     client: &Client,
-    dir: &Path,
+    (dir, etcd): (&Path, &Etcd),
     key: &str,
     token: &Value,
 ) -> Result<(), Error> {
     let cipher = key_of(key)?;
     let mut data = Map::new();
-    for file in FILES {
-        let path = dir.join(file);
-        // An external CA's key and an external etcd's CA are not here to be shared.
+    for (name, path) in shared(dir, etcd) {
+        // What a rotation would make is not always here.
         if let Ok(plain) = fs::read(&path) {
-            data.insert(entry(file), STANDARD.encode(encrypt(&cipher, &plain)?).into());
+            data.insert(name, STANDARD.encode(encrypt(&cipher, &plain)?).into());
         }
     }
     apply(client, token).await?;
@@ -131,7 +147,11 @@ pub async fn upload_certs(
 }
 
 /// Fetches and decrypts the shared files into `dir`; files that are there are kept.
-pub async fn download_certs(client: &Client, dir: &Path, key: &str) -> Result<Vec<Touched>, Error> {
+pub async fn download_certs(
+    client: &Client,
+    (dir, etcd): (&Path, &Etcd),
+    key: &str,
+) -> Result<Vec<Touched>, Error> {
     let cipher = key_of(key)?;
     let secret = get(client, &Resource::SECRETS, "kube-system", SECRET).await?.ok_or_else(|| {
         Error::Usage(format!(
@@ -140,18 +160,17 @@ pub async fn download_certs(client: &Client, dir: &Path, key: &str) -> Result<Ve
         ))
     })?;
     let mut touched = Vec::new();
-    for file in FILES {
-        let Some(sealed) = secret["data"][entry(file)].as_str() else { continue };
-        let path = dir.join(file);
+    for (name, path) in shared(dir, etcd) {
+        let Some(sealed) = secret["data"][&name].as_str() else { continue };
         if path.exists() {
             touched.push(Touched::used(path));
             continue;
         }
         let sealed = STANDARD
             .decode(sealed)
-            .map_err(|e| Error::Usage(format!("Secret {SECRET}: {file} is not base64: {e}")))?;
+            .map_err(|e| Error::Usage(format!("Secret {SECRET}: {name} is not base64: {e}")))?;
         let plain = decrypt(&cipher, &sealed)?;
-        let mode = if file.ends_with(".crt") { pki::PUBLIC_MODE } else { pki::KEY_MODE };
+        let mode = if name.ends_with(".crt") { pki::PUBLIC_MODE } else { pki::KEY_MODE };
         fs::create_dir_all(path.parent().unwrap_or(dir))
             .map_err(io("create the directory of", &path))?;
         pki::write_file(&path, &plain, mode)?;
@@ -163,6 +182,25 @@ pub async fn download_certs(client: &Client, dir: &Path, key: &str) -> Result<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_external_etcds_files_are_shared_where_they_lie() {
+        let dir = Path::new("/pki");
+        let names = |etcd: &Etcd| shared(dir, etcd).into_iter().map(|(name, _)| name).collect();
+        let local: Vec<String> = names(&Etcd::default());
+        assert!(local.contains(&"etcd-ca.key".to_owned()), "{local:?}");
+        let external = api_config::kubeadm::ExternalEtcd {
+            ca_file: "/srv/ca.crt".to_owned(),
+            cert_file: "/srv/client.crt".to_owned(),
+            ..Default::default()
+        };
+        let etcd = Etcd { external: Some(external), ..Etcd::default() };
+        let files = shared(dir, &etcd);
+        let path = |name: &str| files.iter().find(|(n, _)| n == name).map(|(_, path)| path.clone());
+        assert_eq!(path("external-etcd-ca.crt"), Some("/srv/ca.crt".into()));
+        assert_eq!(path("ca.key"), Some("/pki/ca.key".into()));
+        assert_eq!((path("external-etcd.key"), path("etcd-ca.key")), (None, None));
+    }
 
     #[test]
     fn only_the_right_key_decrypts() {

@@ -122,13 +122,12 @@ struct Row {
 
 /// The certificates and the authorities, each by name.
 fn expirations(layout: &Layout, plan: &Plan) -> Result<[Vec<Row>; 2], Error> {
-    let external = |ca: Ca| !layout.pki(ca.base(), "key").exists();
     let row = |name: &str, path: std::path::PathBuf, ca: Ca, signed: bool| {
         let end = match path.exists() {
             true => Some(cert_in(&path)?.info()?.not_after),
             false => None,
         };
-        let (name, external) = (name.to_owned(), external(ca));
+        let (name, external) = (name.to_owned(), is_external(layout, ca));
         Ok::<_, Error>(Row { name, end, ca: signed.then(|| ca.name()), external })
     };
     let kubeconfigs =
@@ -138,43 +137,44 @@ fn expirations(layout: &Layout, plan: &Plan) -> Result<[Vec<Row>; 2], Error> {
     certificates.sort_by(|a, b| a.name.cmp(&b.name));
     let authorities =
         plan.authorities.iter().map(|ca| row(ca.name(), layout.pki(ca.base(), "crt"), *ca, false));
-    Ok([certificates, authorities.collect::<Result<_, _>>()?])
+    let mut authorities: Vec<Row> = authorities.collect::<Result<_, _>>()?;
+    authorities.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok([certificates, authorities])
+}
+
+/// Whether the authority's certificate is here and its key is not.
+fn is_external(layout: &Layout, ca: Ca) -> bool {
+    layout.pki(ca.base(), "crt").exists() && !layout.pki(ca.base(), "key").exists()
 }
 
 /// The tables.
 fn tables([certificates, authorities]: &[Vec<Row>; 2], now: SystemTime) -> String {
-    let managed = |row: &Row| if row.external { "yes" } else { "no" };
-    let mut out = format!(
-        "{:<27}{:<25}{:<16}{:<24}EXTERNALLY MANAGED\n",
-        "CERTIFICATE", "EXPIRES", "RESIDUAL TIME", "CERTIFICATE AUTHORITY"
-    );
-    for row in certificates {
-        let name = &row.name;
-        out.push_str(&match row.end {
-            None => format!("!MISSING! {name}\n"),
-            Some(end) => format!(
-                "{name:<27}{:<25}{:<16}{:<24}{}\n",
-                date(end),
-                residual(end, now),
-                row.ca.unwrap_or_default(),
-                managed(row)
-            ),
-        });
-    }
-    out.push_str(&format!(
-        "\n{:<24}{:<25}{:<16}EXTERNALLY MANAGED\n",
-        "CERTIFICATE AUTHORITY", "EXPIRES", "RESIDUAL TIME"
-    ));
-    for row in authorities {
-        let name = &row.name;
-        out.push_str(&match row.end {
-            None => format!("!MISSING! {name}\n"),
-            Some(end) => {
-                format!("{name:<24}{:<25}{:<16}{}\n", date(end), residual(end, now), managed(row))
-            }
-        });
-    }
-    out
+    let line = |row: &Row| {
+        let Some(end) = row.end else { return vec![format!("!MISSING! {}", row.name)] };
+        let managed = if row.external { "yes" } else { "no" };
+        let mut cells = vec![row.name.clone(), date(end), residual(end, now)];
+        cells.extend(row.ca.map(str::to_owned));
+        cells.push(managed.to_owned());
+        cells
+    };
+    let authority = "CERTIFICATE AUTHORITY";
+    let head = ["CERTIFICATE", "EXPIRES", "RESIDUAL TIME", authority, "EXTERNALLY MANAGED"];
+    let first = table(&head, certificates.iter().map(line));
+    let head = [authority, "EXPIRES", "RESIDUAL TIME", "EXTERNALLY MANAGED"];
+    first + "\n" + &table(&head, authorities.iter().map(line))
+}
+
+/// Lines whose columns stand below each other, three spaces apart.
+fn table(head: &[&str], lines: impl Iterator<Item = Vec<String>>) -> String {
+    let mut all = vec![head.iter().map(|cell| (*cell).to_owned()).collect::<Vec<_>>()];
+    all.extend(lines);
+    let width = |column: usize| all.iter().filter_map(|l| l.get(column)).map(String::len).max();
+    let widths: Vec<usize> = (0..head.len()).map(|c| width(c).unwrap_or(0) + 3).collect();
+    let text = |line: &Vec<String>| {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<String>().trim_end().to_owned() + "\n"
+    };
+    all.iter().map(text).collect()
 }
 
 /// The same for programs.
@@ -233,24 +233,27 @@ fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
     let plans = node.kubeconfigs(true);
     let (dir, all) = (&node.layout.certificates, name == "all");
     let mut found = false;
-    for leaf in plan.leaves.iter().filter(|l| all || l.name == name) {
+    let mut tell = |long_name: &str, path: &Path, ca: Ca, work: &dyn Fn() -> Result<(), Error>| {
         found = true;
-        if all && !node.layout.pki(leaf.base, "crt").exists() {
-            println!("MISSING! {}", leaf.long_name);
-            continue;
+        if all && !path.exists() {
+            println!("MISSING! {long_name}");
+        } else if is_external(&node.layout, ca) {
+            println!("Detected external {}, {long_name} can't be renewed", ca.base());
+        } else {
+            work()?;
+            println!("{long_name} renewed");
         }
-        renew_leaf(dir, leaf.base, leaf.ca, renewal)?;
-        println!("{} renewed", leaf.long_name);
+        Ok::<_, Error>(())
+    };
+    for leaf in plan.leaves.iter().filter(|l| all || l.name == name) {
+        let path = node.layout.pki(leaf.base, "crt");
+        let work = || renew_leaf(dir, leaf.base, leaf.ca, renewal).map(drop);
+        tell(leaf.long_name, &path, leaf.ca, &work)?;
     }
     for plan in plans.iter().filter(|p| KUBECONFIGS.contains(&p.file) && (all || p.file == name)) {
-        found = true;
         let path = node.layout.kubeconfig(plan.file);
-        if all && !path.exists() {
-            println!("MISSING! {}", plan.long_name);
-            continue;
-        }
-        renew_kubeconfig(dir, &path, renewal)?;
-        println!("{} renewed", plan.long_name);
+        let work = || renew_kubeconfig(dir, &path, renewal).map(drop);
+        tell(plan.long_name, &path, Ca::Kubernetes, &work)?;
     }
     if !found {
         let names: Vec<&str> = plan.leaves.iter().map(|l| l.name).chain(KUBECONFIGS).collect();
@@ -271,6 +274,15 @@ fn renew(node: &Node, name: &str, configured: bool) -> Result<(), Error> {
 /// A key and a request for every certificate of the plan, beside where the certificate will be.
 fn generate_requests(node: &Node) -> Result<(), Error> {
     let plan = node.pki()?;
+    let leaves =
+        plan.leaves.iter().flat_map(|l| ["key", "csr"].map(|e| node.layout.pki(l.base, e)));
+    let files = node.kubeconfigs(true).into_iter().flat_map(|plan| {
+        [plan.file.to_owned(), format!("{}.csr", plan.file)].map(|f| node.layout.kubeconfig(&f))
+    });
+    // A key that is in use is lost for good when it is overwritten.
+    if let Some(there) = leaves.chain(files).find(|path| path.exists()) {
+        return Err(Error::KeyExists(there));
+    }
     for leaf in &plan.leaves {
         let key = Key::generate(plan.algorithm)?;
         let request = SigningRequest::create(&leaf.spec.subject, &leaf.spec.alt_names, &key)?;

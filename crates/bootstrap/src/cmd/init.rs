@@ -81,6 +81,12 @@ pub(super) async fn run(
     if let Some(path) = &flags.kubeconfig {
         ctx.node.use_client(crate::cluster::client(path)?);
     }
+    // A phase alone looks at what it needs itself.
+    if only.is_empty() && !ctx.node.external_authorities()?.is_empty() && flags.upload_certs {
+        return Err(Error::Usage(
+            "can't use upload-certs with an external CA or an external front-proxy CA: there are no keys to share".to_owned(),
+        ));
+    }
     let addon = !only.is_empty() && only.iter().all(|phase| phase.starts_with("addon"));
     if flags.print_manifest && !addon {
         return Err(Error::Usage("--print-manifest goes with `init phase addon`".to_owned()));

@@ -1,11 +1,11 @@
 use super::Ctx;
 use crate::{
-    phase::{Outcome, Phase},
+    phase::{Outcome, PREFLIGHT, Phase},
     preflight,
 };
 
 pub(super) const PHASE: Phase<Ctx> = Phase {
-    name: "preflight",
+    name: PREFLIGHT,
     about: "Check whether this machine can run a control plane",
     run: |ctx| {
         Box::pin(async {

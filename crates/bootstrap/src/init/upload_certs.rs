@@ -37,7 +37,8 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             let token = Token::generate(|below| rand::random_range(0..below));
             let secret = token_secret(&token, &config, ctx.node.now())?;
             let client = ctx.node.client().await?;
-            cluster::upload_certs(&client, &ctx.node.layout.certificates, &key, &secret).await?;
+            let files = (&*ctx.node.layout.certificates, &ctx.node.config.cluster.etcd);
+            cluster::upload_certs(&client, files, &key, &secret).await?;
             if !ctx.skip_certificate_key_print {
                 println!("[upload-certs] Using certificate key:\n{key}");
             }

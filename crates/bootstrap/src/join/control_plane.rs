@@ -22,9 +22,8 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
                     ));
                 }
                 let found = ctx.found().await?;
-                Ok(Outcome::Done(
-                    download_certs(&found.client, &ctx.node.layout.certificates, &key).await?,
-                ))
+                let files = (&*ctx.node.layout.certificates, &ctx.node.config.cluster.etcd);
+                Ok(Outcome::Done(download_certs(&found.client, files, &key).await?))
             })
         },
     },
@@ -38,7 +37,11 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
                 }
                 ctx.found().await?;
                 let plan = ctx.node.pki()?;
-                certs::require_shared(&ctx.node.layout.certificates, &plan)?;
+                certs::require_shared(
+                    &ctx.node.layout.certificates,
+                    &plan,
+                    ctx.node.config.cluster.etcd.external.as_ref(),
+                )?;
                 Ok(Outcome::Done(certs::ensure(
                     &ctx.node.layout.certificates,
                     &plan,

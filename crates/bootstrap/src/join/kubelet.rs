@@ -1,19 +1,22 @@
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use bootstrap_core::endpoint;
 use client::Resource;
 use tokio::time::{Instant, sleep};
 
-use super::Ctx;
+use super::{Ctx, request};
 use crate::{
     Error, Touched,
     cluster::{get, wait_for_kubelet},
     error::io,
     kubelet,
+    node::Node,
     phase::{Outcome, Phase},
 };
 
 const BOOTSTRAP: &str = "bootstrap-kubelet.conf";
+/// A controller manager that signs has done so long before.
+const SOON: Duration = Duration::from_secs(15);
 
 pub(super) const START: Phase<Ctx> = Phase {
     name: "kubelet-start",
@@ -78,7 +81,7 @@ pub(super) const START: Phase<Ctx> = Phase {
 };
 
 /// Two machines under one name would take each other's Pods.
-async fn refuse_taken_name(client: &client::Client, name: &str) -> Result<(), Error> {
+pub(super) async fn refuse_taken_name(client: &client::Client, name: &str) -> Result<(), Error> {
     let Some(node) = get(client, &Resource::NODES, "", name).await? else { return Ok(()) };
     let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     if conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True") {
@@ -95,32 +98,19 @@ pub(super) const WAIT: Phase<Ctx> = Phase {
     about: "Wait until the kubelet has its own certificate",
     run: |ctx| {
         Box::pin(async {
-            let node = &ctx.node;
-            if node.dry_run {
+            if ctx.node.dry_run {
                 return Ok(Outcome::skipped("dry run"));
             }
-            let timeouts = node.timeouts();
+            let timeouts = ctx.node.timeouts();
             let patience = timeouts.kubelet_health_check.unwrap_or_default().to_std();
-            wait_for_kubelet(patience, node.service.as_ref()).await?;
-            let patience = timeouts.tls_bootstrap.unwrap_or_default().to_std();
-            let (started, path) = (Instant::now(), node.layout.kubeconfig("kubelet.conf"));
-            while !path.exists() {
-                if started.elapsed() >= patience {
-                    return Err(Error::NotUp {
-                        what: "the kubelet's certificate".to_owned(),
-                        waited: format!("{}s", patience.as_secs()),
-                        cause: format!(
-                            "{} was not written: the request may wait for approval (kubectl get csr), or the token may have \
-                             expired ({} token list); {}",
-                            path.display(),
-                            node.program,
-                            node.service.last_words()
-                        ),
-                    });
-                }
-                sleep(Duration::from_millis(100)).await;
+            wait_for_kubelet(patience, ctx.node.service.as_ref()).await?;
+            let path = ctx.node.layout.kubeconfig("kubelet.conf");
+            if !path.exists() {
+                let client = ctx.found().await?.client;
+                let patience = timeouts.tls_bootstrap.unwrap_or_default().to_std();
+                wait_for_certificate(&ctx.node, &client, &path, patience).await?;
             }
-            let bootstrap = node.layout.kubeconfig(BOOTSTRAP);
+            let bootstrap = ctx.node.layout.kubeconfig(BOOTSTRAP);
             if bootstrap.exists() {
                 fs::remove_file(&bootstrap).map_err(io("remove", &bootstrap))?;
             }
@@ -128,3 +118,43 @@ pub(super) const WAIT: Phase<Ctx> = Phase {
         })
     },
 };
+
+/// Waits until the kubelet has written `path`; one that waits for somebody's hand is told soon, and not only at the end.
+async fn wait_for_certificate(
+    node: &Node,
+    client: &client::Client,
+    path: &Path,
+    patience: Duration,
+) -> Result<(), Error> {
+    let started = Instant::now();
+    let mut told = false;
+    while !path.exists() {
+        let (waited, is_over) = (started.elapsed(), started.elapsed() >= patience);
+        if is_over || (!told && waited >= SOON) {
+            let request = request::stands(client, node.name()).await;
+            if is_over {
+                let cause = request.unwrap_or_else(|| {
+                    format!(
+                        "the kubelet has no request for it in the cluster: the token may have expired ({} token list)",
+                        node.program
+                    )
+                });
+                return Err(Error::NotUp {
+                    what: "the kubelet's certificate".to_owned(),
+                    waited: format!("{}s", patience.as_secs()),
+                    cause: format!(
+                        "{} was not written: {cause}; {}",
+                        path.display(),
+                        node.service.last_words()
+                    ),
+                });
+            }
+            if let Some(request) = request {
+                tracing::warn!("the kubelet has no certificate yet: {request}");
+            }
+            told = true;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}

@@ -1,19 +1,20 @@
-use super::Ctx;
+use super::{Ctx, kubelet::refuse_taken_name};
 use crate::{
     Error,
-    phase::{Outcome, Phase},
+    phase::{Outcome, PREFLIGHT, Phase},
     preflight,
 };
 
 pub(super) const PHASE: Phase<Ctx> = Phase {
-    name: "preflight",
+    name: PREFLIGHT,
     about: "Check whether this machine can join, and find the cluster",
     run: |ctx| {
         Box::pin(async {
             let as_control_plane = ctx.is_control_plane();
             preflight::check(preflight::for_join(&ctx.node, as_control_plane), &ctx.ignored)?;
             preflight::check_runtime(&ctx.node, &ctx.ignored).await?;
-            ctx.found().await?;
+            let found = ctx.found().await?;
+            refuse_taken_name(&found.client, &ctx.join.node_registration.name).await?;
             let balancer = preflight::for_balancer(&ctx.node).into_iter().collect();
             preflight::check(balancer, &ctx.ignored)?;
             if !as_control_plane {

@@ -126,7 +126,9 @@ fn files(ctx: &Ctx) -> Vec<PathBuf> {
         "controller-manager.conf",
         "scheduler.conf",
     ];
-    names.map(|name| ctx.node.layout.kubeconfig(name)).into()
+    // The requests are of `certs generate-csr`, which would not begin anew beside them.
+    let both = |name: &&str| [(*name).to_owned(), format!("{name}.csr")];
+    names.iter().flat_map(both).map(|name| ctx.node.layout.kubeconfig(&name)).collect()
 }
 
 fn remove_files(ctx: &Ctx) -> Vec<String> {

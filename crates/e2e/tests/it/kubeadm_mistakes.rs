@@ -8,11 +8,10 @@ use pki::{Authority, KeyAlgorithm, Validity};
 
 use crate::kubeadm::traces;
 
-/// What is on the machine now and was not before, but for the record of what was tried.
+/// What is on the machine now and was not before.
 fn left(host: &Host<'_>, before: &str) -> Vec<String> {
     let now = traces(host);
-    let new = now.lines().filter(|l| !before.lines().any(|b| b == *l));
-    new.filter(|l| !l.starts_with("/var/lib/windlass/timeline")).map(str::to_owned).collect()
+    now.lines().filter(|l| !before.lines().any(|b| b == *l)).map(str::to_owned).collect()
 }
 
 /// The command fails with these words, and leaves nothing.

@@ -10,6 +10,8 @@ mod clients;
 mod control_planes;
 mod custom;
 mod dual_stack;
+mod external_ca;
+mod external_etcd;
 mod ha;
 mod interop;
 mod kubeadm;

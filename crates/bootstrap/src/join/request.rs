@@ -1,0 +1,80 @@
+//! A kubelet's request for its certificate, as it stands in the cluster.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use client::{Client, ListOptions, Resource};
+use pki::SigningRequest;
+use serde_json::Value;
+
+/// What a kubelet's request for a certificate waits for.
+pub(super) async fn stands(client: &Client, node: &str) -> Option<String> {
+    let options = ListOptions {
+        field_selector: "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet".to_owned(),
+        ..ListOptions::default()
+    };
+    let requests = Resource::CERTIFICATE_SIGNING_REQUESTS;
+    let all = client.list::<Value>(&requests, "", &options).await.ok()?.items;
+    let wanted = format!("system:node:{node}");
+    let mut own: Vec<Value> = all.into_iter().filter(|csr| is_for(csr, &wanted)).collect();
+    own.sort_by_key(|csr| csr["metadata"]["creationTimestamp"].to_string());
+    own.last().map(told)
+}
+
+/// Whether the request asks for a certificate of this holder's.
+fn is_for(csr: &Value, common_name: &str) -> bool {
+    let read = || {
+        let pem = STANDARD.decode(csr["spec"]["request"].as_str()?).ok()?;
+        SigningRequest::from_pem(std::str::from_utf8(&pem).ok()?).ok()?.info().ok()
+    };
+    read().is_some_and(|info| info.subject.common_name == common_name)
+}
+
+/// How a request stands, and what to do about it.
+fn told(csr: &Value) -> String {
+    let name = csr["metadata"]["name"].as_str().unwrap_or_default();
+    let conditions = csr["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    let of = |kind: &str| conditions.iter().find(|c| c["type"] == kind);
+    let why = |condition: &Value| condition["message"].as_str().unwrap_or_default().to_owned();
+    if let Some(denied) = of("Denied") {
+        return format!("its request {name} was denied: {}", why(denied));
+    }
+    if let Some(failed) = of("Failed") {
+        return format!("its request {name} could not be signed: {}", why(failed));
+    }
+    if of("Approved").is_none() {
+        return format!(
+            "its request {name} waits for approval (kubectl certificate approve {name})"
+        );
+    }
+    format!(
+        "its request {name} is approved and nobody signs it: the key of the cluster's CA is kept elsewhere, or the controller \
+         manager does not run. Have the CA sign the request and put the certificate into its status, or reset this machine and \
+         give it a kubelet.conf with a certificate before it joins \
+         (--ignore-preflight-errors=FileAvailable--etc-kubernetes-kubelet.conf)"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_request_says_whom_it_waits_for() {
+        let said_of = |conditions: Value| {
+            told(&json!({"metadata": {"name": "csr-1"}, "status": {"conditions": conditions}}))
+        };
+        for (conditions, words) in [
+            (json!(null), "waits for approval (kubectl certificate approve csr-1)"),
+            (json!([{"type": "Approved"}]), "is approved and nobody signs it"),
+            (json!([{"type": "Denied", "message": "no"}]), "was denied: no"),
+            (
+                json!([{"type": "Approved"}, {"type": "Failed", "message": "x"}]),
+                "could not be signed: x",
+            ),
+        ] {
+            let said = said_of(conditions);
+            assert!(said.contains(words), "{said}");
+        }
+    }
+}
