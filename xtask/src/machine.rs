@@ -23,12 +23,15 @@ const TO_TEST: &[Needed] = &[
     ("ipmi_sim", "openipmi"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("tftp", "tftp-hpa"),
+    // What opens a machine's encrypted volumes.
+    ("clevis-luks-bind", "clevis-luks"),
+    ("/usr/libexec/tangd", "tang"),
     // A client that others wrote.
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];
 
 /// What the tests use besides that take long: firmware and boot loaders, a second DHCP server, a browser, another
-/// network's plugins, packages for the node image, a gRPC client.
+/// network's plugins, packages for the node image, a TPM for a machine, a gRPC client.
 const TO_TEST_FULLY: &[Needed] = &[
     ("/usr/share/OVMF/OVMF_CODE_4M.fd", "ovmf"),
     ("/usr/lib/ipxe/ipxe.efi", "ipxe"),
@@ -36,6 +39,8 @@ const TO_TEST_FULLY: &[Needed] = &[
     ("chromium", "chromium"),
     ("/usr/lib/cni/bridge", "containernetworking-plugins"),
     ("mmdebstrap", "mmdebstrap"),
+    ("socat", "socat"),
+    ("swtpm", "swtpm"),
     ("/usr/lib/python3/dist-packages/grpc_tools/protoc.py", "python3-grpc-tools"),
 ];
 

@@ -63,8 +63,8 @@ pub(crate) const PROGRAMS: &[&str] = &[
 
 /// What scripts call and busybox has.
 const APPLETS: &[&str] = &[
-    "cat", "cut", "grep", "head", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "sleep", "sort",
-    "tail", "tr",
+    "basename", "cat", "cut", "grep", "head", "ls", "mkdir", "mktemp", "mv", "rm", "sed", "sleep",
+    "sort", "tail", "tr",
 ];
 
 /// Whole files and directories.

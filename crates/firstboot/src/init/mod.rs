@@ -15,7 +15,10 @@ use std::{
     convert::Infallible,
     fs,
     io::Read,
-    os::unix::{fs::OpenOptionsExt, process::CommandExt},
+    os::unix::{
+        fs::{OpenOptionsExt, symlink},
+        process::CommandExt,
+    },
     path::Path,
     process::Command,
     time::Instant,
@@ -193,6 +196,10 @@ fn kernel_filesystems() -> Result<(), Error> {
         fs::create_dir_all(at).map_err(Error::file("making", at))?;
         let options = if kind == "tmpfs" { "mode=0755,nosuid,nodev" } else { "nosuid" };
         HostPrograms.must(&["mount", "-t", kind, "-o", options, kind, at])?;
+    }
+    // Shells name their pipes so; the system's own first process makes it too.
+    if !Path::new("/dev/fd").exists() {
+        symlink("/proc/self/fd", "/dev/fd").map_err(Error::file("making", "/dev/fd"))?;
     }
     // This one the firmware brings, and only some kernels have it built in.
     let _ = HostPrograms.run(&["modprobe", "-q", "qemu_fw_cfg"], &[]);

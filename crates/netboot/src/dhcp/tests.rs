@@ -224,6 +224,11 @@ fn boot_files_follow_the_firmware() {
             "http://10.0.0.1:8080/assets/ipxe.efi",
             Some(&b"HTTPClient"[..]),
         ),
+        (
+            pxe("HTTPClient:Arch:00019", 19),
+            "http://10.0.0.1:8080/assets/ipxe-arm64.efi",
+            Some(&b"HTTPClient"[..]),
+        ),
         (ipxe, "http://10.0.0.1:8080/boot.ipxe", None),
     ] {
         let mut machine = machine();

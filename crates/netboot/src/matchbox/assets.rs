@@ -5,7 +5,10 @@ use std::{
     io::{self, IoSliceMut},
     os::unix::fs::FileExt,
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -22,6 +25,9 @@ use crate::paths;
 
 /// What is read and sent at a time; a connection holds no more of a file than this.
 pub(crate) const CHUNK: usize = 16 << 10;
+/// A rack that downloads shares this, however many machines it has, as long as each has a little.
+const BUDGET: usize = 4 << 20;
+const SMALLEST: usize = 2 << 10;
 const HTTP_DATE: &[BorrowedFormatItem<'_>] = format_description!(
     "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
 );
@@ -54,10 +60,44 @@ struct Asset {
     kind: &'static str,
 }
 
-pub(crate) async fn serve(root: &Path, name: &str, request: &Parts) -> Response<Body> {
+/// The files that are being sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Transfers(Arc<AtomicUsize>);
+
+impl Transfers {
+    pub(crate) fn open(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn begin(&self) -> Transfer {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Transfer(self.clone())
+    }
+
+    /// How much of a file each may hold.
+    fn share(&self) -> usize {
+        (BUDGET / self.open().max(1)).clamp(SMALLEST, CHUNK)
+    }
+}
+
+/// One of them, until it is dropped.
+struct Transfer(Transfers);
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pub(crate) async fn serve(
+    root: &Path,
+    name: &str,
+    request: &Parts,
+    transfers: &Transfers,
+) -> Response<Body> {
     let (root, name) = (root.to_owned(), name.to_owned());
     match blocking::run(move || find(&root, &name)).await.ok().flatten() {
-        Some(Found::File(asset)) => answer(asset, request),
+        Some(Found::File(asset)) => answer(asset, request, transfers),
         Some(Found::Directory(page)) => full(StatusCode::OK, "text/html; charset=utf-8", page),
         Some(Found::Moved(target)) => redirect(&target),
         None => not_found(),
@@ -128,7 +168,7 @@ fn listing(path: &Path) -> Option<String> {
     Some(out + "</pre>\n")
 }
 
-fn answer(asset: Asset, request: &Parts) -> Response<Body> {
+fn answer(asset: Asset, request: &Parts, transfers: &Transfers) -> Response<Body> {
     let Asset { file, metadata, kind } = asset;
     let modified = metadata
         .modified()
@@ -155,7 +195,7 @@ fn answer(asset: Asset, request: &Parts) -> Response<Body> {
     let (from, to) = range.unwrap_or((0, len));
     let body = match request.method {
         Method::HEAD => Full::default().map_err(|never| match never {}).boxed_unsync(),
-        _ => contents(file, from, to),
+        _ => contents(file, from, to, transfers.begin()),
     };
     let mut response = Response::new(body);
     let mut set = |name, value: &str| {
@@ -176,9 +216,11 @@ fn answer(asset: Asset, request: &Parts) -> Response<Body> {
     response
 }
 
-fn contents(file: File, from: u64, to: u64) -> Body {
-    let chunks = stream::try_unfold((Arc::new(file), from), move |(file, at)| async move {
-        let want = usize::try_from(to - at).unwrap_or(CHUNK).min(CHUNK);
+fn contents(file: File, from: u64, to: u64, transfer: Transfer) -> Body {
+    let start = (Arc::new(file), from, transfer);
+    let chunks = stream::try_unfold(start, move |(file, at, transfer)| async move {
+        let share = transfer.0.share();
+        let want = usize::try_from(to - at).unwrap_or(share).min(share);
         if want == 0 {
             return Ok::<_, BoxError>(None);
         }
@@ -187,7 +229,7 @@ fn contents(file: File, from: u64, to: u64) -> Body {
             return Err("the file became shorter while it was sent".into());
         }
         let next = at + chunk.len() as u64;
-        Ok(Some((Frame::data(Bytes::from(chunk)), (file, next))))
+        Ok(Some((Frame::data(Bytes::from(chunk)), (file, next, transfer))))
     });
     StreamBody::new(chunks).boxed_unsync()
 }
@@ -278,5 +320,32 @@ mod tests {
         ] {
             assert_eq!(parse_range(header, 10), want, "{header}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_rack_holds_no_more_of_a_file_than_a_few_machines() {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, &[7; 4 * CHUNK]).unwrap();
+        let transfers = Transfers::default();
+        let open = |file: &File| {
+            let (file, begun) = (file.try_clone().unwrap(), transfers.begin());
+            contents(file, 0, 4 * CHUNK as u64, begun)
+        };
+        let mut alone = open(&file);
+        let held =
+            async |body: &mut Body| body.frame().await.unwrap().unwrap().into_data().unwrap().len();
+        assert_eq!(held(&mut alone).await, CHUNK);
+        let mut bodies: Vec<Body> = (0..500).map(|_| open(&file)).collect();
+        assert_eq!(transfers.open(), 501);
+        let mut total = 0;
+        for body in &mut bodies {
+            total += held(body).await;
+        }
+        assert!(total <= BUDGET && total > BUDGET / 2, "{total}");
+        bodies.clear();
+        // The rest comes whole, in whatever pieces.
+        assert_eq!(transfers.open(), 1);
+        assert_eq!(alone.collect().await.unwrap().to_bytes().len(), 3 * CHUNK);
+        assert_eq!(transfers.open(), 0);
     }
 }

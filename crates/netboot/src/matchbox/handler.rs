@@ -56,6 +56,7 @@ pub struct Matchbox {
     store: Arc<Store>,
     pub(crate) settings: Settings,
     counts: BTreeMap<&'static str, Count>,
+    transfers: assets::Transfers,
 }
 
 #[derive(Default)]
@@ -90,7 +91,7 @@ pub type Answer = (&'static str, Vec<u8>);
 impl Matchbox {
     pub fn new(store: Arc<Store>, settings: Settings) -> Self {
         let counts = ENDPOINTS.into_iter().map(|name| (name, Count::default())).collect();
-        Self { store, settings, counts }
+        Self { store, settings, counts, transfers: Default::default() }
     }
 
     /// Answers one request but for assets; `None` for paths that are no endpoint.
@@ -304,6 +305,8 @@ impl Matchbox {
         });
         let help = "Requests by endpoint and outcome.";
         metrics::family(&mut out, "netboot_requests_total", "counter", help, requests);
+        let open = [("place=\"assets\"".to_owned(), self.transfers.open() as u64)];
+        metrics::family(&mut out, "netboot_transfers", "gauge", "Files being sent.", open);
         let machines = self.settings.book.machines();
         let stages = Stage::ALL.into_iter().map(|stage| {
             let here = machines.iter().filter(|m| m.last().is_some_and(|e| e.stage == stage));
@@ -433,7 +436,7 @@ impl serve::Handler for Shared {
             let path = request.uri.path().to_owned();
             let settings = &matchbox.settings;
             if let (Some(root), Some(name)) = (&settings.assets, path.strip_prefix("/assets/")) {
-                let response = assets::serve(root, name, &request).await;
+                let response = assets::serve(root, name, &request, &matchbox.transfers).await;
                 if let Some(peer) = peer.filter(|_| response.status() == StatusCode::OK) {
                     // UEFI firmware fetches its boot loader by HTTP too.
                     let loader = name.ends_with(".efi");

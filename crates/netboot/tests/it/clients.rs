@@ -1,6 +1,12 @@
-//! busybox's udhcpc, ISC's dhclient, curl and tftp-hpa.
+//! busybox's udhcpc, ISC's dhclient, curl and tftp-hpa; and a socket that asks for routers as iPXE does.
 
-use std::os::unix::fs::PermissionsExt;
+use std::{
+    net::{SocketAddrV6, UdpSocket},
+    os::unix::fs::PermissionsExt,
+    time::{Duration, Instant},
+};
+
+use rustix::net::{AddressFamily, SocketType};
 
 use crate::world::{Host, SERVER, World, eventually, have, inside};
 
@@ -88,6 +94,45 @@ fn dhcp_with_debians_client() {
     host.run(&format!("ip addr add {address}/24 dev eth0"));
     host.run(&format!("{client} -r eth0"));
     eventually(&format!("tail -n 1 {at}/leases | grep -q \"^1 .* {address} \""));
+    world.stop();
+}
+
+#[test]
+fn router_solicitations_are_answered() {
+    if !inside("clients::router_solicitations_are_answered") {
+        return;
+    }
+    let mut world = World::new();
+    let host = Host::new("h1");
+    world.serve(RANGE);
+    let link = host.run("ip -oneline link show eth0");
+    let index: u32 = link.split(':').next().unwrap().parse().unwrap();
+    let advertised = host.within(|| {
+        let socket = rustix::net::socket(
+            AddressFamily::INET6,
+            SocketType::RAW,
+            Some(rustix::net::ipproto::ICMPV6),
+        );
+        let socket = UdpSocket::from(socket.unwrap());
+        rustix::net::sockopt::set_ipv6_multicast_hops(&socket, 255).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let routers = SocketAddrV6::new("ff02::2".parse().unwrap(), 0, 0, index);
+        let mut buffer = [0; 256];
+        // An address is anybody's as long as it is probed for, and nothing is sent from it.
+        while Instant::now() < deadline {
+            let _ = socket.send_to(&[133, 0, 0, 0, 0, 0, 0, 0], routers);
+            while let Ok(length) = socket.recv(&mut buffer) {
+                if buffer[0] == 134 {
+                    return buffer[..length].to_vec();
+                }
+            }
+        }
+        panic!("no advertisement came");
+    });
+    assert_eq!(advertised.len(), 16, "{advertised:?}");
+    let lifetime = u16::from_be_bytes([advertised[6], advertised[7]]);
+    assert_eq!((advertised[4], advertised[5], lifetime), (64, 0, 0));
     world.stop();
 }
 

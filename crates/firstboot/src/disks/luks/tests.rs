@@ -65,6 +65,13 @@ fn opens(device: &str, key: &[u8]) -> bool {
     HostPrograms.run(&command, key).unwrap().code == Some(0)
 }
 
+/// Kernels without ciphers for programs, or without a device mapper, make no volumes.
+fn makes_volumes(device: &str) -> bool {
+    let command =
+        ["cryptsetup", "luksFormat", "--pbkdf=pbkdf2", "--batch-mode", "--key-file=-", device];
+    HostPrograms.run(&command, b"k").unwrap().code == Some(0)
+}
+
 #[test]
 fn a_tang_server_opens_a_volume_and_nothing_else_does() {
     let needed = [TANG, "/usr/bin/clevis-luks-bind", "/usr/bin/jose", "/usr/sbin/cryptsetup"];
@@ -89,6 +96,10 @@ fn a_tang_server_opens_a_volume_and_nothing_else_does() {
     File::create(&path).unwrap().set_len(32 << 20).unwrap();
     let (context, device) = (context(), path.display().to_string());
     let device = device.as_str();
+    if !makes_volumes(device) {
+        eprintln!("skipped: this kernel lets cryptsetup make no volume in a file");
+        return;
+    }
     let pass = || HostPrograms.run(&["clevis", "luks", "pass", "-d", device, "-s", "1"], &[]);
 
     let bound = volume(server(&thumbprint(&keys)));
