@@ -8,6 +8,7 @@ mod certificates;
 mod config;
 mod core;
 mod crd;
+mod event;
 mod flowcontrol;
 mod networking;
 mod node;

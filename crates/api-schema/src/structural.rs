@@ -45,12 +45,12 @@ impl Check {
         self.embedded(schema, path, level);
         self.extensions(schema, path);
         self.keywords(schema, path);
+        // `false` says what pruning does anyway.
+        if !schema["additionalProperties"].is_null() && !schema["properties"].is_null() {
+            let detail = "additionalProperties and properties are mutual exclusive";
+            self.errors.push(FieldError::forbidden(&path.child("additionalProperties"), detail));
+        }
         if schema["additionalProperties"].is_object() {
-            if !schema["properties"].is_null() {
-                let detail = "additionalProperties and properties are mutual exclusive";
-                self.errors
-                    .push(FieldError::forbidden(&path.child("additionalProperties"), detail));
-            }
             self.structural(
                 &schema["additionalProperties"],
                 &path.child("additionalProperties"),
@@ -88,10 +88,6 @@ impl Check {
             let detail =
                 "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
             self.errors.push(FieldError::forbidden(&path.child("uniqueItems"), detail));
-        }
-        if schema["additionalProperties"] == false {
-            let detail = "additionalProperties cannot be set to false";
-            self.errors.push(FieldError::forbidden(&path.child("additionalProperties"), detail));
         }
     }
 

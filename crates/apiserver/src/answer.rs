@@ -3,7 +3,7 @@
 use std::{io::Write as _, sync::Arc};
 
 use api_codec::Form;
-use api_meta::{Status, Timestamp};
+use api_meta::{Status, StatusReason, Timestamp};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
@@ -30,8 +30,17 @@ pub(crate) enum Encoding {
 pub(crate) enum Shape {
     Whole,
     Table(Include),
-    Partial,
+    /// Metadata alone, asked for as that of one object or of a list.
+    Partial(Of),
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    One,
+    List,
+}
+
+const META: &str = "meta.k8s.io/v1";
 
 /// What each row of a table carries beside its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +54,8 @@ pub(crate) enum Include {
 pub(crate) struct Accepted {
     pub(crate) encoding: Encoding,
     pub(crate) shape: Shape,
+    /// The version of `meta.k8s.io` in which tables and partial objects are wanted.
+    pub(crate) meta: &'static str,
     pub(crate) pretty: bool,
 }
 
@@ -63,11 +74,14 @@ impl Accepted {
     }
 
     pub(crate) const JSON: Self =
-        Self { encoding: Encoding::Json, shape: Shape::Whole, pretty: false };
+        Self { encoding: Encoding::Json, shape: Shape::Whole, meta: META, pretty: false };
 
     /// Reads `Accept`.
     pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, Box<Status>> {
-        Self::choose(headers, query, true)
+        // A table has no protobuf form.
+        Self::choose(headers, query, |encoding, shape| {
+            encoding != Encoding::Protobuf || !matches!(shape, Shape::Table(_))
+        })
     }
 
     /// Reads `Accept` for a resource that has no tables, because it is only asked and never stored.
@@ -75,10 +89,24 @@ impl Accepted {
         headers: &HeaderMap,
         query: &Query,
     ) -> Result<Self, Box<Status>> {
-        Self::choose(headers, query, false)
+        Self::choose(headers, query, |_, shape| !matches!(shape, Shape::Table(_)))
     }
 
-    fn choose(headers: &HeaderMap, query: &Query, tables: bool) -> Result<Self, Box<Status>> {
+    /// Reads `Accept` for a custom kind, which has no protobuf form but of its metadata.
+    pub(crate) fn negotiate_custom(
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Result<Self, Box<Status>> {
+        Self::choose(headers, query, |encoding, shape| {
+            encoding != Encoding::Protobuf || matches!(shape, Shape::Partial(_))
+        })
+    }
+
+    fn choose(
+        headers: &HeaderMap,
+        query: &Query,
+        fits: impl Fn(Encoding, Shape) -> bool,
+    ) -> Result<Self, Box<Status>> {
         let text = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
         let pretty =
             query.flag("pretty") || query.get("pretty").is_none() && browser_or_curl(headers);
@@ -87,10 +115,10 @@ impl Accepted {
         ranges.sort_by(|a, b| b.1.total_cmp(&a.1));
         for (range, q) in ranges {
             if q > 0.0
-                && let Some((encoding, shape)) = media_range(range, query)
-                && (tables || !matches!(shape, Shape::Table(_)))
+                && let Some((encoding, shape, meta)) = media_range(range, query)
+                && fits(encoding, shape)
             {
-                return Ok(Self { encoding, shape, pretty });
+                return Ok(Self { encoding, shape, meta, pretty });
             }
         }
         Err(Box::new(Status::not_acceptable(&[
@@ -111,7 +139,7 @@ pub(crate) fn quality(range: &str) -> f32 {
     q.and_then(|q| q.parse().ok()).unwrap_or(1.0)
 }
 
-fn media_range(range: &str, query: &Query) -> Option<(Encoding, Shape)> {
+fn media_range(range: &str, query: &Query) -> Option<(Encoding, Shape, &'static str)> {
     let mut parts = range.split(';').map(str::trim);
     let encoding = match parts.next()? {
         "application/json" | "*/*" | "application/*" | "" => Encoding::Json,
@@ -129,21 +157,24 @@ fn media_range(range: &str, query: &Query) -> Option<(Encoding, Shape)> {
         }
     }
     if kind.is_empty() {
-        return Some((encoding, Shape::Whole));
+        return Some((encoding, Shape::Whole, META));
     }
-    if group != "meta.k8s.io" || !matches!(version, "v1" | "v1beta1") {
-        return None;
-    }
+    let meta = match (group, version) {
+        ("meta.k8s.io", "v1") => META,
+        ("meta.k8s.io", "v1beta1") => "meta.k8s.io/v1beta1",
+        _ => return None,
+    };
     let shape = match kind {
         "Table" => Shape::Table(match query.get("includeObject") {
             Some("None") => Include::Nothing,
             Some("Object") => Include::Object,
             _ => Include::Metadata,
         }),
-        "PartialObjectMetadata" | "PartialObjectMetadataList" => Shape::Partial,
+        "PartialObjectMetadata" => Shape::Partial(Of::One),
+        "PartialObjectMetadataList" => Shape::Partial(Of::List),
         _ => return None,
     };
-    Some((encoding, shape))
+    Some((encoding, shape, meta))
 }
 
 // --- bytes -----------------------------------------------------------------------------------------------
@@ -188,15 +219,15 @@ pub(crate) fn tree(served: &Served, object: &Object) -> Value {
     tree
 }
 
-fn partial(mut tree: Value) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": tree["metadata"].take()})
+fn partial(mut tree: Value, meta: &str) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": meta, "metadata": tree["metadata"].take()})
 }
 
 fn row(
     definition: &Definition,
     served: &Served,
     tree: Value,
-    include: Include,
+    (include, version): (Include, &str),
     now: Timestamp,
 ) -> Value {
     let cells = match &served.columns {
@@ -213,7 +244,7 @@ fn row(
     };
     match include {
         Include::Nothing => json!({"cells": cells, "object": null}),
-        Include::Metadata => json!({"cells": cells, "object": partial(tree)}),
+        Include::Metadata => json!({"cells": cells, "object": partial(tree, version)}),
         Include::Object => json!({"cells": cells, "object": tree}),
     }
 }
@@ -228,12 +259,12 @@ fn columns(definition: &Definition, served: &Served) -> Value {
 fn table(
     definition: &Definition,
     served: &Served,
-    meta: &ListMeta,
+    (meta, version): (&ListMeta, &str),
     rows: Vec<Value>,
     with_columns: bool,
 ) -> Value {
     let columns = if with_columns { columns(definition, served) } else { json!([]) };
-    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta.tree(), "columnDefinitions": columns, "rows": rows})
+    json!({"kind": "Table", "apiVersion": version, "metadata": meta.tree(), "columnDefinitions": columns, "rows": rows})
 }
 
 impl ListMeta {
@@ -264,13 +295,30 @@ pub(crate) fn object(
             bytes(code, "application/json", out)
         }
         Shape::Whole => value(accepted, code, &tree(served, object)),
-        Shape::Partial => value(accepted, code, &partial(tree(served, object))),
+        Shape::Partial(Of::One) => {
+            value(accepted, code, &partial(tree(served, object), accepted.meta))
+        }
+        Shape::Partial(Of::List) => {
+            let message = format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list ({})",
+                served.kind
+            );
+            mismatch(accepted, message)
+        }
         Shape::Table(include) => {
-            let rows = vec![row(definition, served, tree(served, object), include, crate::now())];
+            let form = (include, accepted.meta);
+            let rows = vec![row(definition, served, tree(served, object), form, crate::now())];
             let meta = ListMeta { revision: object.revision, ..ListMeta::default() };
-            value(accepted, code, &table(definition, served, &meta, rows, true))
+            let meta = (&meta, accepted.meta);
+            value(accepted, code, &table(definition, served, meta, rows, true))
         }
     }
+}
+
+/// The answer to whoever asks for a list as one object, or the other way round.
+fn mismatch(accepted: Accepted, message: String) -> Response<Body> {
+    let refusal = Status::failure(406, StatusReason::NotAcceptable, message);
+    status(Accepted { shape: Shape::Whole, ..accepted }, &refusal)
 }
 
 /// How much of a list is joined before it is handed on.
@@ -359,17 +407,26 @@ pub(crate) fn list(
             let whole = json!({"kind": *served.list_kind, "apiVersion": *served.api_version, "metadata": meta.tree(), "items": items});
             value(accepted, StatusCode::OK, &whole)
         }
-        Shape::Partial => {
-            let items: Vec<Value> = objects.iter().map(|o| partial(tree(served, o))).collect();
-            let whole = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta.tree(), "items": items});
+        Shape::Partial(Of::One) => {
+            let message = format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                served.list_kind
+            );
+            mismatch(accepted, message)
+        }
+        Shape::Partial(Of::List) => {
+            let partial = |o: &Arc<Object>| partial(tree(served, o), accepted.meta);
+            let items: Vec<Value> = objects.iter().map(partial).collect();
+            let whole = json!({"kind": "PartialObjectMetadataList", "apiVersion": accepted.meta, "metadata": meta.tree(), "items": items});
             value(accepted, StatusCode::OK, &whole)
         }
         Shape::Table(include) => {
             let now = crate::now();
             let rows = objects
                 .iter()
-                .map(|o| row(definition, served, tree(served, o), include, now))
+                .map(|o| row(definition, served, tree(served, o), (include, accepted.meta), now))
                 .collect();
+            let meta = (meta, accepted.meta);
             value(accepted, StatusCode::OK, &table(definition, served, meta, rows, true))
         }
     }
@@ -384,11 +441,12 @@ pub(crate) fn made(
     list: bool,
 ) -> Response<Body> {
     let meta = ListMeta::default();
+    let version = accepted.meta;
     let tree = match (accepted.shape, list) {
         (Shape::Table(include), _) => {
             let now = crate::now();
-            let row = |tree| row(definition, served, tree, include, now);
-            table(definition, served, &meta, trees.into_iter().map(row).collect(), true)
+            let row = |tree| row(definition, served, tree, (include, version), now);
+            table(definition, served, (&meta, version), trees.into_iter().map(row).collect(), true)
         }
         (Shape::Whole, true) => json!({
             "kind": *served.list_kind,
@@ -396,14 +454,16 @@ pub(crate) fn made(
             "metadata": {},
             "items": trees,
         }),
-        (Shape::Partial, true) => json!({
+        (Shape::Partial(_), true) => json!({
             "kind": "PartialObjectMetadataList",
-            "apiVersion": "meta.k8s.io/v1",
+            "apiVersion": version,
             "metadata": {},
-            "items": trees.into_iter().map(partial).collect::<Vec<_>>(),
+            "items": trees.into_iter().map(|tree| partial(tree, version)).collect::<Vec<_>>(),
         }),
         (Shape::Whole, false) => trees.into_iter().next().unwrap_or_default(),
-        (Shape::Partial, false) => partial(trees.into_iter().next().unwrap_or_default()),
+        (Shape::Partial(_), false) => {
+            partial(trees.into_iter().next().unwrap_or_default(), version)
+        }
     };
     value(accepted, StatusCode::OK, &tree)
 }
@@ -421,17 +481,17 @@ pub(crate) fn frame(
     if accepted.encoding == Encoding::Protobuf {
         let object = match shape {
             Shape::Whole => tree(served, &event.object),
-            Shape::Partial => partial(tree(served, &event.object)),
+            Shape::Partial(_) => partial(tree(served, &event.object), accepted.meta),
             Shape::Table(include) => {
                 let rows = vec![row(
                     definition,
                     served,
                     tree(served, &event.object),
-                    include,
+                    (include, accepted.meta),
                     crate::now(),
                 )];
                 let meta = ListMeta { revision: event.object.revision, ..ListMeta::default() };
-                table(definition, served, &meta, rows, first)
+                table(definition, served, (&meta, accepted.meta), rows, first)
             }
         };
         return protobuf_frame(kind.text(), &object);
@@ -440,14 +500,16 @@ pub(crate) fn frame(
     let _ = write!(out, "{{\"type\":\"{}\",\"object\":", kind.text());
     match shape {
         Shape::Whole => write_object(&mut out, served, &event.object, true),
-        Shape::Partial => {
-            drop(serde_json::to_writer(&mut out, &partial(tree(served, &event.object))))
+        Shape::Partial(_) => {
+            let partial = partial(tree(served, &event.object), accepted.meta);
+            drop(serde_json::to_writer(&mut out, &partial))
         }
         Shape::Table(include) => {
-            let rows =
-                vec![row(definition, served, tree(served, &event.object), include, crate::now())];
+            let (form, object) = ((include, accepted.meta), tree(served, &event.object));
+            let rows = vec![row(definition, served, object, form, crate::now())];
             let meta = ListMeta { revision: event.object.revision, ..ListMeta::default() };
-            drop(serde_json::to_writer(&mut out, &table(definition, served, &meta, rows, first)));
+            let table = table(definition, served, (&meta, accepted.meta), rows, first);
+            drop(serde_json::to_writer(&mut out, &table));
         }
     }
     out.extend_from_slice(b"}\n");
@@ -469,13 +531,13 @@ pub(crate) fn bookmark(
         Shape::Whole => {
             json!({"kind": *served.kind, "apiVersion": *served.api_version, "metadata": metadata})
         }
-        Shape::Partial => {
-            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+        Shape::Partial(_) => {
+            json!({"kind": "PartialObjectMetadata", "apiVersion": accepted.meta, "metadata": metadata})
         }
         Shape::Table(_) => {
-            let row = json!({"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}});
+            let row = json!({"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": accepted.meta, "metadata": metadata}});
             let meta = json!({"resourceVersion": revision.to_string()});
-            json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "columnDefinitions": [], "rows": [row]})
+            json!({"kind": "Table", "apiVersion": accepted.meta, "metadata": meta, "columnDefinitions": [], "rows": [row]})
         }
     };
     if accepted.encoding == Encoding::Protobuf {

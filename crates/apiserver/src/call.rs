@@ -52,6 +52,10 @@ impl Call {
         }
     }
 
+    pub(crate) fn has_warnings(&self) -> bool {
+        !self.warnings.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     pub(crate) fn take_body(&self) -> Option<Body> {
         self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

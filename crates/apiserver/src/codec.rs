@@ -50,6 +50,16 @@ impl<'a> Expected<'a> {
         Ok(Self { schema, node, api_version, version, kind, custom: false })
     }
 
+    /// Has an object say what it is.
+    fn put_type(&self, tree: &mut Value) -> Result<(), Box<Status>> {
+        let Some(tree) = tree.as_object_mut() else {
+            return Err(self.unrecognized("a JSON object is expected"));
+        };
+        tree.insert("kind".to_owned(), Value::from(self.kind));
+        tree.insert("apiVersion".to_owned(), Value::from(self.api_version));
+        Ok(())
+    }
+
     /// Whether a tree that has been read says that it is of this type.
     fn is_type_of(&self, tree: &Value) -> bool {
         tree["kind"] == *self.kind && tree["apiVersion"] == *self.api_version
@@ -75,6 +85,24 @@ pub(crate) fn decode_object(call: &Call, body: Bytes) -> Result<Value, Box<Statu
     decode(call, &body, Expected::of(&call.resource.definition, call.served()))
 }
 
+/// Whether a JSON body asks by an empty list for its object's owners to be forgotten; an object that has been read does
+/// not tell that from one without a list.
+pub(crate) fn forgets_owners(body: &[u8]) -> bool {
+    const FIELD: &[u8] = b"\"managedFields\"";
+    #[derive(serde::Deserialize)]
+    struct Body {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        managed_fields: Vec<serde::de::IgnoredAny>,
+    }
+    body.windows(FIELD.len()).any(|window| window == FIELD)
+        && serde_json::from_slice::<Body>(body)
+            .is_ok_and(|body| body.metadata.managed_fields.is_empty())
+}
+
 /// A body as the kind that its endpoint takes, defaults filled in, with kind and apiVersion.
 pub(crate) fn decode(
     call: &Call,
@@ -90,8 +118,7 @@ pub(crate) fn decode(
     }
     let mut decoded = decoded.map_err(|error| expected.unreadable(error))?;
     report(call, &decoded, expected)?;
-    decoded.value["kind"] = Value::from(expected.kind);
-    decoded.value["apiVersion"] = Value::from(expected.api_version);
+    expected.put_type(&mut decoded.value)?;
     Ok(decoded.value)
 }
 
@@ -128,8 +155,7 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
             }
         }
     }
-    decoded.value["kind"] = Value::from(expected.kind);
-    decoded.value["apiVersion"] = Value::from(expected.api_version);
+    expected.put_type(&mut decoded.value)?;
     Ok(decoded.value)
 }
 
@@ -161,8 +187,7 @@ fn decode_again(
     let decoded = api_schema::decode_value(schema, node, tree.clone(), Fill::Defaults);
     let mut decoded = decoded.map_err(|error| refuse(&expected, error.to_string()))?;
     unless_strict(call, &decoded).map_err(|cause| refuse(&expected, cause))?;
-    decoded.value["kind"] = Value::from(expected.kind);
-    decoded.value["apiVersion"] = Value::from(expected.api_version);
+    expected.put_type(&mut decoded.value)?;
     Ok(decoded.value)
 }
 
@@ -206,11 +231,27 @@ fn check_type(json: &[u8], expected: Expected<'_>) -> Result<(), Box<Status>> {
     let given = api_codec::type_meta(json).map_err(|e| {
         expected.unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
     })?;
-    if !given.api_version.is_empty() && given.api_version != expected.api_version {
+    // Go's types stand for their kind themselves, and what is left out is filled in; nothing stands for a custom one.
+    if expected.custom && given.kind.is_empty() {
+        let body = String::from_utf8_lossy(json);
+        let start: String = body.chars().take(40).collect();
+        let more = if start.len() < body.len() { " ..." } else { "" };
+        let cause = format!("Object 'Kind' is missing in '{body}' ({start}{more})");
+        return Err(expected.unrecognized(cause));
+    }
+    let left_out = given.api_version.is_empty() && !expected.custom;
+    if !left_out && given.api_version != expected.api_version {
         return Err(Box::new(Status::bad_request(format!(
             "the API version in the data ({}) does not match the expected API version ({})",
             given.api_version, expected.api_version
         ))));
+    }
+    if expected.custom && given.kind != expected.kind {
+        let detail = format!("must be {}", expected.kind);
+        let error = FieldError::invalid(&Path::new("kind"), given.kind.as_ref(), detail);
+        let group = expected.api_version.split_once('/').map_or("", |(group, _)| group);
+        let kind = GroupKind::new(group.to_owned(), given.kind.to_string());
+        return Err(Box::new(Status::invalid(&kind, &name_in(json), &[error])));
     }
     if !given.kind.is_empty() && given.kind != expected.kind {
         return Err(Box::new(Status::bad_request(format!(
@@ -219,6 +260,12 @@ fn check_type(json: &[u8], expected: Expected<'_>) -> Result<(), Box<Status>> {
         ))));
     }
     Ok(())
+}
+
+/// The name of an object that is not read any further.
+fn name_in(json: &[u8]) -> String {
+    let tree: Value = serde_json::from_slice(json).unwrap_or_default();
+    tree["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Refuses, warns of or passes over what the schema does not know, as the request wants it.

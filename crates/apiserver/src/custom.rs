@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use crate::{
     conversion::Converter,
     definition::{Definition, Served, ServedSubresource, api_version},
-    jsonpath,
     object::{Read, Selectable},
     security::Snapshot,
 };
@@ -191,7 +190,7 @@ fn each(given: &Value) -> Vec<Value> {
 pub(crate) fn cells(given: &Value, object: &Value, now: Timestamp) -> Vec<Value> {
     let mut cells = vec![object["metadata"]["name"].clone()];
     for column in each(given) {
-        let found = jsonpath::find(object, text(&column["jsonPath"]));
+        let found = gotmpl::jsonpath::find(object, text(&column["jsonPath"]));
         cells.push(match (text(&column["type"]), found.as_slice()) {
             (_, []) | (_, [Value::Null]) => Value::Null,
             ("date", [time, ..]) => match text(time).parse::<Timestamp>() {

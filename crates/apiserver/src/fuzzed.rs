@@ -66,7 +66,7 @@ fn json_paths() {
         b".spec.list[0:2].a",
     ];
     fuzz::fuzz(HERE, "jsonpath", &seeds, |input| {
-        let found = crate::jsonpath::find(&object, &String::from_utf8_lossy(input)).len();
+        let found = gotmpl::jsonpath::find(&object, &String::from_utf8_lossy(input)).len();
         assert!(found < 10_000, "{found} values");
     });
 }

@@ -32,7 +32,6 @@ mod fuzzed;
 mod health;
 mod hub;
 mod identity;
-mod jsonpath;
 mod messages;
 mod meta;
 mod metrics;

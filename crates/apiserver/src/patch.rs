@@ -1,6 +1,6 @@
 //! The four kinds of patch, and what each makes of an object.
 
-use api_meta::{Status, StatusCause, StatusDetails, StatusReason};
+use api_meta::{FieldError, GroupKind, Path, Status, StatusCause, StatusDetails, StatusReason};
 use bytes::Bytes;
 use http::header;
 use serde_json::{Value, json};
@@ -108,6 +108,16 @@ impl Patch {
             _ => self.apply_untyped(call, current)?,
         };
         for (field, what) in [("kind", "kind"), ("apiVersion", "apiVersion")] {
+            let custom = call.resource.definition.custom.is_some();
+            if custom && patched[field] != current[field] && patched[field].is_string() {
+                let wanted = current[field].as_str().unwrap_or_default();
+                let given = patched[field].as_str().unwrap_or_default();
+                let detail = format!("must be {wanted}");
+                let error = FieldError::invalid(&Path::new(field), given, detail);
+                let named = patched["kind"].as_str().unwrap_or_default();
+                let kind = GroupKind::new(served.group.to_string(), named.to_owned());
+                return Err(Box::new(Status::invalid(&kind, &call.path.name, &[error])));
+            }
             if patched[field] != current[field] && !patched[field].is_null() {
                 let message = format!(
                     "the {what} in the patched data ({}) does not match the expected one ({})",

@@ -379,14 +379,14 @@ fn check_watch_options(
     if initial.is_some() && wanted != "NotOlderThan" {
         forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
     }
+    if query.get("continue").is_some_and(|token| !token.is_empty()) {
+        forbid(MATCH_AND_CONTINUE);
+    }
     if !wanted.is_empty() {
         if initial.is_none() {
             forbid(
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             );
-        }
-        if query.get("continue").is_some_and(|token| !token.is_empty()) {
-            forbid(MATCH_AND_CONTINUE);
         }
         if wanted != "NotOlderThan" {
             errors.push(FieldError::not_supported(&field, wanted, &["NotOlderThan"]));

@@ -170,6 +170,10 @@ impl Server {
         if !definition.namespaced {
             path.namespace.clear();
         }
+        let accepted = match definition.custom {
+            Some(_) => Accepted::negotiate_custom(request.headers(), &info.query)?,
+            None => accepted,
+        };
         let resource = resource.clone();
         let user_agent = request
             .headers()
@@ -192,7 +196,12 @@ impl Server {
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(false),
         };
-        let mut response = self.dispatch(&call, parts).await?;
+        let mut response = match self.dispatch(&call, parts).await {
+            Ok(response) => response,
+            // Who is refused is warned all the same.
+            Err(status) if call.has_warnings() => refusal(&call.info, call.accepted, &status),
+            Err(status) => return Err(status),
+        };
         add_warnings(&call, &mut response);
         Ok(response)
     }

@@ -157,7 +157,11 @@ impl Server {
         part: Part,
     ) -> Result<Response<Body>, Box<Status>> {
         crate::options::check(call, false)?;
-        let wanted = crate::codec::decode_object(call, self.read_body(call).await?)?;
+        let body = self.read_body(call).await?;
+        let mut wanted = crate::codec::decode_object(call, body.clone())?;
+        if crate::codec::forgets_owners(&body) {
+            wanted["metadata"]["managedFields"] = json!([{}]);
+        }
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
         if name != call.path.name {
             let message = match name {

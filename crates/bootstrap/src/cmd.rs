@@ -1,5 +1,6 @@
 //! The commands, as a user types them: kubeadm's names, flags and output.
 
+mod allowed;
 mod certs;
 mod config;
 mod flags;
@@ -12,9 +13,13 @@ mod token;
 mod version;
 mod workflow;
 
+use std::path::{Path, PathBuf};
+
 use bootstrap_core::constants::DEFAULT_REPOSITORY;
 pub use bootstrap_core::constants::OWN_REPOSITORY;
 use clap::Subcommand;
+
+pub use allowed::{check, shape};
 
 use crate::{Error, node::TakeAddress, reset::CleanUp};
 
@@ -64,28 +69,63 @@ pub enum Command {
     Version(version::Args),
 }
 
-/// How much is logged, as klog's flag says it.
+/// What every command takes: how much is logged, as klog's flags say it, and where the machine's files begin.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct Verbosity {
+pub(crate) struct Global {
     /// Number for the log level verbosity
     #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", default_value_t = 0)]
     level: u8,
+    /// Comma-separated list of pattern=N settings for file-filtered logging; upstream's files do not exist here
+    #[arg(long, global = true, value_name = "PATTERN=N,...", value_delimiter = ',', value_parser = module)]
+    vmodule: Vec<String>,
+    /// The path to the 'real' host root filesystem; files are read and written below it
+    #[arg(long, global = true)]
+    rootfs: Option<PathBuf>,
+}
+
+/// One setting of `--vmodule`.
+fn module(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((pattern, level)) if !pattern.is_empty() && level.parse::<u8>().is_ok() => {
+            Ok(text.to_owned())
+        }
+        _ => Err("syntax error: expect comma-separated list of filename=N".to_owned()),
+    }
+}
+
+impl Global {
+    /// These flags as those that describe a cluster have them too.
+    fn of(&self, mut flags: flags::ClusterFlags) -> flags::ClusterFlags {
+        flags.rootfs.clone_from(&self.rootfs);
+        flags
+    }
+
+    /// A path on the machine.
+    fn path(&self, path: &Path) -> PathBuf {
+        match &self.rootfs {
+            Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+            None => path.to_owned(),
+        }
+    }
 }
 
 impl Command {
+    fn global(&self) -> &Global {
+        match self {
+            Self::Init(args) => &args.global,
+            Self::Join(args) => &args.global,
+            Self::Reset(args) => &args.global,
+            Self::Token(args) => &args.global,
+            Self::Certs(args) => &args.global,
+            Self::Config(args) => &args.global,
+            Self::Kubeconfig(args) => &args.global,
+            Self::Version(args) => &args.global,
+        }
+    }
+
     /// The log filter that the user's `-v` asks for.
     pub fn log_filter(&self) -> &'static str {
-        let verbosity = match self {
-            Self::Init(args) => &args.verbosity,
-            Self::Join(args) => &args.verbosity,
-            Self::Reset(args) => &args.verbosity,
-            Self::Token(args) => &args.verbosity,
-            Self::Certs(args) => &args.verbosity,
-            Self::Config(args) => &args.verbosity,
-            Self::Kubeconfig(args) => &args.verbosity,
-            Self::Version(args) => &args.verbosity,
-        };
-        telemetry::filter_for_verbosity(verbosity.level)
+        telemetry::filter_for_verbosity(self.global().level)
     }
 }
 
@@ -98,6 +138,9 @@ pub struct Others {
 
 /// Runs a command within a Tokio runtime.
 pub async fn run(command: Command, program: Program, others: Others) -> Result<(), Error> {
+    if !command.global().vmodule.is_empty() {
+        tracing::warn!("--vmodule does nothing: it names upstream's source files; use -v");
+    }
     match command {
         Command::Init(args) => init::run(*args, program, others.take_address).await,
         Command::Join(args) => join::run(*args, program).await,

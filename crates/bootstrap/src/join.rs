@@ -44,6 +44,16 @@ impl Ctx {
         self.join.control_plane.is_some()
     }
 
+    /// Why a phase that writes files of a control plane has nothing to do here, if it has not.
+    fn skips_files(&self) -> Option<Outcome> {
+        (!self.is_control_plane()).then(|| Outcome::skipped("this machine joins as a worker"))
+    }
+
+    /// The same for a phase that changes or asks what others see.
+    fn skips_cluster(&self) -> Option<Outcome> {
+        self.skips_files().or_else(|| self.node.dry_run.then(|| Outcome::skipped("dry run")))
+    }
+
     /// Finds the cluster and reads its configuration, once.
     async fn found(&mut self) -> Result<Found, Error> {
         if let Some(found) = &self.found {
@@ -62,10 +72,6 @@ pub fn phases() -> Vec<Phase<Ctx>> {
     phases.extend([etcd::CHECK, kubelet::START, etcd::JOIN, kubelet::WAIT]);
     phases.extend([control_plane::MARK, control_plane::WAIT]);
     phases
-}
-
-fn worker() -> Result<Outcome, Error> {
-    Ok(Outcome::skipped("this machine joins as a worker"))
 }
 
 #[cfg(test)]

@@ -69,6 +69,25 @@ impl Machines {
     }
 }
 
+/// A service manager that has nothing but the kubelet to start.
+const BOOT: &str =
+    "setsid \"$0\" internal keep-kubelet >>/var/log/windlass/kubelet.log 2>&1 </dev/null &";
+
+impl Machines {
+    /// Takes the power away from a machine, whose disk keeps what is on it.
+    #[track_caller]
+    pub fn lose_power(&self, host: &Host<'_>) {
+        host.do_to("crash");
+    }
+
+    /// Gives power back to a machine that was a node.
+    #[track_caller]
+    pub fn power_on(&self, host: &Host<'_>) {
+        run(self.script("start").arg(&host.name).arg(&host.address), b"").ok();
+        host.run("sh", &["-c", BOOT, &host.binary()]).ok();
+    }
+}
+
 impl Host<'_> {
     fn do_to(&self, what: &str) {
         let mut script = self.machines.script(what);

@@ -55,7 +55,12 @@ create)
     ;;
 start)
     name=$4 address=$5 inside="$outer-$4"
-    mkdir -p "$directory/$name"
+    mkdir -p "$directory/$name/kubelet"
+    rm -f "$directory/$name/pid"
+    # How full the outer machine's disk is would be a condition of the node's.
+    if ! mountpoint -q "$directory/$name/kubelet"; then
+        mount -t tmpfs -o mode=755,size=1g tmpfs "$directory/$name/kubelet"
+    fi
     ip netns add "$inside"
     ip -n "$outer" link add "$name" type veth peer name eth0 netns "$inside"
     ip -n "$outer" link set "$name" master br0 up
@@ -78,9 +83,8 @@ start)
 inside)
     name=$4 address=$5 own="$directory/$4"
     hostname "$name"
-    # How full the outer machine's disk is would be a condition of the node's.
     mkdir -p /var/lib/kubelet
-    mount -t tmpfs -o mode=755,size=1g tmpfs /var/lib/kubelet
+    mount --bind "$own/kubelet" /var/lib/kubelet
     mount --make-shared /var/lib/kubelet
     for path in etc/kubernetes etc/cni opt/cni var/lib/etcd var/lib/cni var/lib/windlass \
         var/lib/containerd var/log/pods var/log/containers var/log/windlass; do
@@ -125,7 +129,11 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 [plugins."io.containerd.grpc.v1.cri"]
   restrict_oom_score_adj = $restrict
 END
-    containerd --config "$own/containerd.toml" >"$own/containerd.log" 2>&1 &
+    # As a service manager, which starts it again.
+    while :; do
+        containerd --config "$own/containerd.toml" >>"$own/containerd.log" 2>&1 || true
+        sleep 0.2
+    done &
     for _ in $(seq 100); do
         if ctr version >/dev/null 2>&1; then break; fi
         sleep 0.1
@@ -139,9 +147,15 @@ run)
     enter_groups "$name"
     exec nsenter --target "$(cat "$directory/$name/pid")" --mount --uts --net --cgroup --wdns=/ -- "$@"
     ;;
+crash)
+    set +e
+    clear "$4"
+    exit 0
+    ;;
 stop)
     set +e
     clear "$4"
+    umount "$directory/${4:?}/kubelet"
     rm -rf "$directory/${4:?}"
     exit 0
     ;;
@@ -159,6 +173,7 @@ remove)
     set +e
     for own in "$directory"/*/; do
         clear "$(basename "$own")"
+        umount "$own/kubelet"
     done
     ip netns delete "$outer"
     rm -rf "$directory"

@@ -1,4 +1,4 @@
-//! Go's `text/template` over JSON data.
+//! Go's `text/template` over JSON data, and kubectl's JSONPath ([`jsonpath`]).
 //!
 //! Templates written for Go give the same bytes here, and the same messages when they fail. Data comes as a
 //! `serde_json::Value`, and is seen as Go sees decoded JSON: every number is a `float64`, every object a
@@ -16,6 +16,7 @@ mod escape;
 mod exec;
 mod format;
 mod funcs;
+pub mod jsonpath;
 mod lex;
 mod number;
 mod parse;

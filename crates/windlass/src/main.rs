@@ -13,7 +13,7 @@ mod storage;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use local::Cluster;
 
 #[global_allocator]
@@ -163,7 +163,15 @@ fn main() -> ExitCode {
         println!("Kubernetes {}", apiserver::KUBERNETES_VERSION);
         return ExitCode::SUCCESS;
     }
-    run(Cli::parse_from(arguments).command)
+    let mut command = bootstrap::cmd::shape(Cli::command());
+    let mut matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|e| e.exit());
+    if let Err(error) = bootstrap::cmd::check(&command, &matches) {
+        return fail(&error);
+    }
+    match Cli::from_arg_matches_mut(&mut matches) {
+        Ok(cli) => run(cli.command),
+        Err(error) => error.exit(),
+    }
 }
 
 /// Whether a component is asked for its version, as installers do with upstream's.

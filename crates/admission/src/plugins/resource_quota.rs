@@ -48,10 +48,17 @@ impl Plugin for ResourceQuota {
             .map(|old| usage(&resource, old))
             .unwrap_or_default();
         let added = difference(&now, &before);
+        // An update of a Pod counts where it brings the Pod into the scopes of a quota.
+        let moved = request.old.filter(|_| request.is(&GroupResource::PODS) && request.updates());
         let mut charged = Vec::new();
         for quota in quotas {
             if in_scope(&quota, &resource, object) {
-                let updated = charge(request, &quota, object, &added);
+                let added = match moved {
+                    None => &added,
+                    Some(old) if in_scope(&quota, &resource, old) => continue,
+                    Some(_) => &now,
+                };
+                let updated = charge(request, &quota, object, added);
                 charged.extend(updated.map_err(|cause| request.forbidden(object, cause))?);
             }
         }
@@ -62,7 +69,8 @@ impl Plugin for ResourceQuota {
 
 /// Whether an update of this resource can change what it counts for.
 fn changes_by_update(request: &Request<'_>) -> bool {
-    request.is_sub(&GroupResource::PODS, "resize")
+    request.is(&GroupResource::PODS)
+        || request.is_sub(&GroupResource::PODS, "resize")
         || request.is(&GroupResource::PERSISTENT_VOLUME_CLAIMS)
         || request.is(&GroupResource::SERVICES)
 }

@@ -1,8 +1,9 @@
 //! Namespaces, ServiceAccounts, Events and Leases.
 
-use api_meta::{ErrorList, FieldError, Path, validation};
+use api_meta::{FieldError, Path, validation};
 use serde_json::{Value, json};
 
+use super::event;
 use crate::{
     look::{Look, keep, put},
     meta::{NameRule, check_finalizer_owner, check_not_negative},
@@ -97,7 +98,8 @@ pub(crate) static LEASE: Strategy = Strategy {
 
 pub(crate) static EVENT: Strategy = Strategy {
     name: NameRule::PathSegment,
-    check: check_event,
+    check_create: event::check_create,
+    check_update: event::check_update,
     selectable: &[
         ("involvedObject.kind", |e| about(e, "kind")),
         ("involvedObject.namespace", |e| about(e, "namespace")),
@@ -136,22 +138,4 @@ fn about(event: &Value, field: &str) -> String {
 fn reporter(event: &Value) -> String {
     let controller = event.text("reportingController");
     if controller.is_empty() { event.text("reportingComponent") } else { controller }.to_owned()
-}
-
-/// Upstream lets an Event about a cluster-scoped object live in `default`, else in the object's namespace.
-fn check_event(event: &Value, errors: &mut ErrorList) {
-    let namespace = about(event, "namespace");
-    let own = event.text("metadata.namespace");
-    let fits = match namespace.as_str() {
-        "" => matches!(own, "default" | "kube-system" | ""),
-        other => other == own,
-    };
-    if !fits {
-        let holder = if event.has("regarding") { "regarding" } else { "involvedObject" };
-        errors.push(FieldError::invalid(
-            &Path::new(holder).child("namespace"),
-            namespace,
-            "does not match event.namespace",
-        ));
-    }
 }

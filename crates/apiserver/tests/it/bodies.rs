@@ -156,3 +156,17 @@ async fn what_is_shown_is_pretty_for_people() {
         assert_eq!(answer.ok()["gitVersion"], Value::from("v1.36.2"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_list_of_owners_forgets_them() {
+    let (api, maps) = (admin(), maps(&admin()).await);
+    let made = api.post(&maps, &config_map("a", json!({"k": "v"}))).await.ok();
+    assert_eq!(made["metadata"]["managedFields"].as_array().unwrap().len(), 1);
+    let one = format!("{maps}/a");
+    let kept = api.put(&one, &config_map("a", json!({"k": "w"}))).await.ok();
+    assert_eq!(kept["metadata"]["managedFields"].as_array().unwrap().len(), 1);
+    let mut without = config_map("a", json!({"k": "w"}));
+    without["metadata"]["managedFields"] = json!([]);
+    let forgotten = api.put(&one, &without).await.ok();
+    assert_eq!(forgotten["metadata"].get("managedFields"), None);
+}

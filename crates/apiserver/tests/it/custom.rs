@@ -390,3 +390,73 @@ async fn kubernetes_own_groups_want_an_approval() {
     let approval = condition(&api, &name, "KubernetesAPIApprovalPolicyConformant").await;
     assert_eq!(approval["reason"], "UnapprovedAnnotation");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_custom_object_says_what_it_is() {
+    let api = admin();
+    define(&api, &definition("nouns", "Noun")).await;
+    let nouns = format!("/apis/test.example.com/v1/namespaces/{}/nouns", api.namespace().await);
+    let json = [("content-type", "application/json")];
+    let this = r#""kind": "Noun", "apiVersion": "test.example.com/v1""#;
+    for (body, code, reason) in [
+        ("[]".to_owned(), 400, "BadRequest"),
+        ("null".to_owned(), 400, "BadRequest"),
+        (r#""text""#.to_owned(), 400, "BadRequest"),
+        (r#"{"metadata": {"name": "a"}, "spec": {}}"#.to_owned(), 400, "BadRequest"),
+        (
+            r#"{"kind": "Noun", "metadata": {"name": "a"}, "spec": {}}"#.to_owned(),
+            400,
+            "BadRequest",
+        ),
+        (
+            format!("{{{}, \"metadata\": {{\"name\": \"a\"}}}}", this.replace("Noun", "Verb")),
+            422,
+            "Invalid",
+        ),
+    ] {
+        api.send("POST", &nouns, &json, body.clone()).await.refused(code, reason);
+    }
+    api.post(&nouns, &object("Noun", "a", json!({}))).await.ok();
+    let one = format!("{nouns}/a");
+    for change in [json!({"kind": "Verb"}), json!({"apiVersion": "test.example.com/v2"})] {
+        api.patch(&one, "merge", &change).await.refused(422, "Invalid");
+    }
+    let whole = json!([{"op": "replace", "path": "", "value": []}]);
+    assert!(api.patch(&one, "json", &whole).await.code >= 400);
+    // There is no protobuf of it, but of its metadata.
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    let only = api.send("GET", &one, &[("accept", protobuf)], "").await;
+    assert_eq!(only.code, 406);
+    let either = format!("{protobuf},application/json");
+    assert_eq!(api.send("GET", &one, &[("accept", &either)], "").await.ok()["kind"], "Noun");
+    let partial = format!("{protobuf};as=PartialObjectMetadata;v=v1;g=meta.k8s.io");
+    assert_eq!(api.send("GET", &one, &[("accept", &partial)], "").await.code, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_of_one_version_keep_others_from_their_fields() {
+    let api = admin();
+    let mut definition = definition("terms", "Term");
+    let mut second = definition["spec"]["versions"][0].clone();
+    second["name"] = json!("v2");
+    second["storage"] = json!(false);
+    definition["spec"]["versions"].as_array_mut().unwrap().push(second);
+    define(&api, &definition).await;
+    let namespace = api.namespace().await;
+    let at =
+        |version: &str| format!("/apis/test.example.com/{version}/namespaces/{namespace}/terms");
+    let of = |version: &str, size: u32| {
+        let mut object = object("Term", "a", json!({"size": size}));
+        object["apiVersion"] = json!(format!("test.example.com/{version}"));
+        object
+    };
+    let first = format!("{}/a?fieldManager=first", at("v1"));
+    api.patch(&first, "apply", &of("v1", 1)).await.ok();
+    let second = format!("{}/a?fieldManager=second", at("v2"));
+    let refused = api.patch(&second, "apply", &of("v2", 2)).await;
+    let message = refused.refused(409, "Conflict");
+    assert!(message.contains("conflict with \"first\": .spec.size"), "{message}");
+    let taken = api.patch(&format!("{second}&force=true"), "apply", &of("v2", 2)).await.ok();
+    let owners = taken["metadata"]["managedFields"].as_array().unwrap();
+    assert_eq!(owners.len(), 1, "{owners:?}");
+}

@@ -172,6 +172,13 @@ async fn tables_and_partial_metadata() {
     let partial = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
     let found = api.send("GET", &format!("{maps}/m0"), &[("accept", partial)], "").await.ok();
     assert_eq!((&found["kind"], found.get("data")), (&json!("PartialObjectMetadata"), None));
+    api.send("GET", &maps, &[("accept", partial)], "").await.refused(406, "NotAcceptable");
+    let older = table.replace("v=v1", "v=v1beta1");
+    let found = api.send("GET", &maps, &[("accept", &older)], "").await.ok();
+    assert_eq!(found["apiVersion"], "meta.k8s.io/v1beta1");
+    assert_eq!(found["rows"][0]["object"]["apiVersion"], "meta.k8s.io/v1beta1");
+    let protobuf = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io";
+    api.send("GET", &maps, &[("accept", protobuf)], "").await.refused(406, "NotAcceptable");
 }
 
 #[tokio::test(flavor = "multi_thread")]

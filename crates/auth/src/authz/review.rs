@@ -1,6 +1,9 @@
 //! SubjectAccessReview and its relatives: asking the API server what someone may do.
 
-use api_meta::{Attributes, Authorizer, Decision, FieldSelector, Selector, Status, UserInfo};
+use api_meta::{
+    Attributes, Authorizer, Decision, ErrorList, FieldError, FieldSelector, GroupKind, Path,
+    Selector, Status, UserInfo,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -70,55 +73,137 @@ pub fn access_review(
     subject: Subject<'_>,
     authorizer: &dyn Authorizer,
 ) -> Result<(), Status> {
-    let spec = Spec::deserialize(&review["spec"]).map_err(|e| {
+    let mut spec = Spec::deserialize(&review["spec"]).map_err(|e| {
         Status::bad_request(format!("cannot read the spec of the access review: {e}"))
     })?;
     let named = UserInfo {
-        name: spec.user.unwrap_or_default(),
-        uid: spec.uid.unwrap_or_default(),
-        groups: spec.groups.unwrap_or_default(),
-        extra: spec.extra.unwrap_or_default(),
+        name: spec.user.take().unwrap_or_default(),
+        uid: spec.uid.take().unwrap_or_default(),
+        groups: spec.groups.take().unwrap_or_default(),
+        extra: spec.extra.take().unwrap_or_default(),
     };
+    check(&spec, &named, subject)?;
     let user = match subject {
         Subject::Caller(user) => user,
-        Subject::Named | Subject::NamedIn(_) => {
-            if named.name.is_empty() && named.groups.is_empty() {
-                return Err(Status::bad_request("at least one of user or group must be specified"));
-            }
-            &named
-        }
+        Subject::Named | Subject::NamedIn(_) => &named,
     };
+    let mut ignored = Vec::new();
     let decision = match (&spec.resource_attributes, &spec.non_resource_attributes) {
-        (Some(resource), None) => {
-            if let Subject::NamedIn(namespace) = subject
-                && resource.namespace != namespace
-            {
-                return Err(Status::bad_request(format!(
-                    "spec.resourceAttributes.namespace must match namespace: {namespace}"
-                )));
-            }
-            on_resource(resource, user, authorizer)
-        }
-        (None, Some(_)) if matches!(subject, Subject::NamedIn(_)) => {
-            return Err(Status::bad_request("disallowed on this kind of request"));
-        }
+        (Some(resource), _) => on_resource(resource, user, authorizer, &mut ignored),
         (None, Some(path)) => authorizer.authorize(&Attributes::path(user, &path.verb, &path.path)),
-        _ => {
-            return Err(Status::bad_request(
-                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
-            ));
-        }
+        // Refused above.
+        (None, None) => Decision::NoOpinion(None),
     };
     review["status"] = status_of(&decision);
+    if !ignored.is_empty() {
+        review["status"]["evaluationError"] = ignored.join(", ").into();
+    }
     Ok(())
 }
 
-fn on_resource(resource: &Resource, user: &UserInfo, authorizer: &dyn Authorizer) -> Decision {
+/// What is wrong with the question itself, as upstream tells it: of a kind without a name, by the fields of its own types.
+fn check(spec: &Spec, named: &UserInfo, subject: Subject<'_>) -> Result<(), Status> {
+    let (path, mut errors) = (Path::new("spec"), ErrorList::new());
+    let (resource, other) = (path.child("resourceAttributes"), path.child("nonResourceAttributes"));
+    let shown = |path: &NonResource| json!({"Path": path.path, "Verb": path.verb});
+    match (&spec.resource_attributes, &spec.non_resource_attributes) {
+        (Some(_), Some(both)) => {
+            let detail = "cannot be specified in combination with resourceAttributes";
+            errors.push(FieldError::invalid(&other, shown(both), detail));
+        }
+        (None, None) => {
+            let detail =
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            errors.push(FieldError::invalid(&resource, Value::Null, detail));
+        }
+        _ => {}
+    }
+    if !matches!(subject, Subject::Caller(_)) && named.name.is_empty() && named.groups.is_empty() {
+        let detail = "at least one of user or group must be specified";
+        errors.push(FieldError::invalid(&path.child("user"), "", detail));
+    }
+    if let Some(attributes) = &spec.resource_attributes {
+        check_selectors(attributes, &resource, &mut errors);
+    }
+    if let Subject::NamedIn(namespace) = subject {
+        let asked = spec.resource_attributes.as_ref().map(|r| r.namespace.as_str());
+        if let Some(asked) = asked.filter(|asked| *asked != namespace) {
+            let detail = "must match metadata.namespace";
+            errors.push(FieldError::invalid(&resource.child("namespace"), asked, detail));
+        }
+        if let Some(asked) = &spec.non_resource_attributes {
+            let detail = "disallowed on this kind of request";
+            errors.push(FieldError::invalid(&other, shown(asked), detail));
+        }
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(Status::invalid(&GroupKind::new("authorization.k8s.io", ""), "", &errors)),
+    }
+}
+
+fn check_selectors(resource: &Resource, path: &Path, errors: &mut ErrorList) {
+    let selectors =
+        [("fieldSelector", &resource.field_selector), ("labelSelector", &resource.label_selector)];
+    for (name, selector) in selectors {
+        let Some(selector) = selector else { continue };
+        let path = path.child(name);
+        let terms = selector.requirements.as_deref().unwrap_or_default();
+        if !selector.raw_selector.is_empty() && !terms.is_empty() {
+            let detail = "may not specified at the same time as requirements";
+            let raw = selector.raw_selector.as_str();
+            errors.push(FieldError::invalid(&path.child("rawSelector"), raw, detail));
+        }
+        let requirements = path.child("requirements");
+        if selector.raw_selector.is_empty() && terms.is_empty() {
+            let detail = format!(
+                "when {} is specified, requirements or rawSelector is required",
+                path.as_str()
+            );
+            errors.push(FieldError::required(&requirements, detail));
+        }
+        for (i, term) in terms.iter().enumerate() {
+            check_term(term, &requirements.index(i), errors);
+        }
+    }
+}
+
+fn check_term(term: &SelectorTerm, path: &Path, errors: &mut ErrorList) {
+    let values = term.values.as_deref().unwrap_or_default();
+    if term.key.is_empty() {
+        errors.push(FieldError::required(&path.child("key"), "must be specified"));
+    }
+    match term.operator.as_str() {
+        "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
+            &path.child("values"),
+            "must be specified when `operator` is 'In' or 'NotIn'",
+        )),
+        "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::forbidden(
+            &path.child("values"),
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        )),
+        _ => {}
+    }
+}
+
+fn on_resource(
+    resource: &Resource,
+    user: &UserInfo,
+    authorizer: &dyn Authorizer,
+    ignored: &mut Vec<&'static str>,
+) -> Decision {
     // A selector that cannot be read narrows nothing, and so is left out.
-    let fields: Option<FieldSelector> =
-        resource.field_selector.as_ref().and_then(|s| s.text().parse().ok());
-    let labels: Option<Selector> =
-        resource.label_selector.as_ref().and_then(|s| s.text().parse().ok());
+    let fields: Option<Option<FieldSelector>> =
+        resource.field_selector.as_ref().map(|s| s.text().and_then(|text| text.parse().ok()));
+    let labels: Option<Option<Selector>> =
+        resource.label_selector.as_ref().map(|s| s.text().and_then(|text| text.parse().ok()));
+    if matches!(fields, Some(None)) {
+        ignored.push("spec.resourceAttributes.fieldSelector ignored due to parse error");
+    }
+    if matches!(labels, Some(None)) {
+        ignored.push("spec.resourceAttributes.labelSelector ignored due to parse error");
+    }
+    let (fields, labels) = (fields.flatten(), labels.flatten());
     authorizer.authorize(&Attributes {
         version: &resource.version,
         subresource: &resource.subresource,
@@ -131,21 +216,22 @@ fn on_resource(resource: &Resource, user: &UserInfo, authorizer: &dyn Authorizer
 }
 
 impl RawSelector {
-    /// The selector in its query form.
-    fn text(&self) -> String {
-        let Some(requirements) = &self.requirements else { return self.raw_selector.clone() };
+    /// The selector in its query form; `None` if that has no such operator.
+    fn text(&self) -> Option<String> {
+        let Some(requirements) = &self.requirements else { return Some(self.raw_selector.clone()) };
         let term = |t: &SelectorTerm| {
             let values = t.values.as_deref().unwrap_or_default();
-            match (t.operator.as_str(), values) {
+            Some(match (t.operator.as_str(), values) {
                 ("In", [one]) => format!("{}={one}", t.key),
                 ("NotIn", [one]) => format!("{}!={one}", t.key),
                 ("In", values) => format!("{} in ({})", t.key, values.join(",")),
                 ("NotIn", values) => format!("{} notin ({})", t.key, values.join(",")),
                 ("DoesNotExist", _) => format!("!{}", t.key),
-                _ => t.key.clone(),
-            }
+                ("Exists", _) => t.key.clone(),
+                _ => return None,
+            })
         };
-        requirements.iter().map(term).collect::<Vec<_>>().join(",")
+        Some(requirements.iter().map(term).collect::<Option<Vec<_>>>()?.join(","))
     }
 }
 
@@ -218,21 +304,53 @@ mod tests {
             (
                 json!({"resourceAttributes": get, "user": "bob"}),
                 Subject::NamedIn("other"),
-                Err(400),
+                Err(422),
             ),
-            (json!({"resourceAttributes": get}), Subject::Named, Err(400)),
+            (json!({"resourceAttributes": get}), Subject::Named, Err(422)),
             (
                 json!({"nonResourceAttributes": {"path": "/livez", "verb": "get"}, "groups": ["system:authenticated"]}),
                 Subject::Named,
                 Ok(true),
             ),
-            (json!({}), Subject::Caller(&admin), Err(400)),
+            (json!({}), Subject::Caller(&admin), Err(422)),
+            (
+                json!({"resourceAttributes": get, "nonResourceAttributes": {"path": "/"}}),
+                Subject::Caller(&admin),
+                Err(422),
+            ),
             (json!({"resourceAttributes": "x"}), Subject::Caller(&admin), Err(400)),
         ];
         for (spec, subject, want) in cases {
             let mut review = json!({"spec": spec});
             let got = access_review(&mut review, subject, &rbac).map_err(|status| status.code);
             assert_eq!(got.map(|()| review["status"]["allowed"] == true), want, "{review}");
+        }
+    }
+
+    #[test]
+    fn selectors_must_make_sense() {
+        let admin = UserInfo::new("root", &["system:masters"]);
+        let cases = [
+            (json!({}), Err(1)),
+            (
+                json!({"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "Exists"}]}),
+                Err(1),
+            ),
+            (json!({"requirements": [{"key": "", "operator": "In"}]}), Err(2)),
+            (
+                json!({"requirements": [{"key": "a", "operator": "Exists", "values": ["b"]}]}),
+                Err(1),
+            ),
+            (json!({"rawSelector": "!!"}), Ok(true)),
+            (json!({"requirements": [{"key": "a", "operator": "Foo"}]}), Ok(true)),
+            (json!({"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]}), Ok(false)),
+        ];
+        for (selector, want) in cases {
+            let mut review = json!({"spec": {"resourceAttributes": {"labelSelector": selector}}});
+            let got = access_review(&mut review, Subject::Caller(&admin), &rbac());
+            let got = got.map_err(|status| status.details.map_or(0, |d| d.causes.len()));
+            let ignored = review["status"]["evaluationError"].is_string();
+            assert_eq!(got.map(|()| ignored), want, "{selector}");
         }
     }
 

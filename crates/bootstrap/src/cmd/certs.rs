@@ -1,30 +1,39 @@
-use std::{path::Path, time::SystemTime};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
 
 use bootstrap_core::{
     Layout,
     certs::{Ca, Plan},
-    kubeconfigs,
+    config::Documents,
+    kubeconfigs, objects,
 };
 use clap::Subcommand;
+use client::Resource;
 use pki::{Cert, Key, SigningRequest};
 use serde_json::{Value, json};
 use time::{OffsetDateTime, macros::format_description};
+use tokio::time::timeout;
 
-use super::{Program, Verbosity, flags::ClusterFlags, output::Output};
+use super::{Global, Program, flags::ClusterFlags, output::Output};
 use crate::{
     Error,
     certs::{KUBECONFIGS, Renewal, renew_due, renew_due_alike, renew_kubeconfig, renew_leaf},
-    cluster::new_certificate_key,
+    cluster::{self, new_certificate_key},
     node::Node,
     rotate::{self, Step},
 };
+
+/// How long the cluster may take to say what it is.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    pub(super) verbosity: Verbosity,
+    pub(super) global: Global,
 }
 
 #[derive(Debug, Subcommand)]
@@ -34,12 +43,16 @@ enum Command {
         #[command(flatten)]
         output: Output,
         #[command(flatten)]
+        reach: Reach,
+        #[command(flatten)]
         flags: Box<ClusterFlags>,
     },
     /// Renew certificates for a Kubernetes cluster
     Renew {
         /// all, due (those with a third of their life left), a certificate such as apiserver, or a kubeconfig file such as admin.conf
         name: String,
+        #[command(flatten)]
+        reach: Reach,
         #[command(flatten)]
         flags: Box<ClusterFlags>,
     },
@@ -61,26 +74,44 @@ enum Command {
     CertificateKey,
 }
 
+/// By what the cluster is asked for its configuration, where none is given.
+#[derive(Debug, clap::Args)]
+struct Reach {
+    /// The kubeconfig file to use when talking to the cluster
+    #[arg(long, default_value = "/etc/kubernetes/admin.conf")]
+    kubeconfig: PathBuf,
+}
+
 pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
+    let global = args.global;
     match args.command {
         Command::CertificateKey => {
             println!("{}", new_certificate_key()?);
             Ok(())
         }
-        Command::CheckExpiration { output, flags } => {
-            let node = machine(&flags, program)?;
+        Command::CheckExpiration { output, reach, flags } => {
+            let flags = global.of(*flags);
+            let documents = configured(&flags, &global.path(&reach.kubeconfig)).await?;
+            let node = machine(&flags, documents.map_or_else(|| flags.documents(), Ok)?, program)?;
             let (found, now) = (expirations(&node.layout, &node.pki()?)?, SystemTime::now());
             let told = output.of("CertificateExpirationInfo", vec![object(&found, now)])?;
             print!("{}", told.unwrap_or_else(|| tables(&found, now)));
             Ok(())
         }
-        Command::Renew { name, flags } => {
-            let given = flags.config.is_some();
-            renew(&machine(&flags, program)?, &name, given)
+        Command::Renew { name, reach, flags } => {
+            let flags = global.of(*flags);
+            let documents = configured(&flags, &global.path(&reach.kubeconfig)).await?;
+            let given = documents.is_some();
+            renew(
+                &machine(&flags, documents.map_or_else(|| flags.documents(), Ok)?, program)?,
+                &name,
+                given,
+            )
         }
         Command::RotateCa { step, certificate_key, force, flags } => {
             let options = rotate::Options { certificate_key, force };
-            let mut node = machine(&flags, program)?;
+            let flags = global.of(*flags);
+            let mut node = machine(&flags, flags.documents()?, program)?;
             for touched in rotate::rotate(&mut node, step, &options).await? {
                 if touched.written {
                     println!("{} written", touched.path.display());
@@ -89,13 +120,46 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
             println!("{}", rotate::what_next(step, program.name()));
             Ok(())
         }
-        Command::GenerateCsr(flags) => generate_requests(&machine(&flags, program)?),
+        Command::GenerateCsr(flags) => {
+            let flags = global.of(*flags);
+            generate_requests(&machine(&flags, flags.documents()?, program)?)
+        }
     }
 }
 
-fn machine(flags: &ClusterFlags, program: Program) -> Result<Node, Error> {
-    flags.refuse_dry_run("certs")?;
-    let all = flags.init(flags.documents()?, program)?;
+/// What is known of the cluster: the configuration file, or else what the cluster keeps of it.
+async fn configured(flags: &ClusterFlags, kubeconfig: &Path) -> Result<Option<Documents>, Error> {
+    let mut documents = flags.documents()?;
+    if flags.config.is_some() {
+        return Ok(Some(documents));
+    }
+    // Certificates are looked after also where no API server runs any more.
+    if !kubeconfig.exists() {
+        return Ok(None);
+    }
+    let client = cluster::client(kubeconfig)?;
+    let maps = Resource::CONFIG_MAPS;
+    let asked = cluster::get(&client, &maps, "kube-system", "kubeadm-config");
+    let cause = match timeout(PATIENCE, asked).await {
+        Ok(Ok(Some(map))) => {
+            let mut found = objects::read_kubeadm_config(&map)?;
+            if let Some(directory) = &flags.cert_dir {
+                found.certificates_dir.clone_from(directory);
+            }
+            documents.cluster = Some(found);
+            return Ok(Some(documents));
+        }
+        Ok(Ok(None)) => "it has no ConfigMap kubeadm-config".to_owned(),
+        Ok(Err(e)) => e.to_string(),
+        Err(_) => format!("no answer within {}s", PATIENCE.as_secs()),
+    };
+    eprintln!("[certs] The cluster's configuration cannot be read: {cause}");
+    eprintln!("[certs] Falling back to default configuration");
+    Ok(None)
+}
+
+fn machine(flags: &ClusterFlags, documents: Documents, program: Program) -> Result<Node, Error> {
+    let all = flags.init(documents, program)?;
     let layout = flags.layout(&all.cluster.certificates_dir);
     flags.node(all, layout, program)
 }

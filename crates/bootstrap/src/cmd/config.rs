@@ -8,7 +8,7 @@ use bootstrap_core::{
 use clap::Subcommand;
 use serde_json::json;
 
-use super::{Program, Verbosity, flags::ClusterFlags, output::Output};
+use super::{Global, Program, flags::ClusterFlags, output::Output};
 use crate::{
     Error,
     error::io,
@@ -18,10 +18,13 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// Accepted as upstream accepts it; no command here asks a cluster
+    #[arg(long, global = true, default_value = "/etc/kubernetes/admin.conf")]
+    kubeconfig: PathBuf,
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    pub(super) verbosity: Verbosity,
+    pub(super) global: Global,
 }
 
 #[derive(Debug, Subcommand)]
@@ -82,6 +85,9 @@ struct Validate {
     config: PathBuf,
     #[arg(long)]
     allow_experimental_api: bool,
+    /// Say nothing of versions that are deprecated
+    #[arg(long)]
+    allow_deprecated_api: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -103,7 +109,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
         Command::Migrate(args) => migrate(&args),
         Command::Validate(args) => validate(&args, program),
         Command::Images { what: Images::List { output, flags } } => {
-            let images = wanted(&flags, program)?;
+            let images = wanted(&args.global.of(*flags), program)?;
             match output.of("Images", vec![json!({"images": images})])? {
                 Some(text) => print!("{text}"),
                 None => images.iter().for_each(|image| println!("{image}")),
@@ -111,7 +117,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
             Ok(())
         }
         Command::Images { what: Images::Pull(flags) } => {
-            flags.refuse_dry_run("config images pull")?;
+            let flags = args.global.of(*flags);
             let documents = flags.documents()?;
             let all = flags.init(documents, program)?;
             let layout = flags.layout(&all.cluster.certificates_dir);
@@ -180,7 +186,7 @@ fn migrate(args: &Migrate) -> Result<(), Error> {
 /// Unknown fields are errors here, as nowhere else.
 fn validate(args: &Validate, program: Program) -> Result<(), Error> {
     let read = read(&args.config)?;
-    for warning in &read.warnings {
+    for warning in read.warnings.iter().filter(|_| !args.allow_deprecated_api) {
         eprintln!("{warning}");
     }
     if !read.strict.is_empty() {

@@ -78,8 +78,8 @@ pub(super) struct ClusterFlags {
     /// Path to a directory that contains files named "target[suffix][+patchtype].extension"
     #[arg(long)]
     pub patches: Option<PathBuf>,
-    /// The path to the 'real' host root filesystem; files are written below it
-    #[arg(long)]
+    /// Every command's `--rootfs`.
+    #[arg(skip)]
     pub rootfs: Option<PathBuf>,
     /// Don't apply any changes; just output what would be done
     #[arg(long)]
@@ -204,14 +204,6 @@ impl ClusterFlags {
             ..Layout::default()
         };
         Ok(node)
-    }
-
-    /// For commands that upstream gives no dry run, and that would do everything.
-    pub(super) fn refuse_dry_run(&self, command: &str) -> Result<(), Error> {
-        if self.dry_run {
-            return Err(Error::Usage(format!("{command} has no dry run: leave --dry-run out")));
-        }
-        Ok(())
     }
 
     pub(super) fn ignored(&self, configured: &[String]) -> Result<Ignored, Error> {

@@ -3,9 +3,9 @@ use std::path::PathBuf;
 use bootstrap_core::Layout;
 
 use super::{
-    Program, Verbosity,
+    Global, Program,
     flags::{self, ClusterFlags},
-    workflow::Workflow,
+    workflow::{Phased, Workflow, described},
 };
 use crate::{Error, init, node::TakeAddress, phase};
 
@@ -15,7 +15,7 @@ pub struct Args {
     #[command(flatten)]
     workflow: Workflow<Flags>,
     #[command(flatten)]
-    pub(super) verbosity: Verbosity,
+    pub(super) global: Global,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -51,12 +51,21 @@ struct Flags {
     upload_certs: bool,
 }
 
+impl Phased for Flags {
+    const COMMAND: &'static str = "init";
+
+    fn phases() -> Vec<(&'static str, &'static str)> {
+        described(init::phases())
+    }
+}
+
 pub(super) async fn run(
     args: Args,
     program: Program,
     take_address: TakeAddress,
 ) -> Result<(), Error> {
-    let Some((flags, only)) = args.workflow.chosen(&init::phases()) else { return Ok(()) };
+    let Some((mut flags, only)) = args.workflow.chosen() else { return Ok(()) };
+    flags.cluster = args.global.of(flags.cluster);
     let mut documents = flags.cluster.documents()?;
     let settings = documents.init.get_or_insert_default();
     flags::set_token(settings, &flags.token, &flags.token_ttl)?;
@@ -79,17 +88,13 @@ pub(super) async fn run(
     let progress = flags::progress("init", &flags.cluster.host(), all.init.dry_run);
     let mut ctx = init::Ctx::new(flags.cluster.node(all, layout, program)?);
     if let Some(path) = &flags.kubeconfig {
-        ctx.node.use_client(crate::cluster::client(path)?);
+        ctx.node.use_client(crate::cluster::client(&args.global.path(path))?);
     }
     // A phase alone looks at what it needs itself.
     if only.is_empty() && !ctx.node.external_authorities()?.is_empty() && flags.upload_certs {
         return Err(Error::Usage(
             "can't use upload-certs with an external CA or an external front-proxy CA: there are no keys to share".to_owned(),
         ));
-    }
-    let addon = !only.is_empty() && only.iter().all(|phase| phase.starts_with("addon"));
-    if flags.print_manifest && !addon {
-        return Err(Error::Usage("--print-manifest goes with `init phase addon`".to_owned()));
     }
     ctx.node.print_only = flags.print_manifest;
     ctx.node.take_address = take_address;

@@ -2,25 +2,25 @@ use api_config::kubeadm::{JoinConfiguration, JoinControlPlane};
 use bootstrap_core::{Layout, config};
 
 use super::{
-    Program, Verbosity,
+    Global, Program,
     flags::{self, ClusterFlags},
     init::dry_run_dir,
-    workflow::Workflow,
+    workflow::{Phased, Workflow, described},
 };
 use crate::{Error, join, phase};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where the cluster's API answers, as host:port
-    api_server_endpoint: Option<String>,
     #[command(flatten)]
     workflow: Workflow<Flags>,
     #[command(flatten)]
-    pub(super) verbosity: Verbosity,
+    pub(super) global: Global,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
 struct Flags {
+    /// Where the cluster's API answers, as host:port
+    api_server_endpoint: Option<String>,
     #[command(flatten)]
     cluster: ClusterFlags,
     /// Create a new control plane instance on this node
@@ -52,12 +52,21 @@ struct Flags {
     skip_phases: Vec<String>,
 }
 
+impl Phased for Flags {
+    const COMMAND: &'static str = "join";
+
+    fn phases() -> Vec<(&'static str, &'static str)> {
+        described(join::phases())
+    }
+}
+
 pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
-    let Some((flags, only)) = args.workflow.chosen(&join::phases()) else { return Ok(()) };
+    let Some((mut flags, only)) = args.workflow.chosen() else { return Ok(()) };
+    flags.cluster = args.global.of(flags.cluster);
     let mut documents = flags.cluster.documents()?;
     let from_file = documents.join.is_some();
     let mut join = documents.join.take().unwrap_or_default();
-    flags.change(&mut join, args.api_server_endpoint.as_deref(), from_file)?;
+    flags.change(&mut join, flags.api_server_endpoint.as_deref(), from_file)?;
     let facts = flags.cluster.host().facts(program.image_repository());
     config::default_join(&mut join, &facts);
     config::validate_join(&join)?;

@@ -6,7 +6,7 @@ use bootstrap_core::{certs::Ca, endpoint};
 use clap::Subcommand;
 use pki::{Cert, LeafSpec, Subject, Usage, Validity};
 
-use super::{Program, Verbosity, flags::ClusterFlags};
+use super::{Global, Program, flags::ClusterFlags};
 use crate::{
     Error,
     certs::{Held, load_authority},
@@ -17,7 +17,7 @@ pub struct Args {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    pub(super) verbosity: Verbosity,
+    pub(super) global: Global,
 }
 
 #[derive(Debug, Subcommand)]
@@ -45,7 +45,8 @@ struct UserArgs {
 }
 
 pub(super) fn run(args: Args, program: Program) -> Result<(), Error> {
-    let Command::User(args) = args.command;
+    let (global, Command::User(mut args)) = (args.global, args.command);
+    args.cluster = global.of(args.cluster);
     let all = args.cluster.init(args.cluster.documents()?, program)?;
     let layout = args.cluster.layout(&all.cluster.certificates_dir);
     let node = args.cluster.node(all, layout, program)?;

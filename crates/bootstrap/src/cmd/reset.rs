@@ -6,9 +6,9 @@ use std::{
 use bootstrap_core::config;
 
 use super::{
-    Program, Verbosity,
+    Global, Program,
     flags::{self, ClusterFlags},
-    workflow::Workflow,
+    workflow::{Phased, Workflow, described},
 };
 use telemetry::{Progress, Recorder};
 
@@ -22,7 +22,7 @@ pub struct Args {
     #[command(flatten)]
     workflow: Workflow<Flags>,
     #[command(flatten)]
-    pub(super) verbosity: Verbosity,
+    pub(super) global: Global,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -56,8 +56,16 @@ struct Flags {
     skip_phases: Vec<String>,
 }
 
+impl Phased for Flags {
+    const COMMAND: &'static str = "reset";
+
+    fn phases() -> Vec<(&'static str, &'static str)> {
+        described(reset::phases())
+    }
+}
+
 pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
-    let Some((flags, only)) = args.workflow.chosen(&reset::phases()) else { return Ok(()) };
+    let Some((flags, only)) = args.workflow.chosen() else { return Ok(()) };
     let mut configuration = match &flags.config {
         Some(path) => flags::read_file(path)?.reset.unwrap_or_default(),
         None => Default::default(),
@@ -77,6 +85,7 @@ pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
         return Err(Error::Usage("aborted reset operation".to_owned()));
     }
     let cluster = ClusterFlags {
+        rootfs: args.global.rootfs.clone(),
         cert_dir: Some(configuration.certificates_dir.clone()),
         cri_socket: Some(configuration.cri_socket.clone()),
         dry_run: configuration.dry_run,
@@ -95,7 +104,7 @@ pub(super) async fn run(args: Args, clean_up: CleanUp) -> Result<(), Error> {
     let progress = Progress::stderr(Recorder::none());
     let mut node = cluster.node(all, layout, Program::Kubeadm)?;
     if let Some(path) = &flags.kubeconfig {
-        node.use_client(crate::cluster::client(path)?);
+        node.use_client(crate::cluster::client(&args.global.path(path))?);
     }
     let mut ctx = reset::Ctx { node, reset: configuration, ignored, clean_up, snapshots: None };
     phase::run(&reset::phases(), &only, &skip, &progress, &mut ctx).await?;

@@ -1,4 +1,7 @@
-use std::{path::PathBuf, time::SystemTime};
+use std::{
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
 use api_config::{GoDuration, kubeadm::BootstrapToken};
 use bootstrap_core::{
@@ -10,7 +13,7 @@ use clap::Subcommand;
 use client::{Client, ListOptions, Resource};
 use serde_json::{Value, json};
 
-use super::{Program, Verbosity, flags::ClusterFlags, output::Output};
+use super::{Global, Program, flags::ClusterFlags, output::Output};
 use crate::{
     Error,
     cluster::{self, get},
@@ -22,10 +25,13 @@ pub struct Args {
     /// The kubeconfig file to use when talking to the cluster
     #[arg(long, global = true, default_value = "/etc/kubernetes/admin.conf")]
     kubeconfig: PathBuf,
+    /// Only tell what would be done
+    #[arg(long, global = true)]
+    dry_run: bool,
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    pub(super) verbosity: Verbosity,
+    pub(super) global: Global,
 }
 
 #[derive(Debug, Subcommand)]
@@ -35,12 +41,7 @@ enum Command {
     /// List bootstrap tokens on the server
     List(Output),
     /// Delete bootstrap tokens on the server
-    Delete {
-        tokens: Vec<String>,
-        /// Only tell what would be deleted
-        #[arg(long)]
-        dry_run: bool,
-    },
+    Delete { tokens: Vec<String> },
     /// Generate and print a bootstrap token, but do not create it on the server
     Generate,
 }
@@ -76,22 +77,26 @@ fn new_token() -> Token {
 }
 
 pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
+    let kubeconfig = args.global.path(&args.kubeconfig);
     match args.command {
         Command::Generate => {
             println!("{}", new_token().reveal());
             Ok(())
         }
-        Command::Create(create) => {
-            run_create(*create, &cluster::client(&args.kubeconfig)?, program).await
+        Command::Create(mut create) => {
+            create.cluster = args.global.of(create.cluster);
+            create.cluster.dry_run |= args.dry_run;
+            run_create(*create, &kubeconfig, program).await
         }
-        Command::List(output) => list(&cluster::client(&args.kubeconfig)?, output).await,
-        Command::Delete { tokens, dry_run } => {
-            delete(&cluster::client(&args.kubeconfig)?, &tokens, dry_run).await
+        Command::List(output) => list(&cluster::client(&kubeconfig)?, output).await,
+        Command::Delete { tokens } => {
+            delete(&cluster::client(&kubeconfig)?, &tokens, args.dry_run).await
         }
     }
 }
 
-async fn run_create(args: Create, client: &Client, program: Program) -> Result<(), Error> {
+async fn run_create(args: Create, kubeconfig: &Path, program: Program) -> Result<(), Error> {
+    let client = &cluster::client(kubeconfig)?;
     let token = match &args.token {
         Some(text) => text.parse()?,
         None => new_token(),
@@ -126,7 +131,7 @@ async fn run_create(args: Create, client: &Client, program: Program) -> Result<(
         all.cluster = objects::read_kubeadm_config(&map)?;
     }
     let layout = args.cluster.layout(&all.cluster.certificates_dir);
-    let admin = api_config::Kubeconfig::load(&layout.kubeconfig("admin.conf"))?;
+    let admin = api_config::Kubeconfig::load(kubeconfig)?;
     if all.cluster.control_plane_endpoint.is_empty() {
         let server = admin.current()?.cluster.server.trim_start_matches("https://").to_owned();
         all.cluster.control_plane_endpoint = server;

@@ -3,8 +3,8 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::{
-    Program, Verbosity,
-    output::{Format, Output},
+    Global, Program,
+    output::{Format, told as print},
 };
 use crate::Error;
 
@@ -14,7 +14,7 @@ pub struct Args {
     #[arg(short, long, value_enum)]
     output: Option<Form>,
     #[command(flatten)]
-    pub(super) verbosity: Verbosity,
+    pub(super) global: Global,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -59,7 +59,7 @@ fn told(form: Option<Form>, program: Program) -> Result<String, Error> {
         "gitTreeState": "clean",
         "platform": platform,
     }});
-    Ok(Output { output }.plain(vec![info])?.unwrap_or_default())
+    Ok(print(&output, &[info])?.unwrap_or_default())
 }
 
 #[cfg(test)]

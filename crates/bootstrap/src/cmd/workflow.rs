@@ -1,45 +1,116 @@
 //! The command line that `init`, `join` and `reset` share: all phases, or `phase NAME…` alone.
 
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
+use super::allowed;
 use crate::phase::Phase;
+
+/// What of a command its phases need to be told by: their flags are the command's.
+pub(super) trait Phased: Args {
+    /// The command's name.
+    const COMMAND: &'static str;
+
+    /// Name and description of every phase.
+    fn phases() -> Vec<(&'static str, &'static str)>;
+}
+
+/// Name and description of each.
+pub(super) fn described<C>(phases: Vec<Phase<C>>) -> Vec<(&'static str, &'static str)> {
+    phases.into_iter().map(|phase| (phase.name, phase.about)).collect()
+}
 
 /// The flags of one command, given to the whole of it or to the phase it is asked for.
 #[derive(Debug, Args)]
-pub(super) struct Workflow<F: Args> {
+pub(super) struct Workflow<F: Phased> {
     #[command(flatten)]
     flags: F,
     #[command(subcommand)]
     sub: Option<Sub<F>>,
 }
 
-#[derive(Debug, Subcommand)]
-enum Sub<F: Args> {
-    /// Use this command to invoke single phase of the workflow
-    Phase(Box<PhaseArgs<F>>),
-}
-
-#[derive(Debug, Args)]
-struct PhaseArgs<F: Args> {
-    /// The phase, such as `certs ca` or `control-plane all`; without one, all are listed
+/// `phase`, with the names that follow it; flags are of a phase, and of none where a group is named.
+#[derive(Debug)]
+struct Sub<F> {
     names: Vec<String>,
-    #[command(flatten)]
-    flags: F,
+    flags: Option<Box<F>>,
 }
 
-impl<F: Args> Workflow<F> {
-    /// The flags and the phases that alone are wanted (none: all); nothing where `phases` were to be
-    /// listed only, which is then done.
-    pub(super) fn chosen<C>(self, phases: &[Phase<C>]) -> Option<(F, Vec<String>)> {
-        match self.sub {
-            None => Some((self.flags, Vec::new())),
-            Some(Sub::Phase(phase)) if phase.names.is_empty() => {
-                for phase in phases {
-                    println!("{:<48}{}", phase.name.replace('/', " "), phase.about);
-                }
-                None
-            }
-            Some(Sub::Phase(phase)) => Some((phase.flags, vec![phase.names.join("/")])),
+impl<F: Phased> FromArgMatches for Sub<F> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let (mut names, mut at) = (Vec::new(), matches);
+        while let Some((name, below)) = at.subcommand() {
+            names.push(name.to_owned());
+            at = below;
         }
+        names.remove(0);
+        let is_phase = allowed::of(&format!("{} phase {}", F::COMMAND, names.join(" "))).is_some();
+        let flags = is_phase.then(|| F::from_arg_matches(at).map(Box::new)).transpose()?;
+        Ok(Self { names, flags })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl<F: Phased> Subcommand for Sub<F> {
+    fn augment_subcommands(command: clap::Command) -> clap::Command {
+        // Some sixty phases with as many flags are only made where one is asked for.
+        let phase = clap::Command::new("phase")
+            .about("Use this command to invoke single phase of the workflow")
+            .defer(|command| group::<F>(command, ""));
+        command.subcommand(phase)
+    }
+
+    fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        name == "phase"
+    }
+}
+
+/// A group with what is in it: phases, and groups of them.
+fn group<F: Phased>(mut command: clap::Command, prefix: &str) -> clap::Command {
+    let phases = F::phases();
+    let start = format!("{} phase {}", F::COMMAND, prefix.replace('/', " "));
+    let mut seen: Vec<&str> = Vec::new();
+    for path in allowed::paths().filter_map(|path| path.strip_prefix(start.as_str())) {
+        let (name, is_group) = path.split_once(' ').map_or((path, false), |(name, _)| (name, true));
+        if seen.contains(&name) {
+            continue;
+        }
+        seen.push(name);
+        let whole = format!("{prefix}{name}");
+        let about = match phases.iter().find(|(phase, _)| *phase == whole) {
+            Some((_, about)) => (*about).to_owned(),
+            None if name == "all" => format!("All phases of {}", prefix.trim_end_matches('/')),
+            None => format!("The phases of {name}"),
+        };
+        let below = clap::Command::new(name);
+        let below = match is_group {
+            true => group::<F>(below, &format!("{whole}/")),
+            false => allowed::shape_below(F::augment_args(below), &format!("{start}{name}")),
+        };
+        command = command.subcommand(below.about(about));
+    }
+    command
+}
+
+impl<F: Phased> Workflow<F> {
+    /// The flags and the phases that alone are wanted (none: all); nothing where the phases of a group were to be
+    /// listed only, which is then done.
+    pub(super) fn chosen(self) -> Option<(F, Vec<String>)> {
+        let Some(Sub { names, flags }) = self.sub else { return Some((self.flags, Vec::new())) };
+        let name = names.join("/");
+        if let Some(flags) = flags {
+            return Some((*flags, vec![name]));
+        }
+        for (phase, about) in F::phases().iter().filter(|(phase, _)| phase.starts_with(&name)) {
+            println!("{:<48}{about}", phase.replace('/', " "));
+        }
+        None
     }
 }

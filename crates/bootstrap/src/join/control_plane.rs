@@ -1,6 +1,6 @@
 use bootstrap_core::{kubelet::control_plane_taint, manifests::Component};
 
-use super::{Ctx, worker};
+use super::Ctx;
 use crate::{
     certs,
     cluster::download_certs,
@@ -14,8 +14,11 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
         about: "Fetch the shared certificates",
         run: |ctx| {
             Box::pin(async {
-                let Some(control_plane) = &ctx.join.control_plane else { return worker() };
-                let key = control_plane.certificate_key.clone();
+                if let Some(nothing) = ctx.skips_files() {
+                    return Ok(nothing);
+                }
+                let control_plane = ctx.join.control_plane.as_ref();
+                let key = control_plane.map(|c| c.certificate_key.clone()).unwrap_or_default();
                 if key.is_empty() {
                     return Ok(Outcome::skipped(
                         "no certificate key is given; the files must be here already",
@@ -32,8 +35,8 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
         about: "Generate this control plane's certificates",
         run: |ctx| {
             Box::pin(async {
-                if !ctx.is_control_plane() {
-                    return worker();
+                if let Some(nothing) = ctx.skips_files() {
+                    return Ok(nothing);
                 }
                 ctx.found().await?;
                 let plan = ctx.node.pki()?;
@@ -55,8 +58,8 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
         about: "Generate this control plane's kubeconfig files",
         run: |ctx| {
             Box::pin(async {
-                if !ctx.is_control_plane() {
-                    return worker();
+                if let Some(nothing) = ctx.skips_files() {
+                    return Ok(nothing);
                 }
                 ctx.found().await?;
                 // The kubelet asks for its own, and the super-administrator's stays on the first machine.
@@ -74,8 +77,8 @@ pub(super) const PREPARE: [Phase<Ctx>; 4] = [
         about: "Generate the static Pods of this control plane",
         run: |ctx| {
             Box::pin(async {
-                if !ctx.is_control_plane() {
-                    return worker();
+                if let Some(nothing) = ctx.skips_files() {
+                    return Ok(nothing);
                 }
                 ctx.found().await?;
                 let write = |c: &Component| ctx.node.write_manifest(*c, &[]);
@@ -92,11 +95,8 @@ pub(super) const MARK: Phase<Ctx> = Phase {
     about: "Label and taint this node as a control plane",
     run: |ctx| {
         Box::pin(async {
-            if !ctx.is_control_plane() {
-                return worker();
-            }
-            if ctx.node.dry_run {
-                return Ok(Outcome::skipped("dry run"));
+            if let Some(nothing) = ctx.skips_cluster() {
+                return Ok(nothing);
             }
             let registration = ctx.join.node_registration.clone();
             let taints = registration.taints.unwrap_or_else(|| vec![control_plane_taint()]);
@@ -113,11 +113,8 @@ pub(super) const WAIT: Phase<Ctx> = Phase {
     about: "Wait for this control plane to start",
     run: |ctx| {
         Box::pin(async {
-            if !ctx.is_control_plane() {
-                return worker();
-            }
-            if ctx.node.dry_run {
-                return Ok(Outcome::skipped("dry run"));
+            if let Some(nothing) = ctx.skips_cluster() {
+                return Ok(nothing);
             }
             wait_for_control_plane(&ctx.node).await?;
             let names = control_plane_targets(&ctx.node).into_iter().map(|t| t.name.to_owned());

@@ -3,7 +3,7 @@ use std::time::Duration;
 use bootstrap_core::manifests::Component;
 use tokio::time::{Instant, sleep};
 
-use super::{Ctx, worker};
+use super::Ctx;
 use crate::{
     Error,
     etcd::{self, Etcd},
@@ -18,11 +18,11 @@ pub(super) const CHECK: Phase<Ctx> = Phase {
     about: "Check whether the cluster's etcd answers, before this machine joins it",
     run: |ctx| {
         Box::pin(async {
-            if !ctx.is_control_plane() {
-                return worker();
+            if let Some(nothing) = ctx.skips_cluster() {
+                return Ok(nothing);
             }
             ctx.found().await?;
-            if ctx.node.config.cluster.etcd.local.is_none() || ctx.node.dry_run {
+            if ctx.node.config.cluster.etcd.local.is_none() {
                 return Ok(Outcome::skipped("the cluster's etcd is not run by this machine"));
             }
             let members = cluster_etcd(ctx).await?.members().await?;
@@ -39,16 +39,13 @@ pub(super) const JOIN: Phase<Ctx> = Phase {
     about: "Add a member of etcd on this machine",
     run: |ctx| {
         Box::pin(async {
-            if !ctx.is_control_plane() {
-                return worker();
+            if let Some(nothing) = ctx.skips_cluster() {
+                return Ok(nothing);
             }
             ctx.found().await?;
             let Some(local) = ctx.node.config.cluster.etcd.local.clone() else {
                 return Ok(Outcome::skipped("the cluster has no local etcd"));
             };
-            if ctx.node.dry_run {
-                return Ok(Outcome::skipped("dry run"));
-            }
             let patience = ctx.node.timeouts().etcd_api_call.unwrap_or_default().to_std();
             let peer = etcd::peer_url(&ctx.node.config.init.local_api_endpoint.advertise_address);
             let cluster = cluster_etcd(ctx).await?;

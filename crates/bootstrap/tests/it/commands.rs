@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use bootstrap::cmd::{self, Command, Program};
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 
 #[derive(Parser)]
 struct Cli {
@@ -14,8 +14,11 @@ struct Cli {
 /// Runs a command line; the error's text where it fails.
 fn kubeadm(args: &[&str]) -> Result<(), String> {
     let others = cmd::Others { clean_up: |_| Vec::new(), take_address: |_, _| Ok(()) };
-    let cli =
-        Cli::try_parse_from(std::iter::once(&"kubeadm").chain(args)).map_err(|e| e.to_string())?;
+    let mut command = cmd::shape(Cli::command());
+    let words = std::iter::once(&"kubeadm").chain(args);
+    let mut matches = command.try_get_matches_from_mut(words).map_err(|e| e.to_string())?;
+    cmd::check(&command, &matches).map_err(|e| e.to_string())?;
+    let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|e| e.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(cmd::run(cli.command, Program::Kubeadm, others)).map_err(|e| e.to_string())
 }
@@ -105,7 +108,8 @@ fn what_programs_read_is_printed() {
         &["version", "-o", "short"][..],
         &["version", "--output", "json"],
         &["config", "images", "list", "-o", "json", "--config", &config],
-        &["init", "phase", "addon", "all", "--print-manifest", "--config", &config],
+        &["init", "phase", "addon", "coredns", "--print-manifest", "--config", &config],
+        &["init", "phase", "addon", "kube-proxy", "--print-manifest", "--config", &config],
     ] {
         kubeadm(args).unwrap();
     }
@@ -118,7 +122,7 @@ fn mistakes_are_told_before_anything_is_done() {
     let cases: &[(&[&str], &str)] = &[
         (
             &["init", "phase", "certs", "nonsense", "--config", &config],
-            "invalid phase name: certs/nonsense",
+            "unrecognized subcommand 'nonsense'",
         ),
         (
             &["init", "--config", &config, "--service-cidr", "10.0.0.0/16"],
@@ -156,12 +160,12 @@ fn mistakes_are_told_before_anything_is_done() {
             ],
             "use the form host:port",
         ),
-        (&["reset", "phase", "nonsense", "--dry-run"], "invalid phase name: nonsense"),
-        (&["certs", "renew", "all", "--dry-run"], "certs has no dry run"),
-        (&["config", "images", "pull", "--dry-run"], "config images pull has no dry run"),
+        (&["reset", "phase", "nonsense", "--dry-run"], "unrecognized subcommand 'nonsense'"),
+        (&["certs", "renew", "all", "--dry-run"], "unknown flag: --dry-run"),
+        (&["config", "images", "pull", "--dry-run"], "unknown flag: --dry-run"),
         (
             &["init", "phase", "certs", "all", "--print-manifest", "--config", &config],
-            "--print-manifest goes with",
+            "unknown flag: --print-manifest",
         ),
         (&["token", "list", "--kubeconfig", "/nonexistent"], "/nonexistent"),
         (

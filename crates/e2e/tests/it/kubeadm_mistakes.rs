@@ -22,6 +22,23 @@ fn refused(host: &Host<'_>, before: &str, line: &str, wanted: &str) {
     assert!(left.is_empty(), "{line} leaves {left:#?}");
 }
 
+/// The second version of cgroups on a machine whose controllers are all taken by the first, or whose list of them is
+/// hidden.
+fn cgroups_without_controllers(host: &Host<'_>, clean: &str) {
+    let hide = "list=/sys/fs/cgroup/cgroup.controllers; \
+                if [ -f $list ]; then mount --bind /dev/null $list; else mount -t cgroup2 cgroup2 /sys/fs/cgroup; fi";
+    let show = "umount /sys/fs/cgroup/cgroup.controllers 2>/dev/null || umount /sys/fs/cgroup";
+    host.run("sh", &["-c", hide]).ok();
+    let wanted = "[ERROR SystemVerification]: missing required cgroups: cpu cpuset memory pids";
+    for line in [
+        "init",
+        "join 192.0.2.1:6443 --token abcdef.0123456789abcdef --discovery-token-unsafe-skip-ca-verification",
+    ] {
+        refused(host, clean, line, wanted);
+    }
+    host.run("sh", &["-c", show]).ok();
+}
+
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// What a machine sees of an authority when its clock is a day behind.
@@ -126,6 +143,7 @@ fn mistakes_are_told_and_leave_a_machine_as_it_was() {
     if !std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
         refused(&first, &clean, "init", "[ERROR SystemVerification]: cgroup v2 is not mounted");
     }
+    cgroups_without_controllers(&first, &clean);
     refused(&first, &clean, "init --config /nowhere", "cannot read /nowhere");
 
     // A full disk: what could be written is reset's to clean.

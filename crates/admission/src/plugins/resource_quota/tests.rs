@@ -182,6 +182,31 @@ fn an_update_is_charged_for_what_it_adds() {
     );
 }
 
+#[test]
+fn a_pod_that_comes_into_a_scope_by_an_update_is_charged_whole() {
+    let spec = |deadline: Value| {
+        let mut spec = asks("500m");
+        spec["activeDeadlineSeconds"] = deadline;
+        spec
+    };
+    let update = |scope: &str, hard: &str, old: Value, new: Value| {
+        let hard = json!({"hard": {"pods": hard, "requests.cpu": "2"}, "scopes": [scope]});
+        let cluster = cluster(hard, json!({"pods": "1", "requests.cpu": "1"}));
+        let outcome = Try::update(&cluster, &GroupResource::PODS, pod(spec(old)))
+            .admit(&ResourceQuota, &mut pod(spec(new)));
+        let used = |o: crate::Outcome| o.quotas.first().map(|q| q["status"]["used"].clone());
+        outcome.map(used).map_err(|s| s.message)
+    };
+    let (without, with) = (Value::Null, json!(50));
+    let charged = json!({"pods": "2", "requests.cpu": "1500m"});
+    assert_eq!(update("Terminating", "2", without.clone(), with.clone()), Ok(Some(charged)));
+    let refused = update("Terminating", "1", without.clone(), with.clone()).unwrap_err();
+    assert!(refused.contains("exceeded quota: q, requested: pods=1"), "{refused}");
+    // It leaves a scope, or stays in one, without being counted anew.
+    assert_eq!(update("NotTerminating", "1", without, with.clone()), Ok(None));
+    assert_eq!(update("Terminating", "1", with, json!(40)), Ok(None));
+}
+
 proptest! {
     /// However requests come, what is recorded as used stays within the quota and is what was admitted.
     #[test]

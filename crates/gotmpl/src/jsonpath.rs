@@ -1,11 +1,110 @@
-//! The JSONPath of printer columns: members, indexes, wildcards and equality filters, as upstream's CRDs use it.
+//! kubectl's JSONPath: members, indexes, wildcards and equality filters, and templates of them.
 
 use serde_json::Value;
 
+/// A template such as `{range .items[*]}{.name}{"\n"}{end}`.
+pub struct Template(Vec<Node>);
+
+enum Node {
+    Text(String),
+    Path(String),
+    Range(String, Vec<Node>),
+}
+
+impl Template {
+    /// The error says what is wrong with the text.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut rest = text;
+        let nodes = nodes(&mut rest, false)?;
+        Ok(Self(nodes))
+    }
+
+    /// What it comes to. A path that finds nothing is an error, unless `allow_missing`.
+    pub fn print(&self, value: &Value, allow_missing: bool) -> Result<String, String> {
+        let mut out = String::new();
+        print(&self.0, value, allow_missing, &mut out)?;
+        Ok(out)
+    }
+
+    /// The values that its paths find, for who wants them as JSON.
+    pub fn values<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+        let paths = self.0.iter().filter_map(|node| match node {
+            Node::Path(path) => Some(find(value, path)),
+            _ => None,
+        });
+        paths.flatten().collect()
+    }
+}
+
+fn nodes(rest: &mut &str, in_range: bool) -> Result<Vec<Node>, String> {
+    let mut nodes = Vec::new();
+    while let Some(start) = rest.find('{') {
+        if start > 0 {
+            nodes.push(Node::Text(rest[..start].to_owned()));
+        }
+        let inner = &rest[start + 1..];
+        let end = closing(inner, '{', '}').ok_or("unclosed action")?;
+        let action = inner[..end].trim();
+        *rest = &inner[end + 1..];
+        if action == "end" {
+            return if in_range {
+                Ok(nodes)
+            } else {
+                Err("not in range, nothing to end".to_owned())
+            };
+        }
+        nodes.push(match action.strip_prefix("range ") {
+            Some(path) => Node::Range(path.trim().to_owned(), self::nodes(rest, true)?),
+            None if action.starts_with('"') => {
+                let text = serde_json::from_str(action);
+                Node::Text(text.map_err(|e| format!("{action} is no string: {e}"))?)
+            }
+            None => Node::Path(action.to_owned()),
+        });
+    }
+    if in_range {
+        return Err("a range has no end".to_owned());
+    }
+    if !rest.is_empty() {
+        nodes.push(Node::Text((*rest).to_owned()));
+    }
+    Ok(nodes)
+}
+
+fn print(
+    nodes: &[Node],
+    value: &Value,
+    allow_missing: bool,
+    out: &mut String,
+) -> Result<(), String> {
+    for node in nodes {
+        match node {
+            Node::Text(text) => out.push_str(text),
+            Node::Range(path, inner) => {
+                for item in find(value, path) {
+                    print(inner, item, allow_missing, out)?;
+                }
+            }
+            Node::Path(path) => {
+                let found = find(value, path);
+                if found.is_empty() && !allow_missing {
+                    return Err(format!("{} is not found", path.trim_start_matches('.')));
+                }
+                let words = found.iter().map(|found| match found {
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                });
+                out.push_str(&words.collect::<Vec<_>>().join(" "));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// All values that a path such as `.status.conditions[?(@.type=="Ready")].status` finds.
-pub(crate) fn find<'a>(root: &'a Value, path: &str) -> Vec<&'a Value> {
+pub fn find<'a>(root: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut found = vec![root];
-    let mut rest = path.trim().trim_start_matches('$');
+    let mut rest = path.trim().trim_start_matches(['$', '@']);
     while !rest.is_empty() {
         let (step, after) = step(rest);
         found = found.into_iter().flat_map(|value| step.apply(value)).collect();
@@ -29,7 +128,7 @@ enum Step<'p> {
 /// The first step of a path, and what follows it.
 fn step(path: &str) -> (Step<'_>, &str) {
     if let Some(inner) = path.strip_prefix('[') {
-        let Some(end) = closing(inner) else { return (Step::Unknown, "") };
+        let Some(end) = closing(inner, '[', ']') else { return (Step::Unknown, "") };
         return (bracket(&inner[..end]), &inner[end + 1..]);
     }
     let path = path.strip_prefix('.').unwrap_or(path);
@@ -49,16 +148,16 @@ fn step(path: &str) -> (Step<'_>, &str) {
 }
 
 /// Where the bracket opened before `inner` closes, quotes and nested brackets apart.
-fn closing(inner: &str) -> Option<usize> {
+fn closing(inner: &str, open: char, close: char) -> Option<usize> {
     let (mut depth, mut quote) = (0, None);
     for (i, c) in inner.char_indices() {
         match (quote, c) {
             (Some(q), c) if c == q => quote = None,
             (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(c),
-            (None, '[') => depth += 1,
-            (None, ']') if depth == 0 => return Some(i),
-            (None, ']') => depth -= 1,
+            (None, c) if c == open => depth += 1,
+            (None, c) if c == close && depth == 0 => return Some(i),
+            (None, c) if c == close => depth -= 1,
             _ => {}
         }
     }
@@ -128,6 +227,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn templates_print_as_kubectls_do() {
+        let object = json!({"items": [{"n": "a", "v": 1}, {"n": "b", "v": 2}], "list": ["x", "y"]});
+        let told = |text: &str| Template::parse(text)?.print(&object, false);
+        for (text, expected) in [
+            ("{.items[0].n} and {.list}", "a and [\"x\",\"y\"]"),
+            ("{.items[*].n}", "a b"),
+            ("{range .items[*]}{.n}={.v}{\"\\n\"}{end}.", "a=1\nb=2\n."),
+            ("{range .list[*]}{@};{end}", "x;y;"),
+        ] {
+            assert_eq!(told(text).unwrap(), expected, "{text}");
+        }
+        for bad in ["{.items", "{end}", "{range .list[*]}", "{.nope}", "{\"a}"] {
+            assert!(told(bad).is_err(), "{bad}");
+        }
+        let template = Template::parse("{.nope}{.list[*]}").unwrap();
+        assert_eq!(template.print(&object, true).unwrap(), "x y");
+        assert_eq!(template.values(&object), [&json!("x"), &json!("y")]);
+    }
 
     #[test]
     fn finds_what_printer_columns_name() {

@@ -1,0 +1,263 @@
+//! What an Event may be. The old ones of core may be nearly anything; those with an `eventTime` follow the rules of
+//! events.k8s.io, and through that group nothing of an Event changes but its series. Fields are named as core names them.
+
+use api_meta::{ErrorList, FieldError, Path, validation};
+use serde_json::Value;
+
+use crate::look::Look;
+
+const NEW_GROUP: &str = "events.k8s.io/v1";
+
+/// A field in either group's spelling: `(core/v1, events.k8s.io/v1)`.
+type Spelling = (&'static str, &'static str);
+
+const COUNT: Spelling = ("count", "deprecatedCount");
+const CONTROLLER: Spelling = ("reportingComponent", "reportingController");
+const FIRST: Spelling = ("firstTimestamp", "deprecatedFirstTimestamp");
+const LAST: Spelling = ("lastTimestamp", "deprecatedLastTimestamp");
+const MESSAGE: Spelling = ("message", "note");
+const OBJECT: Spelling = ("involvedObject", "regarding");
+const SOURCE: Spelling = ("source", "deprecatedSource");
+
+fn is_new_group(event: &Value) -> bool {
+    event["apiVersion"] == NEW_GROUP
+}
+
+fn field(event: &Value, (core, new): Spelling) -> &Value {
+    event.at(if is_new_group(event) { new } else { core })
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+pub(super) fn check_create(event: &Value, errors: &mut ErrorList) {
+    check_namespace(event, errors);
+    let time = Path::new("eventTime");
+    if !is_empty(event.at("eventTime")) {
+        check_new(event, errors);
+    } else if is_new_group(event) {
+        errors.push(FieldError::required(&time, ""));
+        return;
+    }
+    if !is_new_group(event) {
+        return;
+    }
+    check_series(event, errors);
+    let unset =
+        [("firstTimestamp", FIRST), ("lastTimestamp", LAST), ("count", COUNT), ("source", SOURCE)];
+    for (name, spelling) in unset {
+        if !is_empty(field(event, spelling)) {
+            errors.push(FieldError::invalid(&Path::new(name), "", "needs to be unset"));
+        }
+    }
+    check_length(field(event, MESSAGE).as_str().unwrap_or_default(), 1024, "message", errors);
+}
+
+/// An Event about a namespaced object lives in that object's namespace; one about a cluster's object in `default`, or
+/// by the old rules in `kube-system` too.
+fn check_namespace(event: &Value, errors: &mut ErrorList) {
+    let of_object = field(event, OBJECT).text("namespace");
+    let own = event.text("metadata.namespace");
+    let is_new = !is_empty(event.at("eventTime"));
+    let fits = match of_object {
+        "" if is_new => matches!(own, "default" | "kube-system"),
+        "" => matches!(own, "default" | "kube-system" | ""),
+        // The new rules leave it to whoever writes where an Event about another namespace's object lives.
+        _ if is_new => true,
+        other => other == own,
+    };
+    if !fits {
+        let path = Path::new("involvedObject").child("namespace");
+        errors.push(FieldError::invalid(&path, of_object, "does not match event.namespace"));
+    }
+}
+
+/// What events.k8s.io wants of every Event.
+fn check_new(event: &Value, errors: &mut ErrorList) {
+    let name = if is_new_group(event) { "reportingController" } else { "reportingComponent" };
+    let (path, controller) =
+        (Path::new(name), field(event, CONTROLLER).as_str().unwrap_or_default());
+    if controller.is_empty() {
+        errors.push(FieldError::required(&path, ""));
+    }
+    for problem in validation::qualified_name(controller) {
+        errors.push(FieldError::invalid(&path, controller, problem));
+    }
+    for (name, most) in [("reportingInstance", 128), ("action", 128), ("reason", 128)] {
+        let text = event.text(name);
+        if text.is_empty() {
+            errors.push(FieldError::required(&Path::new(name), ""));
+        }
+        check_length(text, most, name, errors);
+    }
+    let kind = event.text("type");
+    if !matches!(kind, "Normal" | "Warning") {
+        errors.push(FieldError::invalid(
+            &Path::new("type"),
+            "",
+            format!("has invalid value: {kind}"),
+        ));
+    }
+}
+
+fn check_length(text: &str, most: usize, name: &str, errors: &mut ErrorList) {
+    if text.len() > most {
+        let detail = format!("can have at most {most} characters");
+        errors.push(FieldError::invalid(&Path::new(name), "", detail));
+    }
+}
+
+fn check_series(event: &Value, errors: &mut ErrorList) {
+    let (series, path) = (event.at("series"), Path::new("series"));
+    if series.is_null() {
+        return;
+    }
+    if series.int("count") < 2 {
+        errors.push(FieldError::invalid(&path.child("count"), "", "should be at least 2"));
+    }
+    if is_empty(series.at("lastObservedTime")) {
+        errors.push(FieldError::required(&path.child("lastObservedTime"), ""));
+    }
+}
+
+pub(super) fn check_update(new: &Value, old: &Value, errors: &mut ErrorList) {
+    if !is_new_group(new) {
+        check_namespace(new, errors);
+        if !is_empty(new.at("eventTime")) {
+            check_new(new, errors);
+        }
+        return;
+    }
+    if !is_empty(new.at("eventTime")) && is_empty(old.at("eventTime")) {
+        check_new(new, errors);
+    }
+    if new.at("series") != old.at("series") {
+        check_series(new, errors);
+    }
+    let same = |name: &'static str| (name, (name, name));
+    let fixed = [
+        ("involvedObject", OBJECT),
+        same("reason"),
+        ("message", MESSAGE),
+        ("source", SOURCE),
+        ("firstTimestamp", FIRST),
+        ("lastTimestamp", LAST),
+        ("count", COUNT),
+        same("type"),
+        same("eventTime"),
+        same("action"),
+        same("related"),
+        ("reportingController", CONTROLLER),
+        same("reportingInstance"),
+    ];
+    for (name, spelling) in fixed {
+        let (now, before) = (field(new, spelling), field(old, spelling));
+        if now != before && !(is_empty(now) && is_empty(before)) {
+            let shown = if now.is_object() { capitalised(now) } else { now.clone() };
+            errors.push(FieldError::invalid(&Path::new(name), shown, "field is immutable"));
+        }
+    }
+}
+
+/// The value as upstream's messages show it: by the names of Go's fields.
+fn capitalised(value: &Value) -> Value {
+    let name = |name: &str| match name {
+        "uid" => "UID".to_owned(),
+        "apiVersion" => "APIVersion".to_owned(),
+        other => {
+            let mut letters = other.chars();
+            letters.next().map(|c| c.to_ascii_uppercase()).into_iter().chain(letters).collect()
+        }
+    };
+    let fields = value.as_object().into_iter().flatten();
+    Value::Object(fields.map(|(k, v)| (name(k), v.clone())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(change: Value) -> Value {
+        let mut event = json!({"apiVersion": NEW_GROUP, "metadata": {"namespace": "n"}, "regarding": {"namespace": "n"},
+            "reason": "R", "note": "m", "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z", "action": "A",
+            "reportingController": "a.b/c", "reportingInstance": "i", "deprecatedSource": {}});
+        for (name, value) in change.as_object().into_iter().flatten() {
+            event[name] = value.clone();
+        }
+        event
+    }
+
+    fn fields(errors: &ErrorList) -> Vec<&str> {
+        errors.iter().map(|error| error.field.as_str()).collect()
+    }
+
+    #[test]
+    fn new_events_say_who_when_and_what() {
+        let cases = [
+            (json!({}), vec![]),
+            (json!({"eventTime": null}), vec!["eventTime"]),
+            (json!({"reason": ""}), vec!["reason"]),
+            (json!({"type": "Foo"}), vec!["type"]),
+            (json!({"action": "a".repeat(129)}), vec!["action"]),
+            (json!({"note": "a".repeat(1025)}), vec!["message"]),
+            (json!({"reportingInstance": null}), vec!["reportingInstance"]),
+            (json!({"series": {"count": 1}}), vec!["series.count", "series.lastObservedTime"]),
+            (json!({"deprecatedCount": 3}), vec!["count"]),
+            (json!({"deprecatedSource": {"component": "x"}}), vec!["source"]),
+            (json!({"regarding": {"namespace": "other"}}), vec![]),
+            (json!({"regarding": {"kind": "Node"}}), vec!["involvedObject.namespace"]),
+        ];
+        for (change, want) in cases {
+            let mut errors = ErrorList::new();
+            check_create(&event(change.clone()), &mut errors);
+            assert_eq!(fields(&errors), want, "{change}");
+        }
+    }
+
+    #[test]
+    fn old_events_may_be_nearly_anything() {
+        let old = |namespace: &str| json!({"apiVersion": "v1", "metadata": {"namespace": "n"}, "involvedObject": {"namespace": namespace}});
+        for (event, want) in [(old("n"), vec![]), (old("o"), vec!["involvedObject.namespace"])] {
+            let mut errors = ErrorList::new();
+            check_create(&event, &mut errors);
+            assert_eq!(fields(&errors), want);
+        }
+    }
+
+    #[test]
+    fn a_time_makes_an_old_event_a_new_one() {
+        let old = json!({"apiVersion": "v1", "metadata": {"namespace": "n"}, "involvedObject": {"namespace": "n"},
+            "reason": "R", "type": "Normal", "reportingComponent": "c", "reportingInstance": "i"});
+        let mut new = old.clone();
+        new["eventTime"] = json!("2026-01-01T00:00:00.000000Z");
+        let mut errors = ErrorList::new();
+        check_update(&new, &old, &mut errors);
+        assert_eq!(fields(&errors), ["action"]);
+    }
+
+    #[test]
+    fn only_the_series_of_a_new_event_changes() {
+        let series = json!({"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"});
+        let cases = [
+            (json!({"series": series}), vec![]),
+            (json!({"note": "other"}), vec!["message"]),
+            (json!({"regarding": {"namespace": "n", "name": "x"}}), vec!["involvedObject"]),
+            (json!({"type": "Warning", "action": "B"}), vec!["type", "action"]),
+            (json!({"deprecatedCount": 1}), vec!["count"]),
+        ];
+        for (change, want) in cases {
+            let mut errors = ErrorList::new();
+            check_update(&event(change.clone()), &event(json!({})), &mut errors);
+            assert_eq!(fields(&errors), want, "{change}");
+        }
+    }
+}
