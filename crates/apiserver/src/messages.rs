@@ -65,8 +65,8 @@ pub(crate) async fn watch(
     let Some(upgraded) = upgraded.filter(|_| serve::websocket::is_asked_for(&parts.headers)) else {
         return server.watch(call).await;
     };
-    let accepted = serve::websocket::accept(&parts.headers, &[""]);
-    let (_, headers) = accepted.map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
+    let headers = serve::websocket::accept_any(&parts.headers)
+        .map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
     let events = server.watch(call).await?.into_body();
     let framing = match call.accepted.encoding {
         Encoding::Protobuf => Framing::Binary,

@@ -91,11 +91,12 @@ impl Server {
 
     async fn proceed(
         &self,
-        request: Request<Body>,
+        mut request: Request<Body>,
         info: &Arc<RequestInfo>,
         accepted: Accepted,
     ) -> Result<Response<Body>, Box<Status>> {
         let user = self.authenticate(&request, &info.path)?;
+        auth::authn::web_socket::remove_token(request.headers_mut());
         let user = self.security.impersonate(user, request.headers())?;
         let selectors = Selectors::of(info);
         let attributes = selectors.attributes(&user, info);

@@ -187,7 +187,8 @@ pub fn processes(cluster: &Cluster) -> Vec<(u32, String)> {
         let ours = line.contains(&directory)
             || about(pid, "cgroup").contains(&cluster.name)
             || (namespace.is_some() && inside == namespace);
-        (ours && !taker).then_some((pid, line))
+        // What has ended has no command line any more, though init may not have taken note of its end yet.
+        (ours && !taker && !line.is_empty()).then_some((pid, line))
     };
     pids.filter_map(own).collect()
 }

@@ -7,6 +7,8 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 pub enum HandshakeError {
     #[error("none of the WebSocket protocols {offered:?} is known here; known are {known:?}")]
     Protocol { offered: Vec<String>, known: Vec<&'static str> },
+    #[error("the WebSocket protocols {offered:?} were offered; offer the one to be spoken")]
+    Several { offered: Vec<String> },
     #[error("Sec-WebSocket-Key is missing")]
     NoKey,
 }
@@ -23,6 +25,26 @@ pub fn accept(
     headers: &HeaderMap,
     known: &[&'static str],
 ) -> Result<(&'static str, HeaderMap), HandshakeError> {
+    let offered = offered(headers);
+    let chosen = known.iter().copied().find(|known| offered.contains(known));
+    let chosen = chosen.ok_or_else(|| HandshakeError::Protocol {
+        offered: owned(&offered),
+        known: known.to_vec(),
+    })?;
+    Ok((chosen, answer(headers, chosen)?))
+}
+
+/// Says what to answer where the same is spoken under every name: the one protocol that the client offers is taken,
+/// whichever it is.
+pub fn accept_any(headers: &HeaderMap) -> Result<HeaderMap, HandshakeError> {
+    match *offered(headers) {
+        [chosen] => answer(headers, chosen),
+        ref several => Err(HandshakeError::Several { offered: owned(several) }),
+    }
+}
+
+/// The protocols' names; one without a name if the client offers none.
+fn offered(headers: &HeaderMap) -> Vec<&str> {
     let mut offered: Vec<&str> = headers
         .get_all(header::SEC_WEBSOCKET_PROTOCOL)
         .iter()
@@ -32,11 +54,14 @@ pub fn accept(
     if offered.is_empty() {
         offered.push("");
     }
-    let chosen = known.iter().copied().find(|known| offered.contains(known));
-    let chosen = chosen.ok_or_else(|| HandshakeError::Protocol {
-        offered: offered.iter().map(|&name| name.to_owned()).collect(),
-        known: known.to_vec(),
-    })?;
+    offered
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn answer(headers: &HeaderMap, chosen: &str) -> Result<HeaderMap, HandshakeError> {
     let key = headers.get(header::SEC_WEBSOCKET_KEY).ok_or(HandshakeError::NoKey)?;
     let accepted = HeaderValue::try_from(derive_accept_key(key.as_bytes()))
         .map_err(|_| HandshakeError::NoKey)?;
@@ -44,10 +69,12 @@ pub fn accept(
     answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     answer.insert(header::SEC_WEBSOCKET_ACCEPT, accepted);
-    if !chosen.is_empty() {
-        answer.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(chosen));
+    if let Ok(name) = HeaderValue::from_str(chosen)
+        && !chosen.is_empty()
+    {
+        answer.insert(header::SEC_WEBSOCKET_PROTOCOL, name);
     }
-    Ok((chosen, answer))
+    Ok(answer)
 }
 
 #[cfg(test)]
@@ -80,6 +107,12 @@ mod tests {
             assert_eq!(answer[header::SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
             let told = answer.get(header::SEC_WEBSOCKET_PROTOCOL).map(HeaderValue::as_bytes);
             assert_eq!(told.unwrap_or_default(), name.as_bytes());
+        }
+        for (offered, told) in [(&[][..], Some("")), (&["foo"], Some("foo")), (&["a", "b"], None)] {
+            let answer = accept_any(&headers(offered)).ok();
+            let name = |answer: HeaderMap| answer.get(header::SEC_WEBSOCKET_PROTOCOL).cloned();
+            let spoken = answer.map(|a| name(a).unwrap_or(HeaderValue::from_static("")));
+            assert_eq!(spoken, told.map(HeaderValue::from_static), "{offered:?}");
         }
         assert!(is_asked_for(&headers(&[])) && !is_asked_for(&HeaderMap::new()));
         assert!(accept(&HeaderMap::new(), &[""]).is_err(), "there is no key");

@@ -409,12 +409,19 @@ async fn a_custom_object_says_what_it_is() {
             "BadRequest",
         ),
         (
+            r#"{"apiVersion": "test.example.com/v1", "metadata": {"name": "a"}}"#.to_owned(),
+            400,
+            "BadRequest",
+        ),
+        (
             format!("{{{}, \"metadata\": {{\"name\": \"a\"}}}}", this.replace("Noun", "Verb")),
             422,
             "Invalid",
         ),
     ] {
-        api.send("POST", &nouns, &json, body.clone()).await.refused(code, reason);
+        let message = api.send("POST", &nouns, &json, body.clone()).await.refused(code, reason);
+        let nameless = body.starts_with('{') && !body.contains("\"kind\"");
+        assert!(!nameless || message.contains("Object 'Kind' is missing in"), "{message}");
     }
     api.post(&nouns, &object("Noun", "a", json!({}))).await.ok();
     let one = format!("{nouns}/a");

@@ -18,8 +18,11 @@ use client::{Client, HttpTransport, TlsMaterial};
 use http::{HeaderMap, Method, Request};
 use http_body_util::BodyExt as _;
 use pki::{AltName, Authority, Key, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use rustls_pki_types::ServerName;
 use serde_json::{Value, json};
 use store::{Store, embedded};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 const ALGORITHM: KeyAlgorithm = KeyAlgorithm::EcdsaP256;
 const DAY: Duration = Duration::from_secs(86_400);
@@ -148,12 +151,44 @@ impl TestServer {
         self.user("admin", &["system:masters"])
     }
 
+    /// A bare connection over TLS, for clients that misbehave or speak what ours does not.
+    pub(crate) async fn dial(&self, to: SocketAddr, protocol: &str) -> TlsStream<TcpStream> {
+        let mut tls = self.material().client_config().unwrap();
+        tls.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        let socket = TcpSocket::new_v4().unwrap();
+        // What the kernel takes for a client that does not read is little and known.
+        socket.set_recv_buffer_size(64 << 10).unwrap();
+        let stream = socket.connect(to).await.unwrap();
+        let name = ServerName::from(to.ip());
+        TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap()
+    }
+
+    /// The token of a namespace's service account, which may do everything from now on.
+    pub(crate) async fn powerful_token(&self, namespace: &str) -> String {
+        let binding = json!({
+            "metadata": {"name": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+        });
+        let admin = self.admin();
+        admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.ok();
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default/token");
+        let token = admin.post(&path, &json!({"spec": {}})).await.ok();
+        token["status"]["token"].as_str().unwrap().to_owned()
+    }
+
+    fn material(&self) -> TlsMaterial {
+        let ca = Some(self.authority.cert().to_pem().into_bytes());
+        TlsMaterial { ca, ..TlsMaterial::default() }
+    }
+
     /// A client over TLS, with a certificate or a token or nothing.
     pub(crate) fn tls(&self, identity: Identity) -> Api {
-        let mut material = TlsMaterial {
-            ca: Some(self.authority.cert().to_pem().into_bytes()),
-            ..TlsMaterial::default()
-        };
+        self.tls_to(self.api.address(), identity)
+    }
+
+    pub(crate) fn tls_to(&self, address: SocketAddr, identity: Identity) -> Api {
+        let mut material = self.material();
         let mut bearer: Option<Arc<dyn Fn() -> Option<String> + Send + Sync>> = None;
         match identity {
             Identity::Nobody => {}
@@ -163,7 +198,6 @@ impl TestServer {
             }
             Identity::Token(token) => bearer = Some(Arc::new(move || Some(token.clone()))),
         }
-        let address: SocketAddr = self.api.address();
         let tls = material.client_config().unwrap();
         let transport = HttpTransport::new(&format!("https://{address}"), tls, bearer).unwrap();
         Api(Client::new(Arc::new(transport), "tests/1"))

@@ -20,5 +20,7 @@ mod reference;
 mod renewal;
 mod security;
 mod services;
+mod slow;
+mod sockets;
 mod subresources;
 mod watches;

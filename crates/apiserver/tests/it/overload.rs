@@ -105,20 +105,7 @@ async fn what_is_too_large_too_deep_or_too_long_is_refused() {
     let admin = server.admin();
     let namespace = admin.namespace().await;
     let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
-    let token = admin
-        .post(
-            &format!("/api/v1/namespaces/{namespace}/serviceaccounts/default/token"),
-            &json!({"spec": {}}),
-        )
-        .await
-        .ok();
-    let binding = json!({
-        "metadata": {"name": "all"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
-    });
-    admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.ok();
-    let api = server.tls(Identity::Token(token["status"]["token"].as_str().unwrap().to_owned()));
+    let api = server.tls(Identity::Token(server.powerful_token(&namespace).await));
     let json_type = [("content-type", "application/json")];
     // The length is said beforehand: nothing is read.
     let large = api.send("POST", &maps, &json_type, vec![b' '; 4 << 20]).await;

@@ -21,7 +21,11 @@ impl Events {
         let request = Request::get(path).body(client::full("")).unwrap();
         let response = api.0.request(request).await.unwrap();
         assert_eq!(response.status(), 200, "{path}");
-        Self { body: response.into_body(), buffer: BytesMut::new() }
+        Self::of(response.into_body())
+    }
+
+    pub(crate) fn of(body: Body) -> Self {
+        Self { body, buffer: BytesMut::new() }
     }
 
     /// The next event; `None` when the watch has ended.
@@ -45,7 +49,7 @@ impl Events {
     }
 }
 
-fn version(object: &Value) -> String {
+pub(crate) fn version(object: &Value) -> String {
     object["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }
 
@@ -225,7 +229,7 @@ async fn tables_name_their_columns_once() {
         .body(client::full(""))
         .unwrap();
     let body = api.0.request(request).await.unwrap().into_body();
-    let mut events = Events { body, buffer: BytesMut::new() };
+    let mut events = Events::of(body);
     let (first, second) = (events.next().await.unwrap(), events.next().await.unwrap());
     assert_eq!(first["object"]["kind"], "Table");
     assert_eq!(first["object"]["columnDefinitions"].as_array().unwrap().len(), 3);

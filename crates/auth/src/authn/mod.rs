@@ -13,6 +13,7 @@ pub mod legacy_token;
 pub mod review;
 pub mod service_account;
 pub mod token_file;
+pub mod web_socket;
 
 use std::time::SystemTime;
 
@@ -20,7 +21,6 @@ use api_meta::{
     Objects, Timestamp, UserInfo,
     user::{ANONYMOUS, GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED},
 };
-use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use certificate::{CertificateError, ClientCa, VerifiedCertificate};
 use front_proxy::FrontProxy;
 use http::{HeaderMap, header};
@@ -117,15 +117,21 @@ impl Authentication {
             Ok(None) => {}
             Err(error) => refused = Some(error.into()),
         }
-        if let Some(token) = bearer_token(presented.headers) {
-            match self.by_token(&token, &self.api_audiences, presented.now.into(), objects) {
-                Ok(Some(mut found)) => {
-                    add_implied_group(&mut found.user);
-                    return Ok(found);
-                }
-                Ok(None) => refused = refused.or(Some(Unauthenticated::UnknownToken)),
-                Err(error) => refused = refused.or(Some(error.into())),
+        let now = presented.now.into();
+        let found = bearer_token(presented.headers).and_then(|token| match token {
+            Some(token) => {
+                let found = self.by_token(&token, &self.api_audiences, now, objects)?;
+                found.map(Some).ok_or(Unauthenticated::UnknownToken)
             }
+            None => Ok(None),
+        });
+        match found {
+            Ok(Some(mut found)) => {
+                add_implied_group(&mut found.user);
+                return Ok(found);
+            }
+            Ok(None) => {}
+            Err(error) => refused = refused.or(Some(error)),
         }
         if let Some(error) = refused {
             return Err(error);
@@ -199,20 +205,15 @@ fn add_implied_group(user: &mut UserInfo) {
     }
 }
 
-/// The token of `Authorization: Bearer`, or the one that a browser's WebSocket brings as a subprotocol.
-fn bearer_token(headers: &HeaderMap) -> Option<String> {
-    if let Some(value) = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()) {
-        let (scheme, token) = value.trim().split_once(' ')?;
-        let token = token.trim();
-        return (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
-            .then(|| token.to_owned());
-    }
-    let protocols = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL);
-    let mut names =
-        protocols.into_iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
-    let encoded = names
-        .find_map(|name| name.trim().strip_prefix("base64url.bearer.authorization.k8s.io."))?;
-    String::from_utf8(BASE64.decode(encoded).ok()?).ok()
+/// The token of `Authorization: Bearer`, or the one that a browser's WebSocket brings.
+fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, Unauthenticated> {
+    let Some(value) = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()) else {
+        return Ok(web_socket::token(headers)?);
+    };
+    let (scheme, token) = value.trim().split_once(' ').unwrap_or_default();
+    let token = token.trim();
+    let bearer = scheme.eq_ignore_ascii_case("bearer") && !token.is_empty();
+    Ok(bearer.then(|| token.to_owned()))
 }
 
 #[cfg(test)]

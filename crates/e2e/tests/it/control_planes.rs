@@ -34,8 +34,11 @@ fn three_control_planes_go_on_without_any_one_of_them() {
     let before = Machine::look(&cluster);
     cluster.up_with(&["--nodes", "4", "--control-planes", "3"]).ok();
     let s = Session::own(&cluster);
-    let members = s.field("pod -n kube-system -l component=etcd", "{.items[*].spec.nodeName}");
-    assert_eq!(members.split_whitespace().count(), 3, "{members}");
+    // A kubelet tells of its static Pods a moment after they run.
+    until("three members of etcd", || {
+        let members = s.field("pod -n kube-system -l component=etcd", "{.items[*].spec.nodeName}");
+        if members.split_whitespace().count() == 3 { Ok(()) } else { Err(members) }
+    });
     let labelled = s.kubectl("get nodes -l node-role.kubernetes.io/control-plane -o name").ok();
     assert_eq!(labelled.lines().count(), 3, "{labelled}");
     until("three API servers as endpoints", || {

@@ -282,49 +282,6 @@ fn by_uefi_with_an_encrypted_array() {
     });
 }
 
-/// What Butane makes of a boot disk: both disks boot, and the root takes TPM and Tang server to open.
-fn boot_device(tang: (String, String)) -> String {
-    let (url, thumbprint) = tang;
-    format!(
-        "boot_device:\n  mirror: {{devices: [/dev/vda, /dev/vdb]}}\n  luks:\n    tpm2: true\n    threshold: 2\n    \
-         tang: [{{url: '{url}', thumbprint: {thumbprint}}}]\n"
-    )
-}
-
-#[test]
-#[ignore = "takes many minutes: cargo xtask test --full"]
-fn a_root_on_an_encrypted_mirror() {
-    let _turn = alone();
-    let more = ["/usr/bin/swtpm", "/usr/bin/socat", "/usr/libexec/tangd"];
-    if !needed(&[BIOS, &more].concat()) {
-        return;
-    }
-    let machines = Machines::new("mirror");
-    let (first, mut rack) = prepared(&machines);
-    let tang = rack.tang();
-    configure(&rack, &boot_device(tang));
-    rack.serve(RANGE);
-    rack.wipe(8);
-    rack.second_disk(8);
-    rack.tpm();
-    let power = becomes_a_node(&rack, &first, Boots::Bios);
-    drop(power);
-
-    // The first disk is lost: the machine boots from the other, and opens what is left of its root.
-    let boot =
-        || first.kubectl(&format!("get node {NODE} -o jsonpath={{.status.nodeInfo.bootID}}")).ok();
-    let before = boot();
-    rack.wipe(8);
-    let _power = rack.power_on(MAC, Boots::Bios);
-    until_within(PATIENCE, "the node that has booted from the disk that is left", || {
-        match boot() {
-            now if now != before => Ok(()),
-            _ => Err(rack.told(MAC)),
-        }
-    });
-    first.kubectl(&format!("wait node/{NODE} --for=condition=Ready --timeout=300s")).ok();
-}
-
 #[test]
 #[ignore = "takes many minutes: cargo xtask test --full"]
 fn by_uefi_http_boot() {

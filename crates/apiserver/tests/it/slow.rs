@@ -1,0 +1,428 @@
+//! Clients that read slowly or never: what the server holds for them is bounded, and nobody waits for them.
+//!
+//! The answers are the API server's; they go through a listener of the same kind and with the same limits, at which
+//! every piece of a body is counted from when the connection takes it until the connection lets it go.
+
+use std::{
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst},
+    },
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures_util::{future::BoxFuture, task::AtomicWaker};
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::BodyExt as _;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use serve::{Body, BoxError, Limits, ServerTls};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf},
+    net::{TcpListener, TcpStream},
+};
+use tokio_rustls::client::TlsStream;
+
+use crate::{
+    harness::{Api, Identity, TestServer, config_map, start},
+    watches::{Events, version},
+};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+/// What the kernel may take for a connection: its send buffer, and the small one that these clients receive into.
+const KERNEL: usize = 5 * MIB;
+
+/// Bytes of answers, as the listener sees them.
+#[derive(Default)]
+struct Gauge {
+    /// Taken out of bodies by connections, ever.
+    taken: AtomicUsize,
+    /// Held by connections, now and at the most.
+    held: AtomicUsize,
+    most: AtomicUsize,
+    /// Answers that have begun, and bodies that are still there.
+    begun: AtomicUsize,
+    bodies: AtomicUsize,
+}
+
+/// A piece of an answer for as long as a connection holds it.
+struct Piece(Bytes, Arc<Gauge>);
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.1.held.fetch_sub(self.0.len(), SeqCst);
+    }
+}
+
+struct Counted(Body, Arc<Gauge>);
+
+impl http_body::Body for Counted {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
+        let gauge = &self.1;
+        Poll::Ready(frame.map(|frame| {
+            Ok(frame?.map_data(|data| {
+                gauge.taken.fetch_add(data.len(), SeqCst);
+                let held = gauge.held.fetch_add(data.len(), SeqCst) + data.len();
+                gauge.most.fetch_max(held, SeqCst);
+                Bytes::from_owner(Piece(data, gauge.clone()))
+            }))
+        }))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.bodies.fetch_sub(1, SeqCst);
+    }
+}
+
+struct Counting(Api, Arc<Gauge>);
+
+impl serve::Handler for Counting {
+    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
+        Box::pin(async move {
+            let response = self.0.0.request(request).await.unwrap();
+            self.1.begun.fetch_add(1, SeqCst);
+            self.1.bodies.fetch_add(1, SeqCst);
+            response.map(|body| Counted(body, self.1.clone()).boxed_unsync())
+        })
+    }
+}
+
+/// A listener that counts, before a server with a list.
+struct Front {
+    server: TestServer,
+    address: SocketAddr,
+    gauge: Arc<Gauge>,
+    maps: String,
+}
+
+/// 50 MB as one list.
+const OBJECTS: usize = 500;
+const OBJECT: usize = 100 * KIB;
+const LIST: usize = OBJECTS * OBJECT;
+/// An answer is taken by pieces of 64 KiB, which end with a whole object.
+const PIECE: usize = 64 * KIB + OBJECT + KIB;
+/// What a stream of HTTP/2 takes in advance: it stops once it has a mebibyte, with the next piece in its hand.
+const STREAM: usize = MIB + 2 * PIECE;
+/// The same for a connection of HTTP/1.1, which has one answer at a time; a piece that is partly gone counts whole.
+const BUFFER: usize = 8 * KIB + 400 * KIB + 2 * PIECE;
+
+impl Front {
+    async fn open(objects: usize) -> Self {
+        let server = start(|_| {}).await;
+        let admin = server.admin();
+        let maps = format!("/api/v1/namespaces/{}/configmaps", admin.namespace().await);
+        for n in 0..objects {
+            let map = config_map(&format!("m{n}"), json!({"k": "x".repeat(OBJECT)}));
+            admin.post(&maps, &map).await.ok();
+        }
+        let at = server.directory.path();
+        let files = (at.join("apiserver.crt"), at.join("apiserver.key"));
+        let tls = ServerTls::from_files(&files.0, &files.1, Vec::new()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let gauge = Arc::new(Gauge::default());
+        let counting = Arc::new(Counting(admin, gauge.clone()));
+        let serving =
+            serve::serve(listener, Some(tls), Limits::default(), counting, server.tasks.clone());
+        server.tasks.spawn_until_shutdown("a listener that counts", serving);
+        Self { server, address, gauge, maps }
+    }
+
+    async fn dial(&self, protocol: &str) -> TlsStream<TcpStream> {
+        self.server.dial(self.address, protocol).await
+    }
+
+    /// A client of the same listener that behaves.
+    fn other(&self) -> Api {
+        self.server.tls_to(self.address, Identity::Nobody)
+    }
+
+    /// Waits until connections take nothing more, serving others meanwhile; how much they have taken by then beside
+    /// what the others got.
+    async fn settled(&self) -> usize {
+        let other = self.other();
+        let (mut mine, mut last, mut since) = (0, 0, Instant::now());
+        while since.elapsed() < Duration::from_secs(1) {
+            let started = Instant::now();
+            let answer = other.get(&format!("{}/m1", self.maps)).await;
+            assert_eq!(answer.code, 200);
+            assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+            mine += answer.body.len();
+            let taken = self.gauge.taken.load(SeqCst) - mine;
+            if taken != last {
+                (last, since) = (taken, Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        last
+    }
+
+    async fn until(&self, what: &str, reached: impl Fn(&Gauge) -> bool) {
+        for _ in 0..3000 {
+            if reached(&self.gauge) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{what}: {:?} bodies, {:?} held", self.gauge.bodies, self.gauge.held);
+    }
+
+    async fn until_idle(&self) {
+        let idle = |gauge: &Gauge| gauge.bodies.load(SeqCst) == 0 && gauge.held.load(SeqCst) == 0;
+        self.until("all is let go", idle).await;
+    }
+}
+
+/// How much a client may read yet.
+#[derive(Default)]
+struct Allowance(AtomicIsize, AtomicWaker);
+
+impl Allowance {
+    fn set(&self, bytes: usize) {
+        self.0.store(bytes as isize, SeqCst);
+        self.1.wake();
+    }
+
+    /// Breaks the connection off.
+    fn leave(&self) {
+        self.0.store(isize::MIN, SeqCst);
+        self.1.wake();
+    }
+}
+
+/// A stream of which no more is read than is allowed.
+struct Reluctant(TlsStream<TcpStream>, Arc<Allowance>);
+
+impl AsyncRead for Reluctant {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        self.1.1.register(cx.waker());
+        let allowed = self.1.0.load(SeqCst);
+        if allowed == isize::MIN {
+            return Poll::Ready(Err(std::io::ErrorKind::ConnectionAborted.into()));
+        }
+        if allowed <= 0 {
+            return Poll::Pending;
+        }
+        let before = into.filled().len();
+        ready!(Pin::new(&mut self.0).poll_read(cx, into))?;
+        self.1.0.fetch_sub((into.filled().len() - before) as isize, SeqCst);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Reluctant {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(format!("https://127.0.0.1{path}")).body(client::full("")).unwrap()
+}
+
+/// A connection of HTTP/2 of which nothing is read when it is not allowed to.
+struct Stuck {
+    sender: http2::SendRequest<Body>,
+    allowance: Arc<Allowance>,
+}
+
+impl Stuck {
+    /// It opens its windows as wide as they go, so that nothing but the server holds the server back.
+    async fn open(front: &Front) -> Self {
+        let allowance = Arc::new(Allowance::default());
+        let stream = Reluctant(front.dial("h2").await, allowance.clone());
+        let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(1 << 30)
+            .initial_connection_window_size(1 << 30)
+            .handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        allowance.set(MIB);
+        let alive = sender.send_request(get("/livez")).await.unwrap();
+        assert_eq!(alive.collect().await.unwrap().to_bytes(), "ok");
+        allowance.set(0);
+        Self { sender, allowance }
+    }
+
+    /// Asks for something; how much came in the end.
+    fn ask(&self, path: &str) -> tokio::task::JoinHandle<usize> {
+        let (mut sender, request) = (self.sender.clone(), get(path));
+        tokio::spawn(async move {
+            let mut body = sender.send_request(request).await.unwrap().into_body();
+            let mut size = 0;
+            while let Some(Ok(frame)) = body.frame().await {
+                size += frame.into_data().map_or(0, |data| data.len());
+            }
+            size
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_lists_that_are_not_read_over_http2() {
+    let front = Front::open(OBJECTS).await;
+    never_over_http2(&front).await;
+    slowly_over_http2(&front).await;
+    front.server.tasks.shutdown().stop();
+}
+
+async fn never_over_http2(front: &Front) {
+    const ASKED: usize = 100;
+    let client = Stuck::open(front).await;
+    let mut asked: Vec<_> = (0..ASKED).map(|_| client.ask(&front.maps)).collect();
+    front.until("all answers begin", |gauge| gauge.begun.load(SeqCst) > ASKED).await;
+    let taken = front.settled().await;
+    let most = front.gauge.most.load(SeqCst);
+    assert!(taken > LIST && taken <= ASKED * STREAM + KERNEL, "{taken} of {}", ASKED * LIST);
+    assert!(most <= ASKED * STREAM, "{most} held");
+    eprintln!("HTTP/2, {ASKED} lists never read: {taken} taken, {most} held at the most");
+    // It reads again: one list comes whole; the others are not wanted any more and cost nothing from then on.
+    let wanted = asked.pop().unwrap();
+    asked.iter().for_each(tokio::task::JoinHandle::abort);
+    client.allowance.set(usize::MAX / 2);
+    assert!(wanted.await.unwrap() > LIST);
+    front.until_idle().await;
+    assert!(client.ask(&front.maps).await.unwrap() > LIST, "the connection goes on");
+    client.allowance.leave();
+}
+
+async fn slowly_over_http2(front: &Front) {
+    const ASKED: usize = 4;
+    front.until_idle().await;
+    front.gauge.most.store(0, SeqCst);
+    let before = front.gauge.taken.load(SeqCst);
+    let client = Stuck::open(front).await;
+    let asked: Vec<_> = (0..ASKED).map(|_| client.ask(&front.maps)).collect();
+    let (mut read, other) = (0, front.other());
+    while read < 20 * MIB {
+        client.allowance.set(256 * KIB);
+        read += 256 * KIB;
+        assert_eq!(other.get("/livez").await.code, 200);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let taken = front.gauge.taken.load(SeqCst) - before;
+    let most = front.gauge.most.load(SeqCst);
+    assert!(taken > 10 * MIB, "it gets on: {taken}");
+    assert!(taken <= read + MIB + ASKED * STREAM + KERNEL, "{taken} taken, {read} read");
+    assert!(most <= ASKED * STREAM + KIB, "{most} held");
+    eprintln!("HTTP/2, {ASKED} lists, {read} read slowly: {taken} taken, {most} held at the most");
+    // It leaves in the middle.
+    client.allowance.leave();
+    front.until_idle().await;
+    drop(asked);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_lists_that_are_not_read_over_http1() {
+    const OBJECTS: usize = 200;
+    let front = Front::open(OBJECTS).await;
+    let mut stream = front.dial("http/1.1").await;
+    let request = format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", front.maps);
+    stream.write_all(request.repeat(100).as_bytes()).await.unwrap();
+    front.until("the first answer begins", |gauge| gauge.begun.load(SeqCst) > 0).await;
+    let taken = front.settled().await;
+    let most = front.gauge.most.load(SeqCst);
+    assert_eq!(front.gauge.bodies.load(SeqCst), 1, "the next answers wait for the first");
+    assert!(taken > 0 && taken <= BUFFER + KERNEL, "{taken} taken");
+    assert!(most <= BUFFER, "{most} held");
+    eprintln!("HTTP/1.1, 100 lists never read: {taken} taken, {most} held at the most");
+    // It reads again, and the second answer follows the first.
+    let (mut read, mut part, mut answers) = (0, vec![0; MIB], 0);
+    while answers < 2 {
+        let length = stream.read(&mut part).await.unwrap();
+        assert!(length > 0, "the connection goes on");
+        answers += part[..length].windows(15).filter(|w| w == b"HTTP/1.1 200 OK").count();
+        read += length;
+    }
+    assert!(read > OBJECTS * OBJECT, "{read}");
+    let most = front.gauge.most.load(SeqCst);
+    assert!(most <= BUFFER, "{most} held");
+    drop(stream);
+    front.until_idle().await;
+    front.server.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_that_do_not_read_are_cut_off() {
+    const WRITES: usize = 300;
+    let front = Front::open(1).await;
+    let api = front.server.admin();
+    let from = version(&api.get(&front.maps).await.ok());
+    let path = format!("{}?watch=true&resourceVersion={from}", front.maps);
+    let mut quick = Events::open(&api, &path).await;
+    let over_http2 = Stuck::open(&front).await;
+    let mut sender = over_http2.sender.clone();
+    over_http2.allowance.set(KIB);
+    let first = sender.send_request(get(&path)).await.unwrap().into_body();
+    over_http2.allowance.set(0);
+    // hyper takes no more of a body than it is asked for.
+    let stream = TokioIo::new(front.dial("http/1.1").await);
+    let (mut sender, connection) = http1::handshake::<_, Body>(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let second = sender.send_request(get(&path)).await.unwrap().into_body();
+    let before = front.gauge.taken.load(SeqCst);
+    for n in 1..=WRITES {
+        let data = json!({"data": {"k": "x".repeat(OBJECT), "n": n.to_string()}});
+        api.patch(&format!("{}/m0", front.maps), "merge", &data).await.ok();
+        let event = quick.next().await.expect("who reads is served");
+        assert_eq!(event["object"]["data"]["n"], n.to_string());
+    }
+    let taken = front.gauge.taken.load(SeqCst) - before;
+    let most = front.gauge.most.load(SeqCst);
+    assert!(taken > OBJECT && taken <= STREAM + BUFFER + 2 * KERNEL, "{taken} taken");
+    assert!(most <= STREAM + BUFFER, "{most} held");
+    eprintln!("two watchers never read: {taken} taken, {most} held at the most");
+    // Read at last, what they were sent has no gap, and then they learn that it ended.
+    over_http2.allowance.set(usize::MAX / 2);
+    for body in [first, second] {
+        let mut events = Events::of(body.map_err(Into::into).boxed_unsync());
+        let mut seen = 0;
+        while let Some(event) = events.next().await {
+            seen += 1;
+            assert_eq!(event["object"]["data"]["n"], seen.to_string());
+        }
+        assert!(seen > 0 && seen < WRITES, "{seen}");
+    }
+    front.until_idle().await;
+    connection.abort();
+    front.server.tasks.shutdown().stop();
+}
