@@ -31,7 +31,7 @@ const TO_TEST: &[Needed] = &[
 ];
 
 /// What the tests use besides that take long: firmware and boot loaders, a second DHCP server, a browser, another
-/// network's plugins, packages for the node image, a gRPC client.
+/// network's plugins, packages for the node image, a way into it, a gRPC client.
 const TO_TEST_FULLY: &[Needed] = &[
     ("/usr/share/OVMF/OVMF_CODE_4M.fd", "ovmf"),
     ("/usr/lib/ipxe/ipxe.efi", "ipxe"),
@@ -39,6 +39,7 @@ const TO_TEST_FULLY: &[Needed] = &[
     ("chromium", "chromium"),
     ("/usr/lib/cni/bridge", "containernetworking-plugins"),
     ("mmdebstrap", "mmdebstrap"),
+    ("ssh", "openssh-client"),
     ("/usr/lib/python3/dist-packages/grpc_tools/protoc.py", "python3-grpc-tools"),
 ];
 

@@ -8,6 +8,7 @@
 //! - Waiting is for a condition, with a limit, and what was seen last is shown when the limit is reached.
 
 mod cluster;
+mod guest;
 mod kubeadm;
 mod machine;
 mod machines;
@@ -19,6 +20,7 @@ mod steady;
 mod taker;
 
 pub use cluster::{Cluster, alone, binary, shared, shared_alone};
+pub use guest::Guest;
 pub use kubeadm::{Join, configuration, connect, init, is_etcd_there, join_by, ready};
 pub use machine::{Machine, processes, proportional_size};
 pub use machines::{Host, Machines};

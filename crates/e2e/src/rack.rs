@@ -30,7 +30,7 @@ pub enum Boots {
 
 /// A server's store, assets and files, and one machine's cable to it.
 pub struct Rack<'a> {
-    machines: &'a Machines,
+    pub(crate) machines: &'a Machines,
     server: Option<Child>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Rack<'a> {
         self.machines.path(name)
     }
 
-    fn named(&self, name: &str) -> String {
+    pub(crate) fn named(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
@@ -80,7 +80,8 @@ impl<'a> Rack<'a> {
         run(self.machines.between(&program, &[&["metal"], args].concat()), b"")
     }
 
-    /// Starts the server, with a certificate and key in `server.crt` and `server.key`, and for the cluster of `admin.conf`.
+    /// Starts the server, with a certificate and key in `server.crt` and `server.key`, and for the cluster of
+    /// `admin.conf` where there is one.
     #[track_caller]
     pub fn serve(&mut self, more: &[&str]) {
         let program = binary().display().to_string();
@@ -96,9 +97,11 @@ impl<'a> Rack<'a> {
             ("--tftp-root", "tftp"),
             ("--dhcp-leasefile", "leases"),
             ("--machines-file", "machines"),
-            ("--kubeconfig", "admin.conf"),
         ] {
             command.args([flag, &self.named(name)]);
+        }
+        if self.path("admin.conf").exists() {
+            command.args(["--kubeconfig", &self.named("admin.conf")]);
         }
         let errors = log.try_clone().unwrap_or_else(|e| panic!("serve.log: {e}"));
         command.args(more).stdin(Stdio::null()).stdout(log).stderr(errors);

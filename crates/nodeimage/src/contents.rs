@@ -5,25 +5,32 @@ use crate::cpio::{Content, Entries, Entry};
 /// The groups that udev's rules name.
 pub(crate) const GROUPS: &str = "root:x:0:\ntty:x:5:\ndisk:x:6:\nlp:x:7:\nkmem:x:15:\ndialout:x:20:\ncdrom:x:24:\ntape:x:26:\naudio:x:29:\nvideo:x:44:\nsgx:x:106:\ninput:x:104:\nkvm:x:105:\nrender:x:107:\n";
 
+/// The kubelet as kubeadm's packages install it: what `init` and `join` write comes by the drop-in.
 const KUBELET_SERVICE: &str = "\
 [Unit]
-Description=kubelet: the Kubernetes node agent
+Description=kubelet: The Kubernetes Node Agent
 Documentation=https://kubernetes.io/docs/
 Wants=network-online.target containerd.service
 After=network-online.target containerd.service windlass-images.service
 
 [Service]
-Environment=\"KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf\"
-Environment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml\"
-EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
-EnvironmentFile=-/etc/default/kubelet
-ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+ExecStart=/usr/bin/kubelet
 Restart=always
 StartLimitInterval=0
 RestartSec=10
 
 [Install]
 WantedBy=multi-user.target
+";
+
+const KUBELET_DROP_IN: &str = "\
+[Service]
+Environment=\"KUBELET_KUBECONFIG_ARGS=--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf\"
+Environment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml\"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 ";
 
 const KUBELET_PATH: &str = "\
@@ -128,6 +135,7 @@ version = 2
 
 const TEXTS: &[(&str, &str)] = &[
     ("usr/lib/systemd/system/kubelet.service", KUBELET_SERVICE),
+    ("usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", KUBELET_DROP_IN),
     ("usr/lib/systemd/system/kubelet.path", KUBELET_PATH),
     ("usr/lib/systemd/system/windlass-images.service", IMAGES_SERVICE),
     ("usr/lib/systemd/system/windlass-ssh-keys.service", HOST_KEYS_SERVICE),

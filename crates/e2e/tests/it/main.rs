@@ -29,4 +29,5 @@ mod rotate;
 mod status;
 mod streams;
 mod survive;
+mod systemd;
 mod workloads;

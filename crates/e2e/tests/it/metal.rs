@@ -11,14 +11,14 @@ use e2e::{Boots, Host, Machines, Rack, alone, configuration, is_etcd_there, unti
 use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serde_json::Value;
 
-const MAC: &str = "52:54:00:a1:9c:ae";
+pub(crate) const MAC: &str = "52:54:00:a1:9c:ae";
 const NODE: &str = "rack-525400a19cae";
 /// From power-on to Ready, twice through the firmware, on a machine without acceleration that does other work besides.
-const PATIENCE: Duration = Duration::from_secs(1500);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1500);
 /// From power-on to the first request of its boot loader by BIOS iPXE.
 const BUDGET: Duration = Duration::from_secs(8);
 /// What the machines' tests need, by BIOS and by UEFI.
-const BIOS: &[&str] = &["/usr/bin/qemu-system-x86_64", "/usr/bin/mmdebstrap"];
+pub(crate) const BIOS: &[&str] = &["/usr/bin/qemu-system-x86_64", "/usr/bin/mmdebstrap"];
 const UEFI: &[&str] = &[
     "/usr/bin/qemu-system-x86_64",
     "/usr/bin/mmdebstrap",
@@ -60,7 +60,7 @@ fn cluster<'a>(machines: &'a Machines) -> Host<'a> {
 }
 
 /// A certificate for the server that the image trusts, as secrets are served to nobody without TLS.
-fn certificates(rack: &Rack<'_>) {
+pub(crate) fn certificates(rack: &Rack<'_>) {
     let validity = Validity::starting(SystemTime::now(), Duration::from_secs(86_400));
     let authority = Authority::create("boot", KeyAlgorithm::EcdsaP256, validity).unwrap();
     let address: IpAddr = [192, 0, 2, 254].into();
@@ -75,13 +75,13 @@ fn certificates(rack: &Rack<'_>) {
     pki::write_key(&rack.path("server.key"), &key).unwrap();
 }
 
-/// The node image, with the application of the Pod. A root that `WINDLASS_TREE` names saves its installation.
-fn image(rack: &Rack<'_>, host: &Host<'_>) {
-    let site = rack.path("site.tar");
-    host.build_site(&site);
-    let name = |path: &str| rack.path(path).display().to_string();
-    let (ca, site, output) = (name("ca.crt"), site.display().to_string(), name("store/assets"));
-    let mut args = vec!["image", "--ca", &ca, "--image", &site, "--output", &output];
+/// The node image, with these of applications. A root that `WINDLASS_TREE` names saves its installation.
+pub(crate) fn image(rack: &Rack<'_>, applications: &[&Path]) {
+    let name = |path: &Path| path.display().to_string();
+    let (ca, output) = (name(&rack.path("ca.crt")), name(&rack.path("store/assets")));
+    let applications: Vec<String> = applications.iter().map(|path| name(path)).collect();
+    let mut args = vec!["image", "--ca", &ca, "--output", &output];
+    args.extend(applications.iter().flat_map(|archive| ["--image", archive]));
     let tree = std::env::var("WINDLASS_TREE").ok();
     args.extend(tree.iter().flat_map(|tree| ["--tree", tree]));
     let start = Instant::now();
@@ -167,7 +167,7 @@ fn answers(first: &Host<'_>) {
     });
 }
 
-fn needed(files: &[&str]) -> bool {
+pub(crate) fn needed(files: &[&str]) -> bool {
     let there = files.iter().all(|file| Path::new(file).exists());
     if !there {
         eprintln!("skipped: it needs {files:?}; `cargo xtask test --full` installs them");
@@ -211,7 +211,9 @@ fn prepared<'a>(machines: &'a Machines) -> (Host<'a>, Rack<'a>) {
     let rack = Rack::new(machines);
     let first = cluster(machines);
     certificates(&rack);
-    image(&rack, &first);
+    let site = rack.path("site.tar");
+    first.build_site(&site);
+    image(&rack, &[&site]);
     enroll(&rack);
     (first, rack)
 }

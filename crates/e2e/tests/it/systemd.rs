@@ -1,0 +1,231 @@
+//! `windlass init` where systemd runs services and control groups are of version 2: on Debian in a machine of its own.
+
+use std::{fs, time::Instant};
+
+use e2e::{Boots, Guest, Machines, Rack, alone, until_within};
+use serde_json::json;
+
+use crate::metal::{BIOS, MAC, PATIENCE, certificates, image, needed};
+
+const ADDRESS: &str = "192.0.2.100";
+const NODE: &str = "guest";
+const SERVER: &str = "https://192.0.2.254:8443";
+
+/// The machine has no registry and no etcd. It passes all checks: none is ignored.
+const CONFIGURATION: &str = "
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+localAPIEndpoint: {advertiseAddress: 192.0.2.100}
+timeouts: {controlPlaneComponentHealthCheck: 20m0s, kubeletHealthCheck: 10m0s, kubernetesAPICall: 5m0s}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+etcd: {embedded: {dataDir: /var/lib/windlass/store}}
+encryptionAlgorithm: ECDSA-P256
+networking: {podSubnet: 10.244.0.0/16}
+";
+
+const UNIT: &str = "[Unit]
+Description=Makes this machine a control plane
+ConditionPathExists=!/etc/kubernetes/admin.conf
+Wants=network-online.target
+Requires=containerd.service windlass-images.service
+After=network-online.target containerd.service windlass-images.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/bin/windlass init --config /etc/kubeadm.yaml
+StandardOutput=journal+console
+StandardError=journal+console
+
+[Install]
+WantedBy=multi-user.target
+";
+
+/// The components that run as static Pods.
+const STATIC: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
+
+/// What the boot server has for the machine: it runs from memory, and lets the bearer of a key in.
+fn provision(rack: &Rack<'_>, key: &str) {
+    let own = "uuid=${uuid}&mac=${mac:hexhyp}&nonce={{.request.nonce}}";
+    let args = [
+        "initrd=initrd.img".to_owned(),
+        "initrd=rootfs.img".to_owned(),
+        "ignition.firstboot".to_owned(),
+        "ignition.platform.id=metal".to_owned(),
+        format!("ignition.config.url={SERVER}/ignition?{own}"),
+        format!("windlass.report={SERVER}/report?{own}"),
+        "console=ttyS0".to_owned(),
+        "quiet".to_owned(),
+    ];
+    let initrd = ["/assets/initrd.img", "/assets/rootfs.img"];
+    let boot = json!({"kernel": "/assets/vmlinuz", "initrd": initrd, "args": args});
+    let profile = json!({"id": "plane", "ignition_id": "plane.yaml", "boot": boot});
+    let group = json!({"id": "plane", "profile": "plane", "selector": {"mac": MAC}});
+    let file = |path: &str, text: &str| json!({"path": path, "mode": 0o644, "overwrite": true, "contents": {"inline": text}});
+    // JSON is YAML, of which Butane's configs are.
+    let config = json!({
+        "variant": "fcos",
+        "version": "1.5.0",
+        "passwd": {"users": [{"name": "root", "ssh_authorized_keys": [key]}]},
+        "storage": {"files": [file("/etc/hostname", NODE), file("/etc/kubeadm.yaml", CONFIGURATION)]},
+        "systemd": {"units": [{"name": "plane.service", "enabled": true, "contents": UNIT}]},
+    });
+    fs::create_dir_all(rack.path("store/profiles")).unwrap();
+    fs::create_dir_all(rack.path("store/ignition")).unwrap();
+    for (name, object) in [
+        ("profiles/plane.json", profile),
+        ("groups/plane.json", group),
+        ("ignition/plane.yaml", config),
+    ] {
+        fs::write(rack.path("store").join(name), object.to_string()).unwrap();
+    }
+    rack.metal(&["check", "--data-path", &rack.path("store").display().to_string()]).ok();
+}
+
+/// Properties of a unit, in the order of their names here.
+fn unit<const N: usize>(guest: &Guest<'_>, name: &str, properties: [&str; N]) -> [String; N] {
+    let flags = properties.map(|property| format!("--property={property}")).join(" ");
+    let said = guest.say(&format!("systemctl show {flags} {name}"));
+    properties.map(|property| {
+        let value = said.lines().find_map(|line| line.strip_prefix(&format!("{property}=")));
+        value.unwrap_or_else(|| panic!("no {property} in {said}")).to_owned()
+    })
+}
+
+/// What runs in each static Pod's container, by its process number, with its control group.
+fn processes(guest: &Guest<'_>) -> Vec<(String, String)> {
+    STATIC
+        .map(|name| {
+            let script = format!("pid=$(pgrep -of ^{name}) && echo $pid && cat /proc/$pid/cgroup");
+            let said = guest.say(&script);
+            let (pid, group) = said.trim().split_once('\n').unwrap();
+            (pid.to_owned(), group.to_owned())
+        })
+        .into()
+}
+
+#[test]
+#[ignore = "takes many minutes: cargo xtask test --full"]
+fn a_control_plane_under_systemd() {
+    let _turn = alone();
+    if !needed(BIOS) || !needed(&["/usr/bin/ssh"]) {
+        return;
+    }
+    let machines = Machines::new("systemd");
+    let mut rack = Rack::new(&machines);
+    certificates(&rack);
+    image(&rack, &[]);
+    rack.serve(&["--dhcp-range", "192.0.2.100,192.0.2.100"]);
+    let rack = rack;
+    let guest = Guest::new(&rack, ADDRESS);
+    provision(&rack, &guest.public_key());
+    rack.wipe(1);
+    let start = Instant::now();
+    let _power = rack.power_on(MAC, Boots::Bios);
+
+    until_within(PATIENCE, "windlass init on the machine", || {
+        match guest.run("systemctl is-active plane.service").stdout.trim() {
+            "active" => Ok(()),
+            _ => Err(rack.told(MAC)),
+        }
+    });
+    println!("power-on to the end of init: {:?}", start.elapsed());
+    let network = guest.say("windlass network print");
+    guest.kubectl("apply -f -", &network).ok();
+    is_ready(&guest, &rack);
+    println!("power-on to Ready: {:?}", start.elapsed());
+
+    the_kubelet_is_a_service(&guest);
+    systemd_has_the_groups(&guest);
+    systemd_brings_the_kubelet_back(&guest, &rack);
+    println!("power-on to the end: {:?}", start.elapsed());
+}
+
+fn is_ready(guest: &Guest<'_>, rack: &Rack<'_>) {
+    until_within(PATIENCE, "the node to be Ready", || {
+        let ran =
+            guest.kubectl(&format!("wait node/{NODE} --for=condition=Ready --timeout=30s"), "");
+        match ran.code {
+            Some(0) => Ok(()),
+            _ => {
+                let pods = guest.kubectl("get pods -A -o wide", "");
+                Err(format!("{ran}\n{pods}\n{}", rack.told(MAC)))
+            }
+        }
+    });
+}
+
+/// By the unit and the drop-in of kubeadm's packages, with the two files that `init` writes.
+fn the_kubelet_is_a_service(guest: &Guest<'_>) {
+    let properties = ["ActiveState", "SubState", "DropInPaths", "ControlGroup", "Restart"];
+    let found = unit(guest, "kubelet.service", properties);
+    println!("kubelet.service: {found:?}");
+    let drop_in = "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf";
+    let wanted = ["active", "running", drop_in, "/system.slice/kubelet.service", "always"];
+    assert_eq!(found, wanted);
+    let line = guest.say("tr '\\0' ' ' </proc/$(systemctl show -P MainPID kubelet)/cmdline");
+    println!("its command line: {line}");
+    for flag in [
+        "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf",
+        "--kubeconfig=/etc/kubernetes/kubelet.conf",
+        "--config=/var/lib/kubelet/config.yaml",
+    ] {
+        assert!(line.contains(flag), "{flag}: {line}");
+    }
+    let flags = guest.say("cat /var/lib/kubelet/kubeadm-flags.env");
+    println!("{flags}");
+    let given = flags.trim().strip_prefix("KUBELET_KUBEADM_ARGS=\"").unwrap().trim_matches('"');
+    assert!(line.contains(given), "{given}: {line}");
+}
+
+/// Control groups of version 2, made by systemd as the kubelet and the runtime ask for them.
+fn systemd_has_the_groups(guest: &Guest<'_>) {
+    assert_eq!(guest.say("stat -fc %T /sys/fs/cgroup").trim(), "cgroup2fs");
+    let config = guest.say("cat /var/lib/kubelet/config.yaml");
+    for line in ["cgroupDriver: systemd", "resolvConf: /run/systemd/resolve/resolv.conf"] {
+        assert!(config.lines().any(|found| found == line), "{line}: {config}");
+    }
+    for (name, (_, group)) in STATIC.iter().zip(processes(guest)) {
+        println!("{name}: {group}");
+        let below = "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod";
+        assert!(group.starts_with(below), "{name}: {group}");
+        let scope = group.rsplit('/').next().unwrap();
+        assert!(scope.starts_with("cri-containerd-") && scope.ends_with(".scope"), "{group}");
+        assert_eq!(unit(guest, scope, ["ActiveState"]), ["active"], "{scope}");
+    }
+    assert_eq!(unit(guest, "kubepods.slice", ["ActiveState"]), ["active"]);
+}
+
+/// It dies without a word; the Pods do not notice.
+fn systemd_brings_the_kubelet_back(guest: &Guest<'_>, rack: &Rack<'_>) {
+    let before = processes(guest);
+    let [pid, restarts] = unit(guest, "kubelet.service", ["MainPID", "NRestarts"]);
+    let renewed = || {
+        guest
+            .kubectl(
+                &format!("get lease {NODE} -n kube-node-lease -o jsonpath={{.spec.renewTime}}"),
+                "",
+            )
+            .ok()
+    };
+    guest.say(&format!("kill -9 {pid}; ! kill -0 {pid}"));
+    let killed = Instant::now();
+    let last = renewed();
+    until_within(PATIENCE, "another kubelet", || {
+        let found = unit(guest, "kubelet.service", ["MainPID", "NRestarts", "ActiveState"]);
+        let count = |text: &str| text.parse::<u32>().unwrap();
+        let is_another = found[0] != pid && found[0] != "0" && found[2] == "active";
+        if is_another && count(&found[1]) > count(&restarts) {
+            println!("kubelet {pid} was killed, and is {} after {:?}", found[0], killed.elapsed());
+            return Ok(());
+        }
+        Err(format!("{found:?}"))
+    });
+    until_within(PATIENCE, "the lease that it renews", || {
+        if renewed() > last { Ok(()) } else { Err(rack.told(MAC)) }
+    });
+    is_ready(guest, rack);
+    assert_eq!(processes(guest), before, "the Pods went on");
+}
