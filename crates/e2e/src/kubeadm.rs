@@ -73,11 +73,7 @@ pub fn connect(admin: &Host<'_>, hosts: &[&Host<'_>]) {
         until("the node's Pod range", || {
             let ran =
                 admin.kubectl(&format!("get node {} -o jsonpath={{.spec.podCIDR}}", host.name));
-            if ran.code == Some(0) && !ran.stdout.is_empty() {
-                Ok(ran.stdout)
-            } else {
-                Err(ran.to_string())
-            }
+            ran.when(|range| !range.is_empty())
         })
     };
     for host in hosts {

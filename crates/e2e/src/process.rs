@@ -35,6 +35,15 @@ impl Ran {
         assert!(self.code.is_some_and(|code| code != 0), "expected a failure of {self}");
         self.stderr
     }
+
+    /// What it printed, if it succeeded and that is what is wanted; else everything that is known, for [`until`].
+    pub fn when(self, wanted: impl FnOnce(&str) -> bool) -> Result<String, String> {
+        if self.code == Some(0) && wanted(&self.stdout) {
+            Ok(self.stdout)
+        } else {
+            Err(self.to_string())
+        }
+    }
 }
 
 impl fmt::Display for Ran {

@@ -140,14 +140,7 @@ impl<'a> Session<'a> {
     /// Waits until a kubectl command succeeds and prints what `wanted` accepts.
     #[track_caller]
     pub fn until(&self, line: &str, wanted: impl Fn(&str) -> bool) -> String {
-        until(line, || {
-            let ran = self.kubectl(line);
-            if ran.code == Some(0) && wanted(&ran.stdout) {
-                Ok(ran.stdout)
-            } else {
-                Err(ran.to_string())
-            }
-        })
+        until(line, || self.kubectl(line).when(&wanted))
     }
 
     /// A deployment of the test application, all of it available.
@@ -186,11 +179,7 @@ impl<'a> Session<'a> {
         let script = asking(host, port);
         until(&format!("a page of {host}:{port}"), || {
             let ran = self.kubectl_with(&["exec", "box", "--", "sh", "-c", &script], "");
-            if ran.code == Some(0) && ran.stdout.starts_with(begin) {
-                Ok(ran.stdout)
-            } else {
-                Err(ran.to_string())
-            }
+            ran.when(|page| page.starts_with(begin))
         })
     }
 

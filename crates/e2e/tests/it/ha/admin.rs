@@ -32,14 +32,7 @@ impl Admin<'_> {
     /// Waits until a command says what is wanted.
     #[track_caller]
     pub(super) fn until(&self, what: &str, line: &str, wanted: impl Fn(&str) -> bool) -> String {
-        until(what, || {
-            let ran = self.kubectl(line);
-            if ran.code == Some(0) && wanted(&ran.stdout) {
-                Ok(ran.stdout)
-            } else {
-                Err(ran.to_string())
-            }
-        })
+        until(what, || self.kubectl(line).when(&wanted))
     }
 
     #[track_caller]
