@@ -80,23 +80,14 @@ impl LabelSelector {
         let mut errors = validation::labels(&self.match_labels, &path.child("matchLabels"));
         for (i, expression) in self.match_expressions.iter().enumerate() {
             let at = path.child("matchExpressions").index(i);
-            match (expression.operator.as_str(), expression.values.is_empty()) {
-                ("In" | "NotIn", true) => errors.push(FieldError::required(
-                    &at.child("values"),
-                    "must be specified when `operator` is 'In' or 'NotIn'",
-                )),
-                ("Exists" | "DoesNotExist", false) => errors.push(FieldError::forbidden(
-                    &at.child("values"),
-                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-                )),
-                ("In" | "NotIn" | "Exists" | "DoesNotExist", _) => {}
-                (other, _) => {
-                    errors.push(FieldError::invalid(
-                        &at.child("operator"),
-                        other,
-                        "not a valid selector operator",
-                    ));
-                }
+            let operator = expression.operator.as_str();
+            errors.extend(values_error(operator, expression.values.is_empty(), &at));
+            if !matches!(operator, "In" | "NotIn" | "Exists" | "DoesNotExist") {
+                errors.push(FieldError::invalid(
+                    &at.child("operator"),
+                    operator,
+                    "not a valid selector operator",
+                ));
             }
             errors.extend(validation::label_key(&expression.key, &at.child("key")));
             for (v, value) in expression.values.iter().enumerate() {
@@ -109,6 +100,21 @@ impl LabelSelector {
             }
         }
         errors
+    }
+}
+
+/// What is wrong with the values of a selector's requirement at `path`: some operators need them, some take none.
+pub fn values_error(operator: &str, is_empty: bool, path: &Path) -> Option<FieldError> {
+    match (operator, is_empty) {
+        ("In" | "NotIn", true) => Some(FieldError::required(
+            &path.child("values"),
+            "must be specified when `operator` is 'In' or 'NotIn'",
+        )),
+        ("Exists" | "DoesNotExist", false) => Some(FieldError::forbidden(
+            &path.child("values"),
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        )),
+        _ => None,
     }
 }
 

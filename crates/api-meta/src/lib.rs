@@ -34,7 +34,7 @@ pub use gvk::{
     ParseGroupVersionError,
 };
 pub use int_or_string::{IntOrString, PercentError};
-pub use label_selector::{LabelSelector, LabelSelectorRequirement};
+pub use label_selector::{LabelSelector, LabelSelectorRequirement, values_error};
 pub use objects::{Objects, Observer};
 pub use pointer::{at_pointer, at_pointer_mut};
 pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};

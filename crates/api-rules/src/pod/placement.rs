@@ -1,6 +1,6 @@
 //! Validation of what says where a Pod may run: selectors, affinity, tolerations, spread.
 
-use api_meta::{ErrorList, FieldError, LabelSelector, Path, validation};
+use api_meta::{ErrorList, FieldError, LabelSelector, Path, validation, values_error};
 use serde_json::Value;
 
 use super::spec::{none_or_one_of, one_of};
@@ -174,15 +174,9 @@ fn node_term(term: &Value, path: &Path, errors: &mut ErrorList) {
     for (i, requirement) in term.items("matchExpressions").iter().enumerate() {
         let path = path.child("matchExpressions").index(i);
         let values = requirement.items("values");
-        match requirement.text("operator") {
-            "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
-                &path.child("values"),
-                "must be specified when `operator` is 'In' or 'NotIn'",
-            )),
-            "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::forbidden(
-                &path.child("values"),
-                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-            )),
+        let operator = requirement.text("operator");
+        errors.extend(values_error(operator, values.is_empty(), &path));
+        match operator {
             "Gt" | "Lt" if values.len() != 1 => errors.push(FieldError::required(
                 &path.child("values"),
                 "must be specified single value when `operator` is 'Lt' or 'Gt'",

@@ -2,7 +2,7 @@
 
 use api_meta::{
     Attributes, Authorizer, Decision, ErrorList, FieldError, FieldSelector, GroupKind, Path,
-    Selector, Status, UserInfo,
+    Selector, Status, UserInfo, values_error,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -173,17 +173,7 @@ fn check_term(term: &SelectorTerm, path: &Path, errors: &mut ErrorList) {
     if term.key.is_empty() {
         errors.push(FieldError::required(&path.child("key"), "must be specified"));
     }
-    match term.operator.as_str() {
-        "In" | "NotIn" if values.is_empty() => errors.push(FieldError::required(
-            &path.child("values"),
-            "must be specified when `operator` is 'In' or 'NotIn'",
-        )),
-        "Exists" | "DoesNotExist" if !values.is_empty() => errors.push(FieldError::forbidden(
-            &path.child("values"),
-            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-        )),
-        _ => {}
-    }
+    errors.extend(values_error(&term.operator, values.is_empty(), path));
 }
 
 fn on_resource(
