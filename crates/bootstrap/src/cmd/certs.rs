@@ -91,8 +91,8 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
         }
         Command::CheckExpiration { output, reach, flags } => {
             let flags = global.of(*flags);
-            let documents = configured(&flags, &global.path(&reach.kubeconfig)).await?;
-            let node = machine(&flags, documents.map_or_else(|| flags.documents(), Ok)?, program)?;
+            let (documents, _) = configured(&flags, &global.path(&reach.kubeconfig)).await?;
+            let node = machine(&flags, documents, program)?;
             let (found, now) = (expirations(&node.layout, &node.pki()?)?, SystemTime::now());
             let told = output.of("CertificateExpirationInfo", vec![object(&found, now)])?;
             print!("{}", told.unwrap_or_else(|| tables(&found, now)));
@@ -100,13 +100,8 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
         }
         Command::Renew { name, reach, flags } => {
             let flags = global.of(*flags);
-            let documents = configured(&flags, &global.path(&reach.kubeconfig)).await?;
-            let given = documents.is_some();
-            renew(
-                &machine(&flags, documents.map_or_else(|| flags.documents(), Ok)?, program)?,
-                &name,
-                given,
-            )
+            let (documents, given) = configured(&flags, &global.path(&reach.kubeconfig)).await?;
+            renew(&machine(&flags, documents, program)?, &name, given)
         }
         Command::RotateCa { step, certificate_key, force, flags } => {
             let options = rotate::Options { certificate_key, force };
@@ -127,15 +122,16 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
     }
 }
 
-/// What is known of the cluster: the configuration file, or else what the cluster keeps of it.
-async fn configured(flags: &ClusterFlags, kubeconfig: &Path) -> Result<Option<Documents>, Error> {
+/// What is known of the cluster: the configuration file, or else what the cluster keeps of it. False with what is only
+/// assumed.
+async fn configured(flags: &ClusterFlags, kubeconfig: &Path) -> Result<(Documents, bool), Error> {
     let mut documents = flags.documents()?;
     if flags.config.is_some() {
-        return Ok(Some(documents));
+        return Ok((documents, true));
     }
     // Certificates are looked after also where no API server runs any more.
     if !kubeconfig.exists() {
-        return Ok(None);
+        return Ok((documents, false));
     }
     let client = cluster::client(kubeconfig)?;
     let maps = Resource::CONFIG_MAPS;
@@ -147,7 +143,7 @@ async fn configured(flags: &ClusterFlags, kubeconfig: &Path) -> Result<Option<Do
                 found.certificates_dir.clone_from(directory);
             }
             documents.cluster = Some(found);
-            return Ok(Some(documents));
+            return Ok((documents, true));
         }
         Ok(Ok(None)) => "it has no ConfigMap kubeadm-config".to_owned(),
         Ok(Err(e)) => e.to_string(),
@@ -155,7 +151,7 @@ async fn configured(flags: &ClusterFlags, kubeconfig: &Path) -> Result<Option<Do
     };
     eprintln!("[certs] The cluster's configuration cannot be read: {cause}");
     eprintln!("[certs] Falling back to default configuration");
-    Ok(None)
+    Ok((documents, false))
 }
 
 fn machine(flags: &ClusterFlags, documents: Documents, program: Program) -> Result<Node, Error> {
