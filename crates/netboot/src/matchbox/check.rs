@@ -1,10 +1,13 @@
 //! The whole store looked over before a machine asks.
 
-use std::fmt;
+use std::{fmt, fs};
 
 use serde_json::Value;
 
-use super::{Kind, Matchbox, Pattern, handler::Failure, labels::Labels, render, secrets::Secrets};
+use super::{
+    Kind, Matchbox, Pattern, Store, handler::Failure, labels::Labels, parse_mac, render,
+    secrets::Secrets, tpm,
+};
 
 /// What is wrong, each with the group, profile, template and line that it is about.
 #[derive(Debug, Default)]
@@ -35,6 +38,7 @@ pub fn check(matchbox: &Matchbox) -> Report {
         ));
     }
     report.problems.extend(store.profiles().1.iter().map(ToString::to_string));
+    keys(store, &mut report);
     for group in groups.iter() {
         let labels = example(&group.selector);
         let query: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -62,6 +66,33 @@ pub fn check(matchbox: &Matchbox) -> Report {
         }
     }
     report
+}
+
+/// The keys of TPMs, those in groups and those in files.
+fn keys(store: &Store, report: &mut Report) {
+    for group in store.groups().0.iter() {
+        if let Some(Err(why)) = group.tpm_key.as_deref().map(tpm::public_key) {
+            report.problems.push(format!("group {:?}: {why}", group.id));
+        }
+    }
+    let Ok(entries) = fs::read_dir(store.root().join("tpm")) else { return };
+    let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    for path in paths {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let named = path.extension().is_some_and(|extension| extension == "pem")
+            && (stem.starts_with("uuid-")
+                || parse_mac(&stem).is_some_and(|mac| mac.replace(':', "-") == stem));
+        let text = fs::read_to_string(&path).map_err(|error| error.to_string());
+        let why = match text.and_then(|pem| tpm::public_key(&pem)) {
+            Err(why) => why,
+            Ok(_) if !named => {
+                "it is named after no machine; name it MAC.pem, in lower case with hyphens".into()
+            }
+            Ok(_) => continue,
+        };
+        report.problems.push(format!("{}: {why}", path.display()));
+    }
 }
 
 /// Labels that the selectors accept.
