@@ -1,11 +1,11 @@
 //! The whole store looked over before a machine asks.
 
-use std::{fmt, fs};
+use std::{fmt, fs, sync::Arc};
 
 use serde_json::Value;
 
 use super::{
-    Kind, Matchbox, Pattern, Store, handler::Failure, labels::Labels, parse_mac, render,
+    Group, Kind, Matchbox, Pattern, Store, handler::Failure, labels::Labels, parse_mac, render,
     secrets::Secrets, tpm,
 };
 
@@ -30,14 +30,9 @@ pub fn check(matchbox: &Matchbox) -> Report {
     let store = matchbox.store();
     let (groups, errors) = store.groups();
     let mut report = Report { groups: groups.len() + errors.len(), problems: errors.clone() };
-    let defaults: Vec<_> = groups.iter().filter(|group| group.selector.is_empty()).collect();
-    if let [first, second, ..] = defaults[..] {
-        report.problems.push(format!(
-            "groups {:?} and {:?} have no selectors: which one is the default is not defined",
-            first.id, second.id
-        ));
-    }
     report.problems.extend(store.profiles().1.iter().map(ToString::to_string));
+    twins(&groups, &mut report);
+    unknown_fields(store, &mut report);
     keys(store, &mut report);
     for group in groups.iter() {
         let labels = example(&group.selector);
@@ -61,11 +56,53 @@ pub fn check(matchbox: &Matchbox) -> Report {
         if let Some(request) = data.get_mut("request").and_then(Value::as_object_mut) {
             request.insert("nonce".into(), "nonce".into());
         }
-        if let Err(error) = render::boot(&profile.boot, &profile.id, &data, &Secrets::none(book)) {
-            report.problems.push(format!("group {:?}, kernel arguments: {error}", group.id));
+        if let Err(error) = matchbox.boot(group, &profile, &data) {
+            report.problems.push(error.to_string());
         }
     }
     report
+}
+
+/// Groups that nothing tells apart.
+fn twins(groups: &[Arc<Group>], report: &mut Report) {
+    let mut sorted: Vec<&Group> = groups.iter().map(AsRef::as_ref).collect();
+    sorted.sort_by_cached_key(|group| (group.selector_text(), group.id.clone()));
+    for pair in sorted.windows(2) {
+        let [first, second] = pair else { continue };
+        if first.selector == second.selector {
+            let what = match first.selector.is_empty() {
+                true => "no selectors: which one is the default is not defined",
+                false => "the same selectors: which one is chosen is not defined",
+            };
+            report.problems.push(format!("groups {:?} and {:?} have {what}", first.id, second.id));
+        }
+    }
+}
+
+const GROUP: &[&str] = &["id", "name", "profile", "selector", "metadata", "tpm_key"];
+const PROFILE: &[&str] =
+    &["id", "name", "ignition_id", "cloud_id", "generic_id", "boot", "install_once"];
+const BOOT: &[&str] = &["kernel", "initrd", "args"];
+
+/// Fields that nobody reads. A selector whose field is misspelt makes a group the default for all machines.
+fn unknown_fields(store: &Store, report: &mut Report) {
+    for (folder, at, known) in
+        [("groups", "", GROUP), ("profiles", "", PROFILE), ("profiles", "/boot", BOOT)]
+    {
+        for path in store.entries(folder) {
+            // What cannot be read has been told.
+            let text = fs::read(&path).unwrap_or_default();
+            let value: Value = serde_json::from_slice(&text).unwrap_or_default();
+            let fields = value.pointer(at).and_then(Value::as_object);
+            for name in fields.into_iter().flat_map(|fields| fields.keys()) {
+                if !known.contains(&name.as_str()) {
+                    let field = format!("{}.{name}", at.trim_start_matches('/'));
+                    let (path, field) = (path.display(), field.trim_start_matches('.'));
+                    report.problems.push(format!("{path}: there is no field {field:?}"));
+                }
+            }
+        }
+    }
 }
 
 /// The keys of TPMs, those in groups and those in files.

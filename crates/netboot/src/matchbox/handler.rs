@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 use serde_json::Value;
 
 use super::{
-    Group, Kind, Labels, Profile, Store, StoreError, TokenMaker, assets, labels, render,
+    Boot, Group, Kind, Labels, Profile, Store, StoreError, TokenMaker, assets, labels, render,
     secrets::{Presented, Secrets},
     tpm::Challenges,
 };
@@ -30,6 +30,8 @@ pub enum Failure {
     NoTemplate { group: String, profile: String, what: &'static str },
     #[error("group {group:?}, profile {profile:?}: {source}")]
     Template { group: String, profile: String, source: Box<StoreError> },
+    #[error("group {group:?}, profile {profile:?}, boot setting {setting}: {reason}")]
+    Boot { group: String, profile: String, setting: String, reason: String },
     #[error("{source}")]
     Challenge { challenge: String, source: Box<Failure> },
     #[error("group {group:?}, profile {profile:?}, {what} template {name:?}: {reason}")]
@@ -222,16 +224,7 @@ impl Matchbox {
         if let Some(request) = data.get_mut("request").and_then(Value::as_object_mut) {
             request.insert("nonce".into(), nonce.clone().into());
         }
-        let none = Secrets::none(book);
-        let boot = render::boot(&profile.boot, &profile.id, &data, &none).map_err(|error| {
-            Failure::Render {
-                group: group.id.clone(),
-                profile: profile.id.clone(),
-                what: "boot",
-                name: profile.id.clone(),
-                reason: error.to_string(),
-            }
-        })?;
+        let boot = self.boot(group, profile, &data)?;
         let make = if script == "grub" { render::grub } else { render::ipxe };
         let text = make(&boot);
         if let Some(id) = &call.machine {
@@ -240,6 +233,24 @@ impl Matchbox {
             book.new_nonce(id, &nonce, text.contains(&nonce));
         }
         Ok((TEXT, text))
+    }
+
+    /// The profile's boot settings, rendered.
+    pub(crate) fn boot(
+        &self,
+        group: &Group,
+        profile: &Profile,
+        data: &serde_json::Map<String, Value>,
+    ) -> Result<Boot, Failure> {
+        let none = Secrets::none(&self.settings.book);
+        render::boot(&profile.boot, &profile.id, data, &none).map_err(|(setting, error)| {
+            Failure::Boot {
+                group: group.id.clone(),
+                profile: profile.id.clone(),
+                setting,
+                reason: error.to_string(),
+            }
+        })
     }
 
     /// A template of the profile's, rendered.

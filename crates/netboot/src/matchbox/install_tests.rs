@@ -177,7 +177,9 @@ fn secrets_have_plain_names_and_stay_out_of_kernel_arguments() {
     let error = world.get("/ipxe", MAC, false).unwrap_err();
     assert!(error.contains("only ignition, cloud and generic"), "{error}");
     let report = check::check(&world.matchbox).to_string();
+    let wanted = "profile \"p\", boot setting args[0]: template: p:1:2: ";
     assert!(report.contains("only ignition, cloud and generic"), "{report}");
+    assert!(report.contains(wanted) && error.contains(wanted), "{report} {error}");
 }
 
 #[test]
