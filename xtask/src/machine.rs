@@ -34,7 +34,7 @@ const TO_TEST: &[Needed] = &[
 ];
 
 /// What the tests use besides that take long: firmware and boot loaders, a second DHCP server, a browser, another
-/// network's plugins, packages for the node image, a way into it, a gRPC client.
+/// network's plugins, packages for the node image, a way into it, a TPM for a machine, a gRPC client.
 const TO_TEST_FULLY: &[Needed] = &[
     ("/usr/share/OVMF/OVMF_CODE_4M.fd", "ovmf"),
     ("/usr/lib/ipxe/ipxe.efi", "ipxe"),
@@ -42,7 +42,9 @@ const TO_TEST_FULLY: &[Needed] = &[
     ("chromium", "chromium"),
     ("/usr/lib/cni/bridge", "containernetworking-plugins"),
     ("mmdebstrap", "mmdebstrap"),
+    ("socat", "socat"),
     ("ssh", "openssh-client"),
+    ("swtpm", "swtpm"),
     ("/usr/lib/python3/dist-packages/grpc_tools/protoc.py", "python3-grpc-tools"),
 ];
 

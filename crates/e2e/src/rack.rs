@@ -8,13 +8,19 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Machines, Ran, cluster::binary, process::run};
+use crate::{
+    Machines, Ran,
+    cluster::binary,
+    process::{run, until},
+};
 
 /// Where machines reach the server.
 const ADDRESS: &str = "192.0.2.254";
 /// It uses the firmware's driver of the card; Debian's ipxe.efi, of 2019, does not come back to the firmware.
 const LOADER: &str = "/usr/lib/ipxe/snponly.efi";
 const FIRMWARE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
+const SECOND: &str = "second.img";
+const TPM: &str = "tpm";
 const VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 
 /// What a machine's firmware does first.
@@ -32,14 +38,15 @@ pub enum Boots {
 pub struct Rack<'a> {
     pub(crate) machines: &'a Machines,
     server: Option<Child>,
+    tang: Option<Child>,
 }
 
-/// A process that is ended with this.
-pub struct Powered(Child);
+/// Processes that are ended with this.
+pub struct Powered(Vec<Child>);
 
 impl Drop for Powered {
     fn drop(&mut self) {
-        end(&mut self.0);
+        self.0.iter_mut().for_each(end);
     }
 }
 
@@ -51,7 +58,7 @@ fn end(child: &mut Child) {
 impl<'a> Rack<'a> {
     #[track_caller]
     pub fn new(machines: &'a Machines) -> Self {
-        let rack = Self { machines, server: None };
+        let rack = Self { machines, server: None, tang: None };
         for directory in ["store/assets", "store/groups", "tftp"] {
             fs::create_dir_all(rack.path(directory))
                 .unwrap_or_else(|e| panic!("making {directory}: {e}"));
@@ -109,30 +116,106 @@ impl<'a> Rack<'a> {
         self.server = Some(server);
     }
 
-    /// An empty disk, in place of the one before. No more of it is on the machine's own disk than is written.
+    /// Starts a Tang server; its URL and the thumbprint of its key.
+    #[track_caller]
+    pub fn tang(&mut self) -> (String, String) {
+        let keys = self.path("tang");
+        fs::create_dir_all(&keys).unwrap_or_else(|e| panic!("making tang: {e}"));
+        let directory = self.named("tang");
+        run(self.machines.between("/usr/libexec/tangd-keygen", &[&directory]), b"").ok();
+        let listen = format!("TCP-LISTEN:7500,bind={ADDRESS},fork,reuseaddr");
+        let answer = format!("EXEC:/usr/libexec/tangd {directory}");
+        let mut command = self.machines.between("socat", &[&listen, &answer]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.tang = Some(command.spawn().unwrap_or_else(|e| panic!("starting {command:?}: {e}")));
+        let keys = fs::read_dir(&keys).unwrap_or_else(|e| panic!("reading tang: {e}")).flatten();
+        let signs =
+            |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| text.contains("ES512"));
+        let key = keys.map(|entry| entry.path()).find(signs);
+        let thumbprint = key.and_then(|key| Some(key.file_stem()?.to_string_lossy().into_owned()));
+        let thumbprint = thumbprint.unwrap_or_else(|| panic!("no key in {directory} signs"));
+        (format!("http://{ADDRESS}:7500"), thumbprint)
+    }
+
+    /// An empty disk, in place of the one before. No more of it is on the machine's own disk than is written, and
+    /// nothing where it is nulls: an array that copies one disk to the other would fill all of it.
     #[track_caller]
     pub fn wipe(&self, gibibytes: u64) {
-        let disk = File::create(self.path("disk.img"));
+        self.disk("disk.img", gibibytes);
+    }
+
+    /// Gives the machine a second disk, which is empty.
+    #[track_caller]
+    pub fn second_disk(&self, gibibytes: u64) {
+        self.disk(SECOND, gibibytes);
+    }
+
+    #[track_caller]
+    fn disk(&self, name: &str, gibibytes: u64) {
+        let disk = File::create(self.path(name));
         let sized = disk.and_then(|disk| disk.set_len(gibibytes << 30));
-        sized.unwrap_or_else(|e| panic!("making disk.img: {e}"));
+        sized.unwrap_or_else(|e| panic!("making {name}: {e}"));
+    }
+
+    /// Gives the machine a TPM, which keeps its secrets while the machine is off.
+    #[track_caller]
+    pub fn tpm(&self) {
+        fs::create_dir_all(self.path(TPM)).unwrap_or_else(|e| panic!("making {TPM}: {e}"));
     }
 
     /// Switches the machine on. Its console goes to `console.log`.
     #[track_caller]
     pub fn power_on(&self, mac: &str, boots: Boots) -> Powered {
-        let disk = self.named("disk.img");
-        let machine = format!(
-            "-accel tcg,thread=multi -cpu max -M q35 -smp 2 -m 3072 -nodefaults -display none -monitor none \
-             -serial file:{} -device virtio-rng-pci -netdev tap,id=n0,ifname=t0,script=no,downscript=no \
-             -drive if=none,id=d0,format=raw,cache=unsafe,file={disk} -device virtio-blk-pci,drive=d0,bootindex=2",
+        let disk = |number: u8, name: &str| {
+            let (index, file) = (number + 2, self.named(name));
+            format!(
+                " -drive if=none,id=d{number},format=raw,cache=unsafe,discard=unmap,detect-zeroes=unmap,file={file} \
+                 -device virtio-blk-pci,drive=d{number},bootindex={index}"
+            )
+        };
+        // A store over code that was once translated is slow. With few translations kept, a system that starts where
+        // another one ran is loaded in seconds and not in minutes.
+        let mut machine = format!(
+            "-accel tcg,thread=multi,tb-size=64 -cpu max -M q35 -smp 2 -m 3072 -nodefaults -display none -monitor none \
+             -serial file:{} -device virtio-rng-pci -netdev tap,id=n0,ifname=t0,script=no,downscript=no",
             self.named("console.log"),
         );
-        let mut words: Vec<String> = machine.split(' ').map(str::to_owned).collect();
+        machine += &disk(0, "disk.img");
+        if self.path(SECOND).exists() {
+            machine += &disk(1, SECOND);
+        }
+        let mut processes = Vec::new();
+        if self.path(TPM).exists() {
+            let socket = self.named("tpm.socket");
+            processes.push(self.chip(&socket));
+            machine += &format!(
+                " -chardev socket,id=tpm,path={socket} -tpmdev emulator,id=tpm,chardev=tpm -device tpm-tis,tpmdev=tpm"
+            );
+        }
+        let mut words: Vec<String> = machine.split_whitespace().map(str::to_owned).collect();
         words.extend(self.firmware(mac, boots));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut command = self.machines.between("qemu-system-x86_64", &words);
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        Powered(command.spawn().unwrap_or_else(|e| panic!("starting {command:?}: {e}")))
+        processes.push(command.spawn().unwrap_or_else(|e| panic!("starting {command:?}: {e}")));
+        Powered(processes)
+    }
+
+    /// Starts the TPM behind a socket.
+    #[track_caller]
+    fn chip(&self, socket: &str) -> Child {
+        let _ = fs::remove_file(socket);
+        let state = format!("dir={}", self.named(TPM));
+        let control = format!("type=unixio,path={socket}");
+        let words = ["socket", "--tpm2", "--tpmstate", &state, "--ctrl", &control];
+        let mut command = self.machines.between("swtpm", &words);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.spawn().unwrap_or_else(|e| panic!("starting {command:?}: {e}"));
+        until("the TPM's socket", || match fs::exists(socket) {
+            Ok(true) => Ok(()),
+            other => Err(format!("{socket}: {other:?}")),
+        });
+        child
     }
 
     #[track_caller]
@@ -194,8 +277,8 @@ impl<'a> Rack<'a> {
 
 impl Drop for Rack<'_> {
     fn drop(&mut self) {
-        if let Some(server) = &mut self.server {
-            end(server);
+        for server in [&mut self.server, &mut self.tang] {
+            server.iter_mut().for_each(end);
         }
     }
 }

@@ -282,6 +282,57 @@ fn by_uefi_with_an_encrypted_array() {
     });
 }
 
+/// What Butane makes of a boot disk: both disks boot, and the root takes TPM and Tang server to open.
+fn boot_device(tang: (String, String)) -> String {
+    let (url, thumbprint) = tang;
+    format!(
+        "boot_device:\n  mirror: {{devices: [/dev/vda, /dev/vdb]}}\n  luks:\n    tpm2: true\n    threshold: 2\n    \
+         tang: [{{url: '{url}', thumbprint: {thumbprint}}}]\n"
+    )
+}
+
+#[test]
+#[ignore = "takes many minutes: cargo xtask test --full"]
+fn a_root_on_an_encrypted_mirror() {
+    let _turn = alone();
+    let more = ["/usr/bin/swtpm", "/usr/bin/socat", "/usr/libexec/tangd"];
+    if !needed(&[BIOS, &more].concat()) {
+        return;
+    }
+    let machines = Machines::new("mirror");
+    let (first, mut rack) = prepared(&machines);
+    let tang = rack.tang();
+    configure(&rack, &boot_device(tang));
+    rack.serve(RANGE);
+    rack.wipe(8);
+    rack.second_disk(8);
+    rack.tpm();
+    drop(becomes_a_node(&rack, &first, Boots::Bios));
+
+    // The first disk is lost: each firmware boots from the other, and what is left of the root opens.
+    rack.wipe(8);
+    for boots in [Boots::Bios, Boots::Uefi] {
+        comes_back(&rack, &first, boots);
+    }
+}
+
+/// Boots an installed machine, which is Ready again without being installed anew.
+fn comes_back(rack: &Rack<'_>, first: &Host<'_>, boots: Boots) {
+    let boot =
+        || first.kubectl(&format!("get node {NODE} -o jsonpath={{.status.nodeInfo.bootID}}")).ok();
+    let (before, start) = (boot(), now());
+    let _power = rack.power_on(MAC, boots);
+    until_within(PATIENCE, "the node that has booted from the disk that is left", || {
+        if boot() == before { Err(rack.told(MAC)) } else { Ok(()) }
+    });
+    first.kubectl(&format!("wait node/{NODE} --for=condition=Ready --timeout=300s")).ok();
+    print_stages(rack, &format!("{boots:?}: from power-on to Ready, from the disk"), start);
+    let entries = entries(&rack.known(MAC).unwrap());
+    let since = entries.iter().filter(|entry| entry["at"].as_u64() > Some(start));
+    let stages: Vec<&str> = since.filter_map(|entry| entry["stage"].as_str()).collect();
+    assert!(stages.contains(&"local-disk") && !stages.contains(&"kernel"), "{stages:?}");
+}
+
 #[test]
 #[ignore = "takes many minutes: cargo xtask test --full"]
 fn by_uefi_http_boot() {
