@@ -4,14 +4,15 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
-use http::{HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use serve::Body;
 
 use super::{
-    Group, Kind, Labels, Profile, Store, StoreError, TokenMaker, assets, blocking, labels, render,
-    report,
+    Group, Kind, Labels, Profile, Store, StoreError, TokenMaker,
+    assets::{self, Content},
+    blocking, labels, render, report,
     secrets::{Presented, Secrets},
 };
 use crate::{
@@ -21,6 +22,8 @@ use crate::{
 };
 
 const TEXT: &str = "text/plain; charset=utf-8";
+/// Where files are served.
+pub(crate) const ASSETS: &str = "/assets/";
 /// Matchbox has it this way round.
 const METADATA: &str = "plain/text";
 
@@ -56,7 +59,7 @@ pub struct Matchbox {
     store: Arc<Store>,
     pub(crate) settings: Settings,
     counts: BTreeMap<&'static str, Count>,
-    transfers: assets::Transfers,
+    pub(crate) transfers: assets::Transfers,
 }
 
 #[derive(Default)]
@@ -426,6 +429,26 @@ impl Matchbox {
     }
 }
 
+impl Matchbox {
+    /// The answer to a request for a file below `/assets/`; `None` if it is for something else.
+    pub(crate) async fn asset(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        peer: Option<IpAddr>,
+    ) -> Option<Response<Content>> {
+        let name = path.strip_prefix(ASSETS)?;
+        let answer = assets::answer(self.settings.assets.as_ref()?, name, method, headers).await;
+        if let Some(peer) = peer.filter(|_| answer.status() == StatusCode::OK) {
+            // UEFI firmware fetches its boot loader by HTTP too.
+            let stage = if name.ends_with(".efi") { Stage::Firmware } else { Stage::Kernel };
+            self.settings.book.fetched(peer, stage, name);
+        }
+        Some(answer)
+    }
+}
+
 impl serve::Handler for Shared {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         let (matchbox, tls) = (self.matchbox.clone(), self.tls);
@@ -435,15 +458,10 @@ impl serve::Handler for Shared {
         async move {
             let path = request.uri.path().to_owned();
             let settings = &matchbox.settings;
-            if let (Some(root), Some(name)) = (&settings.assets, path.strip_prefix("/assets/")) {
-                let response = assets::serve(root, name, &request, &matchbox.transfers).await;
-                if let Some(peer) = peer.filter(|_| response.status() == StatusCode::OK) {
-                    // UEFI firmware fetches its boot loader by HTTP too.
-                    let loader = name.ends_with(".efi");
-                    let stage = if loader { Stage::Firmware } else { Stage::Kernel };
-                    settings.book.fetched(peer, stage, name);
-                }
-                return response;
+            if let Some(answer) =
+                matchbox.asset(&request.method, &path, &request.headers, peer).await
+            {
+                return assets::body(answer, &matchbox.transfers);
             }
             let query = request.uri.query().unwrap_or_default().to_owned();
             let asked = Asked { path, query, peer, tls };

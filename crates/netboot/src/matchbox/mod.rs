@@ -7,10 +7,12 @@ mod edit;
 pub mod handler;
 mod labels;
 mod nodes;
+pub(crate) mod port;
 mod render;
 mod report;
 pub mod rpc;
 mod secrets;
+mod sendfile;
 mod store;
 
 #[cfg(test)]
