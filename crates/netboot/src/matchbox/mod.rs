@@ -14,6 +14,8 @@ pub mod rpc;
 mod secrets;
 mod sendfile;
 mod store;
+mod tpm;
+pub mod web;
 
 #[cfg(test)]
 mod install_tests;

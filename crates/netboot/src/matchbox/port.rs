@@ -20,8 +20,8 @@ use tokio::{
 
 use super::{
     assets::Content,
-    handler::{ASSETS, Shared},
     sendfile,
+    web::{ASSETS, Shared},
 };
 use crate::places::Places;
 

@@ -114,21 +114,25 @@ pub(crate) fn template(
         .execute(&Value::Object(data.clone()))
 }
 
-/// The profile's boot settings with templates in arguments rendered. Matchbox has none there, and no kernel
-/// takes an argument with `{{`.
+/// The profile's boot settings with templates in arguments rendered; an error comes with the setting's name. Matchbox
+/// has no templates there, and no kernel takes an argument with `{{`.
 pub(crate) fn boot(
     boot: &Boot,
     profile: &str,
     data: &Map<String, Value>,
     secrets: &Arc<Secrets>,
-) -> Result<Boot, gotmpl::Error> {
-    let one = |text: &String| match text.contains("{{") {
-        true => template(profile, text, data, secrets),
+) -> Result<Boot, (String, gotmpl::Error)> {
+    let one = |name: String, text: &String| match text.contains("{{") {
+        true => template(profile, text, data, secrets).map_err(|error| (name, error)),
         false => Ok(text.clone()),
     };
+    let all = |name: &str, texts: &[String]| {
+        let named = texts.iter().enumerate();
+        named.map(|(n, text)| one(format!("{name}[{n}]"), text)).collect::<Result<_, _>>()
+    };
     Ok(Boot {
-        kernel: one(&boot.kernel)?,
-        initrd: boot.initrd.iter().map(one).collect::<Result<_, _>>()?,
-        args: boot.args.iter().map(one).collect::<Result<_, _>>()?,
+        kernel: one("kernel".into(), &boot.kernel)?,
+        initrd: all("initrd", &boot.initrd)?,
+        args: all("args", &boot.args)?,
     })
 }
