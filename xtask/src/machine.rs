@@ -26,6 +26,9 @@ const TO_TEST: &[Needed] = &[
     // What opens a machine's encrypted volumes.
     ("clevis-luks-bind", "clevis-luks"),
     ("/usr/libexec/tangd", "tang"),
+    // A machine's TPM, by which it proves itself.
+    ("swtpm", "swtpm"),
+    ("tpm2", "tpm2-tools"),
     // A client that others wrote.
     ("/usr/lib/python3/dist-packages/kubernetes/__init__.py", "python3-kubernetes"),
 ];

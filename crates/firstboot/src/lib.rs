@@ -16,3 +16,4 @@ mod root;
 mod stages;
 
 pub use error::Error;
+pub use fetch::public_key as tpm_public_key;

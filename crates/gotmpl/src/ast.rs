@@ -67,6 +67,8 @@ pub(crate) enum ArgKind {
         value: f64,
         text: String,
     },
+    /// A whole number that only an unsigned type holds, which fails when it is evaluated.
+    Unsigned(String),
     Text {
         value: String,
         quoted: String,
@@ -83,6 +85,16 @@ fn fields(f: &mut Formatter<'_>, names: &[String]) -> fmt::Result {
     names.iter().try_for_each(|name| write!(f, ".{name}"))
 }
 
+impl Arg {
+    /// As it stands in the template, without parentheses around all of it.
+    pub(crate) fn bare(&self) -> String {
+        match &self.kind {
+            ArgKind::Pipe(pipe) => pipe.to_string(),
+            _ => self.to_string(),
+        }
+    }
+}
+
 impl Display for Arg {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.kind {
@@ -91,6 +103,7 @@ impl Display for Arg {
             ArgKind::Bool(value) => write!(f, "{value}"),
             ArgKind::Int { text, .. }
             | ArgKind::Float { text, .. }
+            | ArgKind::Unsigned(text)
             | ArgKind::Text { quoted: text, .. } => f.write_str(text),
             ArgKind::Function(name) => f.write_str(name),
             ArgKind::Field(names) => fields(f, names),

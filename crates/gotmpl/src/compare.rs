@@ -5,7 +5,10 @@ use std::cmp::Ordering;
 use crate::value::Val;
 
 const BAD_TYPE: &str = "invalid type for comparison";
-const INCOMPATIBLE: &str = "incompatible types for comparison";
+
+fn incompatible(a: &Val<'_>, b: &Val<'_>) -> String {
+    format!("incompatible types for comparison: {} and {}", a.type_name(), b.type_name())
+}
 
 /// Whether the first is equal to any of the others.
 pub(crate) fn eq(args: &[Val<'_>]) -> Result<bool, String> {
@@ -31,15 +34,15 @@ fn equal(a: &Val<'_>, b: &Val<'_>) -> Result<bool, String> {
             if a.type_name() != b.type_name() {
                 return Err(format!(
                     "non-comparable types {}: {}, {}: {}",
-                    crate::format::plain(a),
+                    crate::format::text(a),
                     a.type_name(),
                     b.type_name(),
                     crate::format::plain(b)
                 ));
             }
-            Err(format!("non-comparable type {}: {}", crate::format::plain(b), b.type_name()))
+            Err(format!("non-comparable type {}: {}", crate::format::text(b), b.type_name()))
         }
-        _ => Err(INCOMPATIBLE.into()),
+        _ => Err(incompatible(a, b)),
     }
 }
 
@@ -51,7 +54,7 @@ pub(crate) fn order(a: &Val<'_>, b: &Val<'_>) -> Result<Option<Ordering>, String
         (Val::Float(a), Val::Float(b)) => Ok(a.partial_cmp(b)),
         (Val::Text(a), Val::Text(b)) => Ok(Some(a.cmp(b))),
         (Val::Bool(_), Val::Bool(_)) => Err(BAD_TYPE.into()),
-        (a, b) if basic(a) && basic(b) => Err(INCOMPATIBLE.into()),
+        (a, b) if basic(a) && basic(b) => Err(incompatible(a, b)),
         _ => Err(BAD_TYPE.into()),
     }
 }

@@ -306,7 +306,8 @@ impl<'t, 'd> State<'t, 'd> {
             self.at = At::Arg(first);
         }
         if has_args {
-            return self.error(format_args!("can't give argument to non-function {first}"));
+            return self
+                .error(format_args!("can't give argument to non-function {}", first.bare()));
         }
         match first.kind {
             ArgKind::Nil => self.error("nil is not a command"),
@@ -322,14 +323,15 @@ impl<'t, 'd> State<'t, 'd> {
         }
         Ok(match &arg.kind {
             ArgKind::Dot => dot.clone(),
-            ArgKind::Nil => Val::Nil,
+            ArgKind::Nil => Val::Missing,
             ArgKind::Bool(value) => Val::Bool(*value),
             ArgKind::Int { value, .. } => Val::Int(*value),
             ArgKind::Float { value, .. } => Val::Float(*value),
+            ArgKind::Unsigned(text) => return self.error(format_args!("{text} overflows int")),
             ArgKind::Text { value, .. } => Val::text(value.as_str()),
             ArgKind::Function(name) => {
                 // A function as an operand is called without arguments.
-                return self.invoke(name, Vec::new(), "");
+                return self.invoke(At::Arg(arg), name, Vec::new(), "");
             }
             ArgKind::Pipe(pipe) => return self.pipe(dot, pipe),
             ArgKind::Field(_) | ArgKind::Variable(..) | ArgKind::Chain(..) => {
@@ -350,9 +352,8 @@ impl<'t, 'd> State<'t, 'd> {
                 }
             }
             ArgKind::Chain(start, names) => {
-                let value = self.arg(dot, start)?;
-                self.at = At::Arg(arg);
-                (value.unwrapped(), names)
+                // What is wrong with a field is told of where its map came from.
+                (self.arg(dot, start)?.unwrapped(), names)
             }
             _ => return self.arg(dot, arg),
         };
@@ -417,9 +418,8 @@ impl<'t, 'd> State<'t, 'd> {
             args.push(if wants_string { self.string(operand, value)? } else { value });
         }
         args.extend(last);
-        self.at = At::Command(command);
-        let first = operands.first().map(ToString::to_string).unwrap_or_default();
-        self.invoke(name, args, &first)
+        let first = operands.first().map(Arg::bare).unwrap_or_default();
+        self.invoke(At::Command(command), name, args, &first)
     }
 
     fn check_arity(&self, name: &str, given: usize, written: usize) -> Result<()> {
@@ -452,7 +452,14 @@ impl<'t, 'd> State<'t, 'd> {
         }
     }
 
-    fn invoke(&mut self, name: &str, args: Vec<Val<'d>>, first: &str) -> Result<Val<'d>> {
+    /// Calls a function; `at` is where it failed, and `first` how the template writes its first argument.
+    fn invoke(
+        &mut self,
+        at: At<'t>,
+        name: &str,
+        args: Vec<Val<'d>>,
+        first: &str,
+    ) -> Result<Val<'d>> {
         if funcs::is_builtin(name) {
             self.check_arity(name, args.len(), args.len())?;
         }
@@ -480,7 +487,10 @@ impl<'t, 'd> State<'t, 'd> {
                 }
                 Ok(value)
             }
-            Err(message) => self.error(format_args!("error calling {name}: {message}")),
+            Err(message) => {
+                self.at = at;
+                self.error(format_args!("error calling {name}: {message}"))
+            }
         }
     }
 }

@@ -1,6 +1,4 @@
 //! Go's `fmt`: the verbs of `printf`, and how values print.
-//!
-//! Left out: hexadecimal and binary floats (`%x`, `%b` of a float64), which print as bad verbs.
 
 mod float;
 mod verbs;
@@ -11,7 +9,7 @@ use crate::value::Val;
 
 pub(crate) use verbs::sprintf;
 
-/// What stands between `%` and the verb.
+/// What stands between `%` and the verb, and `#` before `v`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Flags {
     minus: bool,
@@ -19,6 +17,7 @@ pub(crate) struct Flags {
     sharp: bool,
     space: bool,
     zero: bool,
+    go_syntax: bool,
     width: Option<usize>,
     precision: Option<usize>,
 }
@@ -27,6 +26,13 @@ pub(crate) struct Flags {
 pub(crate) fn plain(value: &Val<'_>) -> String {
     let mut out = String::new();
     print(&mut out, value, 'v', Flags::default(), 0);
+    out
+}
+
+/// The value as `%s` prints it.
+pub(crate) fn text(value: &Val<'_>) -> String {
+    let mut out = String::new();
+    print(&mut out, value, 's', Flags::default(), 0);
     out
 }
 
@@ -117,20 +123,22 @@ fn pad_number(out: &mut String, text: &str, flags: Flags) {
     }
 }
 
-fn bad_verb(out: &mut String, value: &Val<'_>, verb: char) {
+fn bad_verb(out: &mut String, value: &Val<'_>, verb: char, flags: Flags) {
     let _ = write!(out, "%!{verb}(");
-    if !value.is_nothing() {
+    if value.is_nothing() {
+        out.push_str("<nil>");
+    } else {
         let _ = write!(out, "{}=", value.type_name());
+        print(out, value, 'v', flags, 0);
     }
-    print(out, value, 'v', Flags::default(), 0);
     out.push(')');
 }
 
 /// Prints one value; `depth` tells elements of lists and maps from operands.
 fn print(out: &mut String, value: &Val<'_>, verb: char, flags: Flags, depth: usize) {
-    let go_syntax = verb == 'v' && flags.sharp;
+    let go_syntax = flags.go_syntax;
     if verb == 'T' {
-        return pad(out, value.type_name(), flags);
+        return string(out, value.type_name(), 's', flags);
     }
     match value {
         Val::Missing | Val::Nil if depth > 0 && go_syntax => out.push_str("interface {}(nil)"),
@@ -145,9 +153,11 @@ fn print(out: &mut String, value: &Val<'_>, verb: char, flags: Flags, depth: usi
                 let zero = flags.zero && value.is_finite();
                 pad_number(out, &text, Flags { zero, ..flags });
             }
-            None => bad_verb(out, &Val::Float(*value), verb),
+            None => bad_verb(out, &Val::Float(*value), verb, flags),
         },
         Val::Text(text) => string(out, text, verb, flags),
+        // It is for errors, and no template has one.
+        _ if verb == 'w' => bad_verb(out, value, verb, flags),
         Val::List(items) => {
             if go_syntax {
                 out.push_str(value.type_name());
@@ -170,7 +180,7 @@ fn print(out: &mut String, value: &Val<'_>, verb: char, flags: Flags, depth: usi
             }
             out.push(if go_syntax { '}' } else { ']' });
         }
-        _ => bad_verb(out, value, verb),
+        _ => bad_verb(out, value, verb, flags),
     }
 }
 
@@ -189,7 +199,7 @@ fn integer(out: &mut String, value: i64, verb: char, flags: Flags) {
         'x' => ("0x", format!("{magnitude:x}")),
         'X' => ("0X", format!("{magnitude:X}")),
         'c' | 'q' | 'U' => return character(out, value, verb, flags),
-        _ => return bad_verb(out, &Val::Int(value), verb),
+        _ => return bad_verb(out, &Val::Int(value), verb, flags),
     };
     let prefix = match (verb, flags.sharp) {
         ('O', _) => "0o",
@@ -236,7 +246,7 @@ fn string(out: &mut String, text: &str, verb: char, flags: Flags) {
         None => text.to_owned(),
     };
     match verb {
-        'v' if flags.sharp => pad(out, &quote(&cut), flags),
+        'v' if flags.go_syntax => pad(out, &quote(&cut), flags),
         'v' | 's' => pad(out, &cut, flags),
         'q' if flags.sharp && !cut.contains(['`', '\u{7f}']) && !has_control(&cut) => {
             pad(out, &format!("`{cut}`"), flags);
@@ -251,7 +261,7 @@ fn string(out: &mut String, text: &str, verb: char, flags: Flags) {
             let bytes = &bytes[..flags.precision.unwrap_or(bytes.len()).min(bytes.len())];
             pad(out, &hex(bytes, verb == 'X', flags), flags);
         }
-        _ => bad_verb(out, &Val::text(text), verb),
+        _ => bad_verb(out, &Val::text(text), verb, flags),
     }
 }
 

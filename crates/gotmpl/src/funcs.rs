@@ -113,8 +113,8 @@ fn len<'a>(value: &Val<'a>) -> Outcome<'a> {
     }
 }
 
-/// An index in a list of `len`; `end` allows the place behind the last.
-fn position(index: &Val<'_>, len: usize, end: bool) -> Result<usize, String> {
+/// An index in a list of `len`, or the place behind its last item.
+fn position(index: &Val<'_>, len: usize) -> Result<usize, String> {
     let number = match index {
         Val::Int(number) => *number,
         value if value.is_nothing() => return Err("cannot index slice/array with nil".into()),
@@ -123,20 +123,26 @@ fn position(index: &Val<'_>, len: usize, end: bool) -> Result<usize, String> {
         }
     };
     match usize::try_from(number) {
-        Ok(at) if at < len || (end && at == len) => Ok(at),
+        Ok(at) if at <= len => Ok(at),
         _ => Err(format!("index out of range: {number}")),
     }
 }
 
 fn index<'a>(args: &[Val<'a>]) -> Outcome<'a> {
     let mut item = args[0].clone();
-    if let Val::Missing = item {
+    if item.is_nothing() {
         return Err("index of untyped nil".into());
     }
     for key in &args[1..] {
         item = match &item {
-            Val::List(items) => Val::from(&items[position(key, items.len(), false)?]),
-            Val::Text(text) => Val::Int(text.as_bytes()[position(key, text.len(), false)?].into()),
+            Val::List(items) => match items.get(position(key, items.len())?) {
+                Some(item) => Val::from(item),
+                None => return Err("reflect: slice index out of range".into()),
+            },
+            Val::Text(text) => match text.as_bytes().get(position(key, text.len())?) {
+                Some(byte) => Val::Int((*byte).into()),
+                None => return Err("reflect: string index out of range".into()),
+            },
             Val::Map(map) => match key {
                 // An absent key gives the zero value of the map's elements.
                 Val::Text(key) => map.get(key.as_ref()).map_or(Val::Nil, Val::from),
@@ -170,7 +176,7 @@ fn slice<'a>(args: &[Val<'a>]) -> Outcome<'a> {
     };
     let mut bounds = [0, len, len];
     for (i, index) in indexes.iter().enumerate() {
-        bounds[i] = position(index, len, true)?;
+        bounds[i] = position(index, len)?;
     }
     let [from, to, most] = bounds;
     if from > to {

@@ -140,7 +140,9 @@ impl<'a> Lexer<'a> {
 
     fn comment(&mut self, body: usize) -> Result<(), String> {
         self.skip(body);
-        let Some(end) = self.rest().find("*/") else { return Err("unclosed comment".into()) };
+        let Some(end) = self.rest()[2..].find("*/").map(|end| end + 2) else {
+            return Err("unclosed comment".into());
+        };
         self.skip(self.pos + end + 2);
         match self.right_delimiter() {
             Some((len, trims)) => self.leave(len, trims),
@@ -277,28 +279,50 @@ impl<'a> Lexer<'a> {
     }
 
     /// What looks like a number; whether it is one is for [`crate::number`] to say.
+    /// What looks like a number; the parser finds out whether it is one.
     fn number(&mut self) -> Result<(), String> {
         let rest = self.rest();
-        let unsigned = rest.trim_start_matches(['+', '-']);
-        let hex = unsigned.starts_with("0x") || unsigned.starts_with("0X");
-        let mut end = 0;
-        let mut previous = ' ';
-        for (i, c) in rest.char_indices() {
-            let exponent = if hex { "pP" } else { "eE" };
-            let sign = matches!(c, '+' | '-') && (i == 0 || exponent.contains(previous));
-            if !(sign || c == '.' || is_word(c)) {
-                break;
+        let end = scan_number(rest);
+        let wrong = match rest[end..].chars().next() {
+            Some(c) if is_word(c) => end + c.len_utf8(),
+            Some('+' | '-') => end + scan_number(&rest[end..]),
+            _ => {
+                self.emit(Kind::Number, self.pos + end);
+                return Ok(());
             }
-            previous = c;
-            end = i + c.len_utf8();
-        }
-        let text = &rest[..end];
-        if crate::number::parse(text).is_none() {
-            return Err(format!("bad number syntax: {}", crate::format::quote(text)));
-        }
-        self.emit(Kind::Number, self.pos + end);
-        Ok(())
+        };
+        Err(format!("bad number syntax: {}", crate::format::quote(&rest[..wrong])))
     }
+}
+
+/// How long the number is at the start of a text: sign, prefix, digits, fraction, exponent, `i`.
+fn scan_number(text: &str) -> usize {
+    let digits = |text: &str, radix: u32| {
+        let other = |c: char| !(c == '_' || c.is_digit(radix));
+        text.find(other).unwrap_or(text.len())
+    };
+    let sign = |text: &str| usize::from(text.starts_with(['+', '-']));
+    let mut end = sign(text);
+    let lower: Vec<u8> =
+        text[end..].bytes().take(2).map(|byte| byte.to_ascii_lowercase()).collect();
+    let (prefix, radix, exponent) = match lower.as_slice() {
+        b"0x" => (2, 16, ['p', 'P']),
+        b"0o" => (2, 8, ['\0'; 2]),
+        b"0b" => (2, 2, ['\0'; 2]),
+        _ => (0, 10, ['e', 'E']),
+    };
+    end += prefix;
+    end += digits(&text[end..], radix);
+    if text[end..].starts_with('.') {
+        end += 1;
+        end += digits(&text[end..], radix);
+    }
+    if radix != 8 && radix != 2 && text[end..].starts_with(exponent) {
+        end += 1;
+        end += sign(&text[end..]);
+        end += digits(&text[end..], 10);
+    }
+    end + usize::from(text[end..].starts_with('i'))
 }
 
 /// Go's `%#U`.

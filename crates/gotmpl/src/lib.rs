@@ -8,7 +8,7 @@
 //! output and depth ([`Limits`]), so that a template from a stranger cannot hold a thread or fill memory.
 //!
 //! One difference is inherent: a Go string may hold any bytes and ours are Unicode, so that cutting a string
-//! within a character gives U+FFFD.
+//! within a character gives U+FFFD. Complex numbers are left out, and addresses (`%p`).
 
 mod ast;
 mod compare;

@@ -4,17 +4,35 @@
 pub(crate) enum Number {
     Int(i64),
     Float(f64),
+    /// It fits in 64 bits without a sign alone.
+    Unsigned,
 }
 
-/// A number as Go's source has it: signs, bases, underscores. `None` if it is none, or fits no type.
-pub(crate) fn parse(text: &str) -> Option<Number> {
-    let (negative, digits) = match text.as_bytes().first()? {
-        b'-' => (true, &text[1..]),
-        b'+' => (false, &text[1..]),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    Syntax,
+    /// A whole number that fits no type.
+    Overflow,
+}
+
+impl Wrong {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Syntax => "illegal number syntax",
+            Self::Overflow => "integer overflow",
+        }
+    }
+}
+
+/// A number as Go's source has it: signs, bases, underscores. Complex ones are not read.
+pub(crate) fn parse(text: &str) -> Result<Number, Wrong> {
+    let (negative, digits) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
         _ => (false, text),
     };
     if digits.starts_with('_') || digits.ends_with('_') || digits.contains("__") {
-        return None;
+        return Err(Wrong::Syntax);
     }
     let clean = digits.replace('_', "");
     let lower = clean.to_ascii_lowercase();
@@ -30,11 +48,23 @@ pub(crate) fn parse(text: &str) -> Option<Number> {
     if !body.starts_with(['+', '-'])
         && let Ok(value) = i128::from_str_radix(body, radix)
     {
-        let value = if negative { -value } else { value };
-        return i64::try_from(value).ok().map(Number::Int);
+        let signed = if negative { -value } else { value };
+        if let Ok(value) = i64::try_from(signed) {
+            return Ok(Number::Int(value));
+        }
+        // Go reads a sign, even a plus, for signed types alone.
+        let bare = text.len() == digits.len();
+        return if bare && u64::try_from(value).is_ok() {
+            Ok(Number::Unsigned)
+        } else {
+            Err(Wrong::Overflow)
+        };
     }
-    if radix == 16 { hex_float(body) } else { decimal(&lower) }
-        .map(|value| Number::Float(if negative { -value } else { value }))
+    let value = if radix == 16 { hex_float(body) } else { decimal(&lower) };
+    match value.ok_or(Wrong::Syntax)? {
+        _ if radix != 16 && !lower.contains(['.', 'e']) => Err(Wrong::Overflow),
+        value => Ok(Number::Float(if negative { -value } else { value })),
+    }
 }
 
 fn decimal(text: &str) -> Option<f64> {
@@ -119,12 +149,4 @@ fn escape<'a>(text: &'a str, quote: char, out: &mut Vec<u8>) -> Option<&'a str> 
     };
     out.push(simple);
     text.get(1..)
-}
-
-/// The character of a literal such as `'a'` or `'\n'`.
-pub(crate) fn character(literal: &str) -> Option<char> {
-    let text = unquote(literal)?;
-    let mut chars = text.chars();
-    let c = chars.next()?;
-    chars.next().is_none().then_some(c)
 }

@@ -70,7 +70,7 @@ fn actions() {
         ("{{.s | printf \"%s-%s\" \"a\"}}", "a-hi"),
         ("{{(.map).C.deep}} {{(index .list 1)}}", "x b"),
         ("{{$m := .map}}{{$m.C.deep}}", "x"),
-        ("{{- 3}}", "3"),
+        ("{{- 3}}{{.s | }}{{/*/*/}}", "3hi"),
         ("{{.s}}\n{{- /* c */}}\n", "hi\n"),
     ]);
 }
@@ -130,7 +130,20 @@ fn printf() {
             "\"%#v %#v\" .list .map.C",
             "[]interface {}{\"a\", \"b\", \"c\"} map[string]interface {}{\"deep\":\"x\"}",
         ),
-        ("\"%s\" nil", "%!s(<nil>)"),
+        ("\"%s|%9s\" nil nil", "%!s(<nil>)|%!s(<nil>)"),
+        (
+            "\"%5d|%-7s|%+d|%05d|%#q|%.1q\" .n 4 .n -7.0 1e6 2.5",
+            "%!d(float64=    3)|%!s(int=4      )|%!d(float64=+3)|%!d(float64=-0007)|%!q(float64=1.00000e+06)|%!q(float64=2)",
+        ),
+        ("\"%+v|%.3T|%w\" 1e6 .s .list", "1e+06|str|%!w([]interface {}=[a b c])"),
+        (
+            "\"%x|%X|%.2x|%.0x|%x|%x\" 1.0 2.5 1.999 1.5 0.0 1e-7",
+            "0x1p+00|0X1.4P+01|0x1.00p+01|0x1p+01|0x0p+00|0x1.ad7f29abcaf48p-24",
+        ),
+        (
+            "\"%b|%#g|%#.3x|%#.0f|% x\" 1.0 0.0 1.0 3.0 -7.0",
+            "4503599627370496p-52|0.00000|0x1.000p+00|3.|-0x1.cp+02",
+        ),
         ("\"%.3g %.10g %g\" 1234.5 1234.5 100000.0", "1.23e+03 1234.5 100000"),
     ] {
         let got = run(&format!("{{{{printf {call}}}}}"));
@@ -160,11 +173,11 @@ fn errors_name_template_line_and_place() {
         ),
         (
             "{{lt 1 .s}}",
-            "template: x:1:2: executing \"x\" at <lt 1 .s>: error calling lt: incompatible types for comparison",
+            "template: x:1:2: executing \"x\" at <lt 1 .s>: error calling lt: incompatible types for comparison: int and string",
         ),
         (
             "{{eq .n 3}}",
-            "template: x:1:2: executing \"x\" at <eq .n 3>: error calling eq: incompatible types for comparison",
+            "template: x:1:2: executing \"x\" at <eq .n 3>: error calling eq: incompatible types for comparison: float64 and int",
         ),
         (
             "{{len 3}}",
@@ -207,7 +220,28 @@ fn errors_name_template_line_and_place() {
         ("{{\"a}}", "template: x:1: unterminated quoted string"),
         ("{{(.s}}", "template: x:1: unclosed left paren"),
         ("{{.s)}}", "template: x:1: unexpected right paren"),
-        ("{{1a}}", "template: x:1: bad number syntax: \"1a\""),
+        ("{{1ab}}", "template: x:1: bad number syntax: \"1a\""),
+        ("{{-}}", "template: x:1: illegal number syntax: \"-\""),
+        ("{{09}}", "template: x:1: integer overflow: \"09\""),
+        ("{{''}}", "template: x:1: invalid syntax"),
+        (
+            "{{9223372036854775808}}",
+            "template: x:1:2: executing \"x\" at <9223372036854775808>: 9223372036854775808 overflows int",
+        ),
+        ("{{$x = .s}}", "template: x:1:7: executing \"x\" at <.s>: undefined variable: $x"),
+        ("{{$y := $y}}", "template: x:1:8: executing \"x\" at <$y>: undefined variable: $y"),
+        (
+            "{{(.s).a}}",
+            "template: x:1:3: executing \"x\" at <.s>: can't evaluate field a in type string",
+        ),
+        (
+            "{{.s | (len .s)}}",
+            "template: x:1:2: executing \"x\" at <.s>: can't give argument to non-function len .s",
+        ),
+        (
+            "{{index .list 3}}",
+            "template: x:1:2: executing \"x\" at <index .list 3>: error calling index: reflect: slice index out of range",
+        ),
         ("{{.a#}}", "template: x:1: bad character U+0023 '#'"),
     ] {
         assert_eq!(run(text).unwrap_err(), want, "{text}");

@@ -1,7 +1,8 @@
 //! `windlass metal power`: presses a machine's power button through its management controller (BMC).
 //!
 //! Controllers are named in the store, `bmc/MAC.json` with hyphens in the MAC address: `{"type": "ipmi" or
-//! "redfish", "address": "…", "user": "…", "password": "…"}`; a Redfish address is a URL.
+//! "redfish", "address": "…", "user": "…", "password": "…"}`; a Redfish address is a URL. `"uefi": true` has the next boot
+//! that is chosen be one of UEFI.
 
 pub mod ipmi;
 pub mod redfish;
@@ -44,7 +45,7 @@ pub enum Action {
 }
 
 /// How a machine's controller is reached.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bmc {
     #[serde(rename = "type")]
@@ -54,6 +55,9 @@ pub struct Bmc {
     pub user: String,
     #[serde(default)]
     pub password: String,
+    /// The next boot is to be by UEFI: without it IPMI means BIOS, and Redfish what the machine is set to.
+    #[serde(default)]
+    pub uefi: bool,
     /// Redfish: take any certificate.
     #[serde(default)]
     pub insecure: bool,
@@ -109,7 +113,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         Kind::Ipmi => {
             let failed = |source| Error::Ipmi { address: address.clone(), source };
             let mut session = ipmi::Session::open(&bmc).await.map_err(failed)?;
-            let done = ipmi::perform(&mut session, args.action).await;
+            let done = ipmi::perform(&mut session, args.action, bmc.uefi).await;
             // A controller has room for a handful of sessions.
             session.close().await;
             done.map_err(failed)?

@@ -224,7 +224,7 @@ pub enum Error {
     ReadKeyRing { path: PathBuf, source: io::Error },
     #[error("--key-ring-path {}: {source}", path.display())]
     KeyRing { path: PathBuf, source: openpgp::Error },
-    #[error("--machines-file {}: {source}", path.display())]
+    #[error("--machines-file {}: {source}; name one that can be read and written", path.display())]
     Machines { path: PathBuf, source: io::Error },
     #[error("no machine {0} has booted from here")]
     NoMachine(String),

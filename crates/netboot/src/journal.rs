@@ -41,8 +41,12 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 }
 
 impl Journal {
-    /// Begins a file that says `text`.
+    /// Begins a file that says `text`. Its directory is made: the default one is not there for who keeps the store
+    /// elsewhere.
     pub(crate) fn begin(path: PathBuf, text: &str) -> io::Result<Self> {
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory).map_err(|error| named(directory, &error))?;
+        }
         let open = rewrite(&path, text).map_err(|error| named(&path, &error))?;
         Ok(Self { path, open: Mutex::new(Some(open)) })
     }
@@ -84,7 +88,7 @@ mod tests {
     #[test]
     fn the_file_says_what_is_so_and_stays_short() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("journal");
+        let path = dir.path().join("not/there/journal");
         assert_eq!(read(&path).unwrap(), "");
         let journal = Journal::begin(path.clone(), "a 0\n").unwrap();
         for n in 1..2 * SLACK + 100 {

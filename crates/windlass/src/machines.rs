@@ -15,6 +15,8 @@ pub(crate) enum Command {
     Enroll(Box<metal::enroll::Args>),
     /// Presses a machine's power button through its controller, by IPMI or Redfish
     Power(metal::power::Args),
+    /// Prints the public key of this machine's TPM, for the store's tpm/MAC.pem
+    TpmKey,
 }
 
 impl Command {
@@ -22,7 +24,7 @@ impl Command {
     pub(crate) fn log_level(&self) -> &'static str {
         match self {
             Self::Netboot(command) => cmd::log_level_of(command),
-            Self::Enroll(_) | Self::Power(_) => "info",
+            Self::Enroll(_) | Self::Power(_) | Self::TpmKey => "info",
         }
     }
 }
@@ -41,6 +43,7 @@ pub(crate) async fn run(command: Command, tasks: Tasks) -> Result<(), Failure> {
         Command::Netboot(command) => cmd::run(command, tasks).await?,
         Command::Enroll(args) => metal::enroll::run(*args).await?,
         Command::Power(args) => metal::power::run(args).await?,
+        Command::TpmKey => print!("{}", firstboot::tpm_public_key()?),
     }
     Ok(())
 }

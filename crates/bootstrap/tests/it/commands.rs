@@ -1,6 +1,6 @@
 //! The commands as a user types them, offline.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use bootstrap::cmd::{self, Command, Program};
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -198,4 +198,50 @@ fn configurations_are_printed_migrated_and_validated() {
     .unwrap();
     let error = kubeadm(&["config", "validate", "--config", &new_text]).unwrap_err();
     assert!(error.contains("unknown field \"nonsense\""), "{error}");
+}
+
+/// The long flags that a command shows in its help.
+fn shown(help: &str) -> BTreeSet<String> {
+    let flag = |line: &str| {
+        let start = line.trim_start();
+        let (_, after) = start.starts_with('-').then(|| start.split_once("--"))??;
+        Some(after.split([' ', '=', '[']).next()?.to_owned())
+    };
+    help.lines().filter_map(flag).collect()
+}
+
+/// Compares a command of upstream's and those below it; how many there were.
+fn compare(peer: &Path, path: &[&str]) -> usize {
+    let asked = std::process::Command::new(peer).args(path).arg("--help").output().unwrap();
+    let theirs = String::from_utf8(asked.stdout).unwrap();
+    let below = theirs.lines().skip_while(|line| *line != "Available Commands:").skip(1);
+    let mut compared = 0;
+    for line in below.take_while(|line| !line.is_empty()) {
+        let name = line.split_whitespace().next().unwrap();
+        // These are not there: a new binary and `init` again are an upgrade.
+        if !matches!(name, "completion" | "help" | "upgrade") {
+            compared += compare(peer, &[path, &[name]].concat());
+        }
+    }
+    // What only holds others shows no flags of its own; `certs renew` refuses to be called without a name.
+    let usage = format!("  kubeadm {} ", path.join(" "));
+    if path == ["certs", "renew"]
+        || !theirs.lines().any(|line| line.starts_with(&usage) && line.contains("[flags]"))
+    {
+        return compared;
+    }
+    let words = [&["kubeadm"], path, &["--help"]].concat();
+    let ours = cmd::shape(Cli::command()).try_get_matches_from(words).unwrap_err().to_string();
+    assert_eq!(shown(&ours), shown(&theirs), "{usage}");
+    compared + 1
+}
+
+#[test]
+fn each_command_takes_the_flags_of_upstreams() {
+    let Some(directory) = std::env::var_os("WINDLASS_PEER") else {
+        eprintln!("skipped: WINDLASS_PEER names no directory with upstream's kubeadm");
+        return;
+    };
+    let compared = compare(&Path::new(&directory).join("kubeadm"), &[]);
+    assert!(compared > 70, "only {compared} commands were compared");
 }

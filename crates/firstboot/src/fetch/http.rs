@@ -4,8 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
-use http_body_util::{BodyExt, Full};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
+};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use ignition::spec::Header;
@@ -16,11 +18,14 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{FetchError, LIMIT, Settings};
+use super::{FetchError, LIMIT, Settings, tpm::Signer};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const REDIRECTS: usize = 10;
+/// Of a server's refusal.
+const WORDS: usize = 4 << 10;
+const WORDS_WITHIN: Duration = Duration::from_secs(5);
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.6.0, */*;q=0.1";
 
 trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send {}
@@ -80,7 +85,7 @@ pub(crate) async fn post(url: &str, body: String, settings: &Settings) -> Result
         };
     match response.status() {
         status if status.is_success() => Ok(()),
-        status => Err(FetchError::Status { url: url.to_owned(), status: status.as_u16() }),
+        status => Err(refused(url, status, response).await),
     }
 }
 
@@ -114,6 +119,7 @@ fn header_map(url: &str, headers: &[Header]) -> Result<HeaderMap, FetchError> {
 async fn attempt(url: &Uri, headers: &HeaderMap, settings: &Settings) -> Result<Vec<u8>, Failure> {
     let mut at = url.clone();
     let mut headers = headers.clone();
+    let mut signed = false;
     for _ in 0..REDIRECTS {
         let response = send(&at, Method::GET, &headers, Bytes::new(), settings).await?;
         let status = response.status();
@@ -124,19 +130,47 @@ async fn attempt(url: &Uri, headers: &HeaderMap, settings: &Settings) -> Result<
             headers = header_map("", &[]).map_err(Failure::Final)?;
             continue;
         }
+        let signer =
+            settings.tpm.as_ref().filter(|_| status == StatusCode::UNAUTHORIZED && !signed);
+        if let Some(signer) = signer
+            && let Some(challenge) = signer.challenge(&at, response.headers())
+        {
+            let answer = authorization(&at, signer, &challenge).map_err(Failure::Final)?;
+            headers.insert(header::AUTHORIZATION, answer);
+            signed = true;
+            continue;
+        }
         if status.is_server_error() {
             return Err(Failure::Passing(format!("the server answered {status}")));
         }
         if !status.is_success() {
-            return Err(Failure::Final(FetchError::Status {
-                url: url.to_string(),
-                status: status.as_u16(),
-            }));
+            return Err(Failure::Final(refused(&url.to_string(), status, response).await));
         }
         return body(response).await;
     }
     let reason = format!("more than {REDIRECTS} redirects");
     Err(Failure::Final(FetchError::Transfer { url: url.to_string(), reason }))
+}
+
+/// What a server wants to know of the machine's TPM.
+fn authorization(url: &Uri, signer: &Signer, challenge: &str) -> Result<HeaderValue, FetchError> {
+    tracing::info!(%url, "the machine's TPM signs");
+    let wrong =
+        |source: crate::Error| FetchError::Tpm { url: url.to_string(), source: source.into() };
+    let answer = signer.answer(challenge).map_err(wrong)?;
+    HeaderValue::try_from(answer).map_err(|error| {
+        let (what, reason) = ("the challenge".to_owned(), error.to_string());
+        wrong(crate::Error::Refused { what, reason })
+    })
+}
+
+/// A refusal in the server's own words, as far as they are text and few.
+async fn refused(url: &str, status: StatusCode, response: Response<Incoming>) -> FetchError {
+    let said = timeout(WORDS_WITHIN, Limited::new(response.into_body(), WORDS).collect()).await;
+    let said = said.ok().and_then(Result::ok).map(|words| words.to_bytes());
+    let text = said.and_then(|bytes| String::from_utf8(bytes.into()).ok()).unwrap_or_default();
+    let shown = text.trim().chars().filter(|c| *c == '\n' || !c.is_control()).collect();
+    FetchError::Status { url: url.to_owned(), status: status.as_u16(), text: shown }
 }
 
 fn joined(base: &Uri, to: &str) -> Result<Uri, FetchError> {

@@ -4,11 +4,14 @@ mod http;
 mod proxy;
 mod tftp;
 mod tls;
+mod tpm;
 
 use std::time::Duration;
 
 use ignition::spec::{Ignition, Resource};
 use sha2::{Digest, Sha256, Sha512};
+
+pub use tpm::public_key;
 
 /// More than any file of a first boot; an archive that unpacks to more is refused.
 const LIMIT: u64 = 4 << 30;
@@ -19,8 +22,10 @@ pub enum FetchError {
     Url { url: String, reason: String },
     #[error("fetching {url}: {reason}")]
     Transfer { url: String, reason: String },
-    #[error("fetching {url}: the server answered {status}")]
-    Status { url: String, status: u16 },
+    #[error("fetching {url}: the server answered {status}{}{text}", if text.is_empty() { "" } else { ": " })]
+    Status { url: String, status: u16, text: String },
+    #[error("{url} wants the signature of the machine's TPM: {source}")]
+    Tpm { url: String, source: Box<crate::Error> },
     #[error("{url}: hash verification failed: wanted {wanted}, got {found}")]
     Hash { url: String, wanted: String, found: String },
     #[error("{url}: {source}")]
@@ -40,6 +45,7 @@ pub(crate) struct Settings {
     pub(crate) total: Option<Duration>,
     pub(crate) proxy: proxy::Proxies,
     pub(crate) roots: tls::Roots,
+    pub(crate) tpm: Option<tpm::Signer>,
     /// Whether there is a network to use.
     pub(crate) online: bool,
 }
@@ -57,6 +63,7 @@ impl Fetcher {
                 total: None,
                 proxy: proxy::Proxies::default(),
                 roots: tls::Roots::system(),
+                tpm: tpm::Signer::of_command_line().filter(|_| online),
                 online,
             },
         }

@@ -1,6 +1,7 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, UdpSocket},
+    sync::Arc,
     thread,
 };
 
@@ -68,9 +69,46 @@ fn what_may_pass_is_tried_again_and_redirects_are_followed_without_headers() {
 
 #[test]
 fn a_refusal_is_final() {
-    let (url, served) = server(vec![answer("404 Not Found", "", "")]);
+    let words = "group \"g\":\x1b[31m no profile\n";
+    let (url, served) = server(vec![answer("404 Not Found", "", words)]);
     let error = fetch(&resource(&url)).unwrap_err().to_string();
-    assert!(error.ends_with("the server answered 404"), "{error}");
+    assert!(error.ends_with("the server answered 404: group \"g\":[31m no profile"), "{error}");
+    served.join().unwrap();
+}
+
+/// Programs that leave a signature where they are told to.
+struct Tpm;
+
+impl sys::Programs for Tpm {
+    fn run(&self, command: &[&str], _: &[u8]) -> Result<sys::ProgramOutput, sys::ProgramError> {
+        if let ["tpm2", "sign", .., "-o", out, input, "-Q"] = command {
+            let text = std::fs::read_to_string(input).unwrap();
+            std::fs::write(out, format!("signed {text}")).unwrap();
+        }
+        Ok(sys::ProgramOutput { code: Some(0), stdout: String::new(), stderr: String::new() })
+    }
+}
+
+#[test]
+fn a_challenge_is_signed_once_and_for_one_server() {
+    let asks = |n: u8| answer("401 Unauthorized", &format!("WWW-Authenticate: TPM c{n}\r\n"), "no");
+    let get = |url: &str, of: &str| {
+        let mut fetcher = Fetcher::new(true);
+        fetcher.settings.tpm = tpm::Signer::of(&of.parse().unwrap(), Arc::new(Tpm));
+        run(fetcher.fetch(&resource(url)))
+    };
+    let (url, served) = server(vec![asks(1), answer("200 OK", "", "config")]);
+    assert_eq!(get(&format!("{url}/a"), &url).unwrap(), b"config");
+    let asked = served.join().unwrap();
+    // "signed c1" in Base64.
+    assert!(asked[1].contains("authorization: TPM c1.c2lnbmVkIGMx\r\n"), "{asked:?}");
+    assert!(!asked[0].contains("authorization"));
+    let (url, served) = server(vec![asks(1), asks(2)]);
+    let error = get(&url, &url).unwrap_err().to_string();
+    assert!(error.ends_with("answered 401: no"), "{error}");
+    served.join().unwrap();
+    let (url, served) = server(vec![asks(1)]);
+    assert!(get(&url, "https://another.test").is_err());
     served.join().unwrap();
 }
 

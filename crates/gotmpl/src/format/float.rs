@@ -1,29 +1,29 @@
-//! Floats by `%e`, `%f`, `%g` and `%v`.
+//! Floats by `%e`, `%f`, `%g`, `%v`, `%x` and `%b`.
 
 use super::Flags;
 
 /// The number without padding; `None` for a verb that floats have not.
 pub(super) fn format(value: f64, verb: char, flags: Flags) -> Option<String> {
     let magnitude = value.abs();
-    let body = if value.is_nan() {
-        "NaN".to_owned()
-    } else if value.is_infinite() {
-        "Inf".to_owned()
-    } else {
-        match verb {
-            'v' | 'g' => general(magnitude, flags),
-            'G' => general(magnitude, flags).to_uppercase(),
-            'e' => exponent(&format!("{:.*e}", flags.precision.unwrap_or(6), magnitude)),
-            'E' => {
-                exponent(&format!("{:.*e}", flags.precision.unwrap_or(6), magnitude)).to_uppercase()
-            }
-            'f' | 'F' => format!("{:.*}", flags.precision.unwrap_or(6), magnitude),
-            _ => return None,
-        }
+    let body = match verb.to_ascii_lowercase() {
+        'v' | 'g' => general(magnitude, flags),
+        'e' => exponent(&format!("{:.*e}", flags.precision.unwrap_or(6), magnitude)),
+        'f' => format!("{:.*}", flags.precision.unwrap_or(6), magnitude),
+        'x' => hexadecimal(magnitude, flags.precision),
+        'b' => binary(magnitude),
+        _ => return None,
     };
-    if !matches!(verb, 'v' | 'g' | 'G' | 'e' | 'E' | 'f' | 'F') {
+    if matches!(verb, 'V' | 'B') {
         return None;
     }
+    let body = match verb {
+        _ if value.is_nan() => "NaN".to_owned(),
+        _ if value.is_infinite() => "Inf".to_owned(),
+        'b' => body,
+        _ if flags.sharp => pointed(&body, verb, flags.precision),
+        _ => body,
+    };
+    let body = if verb.is_uppercase() { body.to_uppercase() } else { body };
     let sign = match () {
         () if value.is_sign_negative() && !value.is_nan() => "-",
         () if flags.plus || value.is_infinite() => "+",
@@ -31,6 +31,69 @@ pub(super) fn format(value: f64, verb: char, flags: Flags) -> Option<String> {
         () => "",
     };
     Some(format!("{sign}{body}"))
+}
+
+/// `#` has every number show a decimal point, and `%g` and `%x` the zeros at its end.
+fn pointed(body: &str, verb: char, precision: Option<usize>) -> String {
+    let hex = verb.eq_ignore_ascii_case(&'x');
+    let (number, exponent) =
+        body.split_at(body.find(if hex { 'p' } else { 'e' }).unwrap_or(body.len()));
+    let digits = match verb {
+        'v' | 'g' | 'G' | 'x' | 'X' => precision.unwrap_or(6),
+        _ => 0,
+    };
+    // The `x` of a prefix counts as a digit, as does the zero of a number that is nothing else.
+    let significant = number.trim_start_matches(['0', '.']).chars().filter(|c| *c != '.').count();
+    let shown = if number == "0" { 1 } else { significant };
+    let point = if number.contains('.') { "" } else { "." };
+    format!("{number}{point}{}{exponent}", "0".repeat(digits.saturating_sub(shown)))
+}
+
+/// Of a number that is not negative, its 53 bits, of which the first is set unless it is zero, and the power of two
+/// that they count in.
+fn parts(value: f64) -> (u64, i32) {
+    let bits = value.to_bits();
+    let (power, fraction) = ((bits >> 52) as i32 & 0x7ff, bits & ((1 << 52) - 1));
+    match power {
+        0 => (fraction, -1074),
+        _ => (fraction | 1 << 52, power - 1075),
+    }
+}
+
+fn binary(value: f64) -> String {
+    let (mantissa, power) = parts(value);
+    format!("{mantissa}p{power:+}")
+}
+
+/// `0x1.8p+01`; `precision` digits behind the point, or as many as there are.
+fn hexadecimal(value: f64, precision: Option<usize>) -> String {
+    let (mut mantissa, mut power) = parts(value);
+    if mantissa == 0 {
+        power = 0;
+    } else {
+        let shift = mantissa.leading_zeros() - 11;
+        mantissa <<= shift;
+        power += 52 - shift as i32;
+    }
+    if let Some(dropped @ 1..) = precision.map(|digits| 4 * 13usize.saturating_sub(digits)) {
+        // To the nearest, and of two that are as near to the even one.
+        let (half, rest) = (1u64 << (dropped - 1), mantissa & ((1 << dropped) - 1));
+        mantissa >>= dropped;
+        mantissa += u64::from(rest > half || rest == half && mantissa & 1 == 1);
+        mantissa <<= dropped;
+        if mantissa >> 53 == 1 {
+            mantissa >>= 1;
+            power += 1;
+        }
+    }
+    let fraction = format!("{:013x}", mantissa & ((1 << 52) - 1));
+    let fraction = match precision {
+        None => fraction.trim_end_matches('0').to_owned(),
+        Some(digits) => format!("{fraction:0<digits$.digits$}"),
+    };
+    let point = if fraction.is_empty() { "" } else { "." };
+    let (sign, power) = (if power < 0 { '-' } else { '+' }, power.unsigned_abs());
+    format!("0x{}{point}{fraction}p{sign}{power:02}", mantissa >> 52)
 }
 
 /// Rust's `1.5e7` as Go's `1.5e+07`.

@@ -115,7 +115,11 @@ impl State<'_, '_> {
         self.operand(verb, flags);
     }
 
-    fn operand(&mut self, verb: char, flags: Flags) {
+    fn operand(&mut self, verb: char, mut flags: Flags) {
+        if verb == 'v' {
+            // Both flags ask for another form of the value here, and JSON's have none for `+`.
+            flags = Flags { go_syntax: flags.sharp, sharp: false, plus: false, ..flags };
+        }
         if verb == '%' {
             self.out.push('%');
         } else if !self.good_index {
@@ -124,7 +128,7 @@ impl State<'_, '_> {
             self.next += 1;
             match value {
                 value if value.is_nothing() && verb != 'v' && verb != 'T' => {
-                    bad_verb(&mut self.out, value, verb);
+                    bad_verb(&mut self.out, value, verb, flags);
                 }
                 value => print(&mut self.out, value, verb, flags, 0),
             }

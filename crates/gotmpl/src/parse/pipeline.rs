@@ -18,7 +18,6 @@ impl Parser<'_> {
             match token.kind {
                 kind if kind == end => {
                     self.check(&pipe, context)?;
-                    self.declare(&pipe);
                     return Ok(pipe);
                 }
                 Kind::Bool
@@ -33,7 +32,6 @@ impl Parser<'_> {
                 | Kind::Variable
                 | Kind::LeftParen => {
                     self.next -= 1;
-                    // A range's variables are in scope only after its pipeline, as are all others.
                     let command = self.command()?;
                     pipe.commands.push(command);
                 }
@@ -42,7 +40,8 @@ impl Parser<'_> {
         }
     }
 
-    /// `$x :=`, `$x =` or `$i, $x :=` before a pipeline.
+    /// `$x :=`, `$x =` or `$i, $x :=` before a pipeline. All that is named there counts as declared from then on;
+    /// whether it has a value is found out when it is read or assigned to.
     fn declarations(&mut self, context: &str, pipe: &mut Pipe) -> Result<()> {
         loop {
             let start = self.next;
@@ -55,12 +54,12 @@ impl Parser<'_> {
                 Kind::Assign | Kind::Declare => {
                     pipe.assign = next.kind == Kind::Assign;
                     self.take();
-                    pipe.variables.push(variable.text);
-                    return self.known_if_assigned(pipe);
+                    self.declare(variable, pipe);
+                    return Ok(());
                 }
                 Kind::Char if next.text == "," => {
                     self.take();
-                    pipe.variables.push(variable.text);
+                    self.declare(variable, pipe);
                     let room = context == "range" && pipe.variables.len() < 2;
                     let more = self.peek_non_space().kind == Kind::Variable;
                     if context != "range" || !room {
@@ -79,21 +78,9 @@ impl Parser<'_> {
         }
     }
 
-    fn known_if_assigned(&self, pipe: &Pipe) -> Result<()> {
-        match pipe.variables.iter().find(|name| pipe.assign && !self.variables.contains(name)) {
-            Some(name) => self.undefined(name),
-            None => Ok(()),
-        }
-    }
-
-    fn declare(&mut self, pipe: &Pipe) {
-        if !pipe.assign {
-            self.variables.extend(pipe.variables.iter().cloned());
-        }
-    }
-
-    fn undefined<T>(&self, name: &str) -> Result<T> {
-        self.error(format_args!("undefined variable {}", crate::format::quote(name)))
+    fn declare(&mut self, variable: Token, pipe: &mut Pipe) {
+        self.variables.push(variable.text.clone());
+        pipe.variables.push(variable.text);
     }
 
     fn check(&self, pipe: &Pipe, context: &str) -> Result<()> {
@@ -108,6 +95,7 @@ impl Parser<'_> {
                     | ArgKind::Nil
                     | ArgKind::Int { .. }
                     | ArgKind::Float { .. }
+                    | ArgKind::Unsigned(_)
                     | ArgKind::Text { .. }
             );
             if constant {
@@ -131,12 +119,8 @@ impl Parser<'_> {
             match token.kind {
                 Kind::Space => continue,
                 Kind::Right | Kind::RightParen => self.next -= 1,
-                Kind::Pipe => {
-                    let next = self.peek_non_space().clone();
-                    if matches!(next.kind, Kind::Right | Kind::RightParen | Kind::Pipe) {
-                        return self.error("missing value for command");
-                    }
-                }
+                // Nothing need follow.
+                Kind::Pipe => {}
                 _ => return self.unexpected(&token, "operand"),
             }
             break;
@@ -166,6 +150,7 @@ impl Parser<'_> {
             ArgKind::Bool(_)
             | ArgKind::Int { .. }
             | ArgKind::Float { .. }
+            | ArgKind::Unsigned(_)
             | ArgKind::Text { .. }
             | ArgKind::Nil
             | ArgKind::Dot => {
@@ -195,7 +180,8 @@ impl Parser<'_> {
             Kind::Nil => ArgKind::Nil,
             Kind::Variable => {
                 if !self.variables.contains(&token.text) {
-                    return self.undefined(&token.text);
+                    let name = crate::format::quote(&token.text);
+                    return self.error(format_args!("undefined variable {name}"));
                 }
                 ArgKind::Variable(token.text, Vec::new())
             }
@@ -222,15 +208,21 @@ impl Parser<'_> {
     fn number(&self, token: &Token) -> Result<ArgKind> {
         let text = token.text.clone();
         if token.kind == Kind::CharConstant {
-            return match number::character(&text) {
-                Some(c) => Ok(ArgKind::Int { value: u32::from(c).into(), text }),
-                None => self.error(format_args!("malformed character constant: {text}")),
+            let unquoted = number::unquote(&text).unwrap_or_default();
+            let mut chars = unquoted.chars();
+            return match (chars.next(), chars.next()) {
+                (Some(c), None) => Ok(ArgKind::Int { value: u32::from(c).into(), text }),
+                (None, _) => self.error("invalid syntax"),
+                _ => self.error(format_args!("malformed character constant: {text}")),
             };
         }
         match number::parse(&text) {
-            Some(Number::Int(value)) => Ok(ArgKind::Int { value, text }),
-            Some(Number::Float(value)) => Ok(ArgKind::Float { value, text }),
-            None => self.error(format_args!("illegal number syntax: {text}")),
+            Ok(Number::Int(value)) => Ok(ArgKind::Int { value, text }),
+            Ok(Number::Float(value)) => Ok(ArgKind::Float { value, text }),
+            Ok(Number::Unsigned) => Ok(ArgKind::Unsigned(text)),
+            Err(wrong) => {
+                self.error(format_args!("{}: {}", wrong.text(), crate::format::quote(&text)))
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{Action, Device, Press, done};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("opening a socket: {0}")]
+    #[error("no way to the controller: {0}; is its address right, and IPMI over LAN turned on?")]
     Socket(std::io::Error),
     #[error("no answer to {0}; is IPMI over LAN turned on, and UDP port 623 open?")]
     Silent(&'static str),
@@ -51,17 +51,22 @@ async fn press(session: &mut Session, press: Press) -> Result<(), Error> {
 }
 
 /// Sets the boot flags for the next boot alone.
-async fn next(session: &mut Session, device: Device) -> Result<(), Error> {
+async fn next(session: &mut Session, device: Device, uefi: bool) -> Result<(), Error> {
     let device = match device {
         Device::Network => 1 << 2,
         Device::Disk => 2 << 2,
     };
-    // Valid, for one boot, and EFI as the machine is set.
-    let flags = [5, 0x80, device, 0, 0, 0];
+    // Valid, for one boot.
+    let kind = if uefi { 0xa0 } else { 0x80 };
+    let flags = [5, kind, device, 0, 0, 0];
     session.command("set boot options", CHASSIS, 8, &flags).await.map(drop)
 }
 
-pub(super) async fn perform(session: &mut Session, action: Action) -> Result<&'static str, Error> {
+pub(super) async fn perform(
+    session: &mut Session,
+    action: Action,
+    uefi: bool,
+) -> Result<&'static str, Error> {
     match action {
         Action::Status => return Ok(if is_on(session).await? { "on" } else { "off" }),
         Action::On => press(session, Press::On).await?,
@@ -69,10 +74,10 @@ pub(super) async fn perform(session: &mut Session, action: Action) -> Result<&'s
         Action::Shutdown => press(session, Press::Shutdown).await?,
         Action::Reset => press(session, Press::Reset).await?,
         Action::Cycle => press(session, Press::Cycle).await?,
-        Action::NextBootNetwork => next(session, Device::Network).await?,
-        Action::NextBootDisk => next(session, Device::Disk).await?,
+        Action::NextBootNetwork => next(session, Device::Network, uefi).await?,
+        Action::NextBootDisk => next(session, Device::Disk, uefi).await?,
         Action::BootNetwork => {
-            next(session, Device::Network).await?;
+            next(session, Device::Network, uefi).await?;
             let now = if is_on(session).await? { Press::Reset } else { Press::On };
             press(session, now).await?;
         }

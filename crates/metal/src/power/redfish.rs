@@ -2,7 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -19,6 +19,10 @@ use super::{Action, Bmc, Device, Press, done};
 const PATIENCE: Duration = Duration::from_secs(30);
 const MAX_BODY: usize = 1 << 20;
 const SYSTEMS: &str = "/redfish/v1/Systems";
+const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
+const TOKEN: &str = "x-auth-token";
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -27,11 +31,13 @@ pub enum Error {
     #[error("{0}")]
     Tls(#[from] client::TlsError),
     #[error("{what}: {source}")]
-    Connection { what: String, source: Box<dyn std::error::Error + Send + Sync> },
+    Connection { what: String, source: BoxError },
     #[error("{0}: no answer within 30 s")]
     Silent(String),
     #[error("{what}: {status}{}", if text.is_empty() { String::new() } else { format!(": {text}") })]
     Refused { what: String, status: StatusCode, text: String },
+    #[error("the controller does not take the user's name and password; are they right? {0}")]
+    Password(String),
     #[error("{0}: the answer is no JSON or too long")]
     Malformed(String),
     #[error("the controller has {0} systems; name one of them as \"system\" in its entry: {1}")]
@@ -54,6 +60,21 @@ struct Controller<'a> {
     host: String,
     port: u16,
     tls: Option<TlsConnector>,
+    session: Option<Session>,
+}
+
+/// What a controller that takes no password with each request gives for one.
+struct Session {
+    token: HeaderValue,
+    /// Where it is ended; some have room for a handful.
+    path: Option<String>,
+}
+
+/// A controller's answer.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Vec<u8>,
 }
 
 impl<'a> Controller<'a> {
@@ -76,63 +97,99 @@ impl<'a> Controller<'a> {
             }
         };
         let port = uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
-        Ok(Self { bmc, host, port, tls })
+        Ok(Self { bmc, host, port, tls, session: None })
     }
 
-    async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Error> {
+    /// Asks with the password, or with a session where the controller wants one.
+    async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Value, Error> {
         let what = format!("{method} {path}");
-        match tokio::time::timeout(PATIENCE, self.exchange(&what, method, path, body)).await {
-            Ok(result) => result,
+        let mut answer = self.ask(method.clone(), path, body.as_ref()).await?;
+        if answer.status == StatusCode::UNAUTHORIZED && self.session.is_none() {
+            self.session = Some(self.log_in().await?);
+            answer = self.ask(method, path, body.as_ref()).await?;
+        }
+        if !answer.status.is_success() {
+            return Err(answer.refused(what));
+        }
+        match answer.body.is_empty() {
+            true => Ok(Value::Null),
+            false => serde_json::from_slice(&answer.body).map_err(|_| Error::Malformed(what)),
+        }
+    }
+
+    async fn log_in(&self) -> Result<Session, Error> {
+        let body = json!({ "UserName": self.bmc.user, "Password": self.bmc.password });
+        let mut answer = self.ask(Method::POST, SESSIONS, Some(&body)).await?;
+        let location = answer.headers.remove(header::LOCATION);
+        match answer.headers.remove(TOKEN).filter(|_| answer.status.is_success()) {
+            Some(token) => {
+                let path = location.and_then(|to| to.to_str().ok()?.parse::<Uri>().ok());
+                Ok(Session { token, path: path.map(|uri| uri.path().to_owned()) })
+            }
+            None => Err(Error::Password(answer.refused(format!("POST {SESSIONS}")).to_string())),
+        }
+    }
+
+    /// Ends the session, if there is one. That it stays changes nothing.
+    async fn log_out(&self) {
+        let Some(path) = self.session.as_ref().and_then(|session| session.path.as_deref()) else {
+            return;
+        };
+        if let Err(error) = self.ask(Method::DELETE, path, None).await {
+            tracing::debug!(%error, "ending a Redfish session");
+        }
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Error> {
+        let what = format!("{method} {path}");
+        match tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(source)) => Err(Error::Connection { what, source }),
             Err(_) => Err(Error::Silent(what)),
         }
     }
 
     async fn exchange(
         &self,
-        what: &str,
         method: Method,
         path: &str,
-        body: Option<Value>,
-    ) -> Result<Value, Error> {
-        let broken = |source: Box<dyn std::error::Error + Send + Sync>| Error::Connection {
-            what: what.to_owned(),
-            source,
-        };
-        let user = STANDARD.encode(format!("{}:{}", self.bmc.user, self.bmc.password));
-        let request = Request::builder()
+        body: Option<&Value>,
+    ) -> Result<Answer, BoxError> {
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::HOST, format!("{}:{}", self.host, self.port))
-            .header(header::AUTHORIZATION, format!("Basic {user}"))
             .header(header::CONTENT_TYPE, "application/json")
             .header("OData-Version", "4.0")
-            .body(Full::from(body.map(|body| body.to_string()).unwrap_or_default()))
-            .map_err(|error| broken(error.into()))?;
-        let stream = TcpStream::connect((self.host.as_str(), self.port))
-            .await
-            .map_err(|error| broken(error.into()))?;
-        let (status, bytes) = match &self.tls {
-            None => send(stream, request).await.map_err(broken)?,
-            Some(tls) => {
-                let name = rustls_pki_types::ServerName::try_from(self.host.clone())
-                    .map_err(|error| broken(error.into()))?;
-                let stream =
-                    tls.connect(name, stream).await.map_err(|error| broken(error.into()))?;
-                send(stream, request).await.map_err(broken)?
+            .body(Full::from(body.map(Value::to_string).unwrap_or_default()))?;
+        let (name, value) = match &self.session {
+            Some(session) => (HeaderName::from_static(TOKEN), session.token.clone()),
+            None => {
+                let user = STANDARD.encode(format!("{}:{}", self.bmc.user, self.bmc.password));
+                (header::AUTHORIZATION, HeaderValue::try_from(format!("Basic {user}"))?)
             }
         };
-        if !status.is_success() {
-            let text = String::from_utf8_lossy(&bytes).chars().take(500).collect();
-            return Err(Error::Refused { what: what.to_owned(), status, text });
+        // Whoever asks for a session says in the body who he is.
+        if path != SESSIONS {
+            request.headers_mut().insert(name, value);
         }
-        match bytes.is_empty() {
-            true => Ok(Value::Null),
-            false => serde_json::from_slice(&bytes).map_err(|_| Error::Malformed(what.to_owned())),
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        match &self.tls {
+            None => send(stream, request).await,
+            Some(tls) => {
+                let name = rustls_pki_types::ServerName::try_from(self.host.clone())?;
+                send(tls.connect(name, stream).await?, request).await
+            }
         }
     }
 
     /// The path of the machine's system.
-    async fn system(&self) -> Result<String, Error> {
+    async fn system(&mut self) -> Result<String, Error> {
         if let Some(system) = &self.bmc.system {
             return Ok(system.clone());
         }
@@ -146,7 +203,7 @@ impl<'a> Controller<'a> {
         }
     }
 
-    async fn is_on(&self, system: &str) -> Result<bool, Error> {
+    async fn is_on(&mut self, system: &str) -> Result<bool, Error> {
         let state = self.call(Method::GET, system, None).await?;
         match state["PowerState"].as_str() {
             Some(state) => Ok(matches!(state, "On" | "PoweringOn")),
@@ -154,7 +211,7 @@ impl<'a> Controller<'a> {
         }
     }
 
-    async fn press(&self, system: &str, press: Press) -> Result<(), Error> {
+    async fn press(&mut self, system: &str, press: Press) -> Result<(), Error> {
         let state = self.call(Method::GET, system, None).await?;
         let told = state.pointer("/Actions/#ComputerSystem.Reset/target").and_then(Value::as_str);
         let usual = format!("{system}/Actions/ComputerSystem.Reset");
@@ -163,15 +220,25 @@ impl<'a> Controller<'a> {
         self.call(Method::POST, target, Some(body)).await.map(drop)
     }
 
-    async fn next(&self, system: &str, device: Device) -> Result<(), Error> {
+    async fn next(&mut self, system: &str, device: Device) -> Result<(), Error> {
         let target = match device {
             Device::Network => "Pxe",
             Device::Disk => "Hdd",
         };
-        let boot = json!({
+        let mut boot = json!({
             "BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": target,
         });
+        if self.bmc.uefi {
+            boot["BootSourceOverrideMode"] = "UEFI".into();
+        }
         self.call(Method::PATCH, system, Some(json!({ "Boot": boot }))).await.map(drop)
+    }
+}
+
+impl Answer {
+    fn refused(&self, what: String) -> Error {
+        let text = String::from_utf8_lossy(&self.body).chars().take(500).collect();
+        Error::Refused { what, status: self.status, text }
     }
 }
 
@@ -179,13 +246,13 @@ impl<'a> Controller<'a> {
 async fn send(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Vec<u8>), Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<Answer, BoxError> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let exchange = async move {
         // The connection ends with its sender.
         let response = sender.send_request(request).await?;
-        let (status, mut body) = (response.status(), response.into_body());
+        let (parts, mut body) = response.into_parts();
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
             if let Ok(data) = frame?.into_data() {
@@ -195,7 +262,7 @@ async fn send(
                 }
             }
         }
-        Ok((status, bytes))
+        Ok(Answer { status: parts.status, headers: parts.headers, body: bytes })
     };
     let (exchanged, _) = tokio::join!(exchange, async {
         if let Err(error) = connection.await {
@@ -206,7 +273,13 @@ async fn send(
 }
 
 pub(super) async fn perform(bmc: &Bmc, action: Action) -> Result<&'static str, Error> {
-    let controller = Controller::new(bmc)?;
+    let mut controller = Controller::new(bmc)?;
+    let done = act(&mut controller, action).await;
+    controller.log_out().await;
+    done
+}
+
+async fn act(controller: &mut Controller<'_>, action: Action) -> Result<&'static str, Error> {
     let system = controller.system().await?;
     match action {
         Action::Status => {

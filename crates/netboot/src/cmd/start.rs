@@ -11,7 +11,7 @@ use crate::{
     dns,
     lane::{Lane, Urgency},
     machines::Book,
-    matchbox::{Matchbox, Settings, Store, TokenMaker, assets, handler::Shared, rpc::Rpc},
+    matchbox::{Matchbox, Settings, Store, TokenMaker, assets, rpc::Rpc, web::Shared},
     openpgp::Signer,
     ra, tftp,
 };

@@ -22,7 +22,11 @@ tr:last-child td{border-bottom:0}td.n{text-align:right;white-space:nowrap}code{f
 .good{color:var(--good)}.bad{color:var(--bad)}.busy{color:var(--busy)}\
 .bar{position:relative;height:1.1rem;min-width:24rem}h1 code{font-size:1em}.bar i{position:absolute;top:.2rem;height:.7rem;border-radius:2px;\
 background:currentColor;min-width:3px}pre{margin:0;white-space:pre-wrap;overflow-wrap:anywhere;font:13px ui-monospace,monospace}\
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;margin:0 0 1.4rem}dt{color:var(--dim)}dd{margin:0}";
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;margin:0 0 1.4rem}dt{color:var(--dim)}dd{margin:0}\
+@media(max-width:50rem){body{padding:1rem .6rem}table,tbody,tr,td{display:block}table{border:0;background:none}\
+tr{background:var(--card);border:1px solid var(--line);border-radius:6px;margin:0 0 .7rem;padding:.3rem 0}\
+tr:has(th){display:none}td,td.n{border:0;padding:.1rem .7rem;text-align:left}td:empty{display:none}\
+td[title]::before{content:attr(title) \": \";color:var(--dim)}.bar{min-width:0}}";
 
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -97,8 +101,9 @@ pub fn all(machines: &[Machine], now: u64) -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             body,
-            "<tr><td><a href=\"/machines/{link}\"><code>{id}</code></a><td>{name}<td>{address}<td>{group}\
-             <td class=\"{class}\">{stage}<td class=\"n\">{seen}<td class=\"n\">{took}<td>{failure}</tr>",
+            "<tr><td><a href=\"/machines/{link}\"><code>{id}</code></a><td title=\"name\">{name}<td title=\"address\">{address}\
+             <td title=\"group\">{group}<td title=\"stage\" class=\"{class}\">{stage}<td title=\"seen\" class=\"n\">{seen}\
+             <td title=\"boot took\" class=\"n\">{took}<td>{failure}</tr>",
             link = link(&machine.id),
             id = escape(&machine.id),
             name = text(&machine.hostname),
@@ -180,7 +185,8 @@ fn chart(timeline: &[Entry]) -> String {
         let took = if end > entry.at { span(end - entry.at) } else { String::new() };
         let _ = write!(
             out,
-            "<tr><td class=\"n\">{after}<td class=\"{colour}\">{stage}{outcome}<td class=\"n\">{took}\
+            "<tr><td title=\"after\" class=\"n\">{after}<td class=\"{colour}\">{stage}{outcome}\
+             <td title=\"took\" class=\"n\">{took}\
              <td class=\"{colour}\"><div class=\"bar\"><i style=\"left:{left:.2}%;width:{width:.2}%\"></i></div>\
              <td><pre>{detail}</pre></tr>",
             after = span(from),

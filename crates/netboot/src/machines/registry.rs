@@ -15,6 +15,8 @@ pub(super) const MAX_MACHINES: usize = 20_000;
 const MAX_ENTRIES: usize = 64;
 /// Bytes of any text that a machine says.
 const MAX_TEXT: usize = 2048;
+/// Bytes of all texts of one boot's timeline.
+const MAX_TEXTS: usize = 8192;
 /// A boot loader that asks again after so long, in milliseconds, has been started anew.
 const FORGOTTEN: u64 = 300_000;
 
@@ -241,6 +243,7 @@ impl Registry {
             }
             let (stage, outcome) = (note.stage, note.outcome);
             machine.timeline.push(Entry { at: now, stage, outcome, detail });
+            shorten(&mut machine.timeline);
             new = true;
         }
         if note.outcome == Outcome::Succeeded
@@ -260,6 +263,17 @@ impl Registry {
             }
         }
         new
+    }
+}
+
+/// Who says much again and again is heard last and no longer shown whole before.
+fn shorten(timeline: &mut [Entry]) {
+    let mut room = MAX_TEXTS;
+    for entry in timeline.iter_mut().rev() {
+        match room.checked_sub(entry.detail.len()) {
+            Some(left) => room = left,
+            None => entry.detail = String::new(),
+        }
     }
 }
 

@@ -106,6 +106,14 @@ fn strangers_fill_no_memory() {
     let machine = registry.get(MAC).unwrap();
     assert!(machine.timeline.len() <= 64);
     assert!(machine.timeline.iter().all(|entry| entry.detail.len() <= 2048));
+    let texts = |machine: &Machine| machine.timeline.iter().map(|e| e.detail.len()).sum::<usize>();
+    for n in 0..100 {
+        let text = format!("{n} {}", "x".repeat(2000));
+        registry.note(MAC, n, Note::new(Stage::Disks, Outcome::Failed).detail(text));
+    }
+    let machine = registry.get(MAC).unwrap();
+    assert!(texts(machine) <= 8192 && texts(machine) > 4096, "{}", texts(machine));
+    assert!(machine.last().unwrap().detail.starts_with("99 "));
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! The whole store looked over before a machine asks.
 
-use std::fmt;
+use std::{fmt, fs, sync::Arc};
 
 use serde_json::Value;
 
-use super::{Kind, Matchbox, Pattern, handler::Failure, labels::Labels, render, secrets::Secrets};
+use super::{
+    Group, Kind, Matchbox, Pattern, Store, handler::Failure, labels::Labels, parse_mac, render,
+    secrets::Secrets, tpm,
+};
 
 /// What is wrong, each with the group, profile, template and line that it is about.
 #[derive(Debug, Default)]
@@ -27,14 +30,10 @@ pub fn check(matchbox: &Matchbox) -> Report {
     let store = matchbox.store();
     let (groups, errors) = store.groups();
     let mut report = Report { groups: groups.len() + errors.len(), problems: errors.clone() };
-    let defaults: Vec<_> = groups.iter().filter(|group| group.selector.is_empty()).collect();
-    if let [first, second, ..] = defaults[..] {
-        report.problems.push(format!(
-            "groups {:?} and {:?} have no selectors: which one is the default is not defined",
-            first.id, second.id
-        ));
-    }
     report.problems.extend(store.profiles().1.iter().map(ToString::to_string));
+    twins(&groups, &mut report);
+    unknown_fields(store, &mut report);
+    keys(store, &mut report);
     for group in groups.iter() {
         let labels = example(&group.selector);
         let query: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -57,11 +56,80 @@ pub fn check(matchbox: &Matchbox) -> Report {
         if let Some(request) = data.get_mut("request").and_then(Value::as_object_mut) {
             request.insert("nonce".into(), "nonce".into());
         }
-        if let Err(error) = render::boot(&profile.boot, &profile.id, &data, &Secrets::none(book)) {
-            report.problems.push(format!("group {:?}, kernel arguments: {error}", group.id));
+        if let Err(error) = matchbox.boot(group, &profile, &data) {
+            report.problems.push(error.to_string());
         }
     }
     report
+}
+
+/// Groups that nothing tells apart.
+fn twins(groups: &[Arc<Group>], report: &mut Report) {
+    let mut sorted: Vec<&Group> = groups.iter().map(AsRef::as_ref).collect();
+    sorted.sort_by_cached_key(|group| (group.selector_text(), group.id.clone()));
+    for pair in sorted.windows(2) {
+        let [first, second] = pair else { continue };
+        if first.selector == second.selector {
+            let what = match first.selector.is_empty() {
+                true => "no selectors: which one is the default is not defined",
+                false => "the same selectors: which one is chosen is not defined",
+            };
+            report.problems.push(format!("groups {:?} and {:?} have {what}", first.id, second.id));
+        }
+    }
+}
+
+const GROUP: &[&str] = &["id", "name", "profile", "selector", "metadata", "tpm_key"];
+const PROFILE: &[&str] =
+    &["id", "name", "ignition_id", "cloud_id", "generic_id", "boot", "install_once"];
+const BOOT: &[&str] = &["kernel", "initrd", "args"];
+
+/// Fields that nobody reads. A selector whose field is misspelt makes a group the default for all machines.
+fn unknown_fields(store: &Store, report: &mut Report) {
+    for (folder, at, known) in
+        [("groups", "", GROUP), ("profiles", "", PROFILE), ("profiles", "/boot", BOOT)]
+    {
+        for path in store.entries(folder) {
+            // What cannot be read has been told.
+            let text = fs::read(&path).unwrap_or_default();
+            let value: Value = serde_json::from_slice(&text).unwrap_or_default();
+            let fields = value.pointer(at).and_then(Value::as_object);
+            for name in fields.into_iter().flat_map(|fields| fields.keys()) {
+                if !known.contains(&name.as_str()) {
+                    let field = format!("{}.{name}", at.trim_start_matches('/'));
+                    let (path, field) = (path.display(), field.trim_start_matches('.'));
+                    report.problems.push(format!("{path}: there is no field {field:?}"));
+                }
+            }
+        }
+    }
+}
+
+/// The keys of TPMs, those in groups and those in files.
+fn keys(store: &Store, report: &mut Report) {
+    for group in store.groups().0.iter() {
+        if let Some(Err(why)) = group.tpm_key.as_deref().map(tpm::public_key) {
+            report.problems.push(format!("group {:?}: {why}", group.id));
+        }
+    }
+    let Ok(entries) = fs::read_dir(store.root().join("tpm")) else { return };
+    let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    for path in paths {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let named = path.extension().is_some_and(|extension| extension == "pem")
+            && (stem.starts_with("uuid-")
+                || parse_mac(&stem).is_some_and(|mac| mac.replace(':', "-") == stem));
+        let text = fs::read_to_string(&path).map_err(|error| error.to_string());
+        let why = match text.and_then(|pem| tpm::public_key(&pem)) {
+            Err(why) => why,
+            Ok(_) if !named => {
+                "it is named after no machine; name it MAC.pem, in lower case with hyphens".into()
+            }
+            Ok(_) => continue,
+        };
+        report.problems.push(format!("{}: {why}", path.display()));
+    }
 }
 
 /// Labels that the selectors accept.

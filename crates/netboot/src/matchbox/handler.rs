@@ -1,26 +1,21 @@
-//! The HTTP endpoints.
+//! What the HTTP endpoints answer.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
-use bytes::Bytes;
-use futures_util::{FutureExt, future::BoxFuture};
-use http::{HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
-use http_body_util::{BodyExt, Full};
 use serde_json::Value;
-use serve::Body;
 
 use super::{
-    Group, Kind, Labels, Profile, Store, StoreError, TokenMaker, assets, blocking, labels, render,
-    report,
+    Boot, Group, Kind, Labels, Profile, Store, StoreError, TokenMaker, assets, labels, render,
     secrets::{Presented, Secrets},
+    tpm::Challenges,
 };
 use crate::{
     machines::{Book, Facts, Note, Outcome, Stage, page},
     metrics::{self, Counter},
-    openpgp::{self, Signer},
+    openpgp::Signer,
 };
 
-const TEXT: &str = "text/plain; charset=utf-8";
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 /// Matchbox has it this way round.
 const METADATA: &str = "plain/text";
 
@@ -35,6 +30,10 @@ pub enum Failure {
     NoTemplate { group: String, profile: String, what: &'static str },
     #[error("group {group:?}, profile {profile:?}: {source}")]
     Template { group: String, profile: String, source: Box<StoreError> },
+    #[error("group {group:?}, profile {profile:?}, boot setting {setting}: {reason}")]
+    Boot { group: String, profile: String, setting: String, reason: String },
+    #[error("{source}")]
+    Challenge { challenge: String, source: Box<Failure> },
     #[error("group {group:?}, profile {profile:?}, {what} template {name:?}: {reason}")]
     Render { group: String, profile: String, what: &'static str, name: String, reason: String },
 }
@@ -56,7 +55,8 @@ pub struct Matchbox {
     store: Arc<Store>,
     pub(crate) settings: Settings,
     counts: BTreeMap<&'static str, Count>,
-    transfers: assets::Transfers,
+    pub(super) transfers: assets::Transfers,
+    challenges: Challenges,
 }
 
 #[derive(Default)]
@@ -75,6 +75,8 @@ pub struct Asked {
     pub query: String,
     pub peer: Option<IpAddr>,
     pub tls: bool,
+    /// The header of this name.
+    pub authorization: Option<String>,
 }
 
 /// A request with what it says, once it is known to be for an endpoint.
@@ -91,7 +93,8 @@ pub type Answer = (&'static str, Vec<u8>);
 impl Matchbox {
     pub fn new(store: Arc<Store>, settings: Settings) -> Self {
         let counts = ENDPOINTS.into_iter().map(|name| (name, Count::default())).collect();
-        Self { store, settings, counts, transfers: Default::default() }
+        let challenges = Challenges::new();
+        Self { store, settings, counts, transfers: Default::default(), challenges }
     }
 
     /// Answers one request but for assets; `None` for paths that are no endpoint.
@@ -115,10 +118,17 @@ impl Matchbox {
         let call = Call { asked, labels, machine };
         let answer = self.endpoint(endpoint, &call);
         if let Some(count) = self.counts.get(endpoint) {
-            let counter = if answer.is_ok() { &count.answered } else { &count.failed };
-            counter.add();
+            match &answer {
+                Ok(_) => count.answered.add(),
+                // It is answered when the machine asks again.
+                Err(Failure::Challenge { .. }) => {}
+                Err(_) => count.failed.add(),
+            }
         }
         match &answer {
+            Err(Failure::Challenge { .. }) => {
+                tracing::info!(endpoint, labels = ?call.shown(), "challenged")
+            }
             Ok(_) => tracing::info!(endpoint, labels = ?call.shown(), "answered"),
             Err(error) => tracing::warn!(endpoint, %error, "no answer"),
         }
@@ -132,6 +142,9 @@ impl Matchbox {
         let script = matches!(endpoint, "boot.ipxe" | "ipxe" | "grub");
         let stage = if script { Stage::Ipxe } else { Stage::Config };
         let note = match (endpoint, error) {
+            (_, Some(Failure::Challenge { .. })) => {
+                Note::new(stage, Outcome::Started).detail("its TPM is to sign")
+            }
             (_, Some(error)) => Note::new(stage, Outcome::Failed).detail(error.to_string()),
             ("boot.ipxe" | "ignition" | "cloud", None) => {
                 Note::new(stage, Outcome::Succeeded).detail(endpoint)
@@ -166,15 +179,21 @@ impl Matchbox {
             machine: call.machine.as_deref(),
             tls: call.asked.tls,
             insecure: self.settings.insecure_secrets,
+            authorization: call.asked.authorization.as_deref(),
+            challenges: &self.challenges,
         };
         let root = self.store.root().to_owned();
         let maker = self.settings.token_maker.as_ref();
         let secrets = Secrets::new(root, &group, &self.settings.book, &presented, maker);
         let answer = self.rendered(kind, &group, &profile, &data, &secrets);
-        if answer.is_err() {
-            secrets.give_back();
-        }
-        answer
+        let Err(error) = answer else { return answer };
+        secrets.give_back();
+        Err(match secrets.challenge() {
+            Some(challenge) => {
+                Failure::Challenge { challenge: challenge.to_owned(), source: error.into() }
+            }
+            None => error,
+        })
     }
 
     /// What a boot loader is to run: the profile's kernel, or the disk of a machine that is installed.
@@ -205,16 +224,7 @@ impl Matchbox {
         if let Some(request) = data.get_mut("request").and_then(Value::as_object_mut) {
             request.insert("nonce".into(), nonce.clone().into());
         }
-        let none = Secrets::none(book);
-        let boot = render::boot(&profile.boot, &profile.id, &data, &none).map_err(|error| {
-            Failure::Render {
-                group: group.id.clone(),
-                profile: profile.id.clone(),
-                what: "boot",
-                name: profile.id.clone(),
-                reason: error.to_string(),
-            }
-        })?;
+        let boot = self.boot(group, profile, &data)?;
         let make = if script == "grub" { render::grub } else { render::ipxe };
         let text = make(&boot);
         if let Some(id) = &call.machine {
@@ -223,6 +233,24 @@ impl Matchbox {
             book.new_nonce(id, &nonce, text.contains(&nonce));
         }
         Ok((TEXT, text))
+    }
+
+    /// The profile's boot settings, rendered.
+    pub(crate) fn boot(
+        &self,
+        group: &Group,
+        profile: &Profile,
+        data: &serde_json::Map<String, Value>,
+    ) -> Result<Boot, Failure> {
+        let none = Secrets::none(&self.settings.book);
+        render::boot(&profile.boot, &profile.id, data, &none).map_err(|(setting, error)| {
+            Failure::Boot {
+                group: group.id.clone(),
+                profile: profile.id.clone(),
+                setting,
+                reason: error.to_string(),
+            }
+        })
     }
 
     /// A template of the profile's, rendered.
@@ -287,7 +315,7 @@ impl Matchbox {
     }
 
     /// Whether it can do its work.
-    fn health(&self) -> Result<(), String> {
+    pub(super) fn health(&self) -> Result<(), String> {
         let groups = self.store.root().join("groups");
         match groups.read_dir() {
             Ok(_) => Ok(()),
@@ -336,7 +364,7 @@ impl Call<'_> {
     /// The labels without what proves who asks.
     fn shown(&self) -> Labels {
         let mut labels = self.labels.clone();
-        labels.retain(|name, _| name != "nonce" && name != "signature");
+        labels.retain(|name, _| name != "nonce");
         labels
     }
 }
@@ -372,99 +400,4 @@ fn ignition(text: &str, plain: bool) -> Result<String, String> {
             .map(|config| config.to_string())
             .map_err(|error| error.to_string()),
     }
-}
-
-fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
-    let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
-}
-
-/// A signature in place of what is signed. An error is signed too, and stays an error.
-type Sign = fn(&Signer, &[u8], u32) -> Result<Answer, openpgp::Error>;
-
-fn detached(signer: &Signer, body: &[u8], now: u32) -> Result<Answer, openpgp::Error> {
-    Ok(("application/octet-stream", signer.sign(body, now)?))
-}
-
-fn armored(signer: &Signer, body: &[u8], now: u32) -> Result<Answer, openpgp::Error> {
-    Ok((TEXT, signer.sign_armored(body, now)?.into_bytes()))
-}
-
-impl Matchbox {
-    /// The whole answer to a request for anything but assets and reports.
-    fn respond(&self, mut asked: Asked) -> Response<Body> {
-        if asked.path == "/healthz" {
-            return match self.health() {
-                Ok(()) => respond(StatusCode::OK, TEXT, "ok\n"),
-                Err(error) => respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, error + "\n"),
-            };
-        }
-        let mut sign = None::<(&Signer, Sign)>;
-        if let Some(signer) = &self.settings.signer {
-            for (suffix, make) in [(".sig", detached as Sign), (".asc", armored as Sign)] {
-                if let Some(path) = asked.path.strip_suffix(suffix).filter(|path| path.len() > 1) {
-                    asked.path = path.to_owned();
-                    sign = Some((signer, make));
-                    break;
-                }
-            }
-        }
-        let (status, (kind, body)) = match self.answer(&asked) {
-            Some(Ok(answer)) => (StatusCode::OK, answer),
-            Some(Err(error)) => (StatusCode::NOT_FOUND, (TEXT, format!("{error}\n").into())),
-            None => return respond(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"),
-        };
-        let Some((signer, make)) = sign else { return respond(status, kind, body) };
-        let seconds = u32::try_from(self.settings.book.now() / 1000).unwrap_or(u32::MAX);
-        match make(signer, &body, seconds) {
-            Ok((kind, body)) => respond(status, kind, body),
-            Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
-        }
-    }
-}
-
-impl serve::Handler for Shared {
-    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
-        let (matchbox, tls) = (self.matchbox.clone(), self.tls);
-        let (request, body) = request.into_parts();
-        let connection = request.extensions.get::<Arc<serve::Connection>>();
-        let peer = connection.and_then(|connection| connection.peer).map(|peer| peer.ip());
-        async move {
-            let path = request.uri.path().to_owned();
-            let settings = &matchbox.settings;
-            if let (Some(root), Some(name)) = (&settings.assets, path.strip_prefix("/assets/")) {
-                let response = assets::serve(root, name, &request, &matchbox.transfers).await;
-                if let Some(peer) = peer.filter(|_| response.status() == StatusCode::OK) {
-                    // UEFI firmware fetches its boot loader by HTTP too.
-                    let loader = name.ends_with(".efi");
-                    let stage = if loader { Stage::Firmware } else { Stage::Kernel };
-                    settings.book.fetched(peer, stage, name);
-                }
-                return response;
-            }
-            let query = request.uri.query().unwrap_or_default().to_owned();
-            let asked = Asked { path, query, peer, tls };
-            if asked.path == "/report" {
-                return report::take(&settings.book, &asked, &request.method, body).await;
-            }
-            // Files are read and templates rendered on a thread that may block.
-            match blocking::run(move || matchbox.respond(asked)).await {
-                Ok(response) => response,
-                Err(error) => {
-                    respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n"))
-                }
-            }
-        }
-        .boxed()
-    }
-}
-
-/// The handler that serves a [`Matchbox`].
-pub struct Shared {
-    pub matchbox: Arc<Matchbox>,
-    /// Whether its connections are encrypted.
-    pub tls: bool,
 }

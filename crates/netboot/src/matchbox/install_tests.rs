@@ -53,7 +53,7 @@ const GROUP: &str = r#"{"id":"g","profile":"p"}"#;
 
 impl World {
     fn get(&self, path: &str, query: &str, tls: bool) -> Result<String, String> {
-        let asked = Asked { path: path.into(), query: query.into(), peer: None, tls };
+        let asked = Asked { path: path.into(), query: query.into(), tls, ..Asked::default() };
         match self.matchbox.answer(&asked).unwrap() {
             Ok((_, body)) => Ok(String::from_utf8(body).unwrap()),
             Err(error) => Err(error.to_string()),
@@ -69,7 +69,7 @@ impl World {
     }
 
     fn report(&self, query: &str, text: &str) -> u16 {
-        let asked = Asked { path: "/report".into(), query: query.into(), peer: None, tls: false };
+        let asked = Asked { path: "/report".into(), query: query.into(), ..Asked::default() };
         let body = Full::from(text.to_owned()).map_err(|never| match never {}).boxed_unsync();
         let book = &self.matchbox.settings.book;
         let work = report::take(book, &asked, &Method::POST, body);
@@ -177,7 +177,9 @@ fn secrets_have_plain_names_and_stay_out_of_kernel_arguments() {
     let error = world.get("/ipxe", MAC, false).unwrap_err();
     assert!(error.contains("only ignition, cloud and generic"), "{error}");
     let report = check::check(&world.matchbox).to_string();
+    let wanted = "profile \"p\", boot setting args[0]: template: p:1:2: ";
     assert!(report.contains("only ignition, cloud and generic"), "{report}");
+    assert!(report.contains(wanted) && error.contains(wanted), "{report} {error}");
 }
 
 #[test]
@@ -188,28 +190,121 @@ fn insecure_secrets_are_for_anybody() {
     }
 }
 
-#[test]
-fn a_tpm_signs_the_nonce() {
-    let random = SystemRandom::new();
-    let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
+struct Tpm {
+    key: EcdsaKeyPair,
+    pem: String,
+}
+
+fn tpm() -> Tpm {
+    let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new())
+        .unwrap();
     let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, pkcs8.as_ref()).unwrap();
     let spki = aws_lc_rs::encoding::AsDer::<aws_lc_rs::encoding::PublicKeyX509Der<'_>>::as_der(
         key.public_key(),
     )
     .unwrap();
     let pem = pki::encode("PUBLIC KEY", spki.as_ref());
-    let group = serde_json::json!({ "id": "g", "profile": "p", "tpm_key": pem });
-    let world = world(&group.to_string(), false);
+    Tpm { key, pem }
+}
+
+impl Tpm {
+    /// What proves that this TPM has signed a text that was to be signed.
+    fn sign(&self, challenge: &str) -> String {
+        let signature = self.key.sign(&SystemRandom::new(), challenge.as_bytes()).unwrap();
+        format!("TPM {challenge}.{}", URL_SAFE_NO_PAD.encode(signature.as_ref()))
+    }
+}
+
+impl World {
+    fn ask(&self, query: &str, authorization: Option<String>) -> Result<String, handler::Failure> {
+        let (path, query) = ("/generic".into(), query.into());
+        let asked = Asked { path, query, tls: true, authorization, ..Asked::default() };
+        let body = self.matchbox.answer(&asked).unwrap()?.1;
+        Ok(String::from_utf8(body).unwrap())
+    }
+
+    fn challenge(&self, query: &str) -> String {
+        match self.ask(query, None) {
+            Err(handler::Failure::Challenge { challenge, .. }) => challenge,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_machine_proves_itself_by_its_tpm() {
+    let (ours, other) = (tpm(), tpm());
+    let world = world(GROUP, false);
+    put(world.dir.path(), "tpm/52-54-00-00-00-01.pem", &ours.pem);
+    let challenge = world.challenge(MAC);
+    // The nonce alone is not enough for a machine whose key is known.
     let nonce = world.boot();
-    let query = |signature: &str| format!("{MAC}&nonce={nonce}{signature}");
-    let error = world.get("/generic", &query(""), true).unwrap_err();
-    assert!(error.contains("lacks the TPM's signature"), "{error}");
-    let sign =
-        |text: &str| URL_SAFE_NO_PAD.encode(key.sign(&random, text.as_bytes()).unwrap().as_ref());
-    let wrong = format!("&signature={}", sign("another"));
-    assert!(world.get("/generic", &query(&wrong), true).is_err());
-    let right = format!("&signature={}", sign(&nonce));
-    assert_eq!(world.get("/generic", &query(&right), true).unwrap(), "for all for all");
+    let with_nonce = format!("{MAC}&nonce={nonce}");
+    assert_ne!(world.challenge(&with_nonce), "");
+    let plain = world.get("/generic", MAC, false).unwrap_err();
+    assert!(plain.contains("without TLS"), "{plain}");
+    for wrong in [other.sign(&challenge), format!("TPM {challenge}.x"), format!("TPM {challenge}.")]
+    {
+        let error = world.ask(MAC, Some(wrong)).unwrap_err().to_string();
+        assert!(error.contains("signature is not"), "{error}");
+    }
+    // Made by nobody, or for another machine: there is another challenge.
+    put(world.dir.path(), "tpm/52-54-00-00-00-02.pem", &ours.pem);
+    for stranger in ["1-x".to_owned(), world.challenge("mac=52:54:00:00:00:02")] {
+        let answer = world.ask(MAC, Some(ours.sign(&stranger)));
+        assert!(matches!(answer, Err(handler::Failure::Challenge { .. })), "{answer:?}");
+    }
+    // A failed answer uses nothing up.
+    put(world.dir.path(), "generic/t", "{{secret \"token\"}}{{.absent}}");
+    assert!(world.ask(MAC, Some(ours.sign(&challenge))).is_err());
+    put(world.dir.path(), "generic/t", "{{secret \"token\"}}");
+    assert_eq!(world.ask(MAC, Some(ours.sign(&challenge))).unwrap(), "for all");
+    let again = world.ask(MAC, Some(ours.sign(&challenge))).unwrap_err().to_string();
+    assert!(again.contains("was served already"), "{again}");
+    let metrics = world.get("/metrics", "", false).unwrap();
+    assert!(metrics.contains("netboot_secrets_total{outcome=\"served\"} 2"), "{metrics}");
+    let machine = world.matchbox.settings.book.machine("52:54:00:00:00:01").unwrap();
+    assert!(machine.timeline.iter().any(|entry| entry.detail == "its TPM is to sign"));
+}
+
+#[test]
+fn a_key_of_the_group_is_asked_of_everybody_who_says_that_he_is_of_it() {
+    let (groups, own) = (tpm(), tpm());
+    let group = serde_json::json!({ "id": "g", "profile": "p", "tpm_key": groups.pem });
+    let world = world(&group.to_string(), false);
+    put(world.dir.path(), "tpm/52-54-00-00-00-01.pem", &own.pem);
+    let challenge = world.challenge(MAC);
+    assert!(world.ask(MAC, Some(own.sign(&challenge))).is_err());
+    assert_eq!(world.ask(MAC, Some(groups.sign(&challenge))).unwrap(), "for all for all");
+    // One whose name is no file's is not let in by a nonce for that.
+    let uuid = "uuid=x/../52-54-00-00-00-01";
+    world.get("/ipxe", uuid, false).unwrap();
+    assert!(matches!(world.ask(uuid, None), Err(handler::Failure::Challenge { .. })));
+}
+
+#[test]
+fn keys_that_are_none_are_found_by_a_look_over_the_store() {
+    let group = serde_json::json!({ "id": "g", "profile": "p", "tpm_key": "x" });
+    let world = world(&group.to_string(), false);
+    put(world.dir.path(), "tpm/52-54-00-00-00-01.pem", "-----BEGIN");
+    put(world.dir.path(), "tpm/52:54:00:00:00:02.pem", &tpm().pem);
+    put(world.dir.path(), "tpm/52-54-00-00-00-03.pem", &tpm().pem);
+    let report = check::check(&world.matchbox);
+    assert_eq!(report.problems.len(), 3, "{report}");
+    let error = world.ask(MAC, Some(tpm().sign(&world.challenge(MAC)))).unwrap_err().to_string();
+    assert!(error.contains("no public key in PEM"), "{error}");
+}
+
+#[test]
+fn two_that_ask_at_once_are_not_served_the_same_secret() {
+    let world = world(GROUP, false);
+    let query = format!("{MAC}&nonce={}", world.boot());
+    let served = std::thread::scope(|scope| {
+        let ask = || world.get("/generic", &query, true).is_ok();
+        let asking: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+        asking.into_iter().filter_map(|thread| thread.join().ok()).filter(|ok| *ok).count()
+    });
+    assert_eq!(served, 1);
 }
 
 #[test]
@@ -233,11 +328,15 @@ fn an_installed_machine_boots_from_its_disk() {
     assert_eq!(say("installed", &format!("&nonce={nonce}&hostname=node1")), 200);
     assert_eq!(machine().hostname.as_deref(), Some("node1"));
     let script = world.get("/ipxe", &format!("{MAC}&x=1"), false).unwrap();
-    assert!(script.contains("sanboot") && !script.contains("kernel"), "{script}");
+    let drives =
+        ["0x80", "0x81"].map(|drive| format!("sanboot --no-describe --drive {drive} ||\n"));
+    assert!(script.contains(&drives.concat()) && !script.contains("kernel"), "{script}");
     assert!(script.contains("${platform} efi && exit 1 ||"), "{script}");
     assert!(script.contains(&format!("chain ipxe?{MAC}&x=1&windlass_disk=none\n")), "{script}");
     assert_eq!(machine().last().unwrap().stage, Stage::LocalDisk);
-    assert!(world.get("/grub", MAC, false).unwrap().contains("chainloader"));
+    let script = world.get("/grub", MAC, false).unwrap();
+    assert!(script.contains("then chainloader /EFI/BOOT/BOOTX64.EFI; boot; fi\nexit"), "{script}");
+    assert!(script.contains("for disk in hd0 hd1 hd2 hd3; do\nset root=$disk\n"), "{script}");
     // Another machine of the group is not installed; and this one's disk was wiped.
     assert!(world.get("/ipxe", "mac=52:54:00:00:00:02", false).unwrap().contains("kernel /k"));
     let wiped = world.get("/ipxe", &format!("{MAC}&windlass_disk=none"), false).unwrap();

@@ -12,6 +12,8 @@ mod report;
 pub mod rpc;
 mod secrets;
 mod store;
+mod tpm;
+pub mod web;
 
 #[cfg(test)]
 mod install_tests;

@@ -129,6 +129,19 @@ fn group(sent: Option<storagepb::Group>) -> Result<Group, Status> {
     Ok(Group { id, name, profile, selector: selector.collect(), metadata, tpm_key: None })
 }
 
+/// Has a group keep what this service has no words for: its TPM's key, and lists and prefixes that come back as they
+/// were sent.
+fn keep(group: &mut Group, old: Group) {
+    group.tpm_key = old.tpm_key;
+    for (key, pattern) in old.selector {
+        if let Some(new) = group.selector.get_mut(&key)
+            && new.to_string() == pattern.to_string()
+        {
+            *new = pattern;
+        }
+    }
+}
+
 impl From<Profile> for storagepb::Profile {
     fn from(profile: Profile) -> Self {
         let Boot { kernel, initrd, args } = profile.boot;
@@ -166,8 +179,14 @@ impl Groups for Rpc {
         &self,
         request: tonic::Request<msg::GroupPutRequest>,
     ) -> Reply<msg::GroupPutResponse> {
-        let (store, group) = (self.0.clone(), group(request.into_inner().group)?);
-        blocking(move || store.put_group(&group)).await?;
+        let (store, mut group) = (self.0.clone(), group(request.into_inner().group)?);
+        let put = move || {
+            if let Ok(old) = store.group_by_id(&group.id) {
+                keep(&mut group, old);
+            }
+            store.put_group(&group)
+        };
+        blocking(put).await?;
         Ok(tonic::Response::new(msg::GroupPutResponse {}))
     }
 
@@ -311,5 +330,26 @@ impl Select for Rpc {
         let store = self.0.clone();
         let profile = blocking(move || store.profile(&group.profile)).await.map_err(none)?;
         Ok(tonic::Response::new(msg::SelectProfileResponse { profile: Some(profile.into()) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_is_sent_back_stays_what_it_was() {
+        let text = r#"{"id":"g","profile":"p","tpm_key":"k","selector":{"mac":["52:54:00:00:00:01",
+            "52:54:00:00:00:02"],"serial":{"prefix":"a"},"os":"x"}}"#;
+        let old = Group::parse(text.as_bytes()).unwrap();
+        let mut sent = group(Some(storagepb::Group::from(&old))).unwrap();
+        assert_ne!(sent, old);
+        keep(&mut sent, old.clone());
+        assert_eq!(sent, old);
+        let mut other = storagepb::Group::from(&old);
+        other.selector.insert("serial".into(), "b".into());
+        let mut sent = group(Some(other)).unwrap();
+        keep(&mut sent, old);
+        assert_eq!(sent.selector["serial"], Pattern::Exact("b".into()));
     }
 }

@@ -1,22 +1,26 @@
 //! The template function `secret`: `{{secret "NAME"}}` is what the file `secrets/NAME` of the store says.
 //!
 //! Each secret is served once to each boot of a machine, over TLS, and only to the machine itself: it presents
-//! the nonce of its boot URL and, if its group names a TPM's key, that key's signature of the nonce. A file in
-//! `secrets/MAC/` (with hyphens) or `secrets/GROUP/` goes before one for all. The token of a machine that is to join a
-//! cluster is in no file: it is made when it is asked for.
+//! the nonce of its boot URL or, where its group (`tpm_key`) or a file `tpm/MAC.pem` (with hyphens) names a TPM's key,
+//! that key's signature, without which the nonce is not enough. A file in `secrets/MAC/` or `secrets/GROUP/` goes before
+//! one for all. The token of a machine that is to join a cluster is in no file: it is made when it is asked for.
 
 use std::{
     fs, io,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use aws_lc_rs::signature::{self, UnparsedPublicKey};
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use gotmpl::Functions;
 use serde_json::Value;
 
-use super::{Group, Labels};
+use super::{
+    Group, Labels,
+    tpm::{Challenges, Refusal},
+};
 use crate::machines::Book;
 
 /// A secret is a token, a key or a certificate.
@@ -36,6 +40,8 @@ enum Grant {
     Anybody,
     /// The store is looked over, and nothing leaves it.
     Check,
+    /// Who has signed this challenge by the machine's TPM.
+    Challenged(String),
     Nobody(String),
 }
 
@@ -46,6 +52,8 @@ pub(crate) struct Secrets {
     book: Arc<Book>,
     grant: Grant,
     claimed: Mutex<Vec<String>>,
+    /// Whether one was asked for that wants a signature.
+    challenged: AtomicBool,
     /// With the machine that asks.
     maker: Option<(TokenMaker, String)>,
 }
@@ -56,6 +64,9 @@ pub(crate) struct Presented<'a> {
     pub(crate) machine: Option<&'a str>,
     pub(crate) tls: bool,
     pub(crate) insecure: bool,
+    /// The header of this name.
+    pub(crate) authorization: Option<&'a str>,
+    pub(crate) challenges: &'a Challenges,
 }
 
 impl Secrets {
@@ -66,13 +77,12 @@ impl Secrets {
         presented: &Presented<'_>,
         maker: Option<&TokenMaker>,
     ) -> Arc<Self> {
-        let grant = match grant(group, book, presented) {
+        let machine = presented.machine.and_then(file_name);
+        let key = tpm_key(&root, group, machine.as_deref());
+        let grant = match key.and_then(|key| grant(key.as_deref(), book, presented)) {
             Ok(grant) => grant,
             Err(why) => Grant::Nobody(why),
         };
-        // A UUID is what the machine says, and no way out of the folder of secrets.
-        let machine = presented.machine.filter(|id| !id.contains('/'));
-        let machine = machine.map(|id| id.replace(':', "-"));
         let folders = machine.into_iter().chain([group.id.clone(), String::new()]).collect();
         let machine = presented.machine.map(str::to_owned);
         Arc::new(Self {
@@ -93,8 +103,16 @@ impl Secrets {
     }
 
     fn with(root: PathBuf, folders: Vec<String>, book: &Arc<Book>, grant: Grant) -> Self {
-        let claimed = Mutex::default();
-        Self { root, folders, book: book.clone(), grant, claimed, maker: None }
+        let (claimed, book) = (Mutex::default(), book.clone());
+        Self {
+            root,
+            folders,
+            book,
+            grant,
+            claimed,
+            challenged: AtomicBool::new(false),
+            maker: None,
+        }
     }
 
     pub(crate) fn functions(self: &Arc<Self>) -> Functions {
@@ -111,6 +129,7 @@ impl Secrets {
         let metrics = &self.book.metrics;
         match &result {
             Ok(_) => metrics.secrets_served.add(),
+            Err(_) if self.challenge().is_some() => {}
             Err(_) => metrics.secrets_refused.add(),
         }
         result
@@ -121,8 +140,14 @@ impl Secrets {
         if name.is_empty() || name.starts_with('.') || !name.bytes().all(plain) {
             return Err(format!("{name:?} is no name of a secret; use letters, digits, - _ ."));
         }
-        if let Grant::Nobody(why) = &self.grant {
-            return Err(format!("secret {name:?} is not served: {why}"));
+        let refused = |why: &str| Err(format!("secret {name:?} is not served: {why}"));
+        match &self.grant {
+            Grant::Nobody(why) => return refused(why),
+            Grant::Challenged(_) => {
+                self.challenged.store(true, Ordering::Relaxed);
+                return refused("it wants the signature of the machine's TPM");
+            }
+            _ => {}
         }
         if let Grant::Check = &self.grant {
             // The token of a machine is in no file.
@@ -170,6 +195,16 @@ impl Secrets {
         Err(format!("there is no secret {name:?}; write it to secrets/{name} in the data path"))
     }
 
+    /// What the machine's TPM is to sign, if a secret was asked for that wants it.
+    pub(crate) fn challenge(&self) -> Option<&str> {
+        match &self.grant {
+            Grant::Challenged(challenge) if self.challenged.load(Ordering::Relaxed) => {
+                Some(challenge)
+            }
+            _ => None,
+        }
+    }
+
     /// Gives back what was taken for an answer that failed.
     pub(crate) fn give_back(&self) {
         let mut claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,7 +216,23 @@ impl Secrets {
     }
 }
 
-fn grant(group: &Group, book: &Book, presented: &Presented<'_>) -> Result<Grant, String> {
+/// A machine's files are called so. A UUID is what the machine says, and no way out of their folder.
+fn file_name(machine: &str) -> Option<String> {
+    (!machine.contains('/')).then(|| machine.replace(':', "-"))
+}
+
+/// The key of the machine's TPM, if the store has one: the group's, whoever says that he is of it, or the machine's.
+fn tpm_key(root: &Path, group: &Group, machine: Option<&str>) -> Result<Option<String>, String> {
+    let (None, Some(machine)) = (&group.tpm_key, machine) else { return Ok(group.tpm_key.clone()) };
+    let path = root.join("tpm").join(format!("{machine}.pem"));
+    match fs::read_to_string(&path) {
+        Ok(pem) => Ok(Some(pem)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("the key of the machine's TPM: {}: {error}", path.display())),
+    }
+}
+
+fn grant(tpm_key: Option<&str>, book: &Book, presented: &Presented<'_>) -> Result<Grant, String> {
     if presented.insecure {
         return Ok(Grant::Anybody);
     }
@@ -191,30 +242,13 @@ fn grant(group: &Group, book: &Book, presented: &Presented<'_>) -> Result<Grant,
             .into());
     }
     let id = presented.machine.ok_or("the request names neither mac nor uuid")?;
-    book.prove(id, presented.labels).map_err(|refusal| refusal.to_string())?;
-    if let Some(key) = &group.tpm_key {
-        signed_by_tpm(key, presented.labels)?;
-    }
-    Ok(Grant::Machine(id.to_owned()))
-}
-
-/// Whether the nonce comes with the signature of the TPM's key: ECDSA on P-256, or RSA, with SHA-256.
-fn signed_by_tpm(pem: &str, labels: &Labels) -> Result<(), String> {
-    use rustls_pki_types::{SubjectPublicKeyInfoDer, pem::PemObject};
-    let key = SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes())
-        .map_err(|error| format!("the group's tpm_key is no public key in PEM: {error}"))?;
-    let nonce = labels.get("nonce").map(String::as_str).unwrap_or_default();
-    let signature = labels.get("signature").ok_or("the request lacks the TPM's signature")?;
-    let signature = URL_SAFE_NO_PAD
-        .decode(signature.trim_end_matches('='))
-        .map_err(|_| "the signature is not Base64 for URLs")?;
-    let fits = |algorithm: &'static dyn signature::VerificationAlgorithm| {
-        UnparsedPublicKey::new(algorithm, key.as_ref()).verify(nonce.as_bytes(), &signature).is_ok()
+    let Some(pem) = tpm_key else {
+        book.prove(id, presented.labels).map_err(|refusal| refusal.to_string())?;
+        return Ok(Grant::Machine(id.to_owned()));
     };
-    let algorithms: [&'static dyn signature::VerificationAlgorithm; 2] =
-        [&signature::ECDSA_P256_SHA256_ASN1, &signature::RSA_PKCS1_2048_8192_SHA256];
-    match algorithms.into_iter().any(fits) {
-        true => Ok(()),
-        false => Err("the signature is not the nonce's by the group's tpm_key".into()),
+    match presented.challenges.prove(pem, id, presented.authorization, book.now()) {
+        Ok(()) => Ok(Grant::Machine(id.to_owned())),
+        Err(Refusal::Challenge(challenge)) => Ok(Grant::Challenged(challenge)),
+        Err(Refusal::Wrong(why)) => Err(why),
     }
 }

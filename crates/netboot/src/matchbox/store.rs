@@ -124,7 +124,7 @@ impl Group {
     }
 
     /// `k=v` pairs, for the order of groups with as many selectors.
-    fn selector_text(&self) -> String {
+    pub(super) fn selector_text(&self) -> String {
         let pairs: Vec<String> = self.selector.iter().map(|(k, v)| format!("{k}={v}")).collect();
         pairs.join(",")
     }

@@ -211,6 +211,29 @@ fn a_failure_names_what_is_wrong() {
 }
 
 #[test]
+fn what_nobody_reads_is_found_and_what_nothing_tells_apart() {
+    let (dir, matchbox) = store();
+    let before = check(&matchbox).problems;
+    put(dir.path(), "groups/typo.json", r#"{"id":"typo","profile":"p","selectors":{"os":"x"}}"#);
+    put(dir.path(), "groups/z.json", r#"{"id":"z","profile":"p","selector":{"os":"y"}}"#);
+    put(dir.path(), "groups/y.json", r#"{"id":"y","profile":"p","selector":{"os":"y"}}"#);
+    put(dir.path(), "profiles/typo.json", r#"{"id":"typo","boot":{"arg":["a"]},"ignition":"i"}"#);
+    let found = check(&matchbox).problems;
+    for wanted in [
+        "groups \"default\" and \"typo\" have no selectors",
+        "groups \"y\" and \"z\" have the same selectors",
+        "groups/typo.json: there is no field \"selectors\"",
+        "profiles/typo.json: there is no field \"boot.arg\"",
+        "profiles/typo.json: there is no field \"ignition\"",
+    ] {
+        let is_it = |problem: &&String| problem.contains(wanted);
+        assert_eq!(found.iter().filter(is_it).count(), 1, "{wanted}: {found:#?}");
+        assert!(!before.iter().any(|problem| problem.contains(wanted)));
+    }
+    assert!(!before.iter().any(|problem| problem.contains("there is no field")), "{before:#?}");
+}
+
+#[test]
 fn ids_cannot_leave_their_directory() {
     let (dir, matchbox) = store();
     put(dir.path(), "secret", "s");

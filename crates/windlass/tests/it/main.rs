@@ -5,4 +5,5 @@
 mod chain;
 mod differential;
 mod processes;
+mod tpm;
 mod turns;

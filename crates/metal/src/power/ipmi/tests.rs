@@ -20,6 +20,7 @@ fn bmc(address: &SocketAddr, password: &str) -> Bmc {
         address: address.to_string(),
         user: "ipmiusr".into(),
         password: password.into(),
+        uefi: false,
         insecure: false,
         ca: None,
         system: None,
@@ -108,9 +109,9 @@ async fn a_machine_is_powered_through_a_controller_that_loses_packets() {
         let controller = simulate(socket, suite, told.clone());
         let work = async {
             let mut session = Session::open(&bmc(&address, "test")).await.unwrap();
-            assert_eq!(perform(&mut session, Action::Status).await.unwrap(), "off");
-            perform(&mut session, Action::BootNetwork).await.unwrap();
-            assert_eq!(perform(&mut session, Action::Status).await.unwrap(), "on");
+            assert_eq!(perform(&mut session, Action::Status, false).await.unwrap(), "off");
+            perform(&mut session, Action::BootNetwork, true).await.unwrap();
+            assert_eq!(perform(&mut session, Action::Status, false).await.unwrap(), "on");
             let unknown = session.command("x", 6, 1, &[]).await.unwrap_err().to_string();
             assert!(unknown.contains("does not know this command"), "{unknown}");
             session.close().await;
@@ -123,7 +124,7 @@ async fn a_machine_is_powered_through_a_controller_that_loses_packets() {
         }
         let told = told.lock().unwrap();
         // The network for one boot, then the power button.
-        assert!(told.contains(&vec![CHASSIS, 8, 5, 0x80, 4, 0, 0, 0]), "{told:?}");
+        assert!(told.contains(&vec![CHASSIS, 8, 5, 0xa0, 4, 0, 0, 0]), "{told:?}");
         assert!(told.contains(&vec![CHASSIS, 2, 1]), "{told:?}");
     }
 }
@@ -199,9 +200,9 @@ async fn openipmis_controller_understands() {
         }
     }
     let mut session = opened.unwrap();
-    assert_eq!(perform(&mut session, Action::Status).await.unwrap(), "off");
-    perform(&mut session, Action::NextBootNetwork).await.unwrap();
-    perform(&mut session, Action::On).await.unwrap();
+    assert_eq!(perform(&mut session, Action::Status, false).await.unwrap(), "off");
+    perform(&mut session, Action::NextBootNetwork, false).await.unwrap();
+    perform(&mut session, Action::On, false).await.unwrap();
     session.close().await;
     let told = std::fs::read_to_string(&simulator.state).unwrap();
     assert!(told.contains("set power 1") && told.contains("set boot pxe"), "{told}");

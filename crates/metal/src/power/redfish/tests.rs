@@ -12,6 +12,8 @@ use super::{super::Kind, *};
 #[derive(Default)]
 struct Simulated {
     told: Mutex<Vec<String>>,
+    /// It takes no password but for a session.
+    sessions: bool,
 }
 
 const SYSTEM: &str = "/redfish/v1/Systems/437XR1138R2";
@@ -25,7 +27,26 @@ impl serve::Handler for Simulated {
                 let body = Full::from(value.to_string()).map_err(|never| match never {});
                 Response::builder().status(status).body(body.boxed_unsync()).unwrap()
             };
-            if parts.headers[header::AUTHORIZATION] != "Basic cm9vdDpjYWx2aW4=" {
+            let is = |name: &str, wanted: &str| {
+                parts.headers.get(name).is_some_and(|value| value == wanted)
+            };
+            let known = match self.sessions {
+                true => is(TOKEN, "t"),
+                false => is("authorization", "Basic cm9vdDpjYWx2aW4="),
+            };
+            if !known && parts.uri.path() == SESSIONS && self.sessions {
+                assert!(!parts.headers.contains_key("authorization"));
+                let wanted = json!({ "UserName": "root", "Password": "calvin" });
+                let sent: Value = serde_json::from_slice(&body).unwrap();
+                if sent == wanted {
+                    let mut made = say(201, json!({}));
+                    let at = HeaderValue::from_static("https://bmc/redfish/v1/Sessions/7");
+                    made.headers_mut().insert(TOKEN, HeaderValue::from_static("t"));
+                    made.headers_mut().insert(header::LOCATION, at);
+                    return made;
+                }
+            }
+            if !known {
                 return say(401, json!({ "error": {"message": "who?"} }));
             }
             match (parts.method.as_str(), parts.uri.path()) {
@@ -50,23 +71,43 @@ fn client_body() -> Body {
     Full::default().map_err(|never| match never {}).boxed_unsync()
 }
 
-#[tokio::test]
-async fn a_machine_is_powered() {
+/// Serves a controller until the tasks are shut down; how it is reached.
+async fn serving(simulated: &Arc<Simulated>, tasks: &rt::Tasks) -> Bmc {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (simulated, tasks) = (Arc::new(Simulated::default()), rt::Tasks::new(rt::Shutdown::new()));
-    let serving =
-        serve::serve(listener, None, serve::Limits::default(), simulated.clone(), tasks.clone());
-    tasks.spawn("bmc", serving);
-    let bmc = Bmc {
+    let limits = serve::Limits::default();
+    tasks.spawn("bmc", serve::serve(listener, None, limits, simulated.clone(), tasks.clone()));
+    Bmc {
         kind: Kind::Redfish,
         address: format!("http://{address}"),
         user: "root".into(),
         password: "calvin".into(),
+        uefi: false,
         insecure: false,
         ca: None,
         system: None,
-    };
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_begun_where_it_is_wanted_and_ended() {
+    let simulated = Arc::new(Simulated { sessions: true, ..Simulated::default() });
+    let tasks = rt::Tasks::new(rt::Shutdown::new());
+    let bmc = Bmc { uefi: true, ..serving(&simulated, &tasks).await };
+    perform(&bmc, Action::NextBootNetwork).await.unwrap();
+    let told = simulated.told.lock().unwrap().clone();
+    assert!(told[0].contains(r#""BootSourceOverrideMode":"UEFI""#), "{told:?}");
+    assert_eq!(told[1], "DELETE /redfish/v1/Sessions/7 ");
+    let wrong = Bmc { password: "x".into(), ..bmc };
+    let error = perform(&wrong, Action::Status).await.unwrap_err();
+    assert!(matches!(error, Error::Password(_)) && error.to_string().contains("who?"), "{error}");
+    tasks.shutdown().stop();
+}
+
+#[tokio::test]
+async fn a_machine_is_powered() {
+    let (simulated, tasks) = (Arc::new(Simulated::default()), rt::Tasks::new(rt::Shutdown::new()));
+    let bmc = serving(&simulated, &tasks).await;
     assert_eq!(perform(&bmc, Action::Status).await.unwrap(), "off");
     perform(&bmc, Action::BootNetwork).await.unwrap();
     let named = Bmc { system: Some("/redfish/v1/Systems/2".into()), ..bmc.clone() };

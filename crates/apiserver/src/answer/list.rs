@@ -1,0 +1,147 @@
+//! Lists as answers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use serve::Body;
+use store::Revision;
+
+use super::{
+    Accepted, Of, Shape, bytes, mismatch, partial, table::Table, tree, value, write_object,
+};
+use crate::{
+    definition::{Definition, Served},
+    object::Object,
+};
+
+/// What a list answer says of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ListMeta {
+    pub(crate) revision: Revision,
+    pub(crate) continue_token: String,
+    pub(crate) remaining: Option<u64>,
+}
+
+impl ListMeta {
+    pub(super) fn tree(&self) -> Value {
+        let mut meta = json!({"resourceVersion": self.revision.to_string()});
+        if !self.continue_token.is_empty() {
+            meta["continue"] = json!(self.continue_token);
+        }
+        if let Some(remaining) = self.remaining {
+            meta["remainingItemCount"] = json!(remaining);
+        }
+        meta
+    }
+}
+
+/// How much of a list is joined before it is handed on.
+const PIECE: usize = 64 << 10;
+
+/// A list of whole objects: joined bytes, made as the client takes them, so that a large list costs its reader a
+/// piece of memory and not a copy of the list.
+fn joined(
+    definition: &Arc<Definition>,
+    version: usize,
+    meta: &ListMeta,
+    objects: Vec<Arc<Object>>,
+) -> Response<Body> {
+    let head = list_head(&definition.served[version], meta);
+    let total: usize = objects.iter().map(|o| o.bytes.len() + 64).sum();
+    let mut pieces = Pieces { definition: definition.clone(), version, objects, next: 0, head };
+    if total <= PIECE {
+        let whole: Vec<u8> = std::iter::from_fn(|| pieces.next_piece()).flatten().collect();
+        return bytes(StatusCode::OK, "application/json", whole);
+    }
+    let frames = futures_util::stream::iter(std::iter::from_fn(move || pieces.next_piece()));
+    let frames = futures_util::StreamExt::map(frames, |piece| Ok(Frame::data(piece.into())));
+    let mut response = bytes(StatusCode::OK, "application/json", Bytes::new());
+    *response.body_mut() = BodyExt::boxed_unsync(http_body_util::StreamBody::new(frames));
+    if total >= 2 * PIECE {
+        response.extensions_mut().insert(crate::compress::Streamed);
+    }
+    response
+}
+
+/// What stands before the items of a list.
+pub(crate) fn list_head(served: &Served, meta: &ListMeta) -> String {
+    format!(
+        "{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{},\"items\":[",
+        served.list_kind,
+        served.api_version,
+        meta.tree()
+    )
+}
+
+struct Pieces {
+    definition: Arc<Definition>,
+    version: usize,
+    objects: Vec<Arc<Object>>,
+    next: usize,
+    head: String,
+}
+
+impl Pieces {
+    fn next_piece(&mut self) -> Option<Vec<u8>> {
+        if self.next > self.objects.len() {
+            return None;
+        }
+        let served = &self.definition.served[self.version];
+        let mut out = std::mem::take(&mut self.head).into_bytes();
+        out.reserve(PIECE + PIECE / 4);
+        while let Some(object) = self.objects.get(self.next) {
+            if out.len() >= PIECE {
+                return Some(out);
+            }
+            if self.next > 0 {
+                out.push(b',');
+            }
+            write_object(&mut out, served, object, self.definition.custom.is_some());
+            self.next += 1;
+        }
+        out.extend_from_slice(b"]}\n");
+        self.next += 1;
+        Some(out)
+    }
+}
+
+/// A list's answer: for whole objects, joined bytes.
+pub(crate) fn list(
+    definition: &Arc<Definition>,
+    version: usize,
+    accepted: Accepted,
+    meta: &ListMeta,
+    objects: Vec<Arc<Object>>,
+) -> Response<Body> {
+    let served = &definition.served[version];
+    match accepted.shape {
+        _ if accepted.is_stored_form() => joined(definition, version, meta, objects),
+        Shape::Whole => {
+            let items: Vec<Value> = objects.iter().map(|o| tree(served, o)).collect();
+            let whole = json!({"kind": *served.list_kind, "apiVersion": *served.api_version, "metadata": meta.tree(), "items": items});
+            value(accepted, StatusCode::OK, &whole)
+        }
+        Shape::Partial(Of::One) => {
+            let message = format!(
+                "you requested PartialObjectMetadata, but the requested object is a list ({})",
+                served.list_kind
+            );
+            mismatch(accepted, message)
+        }
+        Shape::Partial(Of::List) => {
+            let partial = |o: &Arc<Object>| partial(tree(served, o), accepted.meta);
+            let items: Vec<Value> = objects.iter().map(partial).collect();
+            let whole = json!({"kind": "PartialObjectMetadataList", "apiVersion": accepted.meta, "metadata": meta.tree(), "items": items});
+            value(accepted, StatusCode::OK, &whole)
+        }
+        Shape::Table(include) => {
+            let shown = Table { definition, served, include, version: accepted.meta };
+            let trees = objects.iter().map(|o| tree(served, o));
+            value(accepted, StatusCode::OK, &shown.of(meta, trees, true))
+        }
+    }
+}

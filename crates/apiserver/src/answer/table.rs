@@ -1,0 +1,62 @@
+//! Objects as rows of a table.
+
+use api_meta::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Include, ListMeta, partial};
+use crate::definition::{Definition, Served};
+
+/// How objects of one kind are shown as rows.
+pub(super) struct Table<'a> {
+    pub(super) definition: &'a Definition,
+    pub(super) served: &'a Served,
+    pub(super) include: Include,
+    /// The version of `meta.k8s.io` that was asked for.
+    pub(super) version: &'a str,
+}
+
+impl Table<'_> {
+    /// The table of these objects; `named`: with the columns that its cells stand in.
+    pub(super) fn of(
+        &self,
+        meta: &ListMeta,
+        objects: impl IntoIterator<Item = Value>,
+        named: bool,
+    ) -> Value {
+        let now = crate::now();
+        let rows: Vec<Value> = objects.into_iter().map(|tree| self.row(tree, now)).collect();
+        let columns = if named { self.columns() } else { json!([]) };
+        json!({"kind": "Table", "apiVersion": self.version, "metadata": meta.tree(), "columnDefinitions": columns, "rows": rows})
+    }
+
+    fn row(&self, tree: Value, now: Timestamp) -> Value {
+        let cells = self.cells(&tree, now);
+        match self.include {
+            Include::Nothing => json!({"cells": cells, "object": null}),
+            Include::Metadata => json!({"cells": cells, "object": partial(tree, self.version)}),
+            Include::Object => json!({"cells": cells, "object": tree}),
+        }
+    }
+
+    fn cells(&self, tree: &Value, now: Timestamp) -> Vec<Value> {
+        let Self { definition, served, .. } = self;
+        if let Some(columns) = &served.columns {
+            return crate::custom::cells(columns, tree, now);
+        }
+        let Some(conversion) = &served.conversion else {
+            return api_rules::table::cells(&served.group, &definition.plural, tree, now);
+        };
+        // Tables are made for the stored version.
+        let mut stored = tree.clone();
+        (conversion.to_storage)(&mut stored);
+        api_rules::table::cells(&definition.group, &definition.plural, &stored, now)
+    }
+
+    fn columns(&self) -> Value {
+        let definition = self.definition;
+        match &self.served.columns {
+            Some(columns) => crate::custom::columns(columns),
+            None => json!(api_rules::table::columns(&definition.group, &definition.plural)),
+        }
+    }
+}

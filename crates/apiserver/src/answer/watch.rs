@@ -1,0 +1,112 @@
+//! Events of a watch, as lines of JSON or as protobuf with lengths.
+
+use std::io::Write as _;
+
+use api_meta::Status;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use store::Revision;
+
+use super::{Accepted, Encoding, ListMeta, Shape, partial, table::Table, tree, write_object};
+use crate::{
+    cache::{Event, EventKind},
+    definition::{Definition, Served},
+};
+
+/// One event of a watch, with its line feed. `first`: only the first table of a watch names its columns.
+pub(crate) fn frame(
+    definition: &Definition,
+    served: &Served,
+    accepted: Accepted,
+    kind: EventKind,
+    event: &Event,
+    first: bool,
+) -> Bytes {
+    if accepted.encoding == Encoding::Protobuf {
+        let object = shown(definition, served, accepted, event, first);
+        return protobuf_frame(kind.text(), &object);
+    }
+    let mut out = Vec::with_capacity(event.object.bytes.len() + 160);
+    let _ = write!(out, "{{\"type\":\"{}\",\"object\":", kind.text());
+    match accepted.shape {
+        // Most watches want this, and it costs no parsing.
+        Shape::Whole => write_object(&mut out, served, &event.object, true),
+        _ => {
+            let object = shown(definition, served, accepted, event, first);
+            let _ = serde_json::to_writer(&mut out, &object);
+        }
+    }
+    out.extend_from_slice(b"}\n");
+    out.into()
+}
+
+fn shown(
+    definition: &Definition,
+    served: &Served,
+    accepted: Accepted,
+    event: &Event,
+    first: bool,
+) -> Value {
+    let tree = tree(served, &event.object);
+    match accepted.shape {
+        Shape::Whole => tree,
+        Shape::Partial(_) => partial(tree, accepted.meta),
+        Shape::Table(include) => {
+            let meta = ListMeta { revision: event.object.revision, ..ListMeta::default() };
+            Table { definition, served, include, version: accepted.meta }.of(&meta, [tree], first)
+        }
+    }
+}
+
+/// A bookmark: an empty object at a revision. `initial_end` closes the initial events of a streaming list.
+pub(crate) fn bookmark(
+    served: &Served,
+    accepted: Accepted,
+    revision: Revision,
+    initial_end: bool,
+) -> Bytes {
+    let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+    if initial_end {
+        metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+    }
+    let object = match accepted.shape {
+        Shape::Whole => {
+            json!({"kind": *served.kind, "apiVersion": *served.api_version, "metadata": metadata})
+        }
+        Shape::Partial(_) => {
+            json!({"kind": "PartialObjectMetadata", "apiVersion": accepted.meta, "metadata": metadata})
+        }
+        Shape::Table(_) => {
+            let row = json!({"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": accepted.meta, "metadata": metadata}});
+            let meta = json!({"resourceVersion": revision.to_string()});
+            json!({"kind": "Table", "apiVersion": accepted.meta, "metadata": meta, "columnDefinitions": [], "rows": [row]})
+        }
+    };
+    if accepted.encoding == Encoding::Protobuf {
+        return protobuf_frame("BOOKMARK", &object);
+    }
+    line(&json!({"type": "BOOKMARK", "object": object}))
+}
+
+/// What ends a watch that cannot go on.
+pub(crate) fn error_frame(accepted: Accepted, status: &Status) -> Bytes {
+    let mut tree = serde_json::to_value(status).unwrap_or_default();
+    tree["kind"] = json!("Status");
+    tree["apiVersion"] = json!("v1");
+    match accepted.encoding {
+        Encoding::Protobuf => protobuf_frame("ERROR", &tree),
+        _ => line(&json!({"type": "ERROR", "object": tree})),
+    }
+}
+
+/// One event of a protobuf watch, with its length before it.
+fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
+    let object = crate::codec::protobuf(object).unwrap_or_default();
+    api_codec::protobuf::watch_frame(kind, &object).into()
+}
+
+fn line(value: &Value) -> Bytes {
+    let mut out = value.to_string().into_bytes();
+    out.push(b'\n');
+    out.into()
+}

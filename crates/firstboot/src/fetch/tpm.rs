@@ -1,0 +1,97 @@
+//! The signature of the machine's TPM, by which a server knows which machine asks for its secrets.
+//!
+//! A server asks by 401 with `WWW-Authenticate: TPM CHALLENGE`, and is answered by `Authorization: TPM
+//! CHALLENGE.SIGNATURE`. The key is a primary one of the endorsement hierarchy: the TPM makes it of its seed and the
+//! template, always the same one, so that nothing is kept of it anywhere.
+
+use std::{fs, path::Path, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::{HeaderMap, Uri, header};
+use sys::{ProgramError, Programs};
+
+use crate::{Error, init::cmdline};
+
+const ALGORITHM: &str = "ecc256:ecdsa-sha256";
+const ATTRIBUTES: &str = "fixedtpm|fixedparent|sensitivedataorigin|userwithauth|noda|sign";
+const SCHEME: &str = "TPM ";
+
+/// Signs for one server and no other: whoever could have anything signed would pass the challenges of that one on.
+#[derive(Clone)]
+pub(crate) struct Signer {
+    origin: String,
+    programs: Arc<dyn Programs>,
+}
+
+fn origin(url: &Uri) -> Option<String> {
+    Some(format!("{}://{}", url.scheme_str()?, url.authority()?))
+}
+
+impl Signer {
+    /// For the server that the kernel's command line names, if its certificate says that it is that one.
+    pub(crate) fn of_command_line() -> Option<Self> {
+        let line = cmdline::read().ok()?;
+        let url: Uri = cmdline::config_url(&line)?.parse().ok()?;
+        let encrypted = url.scheme_str() == Some("https");
+        encrypted.then(|| Self::of(&url, Arc::new(sys::HostPrograms))).flatten()
+    }
+
+    pub(super) fn of(url: &Uri, programs: Arc<dyn Programs>) -> Option<Self> {
+        Some(Self { origin: origin(url)?, programs })
+    }
+
+    /// What the server at this URL wants signed.
+    pub(super) fn challenge(&self, url: &Uri, headers: &HeaderMap) -> Option<String> {
+        let text = headers.get(header::WWW_AUTHENTICATE)?.to_str().ok()?;
+        let challenge = text.strip_prefix(SCHEME)?;
+        (origin(url)? == self.origin).then(|| challenge.to_owned())
+    }
+
+    /// What answers a challenge.
+    pub(super) fn answer(&self, challenge: &str) -> Result<String, Error> {
+        let signature = sign(self.programs.as_ref(), challenge.as_bytes())?;
+        Ok(format!("{SCHEME}{challenge}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+}
+
+/// The public part of the machine's key in PEM, for the server's store.
+pub fn public_key() -> Result<String, Error> {
+    with_key(&sys::HostPrograms, |folder, key| {
+        let out = folder.join("public");
+        tpm2(&sys::HostPrograms, &["readpublic", "-c", key, "-f", "pem", "-o", &text(&out)])?;
+        fs::read_to_string(&out).map_err(Error::file("reading", &out))
+    })
+}
+
+fn sign(programs: &dyn Programs, message: &[u8]) -> Result<Vec<u8>, Error> {
+    with_key(programs, |folder, key| {
+        let (input, out) = (folder.join("message"), folder.join("signature"));
+        fs::write(&input, message).map_err(Error::file("writing", &input))?;
+        let how = ["sign", "-c", key, "-g", "sha256", "-s", "ecdsa", "-f", "plain", "-o"];
+        tpm2(programs, &[&how[..], &[&text(&out), &text(&input)]].concat())?;
+        fs::read(&out).map_err(Error::file("reading", &out))
+    })
+}
+
+/// Works with the key, which a file of its own folder stands for.
+fn with_key<T>(
+    programs: &dyn Programs,
+    work: impl FnOnce(&Path, &str) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let parent = std::env::temp_dir();
+    // An initrd has none.
+    fs::create_dir_all(&parent).map_err(Error::file("making", &parent))?;
+    let folder =
+        tempfile::tempdir_in(&parent).map_err(Error::file("making a folder in", &parent))?;
+    let key = text(&folder.path().join("key"));
+    tpm2(programs, &["createprimary", "-C", "e", "-G", ALGORITHM, "-a", ATTRIBUTES, "-c", &key])?;
+    work(folder.path(), &key)
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn tpm2(programs: &dyn Programs, arguments: &[&str]) -> Result<(), ProgramError> {
+    programs.must(&[&["tpm2"], arguments, &["-Q"]].concat()).map(drop)
+}

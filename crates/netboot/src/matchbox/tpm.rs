@@ -1,0 +1,143 @@
+//! How a machine proves by its TPM which machine it is: it signs a challenge of ours with the key that the store has
+//! of it.
+//!
+//! An answer that wants the proof is 401 with `WWW-Authenticate: TPM CHALLENGE`; the machine asks again with
+//! `Authorization: TPM CHALLENGE.SIGNATURE`, the signature of the challenge's text in Base64 for URLs. Nothing is
+//! kept of a challenge, so that strangers who ask for many fill nothing: it holds its time and a code that only this
+//! server can make, and each secret is served once all the same.
+
+use aws_lc_rs::{
+    hmac,
+    rand::SystemRandom,
+    signature::{self, UnparsedPublicKey, VerificationAlgorithm},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+
+pub(crate) const SCHEME: &str = "TPM ";
+
+/// A TPM needs a second or two, in milliseconds.
+const LIFE: u64 = 60_000;
+
+/// Keys of the kinds that a TPM has, with SHA-256.
+static ALGORITHMS: [&dyn VerificationAlgorithm; 2] =
+    [&signature::ECDSA_P256_SHA256_ASN1, &signature::RSA_PKCS1_2048_8192_SHA256];
+
+/// What came of a proof.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// There is none, or none to a challenge that still counts: this is to be signed.
+    Challenge(String),
+    Wrong(String),
+}
+
+/// Makes challenges and knows them again.
+pub(crate) struct Challenges(Option<hmac::Key>);
+
+impl Challenges {
+    pub(crate) fn new() -> Self {
+        // It fails only where the kernel has no random numbers, and nobody is believed then.
+        Self(hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).ok())
+    }
+
+    fn make(&self, machine: &str, now: u64) -> Option<String> {
+        let code = hmac::sign(self.0.as_ref()?, format!("{now} {machine}").as_bytes());
+        Some(format!("{now}-{}", URL_SAFE_NO_PAD.encode(code)))
+    }
+
+    /// Whether `challenge` was made for this machine, and not long ago.
+    fn knows(&self, challenge: &str, machine: &str, now: u64) -> bool {
+        let Some((time, code)) = challenge.split_once('-') else { return false };
+        let (Ok(time), Ok(code)) = (time.parse::<u64>(), URL_SAFE_NO_PAD.decode(code)) else {
+            return false;
+        };
+        let signed = format!("{time} {machine}");
+        let ours = self.0.as_ref().map(|key| hmac::verify(key, signed.as_bytes(), &code));
+        ours.is_some_and(|ours| ours.is_ok()) && (time..=time.saturating_add(LIFE)).contains(&now)
+    }
+
+    /// Whether a request's `Authorization` is this machine's, whose key is `pem`.
+    pub(crate) fn prove(
+        &self,
+        pem: &str,
+        machine: &str,
+        authorization: Option<&str>,
+        now: u64,
+    ) -> Result<(), Refusal> {
+        let wrong = |why: &str| Refusal::Wrong(why.to_owned());
+        let proof = authorization.and_then(|text| text.strip_prefix(SCHEME)?.split_once('.'));
+        let known = proof.filter(|(challenge, _)| self.knows(challenge, machine, now));
+        let Some((challenge, signature)) = known else {
+            let challenge = self.make(machine, now);
+            return Err(
+                challenge.map_or_else(|| wrong("no challenge can be made"), Refusal::Challenge)
+            );
+        };
+        let signature = URL_SAFE_NO_PAD
+            .decode(signature.trim_end_matches('='))
+            .map_err(|_| wrong("the signature is not Base64 for URLs"))?;
+        match is_signed(pem, challenge.as_bytes(), &signature) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(wrong("the signature is not by the machine's key")),
+            Err(why) => Err(Refusal::Wrong(why)),
+        }
+    }
+}
+
+fn is_signed(pem: &str, text: &[u8], signature: &[u8]) -> Result<bool, String> {
+    let key = public_key(pem)?;
+    let fits = |algorithm: &&'static dyn VerificationAlgorithm| {
+        UnparsedPublicKey::new(*algorithm, key.as_ref()).verify(text, signature).is_ok()
+    };
+    Ok(ALGORITHMS.iter().any(fits))
+}
+
+/// The key in PEM that the store has; also for those who look the store over.
+pub(crate) fn public_key(
+    pem: &str,
+) -> Result<rustls_pki_types::SubjectPublicKeyInfoDer<'static>, String> {
+    use rustls_pki_types::{SubjectPublicKeyInfoDer, pem::PemObject};
+    SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes())
+        .map_err(|error| format!("the TPM's key is no public key in PEM: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A challenge that openssl signed with keys of its own, in the two ways.
+    const PROOFS: &str = include_str!("../../tests/tpm-proofs.txt");
+
+    #[test]
+    fn a_challenge_is_one_machines_and_soon_over() {
+        let ours = Challenges::new();
+        let challenge = ours.make("m", 1000).unwrap();
+        for (text, machine, now, known) in [
+            (challenge.as_str(), "m", 1000, true),
+            (&challenge, "m", 1000 + LIFE, true),
+            (&challenge, "m", 1001 + LIFE, false),
+            (&challenge, "m", 999, false),
+            (&challenge, "n", 1000, false),
+            (&challenge.replacen("1000", "1001", 1), "m", 1001, false),
+            ("1000-", "m", 1000, false),
+            ("", "m", 1000, false),
+        ] {
+            assert_eq!(ours.knows(text, machine, now), known, "{text} {machine} {now}");
+        }
+        assert!(!Challenges::new().knows(&challenge, "m", 1000), "another server's");
+    }
+
+    #[test]
+    fn signatures_of_the_kinds_that_a_tpm_makes() {
+        let mut kinds = 0;
+        for proof in PROOFS.split("\n\n") {
+            let (signature, pem) = proof.trim().split_once('\n').unwrap();
+            let (kind, signature) = signature.split_once(' ').unwrap();
+            let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
+            assert_eq!(is_signed(pem, b"challenge", &signature), Ok(true), "{kind}");
+            assert_eq!(is_signed(pem, b"another", &signature), Ok(false), "{kind}");
+            kinds += 1;
+        }
+        assert_eq!(kinds, 2);
+        assert!(is_signed("-----", b"challenge", b"").is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! Matchbox behind HTTP: statuses, signatures, and who asks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{FutureExt, future::BoxFuture};
+use http::{
+    HeaderValue, Request, Response, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE},
+};
+use http_body_util::{BodyExt, Full};
+use serve::Body;
+
+use super::{
+    assets, blocking,
+    handler::{Answer, Asked, Failure, Matchbox, TEXT},
+    report, tpm,
+};
+use crate::{
+    machines::Stage,
+    openpgp::{self, Signer},
+};
+
+fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+    let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// Asks for the signature of the machine's TPM.
+fn challenged(challenge: &str, why: String) -> Response<Body> {
+    let mut response = respond(StatusCode::UNAUTHORIZED, TEXT, why + "\n");
+    if let Ok(value) = HeaderValue::try_from(format!("{}{challenge}", tpm::SCHEME)) {
+        response.headers_mut().insert(WWW_AUTHENTICATE, value);
+    }
+    response
+}
+
+/// A signature in place of what is signed. An error is signed too, and stays an error.
+type Sign = fn(&Signer, &[u8], u32) -> Result<Answer, openpgp::Error>;
+
+fn detached(signer: &Signer, body: &[u8], now: u32) -> Result<Answer, openpgp::Error> {
+    Ok(("application/octet-stream", signer.sign(body, now)?))
+}
+
+fn armored(signer: &Signer, body: &[u8], now: u32) -> Result<Answer, openpgp::Error> {
+    Ok((TEXT, signer.sign_armored(body, now)?.into_bytes()))
+}
+
+impl Matchbox {
+    /// The whole answer to a request for anything but assets and reports.
+    fn respond(&self, mut asked: Asked) -> Response<Body> {
+        if asked.path == "/healthz" {
+            return match self.health() {
+                Ok(()) => respond(StatusCode::OK, TEXT, "ok\n"),
+                Err(error) => respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, error + "\n"),
+            };
+        }
+        let mut sign = None::<(&Signer, Sign)>;
+        if let Some(signer) = &self.settings.signer {
+            for (suffix, make) in [(".sig", detached as Sign), (".asc", armored as Sign)] {
+                if let Some(path) = asked.path.strip_suffix(suffix).filter(|path| path.len() > 1) {
+                    asked.path = path.to_owned();
+                    sign = Some((signer, make));
+                    break;
+                }
+            }
+        }
+        let (status, (kind, body)) = match self.answer(&asked) {
+            Some(Ok(answer)) => (StatusCode::OK, answer),
+            Some(Err(Failure::Challenge { challenge, source })) => {
+                return challenged(&challenge, source.to_string());
+            }
+            Some(Err(error)) => (StatusCode::NOT_FOUND, (TEXT, format!("{error}\n").into())),
+            None => return respond(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"),
+        };
+        let Some((signer, make)) = sign else { return respond(status, kind, body) };
+        let seconds = u32::try_from(self.settings.book.now() / 1000).unwrap_or(u32::MAX);
+        match make(signer, &body, seconds) {
+            Ok((kind, body)) => respond(status, kind, body),
+            Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        }
+    }
+}
+
+impl serve::Handler for Shared {
+    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
+        let (matchbox, tls) = (self.matchbox.clone(), self.tls);
+        let (request, body) = request.into_parts();
+        let connection = request.extensions.get::<Arc<serve::Connection>>();
+        let peer = connection.and_then(|connection| connection.peer).map(|peer| peer.ip());
+        async move {
+            let path = request.uri.path().to_owned();
+            let settings = &matchbox.settings;
+            if let (Some(root), Some(name)) = (&settings.assets, path.strip_prefix("/assets/")) {
+                let response = assets::serve(root, name, &request, &matchbox.transfers).await;
+                let listing = name.is_empty() || name.ends_with('/');
+                let sent = response.status() == StatusCode::OK && !listing;
+                if let Some(peer) = peer.filter(|_| sent) {
+                    // UEFI firmware fetches its boot loader by HTTP too.
+                    let loader = name.ends_with(".efi");
+                    let stage = if loader { Stage::Firmware } else { Stage::Kernel };
+                    settings.book.fetched(peer, stage, name);
+                }
+                return response;
+            }
+            let query = request.uri.query().unwrap_or_default().to_owned();
+            let authorization = request.headers.get(AUTHORIZATION);
+            let authorization =
+                authorization.and_then(|value| value.to_str().ok()).map(str::to_owned);
+            let asked = Asked { path, query, peer, tls, authorization };
+            if asked.path == "/report" {
+                return report::take(&settings.book, &asked, &request.method, body).await;
+            }
+            // Files are read and templates rendered on a thread that may block.
+            match blocking::run(move || matchbox.respond(asked)).await {
+                Ok(response) => response,
+                Err(error) => {
+                    respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n"))
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// The handler that serves a [`Matchbox`].
+pub struct Shared {
+    pub matchbox: Arc<Matchbox>,
+    /// Whether its connections are encrypted.
+    pub tls: bool,
+}
