@@ -118,7 +118,8 @@ impl Server {
         let filter = Filter::parse(call)?;
         let definition = &call.resource.definition;
         let prefix = definition.key(&call.path.namespace, "");
-        let limit = limit(query.get("limit"))?;
+        let limit = count(query.get("limit"))?;
+        count(query.get("timeoutSeconds"))?;
         let token = query.get("continue").filter(|t| !t.is_empty());
         check_list_options(query, token)?;
         let exact = query.get("resourceVersionMatch") == Some("Exact");
@@ -230,6 +231,7 @@ impl Server {
 
     pub(crate) async fn watch(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
         let query = &call.info.query;
+        let timeout = count(query.get("timeoutSeconds"))?;
         let mut filter = Filter::parse(call)?;
         // A watch of one object, by its deprecated path.
         if !call.path.name.is_empty() {
@@ -259,11 +261,10 @@ impl Server {
         let there = watcher.backlog.iter().map(|event| event.object.clone()).collect();
         cache.definition.shown(call.version, there).await?;
         let floor = if send_state { 0 } else { version.unwrap_or(0) };
-        let timeout = query.get("timeoutSeconds").and_then(|t| t.parse().ok()).filter(|t| *t > 0);
         // As upstream: between 30 and 60 minutes where the client does not say.
         let timeout = timeout.map_or_else(
             || Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()),
-            Duration::from_secs,
+            |seconds| Duration::from_secs(seconds.min(LONGEST_WATCH) as u64),
         );
         let mut accepted = call.accepted;
         if cache.definition.custom.is_some() || accepted.encoding == Encoding::Yaml {
@@ -301,6 +302,9 @@ impl Server {
     }
 }
 
+/// A year: no clock overflows by it.
+const LONGEST_WATCH: usize = 365 * 86_400;
+
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list \
     result. You can start a new list without the continue parameter, or use the continue token in this \
     response to retrieve the remainder of the results. Continuing with the provided token results in an \
@@ -318,7 +322,8 @@ fn parse_version(text: Option<&str>) -> Result<Option<Revision>, Box<Status>> {
     }
 }
 
-fn limit(text: Option<&str>) -> Result<Option<usize>, Box<Status>> {
+/// A count that was asked for; less than one is none.
+fn count(text: Option<&str>) -> Result<Option<usize>, Box<Status>> {
     match text.filter(|t| !t.is_empty()) {
         None => Ok(None),
         Some(text) => match text.parse::<i64>() {

@@ -42,9 +42,13 @@ async fn selectors_choose() {
     // Over all namespaces, by name.
     let all = api.get("/api/v1/configmaps?fieldSelector=metadata.name%3Dm3").await.ok();
     assert!(names(&all).contains(&"m3"));
-    for query in
-        ["labelSelector=a%3D%3D%3D", "fieldSelector=data.k%3Dv", "limit=x", "resourceVersion=x"]
-    {
+    for query in [
+        "labelSelector=a%3D%3D%3D",
+        "fieldSelector=data.k%3Dv",
+        "limit=x",
+        "timeoutSeconds=x",
+        "resourceVersion=x",
+    ] {
         api.get(&format!("{maps}?{query}")).await.refused(400, "BadRequest");
     }
 }

@@ -163,6 +163,11 @@ async fn a_watch_ends_when_it_was_asked_to() {
     let maps = maps(&api).await;
     let mut events = Events::open(&api, &format!("{maps}?watch=true&timeoutSeconds=1")).await;
     assert_eq!(events.next().await, None);
+    // As late as the number goes, which is more than a clock can add.
+    let path = format!("{maps}?watch=true&timeoutSeconds={}", i64::MAX);
+    let mut events = Events::open(&api, &path).await;
+    api.post(&maps, &config_map("a", json!({}))).await.ok();
+    assert_eq!(events.next().await.map(|event| event["type"].clone()), Some(json!("ADDED")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
