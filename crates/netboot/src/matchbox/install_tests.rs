@@ -328,11 +328,15 @@ fn an_installed_machine_boots_from_its_disk() {
     assert_eq!(say("installed", &format!("&nonce={nonce}&hostname=node1")), 200);
     assert_eq!(machine().hostname.as_deref(), Some("node1"));
     let script = world.get("/ipxe", &format!("{MAC}&x=1"), false).unwrap();
-    assert!(script.contains("sanboot") && !script.contains("kernel"), "{script}");
+    let drives =
+        ["0x80", "0x81"].map(|drive| format!("sanboot --no-describe --drive {drive} ||\n"));
+    assert!(script.contains(&drives.concat()) && !script.contains("kernel"), "{script}");
     assert!(script.contains("${platform} efi && exit 1 ||"), "{script}");
     assert!(script.contains(&format!("chain ipxe?{MAC}&x=1&windlass_disk=none\n")), "{script}");
     assert_eq!(machine().last().unwrap().stage, Stage::LocalDisk);
-    assert!(world.get("/grub", MAC, false).unwrap().contains("chainloader"));
+    let script = world.get("/grub", MAC, false).unwrap();
+    assert!(script.contains("then chainloader /EFI/BOOT/BOOTX64.EFI; boot; fi\nexit"), "{script}");
+    assert!(script.contains("for disk in hd0 hd1 hd2 hd3; do\nset root=$disk\n"), "{script}");
     // Another machine of the group is not installed; and this one's disk was wiped.
     assert!(world.get("/ipxe", "mac=52:54:00:00:00:02", false).unwrap().contains("kernel /k"));
     let wiped = world.get("/ipxe", &format!("{MAC}&windlass_disk=none"), false).unwrap();

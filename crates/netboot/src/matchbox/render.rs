@@ -41,22 +41,35 @@ pub(crate) fn grub(boot: &Boot) -> String {
 /// The label by which an installed machine says that its disk did not boot.
 pub(crate) const NO_DISK: &str = "windlass_disk";
 
+/// The BIOS' disks that are tried: a mirror boots from whichever is left.
+const DRIVES: std::ops::Range<u8> = 0x80..0x84;
+
+/// What UEFI firmware starts of a disk that it was told nothing about.
+const LOADER: &str = "/EFI/BOOT/BOOTX64.EFI";
+
 /// Boots an installed machine from its disk. UEFI firmware goes on with the next entry of its boot order, but only
-/// after a failure: a success brings up its menu. A BIOS disk that holds no system is found out, and the machine is
-/// installed again.
+/// after a failure: a success brings up its menu. Where none of a BIOS' disks holds a system it is found out, and the
+/// machine is installed again.
 pub(crate) fn ipxe_disk(query: &str) -> String {
     let again = if query.is_empty() { String::new() } else { format!("{query}&") };
+    let drives: String =
+        DRIVES.map(|drive| format!("sanboot --no-describe --drive {drive:#x} ||\n")).collect();
     format!(
-        "#!ipxe\niseq ${{platform}} efi && exit 1 ||\nsanboot --no-describe --drive 0x80 ||\n\
-         echo The disk does not boot: installing again\nchain ipxe?{again}{NO_DISK}=none\n"
+        "#!ipxe\niseq ${{platform}} efi && exit 1 ||\n{drives}\
+         echo No disk boots: installing again\nchain ipxe?{again}{NO_DISK}=none\n"
     )
 }
 
-/// The same for GRUB, which does not come back from a disk.
+/// The same for GRUB, which does not come back from a disk. UEFI firmware that it comes back to brings up its menu, and
+/// so the disk's own boot loader is started from here.
 pub(crate) fn grub_disk(_query: &str) -> String {
-    "default=0\ntimeout=1\nmenuentry \"Local disk\" {\nif [ \"$grub_platform\" = \"efi\" ]; then exit; fi\n\
-     set root=(hd0)\nchainloader +1\nboot\n}\n"
-        .to_owned()
+    let drives: Vec<String> = (0..DRIVES.len()).map(|number| format!("hd{number}")).collect();
+    format!(
+        "default=0\ntimeout=1\nmenuentry \"Local disk\" {{\nif [ \"$grub_platform\" = \"efi\" ]; then\n\
+         if search --no-floppy --file --set=root {LOADER}; then chainloader {LOADER}; boot; fi\nexit\nfi\n\
+         for disk in {}; do\nset root=$disk\nif chainloader +1; then boot; fi\ndone\n}}\n",
+        drives.join(" ")
+    )
 }
 
 /// What templates see: metadata, over it the selectors, over them the request.
