@@ -1,6 +1,8 @@
 //! `cargo xtask blackbox`: upstream's black-box tests of Ignition, on our binary, in a virtual machine.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
     fs::{self, File},
     io::{BufRead, BufReader, Write},
     os::unix::fs::{PermissionsExt, symlink},
@@ -13,13 +15,16 @@ use crate::{
     run::{output, pass, program, step, target_directory},
 };
 
-const USAGE: &str = "usage: cargo xtask blackbox DIR [--tree ROOT] [--short] [--run PATTERN]
+const USAGE: &str = "usage: cargo xtask blackbox DIR [--tree ROOT] [--short] [--run PATTERN] [--resume]
 
   DIR holds what upstream's `build_blackbox_tests` makes: `tests.test` and the stubs of useradd and its like.
 
   --tree ROOT     a Debian system with a kernel, udev and what Ignition's stages call; without it one is made
   --short         each case once, with the oldest version of the config that it needs, instead of with every version
   --run PATTERN   only the cases whose names match, as `go test -run` has it
+  --resume        leaves out what an earlier run saw pass; one that was stopped in its midst goes on
+
+Verdicts are kept as they come, in target/blackbox/verdicts.
 
 WINDLASS names a binary to use instead of building one.";
 
@@ -27,7 +32,8 @@ WINDLASS names a binary to use instead of building one.";
 const PACKAGES: &str = "linux-image-cloud-amd64,systemd,udev,kmod,e2fsprogs,btrfs-progs,xfsprogs,dosfstools,gdisk,\
                         mdadm,cryptsetup-bin,dmsetup,fdisk,mount,iproute2,procps,passwd";
 
-/// The guest's first process: mounts, modules, devices, the tests, and off.
+/// The guest's first process: mounts, modules, devices, the tests, and off. Written as events, a case's verdict comes
+/// when the case has ended, and not when all have.
 const INIT: &str = r#"#!/bin/bash
 export PATH=/mnt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 # The day on which the tests have users made.
@@ -42,7 +48,7 @@ cp -a /lib64/* /run/lib64/; cp /lib/x86_64-linux-gnu/libnss_files.so.2 /run/lib6
 /lib/systemd/systemd-udevd --daemon
 udevadm trigger; udevadm settle
 cd /mnt
-./tests.test -test.v -test.timeout 10h -test.parallel 2 $(cat arguments) 2>&1
+./tests.test -test.v=test2json -test.timeout 10h -test.parallel 2 $(cat arguments) 2>&1
 echo "tests ended: $?"
 echo o > /proc/sysrq-trigger; sleep 60
 "#;
@@ -51,14 +57,16 @@ struct Options {
     tests: PathBuf,
     tree: Option<PathBuf>,
     arguments: String,
+    resume: bool,
 }
 
 fn options(args: &[String]) -> Result<Options, String> {
-    let (mut tests, mut tree, mut arguments) = (None, None, String::new());
+    let (mut tests, mut tree, mut arguments, mut resume) = (None, None, String::new(), false);
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
             "--tree" => tree = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
+            "--resume" => resume = true,
             "--short" => arguments.push_str(" -test.short"),
             "--run" => {
                 arguments.push_str(" -test.run ");
@@ -68,11 +76,11 @@ fn options(args: &[String]) -> Result<Options, String> {
             _ => return Err(USAGE.into()),
         }
     }
-    Ok(Options { tests: tests.ok_or(USAGE)?, tree, arguments })
+    Ok(Options { tests: tests.ok_or(USAGE)?, tree, arguments, resume })
 }
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    let options = options(args)?;
+    let mut options = options(args)?;
     step("what the machine needs", || {
         machine::install(&[
             ("qemu-system-x86_64", "qemu-system-x86"),
@@ -91,18 +99,15 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         None => step("a Debian system", || debian(&place))?,
     };
     let kernel = kernel(&tree)?;
+    let verdicts = Verdicts::open(&place.join("verdicts"), options.resume)?;
+    options.arguments.push_str(&verdicts.skipped());
     let disks = step("the guest's disks", || {
         let work = work(&place, &options, &binary)?;
         Ok([disk(&place, "system", &tree, "2G")?, disk(&place, "work", &work, "1G")?])
     })?;
     let log = place.join("log");
-    let report = step("the tests", || watch(start(&kernel, &disks)?, &log))?;
-    println!(
-        "{} passed, {} failed, {} not run",
-        report.passed,
-        report.failed.len(),
-        report.skipped
-    );
+    let report = step("the tests", || watch(start(&kernel, &disks)?, &log, verdicts))?;
+    println!("{report}");
     for name in &report.failed {
         println!("failed: {name}");
     }
@@ -166,11 +171,14 @@ fn disk(place: &Path, name: &str, from: &Path, size: &str) -> Result<PathBuf, St
 }
 
 /// Without acceleration: where this runs, the kernel may have none to give. The guest's clock counts instructions, as
-/// each case has a minute, and a slow machine is no failure.
+/// each case has a minute, and a slow machine is no failure. What an emulator is slow at is left out: addresses that
+/// change with each start of a program (its code is translated anew for each), string instructions byte by byte,
+/// and what is done against other tenants of a processor.
 fn start(kernel: &Path, disks: &[PathBuf; 2]) -> Result<Child, String> {
-    let append = "root=/dev/nvme0n1 ro console=ttyS0 quiet panic=-1 init=/bin/bash -- -c \
+    let append = "root=/dev/nvme0n1 ro console=ttyS0 quiet panic=-1 norandmaps mitigations=off init_on_alloc=0 \
+                  no5lvl apparmor=0 audit=0 clearcpuid=rep_good init=/bin/bash -- -c \
                   \"mount -t devtmpfs dev /dev; mount -t ext4 /dev/nvme1n1 /mnt; exec /mnt/init\"";
-    let mut guest = program("qemu-system-x86_64", ["-accel", "tcg", "-cpu", "max"]);
+    let mut guest = program("qemu-system-x86_64", ["-accel", "tcg", "-cpu", "max,-erms,-fsrm"]);
     guest.args([
         "-icount",
         "shift=0,sleep=off",
@@ -192,51 +200,116 @@ fn start(kernel: &Path, disks: &[PathBuf; 2]) -> Result<Child, String> {
     guest.spawn().map_err(|e| format!("starting qemu-system-x86_64: {e}"))
 }
 
+/// What became of the cases, also of those of the runs before that this one goes on with.
 #[derive(Debug, Default, PartialEq)]
 struct Report {
-    passed: usize,
-    failed: Vec<String>,
+    passed: BTreeSet<String>,
+    failed: BTreeSet<String>,
     skipped: usize,
+    /// Begun, and of these no verdict has come.
+    waiting: BTreeSet<String>,
     /// Whether the tests came to their end.
     ended: bool,
 }
 
-impl Report {
-    /// Takes in a line that a test's end is written as, of a case and not of the function around all cases.
-    fn line(&mut self, line: &str) -> bool {
-        if line.starts_with("tests ended:") {
-            self.ended = true;
-        }
-        let Some((verdict, name)) =
-            line.trim_start().strip_prefix("--- ").and_then(|rest| rest.split_once(": "))
-        else {
-            return false;
-        };
-        let name = name.split(' ').next().unwrap_or_default();
-        if !name.contains('/') {
-            return false;
-        }
-        match verdict {
-            "PASS" => self.passed += 1,
-            "FAIL" => self.failed.push(name.to_owned()),
-            _ => self.skipped += 1,
-        }
-        true
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (passed, failed) = (self.passed.len(), self.failed.len());
+        write!(f, "{passed} passed, {failed} failed, {} not run", self.skipped + self.waiting.len())
     }
 }
 
-fn watch(mut guest: Child, log: &Path) -> Result<Report, String> {
+impl Report {
+    /// Takes in a line of the tests, and gives the case and its verdict if it has one; of a case, not of the function
+    /// around all cases.
+    fn line<'l>(&mut self, line: &'l str) -> Option<(&'l str, &'l str)> {
+        let line = line.trim_start_matches(['\u{16}', ' ']);
+        if line.starts_with("tests ended:") {
+            self.ended = true;
+        }
+        if let Some(name) = line.strip_prefix("=== RUN ").map(str::trim) {
+            if name.contains('/') {
+                self.waiting.insert(name.to_owned());
+            }
+            return None;
+        }
+        let (verdict, name) = line.strip_prefix("--- ")?.split_once(": ")?;
+        let name = name.split(' ').next().filter(|name| name.contains('/'))?;
+        self.waiting.remove(name);
+        match verdict {
+            "PASS" => {
+                self.failed.remove(name);
+                self.passed.insert(name.to_owned())
+            }
+            "FAIL" => self.failed.insert(name.to_owned()),
+            _ => {
+                self.skipped += 1;
+                return None;
+            }
+        };
+        Some((name, verdict))
+    }
+}
+
+/// The verdicts of a run, which outlast it.
+struct Verdicts {
+    path: PathBuf,
+    file: File,
+    passed: BTreeSet<String>,
+}
+
+impl Verdicts {
+    fn open(path: &Path, resume: bool) -> Result<Self, String> {
+        let failed = |e: std::io::Error| format!("keeping verdicts in {}: {e}", path.display());
+        let mut passed = BTreeSet::new();
+        if resume && path.exists() {
+            let text = fs::read_to_string(path).map_err(failed)?;
+            let names = text.lines().filter_map(|line| line.strip_suffix(" PASS"));
+            passed.extend(names.map(str::to_owned));
+        }
+        let file = File::options().create(true).append(true).open(path).map_err(failed)?;
+        if !resume {
+            file.set_len(0).map_err(failed)?;
+        }
+        Ok(Self { path: path.into(), file, passed })
+    }
+
+    /// Has the tests leave out what passed.
+    fn skipped(&self) -> String {
+        let mut functions: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (function, case) in self.passed.iter().filter_map(|name| name.split_once('/')) {
+            functions.entry(function).or_default().push(case.replace('.', "\\."));
+        }
+        let patterns: Vec<String> = functions
+            .iter()
+            .map(|(function, cases)| format!("^{function}$/^({})$", cases.join("|")))
+            .collect();
+        match patterns.is_empty() {
+            true => String::new(),
+            false => format!(" -test.skip {}", patterns.join("|")),
+        }
+    }
+
+    fn keep(&mut self, name: &str, verdict: &str) -> Result<(), String> {
+        let failed = |e| format!("keeping verdicts in {}: {e}", self.path.display());
+        writeln!(self.file, "{name} {verdict}").map_err(failed)
+    }
+}
+
+fn watch(mut guest: Child, log: &Path, mut verdicts: Verdicts) -> Result<Report, String> {
     let failed = |e: std::io::Error| format!("the guest's console, kept in {}: {e}", log.display());
     let mut kept = File::create(log).map_err(failed)?;
-    let mut report = Report::default();
+    let mut report = Report { passed: verdicts.passed.clone(), ..Report::default() };
     let console = guest.stdout.take().ok_or("the guest has no console")?;
     for line in BufReader::new(console).split(b'\n') {
         let line = line.map_err(failed)?;
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end_matches('\r');
         writeln!(kept, "{line}").map_err(failed)?;
-        if report.line(line) && (report.passed + report.failed.len()).is_multiple_of(50) {
-            eprintln!("    {} passed, {} failed", report.passed, report.failed.len());
+        let Some((name, verdict)) = report.line(line) else { continue };
+        verdicts.keep(name, verdict)?;
+        if (report.passed.len() + report.failed.len()).is_multiple_of(50) {
+            eprintln!("    {report}");
         }
     }
     guest.wait().map_err(failed)?;
@@ -247,20 +320,48 @@ fn watch(mut guest: Child, log: &Path) -> Result<Report, String> {
 mod tests {
     use super::*;
 
+    fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+        names.map(str::to_owned).into()
+    }
+
     #[test]
     fn cases_are_counted() {
         let mut report = Report::default();
         for line in [
-            "=== RUN   TestIgnitionBlackBox/a",
-            "--- FAIL: TestIgnitionBlackBox (12.00s)",
-            "    --- PASS: TestIgnitionBlackBox/a (1.00s)",
+            "\u{16}=== RUN   TestIgnitionBlackBox",
+            "\u{16}=== RUN   TestIgnitionBlackBox/a",
+            "=== RUN   TestIgnitionBlackBox/b.c",
+            "\u{16}=== RUN   TestIgnitionBlackBox/e",
+            "\u{16}--- FAIL: TestIgnitionBlackBox (12.00s)",
+            "\u{16}    --- PASS: TestIgnitionBlackBox/a (1.00s)",
             "    --- FAIL: TestIgnitionBlackBox/b.c (1.00s)",
             "    --- SKIP: TestIgnitionBlackBoxNegative/d (0.00s)",
             "tests ended: 1",
         ] {
             report.line(line);
         }
-        let failed = vec!["TestIgnitionBlackBox/b.c".to_owned()];
-        assert_eq!(report, Report { passed: 1, failed, skipped: 1, ended: true });
+        let want = Report {
+            passed: names(["TestIgnitionBlackBox/a"]),
+            failed: names(["TestIgnitionBlackBox/b.c"]),
+            skipped: 1,
+            waiting: names(["TestIgnitionBlackBox/e"]),
+            ended: true,
+        };
+        assert_eq!(report, want);
+        assert_eq!(report.to_string(), "1 passed, 1 failed, 2 not run");
+    }
+
+    #[test]
+    fn what_passed_is_left_out_of_the_next_run() {
+        let path = std::env::temp_dir().join(format!("verdicts-{}", std::process::id()));
+        let mut first = Verdicts::open(&path, false).unwrap();
+        for (name, verdict) in [("A/a.b_3.0.0", "PASS"), ("A/c", "FAIL"), ("B/d", "PASS")] {
+            first.keep(name, verdict).unwrap();
+        }
+        let next = Verdicts::open(&path, true).unwrap();
+        assert_eq!(next.skipped(), r" -test.skip ^A$/^(a\.b_3\.0\.0)$|^B$/^(d)$");
+        let anew = Verdicts::open(&path, false).unwrap();
+        assert_eq!(anew.skipped(), "");
+        fs::remove_file(path).unwrap();
     }
 }
