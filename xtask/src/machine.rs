@@ -21,6 +21,7 @@ const TO_TEST: &[Needed] = &[
     ("curl", "curl"),
     ("dhclient", "isc-dhcp-client"),
     ("ipmi_sim", "openipmi"),
+    ("ipmitool", "ipmitool"),
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("tftp", "tftp-hpa"),
     // What opens a machine's encrypted volumes.

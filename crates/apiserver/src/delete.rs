@@ -276,7 +276,8 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
         return true;
     }
     if !already || before != Some(grace) {
-        let at = crate::now().plus(Duration::from_secs(grace.unsigned_abs()));
+        // Years of more than four digits are none to clients.
+        let at = crate::now().plus(Duration::from_secs(grace.unsigned_abs()).min(rt::FAR));
         let generation = tree["metadata"]["generation"].as_i64();
         if let Some(meta) = tree["metadata"].as_object_mut() {
             meta.insert("deletionTimestamp".to_owned(), json!(at.to_string()));

@@ -264,7 +264,7 @@ impl Server {
         // As upstream: between 30 and 60 minutes where the client does not say.
         let timeout = timeout.map_or_else(
             || Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()),
-            |seconds| Duration::from_secs(seconds.min(LONGEST_WATCH) as u64),
+            |seconds| Duration::from_secs(seconds as u64).min(rt::FAR),
         );
         let mut accepted = call.accepted;
         if cache.definition.custom.is_some() || accepted.encoding == Encoding::Yaml {
@@ -301,9 +301,6 @@ impl Server {
         Ok(response)
     }
 }
-
-/// A year: no clock overflows by it.
-const LONGEST_WATCH: usize = 365 * 86_400;
 
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list \
     result. You can start a new list without the continue parameter, or use the continue token in this \

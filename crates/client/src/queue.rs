@@ -75,7 +75,7 @@ impl<K: Clone + Eq + Hash + Ord> WorkQueue<K> {
         if delay.is_zero() {
             return self.add(key);
         }
-        let at = Instant::now() + delay;
+        let at = Instant::now() + delay.min(rt::FAR);
         let mut inner = self.lock();
         if let Some(&earlier) = inner.due.get(&key) {
             if earlier <= at {
@@ -248,6 +248,7 @@ mod tests {
             assert_eq!((Instant::now() - before).as_secs(), expected);
             queue.done(&"k");
         }
+        queue.add_after("x", Duration::MAX);
         queue.add_after("x", Duration::from_secs(60));
         queue.add_after("x", Duration::from_secs(5));
         assert_eq!(queue.next().await, "x");

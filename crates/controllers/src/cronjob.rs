@@ -108,7 +108,7 @@ fn plan(cron: &CronJob, jobs: &[Arc<Job>], now: Timestamp) -> Plan {
     let late = cron
         .spec
         .starting_deadline_seconds
-        .is_some_and(|seconds| due.unix() + seconds < now.unix());
+        .is_some_and(|seconds| due.unix().saturating_add(seconds) < now.unix());
     if late {
         let text = format!("Missed scheduled time to start a job: {}", go_time(due));
         plan.warnings.push(("MissSchedule", text));
@@ -363,6 +363,8 @@ mod tests {
         assert_eq!(plan(&cron(json!({})), &[job(&name, None)], now).run, None);
         assert_eq!(plan(&cron(json!({"suspend": true})), &[], now).run, None);
         assert_eq!(plan(&cron(json!({"startingDeadlineSeconds": 30})), &[], now).run, None);
+        let patient = cron(json!({"startingDeadlineSeconds": i64::MAX}));
+        assert_eq!(plan(&patient, &[], now).run, made.run);
         assert_eq!(plan(&cron(json!({})), &[], at("2026-01-01T00:05:00Z")).run, None);
     }
 

@@ -499,8 +499,8 @@ impl Worker {
         if self.observed.running().next().is_some() {
             self.tell(pod, true).await;
             let known = self.with_status(pod);
-            let by =
-                self.stop_by.map_or(Instant::now() + grace, |by| by.min(Instant::now() + grace));
+            let by = Instant::now() + grace.min(rt::FAR);
+            let by = self.stop_by.map_or(by, |earlier| earlier.min(by));
             self.stop_by = Some(by);
             let left = by.saturating_duration_since(Instant::now());
             let mut change = self.desired.clone();

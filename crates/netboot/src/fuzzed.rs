@@ -74,11 +74,12 @@ fn tftp_packets() {
     fuzz::fuzz(HERE, "tftp", &seeds, |input| {
         let Some(Packet::Read(request)) = Packet::parse(input) else { return };
         let mut transfer = Transfer::new(Source::Bytes(vec![7; 5000]), &request);
-        let mut step = transfer.start().unwrap();
+        let mut step = Step::Send;
         // A client that acknowledges whatever comes is through soon, and one window is all that is sent at once.
         for _ in 0..1000 {
             let last = match step {
-                Step::Send(packets) => {
+                Step::Send => {
+                    let packets: Vec<_> = transfer.packets().map(Result::unwrap).collect();
                     assert!(packets.iter().map(Vec::len).sum::<usize>() < 20_000);
                     packets.last().map_or(0, |packet| match packet[1] {
                         3 => u16::from_be_bytes([packet[2], packet[3]]),
@@ -88,7 +89,7 @@ fn tftp_packets() {
                 Step::Wait => 0,
                 Step::Done | Step::GiveUp => return,
             };
-            step = transfer.acknowledged(last).unwrap();
+            step = transfer.acknowledged(last);
         }
         panic!("no end");
     });

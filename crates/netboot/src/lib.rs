@@ -16,5 +16,6 @@ pub mod matchbox;
 mod metrics;
 pub mod openpgp;
 mod paths;
+mod places;
 pub mod ra;
 pub mod tftp;

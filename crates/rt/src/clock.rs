@@ -3,6 +3,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+/// The longest wait that is added to the time of an `Instant`. Seconds that a user names go up to where adding them
+/// panics, and nobody sees the end of a century.
+pub const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// The wall clock, injectable so that expiry and rotation can be tested.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> SystemTime;

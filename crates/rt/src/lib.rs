@@ -9,6 +9,6 @@ mod files;
 mod tasks;
 
 pub use backoff::Backoff;
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, FAR, ManualClock, SystemClock};
 pub use files::FromFiles;
 pub use tasks::{Drained, Shutdown, Tasks};

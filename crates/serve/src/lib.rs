@@ -27,7 +27,7 @@ use rustls_pki_types::CertificateDer;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::Semaphore,
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -63,6 +63,8 @@ pub struct Limits {
     pub request_head: Duration,
     /// Bytes of answers that a connection may hold until the peer takes them. `None`: what lists of objects need.
     pub send_buffer: Option<usize>,
+    /// Whether another request may follow on a connection of HTTP/1.1.
+    pub keep_alive: bool,
 }
 
 /// Below this HTTP/1.1 could not take a request's head.
@@ -76,6 +78,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             request_head: Duration::from_secs(32),
             send_buffer: None,
+            keep_alive: true,
         }
     }
 }
@@ -88,8 +91,25 @@ pub async fn serve(
     handler: Arc<dyn Handler>,
     tasks: rt::Tasks,
 ) {
-    let slots = Arc::new(Semaphore::new(limits.connections));
-    let limits = Arc::new(limits);
+    let (connections, limits) = (limits.connections, Arc::new(limits));
+    let shutdown = tasks.shutdown().clone();
+    accept(listener, connections, tasks, move |stream, peer| {
+        let (tls, handler, limits) = (tls.clone(), handler.clone(), limits.clone());
+        greet(stream, peer, tls, handler, limits, shutdown.clone())
+    })
+    .await;
+}
+
+/// Takes connections until shutdown, so many at a time, and gives each a task that sees to its own shutdown.
+pub async fn accept<F>(
+    listener: TcpListener,
+    connections: usize,
+    tasks: rt::Tasks,
+    work: impl Fn(TcpStream, SocketAddr) -> F,
+) where
+    F: Future<Output = Result<(), BoxError>> + Send + 'static,
+{
+    let slots = Arc::new(Semaphore::new(connections));
     loop {
         let Some(Ok(slot)) = tasks.shutdown().unless_stopping(slots.clone().acquire_owned()).await
         else {
@@ -108,24 +128,25 @@ pub async fn serve(
                 continue;
             }
         };
-        let (tls, handler, limits) = (tls.clone(), handler.clone(), limits.clone());
-        let shutdown = tasks.shutdown().clone();
-        tasks.spawn("connection", async move {
-            if let Err(error) = accept(stream, peer, tls, handler, limits, shutdown, slot).await {
+        let work = work(stream, peer);
+        let work = async move {
+            let _slot = slot;
+            if let Err(error) = work.await {
                 tracing::debug!(%peer, %error, "connection ended");
             }
-        });
+        };
+        // On the heap, as each layer of futures around it would have room for it once more.
+        tasks.spawn("connection", Box::pin(work));
     }
 }
 
-async fn accept(
+async fn greet(
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<ServerTls>,
     handler: Arc<dyn Handler>,
     limits: Arc<Limits>,
     shutdown: rt::Shutdown,
-    _slot: OwnedSemaphorePermit,
 ) -> Result<(), BoxError> {
     stream.set_nodelay(true)?;
     let Some(tls) = tls else {
@@ -165,6 +186,7 @@ pub async fn converse(
     builder
         .http1()
         .timer(TokioTimer::new())
+        .keep_alive(limits.keep_alive)
         // No `pipeline_flush`: with it hyper takes all of a body, however slowly the peer reads.
         .header_read_timeout(limits.request_head);
     if let Some(size) = limits.send_buffer {

@@ -108,6 +108,12 @@ async fn pods_are_given_time() {
     api.delete(&one, &json!({"gracePeriodSeconds": 0})).await.ok();
     api.get(&one).await.refused(404, "NotFound");
 
+    // However long the grace, the time of its end is one that clients can read.
+    api.post(&pods, &bound("patient")).await.ok();
+    let patient = format!("{pods}/patient");
+    let going = api.delete(&patient, &json!({"gracePeriodSeconds": i64::MAX})).await.ok();
+    assert_eq!(going["metadata"]["deletionTimestamp"].as_str().map(str::len), Some(20), "{going}");
+
     let mut over = bound("b");
     over["spec"]["terminationGracePeriodSeconds"] = json!(7);
     api.post(&pods, &over).await.ok();

@@ -274,7 +274,7 @@ fn judge(
         .active_deadline_seconds
         .zip(start)
         .filter(|_| !job.spec.suspend)
-        .map(|(seconds, start)| start.unix() + seconds - conditions.now.unix());
+        .map(|(seconds, start)| start.unix().saturating_add(seconds) - conditions.now.unix());
     let mut broken =
         pods.iter().filter(|pod| failed(job, pod)).filter_map(|pod| match meaning(job, pod) {
             Meaning::FailsJob(message) => Some(message),

@@ -21,7 +21,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::world::{ASSETS, LOADER, RELAY, SERVER};
+use crate::world::{Assets, LOADER, RELAY, SERVER};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
@@ -41,7 +41,7 @@ impl Step {
         (Self::Address, "… until the machine sees it"),
         (Self::Loader, "boot loader by TFTP"),
         (Self::Scripts, "iPXE scripts"),
-        (Self::Assets, "50 MB of assets"),
+        (Self::Assets, "50 (12.5) MB of assets"),
         (Self::Config, "Ignition config"),
     ];
 }
@@ -79,16 +79,16 @@ impl Relay {
 
 pub(crate) struct Machine {
     number: u32,
-    /// As far as Ignition and the report; or only DHCP and TFTP.
-    whole: bool,
+    /// What it fetches by HTTP, before Ignition's config and its report; or only DHCP and TFTP.
+    assets: Option<Assets>,
     pub(crate) times: Vec<(Step, Duration)>,
     pub(crate) repeated: u32,
     pub(crate) failure: Option<String>,
 }
 
 impl Machine {
-    pub(crate) fn new(number: u32, whole: bool) -> Self {
-        Self { number, whole, times: Vec::new(), repeated: 0, failure: None }
+    pub(crate) fn new(number: u32, assets: Option<Assets>) -> Self {
+        Self { number, assets, times: Vec::new(), repeated: 0, failure: None }
     }
 
     pub(crate) async fn boot(mut self, relay: &Relay) -> Self {
@@ -111,9 +111,7 @@ impl Machine {
         if self.lease(relay, true).await? != address {
             return Err(io::Error::other("iPXE was given another address"));
         }
-        if !self.whole {
-            return Ok(());
-        }
+        let Some(assets) = self.assets else { return Ok(()) };
         let mac = self.mac().map(|byte| format!("{byte:02x}")).join("-");
         let start = Instant::now();
         get(address, "GET", "/boot.ipxe").await?;
@@ -122,7 +120,7 @@ impl Machine {
         let nonce = nonce.unwrap_or_default().to_owned();
         self.times.push((Step::Scripts, start.elapsed()));
         let start = Instant::now();
-        for (name, length) in ASSETS {
+        for (name, length) in assets {
             let got = get(address, "GET", &format!("/assets/{name}")).await?;
             if got.length != length {
                 return Err(io::Error::other(format!("{name} has {} bytes", got.length)));

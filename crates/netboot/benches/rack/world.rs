@@ -21,7 +21,13 @@ pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub(crate) const RELAY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// The boot loader's bytes.
 pub(crate) const LOADER: usize = 90_000;
-pub(crate) const ASSETS: [(&str, usize); 2] = [("vmlinuz", 10_000_000), ("initrd", 40_000_000)];
+pub(crate) type Assets = [(&'static str, usize); 2];
+
+/// A kernel and an initrd, so that all machines together fetch `total` bytes.
+fn assets(machines: u32, total: u64) -> Assets {
+    let fifth = usize::try_from(total / u64::from(machines) / 5).unwrap();
+    [("vmlinuz", fifth), ("initrd", 4 * fifth)]
+}
 
 const INSIDE: &str = "NETBOOT_BENCH_NAMESPACE";
 
@@ -43,17 +49,21 @@ fn shell(command: &str) {
 pub(crate) struct World {
     dir: tempfile::TempDir,
     holder: Child,
+    machines: u32,
+    assets: Assets,
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
+        // The link is gone with the other namespace, which the kernel takes its time to clear away.
+        let _ = Command::new("ip").args(["link", "del", "s0"]).stderr(Stdio::null()).status();
     }
 }
 
 impl World {
-    pub(crate) fn new(machines: u32) -> Self {
+    pub(crate) fn new(machines: u32, total: u64) -> Self {
         let mut holder = Command::new("unshare");
         let holder = holder.args(["--net", "sleep", "3600"]).stdout(Stdio::null()).spawn().unwrap();
         let there = format!("nsenter --net=/proc/{}/ns/net", holder.id());
@@ -63,10 +73,12 @@ impl World {
             thread::sleep(Duration::from_millis(5));
         }
         let dir = tempfile::tempdir().unwrap();
-        let world = Self { dir, holder };
+        // By way of the relay, as the kernel knows no more than 1,024 neighbours.
+        let world = Self { dir, holder, machines, assets: assets(machines, total) };
         shell(&format!(
-            "ip link set lo up && ip link add s0 type veth peer name eth0 && ip addr add {SERVER}/16 dev s0 && \
-             ip link set s0 up && ip link set eth0 netns {} && {there} ip link set eth0 up",
+            "ip link set lo up && ip link add s0 type veth peer name eth0 && ip addr add {SERVER}/24 dev s0 && \
+             ip link set s0 up && ip link set eth0 netns {} && {there} ip link set eth0 up && \
+             ip route add 10.77.0.0/16 via {RELAY}",
             world.holder.id()
         ));
         // The addresses that will be given are there already: an address is added faster than by a client's script.
@@ -94,7 +106,7 @@ impl World {
         let noise =
             |length: usize| -> Vec<u8> { (0..length).map(|i| (i * i % 251) as u8).collect() };
         self.put("tftp/undionly.kpxe", noise(LOADER));
-        for (name, length) in ASSETS {
+        for (name, length) in self.assets {
             self.put(&format!("assets/{name}"), noise(length));
         }
         self.put(
@@ -120,7 +132,7 @@ impl World {
              --interface s0 --dhcp-range {},{},255.255.0.0,1h --no-ping --no-dns --dhcp-leasefile {dir}/leases \
              --machines-file {dir}/machines --log-level error",
             nth(0),
-            nth(499)
+            nth(self.machines - 1)
         );
         self.start(binary, &args)
     }
@@ -135,7 +147,7 @@ impl World {
              --dhcp-lease-max=2000 --enable-tftp --tftp-root={dir}/tftp --tftp-max=1000 --quiet-tftp \
              --pid-file={dir}/peer.pid",
             nth(0),
-            nth(499)
+            nth(self.machines - 1)
         );
         Some(self.start(OsStr::new("dnsmasq"), &args))
     }
@@ -157,7 +169,9 @@ impl World {
     }
 
     /// Boots all machines at once, from the other namespace.
-    pub(crate) fn boot(&self, machines: Vec<Machine>) -> Vec<Machine> {
+    pub(crate) fn boot(&self, whole: bool) -> Vec<Machine> {
+        let assets = self.assets;
+        let machines = (0..self.machines).map(move |n| Machine::new(n, whole.then_some(assets)));
         let namespace = Arc::new(File::open(format!("/proc/{}/ns/net", self.holder.id())).unwrap());
         let enter = move || {
             let kind = Some(rustix::thread::LinkNameSpaceType::Network);
@@ -176,7 +190,7 @@ impl World {
                     rustix::process::setpriority_process(None, -19).unwrap();
                     relay.run();
                 });
-                let all = machines.into_iter().map(|machine| machine.boot(&relay));
+                let all = machines.map(|machine| machine.boot(&relay));
                 let done = runtime.block_on(futures_util::future::join_all(all));
                 relay.done.store(true, Ordering::Relaxed);
                 done

@@ -11,10 +11,13 @@ use crate::{
     dns,
     lane::{Lane, Urgency},
     machines::Book,
-    matchbox::{Matchbox, Settings, Store, TokenMaker, assets, rpc::Rpc, web::Shared},
+    matchbox::{Matchbox, Settings, Store, TokenMaker, assets, port, rpc::Rpc, web::Shared},
     openpgp::Signer,
     ra, tftp,
 };
+
+/// Encrypted connections at a time, each of which has buffers of its own.
+const TLS_CONNECTIONS: usize = 1024;
 
 /// What runs, for who builds more upon it.
 pub struct Served {
@@ -51,19 +54,36 @@ pub async fn start(
     let insecure_secrets = args.insecure_secrets;
     let settings = Settings { assets, signer, insecure_secrets, token_maker, book: book.clone() };
     let matchbox = Arc::new(Matchbox::new(store.clone(), settings));
+    start_http(args, &matchbox, tasks).await?;
+    Ok(Served { store, book })
+}
+
+async fn start_http(
+    args: &ServeArgs,
+    matchbox: &Arc<Matchbox>,
+    tasks: &Tasks,
+) -> Result<(), Error> {
     let ports = [Some((args.address, args.web_ssl)), args.tls_address.map(|port| (port, true))];
     for (address, tls) in ports.into_iter().flatten() {
-        let listener = TcpListener::bind(address).await.map_err(failed(format!(
-            "HTTP on {address}; is the address this machine's, and free?"
-        )))?;
-        let identity = if tls { Some(web_tls(args)?) } else { None };
+        let listener = TcpListener::bind(address).await.map_err(|source| Error::Start {
+            what: format!("HTTP on {address}; is the address this machine's, and free?"),
+            source,
+        })?;
         let handler = Arc::new(Shared { matchbox: matchbox.clone(), tls });
-        let limits = serve::Limits { send_buffer: Some(assets::CHUNK / 2), ..Default::default() };
-        let task = serve::serve(listener, identity, limits, handler, tasks.clone());
-        tasks.essential(if tls { "https" } else { "http" }, task);
+        if tls {
+            let limits = serve::Limits {
+                connections: TLS_CONNECTIONS,
+                send_buffer: Some(assets::CHUNK / 2),
+                ..Default::default()
+            };
+            let task = serve::serve(listener, Some(web_tls(args)?), limits, handler, tasks.clone());
+            tasks.essential("https", task);
+        } else {
+            tasks.essential("http", port::serve(listener, handler, tasks.clone()));
+        }
         tracing::info!(%address, tls, "serving");
     }
-    Ok(Served { store, book })
+    Ok(())
 }
 
 /// DHCP, DNS and router advertisements: what boots a machine waits for no download.

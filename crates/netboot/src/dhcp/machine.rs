@@ -278,7 +278,11 @@ impl Machine {
             }
             return Action::Nothing;
         }
+        let chosen = address(request, OptionCode::ServerIdentifier).is_some();
         let address = address(request, OptionCode::RequestedIpAddress).unwrap_or(request.ciaddr());
+        if !chosen && !self.knows(subnet, client, address) {
+            return Action::Nothing;
+        }
         if !self.may_have(subnet, client, address, arrival, now) {
             tracing::info!(client, %address, "refused: the address is not the client's");
             let mut reply = self.reply(request, MessageType::Nak, arrival);
@@ -299,6 +303,17 @@ impl Machine {
         reply.set_ciaddr(request.ciaddr());
         self.settings(&mut reply, request, subnet, arrival, Some(client));
         self.send(reply, request, arrival, Some(address))
+    }
+
+    /// Whether it is ours to say who has the address. One of this network that is not in our range, of a client that
+    /// we know nothing of, was given by another server.
+    fn knows(&self, subnet: &Subnet, client: &str, address: Ipv4Addr) -> bool {
+        let reservations = &self.config.reservations;
+        !subnet.contains(address)
+            || subnet.in_range(address)
+            || reservations.get(client).is_some_and(|own| subnet.contains(own.address))
+            || reservations.values().any(|other| other.address == address)
+            || self.leases.of(client).is_some()
     }
 
     fn hostname(&self, request: &Message, client: &str) -> Option<String> {

@@ -143,6 +143,42 @@ fn reservations_are_kept_for_their_machine() {
 }
 
 #[test]
+fn clients_that_come_back_are_told_what_we_know() {
+    let at = |text: &str| text.parse::<Ipv4Addr>().unwrap();
+    for (what, asked, is_known, want) in [
+        ("free, in our range", "10.0.0.12", false, Some(MessageType::Ack)),
+        ("of another network", "10.9.0.12", false, Some(MessageType::Nak)),
+        ("reserved for another", "10.0.0.50", false, Some(MessageType::Nak)),
+        ("another server's", "10.0.0.200", false, None),
+        (
+            "out of our range, of a client that we gave one",
+            "10.0.0.200",
+            true,
+            Some(MessageType::Nak),
+        ),
+    ] {
+        // After a reboot it is asked for in an option, for renewal it is the packet's sender.
+        for renews in [false, true] {
+            let mut machine = machine();
+            if is_known {
+                take(&mut machine, &MAC, 0).unwrap();
+            }
+            let option = O::RequestedIpAddress(at(asked));
+            let options = if renews { vec![] } else { vec![option] };
+            let mut request = message(MessageType::Request, &MAC, &options);
+            if renews {
+                request.set_ciaddr(at(asked));
+            }
+            let answer = match machine.handle(&request, arrival(), 1) {
+                Action::Reply { message, .. } => message.opts().msg_type(),
+                _ => None,
+            };
+            assert_eq!(answer, want, "{what}, renews: {renews}");
+        }
+    }
+}
+
+#[test]
 fn another_servers_client_frees_our_offer() {
     let mut machine = machine();
     machine.handle(&message(MessageType::Discover, &MAC, &[]), arrival(), 0);

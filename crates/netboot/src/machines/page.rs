@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{
     Entry, Machine, Outcome, Stage,
-    status::{ago, span, stage, took},
+    status::{ago, sort, span, stage, took},
 };
 
 const STYLE: &str = "\
@@ -67,10 +67,13 @@ fn colour(outcome: Outcome) -> &'static str {
     }
 }
 
+/// Rows of the page, which browsers fetch every few seconds; the rest is in the JSON.
+const ROWS: usize = 1000;
+
 /// One row for each machine; those that failed first, then those heard of last.
 pub fn all(machines: &[Machine], now: u64) -> String {
     let mut machines: Vec<&Machine> = machines.iter().collect();
-    machines.sort_by_key(|m| (class(m) != "bad", std::cmp::Reverse(m.seen)));
+    sort(&mut machines);
     let count = |wanted: &str| machines.iter().filter(|m| class(m) == wanted).count();
     let mut body = format!(
         "<h1>Machines</h1><p>{} known · <span class=\"good\">{} there</span> · \
@@ -87,7 +90,8 @@ pub fn all(machines: &[Machine], now: u64) -> String {
     body.push_str(
         "<table><tr><th>machine<th>name<th>address<th>group<th>stage<th>seen<th>boot took<th>last error</tr>",
     );
-    for machine in machines {
+    let more = machines.len().saturating_sub(ROWS);
+    for machine in machines.into_iter().take(ROWS) {
         let text = |value: &Option<String>| escape(value.as_deref().unwrap_or("–"));
         let address = machine.address.map(|address| address.to_string());
         let failure = machine.failure.as_ref().map_or(String::new(), |failure| {
@@ -116,6 +120,9 @@ pub fn all(machines: &[Machine], now: u64) -> String {
         );
     }
     body.push_str("</table>");
+    if more > 0 {
+        let _ = write!(body, "<p>and {more} more, <a href=\"/machines.json\">as JSON</a></p>");
+    }
     page("Machines", &body)
 }
 

@@ -39,10 +39,17 @@ pub(super) fn took(machine: &Machine) -> u64 {
     at(machine.timeline.last()).saturating_sub(at(machine.timeline.first()))
 }
 
-/// The machines of a file that a server keeps, those heard of last first.
+/// Those that failed first, then those heard of last: the order of the page and of the table.
+pub(super) fn sort(machines: &mut [&Machine]) {
+    let failed = |machine: &Machine| machine.last().is_some_and(|e| e.outcome == Outcome::Failed);
+    machines.sort_by_key(|machine| (!failed(machine), std::cmp::Reverse(machine.seen)));
+}
+
+/// The machines of a file that a server keeps.
 pub fn table(path: &Path, now: u64) -> io::Result<String> {
-    let mut machines = book::read(path)?;
-    machines.sort_by_key(|machine| std::cmp::Reverse(machine.seen));
+    let machines = book::read(path)?;
+    let mut machines: Vec<&Machine> = machines.iter().collect();
+    sort(&mut machines);
     Ok(format(&machines, now))
 }
 
@@ -51,7 +58,7 @@ pub fn timeline(path: &Path, id: &str, now: u64) -> io::Result<Option<String>> {
     let machines = book::read(path)?;
     let Some(machine) = machines.iter().find(|machine| machine.id == id) else { return Ok(None) };
     let start = machine.timeline.first().map_or(0, |entry| entry.at);
-    let mut out = format(std::slice::from_ref(machine), now);
+    let mut out = format(&[machine], now);
     for entry in &machine.timeline {
         let after = span(entry.at - start);
         let (stage, outcome) = (entry.stage.title(), entry.outcome.name());
@@ -70,7 +77,7 @@ pub fn reinstall(path: &Path, id: &str) -> io::Result<()> {
     book::reinstall(path, id)
 }
 
-fn format(machines: &[Machine], now: u64) -> String {
+fn format(machines: &[&Machine], now: u64) -> String {
     let head = ["MACHINE", "NAME", "ADDRESS", "GROUP", "STAGE", "SEEN", "BOOT", "LAST ERROR"];
     let rows = machines.iter().map(|machine| {
         let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "–".into());

@@ -51,6 +51,12 @@ fn a_failure_is_shown_until_the_machine_is_there() {
     let failure = book.machine(MAC).unwrap().failure.unwrap();
     assert_eq!((failure.stage, failure.text.as_str()), (Stage::Disks, "no [31m <disk>"));
     let page = page::all(&book.machines(), book.now());
+    let many: Vec<Machine> = (0..1010)
+        .map(|n| Machine { id: format!("m{n}"), seen: n, ..Machine::default() })
+        .chain(book.machines())
+        .collect();
+    let long = page::all(&many, book.now());
+    assert!(long.contains("and 11 more") && long.contains(MAC) && !long.contains("m5<"), "{long}");
     assert!(page.contains("1 failed") && page.contains("no [31m &lt;disk&gt;"), "{page}");
     book.note(MAC, Note::new(Stage::Installed, Outcome::Succeeded));
     assert_eq!(book.machine(MAC).unwrap().failure, None);

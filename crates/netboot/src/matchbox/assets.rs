@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use rustix::io::ReadWriteFlags;
@@ -32,9 +32,15 @@ const HTTP_DATE: &[BorrowedFormatItem<'_>] = format_description!(
     "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
 );
 
-fn full(status: StatusCode, kind: &str, body: impl Into<Bytes>) -> Response<Body> {
-    let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
-    let mut response = Response::new(body);
+/// What an answer consists of, behind its head.
+pub(crate) enum Content {
+    Text(Bytes),
+    /// The file's bytes from the first to the one behind the last.
+    File(File, u64, u64),
+}
+
+fn full(status: StatusCode, kind: &str, body: impl Into<Bytes>) -> Response<Content> {
+    let mut response = Response::new(Content::Text(body.into()));
     *response.status_mut() = status;
     if let Ok(kind) = HeaderValue::from_str(kind) {
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -42,7 +48,7 @@ fn full(status: StatusCode, kind: &str, body: impl Into<Bytes>) -> Response<Body
     response
 }
 
-fn not_found() -> Response<Body> {
+fn not_found() -> Response<Content> {
     full(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n")
 }
 
@@ -69,7 +75,7 @@ impl Transfers {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn begin(&self) -> Transfer {
+    pub(crate) fn begin(&self) -> Transfer {
         self.0.fetch_add(1, Ordering::Relaxed);
         Transfer(self.clone())
     }
@@ -81,7 +87,7 @@ impl Transfers {
 }
 
 /// One of them, until it is dropped.
-struct Transfer(Transfers);
+pub(crate) struct Transfer(Transfers);
 
 impl Drop for Transfer {
     fn drop(&mut self) {
@@ -89,15 +95,15 @@ impl Drop for Transfer {
     }
 }
 
-pub(crate) async fn serve(
+pub(crate) async fn answer(
     root: &Path,
     name: &str,
-    request: &Parts,
-    transfers: &Transfers,
-) -> Response<Body> {
+    method: &Method,
+    headers: &HeaderMap,
+) -> Response<Content> {
     let (root, name) = (root.to_owned(), name.to_owned());
     match blocking::run(move || find(&root, &name)).await.ok().flatten() {
-        Some(Found::File(asset)) => answer(asset, request, transfers),
+        Some(Found::File(asset)) => file(asset, method, headers),
         Some(Found::Directory(page)) => full(StatusCode::OK, "text/html; charset=utf-8", page),
         Some(Found::Moved(target)) => redirect(&target),
         None => not_found(),
@@ -133,7 +139,7 @@ fn open(path: &Path) -> Option<Asset> {
     Some(Asset { file, metadata, kind: content_type(path) })
 }
 
-fn redirect(target: &str) -> Response<Body> {
+fn redirect(target: &str) -> Response<Content> {
     let mut response = full(StatusCode::MOVED_PERMANENTLY, "text/html; charset=utf-8", "");
     if let Ok(target) = HeaderValue::from_str(target) {
         response.headers_mut().insert(header::LOCATION, target);
@@ -168,15 +174,15 @@ fn listing(path: &Path) -> Option<String> {
     Some(out + "</pre>\n")
 }
 
-fn answer(asset: Asset, request: &Parts, transfers: &Transfers) -> Response<Body> {
+fn file(asset: Asset, method: &Method, headers: &HeaderMap) -> Response<Content> {
     let Asset { file, metadata, kind } = asset;
     let modified = metadata
         .modified()
         .ok()
         .and_then(|time| OffsetDateTime::from(time).format(&HTTP_DATE).ok());
-    let text = |name| request.headers.get(name).and_then(|value| value.to_str().ok());
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     if modified.is_some() && text(header::IF_MODIFIED_SINCE) == modified.as_deref() {
-        let mut response = Response::new(Full::default().map_err(|n| match n {}).boxed_unsync());
+        let mut response = Response::new(Content::Text(Bytes::new()));
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return response;
     }
@@ -193,11 +199,10 @@ fn answer(asset: Asset, request: &Parts, transfers: &Transfers) -> Response<Body
         Some(Range::Whole) | None => None,
     };
     let (from, to) = range.unwrap_or((0, len));
-    let body = match request.method {
-        Method::HEAD => Full::default().map_err(|never| match never {}).boxed_unsync(),
-        _ => contents(file, from, to, transfers.begin()),
-    };
-    let mut response = Response::new(body);
+    let mut response = Response::new(match *method {
+        Method::HEAD => Content::Text(Bytes::new()),
+        _ => Content::File(file, from, to),
+    });
     let mut set = |name, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
             response.headers_mut().insert(name, value);
@@ -214,6 +219,14 @@ fn answer(asset: Asset, request: &Parts, transfers: &Transfers) -> Response<Body
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
     response
+}
+
+/// An answer as hyper sends it.
+pub(crate) fn body(response: Response<Content>, transfers: &Transfers) -> Response<Body> {
+    response.map(|content| match content {
+        Content::Text(text) => Full::new(text).map_err(|never| match never {}).boxed_unsync(),
+        Content::File(file, from, to) => contents(file, from, to, transfers.begin()),
+    })
 }
 
 fn contents(file: File, from: u64, to: u64, transfer: Transfer) -> Body {

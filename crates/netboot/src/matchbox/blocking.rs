@@ -1,12 +1,24 @@
 //! Work that waits for the disk or takes long, on threads for it.
 
+use std::sync::LazyLock;
+
 use tokio::{
+    runtime::{Builder, Handle, Runtime},
     sync::Semaphore,
-    task::{JoinError, spawn_blocking},
+    task::JoinError,
 };
 
-/// Threads at a time: a rack asks all at once, and a thread for each machine would cost memory and win nothing.
-static PLACES: Semaphore = Semaphore::const_new(16);
+/// A rack asks all at once. Each thread costs a megabyte, as the allocator keeps room for each, and more would win
+/// nothing.
+const THREADS: usize = 4;
+
+/// Work that a thread has, or is about to have.
+static PLACES: Semaphore = Semaphore::const_new(THREADS);
+
+/// Never more than these threads: the runtime that serves starts another one for each piece of work that comes
+/// before the last thread is done.
+static POOL: LazyLock<Option<Runtime>> =
+    LazyLock::new(|| Builder::new_current_thread().max_blocking_threads(THREADS).build().ok());
 
 pub(crate) async fn run<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
@@ -17,5 +29,23 @@ pub(crate) async fn run<T: Send + 'static>(
         let _place = place;
         work()
     };
-    spawn_blocking(work).await
+    let pool = POOL.as_ref().map_or_else(Handle::current, |pool| pool.handle().clone());
+    pool.spawn_blocking(work).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, thread};
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn threads_are_few() {
+        let pieces = (0..2000).map(|_| tokio::spawn(run(|| thread::current().id())));
+        let mut threads = BTreeSet::new();
+        for piece in pieces.collect::<Vec<_>>() {
+            threads.insert(format!("{:?}", piece.await.unwrap().unwrap()));
+        }
+        assert!(threads.len() <= THREADS, "{threads:?}");
+    }
 }

@@ -1,18 +1,19 @@
 //! Matchbox behind HTTP: statuses, signatures, and who asks.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
 use http::{
-    HeaderValue, Request, Response, StatusCode,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE},
 };
 use http_body_util::{BodyExt, Full};
 use serve::Body;
 
 use super::{
-    assets, blocking,
+    assets::{self, Content},
+    blocking,
     handler::{Answer, Asked, Failure, Matchbox, TEXT},
     report, tpm,
 };
@@ -20,6 +21,9 @@ use crate::{
     machines::Stage,
     openpgp::{self, Signer},
 };
+
+/// Where files are served.
+pub(super) const ASSETS: &str = "/assets/";
 
 fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
     let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
@@ -85,6 +89,28 @@ impl Matchbox {
     }
 }
 
+impl Matchbox {
+    /// The answer to a request for a file below [`ASSETS`]; `None` if it is for something else.
+    pub(super) async fn asset(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        peer: Option<IpAddr>,
+    ) -> Option<Response<Content>> {
+        let name = path.strip_prefix(ASSETS)?;
+        let answer = assets::answer(self.settings.assets.as_ref()?, name, method, headers).await;
+        let listing = name.is_empty() || name.ends_with('/');
+        let sent = answer.status() == StatusCode::OK && !listing;
+        if let Some(peer) = peer.filter(|_| sent) {
+            // UEFI firmware fetches its boot loader by HTTP too.
+            let stage = if name.ends_with(".efi") { Stage::Firmware } else { Stage::Kernel };
+            self.settings.book.fetched(peer, stage, name);
+        }
+        Some(answer)
+    }
+}
+
 impl serve::Handler for Shared {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         let (matchbox, tls) = (self.matchbox.clone(), self.tls);
@@ -94,17 +120,10 @@ impl serve::Handler for Shared {
         async move {
             let path = request.uri.path().to_owned();
             let settings = &matchbox.settings;
-            if let (Some(root), Some(name)) = (&settings.assets, path.strip_prefix("/assets/")) {
-                let response = assets::serve(root, name, &request, &matchbox.transfers).await;
-                let listing = name.is_empty() || name.ends_with('/');
-                let sent = response.status() == StatusCode::OK && !listing;
-                if let Some(peer) = peer.filter(|_| sent) {
-                    // UEFI firmware fetches its boot loader by HTTP too.
-                    let loader = name.ends_with(".efi");
-                    let stage = if loader { Stage::Firmware } else { Stage::Kernel };
-                    settings.book.fetched(peer, stage, name);
-                }
-                return response;
+            if let Some(answer) =
+                matchbox.asset(&request.method, &path, &request.headers, peer).await
+            {
+                return assets::body(answer, &matchbox.transfers);
             }
             let query = request.uri.query().unwrap_or_default().to_owned();
             let authorization = request.headers.get(AUTHORIZATION);

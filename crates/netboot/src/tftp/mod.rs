@@ -3,6 +3,7 @@
 mod packet;
 pub mod server;
 mod transfer;
+mod unheard;
 
 #[cfg(test)]
 mod tests;

@@ -1,22 +1,26 @@
 //! The port that requests come to, and a socket and task for each transfer.
 
 use std::{
-    collections::HashMap,
     fs::File,
     io::{self, Read},
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
-use tokio::{net::UdpSocket, sync::Semaphore};
+use tokio::net::UdpSocket;
 
-use super::{Mode, Packet, ReadRequest, Source, Step, Transfer, packet, transfer::netascii};
+use super::{
+    Mode, Packet, ReadRequest, Source, Step, Transfer, packet,
+    transfer::netascii,
+    unheard::{First, Unheard},
+};
 use crate::{
     dhcp::server::Interface,
     machines::{Book, Stage},
     paths,
+    places::Places,
 };
 
 const PORT: u16 = 69;
@@ -37,47 +41,16 @@ pub struct Server {
     root: PathBuf,
     /// What `autoexec.ipxe` says when the root has no such file.
     autoexec: Option<String>,
-    slots: Arc<Semaphore>,
-    clients: Arc<Clients>,
+    places: Arc<Places>,
+    unheard: Arc<Unheard>,
     /// Who fetched what is told here.
     book: Arc<Book>,
 }
 
-/// How many transfers each client has. There are no more clients than transfers.
-#[derive(Default)]
-struct Clients(Mutex<HashMap<IpAddr, usize>>);
-
-/// A transfer's place among its client's; given back when it is dropped.
-struct Place(Arc<Clients>, IpAddr);
-
-impl Clients {
-    fn enter(self: &Arc<Self>, client: IpAddr) -> Option<Place> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(client).or_default();
-        if *count >= OF_ONE_CLIENT {
-            return None;
-        }
-        *count += 1;
-        Some(Place(self.clone(), client))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.1);
-            }
-        }
-    }
-}
-
 impl Server {
     pub fn new(root: impl Into<PathBuf>, autoexec: Option<String>, book: Arc<Book>) -> Arc<Self> {
-        let slots = Arc::new(Semaphore::new(TRANSFERS));
-        Arc::new(Self { root: root.into(), autoexec, slots, clients: Arc::default(), book })
+        let places = Places::new(TRANSFERS, OF_ONE_CLIENT);
+        Arc::new(Self { root: root.into(), autoexec, places, unheard: Arc::default(), book })
     }
 
     /// Opens the port on one interface and answers there until shutdown.
@@ -103,35 +76,43 @@ impl Server {
                 }
             };
             let Some(packet) = Packet::parse(&buffer[..length]) else { continue };
-            let Ok(slot) = self.slots.clone().try_acquire_owned() else {
-                tracing::warn!(%client, "more than {TRANSFERS} transfers; asked to come again");
-                continue;
+            let first = match &packet {
+                Packet::Read(request) => match self.unheard.begin(client, request) {
+                    None => continue,
+                    first => first,
+                },
+                Packet::Write => None,
+                Packet::Ack(_) | Packet::Error(..) => continue,
             };
-            let Some(place) = self.clients.enter(client.ip()) else {
-                tracing::debug!(%client, "more than {OF_ONE_CLIENT} transfers of one client");
+            let Some(place) = self.places.try_enter(client.ip()) else {
+                tracing::debug!(
+                    %client, "more than {TRANSFERS} transfers, or {OF_ONE_CLIENT} of one client"
+                );
                 self.book.metrics.tftp_failed.add();
                 continue;
             };
             let (server, interface) = (self.clone(), interface.clone());
-            tasks.spawn_until_shutdown("tftp transfer", async move {
-                let (_slot, _place) = (slot, place);
-                let work = server.serve(packet, client, &interface);
+            let transfer = async move {
+                let _place = place;
+                let work = Box::pin(server.serve(packet, first, client, &interface));
                 match tokio::time::timeout(LONGEST, work).await {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => tracing::warn!(%client, %error, "TFTP transfer"),
                     Err(_) => tracing::warn!(%client, "TFTP transfer took too long"),
                 }
-            });
+            };
+            // On the heap, as each layer of futures around it would have room for it once more.
+            tasks.spawn_until_shutdown("tftp transfer", Box::pin(transfer));
         }
     }
 
     async fn serve(
         &self,
         packet: Packet,
+        first: Option<First>,
         client: SocketAddr,
         interface: &Interface,
     ) -> io::Result<()> {
-        let (Packet::Read(_) | Packet::Write) = packet else { return Ok(()) };
         let socket = interface.udp_of_one(interface.address, 0)?;
         // Packets from elsewhere are no part of this transfer.
         socket.connect(client).await?;
@@ -150,7 +131,7 @@ impl Server {
         };
         let name = request.name.clone();
         let transfer = Transfer::new(source, &request);
-        if converse(&socket, transfer).await? {
+        if converse(&socket, transfer, first).await? {
             tracing::info!(%client, name, "sent by TFTP");
             self.book.metrics.tftp_sent.add();
             self.book.fetched(client.ip(), Stage::Firmware, &name);
@@ -189,28 +170,44 @@ impl Server {
 }
 
 /// Runs a transfer to its end; `false` if the client ended it.
-async fn converse(socket: &UdpSocket, mut transfer: Transfer) -> io::Result<bool> {
-    let mut buffer = [0; 512];
-    let mut step = transfer.start()?;
+async fn converse(
+    socket: &UdpSocket,
+    mut transfer: Transfer,
+    mut first: Option<First>,
+) -> io::Result<bool> {
+    let mut step = Step::Send;
     loop {
         match step {
-            Step::Send(packets) => {
-                for packet in packets {
-                    socket.send(&packet).await?;
+            Step::Send => {
+                for packet in transfer.packets() {
+                    socket.send(&packet?).await?;
                 }
             }
             Step::Wait => {}
             Step::Done => return Ok(true),
             Step::GiveUp => return Err(io::ErrorKind::TimedOut.into()),
         }
-        step = match tokio::time::timeout(transfer.patience(), socket.recv(&mut buffer)).await {
-            Err(_) => transfer.timed_out()?,
-            Ok(received) => match Packet::parse(&buffer[..received?]) {
-                Some(Packet::Ack(number)) => transfer.acknowledged(number)?,
+        step = match tokio::time::timeout(transfer.patience(), answer(socket)).await {
+            Err(_) => transfer.timed_out(),
+            Ok(packet) => match packet.inspect(|_| first = None)? {
+                Some(Packet::Ack(number)) => transfer.acknowledged(number),
                 // iPXE and EDK2 ask for the size first, and end that transfer with an error.
                 Some(Packet::Error(..)) => return Ok(false),
                 _ => Step::Wait,
             },
         };
+    }
+}
+
+/// The next packet. Its buffer is no part of the transfer, which holds none while it waits.
+async fn answer(socket: &UdpSocket) -> io::Result<Option<Packet>> {
+    loop {
+        socket.readable().await?;
+        let mut buffer = [0; 512];
+        match socket.try_recv(&mut buffer) {
+            Ok(length) => return Ok(Packet::parse(&buffer[..length])),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
     }
 }

@@ -8,7 +8,7 @@ use super::packet::{self, ReadRequest};
 const RETRIES: u32 = 6;
 /// So that one client's window is no flood.
 const MAX_WINDOW: u64 = 64;
-/// Bytes of a window, which are read and held at once.
+/// Bytes of a window.
 const MAX_BURST: u64 = 256 << 10;
 /// What fits a UDP datagram of IPv4.
 const MAX_BLOCK: u64 = 65_464;
@@ -47,7 +47,8 @@ impl Source {
 /// What the socket is to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    Send(Vec<Vec<u8>>),
+    /// All that [`Transfer::packets`] says.
+    Send,
     Wait,
     Done,
     GiveUp,
@@ -122,51 +123,52 @@ impl Transfer {
         self.source.len() / self.block + 1
     }
 
-    /// The packets to send from where the client is.
-    pub fn start(&self) -> io::Result<Step> {
-        if let Some(oack) = &self.oack {
-            return Ok(Step::Send(vec![oack.clone()]));
-        }
-        let last = (self.acked + self.window).min(self.blocks());
-        let packets = (self.acked + 1..=last).map(|number| {
+    /// The packets to send from where the client is, each made when it is asked for: a window may be large, and a
+    /// rack has many.
+    pub fn packets(&self) -> impl Iterator<Item = io::Result<Vec<u8>>> + '_ {
+        let last = match &self.oack {
+            Some(_) => self.acked,
+            None => (self.acked + self.window).min(self.blocks()),
+        };
+        let blocks = (self.acked + 1..=last).map(|number| {
             let bytes = self.source.read((number - 1) * self.block, self.block)?;
             // Block numbers have 16 bits and begin again at zero.
             Ok(packet::data((number & 0xffff) as u16, &bytes))
         });
-        Ok(Step::Send(packets.collect::<io::Result<_>>()?))
+        self.oack.iter().map(|oack| Ok(oack.clone())).chain(blocks)
     }
 
-    pub fn acknowledged(&mut self, number: u16) -> io::Result<Step> {
+    pub fn acknowledged(&mut self, number: u16) -> Step {
         if self.oack.is_some() {
             if number != 0 {
-                return Ok(Step::Wait);
+                return Step::Wait;
             }
             self.oack = None;
             self.retries = 0;
-            return self.start();
+            return Step::Send;
         }
         let ahead = u64::from(number.wrapping_sub((self.acked & 0xffff) as u16));
         if ahead == 0 && self.window > 1 && !self.repeated {
             // The first block of the window was lost. Answered once: else every stray copy would double the
             // traffic.
             self.repeated = true;
-            return self.start();
+            return Step::Send;
         }
         if ahead == 0 || ahead > self.window || self.acked + ahead > self.blocks() {
-            return Ok(Step::Wait);
+            return Step::Wait;
         }
         self.acked += ahead;
         self.retries = 0;
         self.repeated = false;
-        if self.acked == self.blocks() { Ok(Step::Done) } else { self.start() }
+        if self.acked == self.blocks() { Step::Done } else { Step::Send }
     }
 
-    pub fn timed_out(&mut self) -> io::Result<Step> {
+    pub fn timed_out(&mut self) -> Step {
         if self.retries == RETRIES {
-            return Ok(Step::GiveUp);
+            return Step::GiveUp;
         }
         self.retries += 1;
-        self.start()
+        Step::Send
     }
 }
 
