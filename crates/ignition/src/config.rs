@@ -14,7 +14,9 @@ pub enum ConfigError {
     CloudConfig,
     #[error("ignition.version is required")]
     NoVersion,
-    #[error("ignition.version {0:?} is not one of 2.0.0 to 2.4.0 or 3.0.0 to 3.6.0")]
+    #[error(
+        "ignition.version {0:?} is not one of 2.0.0 to 2.4.0, 3.0.0 to 3.6.0 or 3.7.0-experimental"
+    )]
     Version(String),
     #[error("$.{path}: {reason}")]
     Invalid { path: String, reason: String },
@@ -22,7 +24,7 @@ pub enum ConfigError {
     Shape(String),
 }
 
-/// Parses a config of spec 3.0 to 3.6, or 2.x, and looks it over. One older than 3.4 becomes 3.4.0, which holds all
+/// Parses a config of spec 3.0 to 3.6, or 2.x, and looks it over; also of 3.7 to come, without what that adds. One older than 3.4 becomes 3.4.0, which holds all
 /// that it can say.
 pub fn parse(text: &str) -> Result<Value, ConfigError> {
     let trimmed = text.trim_start();
@@ -38,13 +40,17 @@ pub fn parse(text: &str) -> Result<Value, ConfigError> {
     let version = config.pointer_mut("/ignition/version").ok_or(ConfigError::NoVersion)?;
     let name = version.as_str().unwrap_or_default().to_owned();
     match name.strip_suffix(".0").and_then(|name| name.split_once('.')) {
-        Some(("2", "0" | "1" | "2" | "3" | "4")) => config = upgrade::upgrade(&config)?,
+        Some(("2", "0" | "1" | "2" | "3" | "4")) => {
+            config = upgrade::upgrade(&config)?;
+            told_once(&mut config);
+        }
         Some(("3", "0" | "1" | "2" | "3")) => {
             *version = "3.4.0".into();
             plain_modes(&mut config);
         }
         Some(("3", "4" | "5")) => plain_modes(&mut config),
         Some(("3", "6")) => {}
+        _ if name == "3.7.0-experimental" => {}
         _ => return Err(ConfigError::Version(name)),
     }
     check(&config)?;
@@ -86,6 +92,24 @@ fn plain_modes(config: &mut Value) {
         for mode in items.into_iter().flatten().filter_map(|item| item.get_mut("mode")) {
             if let Some(number) = mode.as_u64() {
                 *mode = (number & !0o7000).into();
+            }
+        }
+    }
+}
+
+/// Older configs may name a user's group or key twice.
+fn told_once(config: &mut Value) {
+    let users = config.pointer_mut("/passwd/users").and_then(Value::as_array_mut);
+    for user in users.into_iter().flatten() {
+        for list in ["groups", "sshAuthorizedKeys"] {
+            let mut seen = Vec::new();
+            if let Some(items) = user.get_mut(list).and_then(Value::as_array_mut) {
+                items.retain(|item| {
+                    !seen.contains(item) && {
+                        seen.push(item.clone());
+                        true
+                    }
+                });
             }
         }
     }
@@ -166,13 +190,27 @@ mod tests {
 
     #[test]
     fn special_bits_of_modes_are_for_the_newest_version() {
-        for (version, mode) in [("3.0.0", 0o755), ("3.5.0", 0o755), ("3.6.0", 0o4755)] {
+        for (version, mode) in
+            [("3.0.0", 0o755), ("3.5.0", 0o755), ("3.6.0", 0o4755), ("3.7.0-experimental", 0o4755)]
+        {
             let files = json!([{ "path": "/a", "mode": 0o4755 }]);
             let config =
                 json!({ "ignition": { "version": version }, "storage": { "files": files } });
             let parsed = parse(&config.to_string()).unwrap();
             assert_eq!(parsed["storage"]["files"][0]["mode"], mode, "{version}");
         }
+    }
+
+    #[test]
+    fn an_older_config_may_name_a_key_twice() {
+        let config = |version: &str| {
+            let user = json!({ "name": "core", "sshAuthorizedKeys": ["a", "b", "a"] });
+            json!({ "ignition": { "version": version }, "passwd": { "users": [user] } }).to_string()
+        };
+        let keys = &parse(&config("2.3.0")).unwrap()["passwd"]["users"][0]["sshAuthorizedKeys"];
+        assert_eq!(keys, &json!(["a", "b"]));
+        let said = parse(&config("3.0.0")).unwrap_err().to_string();
+        assert_eq!(said, "$.passwd.users.0.sshAuthorizedKeys.2: duplicate entry defined");
     }
 
     #[test]

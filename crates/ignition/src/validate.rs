@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use crate::{
     ConfigError,
     gpt::Guid,
-    spec::{Config, Disk, Filesystem, Luks, Owner, Partition, Raid, Resource, Unit},
+    spec::{
+        Clevis, Config, Disk, Filesystem, Header, Luks, Owner, Partition, Raid, Resource, Storage,
+        Unit,
+    },
 };
 
 type Outcome = Result<(), ConfigError>;
@@ -24,6 +27,16 @@ pub(crate) fn validate(config: &Config) -> Outcome {
     for (i, authority) in config.ignition.security.tls.certificate_authorities.iter().enumerate() {
         resource(&format!("ignition.security.tls.certificateAuthorities.{i}"), authority, true)?;
     }
+    repeated(config)?;
+    let proxy = &config.ignition.proxy;
+    for (name, url) in [("httpProxy", &proxy.http_proxy), ("httpsProxy", &proxy.https_proxy)] {
+        let scheme = url.as_deref().map(|url| url.split_once(':').map_or("", |(scheme, _)| scheme));
+        if scheme
+            .is_some_and(|s| !s.eq_ignore_ascii_case("http") && !s.eq_ignore_ascii_case("https"))
+        {
+            return fail(format!("ignition.proxy.{name}"), "proxies must be http(s)");
+        }
+    }
     let storage = &config.storage;
     each("storage.disks", &storage.disks, disk)?;
     each("storage.raid", &storage.raid, raid)?;
@@ -37,8 +50,65 @@ fn each<T>(path: &str, items: &[T], check: impl Fn(&str, &T) -> Outcome) -> Outc
     items.iter().enumerate().try_for_each(|(i, item)| check(&format!("{path}.{i}"), item))
 }
 
+/// Refuses a list that says the same twice. Options may: what they mean is for the programs that take them.
+fn distinct<'k>(path: impl Into<String>, keys: impl IntoIterator<Item = &'k str>) -> Outcome {
+    let (path, mut seen) = (path.into(), BTreeSet::new());
+    match keys.into_iter().enumerate().find(|(_, key)| !seen.insert(*key)) {
+        Some((i, _)) => fail(format!("{path}.{i}"), "duplicate entry defined"),
+        None => Ok(()),
+    }
+}
+
+/// Lists of lists' items and of the config's head; the lists of named things are looked at where their names are.
+fn repeated(config: &Config) -> Outcome {
+    let texts = |path: &str, list: &[String]| distinct(path, list.iter().map(String::as_str));
+    let sources = |path: &str, list: &[Resource]| {
+        distinct(path, list.iter().filter_map(|resource| resource.source.as_deref()))
+    };
+    let (head, arguments) = (&config.ignition, &config.kernel_arguments);
+    sources("ignition.config.merge", &head.config.merge)?;
+    let authorities = &head.security.tls.certificate_authorities;
+    sources("ignition.security.tls.certificateAuthorities", authorities)?;
+    texts("ignition.proxy.noProxy", &head.proxy.no_proxy)?;
+    texts("kernelArguments.shouldExist", &arguments.should_exist)?;
+    texts("kernelArguments.shouldNotExist", &arguments.should_not_exist)?;
+    each("passwd.users", &config.passwd.users, |path, user| {
+        texts(&format!("{path}.groups"), &user.groups)?;
+        texts(&format!("{path}.sshAuthorizedKeys"), &user.ssh_authorized_keys)
+    })?;
+    each("storage.raid", &config.storage.raid, |path, raid| {
+        texts(&format!("{path}.devices"), &raid.devices)
+    })?;
+    each("storage.luks", &config.storage.luks, |path, luks| {
+        let servers = luks.clevis.tang.iter().map(|tang| tang.url.as_str());
+        distinct(format!("{path}.clevis.tang"), servers)
+    })?;
+    each("systemd.units", &config.systemd.units, |path, unit| {
+        let dropins = unit.dropins.iter().map(|dropin| dropin.name.as_str());
+        distinct(format!("{path}.dropins"), dropins)
+    })
+}
+
 fn resource(path: &str, resource: &Resource, required: bool) -> Outcome {
+    let headers = resource.http_headers.iter().map(|header| header.name.as_str());
+    distinct(format!("{path}.httpHeaders"), headers)?;
+    each(&format!("{path}.httpHeaders"), &resource.http_headers, |path, header| match header {
+        Header { name, .. } if name.is_empty() => {
+            fail(format!("{path}.name"), "a header needs a name")
+        }
+        Header { value: Some(value), .. } if value.is_empty() => fail(
+            format!("{path}.value"),
+            "a header's value is empty; without one, the header is left out",
+        ),
+        _ => Ok(()),
+    })?;
+    if resource.source.is_none() && resource.verification.hash.is_some() {
+        return fail(format!("{path}.verification.hash"), "a hash is given, and no source");
+    }
     let Some(source) = resource.url() else {
+        if !resource.http_headers.is_empty() {
+            return fail(format!("{path}.httpHeaders"), "HTTP headers are given, and no source");
+        }
         return match required {
             true => fail(format!("{path}.source"), "source is required"),
             false => Ok(()),
@@ -175,6 +245,14 @@ fn luks(path: &str, luks: &Luks) -> Outcome {
         );
     }
     resource(&format!("{path}.keyFile"), &luks.key_file, false)?;
+    if luks.cex.enabled == Some(true) {
+        if luks.clevis != Clevis::default() {
+            return fail(format!("{path}.cex"), "cannot use cex with clevis");
+        }
+        if luks.key_file.url().is_some() {
+            return fail(format!("{path}.cex"), "cannot use key file with cex");
+        }
+    }
     crate::clevis::validate(&format!("{path}.clevis"), &luks.clevis)
 }
 
@@ -183,6 +261,7 @@ fn filesystem(path: &str, filesystem: &Filesystem) -> Outcome {
     let Some(format) = filesystem.format.as_deref().filter(|format| !format.is_empty()) else {
         let used =
             [&filesystem.path, &filesystem.label, &filesystem.uuid].iter().any(|t| t.is_some())
+                || filesystem.wipe_filesystem == Some(true)
                 || !filesystem.options.is_empty()
                 || !filesystem.mount_options.is_empty();
         return match used {
@@ -247,9 +326,16 @@ fn nodes(config: &Config) -> Outcome {
         owners(path, &link.user, &link.group)?;
         match link.target.as_deref() {
             None | Some("") => fail(format!("{path}.target"), "missing link target"),
+            Some(target) if link.hard == Some(true) => {
+                match storage.directories.iter().any(|directory| directory.path == target) {
+                    true => fail(path, "hard link target is a directory"),
+                    false => Ok(()),
+                }
+            }
             Some(_) => Ok(()),
         }
     })?;
+    beside_units(config)?;
     let beneath = |path: &str, parent: &str| {
         path.strip_prefix(parent.trim_end_matches('/'))
             .is_some_and(|rest| rest.starts_with('/') && rest.len() > 1)
@@ -267,6 +353,28 @@ fn nodes(config: &Config) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// What a unit writes, no other part of the config writes as well.
+fn beside_units(config: &Config) -> Outcome {
+    let has = |contents: &Option<String>| contents.as_deref().is_some_and(|text| !text.is_empty());
+    let mut written = BTreeSet::new();
+    for unit in &config.systemd.units {
+        let place = format!("/etc/systemd/system/{}", unit.name);
+        let dropins = unit.dropins.iter().filter(|dropin| has(&dropin.contents));
+        written.extend(dropins.map(|dropin| format!("{place}.d/{}", dropin.name)));
+        if has(&unit.contents) {
+            written.insert(place);
+        }
+    }
+    let Storage { files, directories, links, .. } = &config.storage;
+    let free = |path: &str, place: &str| match written.contains(place) {
+        true => fail(format!("{path}.path"), "path conflicts with a systemd unit or drop-in"),
+        false => Ok(()),
+    };
+    each("storage.files", files, |path, file| free(path, &file.path))?;
+    each("storage.directories", directories, |path, directory| free(path, &directory.path))?;
+    each("storage.links", links, |path, link| free(path, &link.path))
 }
 
 fn unit(path: &str, unit: &Unit) -> Outcome {
@@ -324,5 +432,69 @@ fn absolute(path: &str, text: &str) -> Outcome {
     match text.starts_with('/') {
         true => Ok(()),
         false => fail(path, "path not absolute"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let unit = json!({ "units": [{ "name": "a.service", "contents": "[X]", "dropins": [{ "name": "b.conf", "contents": "[X]" }] }] });
+        let file = |contents: Value| json!({ "storage": { "files": [{ "path": "/a", "contents": contents }] } });
+        let at =
+            |path: &str| json!({ "systemd": unit, "storage": { "files": [{ "path": path }] } });
+        let luks = |more: Value| {
+            let mut volume = json!({ "name": "a", "device": "/dev/a", "cex": { "enabled": true } });
+            volume.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+            json!({ "storage": { "luks": [volume] } })
+        };
+        let hard = |target: &str| {
+            let link = json!({ "path": "/l", "target": target, "hard": true });
+            json!({ "storage": { "links": [link], "directories": [{ "path": "/d" }] } })
+        };
+        let proxy = |url: &str| json!({ "ignition": { "proxy": { "httpsProxy": url } } });
+        let header = |header: Value| file(json!({ "source": "http://a", "httpHeaders": [header] }));
+        let hash = format!("sha256-{}", "0".repeat(64));
+        for (config, want) in [
+            (proxy("http://a"), ""),
+            (proxy("ftp://a"), "$.ignition.proxy.httpsProxy"),
+            (proxy("a:80"), "$.ignition.proxy.httpsProxy"),
+            (header(json!({ "name": "a", "value": "b" })), ""),
+            (header(json!({ "name": "a" })), ""),
+            (header(json!({ "name": "", "value": "b" })), "httpHeaders.0.name"),
+            (header(json!({ "name": "a", "value": "" })), "httpHeaders.0.value"),
+            (file(json!({ "httpHeaders": [{ "name": "a" }] })), "contents.httpHeaders"),
+            (file(json!({ "verification": { "hash": hash } })), "contents.verification.hash"),
+            (file(json!({ "source": "data:,", "verification": { "hash": hash } })), ""),
+            (
+                json!({ "kernelArguments": { "shouldExist": ["a", "b", "a"] } }),
+                "shouldExist.2: dup",
+            ),
+            (
+                json!({ "passwd": { "users": [{ "name": "a", "groups": ["b", "b"] }] } }),
+                "groups.1: dup",
+            ),
+            (luks(json!({})), ""),
+            (luks(json!({ "options": ["-a", "-a"] })), ""),
+            (luks(json!({ "clevis": { "tpm2": true } })), "luks.0.cex"),
+            (luks(json!({ "keyFile": { "source": "data:,a" } })), "luks.0.cex"),
+            (hard("/e"), ""),
+            (hard("/d"), "links.0: hard link"),
+            (at("/etc/systemd/system/c.service"), ""),
+            (at("/etc/systemd/system/a.service"), "files.0.path: path conflicts"),
+            (at("/etc/systemd/system/a.service.d/b.conf"), "files.0.path: path conflicts"),
+            (
+                json!({ "storage": { "filesystems": [{ "device": "/dev/a", "wipeFilesystem": true }] } }),
+                "filesystems.0: format",
+            ),
+        ] {
+            let said = validate(&serde_json::from_value(config.clone()).unwrap());
+            let said = said.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(said.contains(want) && said.is_empty() == want.is_empty(), "{config}: {said}");
+        }
     }
 }
