@@ -307,7 +307,28 @@ fn a_root_on_an_encrypted_mirror() {
     rack.wipe(8);
     rack.second_disk(8);
     rack.tpm();
-    let _power = becomes_a_node(&rack, &first, Boots::Bios);
+    drop(becomes_a_node(&rack, &first, Boots::Bios));
+
+    // The first disk is lost: the machine boots from the other, and what is left of the root opens.
+    rack.wipe(8);
+    comes_back(&rack, &first, Boots::Bios);
+}
+
+/// Boots an installed machine, which is Ready again without being installed anew.
+fn comes_back(rack: &Rack<'_>, first: &Host<'_>, boots: Boots) {
+    let boot =
+        || first.kubectl(&format!("get node {NODE} -o jsonpath={{.status.nodeInfo.bootID}}")).ok();
+    let (before, start) = (boot(), now());
+    let _power = rack.power_on(MAC, boots);
+    until_within(PATIENCE, "the node that has booted from the disk that is left", || {
+        if boot() == before { Err(rack.told(MAC)) } else { Ok(()) }
+    });
+    first.kubectl(&format!("wait node/{NODE} --for=condition=Ready --timeout=300s")).ok();
+    print_stages(rack, &format!("{boots:?}: from power-on to Ready, from the disk"), start);
+    let entries = entries(&rack.known(MAC).unwrap());
+    let since = entries.iter().filter(|entry| entry["at"].as_u64() > Some(start));
+    let stages: Vec<&str> = since.filter_map(|entry| entry["stage"].as_str()).collect();
+    assert!(stages.contains(&"local-disk") && !stages.contains(&"kernel"), "{stages:?}");
 }
 
 #[test]
