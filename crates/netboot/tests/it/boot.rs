@@ -131,8 +131,9 @@ fn bios_beside_another_dhcp_server() {
     let other = Host::new("h1");
     other.run("ip addr add 192.168.77.2/24 dev eth0");
     let leases = world.path("other.leases");
+    // It asks for three seconds whether an address is taken and hears nobody meanwhile, and iPXE gives up after seven.
     other.run(&format!(
-        "dnsmasq --conf-file=/dev/null --port=0 --interface=eth0 --bind-interfaces --user=root --pid-file={0}.pid \
+        "dnsmasq --conf-file=/dev/null --port=0 --no-ping --interface=eth0 --bind-interfaces --user=root --pid-file={0}.pid \
          --dhcp-leasefile={0} --dhcp-range=192.168.77.100,192.168.77.200",
         leases.display()
     ));
