@@ -28,6 +28,15 @@ pub struct Lease {
     pub hostname: Option<String>,
 }
 
+/// A client as the file has it: a hardware address of any length, or an identifier.
+fn client(text: &str) -> Option<String> {
+    let is_byte = |byte: &str| byte.len() == 2 && byte.bytes().all(|b| b.is_ascii_hexdigit());
+    crate::matchbox::parse_mac(text).or_else(|| {
+        let bytes = text.strip_prefix("id:").unwrap_or(text);
+        bytes.split(':').all(is_byte).then(|| text.to_ascii_lowercase())
+    })
+}
+
 /// At most one lease for an address and one address for a client, so that the ranges bound the table.
 #[derive(Clone, Debug, Default)]
 pub struct Leases {
@@ -43,7 +52,7 @@ impl Leases {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [expires, mac, address, rest @ ..] = words.as_slice() else { continue };
             let (Ok(expires), Some(client), Ok(address)) =
-                (expires.parse::<u64>(), crate::matchbox::parse_mac(mac), address.parse())
+                (expires.parse::<u64>(), client(mac), address.parse())
             else {
                 continue;
             };
