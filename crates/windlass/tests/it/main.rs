@@ -4,6 +4,7 @@
 
 mod chain;
 mod differential;
+mod ignition;
 mod processes;
 mod tpm;
 mod turns;
