@@ -16,7 +16,8 @@ use super::{clevis, contents};
 use crate::{Error, fetch::Fetcher, stages::Context};
 
 const KEY_SIZE: usize = 4096;
-const KEY_FILE: &str = "/run/ignition/luks.key";
+/// In memory, as keys are on no disk.
+const KEYS: &str = "/run/ignition";
 
 /// What the files stage writes of volumes: their keys and where they lie.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -161,9 +162,9 @@ fn bind(context: &Context, volume: &Luks, device: &str, key: &Key) -> Result<(),
         Key::Given(_) => false,
         Key::Made(_) => true,
     };
-    with_key(key.bytes(), || {
-        clevis::bind(context, &volume.clevis, device, KEY_FILE)?;
-        if made { clevis::remove_key(context, device, KEY_FILE) } else { Ok(()) }
+    with_key(key.bytes(), |file| {
+        clevis::bind(context, &volume.clevis, device, file)?;
+        if made { clevis::remove_key(context, device, file) } else { Ok(()) }
     })
 }
 
@@ -173,35 +174,38 @@ fn random() -> std::io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Has the key in a file that is there only so long.
-fn with_key(key: &[u8], work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-    let path = Path::new(KEY_FILE);
-    write_private(path, key)?;
-    let result = work();
-    fs::remove_file(path).map_err(Error::file("removing", path))?;
-    result
+/// Has the key in a file that is there only so long, and that no other run writes to.
+fn with_key(key: &[u8], work: impl FnOnce(&str) -> Result<(), Error>) -> Result<(), Error> {
+    let folder = Path::new(KEYS);
+    let failed = |error| Error::file("writing a key into", folder)(error);
+    fs::create_dir_all(folder).map_err(failed)?;
+    let mut file = tempfile::NamedTempFile::with_prefix_in("luks.", folder).map_err(failed)?;
+    file.write_all(key).map_err(failed)?;
+    work(&file.path().display().to_string())?;
+    file.close().map_err(Error::file("removing a key from", folder))
 }
 
 fn format(context: &Context, volume: &Luks, device: &str, key: &[u8]) -> Result<(), Error> {
     tracing::info!(device, name = volume.name, "making an encrypted volume");
     context.programs.must(&["wipefs", "--all", device])?;
-    let mut command =
-        vec!["cryptsetup", "luksFormat", "--type", "luks2", "--batch-mode", "--key-file", KEY_FILE];
+    let mut command = vec!["cryptsetup", "luksFormat", "--type", "luks2", "--batch-mode"];
     for (flag, value) in [("--label", &volume.label), ("--uuid", &volume.uuid)] {
         if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {
             command.extend([flag, value]);
         }
     }
     command.extend(volume.options.iter().map(String::as_str));
-    command.push(device);
-    with_key(key, || Ok(context.programs.must(&command).map(drop)?))
+    with_key(key, |file| {
+        let command = [&command[..], &["--key-file", file, device]].concat();
+        Ok(context.programs.must(&command).map(drop)?)
+    })
 }
 
 fn open(context: &Context, volume: &Luks, device: &str, key: &[u8]) -> Result<(), Error> {
     if Path::new("/dev/mapper").join(&volume.name).exists() {
         return Ok(());
     }
-    let mut command = vec!["cryptsetup", "luksOpen", device, &volume.name, "--key-file", KEY_FILE];
+    let mut command = vec!["cryptsetup", "luksOpen", device, &volume.name];
     if volume.discard == Some(true) {
         command.push("--allow-discards");
     }
@@ -209,7 +213,10 @@ fn open(context: &Context, volume: &Luks, device: &str, key: &[u8]) -> Result<()
     if volume.discard == Some(true) || !volume.open_options.is_empty() {
         command.push("--persistent");
     }
-    with_key(key, || Ok(context.programs.must(&command).map(drop)?))
+    with_key(key, |file| {
+        let command = [&command[..], &["--key-file", file]].concat();
+        Ok(context.programs.must(&command).map(drop)?)
+    })
 }
 
 #[cfg(test)]

@@ -73,6 +73,30 @@ fn makes_volumes(device: &str) -> bool {
 }
 
 #[test]
+fn keys_of_two_runs_stay_apart_and_none_is_left() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: it needs root");
+        return;
+    }
+    let mut files = Vec::new();
+    with_key(b"one", |one| {
+        with_key(b"two", |two| {
+            files.extend([one.to_owned(), two.to_owned()]);
+            Ok(())
+        })?;
+        assert_eq!(fs::read(one).unwrap(), b"one");
+        Ok(())
+    })
+    .unwrap();
+    assert!(files.iter().all(|file| !Path::new(file).exists()), "{files:?}");
+    let failed = with_key(b"x", |file| {
+        files.push(file.to_owned());
+        Err(Error::Refused { what: "it".into(), reason: "no".into() })
+    });
+    assert!(failed.unwrap_err().to_string().contains("no") && !Path::new(&files[2]).exists());
+}
+
+#[test]
 fn a_tang_server_opens_a_volume_and_nothing_else_does() {
     let needed = [TANG, "/usr/bin/clevis-luks-bind", "/usr/bin/jose", "/usr/sbin/cryptsetup"];
     if !rustix::process::geteuid().is_root() || !needed.iter().all(|path| Path::new(path).exists())
