@@ -30,7 +30,9 @@ WINDLASS names a binary to use instead of building one.";
 
 /// What the guest is made of.
 const PACKAGES: &str = "linux-image-cloud-amd64,systemd,udev,kmod,e2fsprogs,btrfs-progs,xfsprogs,dosfstools,gdisk,\
-                        mdadm,cryptsetup-bin,dmsetup,fdisk,mount,iproute2,procps,passwd";
+                        mdadm,cryptsetup-bin,dmsetup,fdisk,mount,iproute2,procps,passwd,clevis-luks,clevis-tpm2";
+
+const TPM_SOCKET: &str = "tpm.socket";
 
 /// The guest's first process: mounts, modules, devices, the tests, and off. Written as events, a case's verdict comes
 /// when the case has ended, and not when all have.
@@ -39,6 +41,7 @@ export PATH=/mnt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 # The day on which the tests have users made.
 export SOURCE_DATE_EPOCH=1497398400
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev 2>/dev/null
+ln -sf /proc/self/fd /dev/fd
 mount -t tmpfs run /run; mount -t tmpfs tmp /tmp; mkdir -p /run/lock /run/lib64
 mount -t tmpfs -o size=3g tests /var/tmp
 ip link set lo up
@@ -48,7 +51,7 @@ cp -a /lib64/* /run/lib64/; cp /lib/x86_64-linux-gnu/libnss_files.so.2 /run/lib6
 /lib/systemd/systemd-udevd --daemon
 udevadm trigger; udevadm settle
 cd /mnt
-./tests.test -test.v=test2json -test.timeout 10h -test.parallel 2 $(cat arguments) 2>&1
+./tests.test -test.v=test2json -test.timeout 10h -test.parallel 1 $(cat arguments) 2>&1
 echo "tests ended: $?"
 echo o > /proc/sysrq-trigger; sleep 60
 "#;
@@ -86,6 +89,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             ("qemu-system-x86_64", "qemu-system-x86"),
             ("mke2fs", "e2fsprogs"),
             ("mmdebstrap", "mmdebstrap"),
+            ("swtpm", "swtpm"),
         ])
     })?;
     let binary = match std::env::var_os("WINDLASS") {
@@ -106,7 +110,14 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         Ok([disk(&place, "system", &tree, "2G")?, disk(&place, "work", &work, "1G")?])
     })?;
     let log = place.join("log");
-    let report = step("the tests", || watch(start(&kernel, &disks)?, &log, verdicts))?;
+    let report = step("the tests", || {
+        let mut chip = chip(&place)?;
+        let report = start(&kernel, &disks, &place).and_then(|guest| watch(guest, &log, verdicts));
+        // It has ended by itself when its guest was there.
+        let _ = chip.kill();
+        let _ = chip.wait();
+        report
+    })?;
     println!("{report}");
     for name in &report.failed {
         println!("failed: {name}");
@@ -170,11 +181,33 @@ fn disk(place: &Path, name: &str, from: &Path, size: &str) -> Result<PathBuf, St
     Ok(path)
 }
 
+/// A TPM that is made anew, for volumes that are bound to one.
+fn chip(place: &Path) -> Result<Child, String> {
+    let (socket, state) = (place.join(TPM_SOCKET), place.join("tpm"));
+    let failed = |e: std::io::Error| format!("making a TPM in {}: {e}", state.display());
+    if state.exists() {
+        fs::remove_dir_all(&state).map_err(failed)?;
+    }
+    fs::create_dir_all(&state).map_err(failed)?;
+    let _ = fs::remove_file(&socket);
+    let mut command = program("swtpm", ["socket", "--tpm2", "--tpmstate"]);
+    command.arg(format!("dir={}", state.display()));
+    command.arg("--ctrl").arg(format!("type=unixio,path={}", socket.display()));
+    let chip = command.stdin(Stdio::null()).spawn().map_err(|e| format!("starting swtpm: {e}"))?;
+    for _ in 0..500 {
+        if socket.exists() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Ok(chip)
+}
+
 /// Without acceleration: where this runs, the kernel may have none to give. The guest's clock counts instructions, as
 /// each case has a minute, and a slow machine is no failure. What an emulator is slow at is left out: addresses that
 /// change with each start of a program (its code is translated anew for each), string instructions byte by byte,
 /// and what is done against other tenants of a processor.
-fn start(kernel: &Path, disks: &[PathBuf; 2]) -> Result<Child, String> {
+fn start(kernel: &Path, disks: &[PathBuf; 2], place: &Path) -> Result<Child, String> {
     let append = "root=/dev/nvme0n1 ro console=ttyS0 quiet panic=-1 norandmaps mitigations=off init_on_alloc=0 \
                   no5lvl apparmor=0 audit=0 clearcpuid=rep_good init=/bin/bash -- -c \
                   \"mount -t devtmpfs dev /dev; mount -t ext4 /dev/nvme1n1 /mnt; exec /mnt/init\"";
@@ -196,6 +229,9 @@ fn start(kernel: &Path, disks: &[PathBuf; 2]) -> Result<Child, String> {
         let drive = format!("if=none,id=d{n},format=raw,snapshot=on,file={}", disk.display());
         guest.args(["-drive", &drive, "-device", &format!("nvme,drive=d{n},serial=d{n}")]);
     }
+    let socket = format!("socket,id=tpm,path={}", place.join(TPM_SOCKET).display());
+    guest.args(["-chardev", &socket, "-tpmdev", "emulator,id=tpm,chardev=tpm"]);
+    guest.args(["-device", "tpm-tis,tpmdev=tpm"]);
     guest.stdin(Stdio::null()).stdout(Stdio::piped());
     guest.spawn().map_err(|e| format!("starting qemu-system-x86_64: {e}"))
 }
