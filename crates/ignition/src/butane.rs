@@ -15,6 +15,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::{
     config,
     schema::{self, Shape},
+    validate,
     yaml::{self, Node, Value},
 };
 
@@ -100,9 +101,10 @@ pub(crate) fn of(root: &Node, files: Option<Files<'_>>) -> Result<Translation, E
     let (device, grub) = (own("boot_device"), own("grub"));
     let config = boot::device(config, &device).and_then(|config| boot::users(config, &grub));
     let config = config.map_err(|error| translator.located(error, root))?;
-    if let Err(error) = config::check(&config) {
-        return Err(translator.located(error, root));
-    }
+    let sound = config::check(&config)
+        .and_then(|()| config::typed(&config))
+        .and_then(|config| validate::validate(&config));
+    sound.map_err(|error| translator.located(error, root))?;
     Ok(Translation { config, warnings: translator.warnings })
 }
 

@@ -407,25 +407,47 @@ fn unit(path: &str, unit: &Unit) -> Outcome {
     })
 }
 
-/// A unit's text is sections of assignments.
+/// A unit's text is sections of assignments. As upstream's reader has it, what stands before the first means nothing.
 fn sections(path: &str, text: &str) -> Outcome {
-    let mut continued = false;
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        let comment = line.is_empty() || line.starts_with(['#', ';']);
-        let right = continued
-            || comment
-            || line.starts_with('[') && line.ends_with(']')
-            || line.contains('=');
-        if !right {
-            return fail(
-                path,
-                format!("line {}: {line:?} is neither a section nor an assignment", number + 1),
-            );
+    let wrong = |what: String| fail(path, format!("invalid unit content: {what}"));
+    let mut rest = first_section(text);
+    while !rest.is_empty() {
+        let (line, more) = rest.split_once('\n').unwrap_or((rest, ""));
+        if let Some(name) = rest.strip_prefix('[') {
+            let Some((_, after)) = name.split_once(']') else {
+                return wrong("unable to find end of section".into());
+            };
+            let (behind, more) = after.split_once('\n').unwrap_or((after, ""));
+            if !behind.trim().is_empty() {
+                return wrong(format!("found garbage after section name {behind:?}"));
+            }
+            rest = more.trim_start();
+            continue;
         }
-        continued = line.ends_with('\\') && (continued || !comment);
+        rest = more;
+        if !line.starts_with(['#', ';']) && !line.contains('=') {
+            return wrong(format!("{line:?} is neither a section nor an assignment"));
+        }
+        let mut line = line;
+        while line.ends_with('\\') {
+            (line, rest) = rest.split_once('\n').unwrap_or((rest, ""));
+        }
+        rest = rest.trim_start();
     }
     Ok(())
+}
+
+/// The text from its first bracket on that is in no comment.
+fn first_section(text: &str) -> &str {
+    let mut rest = text;
+    while let Some(at) = rest.find(['[', '#', ';']) {
+        rest = &rest[at..];
+        if rest.starts_with('[') {
+            return rest;
+        }
+        rest = rest.split_once('\n').map_or("", |(_, more)| more);
+    }
+    ""
 }
 
 fn absolute(path: &str, text: &str) -> Outcome {
@@ -495,6 +517,33 @@ mod tests {
             let said = validate(&serde_json::from_value(config.clone()).unwrap());
             let said = said.err().map(|error| error.to_string()).unwrap_or_default();
             assert!(said.contains(want) && said.is_empty() == want.is_empty(), "{config}: {said}");
+        }
+    }
+
+    #[test]
+    fn units_are_sections_of_assignments() {
+        for text in [
+            "",
+            "garbage",
+            "# [a\nx [A]\nX=1",
+            "[A]\n=x\n]=1\n\tX =1",
+            "[]\nA=1\n[A\n]\nX=1",
+            "[A]\n#c\n;d\nX=1 \\\nno assignment\\\nnor this\nY=2\\",
+        ] {
+            assert_eq!(sections("p", text), Ok(()), "{text:?}");
+        }
+        for (text, want) in [
+            ("[A]x\nB=c", "garbage"),
+            ("[A] x", "garbage"),
+            ("[A]\n[B]C=1", "garbage"),
+            ("[A]\n B", "neither"),
+            ("[A]\nX\n", "neither"),
+            ("[A]\nX=1\\ \ny\n", "neither"),
+            ("[A]\nX=1\n[", "end of section"),
+            ("[Service", "end of section"),
+        ] {
+            let error = sections("p", text).unwrap_err().to_string();
+            assert!(error.contains("invalid unit content: ") && error.contains(want), "{error}");
         }
     }
 }

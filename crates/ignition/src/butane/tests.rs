@@ -53,16 +53,16 @@ fn configs() {
                 "contents": { "source": "data:,hi%20there", "compression": "" } }] } }),
         ),
         (
-            "storage:\n  files:\n    - path: /b\n      append:\n        - local: binary\n          compression: none\n        - source: https://example.test/x\n          http_headers: [{name: A, value: B}]\n          verification: {hash: sha512-00}\n",
+            "storage:\n  files:\n    - path: /b\n      append:\n        - local: binary\n          compression: gzip\n        - source: https://example.test/x\n          http_headers: [{name: A, value: B}]\n          verification: {hash: sha256-e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855}\n",
             json!({ "storage": { "files": [{ "path": "/b", "append": [
-                { "source": "data:;base64,////////////", "compression": "none" },
+                { "source": "data:;base64,////////////", "compression": "gzip" },
                 { "source": "https://example.test/x", "httpHeaders": [{ "name": "A", "value": "B" }],
-                  "verification": { "hash": "sha512-00" } }] }] } }),
+                  "verification": { "hash": "sha256-e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" } }] }] } }),
         ),
         (
-            "storage:\n  disks:\n    - device: /dev/vda\n      wipe_table: true\n      partitions:\n        - {label: ROOT, size_mib: 0, type_guid: G}\n",
+            "storage:\n  disks:\n    - device: /dev/vda\n      wipe_table: true\n      partitions:\n        - {label: ROOT, size_mib: 0, type_guid: 0FC63DAF-8483-4772-8E79-3D69D8477DE4}\n",
             json!({ "storage": { "disks": [{ "device": "/dev/vda", "wipeTable": true,
-                "partitions": [{ "label": "ROOT", "sizeMiB": 0, "typeGuid": "G" }] }] } }),
+                "partitions": [{ "label": "ROOT", "sizeMiB": 0, "typeGuid": "0FC63DAF-8483-4772-8E79-3D69D8477DE4" }] }] } }),
         ),
         (
             "systemd:\n  units:\n    - name: a.service\n      enabled: true\n      contents: |\n        [Unit]\n      dropins:\n        - {name: x.conf, contents_local: key}\n",
@@ -252,6 +252,11 @@ fn errors_say_where() {
         (
             "storage:\n  trees:\n    - path: /x\n",
             "error at $.storage.trees.0, line 5 col 7: local is required",
+        ),
+        // What Ignition itself would refuse.
+        (
+            "passwd:\n  users:\n    - name: a\n      ssh_authorized_keys: [k, l, k]\n",
+            "error at $.passwd.users.0.sshAuthorizedKeys.2, line 6 col 35: duplicate entry defined",
         ),
         (
             "boot_device:\n  layout: vax\n",
