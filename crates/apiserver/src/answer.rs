@@ -9,7 +9,6 @@ use api_codec::Form;
 use api_meta::{Status, StatusReason};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use serve::Body;
 
@@ -177,14 +176,10 @@ pub(crate) fn bytes(
     content_type: &'static str,
     body: impl Into<Bytes>,
 ) -> Response<Body> {
-    let mut response = Response::new(full(body));
+    let mut response = Response::new(serve::full(body));
     *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
-}
-
-pub(crate) fn full(body: impl Into<Bytes>) -> Body {
-    http_body_util::Full::new(body.into()).map_err(|never| match never {}).boxed_unsync()
 }

@@ -52,7 +52,7 @@ pub(crate) fn large(response: &mut Response<Body>) {
         return;
     }
     mark(response);
-    let body = std::mem::replace(response.body_mut(), crate::answer::full(Bytes::new()));
+    let body = std::mem::replace(response.body_mut(), serve::full(Bytes::new()));
     let encoder = GzEncoder::new(Vec::new(), Compression::fast());
     let zipped = Zipped { body, rest: Bytes::new(), encoder: Some(encoder) };
     *response.body_mut() = zipped.boxed_unsync();
@@ -119,7 +119,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_large_is_compressed_in_pieces() {
         let text: String = (0..100_000).map(|n| format!("{n},")).collect();
-        let mut response = Response::new(crate::answer::full(text.clone()));
+        let mut response = Response::new(serve::full(text.clone()));
         large(&mut response);
         assert_eq!(response.headers()[header::CONTENT_ENCODING], "gzip");
         let mut body = response.into_body();
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(back, text);
         assert!(pieces > 1 && zipped.len() < text.len());
 
-        let mut small = Response::new(crate::answer::full("small"));
+        let mut small = Response::new(serve::full("small"));
         large(&mut small);
         assert!(!small.headers().contains_key(header::CONTENT_ENCODING));
     }

@@ -18,11 +18,7 @@ use tokio_tungstenite::{
     },
 };
 
-use crate::{
-    answer::{self, Encoding},
-    call::Call,
-    server::Server,
-};
+use crate::{answer::Encoding, call::Call, server::Server};
 
 const BASE64: &str = "base64.binary.k8s.io";
 /// How logs may be asked for; the last is for clients that name no protocol.
@@ -91,7 +87,7 @@ pub(crate) fn answer(
             tracing::debug!(%error, "answering by WebSocket");
         }
     });
-    let mut response = Response::new(answer::full(Vec::new()));
+    let mut response = Response::new(serve::full(Vec::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;
     response
@@ -146,7 +142,7 @@ mod tests {
             let (server, client) = tokio::io::duplex(1 << 10);
             let server = WebSocketStream::from_raw_socket(server, Role::Server, None).await;
             let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
-            let sending = send(server, framing, answer::full(b"line\n".to_vec()));
+            let sending = send(server, framing, serve::full(b"line\n".to_vec()));
             let reading = async {
                 for message in wanted {
                     assert_eq!(client.next().await.unwrap().unwrap(), message);

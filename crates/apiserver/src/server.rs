@@ -83,7 +83,7 @@ impl Server {
             compress::large(&mut response);
         }
         if method == Method::HEAD {
-            *response.body_mut() = answer::full(Bytes::new());
+            *response.body_mut() = serve::full(Bytes::new());
         }
         self.metrics.record(&info, response.status(), started.elapsed());
         response

@@ -13,7 +13,6 @@ use http::{Method, Request, Uri, header};
 use serde_json::Value;
 
 use crate::{
-    answer,
     body::{self, BodyError},
     security::Snapshot,
     subresource::kubelet,
@@ -78,7 +77,7 @@ impl Webhook {
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_LENGTH, body.len())
-            .body(answer::full(body))
+            .body(serve::full(body))
             .map_err(|e| e.to_string())?;
         let response = transport.send(request).await.map_err(|e| cause(&e, &place.server))?;
         let code = response.status().as_u16();

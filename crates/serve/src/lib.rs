@@ -17,7 +17,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -37,6 +37,11 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A request's or answer's body; the same type as the API client's, so that in process nothing is converted.
 pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
+
+/// A body that is there as a whole.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
 
 /// What is known of the connection that a request came on; found in the request's extensions as
 /// `Arc<Connection>`.

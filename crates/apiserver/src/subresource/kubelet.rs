@@ -17,7 +17,7 @@ use serve::Body;
 
 use super::{Answer, rewrite::Proxied};
 use crate::{
-    StartError, answer,
+    StartError,
     call::Call,
     config::Config,
     messages::{self, Framing},
@@ -134,7 +134,7 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
             onward = onward.header(name, value);
         }
     }
-    let body = call.take_body().unwrap_or_else(|| answer::full(Vec::new()));
+    let body = call.take_body().unwrap_or_else(|| serve::full(Vec::new()));
     let request = onward.body(body).map_err(|e| Box::new(Status::internal(e)))?;
     let sent = transport.send(request).await;
     let mut response = sent.map_err(|error| Box::new(unreachable(&error, proxied.is_some())))?;
@@ -155,7 +155,7 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     let Some(upgraded) = upgraded else {
         return Err(Box::new(Status::bad_request("the connection cannot be upgraded")));
     };
-    let mut head = Response::new(answer::full(Vec::new()));
+    let mut head = Response::new(serve::full(Vec::new()));
     *head.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *head.headers_mut() = response.headers().clone();
     server.kubelets.tasks.spawn_until_shutdown("streaming", async move {
@@ -194,7 +194,7 @@ fn inner_path<'a>(call: &Call, path: &'a str) -> (&'a str, Option<&'a str>) {
 
 fn to_the_root(path: &str, query: Option<&str>) -> Response<Body> {
     let query = query.map(|q| format!("?{q}")).unwrap_or_default();
-    let mut response = Response::new(answer::full(Vec::new()));
+    let mut response = Response::new(serve::full(Vec::new()));
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     if let Ok(location) = format!("{path}/{query}").parse() {
         response.headers_mut().insert(header::LOCATION, location);

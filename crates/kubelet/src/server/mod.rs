@@ -14,7 +14,6 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full};
 use serve::{Body, Handler};
 use tokio::{net::TcpListener, sync::watch};
 
@@ -183,12 +182,8 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
-}
-
 fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(full(body));
+    let mut response = Response::new(serve::full(body));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
     response

@@ -12,7 +12,7 @@ use serve::Body;
 use tokio::net::TcpStream;
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
-use super::{Query, Server, full, text, websocket};
+use super::{Query, Server, text, websocket};
 use crate::context::Context;
 
 const PROTOCOL_HEADER: &str = "x-stream-protocol-version";
@@ -201,7 +201,7 @@ async fn join(
             tracing::debug!(%error, "a stream ended");
         }
     });
-    let mut response = Response::new(full(Vec::new()));
+    let mut response = Response::new(serve::full(Vec::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;
     response
@@ -251,7 +251,7 @@ async fn dial(
     for protocol in protocols {
         request = request.header(PROTOCOL_HEADER, protocol);
     }
-    let response = sender.send_request(request.body(full(Vec::new()))?).await?;
+    let response = sender.send_request(request.body(serve::full(Vec::new()))?).await?;
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => Ok(response),
         other => Err(JoinError::Refused(other)),

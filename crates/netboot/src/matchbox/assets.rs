@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body::Frame;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use rustix::io::ReadWriteFlags;
 use serve::{Body, BoxError};
 use time::{OffsetDateTime, format_description::BorrowedFormatItem, macros::format_description};
@@ -224,7 +224,7 @@ fn file(asset: Asset, method: &Method, headers: &HeaderMap) -> Response<Content>
 /// An answer as hyper sends it.
 pub(crate) fn body(response: Response<Content>, transfers: &Transfers) -> Response<Body> {
     response.map(|content| match content {
-        Content::Text(text) => Full::new(text).map_err(|never| match never {}).boxed_unsync(),
+        Content::Text(text) => serve::full(text),
         Content::File(file, from, to) => contents(file, from, to, transfers.begin()),
     })
 }

@@ -15,7 +15,6 @@ use aws_lc_rs::{
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::Method;
-use http_body_util::{BodyExt, Full};
 
 use super::*;
 use crate::machines::Stage;
@@ -70,9 +69,8 @@ impl World {
 
     fn report(&self, query: &str, text: &str) -> u16 {
         let asked = Asked { path: "/report".into(), query: query.into(), ..Asked::default() };
-        let body = Full::from(text.to_owned()).map_err(|never| match never {}).boxed_unsync();
         let book = &self.matchbox.settings.book;
-        let work = report::take(book, &asked, &Method::POST, body);
+        let work = report::take(book, &asked, &Method::POST, serve::full(text.to_owned()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(work).status().as_u16()
     }

@@ -4,7 +4,7 @@
 //! left out); the body is what it has to say, above all why it failed.
 
 use http::{Method, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use serve::Body;
 
 use super::{handler::Asked, labels};
@@ -14,8 +14,7 @@ use crate::machines::{Book, Facts, Note, Outcome, Stage};
 const MAX_BODY: usize = 16 << 10;
 
 fn answer(status: StatusCode, text: &str) -> Response<Body> {
-    let body = Full::from(format!("{text}\n")).map_err(|never| match never {}).boxed_unsync();
-    let mut response = Response::new(body);
+    let mut response = Response::new(serve::full(format!("{text}\n")));
     *response.status_mut() = status;
     response
 }

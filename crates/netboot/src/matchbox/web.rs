@@ -8,7 +8,6 @@ use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE},
 };
-use http_body_util::{BodyExt, Full};
 use serve::Body;
 
 use super::{
@@ -26,8 +25,7 @@ use crate::{
 pub(super) const ASSETS: &str = "/assets/";
 
 fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
-    let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
-    let mut response = Response::new(body);
+    let mut response = Response::new(serve::full(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
@@ -87,9 +85,7 @@ impl Matchbox {
             Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
         }
     }
-}
 
-impl Matchbox {
     /// The answer to a request for a file below [`ASSETS`]; `None` if it is for something else.
     pub(super) async fn asset(
         &self,

@@ -24,8 +24,8 @@ impl serve::Handler for Simulated {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
             let say = |status: u16, value: Value| {
-                let body = Full::from(value.to_string()).map_err(|never| match never {});
-                Response::builder().status(status).body(body.boxed_unsync()).unwrap()
+                let body = serve::full(value.to_string());
+                Response::builder().status(status).body(body).unwrap()
             };
             let is = |name: &str, wanted: &str| {
                 parts.headers.get(name).is_some_and(|value| value == wanted)
@@ -59,16 +59,12 @@ impl serve::Handler for Simulated {
                 (method, path) => {
                     let text = String::from_utf8(body.to_vec()).unwrap();
                     self.told.lock().unwrap().push(format!("{method} {path} {text}"));
-                    Response::builder().status(204).body(client_body()).unwrap()
+                    Response::builder().status(204).body(serve::full("")).unwrap()
                 }
             }
         }
         .boxed()
     }
-}
-
-fn client_body() -> Body {
-    Full::default().map_err(|never| match never {}).boxed_unsync()
 }
 
 /// Serves a controller until the tasks are shut down; how it is reached.
