@@ -82,13 +82,16 @@ pub(crate) struct Machine {
     /// What it fetches by HTTP, before Ignition's config and its report; or only DHCP and TFTP.
     assets: Option<Assets>,
     pub(crate) times: Vec<(Step, Duration)>,
+    asked: u32,
+    /// Packets of DHCP that were sent again, and addresses that were offered and then refused.
     pub(crate) repeated: u32,
+    pub(crate) refused: u32,
     pub(crate) failure: Option<String>,
 }
 
 impl Machine {
     pub(crate) fn new(number: u32, assets: Option<Assets>) -> Self {
-        Self { number, assets, times: Vec::new(), repeated: 0, failure: None }
+        Self { number, assets, times: Vec::new(), asked: 0, repeated: 0, refused: 0, failure: None }
     }
 
     pub(crate) async fn boot(mut self, relay: &Relay) -> Self {
@@ -139,9 +142,19 @@ impl Machine {
 
     /// Asks for an address, as firmware or as iPXE.
     async fn lease(&mut self, relay: &Relay, ipxe: bool) -> io::Result<Ipv4Addr> {
-        let offer = self.exchange(relay, MessageType::Discover, None, ipxe).await?;
-        let ack = self.exchange(relay, MessageType::Request, Some(offer), ipxe).await?;
-        if ack == offer { Ok(ack) } else { Err(io::Error::other("another address than offered")) }
+        // A server may offer an address to two; the one that comes late is refused it and begins anew, as clients do.
+        for _ in 0..10 {
+            let offer = self.exchange(relay, MessageType::Discover, None, ipxe).await?;
+            let offer = offer.yiaddr();
+            let answer = self.exchange(relay, MessageType::Request, Some(offer), ipxe).await?;
+            if answer.opts().msg_type() == Some(MessageType::Nak) {
+                self.refused += 1;
+                continue;
+            }
+            let same = answer.yiaddr() == offer;
+            return same.then_some(offer).ok_or(io::Error::other("another address than offered"));
+        }
+        Err(io::Error::other("every address that was offered was refused"))
     }
 
     async fn exchange(
@@ -150,9 +163,11 @@ impl Machine {
         kind: MessageType,
         wanted: Option<Ipv4Addr>,
         ipxe: bool,
-    ) -> io::Result<Ipv4Addr> {
+    ) -> io::Result<Message> {
         let none = Ipv4Addr::UNSPECIFIED;
-        let xid = self.number * 4 + u32::from(ipxe) * 2 + u32::from(wanted.is_some());
+        // Late answers to what was asked before count for nothing.
+        self.asked += 1;
+        let xid = self.number << 8 | self.asked;
         let mut message = Message::new_with_id(xid, none, none, none, RELAY, &self.mac());
         let options = message.opts_mut();
         options.insert(DhcpOption::MessageType(kind));
@@ -177,7 +192,7 @@ impl Machine {
             {
                 self.times.push((Step::Answer, came - start));
                 self.times.push((Step::Address, start.elapsed()));
-                return Ok(answer.yiaddr());
+                return Ok(answer);
             }
             self.repeated += 1;
         }

@@ -35,6 +35,7 @@ struct Run {
     times: BTreeMap<Step, Vec<Duration>>,
     failures: Vec<String>,
     repeated: u32,
+    refused: u32,
     took: Duration,
     /// Memory before, at most, and after, in kilobytes; processor time.
     memory: [u64; 3],
@@ -54,12 +55,14 @@ fn run(world: &World, server: world::Server, whole: bool) -> Run {
         times: BTreeMap::new(),
         failures: Vec::new(),
         repeated: 0,
+        refused: 0,
         took,
         memory: [before, peak, after],
         processor,
     };
     for machine in outcome {
         run.repeated += machine.repeated;
+        run.refused += machine.refused;
         run.failures.extend(machine.failure);
         for (step, took) in machine.times {
             run.times.entry(step).or_default().push(took);
@@ -90,6 +93,7 @@ fn print(ours: &Run, peer: Option<&Run>, many: &Run) {
     println!("{:<34} {:>22} {:>22} {:>22}", "machines at once", heads[0], heads[1], heads[2]);
     line("failed", &|run| run.failures.len().to_string());
     line("DHCP packets sent again", &|run| run.repeated.to_string());
+    line("offered addresses refused", &|run| run.refused.to_string());
     for (step, name) in Step::NAMES {
         line(&format!("{name}: p50 / p99"), &|run| match run.times.get(&step) {
             None => "–".into(),
