@@ -24,8 +24,8 @@ pub enum ConfigError {
     Shape(String),
 }
 
-/// Parses a config of spec 3.0 to 3.6, or 2.x, and looks it over; also of 3.7 to come, without what that adds. One older than 3.4 becomes 3.4.0, which holds all
-/// that it can say.
+/// Parses a config of spec 3.0 to 3.6, or 2.x, and looks it over; also of 3.7 to come, without what that adds. One
+/// older than 3.4 becomes 3.4.0, which holds all that it can say.
 pub fn parse(text: &str) -> Result<Value, ConfigError> {
     let trimmed = text.trim_start();
     if trimmed.is_empty() {
