@@ -158,6 +158,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
         return pause();
     }
+    end_with_the_reader();
     let arguments = arguments();
     if asks_version(&arguments) {
         println!("Kubernetes {}", apiserver::KUBERNETES_VERSION);
@@ -172,6 +173,21 @@ fn main() -> ExitCode {
         Ok(cli) => run(cli.command),
         Err(error) => error.exit(),
     }
+}
+
+/// Has a command end, without a word, when nobody reads on what it prints: `windlass metal status | head -1`. Other
+/// programs are ended by SIGPIPE; here that signal would also come of a peer that closes a connection, so that only
+/// the panic of `println!` is left to know it by.
+fn end_with_the_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let said = panic.payload_as_str().unwrap_or_default();
+        if said.starts_with("failed printing to stdout: Broken pipe") {
+            // As a shell says that SIGPIPE ended it.
+            std::process::exit(128 + 13);
+        }
+        usual(panic);
+    }));
 }
 
 /// Whether a component is asked for its version, as installers do with upstream's.

@@ -5,6 +5,7 @@
 mod chain;
 mod differential;
 mod ignition;
+mod printing;
 mod processes;
 mod tpm;
 mod turns;
