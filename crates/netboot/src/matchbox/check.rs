@@ -2,11 +2,12 @@
 
 use std::{fmt, fs, sync::Arc};
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    Group, Kind, Matchbox, Pattern, Store, handler::Failure, labels::Labels, parse_mac, render,
-    secrets::Secrets, tpm,
+    Group, Kind, Matchbox, Pattern, Profile, Store, handler::Failure, labels::Labels, parse_mac,
+    render, secrets::Secrets, tpm,
 };
 
 /// What is wrong, each with the group, profile, template and line that it is about.
@@ -32,7 +33,8 @@ pub fn check(matchbox: &Matchbox) -> Report {
     let mut report = Report { groups: groups.len() + errors.len(), problems: errors.clone() };
     report.problems.extend(store.profiles().1.iter().map(ToString::to_string));
     twins(&groups, &mut report);
-    unknown_fields(store, &mut report);
+    unknown_fields::<Group>(store, "groups", &mut report);
+    unknown_fields::<Profile>(store, "profiles", &mut report);
     keys(store, &mut report);
     for group in groups.iter() {
         let labels = example(&group.selector);
@@ -79,29 +81,17 @@ fn twins(groups: &[Arc<Group>], report: &mut Report) {
     }
 }
 
-const GROUP: &[&str] = &["id", "name", "profile", "selector", "metadata", "tpm_key"];
-const PROFILE: &[&str] =
-    &["id", "name", "ignition_id", "cloud_id", "generic_id", "boot", "install_once"];
-const BOOT: &[&str] = &["kernel", "initrd", "args"];
-
 /// Fields that nobody reads. A selector whose field is misspelt makes a group the default for all machines.
-fn unknown_fields(store: &Store, report: &mut Report) {
-    for (folder, at, known) in
-        [("groups", "", GROUP), ("profiles", "", PROFILE), ("profiles", "/boot", BOOT)]
-    {
-        for path in store.entries(folder) {
-            // What cannot be read has been told.
-            let text = fs::read(&path).unwrap_or_default();
-            let value: Value = serde_json::from_slice(&text).unwrap_or_default();
-            let fields = value.pointer(at).and_then(Value::as_object);
-            for name in fields.into_iter().flat_map(|fields| fields.keys()) {
-                if !known.contains(&name.as_str()) {
-                    let field = format!("{}.{name}", at.trim_start_matches('/'));
-                    let (path, field) = (path.display(), field.trim_start_matches('.'));
-                    report.problems.push(format!("{path}: there is no field {field:?}"));
-                }
-            }
-        }
+fn unknown_fields<T: DeserializeOwned>(store: &Store, folder: &str, report: &mut Report) {
+    for path in store.entries(folder) {
+        let unknown = |field: serde_ignored::Path<'_>| {
+            let (path, field) = (path.display(), field.to_string());
+            report.problems.push(format!("{path}: there is no field {field:?}"));
+        };
+        // What cannot be read has been told.
+        let text = fs::read(&path).unwrap_or_default();
+        let mut json = serde_json::Deserializer::from_slice(&text);
+        let _ = serde_ignored::deserialize::<_, _, T>(&mut json, unknown);
     }
 }
 
