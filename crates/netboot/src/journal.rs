@@ -5,7 +5,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Write},
+    io::{self, BufWriter, Write},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -41,23 +41,23 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 }
 
 impl Journal {
-    /// Begins a file that says `text`. Its directory is made: the default one is not there for who keeps the store
-    /// elsewhere.
-    pub(crate) fn begin(path: PathBuf, text: &str) -> io::Result<Self> {
+    /// Begins a file of these lines, each with its line feed. Its directory is made: the default one is not there for
+    /// who keeps the store elsewhere.
+    pub(crate) fn begin(path: PathBuf, lines: impl Iterator<Item = String>) -> io::Result<Self> {
         if let Some(directory) = path.parent() {
             std::fs::create_dir_all(directory).map_err(|error| named(directory, &error))?;
         }
-        let open = rewrite(&path, text).map_err(|error| named(&path, &error))?;
+        let open = rewrite(&path, lines).map_err(|error| named(&path, &error))?;
         Ok(Self { path, open: Mutex::new(Some(open)) })
     }
 
-    /// Adds a line that ends with a line feed; `kept` is how many things there are, and `whole` says all of
-    /// them.
+    /// Adds a line that ends with a line feed; `kept` is how many things there are, and `whole` has the lines of all
+    /// of them.
     pub(crate) fn add(
         &self,
         line: &str,
         kept: usize,
-        whole: impl FnOnce() -> String,
+        whole: impl Iterator<Item = String>,
     ) -> io::Result<()> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = open.as_mut().filter(|open| open.lines <= kept + SLACK) {
@@ -66,19 +66,23 @@ impl Journal {
         }
         // A file that could not be replaced is tried again by the next change.
         *open = None;
-        *open = Some(rewrite(&self.path, &whole())?);
+        *open = Some(rewrite(&self.path, whole)?);
         Ok(())
     }
 }
 
-/// Replaces the file as a whole, so that a crash leaves the old one or the new one.
-fn rewrite(path: &Path, text: &str) -> io::Result<Open> {
+/// Replaces the file as a whole, so that a crash leaves the old one or the new one. Never are all lines in memory.
+fn rewrite(path: &Path, lines: impl Iterator<Item = String>) -> io::Result<Open> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let mut file = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
-    file.write_all(text.as_bytes())?;
-    file.persist(path).map_err(|error| error.error)?;
+    let file = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
+    let (mut file, mut count) = (BufWriter::new(file), 0);
+    for line in lines {
+        file.write_all(line.as_bytes())?;
+        count += 1;
+    }
+    file.into_inner()?.persist(path).map_err(|error| error.error)?;
     let file = OpenOptions::new().append(true).open(path)?;
-    Ok(Open { file, lines: text.lines().count() })
+    Ok(Open { file, lines: count })
 }
 
 #[cfg(test)]
@@ -90,9 +94,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("not/there/journal");
         assert_eq!(read(&path).unwrap(), "");
-        let journal = Journal::begin(path.clone(), "a 0\n").unwrap();
+        let journal = Journal::begin(path.clone(), ["a 0\n".into()].into_iter()).unwrap();
         for n in 1..2 * SLACK + 100 {
-            journal.add(&format!("a {n}\n"), 1, || format!("a {n}\n")).unwrap();
+            let line = format!("a {n}\n");
+            journal.add(&line, 1, std::iter::once_with(|| line.clone())).unwrap();
         }
         let text = read(&path).unwrap();
         assert!(text.lines().count() < SLACK + 10);

@@ -64,10 +64,10 @@ impl Leases {
         leases
     }
 
-    /// The bound leases as a file.
-    pub fn to_text(&self) -> String {
+    /// The lines of the bound leases.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
         let bound = self.by_address.iter().filter(|(_, lease)| lease.state == State::Bound);
-        bound.map(|(address, _)| self.line(*address)).collect()
+        bound.map(|(address, _)| self.line(*address))
     }
 
     /// What is so of one address now, as a line that counts from where it stands in the file on.

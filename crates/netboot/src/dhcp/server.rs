@@ -121,7 +121,7 @@ impl Server {
             None => (None, Leases::default()),
             Some(path) => {
                 let leases = Leases::parse(&journal::read(&path)?);
-                (Some(Journal::begin(path, &leases.to_text())?), leases)
+                (Some(Journal::begin(path, leases.lines())?), leases)
             }
         };
         Ok(Arc::new(Self {
@@ -243,8 +243,7 @@ impl Server {
         };
         if let (Some(address), Some(journal)) = (changed, &self.journal)
             && let leases = machine.leases()
-            && let Err(error) =
-                journal.add(&leases.line(address), leases.len(), || leases.to_text())
+            && let Err(error) = journal.add(&leases.line(address), leases.len(), leases.lines())
         {
             tracing::error!(%error, "saving a lease");
         }

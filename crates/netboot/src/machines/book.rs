@@ -84,8 +84,7 @@ impl Book {
     /// Takes over what a former run wrote to `path`.
     pub fn open(path: PathBuf, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let registry = parse(&journal::read(&path)?);
-        let text: String = registry.iter().map(line).collect();
-        let journal = Journal::begin(path.clone(), &text)?;
+        let journal = Journal::begin(path.clone(), registry.iter().map(line))?;
         Ok(Self { path: Some(path), ..Self::with(registry, Some(journal), clock) })
     }
 
@@ -111,7 +110,7 @@ impl Book {
 
     fn save(&self, registry: &Registry, id: &str) {
         let (Some(journal), Some(machine)) = (&self.journal, registry.get(id)) else { return };
-        let whole = || registry.iter().map(line).collect();
+        let whole = registry.iter().map(line);
         if let Err(error) = journal.add(&line(machine), registry.len(), whole) {
             tracing::error!(%error, "writing down a machine");
         }
