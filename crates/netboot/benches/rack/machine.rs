@@ -143,7 +143,7 @@ impl Machine {
     /// Asks for an address, as firmware or as iPXE.
     async fn lease(&mut self, relay: &Relay, ipxe: bool) -> io::Result<Ipv4Addr> {
         // A server may offer an address to two; the one that comes late is refused it and begins anew, as clients do.
-        for _ in 0..10 {
+        for _ in 0..50 {
             let offer = self.exchange(relay, MessageType::Discover, None, ipxe).await?;
             let offer = offer.yiaddr();
             let answer = self.exchange(relay, MessageType::Request, Some(offer), ipxe).await?;

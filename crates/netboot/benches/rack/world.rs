@@ -226,16 +226,26 @@ impl Drop for Server {
     }
 }
 
-fn memory(process: u32) -> u64 {
+/// What a process has of the machine's memory, its proportional set in kilobytes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Memory {
+    pub(crate) all: u64,
+    /// Without the pages of the program's file, which come as its parts are first used.
+    pub(crate) own: u64,
+}
+
+fn memory(process: u32) -> Memory {
     let path = format!("/proc/{process}/smaps_rollup");
     let text = fs::read_to_string(Path::new(&path)).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+    let value = |name| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name));
+        value.and_then(|value| value.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+    };
+    Memory { all: value("Pss:"), own: value("Pss_Anon:") }
 }
 
 impl Server {
-    /// Its proportional set size in kilobytes.
-    pub(crate) fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> Memory {
         memory(self.process.id())
     }
 
@@ -252,9 +262,10 @@ impl Server {
         let (id, stop) = (self.process.id(), Arc::new(AtomicBool::new(false)));
         let until = stop.clone();
         let thread = thread::spawn(move || {
-            let mut most = 0;
+            let mut most = Memory::default();
             while !until.load(Ordering::Relaxed) {
-                most = most.max(memory(id));
+                let now = memory(id);
+                most = Memory { all: most.all.max(now.all), own: most.own.max(now.own) };
                 thread::sleep(Duration::from_millis(100));
             }
             most
@@ -265,12 +276,12 @@ impl Server {
 
 pub(crate) struct Sampler {
     stop: Arc<AtomicBool>,
-    thread: thread::JoinHandle<u64>,
+    thread: thread::JoinHandle<Memory>,
 }
 
 impl Sampler {
     /// The most that was seen.
-    pub(crate) fn stop(self) -> u64 {
+    pub(crate) fn stop(self) -> Memory {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
