@@ -35,7 +35,7 @@ const TO_TEST: &[Needed] = &[
 ];
 
 /// What the tests use besides that take long: firmware and boot loaders, a second DHCP server, a browser, another
-/// network's plugins, packages for the node image, a way into it, a TPM for a machine, a gRPC client.
+/// network's plugins, packages for the node image, a way into it, a gRPC client.
 const TO_TEST_FULLY: &[Needed] = &[
     ("/usr/share/OVMF/OVMF_CODE_4M.fd", "ovmf"),
     ("/usr/lib/ipxe/ipxe.efi", "ipxe"),
@@ -45,7 +45,6 @@ const TO_TEST_FULLY: &[Needed] = &[
     ("mmdebstrap", "mmdebstrap"),
     ("socat", "socat"),
     ("ssh", "openssh-client"),
-    ("swtpm", "swtpm"),
     ("/usr/lib/python3/dist-packages/grpc_tools/protoc.py", "python3-grpc-tools"),
 ];
 
