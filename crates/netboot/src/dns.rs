@@ -19,7 +19,7 @@ use hickory_proto::{
 };
 use tokio::net::UdpSocket;
 
-use crate::dhcp::server::Interface;
+use crate::interface::Interface;
 
 const PORT: u16 = 53;
 /// dnsmasq's answer: ask again each time, for the names may change.

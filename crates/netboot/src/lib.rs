@@ -9,6 +9,7 @@ pub mod dhcp;
 pub mod dns;
 #[cfg(test)]
 mod fuzzed;
+pub mod interface;
 mod journal;
 mod lane;
 pub mod machines;

@@ -11,7 +11,7 @@ use std::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use tokio::net::UdpSocket;
 
-use crate::dhcp::server::Interface;
+use crate::interface::Interface;
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);

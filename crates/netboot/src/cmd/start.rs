@@ -7,8 +7,9 @@ use tokio::net::TcpListener;
 
 use super::{Error, ServeArgs, listen, open_store};
 use crate::{
-    dhcp::{self, BootFiles, server::Interface},
+    dhcp::{self, BootFiles},
     dns,
+    interface::Interface,
     lane::{Lane, Urgency},
     machines::Book,
     matchbox::{Matchbox, Settings, Store, TokenMaker, assets, port, rpc::Rpc, web::Shared},

@@ -11,7 +11,7 @@ use std::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 use tokio::{net::UdpSocket, sync::oneshot};
 
-use super::server::Interface;
+use crate::interface::Interface;
 
 /// A neighbour answers within a few milliseconds; a client waits a second or more for its offer.
 const PATIENCE: Duration = Duration::from_millis(25);

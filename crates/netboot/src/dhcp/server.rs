@@ -2,16 +2,13 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
-    os::fd::AsFd,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use dhcproto::v4::{Message, MessageType};
-use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 use rt::Clock;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::{net::UdpSocket, sync::Semaphore};
 
 use super::{
@@ -21,6 +18,7 @@ use super::{
     wire,
 };
 use crate::{
+    interface::Interface,
     journal::{self, Journal},
     machines::Book,
 };
@@ -29,67 +27,6 @@ const SERVER_PORT: u16 = 67;
 /// Probes under way at a time: a rack that powers on is not to wait. A client whose
 /// discover is dropped sends it again.
 const PROBES: usize = 1024;
-/// Room for some thousand packets that wait.
-const RECEIVE_BUFFER: usize = 4 << 20;
-
-/// A network interface with an IPv4 address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
-    pub name: String,
-    pub index: u32,
-    pub address: Ipv4Addr,
-}
-
-impl Interface {
-    pub fn named(name: &str) -> io::Result<Self> {
-        let failed = |reason: &str| io::Error::other(format!("interface {name}: {reason}"));
-        let index = nix::net::if_::if_nametoindex(name)
-            .map_err(|error| failed(&format!("{error}; is its name right?")))?;
-        let address = nix::ifaddrs::getifaddrs()?
-            .filter(|entry| entry.interface_name == name)
-            .find_map(|entry| Some(entry.address?.as_sockaddr_in()?.ip()))
-            .ok_or_else(|| failed("has no IPv4 address; give it one"))?;
-        Ok(Self { name: name.to_owned(), index, address })
-    }
-
-    /// Has the socket send and receive on this interface alone.
-    pub(crate) fn bind(&self, socket: &impl AsFd) -> io::Result<()> {
-        Ok(setsockopt(socket, BindToDevice, &self.name.clone().into())?)
-    }
-
-    /// A UDP socket on this interface alone, where anybody sends.
-    pub(crate) fn udp(&self, address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
-        let socket = self.udp_of_one(address, port)?;
-        // The usual buffer holds 90 packets, and a rack that powers on sends more at once. Without the
-        // privilege the system's limit stays.
-        if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
-            sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
-        }
-        Ok(socket)
-    }
-
-    /// A UDP socket on this interface alone, for one client.
-    pub(crate) fn udp_of_one(&self, address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
-        let failed = |error: io::Error| {
-            io::Error::new(error.kind(), format!("UDP {}%{}:{port}: {error}", address, self.name))
-        };
-        let open = || {
-            let socket = rustix::net::socket_with(
-                AddressFamily::INET,
-                SocketType::DGRAM,
-                SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-                None,
-            )?;
-            // One socket for each interface, all on the same port.
-            sockopt::set_socket_reuseaddr(&socket, true)?;
-            sockopt::set_socket_broadcast(&socket, true)?;
-            self.bind(&socket)?;
-            rustix::net::bind(&socket, &SocketAddrV4::new(address, port))?;
-            UdpSocket::from_std(std::net::UdpSocket::from(socket))
-        };
-        open().map_err(failed)
-    }
-}
 
 pub struct Server {
     machine: Mutex<Machine>,

@@ -17,7 +17,7 @@ use super::{
     unheard::{First, Unheard},
 };
 use crate::{
-    dhcp::server::Interface,
+    interface::Interface,
     machines::{Book, Stage},
     paths,
     places::Places,

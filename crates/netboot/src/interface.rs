@@ -1,0 +1,75 @@
+//! The interfaces that machines are behind. Nobody else is to be answered.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddrV4},
+    os::fd::{AsFd, OwnedFd},
+};
+
+use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use tokio::net::UdpSocket;
+
+/// Room for some thousand packets that wait.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// A network interface with an IPv4 address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    pub name: String,
+    pub index: u32,
+    pub address: Ipv4Addr,
+}
+
+impl Interface {
+    pub fn named(name: &str) -> io::Result<Self> {
+        let failed = |reason: &str| io::Error::other(format!("interface {name}: {reason}"));
+        let index = nix::net::if_::if_nametoindex(name)
+            .map_err(|error| failed(&format!("{error}; is its name right?")))?;
+        let address = nix::ifaddrs::getifaddrs()?
+            .filter(|entry| entry.interface_name == name)
+            .find_map(|entry| Some(entry.address?.as_sockaddr_in()?.ip()))
+            .ok_or_else(|| failed("has no IPv4 address; give it one"))?;
+        Ok(Self { name: name.to_owned(), index, address })
+    }
+
+    /// Has the socket send and receive on this interface alone.
+    pub(crate) fn bind(&self, socket: &impl AsFd) -> io::Result<()> {
+        Ok(setsockopt(socket, BindToDevice, &self.name.clone().into())?)
+    }
+
+    /// A UDP socket on this interface alone, where anybody sends.
+    pub(crate) fn udp(&self, address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
+        let socket = self.udp_of_one(address, port)?;
+        // The usual buffer holds 90 packets, and a rack that powers on sends more at once. Without the
+        // privilege the system's limit stays.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
+            sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
+        }
+        Ok(socket)
+    }
+
+    /// A UDP socket on this interface alone, for one client.
+    pub(crate) fn udp_of_one(&self, address: Ipv4Addr, port: u16) -> io::Result<UdpSocket> {
+        let socket = self.open(SocketType::DGRAM, address, port)?;
+        sockopt::set_socket_broadcast(&socket, true)?;
+        UdpSocket::from_std(socket.into())
+    }
+
+    fn open(&self, kind: SocketType, address: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let open = || -> io::Result<OwnedFd> {
+            let socket = rustix::net::socket_with(AddressFamily::INET, kind, flags, None)?;
+            // One socket for each interface, all on the same port.
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+            self.bind(&socket)?;
+            rustix::net::bind(&socket, &SocketAddrV4::new(address, port))?;
+            Ok(socket)
+        };
+        open().map_err(|error| {
+            let protocol = if kind == SocketType::STREAM { "TCP" } else { "UDP" };
+            let name = &self.name;
+            io::Error::new(error.kind(), format!("{protocol} {address}%{name}:{port}: {error}"))
+        })
+    }
+}
