@@ -3,19 +3,18 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, PoisonError, RwLock},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream, UdpSocket},
+    net::{TcpListener, UdpSocket},
     sync::Semaphore,
-    time::timeout,
 };
 
 use crate::{
     observe::Metrics,
     resolver::{Local, Resolver, Via},
+    tcp,
 };
 
 /// The resolver of the newest Corefile.
@@ -40,7 +39,6 @@ impl Current {
 /// again by its client.
 const WAITING: usize = 4096;
 const CONNECTIONS: usize = 1024;
-const IDLE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn udp(
     socket: UdpSocket,
@@ -93,53 +91,17 @@ pub(crate) async fn tcp(
     metrics: Arc<Metrics>,
     tasks: rt::Tasks,
 ) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let port = listener.local_addr().map_or(53, |address| address.port());
-    loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let (current, metrics) = (current.clone(), metrics.clone());
-                tasks.spawn_until_shutdown("dns connection", async move {
-                    let _slot = slot;
-                    if let Err(error) = converse(stream, port, &current, &metrics).await {
-                        tracing::debug!(%peer, %error, "connection ended");
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "accepting a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+    let answer = move |packet: Vec<u8>| {
+        let (resolver, metrics) = (current.get(), metrics.clone());
+        async move {
+            let start = Instant::now();
+            let answer = resolver.answer(&packet, Via { port, tcp: true }).await?;
+            metrics.answered(true, &answer, start.elapsed());
+            Some(answer)
         }
-    }
-}
-
-/// Answers one query after the other until the client leaves or says nothing for a while.
-async fn converse(
-    mut stream: TcpStream,
-    port: u16,
-    current: &Current,
-    metrics: &Metrics,
-) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut packet = Vec::new();
-    loop {
-        let Ok(length) = timeout(IDLE, stream.read_u16()).await else { return Ok(()) };
-        match length {
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
-            length => packet.resize(length?.into(), 0),
-        }
-        timeout(IDLE, stream.read_exact(&mut packet)).await??;
-        let start = Instant::now();
-        let Some(answer) = current.get().answer(&packet, Via { port, tcp: true }).await else {
-            return Ok(());
-        };
-        metrics.answered(true, &answer, start.elapsed());
-        let mut framed = u16::try_from(answer.len()).unwrap_or_default().to_be_bytes().to_vec();
-        framed.extend_from_slice(&answer);
-        timeout(IDLE, stream.write_all(&framed)).await??;
-    }
+    };
+    tcp::serve(listener, CONNECTIONS, tasks, answer).await;
 }
 
 /// Both sockets of one address. The port of the second is the first's, which matters where it was 0.
