@@ -20,6 +20,7 @@ const TO_TEST: &[Needed] = &[
     // What machines that boot from the network are made of, and clients of theirs.
     ("curl", "curl"),
     ("dhclient", "isc-dhcp-client"),
+    ("dig", "bind9-dnsutils"),
     ("ipmi_sim", "openipmi"),
     ("ipmitool", "ipmitool"),
     ("qemu-system-x86_64", "qemu-system-x86"),

@@ -11,7 +11,7 @@ use std::{
 };
 
 use hickory_proto::{
-    op::{Message, MessageType, OpCode, Query, ResponseCode},
+    op::{Edns, Message, MessageType, OpCode, Query, ResponseCode},
     rr::{
         DNSClass, Name, RData, Record, RecordType,
         rdata::{A, AAAA, PTR},
@@ -24,6 +24,10 @@ use crate::interface::Interface;
 const PORT: u16 = 53;
 /// dnsmasq's answer: ask again each time, for the names may change.
 const TTL: u32 = 0;
+/// Bytes of a message by UDP, from a client that says nothing else, and at most: more is sent in fragments.
+const PLAIN: u16 = 512;
+const UDP_LIMIT: u16 = 1232;
+const CONNECTIONS: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{name:?} is no host name: {reason}")]
@@ -73,8 +77,8 @@ impl Names {
         Ok(())
     }
 
-    /// The answer to a packet; `None` for one that asks nothing.
-    pub fn answer(&self, packet: &[u8]) -> Option<Vec<u8>> {
+    /// The answer to a packet, cut to what its client can take by UDP; `None` for one that asks nothing.
+    pub fn answer(&self, packet: &[u8], tcp: bool) -> Option<Vec<u8>> {
         let request = Message::from_vec(packet).ok()?;
         let asked = &request.metadata;
         if asked.message_type != MessageType::Query {
@@ -91,7 +95,15 @@ impl Names {
         reply.metadata.response_code = code;
         reply.add_queries(request.queries);
         reply.add_answers(answers);
-        reply.to_vec().ok()
+        let room = request.edns.as_ref().map_or(PLAIN, Edns::max_payload).clamp(PLAIN, UDP_LIMIT);
+        if request.edns.is_some() {
+            let mut edns = Edns::new();
+            edns.set_max_payload(UDP_LIMIT);
+            reply.set_edns(edns);
+        }
+        let bytes = reply.to_vec().ok()?;
+        let fits = tcp || bytes.len() <= room.into();
+        Some(if fits { bytes } else { dns::truncated(&bytes) })
     }
 
     fn resolve(&self, query: &Query) -> (ResponseCode, Vec<Record>) {
@@ -126,16 +138,21 @@ impl Names {
 /// Opens the port on one interface and answers there until shutdown.
 pub fn start(names: Arc<Names>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
     let socket = interface.udp(interface.address, PORT)?;
+    let listener = interface.tcp(interface.address, PORT)?;
+    let told = names.clone();
+    let answer = move |packet: Vec<u8>| std::future::ready(told.answer(&packet, true));
+    let connections = dns::tcp::serve(listener, CONNECTIONS, tasks.clone(), answer);
+    tasks.spawn(&format!("dns {} by TCP", interface.name), connections);
     tasks.spawn_until_shutdown(&format!("dns {}", interface.name), run(names, socket));
     Ok(())
 }
 
 async fn run(names: Arc<Names>, socket: UdpSocket) {
-    let mut buffer = [0; 1232];
+    let mut buffer = [0; UDP_LIMIT as usize];
     loop {
         match socket.recv_from(&mut buffer).await {
             Ok((length, client)) => {
-                if let Some(answer) = names.answer(&buffer[..length])
+                if let Some(answer) = names.answer(&buffer[..length], false)
                     && let Err(error) = socket.send_to(&answer, client).await
                 {
                     tracing::debug!(%client, %error, "answering DNS");
@@ -163,7 +180,7 @@ mod tests {
     fn ask(name: &str, kind: RecordType) -> (ResponseCode, Vec<String>) {
         let mut query = Message::query();
         query.add_query(Query::query(Name::from_ascii(name).unwrap(), kind));
-        let answer = names().answer(&query.to_vec().unwrap()).unwrap();
+        let answer = names().answer(&query.to_vec().unwrap(), false).unwrap();
         let answer = Message::from_vec(&answer).unwrap();
         assert_eq!(answer.metadata.id, query.metadata.id);
         let data = answer.answers.iter().map(|record| record.data.to_string()).collect();
@@ -191,16 +208,44 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_room_is_asked_for_by_tcp() {
+        let mut names = names();
+        for last in 1..=60 {
+            names.add("many", IpAddr::from([10, 0, 0, last])).unwrap();
+        }
+        for (payload, tcp, whole) in [
+            (None, false, false),
+            (None, true, true),
+            (Some(700), false, false),
+            (Some(4096), false, true),
+        ] {
+            let mut query = Message::query();
+            let name = Name::from_ascii("many.example.test.").unwrap();
+            query.add_query(Query::query(name, RecordType::A));
+            if let Some(payload) = payload {
+                let mut edns = Edns::new();
+                edns.set_max_payload(payload);
+                query.set_edns(edns);
+            }
+            let bytes = names.answer(&query.to_vec().unwrap(), tcp).unwrap();
+            let answer = Message::from_vec(&bytes).unwrap();
+            let found = (answer.answers.len(), answer.metadata.truncation);
+            assert_eq!(found, if whole { (60, false) } else { (0, true) }, "{payload:?} {tcp}");
+            assert!(tcp || bytes.len() <= payload.unwrap_or(512).into());
+        }
+    }
+
+    #[test]
     fn answers_are_not_answered() {
         let reply = Message::response(1, OpCode::Query).to_vec().unwrap();
-        assert_eq!(names().answer(&reply), None);
-        assert_eq!(names().answer(&[1, 2, 3]), None);
+        assert_eq!(names().answer(&reply, false), None);
+        assert_eq!(names().answer(&[1, 2, 3], true), None);
     }
 
     proptest::proptest! {
         #[test]
         fn no_packet_panics(bytes in proptest::collection::vec(0u8..=255, 0..100)) {
-            names().answer(&bytes);
+            names().answer(&bytes, false);
         }
     }
 }

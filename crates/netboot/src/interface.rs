@@ -8,10 +8,12 @@ use std::{
 
 use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use tokio::net::UdpSocket;
+use tokio::net::{TcpListener, UdpSocket};
 
 /// Room for some thousand packets that wait.
 const RECEIVE_BUFFER: usize = 4 << 20;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// A network interface with an IPv4 address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,13 @@ impl Interface {
         let socket = self.open(SocketType::DGRAM, address, port)?;
         sockopt::set_socket_broadcast(&socket, true)?;
         UdpSocket::from_std(socket.into())
+    }
+
+    /// Listens by TCP on this interface alone.
+    pub(crate) fn tcp(&self, address: Ipv4Addr, port: u16) -> io::Result<TcpListener> {
+        let socket = self.open(SocketType::STREAM, address, port)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        TcpListener::from_std(socket.into())
     }
 
     fn open(&self, kind: SocketType, address: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {

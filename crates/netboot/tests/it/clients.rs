@@ -153,6 +153,8 @@ fn names_by_dns() {
     }
     let (_, absent) = host.try_run(&format!("busybox nslookup -type=a x.example.test {SERVER}"));
     assert!(absent.contains("NXDOMAIN"), "{absent}");
+    let by_tcp = host.run(&format!("dig +tcp +short @{SERVER} node1.example.test"));
+    assert_eq!(by_tcp, "192.168.77.50\n");
     world.stop();
 }
 
