@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{spec::Config, upgrade, validate};
+use crate::{paths, spec::Config, upgrade, validate};
 
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ConfigError {
@@ -129,7 +129,7 @@ fn strip_nulls(value: &mut Value) {
 
 /// What every stage relies on: names and absolute paths, each path once.
 pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
-    let mut paths = std::collections::BTreeSet::new();
+    let mut seen = std::collections::BTreeSet::new();
     let invalid =
         |path, reason: &str| Err(ConfigError::Invalid { path, reason: reason.to_owned() });
     for list in ["files", "directories", "links"] {
@@ -139,10 +139,10 @@ pub(crate) fn check(config: &Value) -> Result<(), ConfigError> {
             if path.is_empty() {
                 return invalid(at(), "path is required");
             }
-            if !path.starts_with('/') {
-                return invalid(at(), "path not absolute");
+            if let Err(reason) = paths::check(path) {
+                return invalid(at(), reason);
             }
-            if !paths.insert(path.trim_end_matches('/').to_owned()) {
+            if !seen.insert(path) {
                 return invalid(at(), "duplicate entry defined");
             }
         }

@@ -16,6 +16,7 @@ pub mod kargs;
 mod merge;
 pub mod partition;
 pub mod passwd;
+mod paths;
 mod schema;
 pub mod spec;
 pub mod units;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::ConfigError;
+use crate::{ConfigError, paths};
 
 /// A sector of spec 2.x, whatever the disk's.
 const SECTORS_PER_MIB: u64 = 2048;
@@ -137,7 +137,8 @@ fn node(
         return Err(invalid(path, format!("there is no filesystem {:?}", text(&name))));
     };
     let path = format!("{mount}{}", out.get("path").map_or("", text));
-    out.insert("path".into(), path.into());
+    // As 2.x took any way to write it.
+    out.insert("path".into(), paths::simplified(&path).into());
     Ok(out)
 }
 
@@ -252,7 +253,7 @@ mod tests {
                     { "filesystem": "root", "path": "/a", "contents": { "source": "data:,1" }, "mode": 420 },
                     { "filesystem": "var", "path": "/b", "append": true, "contents": { "source": "data:,2" } },
                     { "filesystem": "var", "path": "/b", "append": true, "contents": { "source": "data:,3" } },
-                    { "filesystem": "host", "path": "/c" },
+                    { "filesystem": "host", "path": "/./c" },
                 ],
             },
             "networkd": { "units": [{ "name": "n.network", "contents": "[Match]\n" }] },

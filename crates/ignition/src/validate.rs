@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::{
     ConfigError,
     gpt::Guid,
+    paths,
     spec::{
         Clevis, Config, Disk, Filesystem, Header, Luks, Owner, Partition, Raid, Resource, Storage,
         Unit,
@@ -451,10 +452,7 @@ fn first_section(text: &str) -> &str {
 }
 
 fn absolute(path: &str, text: &str) -> Outcome {
-    match text.starts_with('/') {
-        true => Ok(()),
-        false => fail(path, "path not absolute"),
-    }
+    paths::check(text).or_else(|reason| fail(path, reason))
 }
 
 #[cfg(test)]
@@ -507,6 +505,10 @@ mod tests {
             (hard("/e"), ""),
             (hard("/d"), "links.0: hard link"),
             (at("/etc/systemd/system/c.service"), ""),
+            (
+                json!({ "storage": { "disks": [{ "device": "/dev/vda/" }] } }),
+                "disks.0.device: path is not fully simplified",
+            ),
             (at("/etc/systemd/system/a.service"), "files.0.path: path conflicts"),
             (at("/etc/systemd/system/a.service.d/b.conf"), "files.0.path: path conflicts"),
             (

@@ -97,7 +97,7 @@ fn entries(config: &Json, section: &str) -> Vec<String> {
 #[test]
 fn trees() {
     let plain = translated(
-        "storage:\n  files:\n    - {path: /o/etc/a, mode: 0600}\n  trees:\n    - {local: tree, path: /o}\n",
+        "storage:\n  files:\n    - {path: /o/etc/a, mode: 0600}\n  trees:\n    - {local: tree, path: //o/}\n",
     );
     assert_eq!(entries(&plain, "files"), ["/o/etc/a 384 - - -", "/o/bin/b 493 - - -"]);
     assert_eq!(plain["storage"]["files"][0]["contents"]["source"], "data:,tree%2Fetc%2Fa");
@@ -223,6 +223,10 @@ fn errors_say_where() {
         (
             "storage:\n  files:\n    - path: a\n",
             "error at $.storage.files.0.path, line 5 col 13: path not absolute",
+        ),
+        (
+            "storage:\n  files:\n    - path: /a//b\n",
+            "error at $.storage.files.0.path, line 5 col 13: path is not fully simplified",
         ),
         (
             "storage:\n  files:\n    - mode: 5\n",

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value as Json, json};
 
 use super::{Files, resource};
-use crate::config::ConfigError;
+use crate::{config::ConfigError, paths};
 
 /// What a directory holds under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl<'c> Nodes<'c> {
         // Directories are made by what lies in them, unless the config says something of them.
         let directories = ["user", "group", "dirMode"].iter().any(|key| !tree[*key].is_null());
         for (name, found) in files.below(local)? {
-            let path = joined(base, &name);
+            let path = paths::simplified(&joined(base, &name));
             match found {
                 Found::Directory if directories => {
                     let mode = tree["dirMode"].as_u64().unwrap_or(0o755);
