@@ -162,6 +162,10 @@ pub struct ServeArgs {
     /// DNS server to name to machines
     #[arg(long)]
     pub dhcp_dns: Vec<Ipv4Addr>,
+    /// Another option to send: NUMBER or option:NAME, and its values; without a value, not to send; may be given
+    /// several times
+    #[arg(long, value_name = "OPTION")]
+    pub dhcp_option: Vec<String>,
     /// Domain to name to machines
     #[arg(long)]
     pub domain: Option<String>,

@@ -35,6 +35,7 @@ fn dhcp_packets() {
         domain: Some("example.test".into()),
         proxy,
         probe: false,
+        options: vec![],
         boot: BootFiles::usual(8080),
     };
     let seeds = [

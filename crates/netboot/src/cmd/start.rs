@@ -242,6 +242,11 @@ fn dhcp_config(args: &ServeArgs) -> Result<dhcp::Config, Error> {
         proxy: args.dhcp_proxy,
         probe: !args.no_ping,
         boot: boot_files(args)?,
+        options: args
+            .dhcp_option
+            .iter()
+            .map(|text| dhcp::parse_option(text))
+            .collect::<Result<_, _>>()?,
     })
 }
 

@@ -401,6 +401,9 @@ impl Machine {
         if let Some(domain) = &self.config.domain {
             opts.insert(DhcpOption::DomainName(domain.clone()));
         }
+        for extra in &self.config.options {
+            extra.apply(opts, arrival.server);
+        }
         if let Some(firmware) = Firmware::of(request) {
             boot::add(reply, &self.config.boot, firmware, arrival.server, false);
         }

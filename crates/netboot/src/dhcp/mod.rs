@@ -5,6 +5,7 @@
 mod boot;
 mod leases;
 mod machine;
+mod options;
 mod probe;
 pub mod server;
 pub(crate) mod wire;
@@ -17,6 +18,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 pub use boot::{BootFiles, Firmware};
 pub use leases::{Lease, Leases, State};
 pub use machine::{Action, Arrival, Machine};
+pub use options::{Extra, parse_option};
 
 /// Addresses given to a network at most: it bounds the table.
 pub const MAX_ADDRESSES: u32 = 1 << 16;
@@ -75,6 +77,8 @@ pub struct Config {
     /// Ask whether an address is taken before it is offered.
     pub probe: bool,
     pub boot: BootFiles,
+    /// Beside all that the server itself has to say, or in its place.
+    pub options: Vec<Extra>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +87,8 @@ pub enum ConfigError {
     Range { text: String },
     #[error("{text:?} is no DHCP host; write MAC,ADDRESS[,NAME]")]
     Host { text: String },
+    #[error("the DHCP option {text:?}: {reason}")]
+    Option { text: String, reason: String },
     #[error("the range {first} to {last} is not within one network of /{prefix}")]
     Span { first: Ipv4Addr, last: Ipv4Addr, prefix: u8 },
     #[error("the range {first} to {last} holds more than {MAX_ADDRESSES} addresses")]

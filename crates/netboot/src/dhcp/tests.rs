@@ -18,6 +18,7 @@ fn config() -> Config {
         domain: Some("example.test".into()),
         proxy: false,
         probe: false,
+        options: vec![],
         boot: BootFiles::usual(8080),
     }
 }

@@ -68,7 +68,9 @@ fn dhcp_with_debians_client() {
     let text = format!("#!/bin/sh\n[ \"$reason\" = BOUND ] && env > {}\nexit 0\n", given.display());
     std::fs::write(&script, text).unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    world.serve(&format!("{RANGE} --domain example.test --dhcp-router {SERVER}"));
+    let options =
+        "--dhcp-option option:ntp-server,0.0.0.0 --dhcp-option option:domain-search,a.test,b.test";
+    world.serve(&format!("{RANGE} --domain example.test --dhcp-router {SERVER} {options}"));
     let at = world.dir.path().display();
     let client = format!("dhclient -1 -sf {at}/dhclient.sh -lf {at}/db -pf {at}/pid");
     host.run(&format!("{client} eth0"));
@@ -83,6 +85,8 @@ fn dhcp_with_debians_client() {
         ("dhcp_server_identifier", SERVER),
         ("dhcp_lease_time", "3600"),
         ("domain_name", "example.test"),
+        ("domain_search", "a.test. b.test."),
+        ("ntp_servers", SERVER),
     ] {
         assert_eq!(value(name), wanted, "{name}");
     }

@@ -1,0 +1,290 @@
+//! Options that an operator adds to answers, written as dnsmasq's `--dhcp-option` has them.
+
+use std::net::Ipv4Addr;
+
+use dhcproto::v4::{DhcpOption, DhcpOptions, OptionCode, UnknownOption};
+use hickory_proto::{rr::Name, serialize::binary::BinEncodable};
+
+use super::ConfigError;
+
+/// How an option's values are written, and sent (RFC 2132).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Addresses,
+    Text,
+    /// A whole number of so many bytes.
+    Number(usize),
+    /// Domains, one after the other (RFC 3397).
+    Domains,
+    /// Networks, each with its router (RFC 3442).
+    Routes,
+    /// As the values look.
+    Any,
+}
+
+/// The options that dnsmasq knows by name, but for those that the server gives by itself.
+const NAMED: [(u8, &str, Kind); 45] = [
+    (1, "netmask", Kind::Addresses),
+    (2, "time-offset", Kind::Number(4)),
+    (3, "router", Kind::Addresses),
+    (6, "dns-server", Kind::Addresses),
+    (7, "log-server", Kind::Addresses),
+    (9, "lpr-server", Kind::Addresses),
+    (13, "boot-file-size", Kind::Number(2)),
+    (15, "domain-name", Kind::Text),
+    (16, "swap-server", Kind::Addresses),
+    (17, "root-path", Kind::Text),
+    (18, "extension-path", Kind::Text),
+    (19, "ip-forward-enable", Kind::Number(1)),
+    (20, "non-local-source-routing", Kind::Number(1)),
+    (21, "policy-filter", Kind::Addresses),
+    (22, "max-datagram-reassembly", Kind::Number(2)),
+    (23, "default-ttl", Kind::Number(1)),
+    (26, "mtu", Kind::Number(2)),
+    (27, "all-subnets-local", Kind::Number(1)),
+    (31, "router-discovery", Kind::Number(1)),
+    (32, "router-solicitation", Kind::Addresses),
+    (33, "static-route", Kind::Addresses),
+    (34, "trailer-encapsulation", Kind::Number(1)),
+    (35, "arp-timeout", Kind::Number(4)),
+    (36, "ethernet-encap", Kind::Number(1)),
+    (37, "tcp-ttl", Kind::Number(1)),
+    (38, "tcp-keepalive", Kind::Number(4)),
+    (40, "nis-domain", Kind::Text),
+    (41, "nis-server", Kind::Addresses),
+    (42, "ntp-server", Kind::Addresses),
+    (44, "netbios-ns", Kind::Addresses),
+    (45, "netbios-dd", Kind::Addresses),
+    (46, "netbios-nodetype", Kind::Number(1)),
+    (48, "x-windows-fs", Kind::Addresses),
+    (49, "x-windows-dm", Kind::Addresses),
+    (64, "nis+-domain", Kind::Text),
+    (65, "nis+-server", Kind::Addresses),
+    (69, "smtp-server", Kind::Addresses),
+    (70, "pop3-server", Kind::Addresses),
+    (71, "nntp-server", Kind::Addresses),
+    (100, "posix-timezone", Kind::Text),
+    (101, "tzdb-timezone", Kind::Text),
+    (108, "ipv6-only", Kind::Number(4)),
+    (119, "domain-search", Kind::Domains),
+    (121, "classless-static-route", Kind::Routes),
+    (150, "tftp-server-address", Kind::Addresses),
+];
+
+/// What the exchange itself is made of, and what tells firmware its boot file.
+fn is_the_servers(code: u8) -> bool {
+    matches!(code, 0 | 43 | 50..=61 | 66 | 67 | 77 | 80..=82 | 93 | 94 | 97 | 118 | 175 | 255)
+}
+
+/// An option, or that there is to be none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extra {
+    code: u8,
+    value: Value,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Value {
+    Nothing,
+    /// 0.0.0.0 stands for the server's own.
+    Addresses(Vec<Ipv4Addr>),
+    Bytes(Vec<u8>),
+}
+
+impl Extra {
+    /// Puts it among a reply's options, in place of one that is there.
+    pub(super) fn apply(&self, options: &mut DhcpOptions, server: Ipv4Addr) {
+        let code = OptionCode::from(self.code);
+        // What is given as bytes has a place of its own there.
+        for known in [code, OptionCode::Unknown(self.code)] {
+            options.remove(known);
+        }
+        let bytes = match &self.value {
+            Value::Nothing => return,
+            Value::Bytes(bytes) => bytes.clone(),
+            Value::Addresses(addresses) => {
+                let own = |address: &Ipv4Addr| match address.is_unspecified() {
+                    true => server.octets(),
+                    false => address.octets(),
+                };
+                addresses.iter().flat_map(own).collect()
+            }
+        };
+        options.insert(DhcpOption::Unknown(UnknownOption::new(code, bytes)));
+    }
+}
+
+/// `NUMBER` or `option:NAME`, and values behind commas.
+pub fn parse_option(text: &str) -> Result<Extra, ConfigError> {
+    let wrong = |reason: String| ConfigError::Option { text: text.to_owned(), reason };
+    let (name, values) = text.split_once(',').unwrap_or((text, ""));
+    let (code, kind) = option(name.trim()).map_err(wrong)?;
+    let value = match values.trim() {
+        "" => Value::Nothing,
+        values => value(kind, values).map_err(wrong)?,
+    };
+    match &value {
+        Value::Bytes(bytes) if bytes.len() > 255 => {
+            Err(wrong("it is longer than 255 bytes".into()))
+        }
+        Value::Addresses(all) if all.len() > 63 => Err(wrong("63 addresses have room".into())),
+        _ => Ok(Extra { code, value }),
+    }
+}
+
+fn option(name: &str) -> Result<(u8, Kind), String> {
+    let (code, kind) = match name.strip_prefix("option:") {
+        Some(name) => {
+            let named = NAMED.iter().find(|(_, known, _)| *known == name);
+            let absent = || format!("{name:?} is no option to set by name; give its number");
+            named.map(|(code, _, kind)| (*code, *kind)).ok_or_else(absent)?
+        }
+        None => {
+            let unread = "write NUMBER or option:NAME, and values; there are no tags here, and no \
+                          vendors' options";
+            let code: u8 = name.parse().map_err(|_| unread.to_owned())?;
+            let named = NAMED.iter().find(|(known, _, _)| *known == code);
+            (code, named.map_or(Kind::Any, |(_, _, kind)| *kind))
+        }
+    };
+    match is_the_servers(code) {
+        true => Err(format!(
+            "the server sets option {code} by itself; --boot-file says what machines boot"
+        )),
+        false => Ok((code, kind)),
+    }
+}
+
+fn value(kind: Kind, text: &str) -> Result<Value, String> {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let addresses: Option<Vec<Ipv4Addr>> = parts.iter().map(|part| part.parse().ok()).collect();
+    Ok(match kind {
+        Kind::Addresses => Value::Addresses(addresses.ok_or("IPv4 addresses are wanted")?),
+        Kind::Text => Value::Bytes(text.into()),
+        Kind::Number(size) => Value::Bytes(number(text, size)?),
+        Kind::Domains => Value::Bytes(domains(&parts)?),
+        Kind::Routes => Value::Bytes(routes(&parts).ok_or("NETWORK/PREFIX,ROUTER is wanted")?),
+        Kind::Any => match (addresses, hexadecimal(text)) {
+            (Some(addresses), _) => Value::Addresses(addresses),
+            (None, Some(bytes)) => Value::Bytes(bytes),
+            _ => {
+                let sizes = [1, 2, 4].into_iter();
+                let bytes = sizes.filter_map(|size| number(text, size).ok()).next();
+                Value::Bytes(bytes.unwrap_or_else(|| text.into()))
+            }
+        },
+    })
+}
+
+fn number(text: &str, size: usize) -> Result<Vec<u8>, String> {
+    let value: i64 = text.parse().map_err(|_| "a whole number is wanted".to_owned())?;
+    let most = 1i64 << (8 * size);
+    match (-most / 2..most).contains(&value) {
+        true => Ok(value.to_be_bytes()[8 - size..].to_vec()),
+        false => Err(format!("{value} has no room in {size} bytes")),
+    }
+}
+
+/// `01:0a:ff`.
+fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let byte = |part: &str| {
+        let digits = matches!(part.len(), 1 | 2) && part.bytes().all(|b| b.is_ascii_hexdigit());
+        digits.then(|| u8::from_str_radix(part, 16).ok()).flatten()
+    };
+    text.contains(':').then(|| text.split(':').map(byte).collect()).flatten()
+}
+
+fn domains(names: &[&str]) -> Result<Vec<u8>, String> {
+    let encoded = |name: &&str| {
+        let name = Name::from_ascii(name).and_then(|mut name| {
+            name.set_fqdn(true);
+            name.to_bytes()
+        });
+        name.map_err(|error| error.to_string())
+    };
+    Ok(names.iter().map(encoded).collect::<Result<Vec<_>, _>>()?.concat())
+}
+
+fn routes(parts: &[&str]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    for pair in parts.chunks(2) {
+        let [network, router] = pair else { return None };
+        let (network, prefix) = network.split_once('/')?;
+        let (network, prefix): (Ipv4Addr, u8) = (network.parse().ok()?, prefix.parse().ok()?);
+        let significant = usize::from(prefix).div_ceil(8);
+        out.push(prefix);
+        out.extend(network.octets().get(..significant)?);
+        out.extend(router.parse::<Ipv4Addr>().ok()?.octets());
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+    fn sent(text: &str) -> Result<Vec<u8>, String> {
+        let extra = parse_option(text).map_err(|error| error.to_string())?;
+        let mut options = DhcpOptions::new();
+        extra.apply(&mut options, SERVER);
+        let mut sent = options.iter();
+        match (sent.next(), sent.next()) {
+            (Some((_, DhcpOption::Unknown(option))), None) => {
+                Ok([&[u8::from(option.code())], option.data()].concat())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn values_are_sent_as_their_option_has_them() {
+        let route = [121, 8, 10, 10, 0, 0, 2, 0, 10, 0, 0, 3];
+        for (text, want) in [
+            ("option:ntp-server,10.0.0.5,0.0.0.0", &[42, 10, 0, 0, 5, 10, 0, 0, 1][..]),
+            ("42, 10.0.0.5", &[42, 10, 0, 0, 5]),
+            ("option:mtu,1400", &[26, 5, 120]),
+            ("option:time-offset,-1", &[2, 255, 255, 255, 255]),
+            ("option:domain-name,example.test", b"\x0fexample.test"),
+            ("option:domain-search,a.test,b", b"\x77\x01a\x04test\0\x01b\0"),
+            ("121,10.0.0.0/8,10.0.0.2,0.0.0.0/0,10.0.0.3", &route),
+            ("200,7", &[200, 7]),
+            ("200,300", &[200, 1, 44]),
+            ("200,1:ff:0a", &[200, 1, 255, 10]),
+            ("200,1.2.3.4", &[200, 1, 2, 3, 4]),
+            ("200,some, text", b"\xc8some, text"),
+        ] {
+            assert_eq!(sent(text).unwrap(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused() {
+        let long = format!("200,{}", "x".repeat(256));
+        for (text, want) in [
+            ("option:mtu,70000", "70000 has no room in 2 bytes"),
+            ("option:mtu,a", "a whole number is wanted"),
+            ("option:ntp-server,pool.test", "IPv4 addresses are wanted"),
+            ("option:nothing,1", "\"nothing\" is no option"),
+            ("121,10.0.0.0/33,10.0.0.1", "NETWORK/PREFIX,ROUTER is wanted"),
+            ("121,10.0.0.0/8", "NETWORK/PREFIX,ROUTER is wanted"),
+            ("67,a", "--boot-file"),
+            ("tag:a,3", "tags"),
+            (&long, "longer than 255"),
+        ] {
+            let error = sent(text).unwrap_err();
+            assert!(error.contains(want), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn without_values_an_option_is_not_sent() {
+        let mut options = DhcpOptions::new();
+        options.insert(DhcpOption::Router(vec![SERVER]));
+        parse_option("3,10.0.0.9").unwrap().apply(&mut options, SERVER);
+        assert_eq!(options.iter().count(), 1);
+        parse_option("option:router").unwrap().apply(&mut options, SERVER);
+        assert_eq!(options.iter().count(), 0);
+    }
+}
