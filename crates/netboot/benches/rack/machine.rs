@@ -77,6 +77,9 @@ impl Relay {
     }
 }
 
+/// Of a machine that was refused the address it was offered.
+const PAUSE: Duration = Duration::from_millis(100);
+
 pub(crate) struct Machine {
     number: u32,
     /// What it fetches by HTTP, before Ignition's config and its report; or only DHCP and TFTP.
@@ -149,6 +152,7 @@ impl Machine {
             let answer = self.exchange(relay, MessageType::Request, Some(offer), ipxe).await?;
             if answer.opts().msg_type() == Some(MessageType::Nak) {
                 self.refused += 1;
+                tokio::time::sleep(PAUSE).await;
                 continue;
             }
             let same = answer.yiaddr() == offer;
