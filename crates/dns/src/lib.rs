@@ -16,10 +16,8 @@ mod observe;
 mod resolver;
 mod run;
 mod server;
-pub mod tcp;
 mod wire;
 pub mod zone;
 
 pub use flags::Args;
 pub use run::{Options, RunError, run};
-pub use wire::truncated;

@@ -14,7 +14,6 @@ use tokio::{
 use crate::{
     observe::Metrics,
     resolver::{Local, Resolver, Via},
-    tcp,
 };
 
 /// The resolver of the newest Corefile.
@@ -101,7 +100,7 @@ pub(crate) async fn tcp(
             Some(answer)
         }
     };
-    tcp::serve(listener, CONNECTIONS, tasks, answer).await;
+    serve::dns::serve(listener, CONNECTIONS, tasks, answer).await;
 }
 
 /// Both sockets of one address. The port of the second is the first's, which matters where it was 0.

@@ -37,7 +37,7 @@ pub(crate) fn is_truncated(packet: &[u8]) -> bool {
 }
 
 /// A response without anything but header and question, which tells the client to ask again over TCP.
-pub fn truncated(packet: &[u8]) -> Vec<u8> {
+pub(crate) fn truncated(packet: &[u8]) -> Vec<u8> {
     let end = question_end(packet).unwrap_or(HEADER.min(packet.len()));
     let mut short = packet[..end].to_vec();
     if let Some(flags) = short.get_mut(2) {

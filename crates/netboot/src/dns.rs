@@ -102,8 +102,12 @@ impl Names {
             reply.set_edns(edns);
         }
         let bytes = reply.to_vec().ok()?;
-        let fits = tcp || bytes.len() <= room.into();
-        Some(if fits { bytes } else { dns::truncated(&bytes) })
+        if tcp || bytes.len() <= room.into() {
+            return Some(bytes);
+        }
+        reply.answers.clear();
+        reply.metadata.truncation = true;
+        reply.to_vec().ok()
     }
 
     fn resolve(&self, query: &Query) -> (ResponseCode, Vec<Record>) {
@@ -141,7 +145,7 @@ pub fn start(names: Arc<Names>, interface: &Interface, tasks: &rt::Tasks) -> io:
     let listener = interface.tcp(interface.address, PORT)?;
     let told = names.clone();
     let answer = move |packet: Vec<u8>| std::future::ready(told.answer(&packet, true));
-    let connections = dns::tcp::serve(listener, CONNECTIONS, tasks.clone(), answer);
+    let connections = serve::dns::serve(listener, CONNECTIONS, tasks.clone(), answer);
     tasks.spawn(&format!("dns {} by TCP", interface.name), connections);
     tasks.spawn_until_shutdown(&format!("dns {}", interface.name), run(names, socket));
     Ok(())

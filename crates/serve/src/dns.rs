@@ -8,6 +8,8 @@ use tokio::{
     time::timeout,
 };
 
+use crate::{BoxError, accept};
+
 /// How long a client may say nothing, or take nothing.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -21,7 +23,7 @@ pub async fn serve<F>(
     F: Future<Output = Option<Vec<u8>>> + Send,
 {
     let shutdown = tasks.shutdown().clone();
-    serve::accept(listener, connections, tasks, move |stream, _| {
+    accept(listener, connections, tasks, move |stream, _| {
         let (answer, shutdown) = (answer.clone(), shutdown.clone());
         async move { shutdown.unless_stopping(converse(stream, answer)).await.unwrap_or(Ok(())) }
     })
@@ -31,7 +33,7 @@ pub async fn serve<F>(
 async fn converse<F: Future<Output = Option<Vec<u8>>>>(
     mut stream: TcpStream,
     answer: impl Fn(Vec<u8>) -> F,
-) -> Result<(), serve::BoxError> {
+) -> Result<(), BoxError> {
     stream.set_nodelay(true)?;
     loop {
         let Ok(length) = timeout(IDLE, stream.read_u16()).await else { return Ok(()) };

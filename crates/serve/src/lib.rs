@@ -1,9 +1,10 @@
-//! HTTP/1.1 and HTTP/2 over TLS for every component that listens, with upgrades.
+//! HTTP/1.1 and HTTP/2 over TLS for every component that listens, with upgrades; and DNS over TCP.
 //!
 //! The number of connections is bounded and every connection is an owned task. A bad client certificate does
 //! not fail the handshake: Kubernetes answers it with 401, so that the certificates are handed to the handler
 //! unverified (see [`Connection`]) and authentication decides.
 
+pub mod dns;
 mod tls;
 pub mod websocket;
 
