@@ -176,10 +176,8 @@ pub(crate) fn bytes(
     content_type: &'static str,
     body: impl Into<Bytes>,
 ) -> Response<Body> {
-    let mut response = Response::new(serve::full(body));
-    *response.status_mut() = code;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    let mut response = serve::answer(code, content_type, body);
+    let kept = HeaderValue::from_static("no-cache, private");
+    response.headers_mut().insert(header::CACHE_CONTROL, kept);
     response
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use http::{Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode};
 use serve::{Body, Handler};
 use tokio::net::TcpListener;
 
@@ -102,11 +102,9 @@ impl<F: Fn() -> (u16, String) + Send + Sync + 'static> Handler for Page<F> {
         let found = request.uri().path() == self.0;
         let (code, text) =
             if found { (self.1)() } else { (404, "404 page not found\n".to_owned()) };
-        let mut response = Response::new(client::full(text));
-        *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
-        let kind = header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        std::future::ready(response).boxed()
+        let status = StatusCode::from_u16(code).unwrap_or_default();
+        let kind = "text/plain; version=0.0.4; charset=utf-8";
+        std::future::ready(serve::answer(status, kind, text)).boxed()
     }
 }
 

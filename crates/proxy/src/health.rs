@@ -25,10 +25,9 @@ struct Routes<F>(F);
 impl<F: Fn(&str) -> Answer + Send + Sync + 'static> Handler for Routes<F> {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         let (status, kind, text, weight) = (self.0)(request.uri().path());
-        let mut response = Response::new(client::full(text));
-        *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+        let status = http::StatusCode::from_u16(status).unwrap_or_default();
+        let mut response = serve::answer(status, kind, text);
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
         if let Some(weight) = weight {
             headers.insert("x-load-balancing-endpoint-weight", weight.into());

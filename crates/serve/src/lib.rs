@@ -17,7 +17,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::service::service_fn;
 use hyper_util::{
@@ -42,6 +42,14 @@ pub type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
 /// A body that is there as a whole.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// An answer that is there as a whole.
+pub fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(full(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
 }
 
 /// What is known of the connection that a request came on; found in the request's extensions as

@@ -173,11 +173,7 @@ impl Handler for Answers {
         let (parts, _) = request.into_parts();
         Box::pin(async move {
             let (status, content) = self.answer(&parts).await;
-            let mut response = Response::new(client::full(content));
-            *response.status_mut() = status;
-            let text = header::HeaderValue::from_static("text/plain; charset=utf-8");
-            response.headers_mut().insert(header::CONTENT_TYPE, text);
-            response
+            serve::answer(status, "text/plain; charset=utf-8", content)
         })
     }
 }

@@ -13,8 +13,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{Method, Request, Response, StatusCode, header};
-use serve::{Body, Handler};
+use http::{Method, Request, Response, StatusCode};
+use serve::{Body, Handler, answer};
 use tokio::{net::TcpListener, sync::watch};
 
 use crate::{context::Context, pods::Pods};
@@ -180,13 +180,6 @@ fn unescape(text: &str) -> String {
         at += 1;
     }
     String::from_utf8_lossy(&out).into_owned()
-}
-
-fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(serve::full(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
-    response
 }
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {

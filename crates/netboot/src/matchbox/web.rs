@@ -2,13 +2,12 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use bytes::Bytes;
 use futures_util::{FutureExt, future::BoxFuture};
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
-    header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE},
+    header::{AUTHORIZATION, WWW_AUTHENTICATE},
 };
-use serve::Body;
+use serve::{Body, answer};
 
 use super::{
     assets::{self, Content},
@@ -24,16 +23,9 @@ use crate::{
 /// Where files are served.
 pub(super) const ASSETS: &str = "/assets/";
 
-fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(serve::full(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
-}
-
 /// Asks for the signature of the machine's TPM.
 fn challenged(challenge: &str, why: String) -> Response<Body> {
-    let mut response = respond(StatusCode::UNAUTHORIZED, TEXT, why + "\n");
+    let mut response = answer(StatusCode::UNAUTHORIZED, TEXT, why + "\n");
     if let Ok(value) = HeaderValue::try_from(format!("{}{challenge}", tpm::SCHEME)) {
         response.headers_mut().insert(WWW_AUTHENTICATE, value);
     }
@@ -56,8 +48,8 @@ impl Matchbox {
     fn respond(&self, mut asked: Asked) -> Response<Body> {
         if asked.path == "/healthz" {
             return match self.health() {
-                Ok(()) => respond(StatusCode::OK, TEXT, "ok\n"),
-                Err(error) => respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, error + "\n"),
+                Ok(()) => answer(StatusCode::OK, TEXT, "ok\n"),
+                Err(error) => answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, error + "\n"),
             };
         }
         let mut sign = None::<(&Signer, Sign)>;
@@ -76,13 +68,13 @@ impl Matchbox {
                 return challenged(&challenge, source.to_string());
             }
             Some(Err(error)) => (StatusCode::NOT_FOUND, (TEXT, format!("{error}\n").into())),
-            None => return respond(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"),
+            None => return answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"),
         };
-        let Some((signer, make)) = sign else { return respond(status, kind, body) };
+        let Some((signer, make)) = sign else { return answer(status, kind, body) };
         let seconds = u32::try_from(self.settings.book.now() / 1000).unwrap_or(u32::MAX);
         match make(signer, &body, seconds) {
-            Ok((kind, body)) => respond(status, kind, body),
-            Err(error) => respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+            Ok((kind, body)) => answer(status, kind, body),
+            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
         }
     }
 
@@ -132,9 +124,7 @@ impl serve::Handler for Shared {
             // Files are read and templates rendered on a thread that may block.
             match blocking::run(move || matchbox.respond(asked)).await {
                 Ok(response) => response,
-                Err(error) => {
-                    respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n"))
-                }
+                Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
             }
         }
         .boxed()
