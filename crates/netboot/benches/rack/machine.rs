@@ -85,9 +85,11 @@ pub(crate) struct Machine {
     /// What it fetches by HTTP, before Ignition's config and its report; or only DHCP and TFTP.
     assets: Option<Assets>,
     pub(crate) times: Vec<(Step, Duration)>,
+    /// Exchanges that were begun.
     asked: u32,
-    /// Packets of DHCP that were sent again, and addresses that were offered and then refused.
+    /// Packets of DHCP that were sent again.
     pub(crate) repeated: u32,
+    /// Addresses that were offered and then refused.
     pub(crate) refused: u32,
     pub(crate) failure: Option<String>,
 }

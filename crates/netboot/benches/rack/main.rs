@@ -1,6 +1,6 @@
 //! A rack that powers on: 500 simulated machines boot at once, with the binary that `WINDLASS` names, and beside it
-//! dnsmasq as far as it goes (DHCP and TFTP). Then 2,000 machines do, which is to cost no more memory than what is remembered
-//! of each.
+//! dnsmasq as far as it goes (DHCP and TFTP). Then 2,000 machines do, which is to cost no more memory than what is
+//! remembered of each.
 //!
 //! Every machine asks for an address as firmware, fetches a boot loader by TFTP, asks again as iPXE, fetches two
 //! scripts, 50 MB of assets and its Ignition config, and reports. The 2,000 share as many bytes as the 500. It needs

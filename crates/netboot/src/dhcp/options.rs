@@ -168,8 +168,7 @@ fn value(kind: Kind, text: &str) -> Result<Value, String> {
             (Some(addresses), _) => Value::Addresses(addresses),
             (None, Some(bytes)) => Value::Bytes(bytes),
             _ => {
-                let sizes = [1, 2, 4].into_iter();
-                let bytes = sizes.filter_map(|size| number(text, size).ok()).next();
+                let bytes = [1, 2, 4].into_iter().find_map(|size| number(text, size).ok());
                 Value::Bytes(bytes.unwrap_or_else(|| text.into()))
             }
         },
