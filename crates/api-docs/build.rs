@@ -34,10 +34,29 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Where cargo unpacked a dependency.
+///
+/// The question is asked for a package that has this dependency alone. For the whole workspace, cargo wants every crate
+/// at hand that any target or test of it needs, and a build downloads no more than what it builds.
 fn source_of(package: &str) -> Result<PathBuf, Box<dyn Error>> {
-    let manifest = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
+    let here = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?);
+    let lock = locked_by(&here).ok_or("no Cargo.lock in this folder or above")?;
+    let asking = PathBuf::from(std::env::var("OUT_DIR")?).join("asking");
+    fs::create_dir_all(asking.join("src"))?;
+    fs::write(asking.join("src/lib.rs"), "")?;
+    let locked = fs::read_to_string(&lock)?;
+    let version = version_of(package, &locked)
+        .ok_or_else(|| format!("{package} is not in {}", lock.display()))?;
+    let manifest = asking.join("Cargo.toml");
+    let dependency = format!("[workspace]\n[dependencies]\n{package} = \"={version}\"\n");
+    fs::write(&manifest, format!("[package]\nname = \"asking\"\n{dependency}"))?;
+    fs::write(asking.join("Cargo.lock"), locked)?;
+    println!("cargo::rerun-if-changed={}", lock.display());
+
+    // Cargo looks for its configuration, which may name a mirror, from its working directory upwards.
     let output = Command::new(std::env::var("CARGO")?)
-        .args(["metadata", "--format-version", "1", "--offline", "--manifest-path"])
+        .current_dir(here)
+        .args(["metadata", "--format-version", "1", "--offline", "--filter-platform"])
+        .args([&std::env::var("TARGET")?, "--manifest-path"])
         .arg(manifest)
         .output()?;
     if !output.status.success() {
@@ -49,6 +68,15 @@ fn source_of(package: &str) -> Result<PathBuf, Box<dyn Error>> {
         packages.iter().find(|p| p["name"] == package).and_then(|p| p["manifest_path"].as_str());
     let folder = found.and_then(|path| Path::new(path).parent());
     Ok(folder.ok_or_else(|| format!("{package} is not among the dependencies"))?.to_owned())
+}
+
+fn locked_by(folder: &Path) -> Option<PathBuf> {
+    folder.ancestors().map(|folder| folder.join("Cargo.lock")).find(|lock| lock.is_file())
+}
+
+fn version_of<'a>(package: &str, locked: &'a str) -> Option<&'a str> {
+    let (_, entry) = locked.split_once(&format!("name = \"{package}\"\nversion = \""))?;
+    entry.split('"').next()
 }
 
 fn rust_files(root: &Path) -> std::io::Result<Vec<PathBuf>> {
