@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    build, machine,
+    build::{self, Profile},
+    machine,
     run::{cargo, pass, step},
     tools,
 };
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     }
     let binary = match std::env::var_os("WINDLASS") {
         Some(binary) => PathBuf::from(binary),
-        None => step("build windlass", build::release)?,
+        None => step("build windlass", || build::windlass(Profile::Release))?,
     };
     if wanted("cluster") {
         step("a cluster", || cluster("cluster", &binary, &tools))?;

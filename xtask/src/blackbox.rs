@@ -11,7 +11,8 @@ use std::{
 };
 
 use crate::{
-    build, machine,
+    build::{self, Profile},
+    machine,
     run::{output, pass, program, step, target_directory},
 };
 
@@ -94,7 +95,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     })?;
     let binary = match std::env::var_os("WINDLASS") {
         Some(binary) => PathBuf::from(binary),
-        None => step("build windlass", build::release)?,
+        None => step("build windlass", || build::windlass(Profile::Quick))?,
     };
     let place = target_directory().join("blackbox");
     fs::create_dir_all(&place).map_err(|e| format!("making {}: {e}", place.display()))?;

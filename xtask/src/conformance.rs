@@ -6,7 +6,7 @@
 use std::{path::PathBuf, time::Instant};
 
 use crate::{
-    build,
+    build::{self, Profile},
     control_plane::{ControlPlane, Side, upstream_is_whole},
     run::{step, target_directory},
     tools,
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     };
     let windlass = match std::env::var_os("WINDLASS") {
         Some(binary) => PathBuf::from(binary),
-        None => step("build windlass", build::release)?,
+        None => step("build windlass", || build::windlass(Profile::Release))?,
     };
     let mut sides = vec![Side::Windlass(windlass.clone())];
     if !args.ours && upstream_is_whole(&args.peer) {

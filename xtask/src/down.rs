@@ -1,10 +1,10 @@
 //! `cargo xtask down`: takes the cluster away again.
 
 use crate::{
-    build,
+    build::{self, Profile},
     run::{pass, program},
 };
 
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
-    pass(program(build::release()?, ["down"]).args(args))
+    pass(program(build::windlass(Profile::Quick)?, ["down"]).args(args))
 }

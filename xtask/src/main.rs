@@ -18,9 +18,10 @@ mod up;
 
 const USAGE: &str = "usage: cargo xtask COMMAND
 
-  up [ARGS]       install what the machine lacks, build the release binary, bring a cluster up
+  up [ARGS]       install what the machine lacks, build the binary, bring a cluster up
   down [ARGS]     take the cluster away again
-  test [--full]   format, lints, tidiness, all tests, then the end-to-end tests with the release binary;
+  dist            build the binary to hand out, small and fast, which takes longer
+  test [--full]   format, lints, tidiness, all tests, then the end-to-end tests with the real binary;
                   --full adds the check of licences, sources and banned crates
   bench [ARGS]    measure crates, a cluster and an API server, and print tables; upstream beside it with --peer DIR
   conformance ... run upstream's own test suite against a fresh control plane
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let result = match args.first().map(String::as_str) {
         Some("up") => up::run(rest),
         Some("down") => down::run(rest),
+        Some("dist") => build::dist(),
         Some("test") => test::run(rest),
         Some("bench") => bench::run(rest),
         Some("conformance") => conformance::run(rest),

@@ -6,7 +6,8 @@ use std::{
 };
 
 use crate::{
-    build, machine,
+    build::{self, Profile},
+    machine,
     run::{cargo, on_path, output, pass, step},
     tools,
 };
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             pass(&mut cargo(test))
         })?;
     }
-    let binary = step("build windlass", build::release)?;
+    let binary = step("build windlass", || build::windlass(Profile::Quick))?;
     // Last, and with nothing printed after it, so that the output ends with what the tests say.
     let mut end_to_end = cargo(["test", "--locked", "--package", "e2e", "--test", "it"]);
     if full {

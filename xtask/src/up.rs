@@ -1,7 +1,8 @@
 //! `cargo xtask up`: from a bare Debian machine to a cluster.
 
 use crate::{
-    build, machine,
+    build::{self, Profile},
+    machine,
     run::{pass, program, step},
     tools,
 };
@@ -11,7 +12,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         machine::install_to_run()?;
         machine::forward_packets()
     })?;
-    let binary = step("build windlass", build::release)?;
+    let binary = step("build windlass", || build::windlass(Profile::Quick))?;
     step("windlass up", || pass(program(&binary, ["up"]).args(args)))?;
     // A cluster without kubectl is still a cluster, so that its absence is told and not an error.
     let kubectl = tools::kubectl().unwrap_or_else(|error| {
