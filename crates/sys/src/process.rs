@@ -1,6 +1,7 @@
 //! Processes that outlive the command that starts them, known again by their pid files.
 
 use std::{
+    collections::HashMap,
     fs,
     io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
@@ -66,16 +67,36 @@ pub fn kill(pid: i32) {
     let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
 
-/// The last lines of a log, however long it is.
+/// The last lines of a log, however long it is. Lines that differ in numbers alone, as those of a process that fails
+/// at each start do in time and pid, are one: the last of them, with how often it came.
 pub fn tail(path: &Path, lines: usize) -> io::Result<String> {
     let mut file = fs::File::open(path)?;
     let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(16 << 10)))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(64 << 10)))?;
     let mut text = Vec::new();
     file.read_to_end(&mut text)?;
     let text = String::from_utf8_lossy(&text);
-    let all: Vec<&str> = text.lines().collect();
-    Ok(all[all.len().saturating_sub(lines)..].join("\n"))
+    let mut counts = HashMap::<String, usize>::new();
+    for line in text.lines() {
+        *counts.entry(without_numbers(line)).or_default() += 1;
+    }
+    let mut last = Vec::new();
+    for line in text.lines().rev() {
+        // A line is counted once: its count is taken when its last occurrence is met.
+        if let Some(count) = counts.remove(&without_numbers(line)) {
+            let times = if count > 1 { format!(" ({count} times)") } else { String::new() };
+            last.push(format!("{line}{times}"));
+        }
+        if last.len() == lines {
+            break;
+        }
+    }
+    last.reverse();
+    Ok(last.join("\n"))
+}
+
+fn without_numbers(line: &str) -> String {
+    line.split(|c: char| c.is_ascii_digit()).filter(|part| !part.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -100,7 +121,17 @@ mod tests {
     fn the_end_of_a_log_is_shown() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        fs::write(&path, "a\n".repeat(20_000) + "b\nc\n").unwrap();
+        fs::write(&path, "a\n".repeat(40_000) + "b\nc\n").unwrap();
         assert_eq!(tail(&path, 2).unwrap(), "b\nc");
+    }
+
+    #[test]
+    fn a_cause_is_told_once_with_how_often_it_came() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let failure = |n| format!("2026-11-22T10:00:0{n}Z start pid={n}\n10:0{n} no such file\n");
+        fs::write(&path, format!("{}{}{}", failure(1), failure(2), failure(3))).unwrap();
+        let told = "2026-11-22T10:00:03Z start pid=3 (3 times)\n10:03 no such file (3 times)";
+        assert_eq!(tail(&path, 12).unwrap(), told);
     }
 }
