@@ -1,6 +1,7 @@
 //! The mark of a ConfigMap that was generated: an upgrade may replace it only while its content still fits the mark.
 
 use aws_lc_rs::digest;
+use data_encoding::HEXLOWER;
 use serde_json::Value;
 
 pub const ANNOTATION: &str = "kubeadm.kubernetes.io/component-config.hash";
@@ -24,8 +25,7 @@ fn of(config_map: &Value) -> String {
         context.update(key.as_bytes());
         context.update(value.as_str().unwrap_or_default().as_bytes());
     }
-    let hash: String = context.finish().as_ref().iter().map(|b| format!("{b:02x}")).collect();
-    format!("sha256:{hash}")
+    format!("sha256:{}", HEXLOWER.encode(context.finish().as_ref()))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use data_encoding::HEXLOWER;
 use net_core::{Cidr, Family, api::Protocol, ipam, nft};
 use netlink::{Kernel, Link, LinkChange, Namespace, Net, NewKind, NewLink, Route};
 use serde_json::{Value, json};
@@ -403,8 +404,7 @@ pub(crate) fn status(config: &Config) -> Result<(), Failure> {
 /// The node's end of the pair, found again from the attachment alone.
 fn host_name(attachment: &Attachment) -> String {
     let digest = Sha256::digest(format!("{}/{}", attachment.container, attachment.interface));
-    let hex: String = digest.iter().take(5).map(|byte| format!("{byte:02x}")).collect();
-    format!("veth{hex}")
+    format!("veth{}", HEXLOWER.encode(&digest[..5]))
 }
 
 /// An address that follows from the IP address, so that a reused address needs no new neighbour entries.

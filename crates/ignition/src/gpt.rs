@@ -3,6 +3,8 @@
 
 use std::ops::RangeInclusive;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
+
 /// Room for this many entries is made, as UEFI asks for at least.
 const ENTRIES: u64 = 128;
 const ENTRY_SIZE: u64 = 128;
@@ -24,11 +26,8 @@ impl Guid {
             return None;
         }
         let hex: String = text.chars().filter(|c| *c != '-').collect();
-        let mut out = [0; 16];
-        for (i, byte) in out.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(hex.get(2 * i..2 * i + 2)?, 16).ok()?;
-        }
-        (hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit())).then(|| Self(swapped(out)))
+        let bytes = HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).ok()?;
+        bytes.try_into().ok().map(|bytes| Self(swapped(bytes)))
     }
 }
 

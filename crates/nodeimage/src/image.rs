@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use data_encoding::HEXLOWER;
 use flate2::{Compression, GzBuilder, write::GzEncoder};
 use sha2::{Digest, Sha256};
 
@@ -187,7 +188,7 @@ fn sums(output: &Path, files: &[PathBuf]) -> Result<(), Error> {
     let mut text = String::new();
     for path in files {
         let bytes = fs::read(path).map_err(Error::file("reading", path))?;
-        let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sum = HEXLOWER.encode(&Sha256::digest(&bytes));
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         println!("{sum}  {name}  {} MiB", bytes.len() >> 20);
         text.push_str(&format!("{sum}  {name}\n"));

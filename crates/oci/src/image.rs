@@ -6,6 +6,7 @@ use std::{
 };
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
 use crate::tar;
@@ -210,7 +211,7 @@ impl<'a, W: Write> Archive<'a, W> {
         }
         let mut hashed = Digesting { hash: Context::new(&SHA256), size: 0 };
         image.write_layer(&mut hashed)?;
-        let (layer, size) = (hex(hashed.hash.finish().as_ref()), hashed.size);
+        let (layer, size) = (HEXLOWER.encode(hashed.hash.finish().as_ref()), hashed.size);
         if self.blobs.insert(layer.clone()) {
             self.layer(image, &layer, size)?;
         }
@@ -258,7 +259,7 @@ impl<'a, W: Write> Archive<'a, W> {
     }
 
     fn blob(&mut self, media_type: &str, content: &str) -> io::Result<Value> {
-        let digest = hex(digest(&SHA256, content.as_bytes()).as_ref());
+        let digest = HEXLOWER.encode(digest(&SHA256, content.as_bytes()).as_ref());
         if self.blobs.insert(digest.clone()) {
             self.file(&format!("blobs/sha256/{digest}"), content.as_bytes())?;
         }
@@ -307,14 +308,6 @@ impl<W: Write> Write for Counted<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use aws_lc_rs::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bootstrap_core::objects;
 use client::{Client, Resource};
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde_json::{Map, Value, json};
 
 use super::{apply, apply_all, get};
@@ -52,7 +53,7 @@ fn crypto(operation: &'static str) -> impl Fn(aws_lc_rs::error::Unspecified) -> 
 pub fn new_certificate_key() -> Result<String, Error> {
     let mut key = [0; 32];
     SystemRandom::new().fill(&mut key).map_err(crypto("make a key for"))?;
-    Ok(key.iter().map(|b| format!("{b:02x}")).collect())
+    Ok(HEXLOWER.encode(&key))
 }
 
 fn key_of(hex: &str) -> Result<LessSafeKey, Error> {
@@ -61,16 +62,7 @@ fn key_of(hex: &str) -> Result<LessSafeKey, Error> {
             "the certificate key must be 32 bytes in hexadecimal (64 characters)".to_owned(),
         )
     };
-    let digits = hex.as_bytes().chunks_exact(2).map(|pair| {
-        std::str::from_utf8(pair)
-            .ok()
-            .and_then(|p| u8::from_str_radix(p, 16).ok())
-            .ok_or_else(malformed)
-    });
-    let bytes = digits.collect::<Result<Vec<_>, _>>()?;
-    if hex.len() != 64 {
-        return Err(malformed());
-    }
+    let bytes = HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).map_err(|_| malformed())?;
     UnboundKey::new(&AES_256_GCM, &bytes).map(LessSafeKey::new).map_err(|_| malformed())
 }
 

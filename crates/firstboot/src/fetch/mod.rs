@@ -8,6 +8,7 @@ mod tpm;
 
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use ignition::spec::{Ignition, Resource};
 use sha2::{Digest, Sha256, Sha512};
 
@@ -133,10 +134,9 @@ pub(crate) fn shown(url: &str) -> String {
 
 fn verify(url: &str, wanted: Option<&str>, bytes: &[u8]) -> Result<(), FetchError> {
     let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) else { return Ok(()) };
-    let hex = |sum: &[u8]| sum.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let found = match wanted.split_once('-') {
-        Some(("sha256", _)) => format!("sha256-{}", hex(&Sha256::digest(bytes))),
-        _ => format!("sha512-{}", hex(&Sha512::digest(bytes))),
+        Some(("sha256", _)) => format!("sha256-{}", HEXLOWER.encode(&Sha256::digest(bytes))),
+        _ => format!("sha512-{}", HEXLOWER.encode(&Sha512::digest(bytes))),
     };
     match found.eq_ignore_ascii_case(wanted) {
         true => Ok(()),

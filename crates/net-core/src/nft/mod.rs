@@ -17,6 +17,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use crate::Family;
@@ -122,7 +123,7 @@ impl Table {
                 });
             }
         }
-        let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = HEXLOWER.encode(&digest.finalize());
         self.chain(STATE_CHAIN, vec![format!("return comment \"sha256-{hex}\"")]);
     }
 

@@ -15,6 +15,7 @@ use std::{
     fmt::Write,
 };
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use crate::Family;
@@ -85,7 +86,7 @@ impl Chains {
                 rules.iter().for_each(|rule| feed(rule));
             }
         }
-        let hex: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = HEXLOWER.encode(&digest.finalize());
         for chains in self.tables.values_mut() {
             let rule = format!("-m comment --comment sha256-{hex}");
             chains.insert(STATE_CHAIN.to_owned(), vec![rule]);

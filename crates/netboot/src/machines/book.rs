@@ -9,6 +9,7 @@ use std::{
 };
 
 use aws_lc_rs::{constant_time, digest};
+use data_encoding::HEXLOWER;
 use rt::{Clock, SystemClock};
 
 use super::{Facts, Machine, Note, Outcome, Registry, Stage};
@@ -256,6 +257,5 @@ impl Default for Book {
 }
 
 fn hash(nonce: &str) -> String {
-    let digest = digest::digest(&digest::SHA256, nonce.as_bytes());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(digest::digest(&digest::SHA256, nonce.as_bytes()).as_ref())
 }

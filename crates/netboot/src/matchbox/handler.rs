@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
+use data_encoding::HEXLOWER;
 use serde_json::Value;
 
 use super::{
@@ -376,7 +377,7 @@ fn nonce() -> String {
     if aws_lc_rs::rand::fill(&mut bytes).is_err() {
         return String::new();
     }
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&bytes)
 }
 
 /// An Ignition config as compact JSON: as it stands, or translated from Butane or Container Linux Config. Warnings
