@@ -16,6 +16,7 @@ mod int_or_string;
 mod label_selector;
 pub mod names;
 mod objects;
+mod percent;
 mod pointer;
 mod quantity;
 mod quote;
@@ -36,6 +37,7 @@ pub use gvk::{
 pub use int_or_string::{IntOrString, PercentError};
 pub use label_selector::{LabelSelector, LabelSelectorRequirement, values_error};
 pub use objects::{Objects, Observer};
+pub use percent::{percent_decode, query_decode};
 pub use pointer::{at_pointer, at_pointer_mut};
 pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};
 pub use quote::go_quote;

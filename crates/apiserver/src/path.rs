@@ -1,7 +1,6 @@
 //! What a URL asks for, as upstream's RequestInfo resolves it.
 
-use std::borrow::Cow;
-
+use api_meta::{percent_decode, query_decode};
 use http::Method;
 
 /// A request, taken apart.
@@ -33,9 +32,10 @@ pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
     pub(crate) fn parse(raw: &str) -> Self {
-        let pairs = raw.split('&').filter(|p| !p.is_empty()).map(|pair| {
+        // As Go does, a pair with a broken escape is left out.
+        let pairs = raw.split('&').filter(|p| !p.is_empty()).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (unescape(name, true).into_owned(), unescape(value, true).into_owned())
+            Some((query_decode(name)?, query_decode(value)?))
         });
         Self(pairs.collect())
     }
@@ -55,28 +55,12 @@ impl Query {
     }
 }
 
-/// Decodes percent escapes; invalid ones stay as they are.
-pub(crate) fn unescape(text: &str, plus_is_space: bool) -> Cow<'_, str> {
-    if !text.bytes().any(|b| b == b'%' || (plus_is_space && b == b'+')) {
-        return Cow::Borrowed(text);
+/// A part of a path. One with a broken escape stays as it is, and names nothing then.
+fn unescape(text: &str) -> String {
+    match percent_decode(text) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(_) => text.to_owned(),
     }
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut i = 0;
-    while i < bytes.len() {
-        let hex = bytes.get(i + 1..i + 3).and_then(|h| std::str::from_utf8(h).ok());
-        match (bytes[i], hex.and_then(|h| u8::from_str_radix(h, 16).ok())) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                i += 3;
-                continue;
-            }
-            (b'+', _) if plus_is_space => out.push(b' '),
-            (byte, _) => out.push(byte),
-        }
-        i += 1;
-    }
-    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
 }
 
 impl RequestInfo {
@@ -153,7 +137,7 @@ fn resource_verb(
 
 /// `/api/v1/…` and `/apis/GROUP/VERSION/…`, and whether it is the deprecated `/watch/` form of it.
 fn resource_path(path: &str) -> Option<(ResourcePath, bool)> {
-    let mut parts = path.trim_matches('/').split('/').map(|p| unescape(p, false).into_owned());
+    let mut parts = path.trim_matches('/').split('/').map(unescape);
     let mut out = ResourcePath::default();
     match parts.next()?.as_str() {
         "api" => out.version = parts.next()?,

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use api_meta::percent_decode;
 use base64::{
     Engine,
     alphabet::STANDARD,
@@ -40,29 +41,12 @@ pub fn decode_url(url: &str) -> Result<Decoded, DataError> {
         _ => return Err(DataError::Scheme),
     };
     let (kind, data) = rest.split_once(',').ok_or(DataError::NoComma)?;
-    let bytes = unescape(data)?;
+    let bytes = percent_decode(data).map_err(DataError::Escape)?;
     if kind.rsplit(';').next() != Some("base64") || !kind.contains(';') {
         return Ok(bytes);
     }
     let bytes: Vec<u8> = bytes.into_iter().filter(|b| !b.is_ascii_whitespace()).collect();
     BASE64.decode(bytes).map_err(|error| DataError::Base64(error.to_string()))
-}
-
-fn unescape(text: &str) -> Result<Vec<u8>, DataError> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes().enumerate();
-    while let Some((at, byte)) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let digit = |found: Option<(usize, u8)>| char::from(found?.1).to_digit(16);
-        match (digit(bytes.next()), digit(bytes.next())) {
-            (Some(high), Some(low)) => out.push((high * 16 + low) as u8),
-            _ => return Err(DataError::Escape(at)),
-        }
-    }
-    Ok(out)
 }
 
 /// Data with all that is not plain escaped.

@@ -169,7 +169,7 @@ impl FakeApi {
         let served = served.iter().find(|s| s.group == group && s.plural == plural);
         let missing =
             || refused(404, "NotFound", "the server could not find the requested resource");
-        let unescape = |text: &str| percent_decode(&text.replace('+', " "));
+        let unescape = |text: &str| api_meta::query_decode(text).unwrap_or_default();
         let pairs =
             uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
         Ok(Target {
@@ -440,18 +440,4 @@ fn merge_list(list: &mut Value, items: Vec<Value>) {
             }
         }
     }
-}
-
-fn percent_decode(text: &str) -> String {
-    let mut out = Vec::new();
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let digits: String = bytes.by_ref().take(2).map(char::from).collect();
-        out.extend(u8::from_str_radix(&digits, 16));
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }

@@ -1,6 +1,6 @@
 //! A proxy in front of the server that has authenticated the user and says so in headers.
 
-use api_meta::UserInfo;
+use api_meta::{UserInfo, percent_decode};
 use http::HeaderMap;
 
 use super::certificate::{CertificateError, ClientCa};
@@ -76,20 +76,6 @@ fn first<'h>(headers: &'h HeaderMap, names: &[String]) -> Option<&'h str> {
 
 /// Percent-decodes the part of a header's name that is an extra's key; what cannot be decoded stays as it is.
 pub(super) fn unescape(key: &str) -> String {
-    let bytes = key.as_bytes();
-    let (mut out, mut i) = (Vec::with_capacity(bytes.len()), 0);
-    while i < bytes.len() {
-        let hex = bytes.get(i + 1..i + 3).and_then(|h| std::str::from_utf8(h).ok());
-        match (bytes[i], hex.and_then(|h| u8::from_str_radix(h, 16).ok())) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                i += 3;
-            }
-            (byte, _) => {
-                out.push(byte);
-                i += 1;
-            }
-        }
-    }
-    String::from_utf8(out).unwrap_or_else(|_| key.to_owned())
+    let text = percent_decode(key).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    text.unwrap_or_else(|| key.to_owned())
 }

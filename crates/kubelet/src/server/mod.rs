@@ -11,6 +11,7 @@ mod websocket;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use api_meta::query_decode;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
@@ -142,7 +143,10 @@ impl Query {
         let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pair in text.split('&').filter(|p| !p.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            values.entry(unescape(name)).or_default().push(unescape(value));
+            // As Go does, a pair with a broken escape is left out.
+            if let (Some(name), Some(value)) = (query_decode(name), query_decode(value)) {
+                values.entry(name).or_default().push(value);
+            }
         }
         Self(values)
     }
@@ -159,27 +163,6 @@ impl Query {
     fn is(&self, name: &str) -> bool {
         matches!(self.get(name), Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
     }
-}
-
-fn unescape(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes
-            .get(at + 1..at + 3)
-            .and_then(|h| u8::from_str_radix(std::str::from_utf8(h).ok()?, 16).ok());
-        match (bytes[at], hex) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                at += 2;
-            }
-            (b'+', _) => out.push(b' '),
-            (byte, _) => out.push(byte),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {

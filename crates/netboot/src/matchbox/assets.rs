@@ -11,6 +11,7 @@ use std::{
     },
 };
 
+use api_meta::percent_decode;
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -111,7 +112,7 @@ pub(crate) async fn answer(
 }
 
 fn find(root: &Path, name: &str) -> Option<Found> {
-    let decoded = percent_decode(name)?;
+    let decoded = String::from_utf8(percent_decode(name).ok()?).ok()?;
     let path = paths::existing(root, &decoded)?;
     let slash = decoded.is_empty() || decoded.ends_with('/');
     let directory = path.metadata().ok()?.is_dir();
@@ -297,22 +298,6 @@ fn content_type(path: &Path) -> &'static str {
         Some("efi") => "application/efi",
         _ => "application/octet-stream",
     }
-}
-
-fn percent_decode(name: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(name.len());
-    let mut rest = name.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let mut digit = || char::from(rest.next()?).to_digit(16);
-                let (high, low) = (digit()?, digit()?);
-                u8::try_from(high * 16 + low).ok()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, sync::Arc};
 
+use api_meta::query_decode;
 use data_encoding::HEXLOWER;
 use serde_json::Value;
 
@@ -310,7 +311,7 @@ impl Matchbox {
         }
         let page = match asked.path.strip_prefix("/machines/").filter(|id| !id.is_empty()) {
             None => page::all(&book.machines(), book.now()),
-            Some(id) => page::one(&book.machine(&labels::unescape(id)?)?, book.now()),
+            Some(id) => page::one(&book.machine(&query_decode(id)?)?, book.now()),
         };
         Some(Ok((html, page.into_bytes())))
     }

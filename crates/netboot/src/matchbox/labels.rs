@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use api_meta::query_decode;
+
 /// Label names and values. Both are case-sensitive; only MAC addresses have one canonical form.
 pub type Labels = BTreeMap<String, String>;
 
@@ -10,7 +12,7 @@ pub(crate) fn from_query(query: &str) -> Labels {
     let mut labels = Labels::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if let (Some(key), Some(value)) = (unescape(key), unescape(value)) {
+        if let (Some(key), Some(value)) = (query_decode(key), query_decode(value)) {
             labels.entry(key).or_insert(value);
         }
     }
@@ -27,24 +29,6 @@ pub(crate) fn from_query(query: &str) -> Labels {
 /// The value as it is compared; `None` for a MAC address that is none.
 pub(crate) fn normal(key: &str, value: &str) -> Option<String> {
     if key.eq_ignore_ascii_case("mac") { parse_mac(value) } else { Some(value.to_owned()) }
-}
-
-/// A part of a URL's query as it was before it was escaped.
-pub(crate) fn unescape(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-                let (high, low) = (digit(rest.next())?, digit(rest.next())?);
-                u8::try_from(high * 16 + low).ok()?
-            }
-            byte => byte,
-        });
-    }
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A hardware address of 6, 8 or 20 bytes, written with colons, hyphens or dots (`5254.00a1.9cae`), in
