@@ -19,6 +19,7 @@ use auth::{
         impersonation,
         keys::{self, SigningKey, VerifyingKey},
         legacy_token::LegacyTokens,
+        onward::forget_identity,
         service_account::{ServiceAccountTokens, TokenIssuer},
     },
     authz::{
@@ -183,6 +184,11 @@ impl Security {
             Ok(Some(other)) => Ok(Arc::new(other)),
             Err(status) => Err(Box::new(status)),
         }
+    }
+
+    /// What the caller said of itself, which is known now and goes no further.
+    pub(crate) fn forget_identity(&self, headers: &mut HeaderMap) {
+        forget_identity(headers, self.authentication.front_proxy.as_ref());
     }
 
     pub(crate) fn authorize(&self, attributes: &Attributes<'_>) -> Result<(), Box<Status>> {

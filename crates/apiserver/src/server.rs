@@ -98,6 +98,7 @@ impl Server {
         let user = self.authenticate(&request, &info.path)?;
         auth::authn::web_socket::remove_token(request.headers_mut());
         let user = self.security.impersonate(user, request.headers())?;
+        self.security.forget_identity(request.headers_mut());
         let selectors = Selectors::of(info);
         let attributes = selectors.attributes(&user, info);
         self.security.authorize(&attributes)?;

@@ -10,6 +10,7 @@ pub mod impersonation;
 mod jwt;
 pub mod keys;
 pub mod legacy_token;
+pub mod onward;
 pub mod review;
 pub mod service_account;
 pub mod token_file;
