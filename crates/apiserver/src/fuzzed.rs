@@ -1,4 +1,4 @@
-//! Damaged requests: URLs, headers, continue tokens, printer columns' paths.
+//! Damaged requests: URLs, headers, continue tokens, printer columns' paths, names of proxies' targets.
 
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
@@ -89,6 +89,25 @@ fn definitions_of_custom_kinds() {
             let definition = crate::custom::definition(&tree, crate::security::Snapshot::default());
             let _ = crate::custom::names::accept(&tree, &[]);
             let _ = definition.stored();
+        }
+    });
+}
+
+#[test]
+fn proxy_names() {
+    use crate::subresource::target::{Port, ProxyName};
+    let seeds: [&[u8]; 4] =
+        [b"https:name:8443", b"name:http", b"http:p:80@169.254.169.254:80", b":[::1]:080"];
+    fuzz::fuzz(HERE, "proxy-name", &seeds, |input| {
+        let text = String::from_utf8_lossy(input);
+        let Some(ProxyName { name, port, .. }) = ProxyName::parse(&text) else { return };
+        assert!(!name.is_empty() && !name.contains(':'), "{text}");
+        match port {
+            Port::Unsaid => {}
+            Port::Number(number) => assert_ne!(number, 0, "{text}"),
+            Port::Name(name) => {
+                assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'), "{text}");
+            }
         }
     });
 }

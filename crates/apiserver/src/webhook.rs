@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::{
     body::{self, BodyError},
     security::Snapshot,
-    subresource::kubelet,
+    subresource::target,
 };
 
 /// More than this a webhook cannot answer.
@@ -116,7 +116,7 @@ impl Webhook {
             let port = service["port"].as_u64().unwrap_or(443);
             let path = format!("/{}?{timeout}", text("path").trim_start_matches('/'));
             let url = format!("https://{name}:{port}{path}");
-            let address = self.address(text("namespace"), text("name"), &port.to_string());
+            let address = self.address(text("namespace"), text("name"), port);
             let server = address.map(|address| format!("https://{address}"));
             let place = server.map(|server| Place { server, name, path });
             return (url, place);
@@ -133,17 +133,19 @@ impl Webhook {
         (whole, place)
     }
 
-    fn address(&self, namespace: &str, name: &str, port: &str) -> Result<String, String> {
+    fn address(&self, namespace: &str, name: &str, port: u64) -> Result<String, String> {
         let service = self.objects.get(&api_meta::GroupResource::SERVICES, namespace, name);
         let service = service.ok_or_else(|| format!("service \"{name}\" not found"))?;
         if let Some(host) = service["spec"]["externalName"].as_str().filter(|h| !h.is_empty()) {
             return Ok(format!("{host}:{port}"));
         }
         let ports = service["spec"]["ports"].as_array().into_iter().flatten();
-        if !ports.into_iter().any(|p| p["port"].as_u64().is_some_and(|n| n.to_string() == port)) {
+        if !ports.into_iter().any(|p| p["port"] == port) {
             return Err(format!("no service port {port} found for service \"{name}\""));
         }
-        kubelet::endpoint(&self.objects, namespace, name, port)
+        let port = u16::try_from(port).ok();
+        port.and_then(|port| target::endpoint(&self.objects, namespace, name, port))
+            .map(|address| address.to_string())
             .ok_or_else(|| format!("no endpoints available for service \"{name}\""))
     }
 }

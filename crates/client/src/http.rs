@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use http::{Request, Response, Uri, header};
@@ -24,6 +24,8 @@ pub(crate) type TokenSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 pub struct HttpTransport {
     /// `host:port`.
     authority: String,
+    /// What is connected to, where that is known; otherwise the authority's host is looked up.
+    address: Option<SocketAddr>,
     /// Whom the server's certificate must name.
     server_name: String,
     tls: ClientTls,
@@ -116,6 +118,28 @@ impl HttpTransport {
         Self::of(&uri, tls.into(), None, Speech::Http1 { encrypted }).map_err(invalid)
     }
 
+    /// A server at an address, over TLS: nothing is looked up and no text is read as an address.
+    pub fn at(address: SocketAddr, tls: impl Into<ClientTls>) -> Self {
+        Self::known(address, tls.into(), Speech::Chosen)
+    }
+
+    /// As [`Self::http1`], at an address.
+    pub fn http1_at(address: SocketAddr, encrypted: bool, tls: impl Into<ClientTls>) -> Self {
+        Self::known(address, tls.into(), Speech::Http1 { encrypted })
+    }
+
+    fn known(address: SocketAddr, tls: ClientTls, speech: Speech) -> Self {
+        Self {
+            authority: address.to_string(),
+            address: Some(address),
+            server_name: address.ip().to_string(),
+            tls,
+            token: None,
+            connections: Mutex::default(),
+            speech,
+        }
+    }
+
     fn of(
         uri: &Uri,
         tls: ClientTls,
@@ -128,7 +152,8 @@ impl HttpTransport {
         let port = uri.port_u16().unwrap_or(usual);
         let authority =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        Ok(Self { authority, server_name: host, tls, token, connections: Mutex::default(), speech })
+        let connections = Mutex::default();
+        Ok(Self { authority, address: None, server_name: host, tls, token, connections, speech })
     }
 
     /// Expects the server's certificate to name `name` in place of the address's host.
@@ -147,7 +172,10 @@ impl HttpTransport {
 
     async fn connect(&self, tls: &Arc<rustls::ClientConfig>) -> Result<Box<dyn Stream>, Error> {
         let connect = async {
-            let tcp = TcpStream::connect(&self.authority).await?;
+            let tcp = match self.address {
+                Some(address) => TcpStream::connect(address).await?,
+                None => TcpStream::connect(&self.authority).await?,
+            };
             tcp.set_nodelay(true)?;
             if self.speech == (Speech::Http1 { encrypted: false }) {
                 return Ok(Box::new(tcp) as Box<dyn Stream>);

@@ -4,18 +4,26 @@
 
 use std::{
     collections::HashMap,
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use api_meta::{GroupResource, Objects, Status, StatusReason};
 use client::{ClientTls, HttpTransport, TlsFiles, TlsMaterial, Transport};
-use http::{Method, Request, Response, StatusCode, Uri, header, request::Parts};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
+    request::Parts,
+};
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use serve::Body;
 
-use super::{Answer, rewrite::Proxied};
+use super::{
+    Answer,
+    rewrite::Proxied,
+    target::{self, Peer, Target},
+};
 use crate::{
     StartError,
     call::Call,
@@ -30,20 +38,11 @@ pub(crate) struct Kubelets {
     tls: ClientTls,
     /// Pods and Services are shown nothing, and may show what they like.
     anyone: ClientTls,
-    known: Mutex<HashMap<String, Arc<HttpTransport>>>,
+    known: Mutex<HashMap<(SocketAddr, String), Arc<HttpTransport>>>,
     pub(crate) tasks: rt::Tasks,
 }
 
 const KNOWN_LIMIT: usize = 10_000;
-
-/// Where a request goes on to.
-struct Target {
-    scheme: &'static str,
-    authority: String,
-    path: String,
-    /// Only kubelets are shown our client certificate.
-    kubelet: bool,
-}
 
 impl Kubelets {
     pub(crate) fn new(config: &Config, tasks: &rt::Tasks) -> Result<Self, StartError> {
@@ -59,37 +58,37 @@ impl Kubelets {
         Ok(Self { tls, anyone, known: Mutex::default(), tasks: tasks.clone() })
     }
 
-    fn transport(&self, target: &Target) -> Result<Arc<HttpTransport>, Box<Status>> {
-        let server = format!("{}://{}", target.scheme, target.authority);
-        let internal = |e| Box::new(Status::internal(e));
-        if !target.kubelet {
-            let transport = HttpTransport::http1(&server, self.anyone.clone());
-            return Ok(Arc::new(transport.map_err(internal)?));
-        }
+    fn transport(&self, target: &Target) -> Arc<HttpTransport> {
+        let Peer::Kubelet { name } = &target.peer else {
+            let transport =
+                HttpTransport::http1_at(target.address, target.encrypted, self.anyone.clone());
+            return Arc::new(transport);
+        };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(transport) = known.get(&server) {
-            return Ok(transport.clone());
+        let key = (target.address, name.clone());
+        if let Some(transport) = known.get(&key) {
+            return transport.clone();
         }
-        let transport = HttpTransport::new(&server, self.tls.clone(), None).map_err(internal)?;
+        let transport = HttpTransport::at(target.address, self.tls.clone()).with_server_name(name);
         let transport = Arc::new(transport);
         if known.len() >= KNOWN_LIMIT {
             known.clear();
         }
-        known.insert(server, transport.clone());
-        Ok(transport)
+        known.insert(key, transport.clone());
+        transport
     }
 }
 
 pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Answer {
     let fresh = server.hub.consistent().await;
     fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
-    let mut target = target(server, call)?;
+    let (target, mut path) = target(server, call).await?;
     let (prefix, inner) = inner_path(call, parts.uri.path());
     let proxied = (call.path.subresource == "proxy")
-        .then(|| Proxied { prefix: prefix.to_owned(), authority: target.authority.clone() });
+        .then(|| Proxied { prefix: prefix.to_owned(), authority: target.address.to_string() });
     if proxied.is_some() {
         match inner {
-            Some(inner) => inner.clone_into(&mut target.path),
+            Some(inner) => inner.clone_into(&mut path),
             // A page's relative links need the stroke at the end.
             None if matches!(call.method, Method::GET | Method::HEAD)
                 && !parts.headers.contains_key(header::UPGRADE) =>
@@ -99,16 +98,16 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
             None => {}
         }
     }
-    let transport = server.kubelets.transport(&target)?;
+    let transport = server.kubelets.transport(&target);
     let given = parts.uri.query().unwrap_or_default();
     let query = match call.path.subresource.as_str() {
-        "attach" | "exec" if target.kubelet => streams(given),
+        "attach" | "exec" if target.is_kubelet() => streams(given),
         _ => given.to_owned(),
     };
     let query = if query.is_empty() { query } else { format!("?{query}") };
-    let uri: Uri = format!("{}{query}", target.path)
+    let uri: Uri = format!("{path}{query}")
         .parse()
-        .map_err(|e| Box::new(Status::bad_request(format!("{}: {e}", target.path))))?;
+        .map_err(|e| Box::new(Status::bad_request(format!("{path}: {e}"))))?;
     let upgraded = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
     let by_socket =
         call.path.subresource == "log" && serve::websocket::is_asked_for(&parts.headers);
@@ -117,30 +116,20 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         .transpose();
     let socket = socket.map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
     let upgrade = parts.headers.contains_key(header::UPGRADE) && socket.is_none();
-    let mut onward = Request::builder().method(onward_method(call, upgrade)).uri(uri);
-    for (name, value) in &parts.headers {
-        // The caller's credentials are for us alone.
-        let ours = name == header::AUTHORIZATION
-            // Pages are rewritten, so they must come as they are.
-            || (name == header::ACCEPT_ENCODING && proxied.is_some())
-            || name == header::HOST
-            || name.as_str().starts_with("impersonate-")
-            || (!upgrade
-                && (name == header::CONNECTION
-                    || name == header::UPGRADE
-                    || name == header::TRANSFER_ENCODING
-                    || name.as_str().starts_with("sec-websocket-")));
-        if !ours {
-            onward = onward.header(name, value);
-        }
-    }
     let body = call.take_body().unwrap_or_else(|| serve::full(Vec::new()));
-    let request = onward.body(body).map_err(|e| Box::new(Status::internal(e)))?;
+    let mut request = Request::new(body);
+    *request.method_mut() = onward_method(call, upgrade);
+    *request.uri_mut() = uri;
+    *request.headers_mut() = onward_headers(&parts.headers, upgrade);
+    if proxied.is_some() {
+        // Pages are rewritten, so they must come as they are.
+        request.headers_mut().remove(header::ACCEPT_ENCODING);
+    }
     let sent = transport.send(request).await;
     let mut response = sent.map_err(|error| Box::new(unreachable(&error, proxied.is_some())))?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return match response.status().as_u16() {
-            code @ 400.. if call.path.subresource != "proxy" => Err(refusal(code, response).await),
+            code @ 300.. if call.path.subresource != "proxy" => Err(refusal(code, response).await),
             _ => Ok(match (proxied, socket, upgraded) {
                 (Some(proxied), ..) => proxied.answer(response),
                 (None, Some(accepted), Some(upgraded)) => {
@@ -171,6 +160,44 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
         }
     });
     Ok(head)
+}
+
+/// What concerns one connection and not the request (RFC 9110, section 7.6.1).
+const HOP_BY_HOP: [HeaderName; 7] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// The headers that go on: all but those of the connection, and what its own header counts among them. Who called is
+/// no longer in them.
+fn onward_headers(given: &HeaderMap, upgrade: bool) -> HeaderMap {
+    let named: Vec<String> = given
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
+        .collect();
+    let stays = |name: &HeaderName| {
+        name != header::HOST
+            && !HOP_BY_HOP.contains(name)
+            && !matches!(name.as_str(), "keep-alive" | "proxy-connection")
+            && !named.iter().any(|named| named == name.as_str())
+            && (upgrade || !name.as_str().starts_with("sec-websocket-"))
+    };
+    let mut onward = HeaderMap::new();
+    for (name, value) in given.iter().filter(|(name, _)| stays(name)) {
+        onward.append(name, value.clone());
+    }
+    if let Some(protocol) = given.get(header::UPGRADE).filter(|_| upgrade) {
+        onward.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        onward.insert(header::UPGRADE, protocol.clone());
+    }
+    onward
 }
 
 /// A backend behind a proxy may only be starting, which clients are told so that they try again.
@@ -214,6 +241,8 @@ async fn refusal(code: u16, response: Response<Body>) -> Box<Status> {
     }
     let text = String::from_utf8_lossy(&text).trim().to_owned();
     Box::new(match code {
+        // Whoever follows would go where a node sends him.
+        300..=399 => Status::internal("redirects forbidden"),
         400 => Status::bad_request(text),
         // The Pod is there, or it would not have been asked for: a container of it is what is missing.
         404 => Status::failure(404, StatusReason::NotFound, text),
@@ -229,125 +258,21 @@ fn onward_method(call: &Call, upgrade: bool) -> Method {
     }
 }
 
-fn target(server: &Server, call: &Call) -> Result<Target, Box<Status>> {
+/// Where a call goes, and the path there.
+async fn target(server: &Server, call: &Call) -> Result<(Target, String), Box<Status>> {
     let objects = &server.security.objects;
     let path = &call.path;
-    let not_found = |resource: &GroupResource| Box::new(Status::not_found(resource, &path.name));
+    let rest = format!("/{}", path.rest);
     match &*call.resource.definition.plural {
-        "nodes" => {
-            let (_, name, _) = split_name(&path.name);
-            kubelet(objects, name, format!("/{}", path.rest))
-        }
-        "services" => service(objects, path),
-        _ if path.subresource == "proxy" => {
-            let (scheme, name, port) = split_name(&path.name);
-            let pod = objects
-                .get(&GroupResource::PODS, &path.namespace, name)
-                .ok_or_else(|| not_found(&GroupResource::PODS))?;
-            let ip = pod["status"]["podIP"].as_str().filter(|ip| !ip.is_empty());
-            let ip = ip.ok_or_else(|| {
-                Box::new(Status::bad_request("address not allowed: the Pod has no IP yet"))
-            })?;
-            let port = pod_port(&pod, port);
-            Ok(Target {
-                scheme,
-                authority: join(ip, &port),
-                path: format!("/{}", path.rest),
-                kubelet: false,
-            })
-        }
+        "nodes" => Ok((target::node(objects, path).await?, rest)),
+        "services" => Ok((target::service(objects, path)?, rest)),
+        _ if path.subresource == "proxy" => Ok((target::pod(objects, path)?, rest)),
         _ => {
-            let pod = objects
-                .get(&GroupResource::PODS, &path.namespace, &path.name)
-                .ok_or_else(|| not_found(&GroupResource::PODS))?;
-            stream(objects, call, &pod)
+            let pod = objects.get(&GroupResource::PODS, &path.namespace, &path.name);
+            let missing = || Box::new(Status::not_found(&GroupResource::PODS, &path.name));
+            stream(objects, call, &*pod.ok_or_else(missing)?).await
         }
     }
-}
-
-/// `[scheme:]name[:port]`, as proxy paths name their target.
-fn split_name(text: &str) -> (&'static str, &str, &str) {
-    let mut parts = text.splitn(3, ':');
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some(scheme), Some(name), Some(port)) => {
-            (if scheme == "https" { "https" } else { "http" }, name, port)
-        }
-        (Some(name), Some(port), None) => ("http", name, port),
-        _ => ("http", text, ""),
-    }
-}
-
-fn join(host: &str, port: &str) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-fn pod_port(pod: &Value, port: &str) -> String {
-    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
-    let mut ports = containers.flat_map(|c| c["ports"].as_array().into_iter().flatten());
-    let found = match port {
-        "" => ports.next(),
-        name => ports.find(|p| p["name"] == name),
-    };
-    match found.and_then(|p| p["containerPort"].as_u64()) {
-        Some(number) => number.to_string(),
-        None if port.is_empty() => "80".to_owned(),
-        None => port.to_owned(),
-    }
-}
-
-fn service(objects: &dyn Objects, path: &crate::path::ResourcePath) -> Result<Target, Box<Status>> {
-    let (scheme, name, port) = split_name(&path.name);
-    let service = objects
-        .get(&GroupResource::SERVICES, &path.namespace, name)
-        .ok_or_else(|| Box::new(Status::not_found(&GroupResource::SERVICES, name)))?;
-    let authority = ready(objects, &service, port).ok_or_else(|| {
-        let message = format!("no endpoints available for service \"{}\"", path.name);
-        Box::new(Status::service_unavailable(message))
-    })?;
-    Ok(Target { scheme, authority, path: format!("/{}", path.rest), kubelet: false })
-}
-
-/// A ready endpoint of a Service, by the name or number of a port of it; empty is its first.
-pub(crate) fn endpoint(
-    objects: &dyn Objects,
-    namespace: &str,
-    name: &str,
-    port: &str,
-) -> Option<String> {
-    ready(objects, &*objects.get(&GroupResource::SERVICES, namespace, name)?, port)
-}
-
-fn ready(objects: &dyn Objects, service: &Value, port: &str) -> Option<String> {
-    let text = |field: &str| service["metadata"][field].as_str().unwrap_or_default();
-    let (namespace, name) = (text("namespace"), text("name"));
-    let ports = service["spec"]["ports"].as_array();
-    let wanted = ports.into_iter().flatten().find(|p| {
-        port.is_empty()
-            || p["name"] == port
-            || p["port"].as_u64().is_some_and(|n| n.to_string() == port)
-    });
-    let port_name = wanted?["name"].as_str().unwrap_or_default().to_owned();
-    let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
-    let mut found = Vec::new();
-    for slice in objects.list(&slices, namespace) {
-        if slice["metadata"]["labels"]["kubernetes.io/service-name"] != name {
-            continue;
-        }
-        let ports = slice["ports"].as_array().into_iter().flatten();
-        let port = ports.into_iter().find(|p| p["name"].as_str().unwrap_or_default() == port_name);
-        let Some(port) = port.and_then(|p| p["port"].as_u64()) else { continue };
-        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-            if endpoint["conditions"]["ready"] != Value::Bool(false)
-                && let Some(address) = endpoint["addresses"][0].as_str()
-            {
-                found.push(join(address, &port.to_string()));
-            }
-        }
-    }
-    if found.is_empty() {
-        return None;
-    }
-    Some(found.swap_remove(rand::random_range(0..found.len())))
 }
 
 /// The kubelet has names of its own for the streams of exec and attach, and takes nothing but 1 for yes. The container
@@ -370,7 +295,11 @@ fn streams(query: &str) -> String {
 }
 
 /// The kubelet's own paths for what a Pod's subresources do.
-fn stream(objects: &dyn Objects, call: &Call, pod: &Value) -> Result<Target, Box<Status>> {
+async fn stream(
+    objects: &dyn Objects,
+    call: &Call,
+    pod: &Value,
+) -> Result<(Target, String), Box<Status>> {
     let path = &call.path;
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     if node.is_empty() {
@@ -388,7 +317,7 @@ fn stream(objects: &dyn Objects, call: &Call, pod: &Value) -> Result<Target, Box
         "portforward" => format!("/portForward/{}/{}", path.namespace, path.name),
         verb => format!("/{verb}/{}/{}/{container}", path.namespace, path.name),
     };
-    kubelet(objects, node, kubelet_path)
+    Ok((target::kubelet(objects, node).await?, kubelet_path))
 }
 
 /// The container that the query names, or the only one, or the one that the Pod's annotation prefers.
@@ -430,31 +359,37 @@ fn container(call: &Call, pod: &Value) -> Result<String, Box<Status>> {
     }
 }
 
-/// The kubelet of a node, at the address that kubeadm prefers.
-fn kubelet(objects: &dyn Objects, name: &str, path: String) -> Result<Target, Box<Status>> {
-    let node = objects
-        .get(&GroupResource::NODES, "", name)
-        .ok_or_else(|| Box::new(Status::not_found(&GroupResource::NODES, name)))?;
-    let addresses = node["status"]["addresses"].as_array();
-    let of = |kind: &str| {
-        addresses
-            .into_iter()
-            .flatten()
-            .find(|a| a["type"] == kind)
-            .and_then(|a| a["address"].as_str())
-    };
-    let host = of("InternalIP").or_else(|| of("ExternalIP")).or_else(|| of("Hostname"));
-    let host = host.ok_or_else(|| {
-        Box::new(Status::internal(format!("no preferred addresses found for node {name}")))
-    })?;
-    let port =
-        node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().unwrap_or(10250);
-    Ok(Target { scheme: "https", authority: join(host, &port.to_string()), path, kubelet: true })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::streams;
+    use super::*;
+
+    #[test]
+    fn what_concerns_one_connection_goes_no_further() {
+        let given: HeaderMap = [
+            ("host", "api"),
+            ("connection", "Upgrade, X-Mine"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-key", "k"),
+            ("te", "trailers"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-authorization", "Basic x"),
+            ("transfer-encoding", "chunked"),
+            ("x-mine", "1"),
+            ("accept", "a"),
+        ]
+        .into_iter()
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .collect();
+        let names = |upgrade| {
+            let onward = onward_headers(&given, upgrade);
+            let mut names: Vec<_> = onward.keys().map(|name| name.as_str().to_owned()).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(names(false), ["accept"]);
+        assert_eq!(names(true), ["accept", "connection", "sec-websocket-key", "upgrade"]);
+        assert_eq!(onward_headers(&given, true)[header::CONNECTION], "Upgrade");
+    }
 
     #[test]
     fn streams_have_the_kubelets_names() {

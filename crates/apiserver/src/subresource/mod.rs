@@ -6,6 +6,7 @@ pub(crate) mod kubelet;
 mod reviews;
 mod rewrite;
 mod scale;
+pub(crate) mod target;
 mod token;
 
 use api_meta::Status;

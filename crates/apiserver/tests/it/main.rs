@@ -15,6 +15,7 @@ mod objects;
 mod openapi;
 mod overload;
 mod patches;
+mod proxy_targets;
 mod records;
 mod reference;
 mod renewal;
