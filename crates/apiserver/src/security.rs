@@ -30,7 +30,7 @@ use auth::{
 };
 use http::HeaderMap;
 use serde_json::Value;
-use serve::Connection;
+use serve::{Connection, Standing};
 
 use crate::{
     cache::EventKind,
@@ -166,7 +166,12 @@ impl Security {
         let peer = judged.and_then(|j| j.downcast_ref()).unwrap_or(&unknown);
         let presented = Presented { peer, headers, path, now };
         match self.authentication.authenticate(&presented, &self.objects) {
-            Ok(found) => Ok(Arc::new(found.user)),
+            Ok(found) => {
+                if let Some(connection) = connection {
+                    connection.stand(standing(&found.user));
+                }
+                Ok(Arc::new(found.user))
+            }
             Err(error) => {
                 tracing::debug!(%error, path, "unauthenticated request");
                 Err(Box::new(Status::unauthorized()))
@@ -287,6 +292,19 @@ impl Selectors {
                 ..Attributes::resource(user, info.verb, &path.group, &path.resource)
             },
         }
+    }
+}
+
+/// Whose connections are kept when there are too many: first those without which there is no cluster.
+fn standing(user: &UserInfo) -> Standing {
+    const ESSENTIAL: [&str; 3] =
+        ["system:nodes", "system:masters", "system:serviceaccounts:kube-system"];
+    if ESSENTIAL.iter().any(|group| user.in_group(group)) || user.name.starts_with("system:kube-") {
+        Standing::Essential
+    } else if user.name == api_meta::user::ANONYMOUS {
+        Standing::Unknown
+    } else {
+        Standing::Known
     }
 }
 

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::{ServerError, text, tls};
 use crate::context::Context;
 
+const ANONYMOUS: &str = "system:anonymous";
 /// Answers that are remembered; at the limit all are forgotten.
 const REMEMBERED: usize = 4096;
 
@@ -93,6 +94,11 @@ impl Auth {
 
     pub(super) async fn check(&self, request: &Parts) -> Result<(), Refused> {
         let user = self.authenticate(request).await?;
+        if let Some(connection) = request.extensions.get::<Arc<Connection>>()
+            && user.name != ANONYMOUS
+        {
+            connection.stand(serve::Standing::Known);
+        }
         if self.ctx.settings.server.always_allow {
             return Ok(());
         }
@@ -142,7 +148,7 @@ impl Auth {
         }
         if self.ctx.settings.server.anonymous {
             let groups = vec!["system:unauthenticated".to_owned()];
-            return Ok(User { name: "system:anonymous".to_owned(), uid: String::new(), groups });
+            return Ok(User { name: ANONYMOUS.to_owned(), uid: String::new(), groups });
         }
         Err(unauthorized())
     }

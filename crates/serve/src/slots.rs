@@ -1,0 +1,296 @@
+//! Who holds a connection, and whose is closed when there are too many.
+//!
+//! Nobody is turned away for those who came before and say nothing: a new connection takes the place of the one that
+//! has gone longest without a request, of those whom nobody knows first, and of the address that holds the most. Those
+//! that keep a cluster alive ([`Standing::Essential`]) give way to nobody.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+use crate::Limits;
+
+/// A request that takes longer is a watch, or its answer is not read.
+const LONG: Duration = Duration::from_secs(60);
+/// How often somebody who waits for a place looks whether a connection has become idle.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What is known of who is at the other end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    #[default]
+    Unknown,
+    /// A request on the connection was authenticated.
+    Known,
+    /// Nodes and the control plane: their connections are not closed for others.
+    Essential,
+}
+
+/// How a connection fares: whether requests are under way, and since when.
+#[derive(Debug)]
+pub struct Life {
+    opened: Instant,
+    requests: AtomicUsize,
+    /// When the last request began or, where none is under way, ended: milliseconds since `opened`.
+    changed: AtomicU64,
+    spoke: AtomicBool,
+    standing: AtomicU8,
+    /// What goes on is not a sequence of requests, so that nothing says whether it is idle.
+    pinned: AtomicBool,
+    closing: AtomicBool,
+    close: Notify,
+}
+
+impl Default for Life {
+    fn default() -> Self {
+        Self {
+            opened: Instant::now(),
+            requests: AtomicUsize::new(0),
+            changed: AtomicU64::new(0),
+            spoke: AtomicBool::new(false),
+            standing: AtomicU8::new(0),
+            pinned: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            close: Notify::new(),
+        }
+    }
+}
+
+/// A request that is under way, until its answer was taken.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Life>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.touch();
+        self.0.requests.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Life {
+    /// Remembers the best that was ever known.
+    pub(crate) fn stand(&self, standing: Standing) {
+        self.standing.fetch_max(standing as u8, Relaxed);
+    }
+
+    fn standing(&self) -> Standing {
+        match self.standing.load(Relaxed) {
+            0 => Standing::Unknown,
+            1 => Standing::Known,
+            _ => Standing::Essential,
+        }
+    }
+
+    pub(crate) fn begin(self: &Arc<Self>) -> Busy {
+        self.requests.fetch_add(1, Relaxed);
+        self.spoke.store(true, Relaxed);
+        self.touch();
+        Busy(self.clone())
+    }
+
+    pub(crate) fn pin(&self) {
+        self.pinned.store(true, Relaxed);
+    }
+
+    fn touch(&self) {
+        let now = self.opened.elapsed().as_millis();
+        self.changed.store(u64::try_from(now).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    fn since(&self) -> Instant {
+        self.opened + Duration::from_millis(self.changed.load(Relaxed))
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.requests.load(Relaxed) > 0
+    }
+
+    /// Returns when there has been no request for as long as the limits allow.
+    pub(crate) async fn idle_too_long(&self, limits: &Limits) {
+        loop {
+            let allowed = match self.spoke.load(Relaxed) {
+                true => limits.idle,
+                false => limits.request_head,
+            };
+            let until = match self.is_busy() {
+                // Whatever happens meanwhile, it is idle for no longer than that when we look again.
+                true => Instant::now() + allowed,
+                false => self.since() + allowed,
+            };
+            if until <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    }
+
+    /// Returns when another connection takes the place of this one.
+    pub(crate) async fn closed(&self) {
+        self.close.notified().await;
+    }
+}
+
+/// Where connections come from: an IPv4 address, or the network of an IPv6 one, as a host may have all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Source(IpAddr);
+
+impl Source {
+    fn of(peer: SocketAddr) -> Self {
+        Self(match peer.ip().to_canonical() {
+            IpAddr::V6(v6) => {
+                let network = u128::from(v6) >> 64 << 64;
+                IpAddr::V6(network.into())
+            }
+            v4 => v4,
+        })
+    }
+}
+
+/// The connections of one listener.
+pub(crate) struct Slots {
+    most: usize,
+    most_of_a_source: usize,
+    held: Mutex<Held>,
+    freed: Notify,
+}
+
+#[derive(Default)]
+struct Held {
+    next: u64,
+    connections: HashMap<u64, (Source, Arc<Life>)>,
+    sources: HashMap<Source, usize>,
+    /// How many of the connections were told to end.
+    closing: usize,
+}
+
+/// A connection's place, for as long as it is open.
+pub(crate) struct Slot {
+    slots: Arc<Slots>,
+    id: u64,
+    pub(crate) life: Arc<Life>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut held = self.slots.lock();
+        if let Some((source, life)) = held.connections.remove(&self.id) {
+            held.closing -= usize::from(life.closing.load(Relaxed));
+            if let Some(count) = held.sources.get_mut(&source) {
+                *count -= 1;
+                if *count == 0 {
+                    held.sources.remove(&source);
+                }
+            }
+        }
+        drop(held);
+        self.slots.freed.notify_one();
+    }
+}
+
+/// What becomes of a new connection.
+pub(crate) enum Admission {
+    Taken(Slot),
+    /// All connections are of use.
+    Wait,
+    /// Its source has too many already that nobody knows, and all are of use.
+    Refused,
+}
+
+impl Slots {
+    pub(crate) fn new(most: usize, most_of_a_source: usize) -> Arc<Self> {
+        let most = most.min(files());
+        Arc::new(Self { most, most_of_a_source, held: Mutex::default(), freed: Notify::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn admit(self: &Arc<Self>, peer: SocketAddr) -> Admission {
+        let (source, now) = (Source::of(peer), Instant::now());
+        let mut held = self.lock();
+        if held.sources.get(&source).is_some_and(|count| *count >= self.most_of_a_source) {
+            let unknown =
+                |life: &Life| life.standing() == Standing::Unknown && !life.closing.load(Relaxed);
+            let own =
+                held.connections.values().filter(|(from, life)| *from == source && unknown(life));
+            if own.count() >= self.most_of_a_source && !held.close_one(Some(source), now, self) {
+                return Admission::Refused;
+            }
+        }
+        if held.connections.len() - held.closing >= self.most && !held.close_one(None, now, self) {
+            return Admission::Wait;
+        }
+        let (id, life) = (held.next, Arc::<Life>::default());
+        held.next += 1;
+        held.connections.insert(id, (source, life.clone()));
+        *held.sources.entry(source).or_default() += 1;
+        Admission::Taken(Slot { slots: self.clone(), id, life })
+    }
+
+    /// Closes what is needed least, because the process has no more file descriptors.
+    pub(crate) fn close_one(&self) -> bool {
+        self.lock().close_one(None, Instant::now(), self)
+    }
+
+    /// Waits until there may be a place.
+    pub(crate) async fn changed(&self) {
+        let _ = tokio::time::timeout(LOOK, self.freed.notified()).await;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn open(&self) -> usize {
+        self.lock().connections.len()
+    }
+}
+
+impl Held {
+    /// Tells the connection to end that is needed least, of one source or of all; false if each is needed.
+    fn close_one(&mut self, of: Option<Source>, now: Instant, slots: &Slots) -> bool {
+        let candidates = self.connections.values().filter_map(|(source, life)| {
+            if of.is_some_and(|of| of != *source) {
+                return None;
+            }
+            let crowd = self.sources.get(source).copied().unwrap_or_default();
+            let rank = rank(life, crowd > slots.most_of_a_source, now)?;
+            Some(((rank, crowd, now.duration_since(life.since())), life))
+        });
+        let Some((_, life)) = candidates.max_by_key(|(need, _)| *need) else { return false };
+        life.closing.store(true, Relaxed);
+        life.close.notify_one();
+        self.closing += 1;
+        true
+    }
+}
+
+/// How well a connection can be done without; none where it must stay.
+fn rank(life: &Life, of_many: bool, now: Instant) -> Option<u8> {
+    let standing = life.standing();
+    if standing == Standing::Essential || life.pinned.load(Relaxed) || life.closing.load(Relaxed) {
+        return None;
+    }
+    let long = now.duration_since(life.since()) >= LONG;
+    match (standing, life.is_busy()) {
+        (Standing::Unknown, false) => Some(3),
+        (_, false) => Some(2),
+        (Standing::Unknown, true) if long && of_many => Some(1),
+        // A watch that ends is begun again.
+        (_, true) if long && of_many => Some(0),
+        _ => None,
+    }
+}
+
+/// How many connections the process has file descriptors for: a quarter of them are left for everything else.
+fn files() -> usize {
+    use nix::sys::resource::{Resource, getrlimit};
+    let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
+    usize::try_from(soft / 4 * 3).unwrap_or(usize::MAX).max(16)
+}

@@ -1,0 +1,216 @@
+//! Connections that are silent, and too many of them. Time stands still but where a test waits.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
+    task::JoinHandle,
+    time::Instant,
+};
+
+use super::*;
+
+/// Answers at once, but for `/slow`, whose answer's body never comes.
+struct Answers;
+
+impl Handler for Answers {
+    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
+        let body = match request.uri().path() {
+            "/slow" => {
+                let frames = futures_util::stream::pending::<Result<_, BoxError>>();
+                http_body_util::StreamBody::new(frames).boxed_unsync()
+            }
+            _ => full("yes"),
+        };
+        std::future::ready(Response::new(body)).boxed()
+    }
+}
+
+type Conversation = JoinHandle<Result<(), BoxError>>;
+
+fn conversation() -> (DuplexStream, Conversation) {
+    let (client, server) = tokio::io::duplex(64 << 10);
+    let conversation = async move {
+        let (handler, limits) = (Arc::new(Answers), Limits::default());
+        converse(server, Connection::default(), handler, &limits, rt::Shutdown::new()).await
+    };
+    // A test's task ends with its runtime.
+    #[allow(clippy::disallowed_methods)]
+    (client, tokio::spawn(conversation))
+}
+
+/// How long until the server ends it.
+async fn lasted(conversation: Conversation, begun: Instant) -> Duration {
+    let ended = tokio::time::timeout(Duration::from_secs(3600), conversation).await;
+    let _ = ended.expect("it ends").unwrap();
+    begun.elapsed()
+}
+
+async fn ask(client: &mut DuplexStream, path: &str) {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n");
+    client.write_all(request.as_bytes()).await.unwrap();
+}
+
+async fn read_answer(client: &mut DuplexStream) {
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"yes") {
+        answer.push(client.read_u8().await.unwrap());
+    }
+}
+
+const FIRST: Duration = Duration::from_secs(32);
+const IDLE: Duration = Duration::from_secs(90);
+/// A connection may take a moment to end.
+const MOMENT: Duration = Duration::from_secs(6);
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_says_nothing_is_closed() {
+    let (_client, conversation) = conversation();
+    let lasted = lasted(conversation, Instant::now()).await;
+    assert!((FIRST..FIRST + MOMENT).contains(&lasted), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_dribbles_is_closed() {
+    for beginning in ["GET / HTTP/1.1\r\nx: ", "PRI * HTTP/2.0\r\n\r\nSM"] {
+        let ((mut client, conversation), begun) = (conversation(), Instant::now());
+        client.write_all(beginning.as_bytes()).await.unwrap();
+        let dribble = async {
+            while client.write_all(b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        };
+        let (lasted, ()) = tokio::join!(lasted(conversation, begun), dribble);
+        assert!(lasted < FIRST + MOMENT, "{beginning:?}: {lasted:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_http2_without_requests_is_closed() {
+    let ((mut client, conversation), begun) = (conversation(), Instant::now());
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    client.write_all(preface).await.unwrap();
+    // Pings are answered, so that the connection lives; it still asks for nothing.
+    let ping = async {
+        let ping = b"\0\0\x08\x06\0\0\0\0\0abcdefgh";
+        while client.write_all(ping).await.is_ok() {
+            let mut told = [0; 4096];
+            let _ = client.read(&mut told).await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+    };
+    let (lasted, ()) = tokio::join!(lasted(conversation, begun), ping);
+    assert!((FIRST..FIRST + MOMENT).contains(&lasted), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_between_requests_is_kept_for_a_while() {
+    let (mut client, conversation) = conversation();
+    for _ in 0..3 {
+        ask(&mut client, "/").await;
+        read_answer(&mut client).await;
+        tokio::time::sleep(IDLE - Duration::from_secs(5)).await;
+    }
+    ask(&mut client, "/").await;
+    read_answer(&mut client).await;
+    let lasted = lasted(conversation, Instant::now()).await;
+    assert!((IDLE..IDLE + MOMENT).contains(&lasted), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_no_silence() {
+    let (mut client, conversation) = conversation();
+    ask(&mut client, "/slow").await;
+    let begun = Instant::now();
+    let ended = tokio::time::timeout(Duration::from_secs(3600), conversation).await;
+    assert!(ended.is_err(), "it was closed after {:?}", begun.elapsed());
+}
+
+fn peer(text: &str) -> SocketAddr {
+    SocketAddr::new(text.parse().unwrap(), 1)
+}
+
+fn taken(slots: &Arc<Slots>, from: &str) -> Slot {
+    match slots.admit(peer(from)) {
+        Admission::Taken(slot) => slot,
+        Admission::Wait => panic!("{from} waits"),
+        Admission::Refused => panic!("{from} is refused"),
+    }
+}
+
+fn gives_way(slot: &Slot) -> bool {
+    slot.life.closed().now_or_never().is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_idle_gives_way_and_nodes_do_not() {
+    let slots = Slots::new(3, 3);
+    let (node, silent, busy) =
+        (taken(&slots, "10.0.0.1"), taken(&slots, "10.0.0.2"), taken(&slots, "10.0.0.3"));
+    node.life.stand(Standing::Essential);
+    let request = busy.life.begin();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let fresh = taken(&slots, "10.0.0.4");
+    assert!(gives_way(&silent) && !gives_way(&node) && !gives_way(&busy) && !gives_way(&fresh));
+    // It is on its way out, and is not asked twice.
+    let fresher = taken(&slots, "10.0.0.5");
+    assert!(gives_way(&fresh) && !gives_way(&silent));
+    drop((silent, fresh));
+    fresher.life.stand(Standing::Known);
+    let known = fresher.life.begin();
+    assert!(matches!(slots.admit(peer("10.0.0.6")), Admission::Wait), "all are of use");
+    drop((known, request));
+    // Whom nobody knows goes first, though the other has been idle for as long.
+    let last = taken(&slots, "10.0.0.6");
+    assert!(gives_way(&busy) && !gives_way(&fresher) && !gives_way(&node));
+    drop((busy, fresher, node, last));
+    assert_eq!(slots.open(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_takes_no_more_than_its_share() {
+    let slots = Slots::new(100, 4);
+    // One host may have all of a /64.
+    let silent: Vec<_> = (0..4).map(|n| taken(&slots, &format!("2001:db8::{n}"))).collect();
+    let other = taken(&slots, "2001:db8:0:1::1");
+    let next = taken(&slots, "2001:db8::ffff");
+    assert_eq!(silent.iter().filter(|slot| gives_way(slot)).count(), 1);
+    assert!(!gives_way(&other) && !gives_way(&next));
+    drop(silent);
+    // Those who are known are not counted: a balancer in front of the server is one source.
+    let nodes: Vec<_> = (0..20)
+        .map(|_| {
+            let slot = taken(&slots, "10.0.0.1");
+            slot.life.stand(Standing::Known);
+            slot
+        })
+        .collect();
+    assert!(!nodes.iter().any(gives_way));
+    let busy: Vec<_> = (0..4).map(|_| taken(&slots, "10.0.0.9")).collect();
+    let _requests: Vec<_> = busy.iter().map(|slot| slot.life.begin()).collect();
+    assert!(matches!(slots.admit(peer("10.0.0.9")), Admission::Refused));
+    assert!(matches!(slots.admit(peer("10.0.0.8")), Admission::Taken(_)));
+}
+
+/// 200 clients connect and say nothing; one that comes after them is served.
+#[tokio::test]
+async fn silent_clients_keep_nobody_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tasks = rt::Tasks::new(rt::Shutdown::new());
+    let limits = Limits { connections: 20, ..Limits::default() };
+    tasks.spawn("server", serve(listener, None, limits, Arc::new(Answers), tasks.clone()));
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let mut answer = [0; 15];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    // The first of the silent has had to go.
+    assert_eq!(silent[0].read(&mut answer).await.unwrap_or_default(), 0);
+    tasks.shutdown().stop();
+}
