@@ -27,6 +27,9 @@ const LOADED_AT_ONCE: usize = 4096;
 const EVENT_OVERHEAD: usize = 256;
 
 mod queue;
+mod watchers;
+
+pub(crate) use watchers::Interest;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
@@ -120,9 +123,7 @@ struct Inner {
     oldest: Revision,
     /// The newest change that this cache has applied, or the revision it was loaded at.
     newest: Revision,
-    watchers: Vec<queue::Sender>,
-    /// So many watchers are swept of those that have gone, lest a quiet resource collects them.
-    sweep_at: usize,
+    watchers: watchers::Watchers,
 }
 
 /// The revision asked for is no longer in the history.
@@ -149,8 +150,7 @@ impl Cache {
             history_bytes: 0,
             oldest: revision,
             newest: revision,
-            watchers: Vec::new(),
-            sweep_at: 16,
+            watchers: watchers::Watchers::default(),
         };
         Self { definition, inner: Mutex::new(inner) }
     }
@@ -192,28 +192,29 @@ impl Cache {
     }
 
     /// Watches from after `revision`.
-    pub(crate) fn watch(&self, revision: Revision) -> Result<Watcher, TooOld> {
+    pub(crate) fn watch(&self, revision: Revision, of: Interest) -> Result<Watcher, TooOld> {
         let mut inner = self.lock();
         if revision < inner.oldest {
             return Err(TooOld { oldest: inner.oldest });
         }
         let start = inner.history.partition_point(|e| e.object.revision <= revision);
-        let backlog = inner.history.range(start..).cloned().collect();
-        Ok(inner.register(backlog))
+        let since = inner.history.range(start..);
+        let backlog = since.filter(|e| e.object.key.starts_with(&of.scope)).cloned().collect();
+        Ok(inner.register(backlog, of))
     }
 
     /// Watches from the state now: the objects first, as if each had just been added.
-    pub(crate) fn watch_from_now(&self, prefix: &str) -> Watcher {
+    pub(crate) fn watch_from_now(&self, of: Interest) -> Watcher {
         let mut inner = self.lock();
         let backlog = inner
             .objects
-            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
-            .take_while(|(key, _)| key.starts_with(prefix))
+            .range::<str, _>((Bound::Included(of.scope.as_str()), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(&of.scope))
             .map(|(_, object)| {
                 Arc::new(Event { kind: EventKind::Added, object: object.clone(), previous: None })
             })
             .collect();
-        inner.register(backlog)
+        inner.register(backlog, of)
     }
 
     pub(crate) fn newest(&self) -> Revision {
@@ -253,7 +254,7 @@ impl Cache {
         inner.newest = event.object.revision;
         let event = Arc::new(event);
         inner.remember(event.clone());
-        inner.deliver(&event);
+        inner.watchers.deliver(&self.definition.prefix, &event);
         (event, read)
     }
 
@@ -307,14 +308,8 @@ impl Inner {
         of_namespace.map(Option::unwrap_or_default)
     }
 
-    fn register(&mut self, backlog: VecDeque<Arc<Event>>) -> Watcher {
-        if self.watchers.len() >= self.sweep_at {
-            self.watchers.retain(|watcher| !watcher.is_closed());
-            self.sweep_at = 16.max(2 * self.watchers.len());
-        }
-        let (sender, queue) = queue::queue();
-        self.watchers.push(sender);
-        Watcher { backlog, queue, revision: self.newest }
+    fn register(&mut self, backlog: VecDeque<Arc<Event>>, of: Interest) -> Watcher {
+        Watcher { backlog, queue: self.watchers.register(of), revision: self.newest }
     }
 
     fn remember(&mut self, event: Arc<Event>) {
@@ -330,14 +325,6 @@ impl Inner {
             self.history_bytes -= event.object.bytes.len() + EVENT_OVERHEAD;
             self.oldest = event.object.revision;
         }
-    }
-
-    fn deliver(&mut self, event: &Arc<Event>) {
-        if self.watchers.is_empty() {
-            return;
-        }
-        let delivery = Arc::new(Delivery::new(event.clone()));
-        self.watchers.retain(|watcher| watcher.send(&delivery));
     }
 }
 

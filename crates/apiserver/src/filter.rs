@@ -3,6 +3,7 @@
 use api_meta::{FieldSelector, FieldSelectorError, Selector, SelectorError, Status};
 
 use crate::{
+    cache::{Event, EventKind},
     call::Call,
     object::{Object, Selectable},
 };
@@ -60,6 +61,27 @@ impl Filter {
             1 if self.namespaced => object.namespace(),
             1 => "",
             own => object.fields.iter().nth(own - Selectable::COMMON).unwrap_or_default(),
+        }
+    }
+
+    /// The one name that is asked for, if one is.
+    pub(crate) fn name(&self) -> Option<&str> {
+        let term = self.fields.iter().find(|(index, equal, _)| *index == 0 && *equal);
+        term.map(|(_, _, name)| name.as_str())
+    }
+
+    /// What a change is to one who sees only these objects: an object may enter or leave them.
+    pub(crate) fn kind_of(&self, event: &Event) -> Option<EventKind> {
+        if self.is_everything() {
+            return Some(event.kind);
+        }
+        let now = event.kind != EventKind::Deleted && self.matches(&event.object);
+        let before = event.previous.as_ref().is_some_and(|previous| self.matches(previous));
+        match (before, now) {
+            (false, true) => Some(EventKind::Added),
+            (true, true) => Some(EventKind::Modified),
+            (true, false) => Some(EventKind::Deleted),
+            (false, false) => None,
         }
     }
 

@@ -15,8 +15,9 @@ use tokio::time::Instant;
 
 use crate::{
     answer::{self, Encoding, ListMeta},
-    cache::Page,
+    cache::{Interest, Page},
     call::Call,
+    definition::Definition,
     filter::Filter,
     object::Object,
     server::Server,
@@ -239,13 +240,15 @@ impl Server {
         }
         let cache = call.cache()?.clone();
         let prefix = cache.definition.key(&call.path.namespace, "");
+        let filter = Arc::new(filter);
+        let interest = interest(call, &cache.definition, &filter);
         let version = parse_version(query.get("resourceVersion"))?;
         let initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
         check_watch_options(query, initial)?;
         let send_state = initial.unwrap_or(matches!(version, None | Some(0)));
         let watcher = if send_state {
             self.fresh(query.get("resourceVersion")).await?;
-            cache.watch_from_now(&prefix)
+            cache.watch_from_now(interest)
         } else {
             let from = match version {
                 None | Some(0) => self.fresh(None).await?,
@@ -254,7 +257,7 @@ impl Server {
             // A version from the future is waited for: another server may have given it out.
             let _ = self.hub.reached(from).await;
             cache
-                .watch(from)
+                .watch(from, interest)
                 .map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
         };
         // What is there already is converted as a whole, and not one by one as it goes out.
@@ -299,6 +302,17 @@ impl Server {
         let mut response = answer::bytes(StatusCode::OK, content_type, Bytes::new());
         *response.body_mut() = body;
         Ok(response)
+    }
+}
+
+/// What a watch must be told of: as little of the kind as is known beforehand.
+fn interest(call: &Call, definition: &Definition, filter: &Arc<Filter>) -> Interest {
+    let namespace = &call.path.namespace;
+    let one = filter.name().filter(|_| !namespace.is_empty() || !definition.namespaced);
+    Interest {
+        scope: definition.key(namespace, one.unwrap_or_default()),
+        // Where a webhook converts, selectors look at what it makes of an object.
+        filter: definition.converter.is_none().then(|| filter.clone()),
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Stream {
     pub(crate) resource: crate::definition::Resource,
     pub(crate) version: usize,
     pub(crate) watcher: Watcher,
-    pub(crate) filter: Filter,
+    pub(crate) filter: Arc<Filter>,
     pub(crate) prefix: String,
     /// Changes up to here are not for this watcher.
     pub(crate) floor: Revision,
@@ -116,23 +116,9 @@ impl Stream {
         object.key.starts_with(&self.prefix) && !(self.floor > 0 && object.revision <= self.floor)
     }
 
-    /// What the change is for this watcher: an object may enter or leave what its selectors match.
+    /// What the change is for this watcher, if anything.
     fn kind_for(&self, event: &Event) -> Option<EventKind> {
-        let object = &event.object;
-        if !self.is_here(event) {
-            return None;
-        }
-        if self.filter.is_everything() {
-            return Some(event.kind);
-        }
-        let now = event.kind != EventKind::Deleted && self.filter.matches(object);
-        let before = event.previous.as_ref().is_some_and(|p| self.filter.matches(p));
-        match (before, now) {
-            (false, true) => Some(EventKind::Added),
-            (true, true) => Some(EventKind::Modified),
-            (true, false) => Some(EventKind::Deleted),
-            (false, false) => None,
-        }
+        self.is_here(event).then(|| self.filter.kind_of(event)).flatten()
     }
 
     fn encode(&mut self, kind: EventKind, delivery: &Delivery, event: &Event) -> Bytes {

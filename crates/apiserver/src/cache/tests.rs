@@ -15,6 +15,14 @@ fn cache() -> Cache {
     Cache::new(definition("", "configmaps"), Vec::new(), 1)
 }
 
+fn within(scope: &str) -> Interest {
+    Interest { scope: format!("/registry/configmaps/{scope}"), filter: None }
+}
+
+fn everything() -> Interest {
+    within("")
+}
+
 fn put(key: &str, revision: Revision, labels: Value) -> Change {
     let tree =
         json!({"metadata": {"name": key, "labels": labels}, "data": {"r": revision.to_string()}});
@@ -95,7 +103,7 @@ proptest! {
                 }
                 Step::Watch(ago) => {
                     let from = revision.saturating_sub(u64::from(ago));
-                    match cache.watch(from) {
+                    match cache.watch(from, everything()) {
                         Ok(watcher) => {
                             prop_assert!(from >= oldest);
                             watchers.push((from, 0, watcher));
@@ -104,7 +112,7 @@ proptest! {
                     }
                 }
                 Step::WatchFromNow => {
-                    let mut watcher = cache.watch_from_now("/registry/configmaps/");
+                    let mut watcher = cache.watch_from_now(everything());
                     let state: Vec<_> = watcher.backlog.drain(..).map(|e| (e.object.name().to_owned(), e.object.revision)).collect();
                     prop_assert_eq!(state, model.clone().into_iter().collect::<Vec<_>>());
                     watchers.push((revision, 0, watcher));
@@ -130,7 +138,8 @@ proptest! {
 #[tokio::test]
 async fn a_slow_watcher_is_cut_off_and_holds_nothing() {
     let cache = cache();
-    let (mut slow, mut quick) = (cache.watch(1).unwrap(), cache.watch(1).unwrap());
+    let (mut slow, mut quick) =
+        (cache.watch(1, everything()).unwrap(), cache.watch(1, everything()).unwrap());
     let mut first = None;
     for revision in 2..1100 {
         let (event, _) = cache.apply(&put("a", revision, json!({})));
@@ -147,13 +156,13 @@ async fn a_slow_watcher_is_cut_off_and_holds_nothing() {
 #[tokio::test]
 async fn large_changes_cut_a_slow_watcher_off_sooner() {
     let cache = cache();
-    let mut slow = cache.watch(1).unwrap();
+    let mut slow = cache.watch(1, everything()).unwrap();
     for revision in 2..20 {
         cache.apply(&put("a", revision, json!({"x": "y".repeat(1 << 20)})));
     }
     assert!(slow.queue.recv().await.is_none());
     // One change may always wait, however large it is.
-    let mut fresh = cache.watch(19).unwrap();
+    let mut fresh = cache.watch(19, everything()).unwrap();
     cache.apply(&put("a", 20, json!({"x": "y".repeat(5 << 20)})));
     assert_eq!(fresh.queue.recv().await.unwrap().event.object.revision, 20);
 }
@@ -185,19 +194,56 @@ fn history_is_bounded_by_bytes() {
     assert!(inner.history_bytes <= HISTORY_BYTES);
     assert_eq!(inner.oldest, 201 - inner.history.len() as u64);
     drop(inner);
-    assert!(cache.watch(2).is_err() && cache.watch(200).is_ok());
+    assert!(cache.watch(2, everything()).is_err() && cache.watch(200, everything()).is_ok());
 }
 
 #[test]
 fn watchers_that_went_away_are_swept() {
     let cache = cache();
     for _ in 0..1000 {
-        drop(cache.watch(1).unwrap());
+        drop(cache.watch(1, everything()).unwrap());
     }
     assert!(cache.lock().watchers.len() <= 16);
-    let kept: Vec<_> = (0..100).map(|_| cache.watch(1).unwrap()).collect();
+    let kept: Vec<_> = (0..100).map(|_| cache.watch(1, everything()).unwrap()).collect();
     cache.apply(&put("a", 2, json!({})));
     assert_eq!((cache.lock().watchers.len(), kept.len()), (100, 100));
+}
+
+/// Counts how often somebody who waits is woken.
+#[derive(Default)]
+struct Wakes(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_change_wakes_nobody_whom_it_does_not_concern() {
+    let cache = cache();
+    let scopes = ["ns/", "ns/a", ""].into_iter().flat_map(|scope| [scope; 1000]);
+    let mut watchers: Vec<Watcher> =
+        scopes.map(|scope| cache.watch(1, within(scope)).unwrap()).collect();
+    let mut woken_by = |changes: &[Change]| {
+        watchers.iter_mut().for_each(|watcher| drop(drain(watcher)));
+        let wakes = Arc::new(Wakes::default());
+        let waker = wakes.clone().into();
+        let mut cx = std::task::Context::from_waker(&waker);
+        let mut waiting: Vec<_> = watchers.iter_mut().map(|w| Box::pin(w.queue.recv())).collect();
+        waiting.iter_mut().for_each(|w| assert!(w.as_mut().poll(&mut cx).is_pending()));
+        changes.iter().for_each(|change| drop(cache.apply(change)));
+        wakes.0.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let elsewhere = |revision| {
+        let mut change = put("a", revision, json!({}));
+        change.kv.key = "/registry/configmaps/other/a".into();
+        change
+    };
+    let changes: Vec<_> = (2..12).map(elsewhere).collect();
+    assert_eq!(woken_by(&changes), 1000, "those who watch all namespaces");
+    assert_eq!(woken_by(&[put("b", 20, json!({}))]), 2000, "and those of the namespace");
+    assert_eq!(woken_by(&[put("a", 21, json!({}))]), 3000, "and those of the object");
 }
 
 #[test]
