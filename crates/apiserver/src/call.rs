@@ -30,6 +30,8 @@ pub(crate) struct Call {
     pub(crate) warnings: Mutex<Vec<String>>,
     /// Delete options may ask for a dry run in the body.
     pub(crate) dry_run_in_body: AtomicBool,
+    /// The request's seat in flow control, for as long as the call is there; a watch takes it along.
+    pub(crate) seat: Mutex<Option<flow::Permit>>,
 }
 
 impl Call {
@@ -54,6 +56,10 @@ impl Call {
 
     pub(crate) fn has_warnings(&self) -> bool {
         !self.warnings.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    pub(crate) fn take_seat(&self) -> Option<flow::Permit> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn take_body(&self) -> Option<Body> {
@@ -88,6 +94,7 @@ impl Call {
             body: Mutex::new(None),
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(false),
+            seat: Mutex::new(None),
         }
     }
 
@@ -107,6 +114,7 @@ impl Call {
             body: Mutex::new(None),
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(self.dry_run()),
+            seat: Mutex::new(None),
         }
     }
 }

@@ -292,6 +292,7 @@ impl Server {
             initial_end: initial_end.then_some(watcher.revision),
             sent_columns: false,
             failed: false,
+            seat: call.take_seat().map(|seat| seat.for_at_most(self.config.request_timeout)),
             watcher,
         };
         let frames = futures_util::stream::unfold(stream, |mut stream| async move {

@@ -102,7 +102,8 @@ impl Server {
         let selectors = Selectors::of(info);
         let attributes = selectors.attributes(&user, info);
         self.security.authorize(&attributes)?;
-        // What stays open for long (exec, logs) holds no seat; a watch holds its seat until it has begun.
+        // What stays open for long (exec, logs) holds no seat; a watch holds its seat until it has sent what it begins
+        // with.
         let entered = match info.is_connection() {
             true => None,
             false => {
@@ -110,22 +111,30 @@ impl Server {
                 Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
             }
         };
+        let (arrival, seat) = entered.map(|entered| (entered.arrival, entered.permit)).unzip();
         let done = match info.resource.clone() {
             Some(path) => {
-                self.resource_request(request, info.clone(), path, user.clone(), accepted).await
+                let caller = (user.clone(), seat);
+                self.resource_request(request, info.clone(), path, caller, accepted).await
             }
             None => self.plain_request(&request, info, accepted),
         };
         let mut response = done.unwrap_or_else(|status| refusal(info, accepted, &status));
-        if let Some(entered) = entered {
-            add_flow(&entered.arrival, &mut response);
+        if let Some(arrival) = arrival {
+            add_flow(&arrival, &mut response);
         }
         Ok(response)
     }
 
-    /// How much work a request is, as far as can be told: lists look at whole collections.
+    /// How much work a request is, as far as can be told: lists look at whole collections, and so do watches that
+    /// begin with one.
     fn seats(&self, info: &RequestInfo) -> u32 {
-        let Some(path) = info.resource.as_ref().filter(|_| info.verb == "list") else { return 1 };
+        let lists = match info.verb {
+            "list" => true,
+            "watch" => info.query.flag("sendInitialEvents"),
+            _ => false,
+        };
+        let Some(path) = info.resource.as_ref().filter(|_| lists) else { return 1 };
         let kinds = self.hub.kinds();
         let found = kinds.find(&path.group, &path.version, &path.resource);
         let objects = found.and_then(|(resource, _)| Some(resource.cache.as_ref()?.len()));
@@ -152,7 +161,7 @@ impl Server {
         request: Request<Body>,
         info: Arc<RequestInfo>,
         path: ResourcePath,
-        user: Arc<UserInfo>,
+        (user, seat): (Arc<UserInfo>, Option<flow::Permit>),
         accepted: Accepted,
     ) -> Result<Response<Body>, Box<Status>> {
         let kinds = self.hub.kinds();
@@ -197,6 +206,7 @@ impl Server {
             body: Mutex::new(Some(body)),
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(false),
+            seat: Mutex::new(seat),
         };
         let mut response = match self.dispatch(&call, parts).await {
             Ok(response) => response,

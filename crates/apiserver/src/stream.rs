@@ -21,6 +21,8 @@ pub(crate) struct Stream {
     pub(crate) resource: crate::definition::Resource,
     pub(crate) version: usize,
     pub(crate) watcher: Watcher,
+    /// Held until the client has what the watch begins with.
+    pub(crate) seat: Option<flow::Permit>,
     pub(crate) filter: Arc<Filter>,
     pub(crate) prefix: String,
     /// Changes up to here are not for this watcher.
@@ -49,6 +51,7 @@ impl Stream {
             if let Some(revision) = self.initial_end.take() {
                 return Some(answer::bookmark(self.served(), self.accepted, revision, true));
             }
+            self.seat = None;
             tokio::select! {
                 biased;
                 delivery = self.watcher.queue.recv() => {

@@ -27,6 +27,8 @@ struct State {
     flow: Flow,
     /// Those who wait; a bound on them is the bound on the queues.
     waiting: HashMap<Ticket, oneshot::Sender<()>>,
+    /// Seats that go back at a time, whether or not their permits are dropped by then.
+    lent: HashMap<Ticket, Duration>,
 }
 
 /// The request was turned away.
@@ -56,6 +58,21 @@ pub struct Entered {
 pub struct Permit {
     gate: Arc<Gate>,
     held: Option<Held>,
+    lent: bool,
+}
+
+impl Permit {
+    /// Holds the seats for no longer than that, for one whose end is up to a client: who does not read what a watch
+    /// begins with would hold his seat for ever.
+    #[must_use]
+    pub fn for_at_most(mut self, most: Duration) -> Self {
+        if let Some(Held::Running(ticket)) = self.held {
+            let until = self.gate.now() + most;
+            self.gate.lock().lent.insert(ticket, until);
+            self.lent = true;
+        }
+        self
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -70,6 +87,7 @@ impl Drop for Permit {
         let now = self.gate.now();
         let mut state = self.gate.lock();
         let started = match held {
+            Held::Running(ticket) if self.lent && state.lent.remove(&ticket).is_none() => return,
             Held::Running(ticket) => state.flow.finish(ticket, now),
             // Given up, or let in at the moment when the caller went away.
             Held::Waiting(ticket) => match state.waiting.remove(&ticket) {
@@ -95,7 +113,7 @@ impl State {
 impl Gate {
     /// `seats` is the sum of `--max-requests-inflight` and `--max-mutating-requests-inflight`.
     pub fn new(seats: u32, patience: Duration) -> Arc<Self> {
-        let state = State { flow: Flow::new(seats), waiting: HashMap::new() };
+        let state = State { flow: Flow::new(seats), waiting: HashMap::new(), lent: HashMap::new() };
         Arc::new(Self { state: Mutex::new(state), epoch: Instant::now(), patience })
     }
 
@@ -149,13 +167,20 @@ impl Gate {
             }
         };
         drop(state);
-        (arrival, waiter, Permit { gate: self.clone(), held })
+        (arrival, waiter, Permit { gate: self.clone(), held, lent: false })
     }
 
-    /// Moves unused seats to where they are wanted; the owner calls it every ten seconds.
+    /// Moves unused seats to where they are wanted, and takes those back that were lent for long enough; the owner
+    /// calls it every ten seconds.
     pub fn rebalance(&self) {
         let now = self.now();
         let mut state = self.lock();
+        let overdue: Vec<Ticket> =
+            state.lent.extract_if(|_, until| *until <= now).map(|(ticket, _)| ticket).collect();
+        for ticket in overdue {
+            let started = state.flow.finish(ticket, now);
+            state.wake(started);
+        }
         let started = state.flow.rebalance(now);
         state.wake(started);
     }
