@@ -13,6 +13,7 @@ mod api;
 mod curve;
 mod h2load;
 mod table;
+mod tenants;
 mod usage;
 mod watch;
 
@@ -24,6 +25,7 @@ const SERVER_PARTS: &[(&str, &str, api::Measure)] = &[
     ("api", "an API server", api::Bench::requests_alone),
     ("curve", "an API server with more and more objects", curve::measure),
     ("watch", "an API server with many watchers", watch::measure),
+    ("tenants", "an API server with a tenant who misbehaves", tenants::measure),
 ];
 
 const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
@@ -35,6 +37,7 @@ const USAGE: &str = "usage: cargo xtask bench [PART ...] [--peer DIR]
   api         an API server under load, with the objects of a large cluster
   curve       an API server as its objects grow from a thousand to a million
   watch       an API server with a thousand watchers
+  tenants     an API server with 10,000 silent connections and 50,000 watches of one tenant: what others notice
   metal       500 machines that boot from the network at once, and dnsmasq beside as far as it goes
 
   --peer DIR  holds upstream's etcd, kube-apiserver, kube-controller-manager and kube-scheduler, which are measured
@@ -48,9 +51,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     while let Some(arg) = rest.next() {
         match arg.as_str() {
             "--peer" => peer = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
-            "crates" | "cluster" | "bootstrap" | "nodes" | "api" | "curve" | "watch" | "metal" => {
-                parts.push(arg.as_str())
-            }
+            "crates" | "cluster" | "bootstrap" | "nodes" | "api" | "curve" | "watch" | "tenants"
+            | "metal" => parts.push(arg.as_str()),
             _ => return Err(USAGE.into()),
         }
     }

@@ -154,7 +154,17 @@ impl Bench {
         streams: u32,
     ) -> Load<'static> {
         let url = format!("{}/api/v1/namespaces/{NAMESPACE}/{path}", self.control_plane.url());
-        Load { url, requests, connections, streams, body: None, gzip: false, rate: None, log: None }
+        Load {
+            url,
+            requests,
+            connections,
+            streams,
+            body: None,
+            patch: false,
+            gzip: false,
+            rate: None,
+            log: None,
+        }
     }
 
     pub(super) fn requests(

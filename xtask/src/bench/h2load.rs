@@ -14,6 +14,8 @@ pub(super) struct Load<'a> {
     pub(super) streams: u32,
     /// What is posted; without it the URL is read.
     pub(super) body: Option<&'a Path>,
+    /// Whether the body is a merge patch.
+    pub(super) patch: bool,
     pub(super) gzip: bool,
     /// So many a second and no more; as fast as they are answered without it.
     pub(super) rate: Option<u32>,
@@ -59,6 +61,10 @@ impl Load<'_> {
         rate(&said, self.requests).ok_or_else(|| format!("{} answered:\n{said}", self.url))
     }
 
+    fn content_type(&self) -> &'static str {
+        if self.patch { "application/merge-patch+json" } else { "application/json" }
+    }
+
     pub(super) fn command(&self, token: &str) -> Command {
         let mut h2load = program("h2load", [] as [&str; 0]);
         h2load.args([
@@ -66,7 +72,7 @@ impl Load<'_> {
             format!("--clients={}", self.connections),
             format!("--max-concurrent-streams={}", self.streams),
             format!("--header=authorization: Bearer {token}"),
-            "--header=content-type: application/json".to_owned(),
+            format!("--header=content-type: {}", self.content_type()),
             "--header=accept: application/json".to_owned(),
         ]);
         if self.gzip {
@@ -74,6 +80,9 @@ impl Load<'_> {
         }
         if let Some(body) = self.body {
             h2load.arg("--data").arg(body);
+        }
+        if self.patch {
+            h2load.arg("--header=:method: PATCH");
         }
         if let Some(rate) = self.rate {
             h2load.arg(format!("--rps={}", rate / self.connections));
@@ -95,11 +104,17 @@ pub(super) fn body_bytes(said: &str) -> Option<u64> {
     data.split(['(', ')']).nth(1)?.parse().ok()
 }
 
+/// How many requests succeeded.
+pub(super) fn succeeded(said: &str) -> Option<u32> {
+    let line = said.lines().find_map(|line| line.strip_prefix("status codes: "))?;
+    line.split(" 2xx").next()?.trim().parse().ok()
+}
+
 /// The rate, if all requests succeeded.
 fn rate(said: &str, requests: u32) -> Option<f64> {
-    let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start));
-    let succeeded = line("status codes: ")?.split(" 2xx").next()?.trim().parse::<u32>().ok()?;
-    let rate = line("finished in ")?.split(", ").nth(1)?.strip_suffix(" req/s")?;
+    let succeeded = succeeded(said)?;
+    let line = said.lines().find_map(|line| line.strip_prefix("finished in "));
+    let rate = line?.split(", ").nth(1)?.strip_suffix(" req/s")?;
     rate.parse().ok().filter(|_| succeeded == requests)
 }
 

@@ -76,7 +76,7 @@ fn change() -> String {
 }
 
 /// Where all watches begin, so that all see the same.
-fn revision(bench: &Bench) -> Result<String, String> {
+pub(super) fn revision(bench: &Bench) -> Result<String, String> {
     let mut list = bench.control_plane.kubectl();
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps?limit=1");
     let list: Value = serde_json::from_str(&output(list.args(["get", "--raw", &path]))?)

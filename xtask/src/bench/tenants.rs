@@ -1,0 +1,264 @@
+//! One tenant that misbehaves: connections that say nothing, and as many watches as it can open. What is measured is
+//! what all others notice.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpStream},
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use super::{
+    api::{Bench, NAMESPACE, config_map},
+    h2load::{Load, percentiles, records, succeeded},
+    table::{Better, Column},
+    watch,
+};
+use crate::run::output;
+
+const TENANT: &str = "tenant";
+/// Connections that say nothing, opened anew whenever the server closes them, so many a second.
+const SILENT: usize = 10_000;
+const SILENT_A_SECOND: usize = 2_000;
+/// Watches, so many on each connection as the server allows, opened at a pace that flow control lets pass.
+const WATCHES: u32 = 50_000;
+const ON_EACH: u32 = 250;
+const WATCHES_A_SECOND: u32 = 5_000;
+/// How long the watches are open; that bounds the whole.
+const OPEN: u32 = 75;
+/// How long the others' requests are measured.
+const MEASURED_SECONDS: u32 = 20;
+/// What nobody else should notice more of, in milliseconds.
+const WANTED: f64 = 100.0;
+
+pub(super) fn measure(mut bench: Bench) -> Result<Column, String> {
+    bench.prepare_namespace()?;
+    let (tenant, node) = prepare(&bench)?;
+    let revision = watch::revision(&bench)?;
+    let (silent, connections) = affordable(open_files());
+    let watches = connections * ON_EACH;
+    let url = format!(
+        "{}/api/v1/namespaces/{TENANT}/configmaps?watch=1&timeoutSeconds={OPEN}&resourceVersion={revision}",
+        bench.control_plane.url()
+    );
+    let crowd = Load {
+        url,
+        connections,
+        streams: ON_EACH,
+        rate: Some(WATCHES_A_SECOND.max(connections)),
+        ..bench.load("", watches, 1, 1)
+    };
+    let address = bench.control_plane.url().trim_start_matches("https://").to_owned();
+    let address: SocketAddr = address.parse().map_err(|e| format!("{address}: {e}"))?;
+    for when in ["alone", "beside the tenant"] {
+        let over = AtomicBool::new(false);
+        let others = thread::scope(|scope| {
+            let attack = (when != "alone").then(|| {
+                let watching = scope.spawn(|| output(&mut crowd.command(&tenant)));
+                thread::sleep(Duration::from_secs(u64::from(watches / WATCHES_A_SECOND) + 3));
+                let silence = scope.spawn(|| be_silent(address, silent, &over));
+                thread::sleep(Duration::from_secs((silent / SILENT_A_SECOND) as u64 + 1));
+                (watching, silence)
+            });
+            let others = others(&bench, &node, when);
+            over.store(true, Ordering::Relaxed);
+            let attack = attack.map(|(watching, silence)| {
+                let panicked = |_| "a thread of the attack panicked".to_owned();
+                let opened = silence.join().map_err(panicked)?;
+                let said = watching.join().map_err(panicked)??;
+                Ok::<_, String>((opened, succeeded(&said).unwrap_or_default()))
+            });
+            Ok::<_, String>((others?, attack.transpose()?))
+        })?;
+        let (others, attack) = others;
+        if let Some((opened, watched)) = attack {
+            bench.note("silent connections, opened", "", Better::More, None, opened as f64);
+            bench.note("watches of the tenant", "", Better::More, None, f64::from(watched));
+            if watched < watches / 10 * 9 {
+                return Err(format!("no more than {watched} of {watches} watches were opened"));
+            }
+        }
+        for (what, half, most) in others {
+            bench.note(&format!("{what} {when}, p50"), "ms", Better::Less, None, half);
+            let wanted = format!("{what} {when}, p99 (wanted: below {WANTED} ms)");
+            bench.note(&wanted, "ms", Better::Less, None, most);
+        }
+    }
+    bench.memory("with the tenant's watches ended", None);
+    Ok(bench.measured())
+}
+
+/// A tenant who may do what he likes in a namespace of his own, and somebody whom flow control takes for a part of the
+/// system, as a node's agent is; the tokens of both. And what a node keeps up to date.
+fn prepare(bench: &Bench) -> Result<(String, String), String> {
+    let kubectl = |args: &[&str]| output(bench.control_plane.kubectl().args(args));
+    let account = format!("--serviceaccount={TENANT}:default");
+    kubectl(&["create", "namespace", TENANT])?;
+    kubectl(&["-n", TENANT, "create", "serviceaccount", "default"])?;
+    kubectl(&["-n", TENANT, "create", "rolebinding", TENANT, "--clusterrole=admin", &account])?;
+    kubectl(&["-n", "kube-system", "create", "serviceaccount", "bench-node"])?;
+    let account = "--serviceaccount=kube-system:bench-node";
+    kubectl(&["create", "clusterrolebinding", "node", "--clusterrole=cluster-admin", account])?;
+    let objects = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "read", "namespace": NAMESPACE}},
+        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "n1", "namespace": NAMESPACE}, "spec": {"holderIdentity": "n1"}},
+    ]});
+    let path = bench.body("objects", &objects.to_string())?;
+    kubectl(&["apply", "-f", &path.display().to_string()])?;
+    let token = |namespace: &str, name: &str| {
+        let token = kubectl(&["-n", namespace, "create", "token", name, "--duration=2h"]);
+        token.map(|token| token.trim().to_owned())
+    };
+    Ok((token(TENANT, "default")?, token("kube-system", "bench-node")?))
+}
+
+/// One kind of request that somebody else makes.
+struct Other {
+    what: &'static str,
+    url: String,
+    /// What is sent: a patch, or a new object.
+    body: Option<PathBuf>,
+    patch: bool,
+    by_node: bool,
+}
+
+/// What others do meanwhile, and what half and 99 of 100 of it took.
+fn others(
+    bench: &Bench,
+    node: &str,
+    when: &str,
+) -> Result<Vec<(&'static str, f64, f64)>, String> {
+    let server = bench.control_plane.url();
+    let maps = format!("{server}/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let lease =
+        format!("{server}/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/n1");
+    let status = format!("{server}/api/v1/nodes/n1/status");
+    let mut all = Vec::new();
+    let mut add = |what, url: &String, body: Option<PathBuf>, patch, by_node| {
+        all.push(Other { what, url: url.clone(), body, patch, by_node });
+    };
+    add("get a ConfigMap", &format!("{maps}/read"), None, false, false);
+    let made = bench.body("config-map", &config_map())?;
+    add("create a ConfigMap", &maps, Some(made), false, false);
+    // Two that take turns: what changes nothing is not written.
+    for turn in [40, 41] {
+        let renewed = serde_json::json!({"spec": {"leaseDurationSeconds": turn}});
+        let renewed = bench.body(&format!("lease-{turn}"), &renewed.to_string())?;
+        add("renew a Lease", &lease, Some(renewed), true, true);
+        let alive = serde_json::json!({"status": {"conditions": [
+            {"type": "Ready", "status": "True", "reason": format!("Turn{turn}")},
+        ]}});
+        let alive = bench.body(&format!("heartbeat-{turn}"), &alive.to_string())?;
+        add("a node's heartbeat", &status, Some(alive), true, true);
+    }
+    let directory = bench.control_plane.directory.clone();
+    let logs: Vec<PathBuf> =
+        (0..all.len()).map(|n| directory.join(format!("other-{when}-{n}.tsv"))).collect();
+    let rate = 20;
+    thread::scope(|scope| {
+        let running: Vec<_> = all
+            .iter()
+            .zip(&logs)
+            .map(|(other, log)| {
+                let load = Load {
+                    url: other.url.clone(),
+                    body: other.body.as_deref(),
+                    patch: other.patch,
+                    rate: Some(rate),
+                    log: Some(log),
+                    ..bench.load("", rate * MEASURED_SECONDS, 1, 8)
+                };
+                let token = if other.by_node { node } else { bench.token.as_str() };
+                scope.spawn(move || load.run(token))
+            })
+            .collect();
+        running.into_iter().try_for_each(|running| match running.join() {
+            Ok(done) => done.map(drop),
+            Err(_) => Err("a load's thread panicked".to_owned()),
+        })
+    })?;
+    let mut measured: Vec<(&'static str, Vec<u64>)> = Vec::new();
+    for (other, log) in all.iter().zip(&logs) {
+        let took = records(log)?.into_iter().map(|record| record.micros);
+        match measured.iter_mut().find(|(what, _)| *what == other.what) {
+            Some((_, known)) => known.extend(took),
+            None => measured.push((other.what, took.collect())),
+        }
+    }
+    let shares = measured.into_iter().map(|(what, took)| {
+        let (half, most) = percentiles(took);
+        (what, half, most)
+    });
+    Ok(shares.collect())
+}
+
+/// Holds connections that say nothing, and replaces those that the server closes; how many were opened in all.
+fn be_silent(address: SocketAddr, count: usize, over: &AtomicBool) -> usize {
+    const STEP: Duration = Duration::from_millis(50);
+    let (mut open, mut opened) = (Vec::with_capacity(count), 0);
+    while !over.load(Ordering::Relaxed) {
+        open.retain(is_open);
+        for _ in 0..(SILENT_A_SECOND / 20).min(count - open.len()) {
+            let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_secs(1)) else {
+                break;
+            };
+            if stream.set_nonblocking(true).is_ok() {
+                open.push(stream);
+                opened += 1;
+            }
+        }
+        thread::sleep(STEP);
+    }
+    opened
+}
+
+fn is_open(stream: &TcpStream) -> bool {
+    let nothing = stream.peek(&mut [0]);
+    nothing.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+/// How many silent connections and connections with watches may be opened by processes that may have so many files
+/// open.
+fn affordable(files: u64) -> (usize, u32) {
+    let spare = files.saturating_sub(100);
+    let silent = usize::try_from(spare).unwrap_or(SILENT).min(SILENT);
+    let connections = u32::try_from(spare / 4).unwrap_or(u32::MAX).clamp(1, WATCHES / ON_EACH);
+    (silent, connections)
+}
+
+/// `ulimit -n`, as the kernel shows it.
+fn open_files() -> u64 {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    soft.unwrap_or(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_opened_fits_the_files() {
+        assert_eq!(affordable(1 << 20), (10_000, 200));
+        assert_eq!(affordable(500), (400, 100));
+        assert_eq!(affordable(0), (0, 1));
+    }
+
+    #[test]
+    fn a_closed_connection_is_seen() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert!(is_open(&client));
+        drop(server);
+        while is_open(&client) {
+            thread::yield_now();
+        }
+    }
+}
