@@ -142,7 +142,7 @@ mod tests {
             let config = Kubeconfig::load(&path).unwrap();
             let current = config.current().unwrap();
             let cert = Cert::from_pem(&current.user.cert_pem().unwrap().unwrap()).unwrap();
-            assert_eq!(cert.identity().unwrap(), plan.user);
+            assert_eq!(cert.info().unwrap().subject, plan.user);
             cert.check_signed_by(&ca).unwrap();
             cert.check_usage(pki::Usage::Client).unwrap();
             assert_eq!(current.cluster.server, "https://10.77.0.1:6443");

@@ -4,9 +4,10 @@ mod approve;
 mod clean;
 mod sign;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use std::collections::BTreeSet;
+
 use client::{Error, Resource, WorkQueue};
-use pki::SigningRequest;
+use pki::{AltName, RequestInfo, SigningRequest};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -60,37 +61,82 @@ impl Csr {
         condition(&self.status.conditions, kind).is_some()
     }
 
-    fn request(&self) -> Result<SigningRequest, String> {
-        let pem = STANDARD.decode(&self.spec.request).map_err(|error| error.to_string())?;
-        let pem = String::from_utf8(pem).map_err(|error| error.to_string())?;
-        SigningRequest::from_pem(&pem).map_err(|error| error.to_string())
+    /// The request, and what it asks for: approver and signer read it here.
+    fn request(&self) -> Result<(SigningRequest, RequestInfo), String> {
+        let request = SigningRequest::from_base64(&self.spec.request)
+            .and_then(|request| request.info().map(|info| (request, info)));
+        request.map_err(|error| error.to_string())
     }
 
-    /// The usages are these, the optional one with or without.
-    fn uses_exactly(&self, required: &[&str], optional: &str) -> bool {
-        let given = &self.spec.usages;
-        required.iter().all(|usage| given.iter().any(|g| g == usage))
-            && given.iter().all(|g| required.contains(&g.as_str()) || g == optional)
+    /// The usages are these in any order, key encipherment left out or not: keys that are not RSA's have no use for it.
+    fn check_usages(&self, wanted: [&str; 3]) -> Result<(), String> {
+        let given: BTreeSet<&str> = self.spec.usages.iter().map(String::as_str).collect();
+        let mut of_others = BTreeSet::from(wanted);
+        of_others.remove("key encipherment");
+        if given == BTreeSet::from(wanted) || given == of_others {
+            return Ok(());
+        }
+        Err(format!("usages did not match [{}]", wanted.join(" ")))
     }
 
     /// What is wrong with a kubelet's request for a client certificate.
-    fn check_kubelet_client(&self, request: &SigningRequest) -> Result<(), String> {
-        let info = request.info().map_err(|error| error.to_string())?;
-        if info.subject.organizations != ["system:nodes"] {
-            return Err("subject organization is not system:nodes".into());
+    fn check_kubelet_client(&self, asked: &RequestInfo) -> Result<(), String> {
+        check_group(asked)?;
+        if let Some(name) = asked.alt_names.first() {
+            return Err(format!("{} subjectAltNames are not allowed", kind_of(name)));
         }
-        if !info.alt_names.is_empty() {
-            return Err("subjectAltNames are not allowed".into());
+        check_node(asked)?;
+        self.check_usages(["client auth", "digital signature", "key encipherment"])
+    }
+
+    /// What is wrong with a kubelet's request for the certificate that it serves with.
+    fn check_kubelet_serving(&self, asked: &RequestInfo) -> Result<(), String> {
+        check_group(asked)?;
+        let served = |name: &&AltName| matches!(name, AltName::Dns(_) | AltName::Ip(_));
+        if !asked.alt_names.iter().any(|name| served(&name)) {
+            return Err("DNS or IP subjectAltName is required".into());
         }
-        if !info.subject.common_name.starts_with("system:node:") {
-            return Err("subject common name does not begin with system:node:".into());
+        if let Some(name) = asked.alt_names.iter().find(|name| !served(name)) {
+            return Err(format!("{} subjectAltNames are not allowed", kind_of(name)));
         }
-        if !self.uses_exactly(&["client auth", "digital signature"], "key encipherment") {
-            return Err(
-                "usages did not match [client auth digital signature key encipherment]".into()
-            );
+        self.check_usages(["digital signature", "key encipherment", "server auth"])?;
+        check_node(asked)
+    }
+
+    /// What is wrong with a request for a client certificate of somebody.
+    fn check_api_client(&self) -> Result<(), String> {
+        let usages = &self.spec.usages;
+        let known = ["client auth", "digital signature", "key encipherment"];
+        if let Some(usage) = usages.iter().find(|usage| !known.contains(&usage.as_str())) {
+            return Err(format!("invalid usage for client certificate: {usage}"));
         }
-        Ok(())
+        match usages.iter().any(|usage| usage == "client auth") {
+            true => Ok(()),
+            false => Err("missing required usage for client certificate: client auth".into()),
+        }
+    }
+}
+
+fn check_group(asked: &RequestInfo) -> Result<(), String> {
+    match asked.subject.organizations == ["system:nodes"] {
+        true => Ok(()),
+        false => Err("subject organization is not system:nodes".into()),
+    }
+}
+
+fn check_node(asked: &RequestInfo) -> Result<(), String> {
+    match asked.subject.common_name.starts_with("system:node:") {
+        true => Ok(()),
+        false => Err("subject common name does not begin with system:node:".into()),
+    }
+}
+
+fn kind_of(name: &AltName) -> &'static str {
+    match name {
+        AltName::Dns(_) => "DNS",
+        AltName::Email(_) => "Email",
+        AltName::Ip(_) => "IP",
+        AltName::Uri(_) => "URI",
     }
 }
 

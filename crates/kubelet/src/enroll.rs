@@ -227,8 +227,8 @@ mod tests {
         let status = if deny {
             json!({ "conditions": [{ "type": "Denied", "status": "True", "message": "unknown machine" }] })
         } else {
-            let pem = STANDARD.decode(request["spec"]["request"].as_str().unwrap()).unwrap();
-            let csr = SigningRequest::from_pem(std::str::from_utf8(&pem).unwrap()).unwrap();
+            let csr =
+                SigningRequest::from_base64(request["spec"]["request"].as_str().unwrap()).unwrap();
             let validity = Validity::starting(SystemTime::now(), Duration::from_secs(3600));
             let ca = Authority::create("ca", KeyAlgorithm::EcdsaP256, validity).unwrap();
             let cert = ca.sign_request(&csr, Usage::Client, validity).unwrap();
@@ -250,7 +250,7 @@ mod tests {
                 assert!(got.unwrap_err().to_string().ends_with("denied: unknown machine"));
                 continue;
             }
-            let subject = pki::Cert::from_pem(&got.unwrap()).unwrap().identity().unwrap();
+            let subject = pki::Cert::from_pem(&got.unwrap()).unwrap().info().unwrap().subject;
             assert_eq!(subject, Subject::new("system:node:n1").in_group("system:nodes"));
         }
     }

@@ -1,6 +1,5 @@
 //! Whether a certificate request is that of a machine that we know.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use pki::SigningRequest;
 use serde::Deserialize;
 
@@ -53,10 +52,9 @@ impl Csr {
 
     /// The node that the certificate is for; an error says what is wrong with the request.
     pub(crate) fn node(&self) -> Result<String, String> {
-        let pem = STANDARD.decode(&self.spec.request).map_err(|error| error.to_string())?;
-        let pem = String::from_utf8(pem).map_err(|error| error.to_string())?;
-        let request = SigningRequest::from_pem(&pem).map_err(|error| error.to_string())?;
-        let info = request.info().map_err(|error| error.to_string())?;
+        let info = SigningRequest::from_base64(&self.spec.request)
+            .and_then(|request| request.info())
+            .map_err(|error| error.to_string())?;
         let allowed = ["client auth", "digital signature", "key encipherment"];
         let usages = &self.spec.usages;
         if usages.iter().any(|usage| !allowed.contains(&usage.as_str()))
@@ -76,6 +74,7 @@ impl Csr {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
     use pki::{AltName, Key, KeyAlgorithm, Subject};
 
     use super::*;

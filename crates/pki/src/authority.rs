@@ -132,8 +132,8 @@ impl Authority {
         Ok((self.issue(spec, &key, validity)?, key))
     }
 
-    /// Signs a request: its subject, names and key; the usages are the caller's decision, as the request's
-    /// own may ask for more than its sender is allowed.
+    /// Signs a request: its subject, names and key, as [`SigningRequest::info`] reads them for everybody, and written anew;
+    /// the usages are the caller's decision, as the request's own may ask for more than its sender is allowed.
     pub fn sign_request(
         &self,
         request: &SigningRequest,
@@ -143,7 +143,7 @@ impl Authority {
         let info = request.info()?;
         let key_usage = DIGITAL_SIGNATURE | if info.is_rsa { KEY_ENCIPHERMENT } else { 0 };
         self.sign_leaf(
-            &info.raw_subject,
+            &der::name_with(&info.subject, &info.further),
             &info.public_key,
             key_usage,
             usage,

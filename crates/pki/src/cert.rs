@@ -6,7 +6,7 @@ use std::{
 use aws_lc_rs::digest;
 use x509_parser::{extensions::GeneralName, prelude::FromDer, x509::X509Name};
 
-use crate::{AltName, Error, Key, Subject, Usage, pem};
+use crate::{AltName, Error, Identity, Key, Subject, Usage, pem, subject::Name};
 
 /// A certificate, known to parse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl Cert {
         let extended = cert.extended_key_usage().ok().flatten().map(|u| u.value);
         let names = cert.subject_alternative_name().ok().flatten().map(|n| &n.value.general_names);
         Ok(CertInfo {
-            subject: subject(cert.subject()),
-            issuer: subject(cert.issuer()),
+            subject: subject(cert.subject())?,
+            issuer: subject(cert.issuer())?,
             alt_names: names.map(|names| alt_names(names)).unwrap_or_default(),
             not_before: moment(cert.validity().not_before.timestamp()),
             not_after: moment(cert.validity().not_after.timestamp()),
@@ -92,9 +92,35 @@ impl Cert {
         })
     }
 
-    /// The user name and groups that a client certificate stands for.
-    pub fn identity(&self) -> Result<Subject, Error> {
-        Ok(subject(self.parsed()?.subject()))
+    /// Whom a client certificate speaks for; `None` when it has no common name, and so names no user. Only
+    /// [`ClientCa::verify`](crate::ClientCa::verify) says whether to believe it.
+    ///
+    /// A certificate with several common names is an error, though upstream takes the last: no signer of a cluster makes
+    /// one, and where another authority has, those that decided about it may have read the first. So is one whose common
+    /// name, organisations or UID cannot be read: a group that is left out may be one that something is denied to.
+    pub fn identity(&self) -> Result<Option<Identity>, Error> {
+        let cert = self.parsed()?;
+        let name = Name::read(cert.subject().as_raw()).map_err(Error::MalformedCertificate)?;
+        let subject = name.subject().map_err(Error::MalformedCertificate)?;
+        if subject.common_name.is_empty() {
+            return Ok(None);
+        }
+        let hash = digest::digest(&digest::SHA256, &self.der);
+        Ok(Some(Identity {
+            name: subject.common_name,
+            groups: subject.organizations,
+            uid: name.uid().map_err(Error::MalformedCertificate)?,
+            credential_id: format!("X509SHA256={}", hex(hash.as_ref())),
+        }))
+    }
+
+    /// The subject as people are told of it, whatever stands in it. Nothing is decided by it.
+    pub(crate) fn described(&self) -> String {
+        self.parsed().map(|cert| cert.subject().to_string()).unwrap_or_default()
+    }
+
+    pub(crate) fn not_after(&self) -> Result<SystemTime, Error> {
+        Ok(moment(self.parsed()?.validity().not_after.timestamp()))
     }
 
     /// The pin by which kubeadm names a CA: `sha256:` and the hash of its public key info, in hexadecimal.
@@ -112,7 +138,7 @@ impl Cert {
         if self.public_der()? == key.public_der()? {
             return Ok(());
         }
-        Err(Error::KeyMismatch { subject: self.identity()?.to_string() })
+        Err(Error::KeyMismatch { subject: self.described() })
     }
 
     pub fn check_signed_by(&self, authority: &Cert) -> Result<(), Error> {
@@ -121,10 +147,7 @@ impl Cert {
         if same_name && leaf.verify_signature(Some(issuer.public_key())).is_ok() {
             return Ok(());
         }
-        Err(Error::NotSignedBy {
-            subject: subject(leaf.subject()).to_string(),
-            issuer: subject(issuer.subject()).to_string(),
-        })
+        Err(Error::NotSignedBy { subject: self.described(), issuer: authority.described() })
     }
 
     /// Every one of `wanted` must be named, by itself or by a wildcard.
@@ -182,18 +205,12 @@ impl Cert {
     }
 }
 
-pub(crate) fn subject(name: &X509Name<'_>) -> Subject {
-    let text = |a: &x509_parser::x509::AttributeTypeAndValue<'_>| {
-        a.as_str().unwrap_or_default().to_owned()
-    };
-    Subject {
-        common_name: name.iter_common_name().next().map(text).unwrap_or_default(),
-        organizations: name.iter_organization().map(text).collect(),
-    }
+fn subject(name: &X509Name<'_>) -> Result<Subject, Error> {
+    Name::read(name.as_raw()).and_then(|name| name.subject()).map_err(Error::MalformedCertificate)
 }
 
 /// The kinds of names that Kubernetes knows; others cannot matter to it.
-pub(crate) fn alt_names(names: &[GeneralName<'_>]) -> Vec<AltName> {
+fn alt_names(names: &[GeneralName<'_>]) -> Vec<AltName> {
     names
         .iter()
         .filter_map(|name| match name {

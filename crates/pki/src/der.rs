@@ -12,6 +12,7 @@ use yasna::{
 use crate::{
     AltName, Subject,
     key::{Curve, Key},
+    subject::{Further, WRITTEN},
 };
 
 const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
@@ -102,7 +103,7 @@ pub(crate) fn request(
     signed(&body, key)
 }
 
-fn signed(body: &[u8], signer: &Key) -> Result<Vec<u8>, crate::Error> {
+pub(crate) fn signed(body: &[u8], signer: &Key) -> Result<Vec<u8>, crate::Error> {
     let signature = signer.sign(body)?;
     Ok(yasna::construct_der(|w| {
         w.write_sequence(|w| {
@@ -132,17 +133,29 @@ fn signature_algorithm(w: DERWriter<'_>, key: &Key) {
 
 /// A distinguished name: all organisations in one set, then the common name.
 pub(crate) fn name(subject: &Subject) -> Vec<u8> {
+    name_with(subject, &[])
+}
+
+/// The same with further attributes, each kind in a set of its own.
+pub(crate) fn name_with(subject: &Subject, further: &[Further]) -> Vec<u8> {
+    let values = |kind: u8| -> Vec<&str> {
+        match [2, 5, 4, u64::from(kind)].as_slice() {
+            COMMON_NAME if subject.common_name.is_empty() => vec![],
+            COMMON_NAME => vec![&subject.common_name],
+            ORGANIZATION => subject.organizations.iter().map(String::as_str).collect(),
+            _ => further.iter().filter(|f| f.kind == kind).map(|f| f.value.as_str()).collect(),
+        }
+    };
     yasna::construct_der(|w| {
         w.write_sequence(|w| {
-            if !subject.organizations.is_empty() {
-                w.next().write_set_of(|w| {
-                    for organization in &subject.organizations {
-                        attribute(w.next(), ORGANIZATION, organization);
-                    }
-                });
-            }
-            if !subject.common_name.is_empty() {
-                w.next().write_set_of(|w| attribute(w.next(), COMMON_NAME, &subject.common_name));
+            for kind in WRITTEN {
+                let values = values(kind);
+                if !values.is_empty() {
+                    w.next().write_set_of(|w| {
+                        let kind = [2, 5, 4, u64::from(kind)];
+                        values.iter().for_each(|value| attribute(w.next(), &kind, value));
+                    });
+                }
             }
         });
     })

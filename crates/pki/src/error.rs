@@ -32,6 +32,18 @@ pub enum Error {
     #[error("the certificate request cannot be parsed: {0}")]
     MalformedRequest(String),
 
+    // Word for word what upstream's API server says.
+    #[error("PEM block type must be CERTIFICATE REQUEST")]
+    NoRequest,
+
+    #[error(
+        "there is something {0} the CERTIFICATE REQUEST block; the request must be exactly one PEM block, with nothing around it"
+    )]
+    BesideRequest(&'static str),
+
+    #[error("the certificate request is refused: {0}")]
+    RefusedRequest(String),
+
     #[error("the certificate request is not signed by the key that it names")]
     RequestSignature,
 

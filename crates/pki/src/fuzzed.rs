@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::{Authority, Cert, Key, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
+use crate::{
+    Authority, Cert, Key, KeyAlgorithm, LeafSpec, SigningRequest, Subject, Usage, Validity,
+};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -32,5 +34,32 @@ fn certificates_and_keys() {
             let _ = cert.check_usage(Usage::Client);
             let _ = cert.check_valid_at(SystemTime::UNIX_EPOCH);
         }
+    });
+}
+
+#[test]
+fn requests() {
+    let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
+    let subject = Subject::new("system:node:a").in_group("system:nodes").in_group("dev");
+    let names = [crate::AltName::dns("a"), crate::AltName::Ip([127, 0, 0, 1].into())];
+    let request = SigningRequest::create(&subject, &names, &key).unwrap();
+    let rsa = Key::generate(KeyAlgorithm::Rsa2048).unwrap();
+    let other = SigningRequest::create(&Subject::new("a"), &[], &rsa).unwrap();
+    let validity = Validity::starting(SystemTime::UNIX_EPOCH, Duration::from_secs(86_400));
+    let authority = Authority::create("ca", KeyAlgorithm::EcdsaP256, validity).unwrap();
+    let pem = request.to_pem();
+    let seeds = [request.der(), other.der(), pem.as_bytes()];
+    fuzz::fuzz(HERE, "request", &seeds, |input| {
+        let text = String::from_utf8_lossy(input);
+        let _ = SigningRequest::from_base64(&text);
+        // A damaged request fails at its signature: what it asks for is read without it as well.
+        let _ = SigningRequest::unverified(input.to_vec()).info();
+        let found = SigningRequest::from_der(input.to_vec()).ok();
+        let Some(request) = found.or_else(|| SigningRequest::from_pem(&text).ok()) else { return };
+        let Ok(asked) = request.info() else { return };
+        let cert = authority.sign_request(&request, Usage::Client, validity).unwrap();
+        let identity = cert.identity().unwrap().unwrap();
+        assert_eq!(identity.name, asked.subject.common_name);
+        assert_eq!(identity.groups.len(), asked.subject.organizations.len());
     });
 }

@@ -5,22 +5,31 @@
 //! - A subject may carry several organisations (a user's groups), kept in one set as Go writes them, and an
 //!   issuer's name is copied byte by byte from its certificate. General certificate builders keep one value
 //!   per attribute and write names anew, which is why the few structures needed are written here.
+//! - One function reads what a request asks for (`SigningRequest::info`), one whom a client certificate speaks for
+//!   (`Cert::identity`), and both read a subject by the same lines (`subject.rs`). Nobody else reads one.
 //! - Files are replaced in one step, keys readable by their owner only from the first byte on.
 
 mod authority;
 mod cert;
+mod client;
 mod csr;
 mod der;
+mod element;
 mod error;
 mod files;
 #[cfg(test)]
 mod fuzzed;
+#[cfg(test)]
+mod hostile;
 mod key;
 mod names;
 mod pem;
+mod signature;
+mod subject;
 
 pub use authority::{Authority, LeafSpec, Validity};
 pub use cert::{Cert, CertInfo, written};
+pub use client::{ClientCa, ClientError, Identity, VerifiedClient};
 pub use csr::{RequestInfo, SigningRequest};
 pub use error::Error;
 pub use files::{

@@ -1,11 +1,8 @@
 //! The plugins about certificates: who may approve, sign and attest for a signer, and what no request may ask.
 
 use api_meta::{Attributes, GroupResource, Status, go_quote};
-use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
+use pki::SigningRequest;
 use serde_json::Value;
-use x509_parser::{
-    certification_request::X509CertificationRequest, pem::parse_x509_pem, prelude::FromDer,
-};
 
 use crate::{Outcome, Plugin, Request, tree::text};
 
@@ -88,9 +85,10 @@ impl Plugin for CertificateSubjectRestriction {
         if !relevant || text(csr, "/spec/signerName") != CLIENT_SIGNER {
             return Ok(());
         }
-        let organizations = organizations(text(csr, "/spec/request"))
+        let asked = SigningRequest::from_base64(text(csr, "/spec/request"))
+            .and_then(|asked| asked.info())
             .map_err(|cause| request.forbidden(csr, format!("failed to parse CSR: {cause}")))?;
-        if organizations.iter().any(|o| o == "system:masters") {
+        if asked.subject.organizations.iter().any(|o| o == "system:masters") {
             let cause =
                 format!("use of {CLIENT_SIGNER} signer with system:masters group is not allowed");
             return Err(request.forbidden(csr, cause));
@@ -99,20 +97,9 @@ impl Plugin for CertificateSubjectRestriction {
     }
 }
 
-/// The organisations, and so the groups, that a request in base64 of PEM asks for.
-fn organizations(request: &str) -> Result<Vec<String>, String> {
-    let pem = BASE64.decode(request).map_err(|e| e.to_string())?;
-    let (_, pem) = parse_x509_pem(&pem).map_err(|e| e.to_string())?;
-    let (_, csr) = X509CertificationRequest::from_der(&pem.contents).map_err(|e| e.to_string())?;
-    let subject = &csr.certification_request_info.subject;
-    subject
-        .iter_organization()
-        .map(|o| o.as_str().map(str::to_owned).map_err(|e| e.to_string()))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
     use serde_json::json;
 
     use super::*;
@@ -147,6 +134,21 @@ mod tests {
                 )
                 .contains("failed to parse CSR")
         );
+    }
+
+    #[test]
+    fn a_second_block_hides_no_group() {
+        let cluster = Cluster::default();
+        let create = Try::create(&cluster, &GroupResource::CERTIFICATE_SIGNING_REQUESTS);
+        let mut both = csr(CLIENT_SIGNER, "dev");
+        let pem_of = |csr: &Value| BASE64.decode(text(csr, "/spec/request")).unwrap();
+        let blocks = [pem_of(&both), pem_of(&csr(CLIENT_SIGNER, "system:masters"))];
+        for order in [[0, 1], [1, 0]] {
+            let pem = order.map(|i: usize| blocks[i].clone()).concat();
+            both["spec"]["request"] = BASE64.encode(pem).into();
+            let refusal = create.refusal(&CertificateSubjectRestriction, both.clone());
+            assert!(refusal.contains("failed to parse CSR: there is something after"), "{refusal}");
+        }
     }
 
     #[test]

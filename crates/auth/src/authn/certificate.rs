@@ -1,42 +1,17 @@
-//! Client certificates: the common name is the user, the organisations are the groups.
+//! Client certificates: the common name is the user, the organisations are the groups. `pki` verifies and reads them, for
+//! all that listen.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::SystemTime;
 
 use api_meta::UserInfo;
-use aws_lc_rs::digest;
-use rustls::{
-    RootCertStore,
-    pki_types::{CertificateDer, UnixTime, pem::PemObject},
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
-};
-use x509_parser::prelude::{FromDer, X509Certificate};
+pub use pki::ClientError as CertificateError;
+use rustls::pki_types::CertificateDer;
 
-/// The attribute of a subject that holds the user's UID.
-const UID_OID: &str = "1.3.6.1.4.1.57683.2";
 pub(super) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CertificateError {
-    #[error("cannot read the client CA bundle: {0}; it must hold one or more PEM certificates")]
-    Bundle(String),
-    #[error("cannot read the client's certificate: {0}")]
-    Unreadable(String),
-    #[error(
-        "the client's certificate for {subject} is not acceptable: {cause}; it must be valid now, signed by the client CA and meant for client authentication"
-    )]
-    Refused { subject: String, cause: String },
-    #[error("the client's certificate for {0} has expired; renew it")]
-    Expired(String),
-}
 
 /// The authorities that sign client certificates.
 #[derive(Clone)]
-pub struct ClientCa {
-    verifier: Arc<dyn ClientCertVerifier>,
-}
+pub struct ClientCa(pki::ClientCa);
 
 /// A certificate whose chain was verified. Keep it with the connection: verifying costs far more than a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,15 +22,7 @@ pub struct VerifiedCertificate {
 
 impl ClientCa {
     pub fn from_pem(pem: &[u8]) -> Result<Self, CertificateError> {
-        let bundle = |cause: &dyn std::fmt::Display| CertificateError::Bundle(cause.to_string());
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(pem) {
-            roots.add(certificate.map_err(|e| bundle(&e))?).map_err(|e| bundle(&e))?;
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        Ok(Self { verifier: verifier.map_err(|e| bundle(&e))? })
+        pki::ClientCa::from_pem(pem).map(Self)
     }
 
     /// Verifies a chain, the client's own certificate first. `None` when it names no user.
@@ -64,56 +31,32 @@ impl ClientCa {
         chain: &[CertificateDer<'_>],
         now: SystemTime,
     ) -> Result<Option<VerifiedCertificate>, CertificateError> {
-        let Some((leaf, intermediates)) = chain.split_first() else { return Ok(None) };
-        let (_, parsed) = X509Certificate::from_der(leaf)
-            .map_err(|e| CertificateError::Unreadable(e.to_string()))?;
-        let at = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
-        self.verifier.verify_client_cert(leaf, intermediates, at).map_err(|e| {
-            CertificateError::Refused {
-                subject: parsed.subject().to_string(),
-                cause: e.to_string(),
-            }
-        })?;
-        Ok(user_of(&parsed, leaf).map(|user| VerifiedCertificate {
-            user,
-            not_after: UNIX_EPOCH
-                + Duration::from_secs(
-                    u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0),
-                ),
+        let verified = self.0.verify(chain, now)?;
+        Ok(verified.map(|verified| VerifiedCertificate {
+            user: user_of(verified.identity),
+            not_after: verified.not_after,
         }))
     }
 
     /// The names of the authorities in DER, which a server tells clients so that they choose the right certificate.
     pub fn authorities(&self) -> Vec<Vec<u8>> {
-        self.verifier.root_hint_subjects().iter().map(|subject| subject.as_ref().to_vec()).collect()
+        self.0.authorities()
     }
 }
 
-fn user_of(certificate: &X509Certificate<'_>, der: &[u8]) -> Option<UserInfo> {
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().last()?.as_str().ok().filter(|name| !name.is_empty())?;
-    let groups =
-        subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect();
-    let uid = subject
-        .iter_attributes()
-        .find(|a| a.attr_type().to_id_string() == UID_OID)
-        .and_then(|a| a.as_str().ok())
-        .unwrap_or("");
-    let hash: String = digest::digest(&digest::SHA256, der)
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    Some(UserInfo {
-        name: name.into(),
-        uid: uid.into(),
-        groups,
-        extra: [(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={hash}")])].into(),
-    })
+fn user_of(identity: pki::Identity) -> UserInfo {
+    UserInfo {
+        name: identity.name,
+        uid: identity.uid,
+        groups: identity.groups,
+        extra: [(CREDENTIAL_ID.to_owned(), vec![identity.credential_id])].into(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
     use rcgen::{
         BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     };
@@ -135,12 +78,24 @@ mod tests {
     }
 
     fn leaf(by: &Authority, usage: ExtendedKeyUsagePurpose) -> CertificateDer<'static> {
+        leaf_of(by, usage, &[])
+    }
+
+    fn leaf_of(
+        by: &Authority,
+        usage: ExtendedKeyUsagePurpose,
+        more_names: &[&str],
+    ) -> CertificateDer<'static> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "alice");
         params.distinguished_name.push(DnType::OrganizationName, "dev");
         params
             .distinguished_name
             .push(DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]), "u-1");
+        for name in more_names {
+            // Common names once more, by their identifier.
+            params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), *name);
+        }
         params.extended_key_usages = vec![usage];
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(2030, 1, 1);
@@ -173,5 +128,37 @@ mod tests {
         );
         assert!(refused(&[CertificateDer::from(vec![1, 2, 3])], 2025), "not a certificate");
         assert!(ClientCa::from_pem(b"nothing").is_err());
+    }
+
+    #[test]
+    fn a_certificate_with_two_common_names_authenticates_nobody() {
+        use crate::{
+            authn::{Anonymous, Authentication, Presented, Unauthenticated},
+            testing::Cluster,
+        };
+        let ours = authority("ours");
+        let ca = ClientCa::from_pem(ours.pem.as_bytes()).unwrap();
+        let now = UNIX_EPOCH + Duration::from_secs(55 * 31_557_600);
+        let two = leaf_of(
+            &ours,
+            ExtendedKeyUsagePurpose::ClientAuth,
+            &["system:kube-controller-manager"],
+        );
+        let authentication = Authentication {
+            client_ca: Some(ca),
+            front_proxy: None,
+            tokens: Vec::new(),
+            api_audiences: Vec::new(),
+            anonymous: Anonymous::On,
+        };
+        let presented = Presented {
+            peer: &authentication.peer(&[two], now),
+            headers: &http::HeaderMap::new(),
+            path: "/api",
+            now,
+        };
+        let refused = authentication.authenticate(&presented, &Cluster::default()).unwrap_err();
+        assert!(matches!(refused, Unauthenticated::Certificate(_)), "{refused:?}");
+        assert!(refused.to_string().contains("its subject has 2 common names"), "{refused}");
     }
 }

@@ -13,7 +13,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use rustls::pki_types::pem::{PemObject, SectionKind};
 use serde_json::{Value, json};
 use x509_parser::{
-    prelude::{FromDer, SubjectPublicKeyInfo, X509Certificate},
+    prelude::{FromDer, SubjectPublicKeyInfo},
     public_key::PublicKey,
 };
 
@@ -176,9 +176,9 @@ impl VerifyingKey {
             match kind {
                 SectionKind::PublicKey => keys.push(Self::from_spki(&der)?),
                 SectionKind::Certificate => {
-                    let (_, certificate) = X509Certificate::from_der(&der)
-                        .map_err(|e| KeyError::Pem(e.to_string()))?;
-                    keys.push(Self::from_spki(certificate.public_key().raw)?);
+                    let certificate = pki::Cert::from_der(der).and_then(|cert| cert.public_der());
+                    let key = certificate.map_err(|e| KeyError::Pem(e.to_string()))?;
+                    keys.push(Self::from_spki(&key)?);
                 }
                 kind => keys.extend(
                     SigningKey::from_section(kind, &der).transpose()?.map(|key| key.public),

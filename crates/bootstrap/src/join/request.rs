@@ -1,6 +1,5 @@
 //! A kubelet's request for its certificate, as it stands in the cluster.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use client::{Client, ListOptions, Resource};
 use pki::SigningRequest;
 use serde_json::Value;
@@ -21,11 +20,10 @@ pub(super) async fn stands(client: &Client, node: &str) -> Option<String> {
 
 /// Whether the request asks for a certificate of this holder's.
 fn is_for(csr: &Value, common_name: &str) -> bool {
-    let read = || {
-        let pem = STANDARD.decode(csr["spec"]["request"].as_str()?).ok()?;
-        SigningRequest::from_pem(std::str::from_utf8(&pem).ok()?).ok()?.info().ok()
-    };
-    read().is_some_and(|info| info.subject.common_name == common_name)
+    let request = csr["spec"]["request"].as_str().unwrap_or_default();
+    SigningRequest::from_base64(request)
+        .and_then(|request| request.info())
+        .is_ok_and(|info| info.subject.common_name == common_name)
 }
 
 /// How a request stands, and what to do about it.

@@ -10,13 +10,12 @@ use crate::context::Context;
 
 /// The permission that the requester needs, and what to say when it has it.
 pub(super) fn plan(csr: &Csr) -> Vec<(&'static str, &'static str)> {
-    let Ok(request) = csr.request() else { return vec![] };
-    if csr.check_kubelet_client(&request).is_err() {
+    let Ok((_, asked)) = csr.request() else { return vec![] };
+    if csr.check_kubelet_client(&asked).is_err() {
         return vec![];
     }
-    let itself = request.info().is_ok_and(|info| info.subject.common_name == csr.spec.username);
     let mut out = Vec::new();
-    if itself {
+    if asked.subject.common_name == csr.spec.username {
         out.push((
             "selfnodeclient",
             "Auto approving self kubelet client certificate after SubjectAccessReview.",

@@ -7,22 +7,18 @@ use std::{
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use client::Error;
-use pki::{AltName, Authority, Cert, Key, SigningRequest, Usage, Validity};
+use pki::{Authority, Cert, Key, SigningRequest, Usage, Validity};
 
 use super::{API_CLIENT, Csr, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, add_condition, follow};
 use crate::context::Context;
 
 /// What the certificate is to be used for, or why there can be none.
 pub(super) fn plan(csr: &Csr) -> Result<(SigningRequest, Usage), String> {
-    let request = csr.request()?;
-    let client = || csr.uses_exactly(&["client auth", "digital signature"], "key encipherment");
-    match csr.spec.signer_name.as_str() {
-        KUBELET_CLIENT => csr.check_kubelet_client(&request).map(|()| Usage::Client),
-        KUBELET_SERVING => check_serving(csr, &request).map(|()| Usage::Server),
-        API_CLIENT if client() => Ok(Usage::Client),
-        API_CLIENT => {
-            Err("usages did not match [client auth digital signature key encipherment]".into())
-        }
+    let (request, asked) = csr.request()?;
+    let usage = match csr.spec.signer_name.as_str() {
+        KUBELET_CLIENT => csr.check_kubelet_client(&asked).map(|()| Usage::Client),
+        KUBELET_SERVING => csr.check_kubelet_serving(&asked).map(|()| Usage::Server),
+        API_CLIENT => csr.check_api_client().map(|()| Usage::Client),
         _ => {
             let asks = |usage: &str| csr.spec.usages.iter().any(|u| u == usage);
             Ok(match (asks("server auth"), asks("client auth")) {
@@ -31,29 +27,8 @@ pub(super) fn plan(csr: &Csr) -> Result<(SigningRequest, Usage), String> {
                 _ => Usage::Client,
             })
         }
-    }
-    .map(|usage| (request, usage))
-}
-
-fn check_serving(csr: &Csr, request: &SigningRequest) -> Result<(), String> {
-    let info = request.info().map_err(|error| error.to_string())?;
-    if info.subject.organizations != ["system:nodes"] {
-        return Err("subject organization is not system:nodes".into());
-    }
-    if !info.subject.common_name.starts_with("system:node:") {
-        return Err("subject common name does not begin with system:node:".into());
-    }
-    let named = info.alt_names.iter().any(|name| matches!(name, AltName::Dns(_) | AltName::Ip(_)));
-    if !named {
-        return Err("at least one dnsName or ipAddress subjectAltName is required".into());
-    }
-    if info.alt_names.iter().any(|name| matches!(name, AltName::Email(_) | AltName::Uri(_))) {
-        return Err("emailAddress and URI subjectAltNames are not allowed".into());
-    }
-    if !csr.uses_exactly(&["server auth", "digital signature"], "key encipherment") {
-        return Err("usages did not match [server auth digital signature key encipherment]".into());
-    }
-    Ok(())
+    };
+    usage.map(|usage| (request, usage))
 }
 
 pub(crate) fn start(context: Context) {

@@ -1,3 +1,4 @@
+use base64::{Engine, engine::general_purpose::STANDARD};
 use pki::{Key, KeyAlgorithm, Subject, Usage};
 
 use super::*;
@@ -39,6 +40,110 @@ fn only_proper_kubelet_requests_are_considered() {
     ] {
         assert!(approve::plan(&bad).is_empty());
         assert!(sign::plan(&bad).is_err());
+    }
+}
+
+/// A request that is read in two ways by readers that are not strict: it comes from before the API server looked.
+fn stored(pem: &str) -> Csr {
+    let mut csr = csr(KUBELET_CLIENT, node(), &[], CLIENT);
+    csr.spec.request = STANDARD.encode(pem);
+    csr
+}
+
+#[test]
+fn a_node_does_not_become_the_controller_manager() {
+    let manager = "system:kube-controller-manager";
+    let two_names = |names: [&str; 2]| {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+        let again = rcgen::DnType::CustomDnType(vec![2, 5, 4, 3]);
+        for (kind, name) in [rcgen::DnType::CommonName, again].into_iter().zip(names) {
+            params.distinguished_name.push(kind, name);
+        }
+        params.serialize_request(&rcgen::KeyPair::generate().unwrap()).unwrap().pem().unwrap()
+    };
+    let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
+    let one = |subject: Subject| SigningRequest::create(&subject, &[], &key).unwrap().to_pem();
+    let (own, other) = (one(node()), one(Subject::new(manager).in_group("system:nodes")));
+    assert_eq!(approve::plan(&stored(&own)).len(), 2);
+    for (pem, wanted) in [
+        (two_names(["system:node:a", manager]), "its subject has 2 common names"),
+        (two_names([manager, "system:node:a"]), "its subject has 2 common names"),
+        (format!("{own}{other}"), "something after the CERTIFICATE REQUEST block"),
+        (format!("{other}{own}"), "something after the CERTIFICATE REQUEST block"),
+    ] {
+        let csr = stored(&pem);
+        assert!(approve::plan(&csr).is_empty(), "{wanted}");
+        let refusal = sign::plan(&csr).unwrap_err();
+        assert!(refusal.contains(wanted), "{refusal}");
+    }
+}
+
+#[test]
+fn each_signer_says_what_it_wants() {
+    let serving: &[&str] = &["server auth", "digital signature", "key encipherment"];
+    let name = |text: &str| vec![pki::AltName::dns(text)];
+    let uri = pki::AltName::Uri("spiffe://a/b".into());
+    let other = Subject::new("jane").in_group("system:nodes");
+    let masters = node().in_group("system:masters");
+    for (signer, subject, names, usages, wanted) in [
+        (
+            KUBELET_CLIENT,
+            masters.clone(),
+            vec![],
+            CLIENT,
+            "subject organization is not system:nodes",
+        ),
+        (
+            KUBELET_CLIENT,
+            other.clone(),
+            vec![],
+            CLIENT,
+            "subject common name does not begin with system:node:",
+        ),
+        (KUBELET_CLIENT, node(), name("a"), CLIENT, "DNS subjectAltNames are not allowed"),
+        (KUBELET_CLIENT, node(), vec![uri.clone()], CLIENT, "URI subjectAltNames are not allowed"),
+        (
+            KUBELET_CLIENT,
+            node(),
+            vec![],
+            serving,
+            "usages did not match [client auth digital signature key encipherment]",
+        ),
+        (KUBELET_SERVING, masters, name("a"), serving, "subject organization is not system:nodes"),
+        (
+            KUBELET_SERVING,
+            other,
+            name("a"),
+            serving,
+            "subject common name does not begin with system:node:",
+        ),
+        (KUBELET_SERVING, node(), vec![], serving, "DNS or IP subjectAltName is required"),
+        (
+            KUBELET_SERVING,
+            node(),
+            [name("a"), vec![uri]].concat(),
+            serving,
+            "URI subjectAltNames are not allowed",
+        ),
+        (
+            KUBELET_SERVING,
+            node(),
+            name("a"),
+            CLIENT,
+            "usages did not match [digital signature key encipherment server auth]",
+        ),
+        (API_CLIENT, node(), vec![], serving, "invalid usage for client certificate: server auth"),
+        (
+            API_CLIENT,
+            node(),
+            vec![],
+            &["digital signature"],
+            "missing required usage for client certificate: client auth",
+        ),
+    ] {
+        assert_eq!(sign::plan(&csr(signer, subject, &names, usages)).unwrap_err(), wanted);
     }
 }
 

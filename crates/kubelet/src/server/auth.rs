@@ -3,16 +3,11 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, UNIX_EPOCH},
+    time::Duration,
 };
 
 use client::{Client, Resource};
 use http::{Method, Response, StatusCode, header, request::Parts};
-use rustls::{
-    RootCertStore,
-    pki_types::{CertificateDer, UnixTime, pem::PemObject},
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
-};
 use serde_json::{Value, json};
 use serve::{Body, Connection};
 use sha2::{Digest, Sha256};
@@ -34,7 +29,7 @@ struct User {
 
 pub(super) struct Auth {
     ctx: Arc<Context>,
-    client_ca: Option<Arc<dyn ClientCertVerifier>>,
+    client_ca: Option<pki::ClientCa>,
     tokens: Remembered<[u8; 32], Option<User>>,
     decisions: Remembered<(User, &'static str, &'static str), Result<bool, String>>,
 }
@@ -73,15 +68,8 @@ impl Auth {
             None => None,
             Some(path) => {
                 let bad = |message: String| ServerError::ClientCa { path: path.clone(), message };
-                let mut roots = RootCertStore::empty();
-                for certificate in CertificateDer::pem_slice_iter(&tls::read(path)?) {
-                    let certificate = certificate.map_err(|e| bad(e.to_string()))?;
-                    roots.add(certificate).map_err(|e| bad(e.to_string()))?;
-                }
-                let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                Some(verifier.build().map_err(|e| bad(e.to_string()))?)
+                let ca = pki::ClientCa::from_pem(&tls::read(path)?);
+                Some(ca.map_err(|error| bad(error.to_string()))?)
             }
         };
         Ok(Self {
@@ -154,23 +142,17 @@ impl Auth {
     }
 
     fn by_certificate(&self, connection: &Connection) -> Result<Option<User>, Refused> {
-        let (Some(verifier), Some((leaf, rest))) =
-            (&self.client_ca, connection.client_certificates.split_first())
-        else {
-            return Ok(None);
-        };
-        let now = self.ctx.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        if let Err(error) = verifier.verify_client_cert(leaf, rest, UnixTime::since_unix_epoch(now))
-        {
+        let Some(client_ca) = &self.client_ca else { return Ok(None) };
+        let verified = client_ca.verify(&connection.client_certificates, self.ctx.clock.now());
+        let verified = verified.map_err(|error| {
             tracing::debug!(%error, "a client certificate is not accepted");
-            return Err(unauthorized());
-        }
-        let subject = pki::Cert::from_der(leaf.to_vec())
-            .and_then(|cert| cert.identity())
-            .map_err(|_| unauthorized())?;
-        let mut groups = subject.organizations.clone();
-        groups.push("system:authenticated".to_owned());
-        Ok(Some(User { name: subject.common_name.clone(), uid: String::new(), groups }))
+            unauthorized()
+        })?;
+        Ok(verified.map(|pki::VerifiedClient { identity, .. }| {
+            let mut groups = identity.groups;
+            groups.push("system:authenticated".to_owned());
+            User { name: identity.name, uid: identity.uid, groups }
+        }))
     }
 
     /// Asks the API server whose token this is.

@@ -1,0 +1,95 @@
+//! The elements that DER consists of, read strictly. What is not in the one form that DER allows, and bytes after an
+//! end, are refused: other readers may take them otherwise.
+
+/// Why something was refused, in words that follow "cannot be parsed:" or "is refused:".
+pub(crate) type Fault = String;
+
+pub(crate) const BOOLEAN: u8 = 0x01;
+pub(crate) const INTEGER: u8 = 0x02;
+pub(crate) const BIT_STRING: u8 = 0x03;
+pub(crate) const OCTET_STRING: u8 = 0x04;
+pub(crate) const OBJECT_ID: u8 = 0x06;
+pub(crate) const SEQUENCE: u8 = 0x30;
+pub(crate) const SET: u8 = 0x31;
+
+/// One element, with the first byte as its tag: number, class and form.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Element<'a> {
+    pub(crate) tag: u8,
+    pub(crate) content: &'a [u8],
+    /// Tag, length and content.
+    pub(crate) whole: &'a [u8],
+}
+
+impl<'a> Element<'a> {
+    /// The one element that `bytes` hold.
+    pub(crate) fn only(bytes: &'a [u8], tag: u8, what: &str) -> Result<Self, Fault> {
+        let mut all = Elements(bytes);
+        let element = all.expect(tag, what)?;
+        all.end(what)?;
+        Ok(element)
+    }
+
+    pub(crate) fn elements(self) -> Elements<'a> {
+        Elements(self.content)
+    }
+}
+
+/// Elements that follow one another. After the first that is malformed there are no more.
+#[derive(Clone, Debug)]
+pub(crate) struct Elements<'a>(&'a [u8]);
+
+impl<'a> Elements<'a> {
+    pub(crate) fn expect(&mut self, tag: u8, what: &str) -> Result<Element<'a>, Fault> {
+        match self.next().transpose()? {
+            Some(element) if element.tag == tag => Ok(element),
+            Some(element) => {
+                Err(format!("{what} has tag {:#04x} where {tag:#04x} belongs", element.tag))
+            }
+            None => Err(format!("{what} ends too early")),
+        }
+    }
+
+    pub(crate) fn end(self, what: &str) -> Result<(), Fault> {
+        if self.0.is_empty() { Ok(()) } else { Err(format!("{what} has bytes after its end")) }
+    }
+}
+
+impl<'a> Iterator for Elements<'a> {
+    type Item = Result<Element<'a>, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (element, rest) = match split(self.0) {
+            Some((element, rest)) => (Ok(element), rest),
+            None => (Err("it is not DER".to_owned()), &[][..]),
+        };
+        self.0 = rest;
+        Some(element)
+    }
+}
+
+/// The first element and what follows it. Tags of several bytes and contents of 16 MB stand in no request.
+fn split(bytes: &[u8]) -> Option<(Element<'_>, &[u8])> {
+    let (&tag, rest) = bytes.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        0x81..=0x83 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            let length = digits.iter().fold(0, |length, digit| (length << 8) | usize::from(*digit));
+            // DER wants the shortest form.
+            let least = if digits.len() == 1 { 0x80 } else { 1 << (8 * (digits.len() - 1)) };
+            if length < least {
+                return None;
+            }
+            (length, rest)
+        }
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    let whole = bytes.get(..bytes.len() - rest.len())?;
+    (tag & 0x1f != 0x1f).then_some((Element { tag, content, whole }, rest))
+}

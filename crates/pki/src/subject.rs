@@ -1,0 +1,174 @@
+//! The one place where distinguished names are read, and so where it is decided whom a certificate speaks for.
+//!
+//! Admission, approval, signing, enrolment and authentication all take what is read here, so that what one of them
+//! has judged is what the next acts on.
+
+use std::collections::BTreeSet;
+
+use x509_parser::asn1_rs::Oid;
+
+use crate::{
+    Subject,
+    element::{Element, Fault, OBJECT_ID, SEQUENCE, SET},
+};
+
+const COMMON_NAME: u8 = 3;
+const ORGANIZATION: u8 = 10;
+/// The attributes below 2.5.4 that Go's crypto/x509 writes, in its order. A signed certificate has these of its request
+/// and no others.
+pub(crate) const WRITTEN: [u8; 9] = [6, ORGANIZATION, 11, 7, 8, 9, 17, COMMON_NAME, 5];
+/// Others below 2.5.4 that people put into requests; they are read past.
+const READ_PAST: [u8; 9] = [4, 12, 13, 41, 42, 43, 46, 65, 97];
+/// The same elsewhere: e-mail address, domain component, and the user identifier of LDAP, which is not Kubernetes' UID.
+const ELSEWHERE: [&[u8]; 3] = [
+    &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x01],
+    &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 0x01, 0x19],
+    &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 0x01, 0x01],
+];
+/// 1.3.6.1.4.1.57683.2, Kubernetes' own attribute for the UID of a user.
+const UID: &[u8] = &[0x2b, 0x06, 0x01, 0x04, 0x01, 0x83, 0xc2, 0x53, 0x02];
+
+/// A distinguished name: its sets of attributes, in their order.
+pub(crate) struct Name<'a> {
+    sets: Vec<Vec<Attribute<'a>>>,
+}
+
+struct Attribute<'a> {
+    kind: &'a [u8],
+    value: Element<'a>,
+}
+
+/// An attribute besides common name and organisation that a signed certificate carries on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Further {
+    /// The last number of its identifier, below 2.5.4.
+    pub(crate) kind: u8,
+    pub(crate) value: String,
+}
+
+impl<'a> Name<'a> {
+    pub(crate) fn read(der: &'a [u8]) -> Result<Self, Fault> {
+        let what = "its subject";
+        let set = |set: Result<Element<'a>, Fault>| {
+            let set = Element::only(set?.whole, SET, what)?;
+            if set.content.is_empty() {
+                return Err(format!("{what} has an empty set of attributes"));
+            }
+            set.elements().map(|attribute| Attribute::read(attribute?)).collect()
+        };
+        let sets = Element::only(der, SEQUENCE, what)?.elements().map(set);
+        Ok(Self { sets: sets.collect::<Result<_, Fault>>()? })
+    }
+
+    /// The user and the groups that the name stands for. Who has no common name is nobody, which callers decide about.
+    ///
+    /// Several common names are refused. Upstream takes the last; but others take the first, and a name that two readers
+    /// take for two users is an attack on one of them.
+    pub(crate) fn subject(&self) -> Result<Subject, Fault> {
+        let common_name = match self.values(&below_2_5_4(COMMON_NAME), "common name")?.as_slice() {
+            [] => String::new(),
+            [one] => one.clone(),
+            several => {
+                let (many, names) = (several.len(), several.join("\", \""));
+                return Err(format!(
+                    "its subject has {many} common names, \"{names}\", and one user has one"
+                ));
+            }
+        };
+        let organizations = self.values(&below_2_5_4(ORGANIZATION), "organization")?;
+        Ok(Subject { common_name, organizations })
+    }
+
+    /// The user's UID, empty where there is none.
+    pub(crate) fn uid(&self) -> Result<String, Fault> {
+        match self.values(UID, "UID")?.as_slice() {
+            [] => Ok(String::new()),
+            [one] if one.is_empty() => Err("its UID cannot be an empty string".to_owned()),
+            [one] => Ok(one.clone()),
+            several => Err(format!("expected 1 UID, but found multiple: {several:?}")),
+        }
+    }
+
+    /// What a request asks to be called: all that a certificate will say, or an error.
+    pub(crate) fn asked(&self) -> Result<(Subject, Vec<Further>), Fault> {
+        for set in &self.sets {
+            if set.iter().map(|attribute| attribute.kind).collect::<BTreeSet<_>>().len() > 1 {
+                return Err("its subject has attributes of several kinds in one set".to_owned());
+            }
+        }
+        let attributes = || self.sets.iter().flatten();
+        if let Some(unknown) = attributes().find(|attribute| !attribute.is_known()) {
+            return Err(format!("its subject has the unknown attribute {}", dotted(unknown.kind)));
+        }
+        let subject = self.subject()?;
+        if subject.common_name.is_empty() {
+            return Err("its subject has no common name, and a user has one".to_owned());
+        }
+        if subject.organizations.iter().any(String::is_empty) {
+            return Err("its subject has an empty organization".to_owned());
+        }
+        let mut further = Vec::new();
+        for kind in WRITTEN.into_iter().filter(|kind| ![COMMON_NAME, ORGANIZATION].contains(kind)) {
+            let values = self.values(&below_2_5_4(kind), "attribute")?;
+            further.extend(values.into_iter().map(|value| Further { kind, value }));
+        }
+        Ok((subject, further))
+    }
+
+    fn values(&self, kind: &[u8], what: &str) -> Result<Vec<String>, Fault> {
+        let of_kind = self.sets.iter().flatten().filter(|attribute| attribute.kind == kind);
+        of_kind.map(|attribute| text(attribute.value, what)).collect()
+    }
+}
+
+impl<'a> Attribute<'a> {
+    fn read(element: Element<'a>) -> Result<Self, Fault> {
+        let what = "its subject's attribute";
+        let mut parts = Element::only(element.whole, SEQUENCE, what)?.elements();
+        let kind = parts.expect(OBJECT_ID, what)?.content;
+        let value = parts.next().transpose()?.ok_or_else(|| format!("{what} has no value"))?;
+        parts.end(what)?;
+        Ok(Self { kind, value })
+    }
+
+    fn is_known(&self) -> bool {
+        let listed = |list: &[u8]| list.iter().any(|last| self.kind == below_2_5_4(*last));
+        listed(&WRITTEN) || listed(&READ_PAST) || ELSEWHERE.contains(&self.kind)
+    }
+}
+
+fn below_2_5_4(last: u8) -> [u8; 3] {
+    [0x55, 0x04, last]
+}
+
+/// The text of a string, of whichever of the types that Go reads. A control character has no place in a name: a NUL ends
+/// it for some readers, and a line break makes two lines of one in a log.
+fn text(value: Element<'_>, what: &str) -> Result<String, Fault> {
+    let bytes = value.content;
+    let utf8 = || std::str::from_utf8(bytes).ok().map(str::to_owned);
+    let text = match value.tag {
+        0x0c => utf8(),
+        // Numeric, printable and IA5 strings.
+        0x12 | 0x13 | 0x16 => utf8().filter(|text| text.is_ascii()),
+        // A T.61 string holds Latin-1, by all that write one and by Go.
+        0x14 => Some(bytes.iter().map(|byte| char::from(*byte)).collect()),
+        // A BMP string.
+        0x1e if bytes.len().is_multiple_of(2) => {
+            let units = bytes
+                .chunks_exact(2)
+                .map(|pair| pair.iter().fold(0, |unit, byte| (unit << 8) | u16::from(*byte)));
+            char::decode_utf16(units).collect::<Result<_, _>>().ok()
+        }
+        _ => None,
+    };
+    let text = text.ok_or_else(|| format!("its subject's {what} is no string that can be read"))?;
+    match text.chars().any(char::is_control) {
+        true => Err(format!("its subject's {what} {text:?} has a control character")),
+        false => Ok(text),
+    }
+}
+
+/// An object identifier as people write it.
+pub(crate) fn dotted(kind: &[u8]) -> String {
+    Oid::new(kind.into()).to_string()
+}
