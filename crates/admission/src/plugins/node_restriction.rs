@@ -64,6 +64,9 @@ fn check(request: &Request<'_>, node: &str, object: &Value) -> Result<(), Refusa
     {
         return others::check_token(request, node, object);
     }
+    if *resource == GroupResource::CERTIFICATE_SIGNING_REQUESTS {
+        return others::check_signing_request(request, node, object);
+    }
     if *resource == GroupResource::PERSISTENT_VOLUME_CLAIMS {
         return others::check_claim(request, node, object);
     }

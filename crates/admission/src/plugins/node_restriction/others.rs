@@ -1,4 +1,5 @@
 use api_meta::{Attributes, GroupResource, Status, go_quote};
+use pki::SigningRequest;
 use serde_json::Value;
 
 use super::Refusal;
@@ -6,6 +7,9 @@ use crate::{
     Operation, Request,
     tree::{is_set, items, text},
 };
+
+const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
 const CSI_DRIVERS: GroupResource = GroupResource {
     group: std::borrow::Cow::Borrowed("storage.k8s.io"),
@@ -97,6 +101,26 @@ fn check_audience(request: &Request<'_>, pod: &Value, audience: &str) -> Result<
         return Ok(());
     }
     Err(format!("audience {} not found in pod spec volume", go_quote(audience)).into())
+}
+
+/// A node asks for certificates in its own name alone; what else must hold of them is the signer's business.
+pub(super) fn check_signing_request(
+    request: &Request<'_>,
+    node: &str,
+    csr: &Value,
+) -> Result<(), Refusal> {
+    let signer = text(csr, "/spec/signerName");
+    if !request.creates() || ![KUBELET_SERVING, KUBELET_CLIENT].contains(&signer) {
+        return Ok(());
+    }
+    let asked = SigningRequest::from_base64(text(csr, "/spec/request"))
+        .and_then(|asked| asked.info())
+        .map_err(|cause| format!("unable to parse csr: {cause}"))?;
+    let own = format!("system:node:{node}");
+    if asked.subject.common_name == own {
+        return Ok(());
+    }
+    Err(format!("can only create a node CSR with CN={own}").into())
 }
 
 /// A kubelet that has grown a file system says so in the claim's status; nothing else of a claim is its to change.

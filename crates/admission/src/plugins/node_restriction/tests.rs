@@ -220,3 +220,38 @@ fn leases_and_csi_nodes_carry_the_nodes_name() {
             .contains("could not determine node from user")
     );
 }
+
+#[test]
+fn a_node_asks_for_certificates_in_its_own_name_alone() {
+    use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
+    use rcgen::DnType;
+    let cluster = cluster();
+    let ask = |signer: &str, names: &[&str]| {
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+        let kinds = [DnType::CommonName, DnType::CustomDnType(vec![2, 5, 4, 3])];
+        for (kind, name) in kinds.into_iter().zip(names) {
+            params.distinguished_name.push(kind, *name);
+        }
+        let key = rcgen::KeyPair::generate().unwrap();
+        let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+        let csr = json!({"metadata": {"name": "c"}, "spec": {
+            "signerName": format!("kubernetes.io/{signer}"), "request": BASE64.encode(pem)}});
+        Try::create(&cluster, &GroupResource::CERTIFICATE_SIGNING_REQUESTS)
+            .by(kubelet("n1"))
+            .refusal(&NodeRestriction, csr)
+    };
+    for signer in ["kubelet-serving", "kube-apiserver-client-kubelet"] {
+        assert!(ask(signer, &["system:node:n1"]).starts_with("admitted"));
+        let refusal = ask(signer, &["system:node:n2"]);
+        assert!(
+            refusal.ends_with("can only create a node CSR with CN=system:node:n1"),
+            "{refusal}"
+        );
+        let refusal = ask(signer, &["system:node:n1", "system:kube-controller-manager"]);
+        assert!(refusal.contains("unable to parse csr: "), "{refusal}");
+        assert!(refusal.contains("its subject has 2 common names"), "{refusal}");
+    }
+    assert!(ask("kube-apiserver-client", &["anybody"]).starts_with("admitted"));
+}
