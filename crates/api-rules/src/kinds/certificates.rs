@@ -1,7 +1,7 @@
 //! CertificateSigningRequests. Who asks (`spec.username` and its like) is for the API server to fill in.
 
 use api_meta::{ErrorList, FieldError, Path};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use pki::SigningRequest;
 use serde_json::{Value, json};
 
 use crate::{
@@ -91,14 +91,9 @@ const USAGES: [&str; 23] = [
 
 fn check(csr: &Value, errors: &mut ErrorList) {
     let (spec, path) = (csr.at("spec"), Path::new("spec"));
-    let pem = STANDARD.decode(spec.text("request")).unwrap_or_default();
-    if !String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE REQUEST-----") {
-        let detail = "PEM block type must be CERTIFICATE REQUEST";
-        errors.push(FieldError::invalid(
-            &path.child("request"),
-            spec.at("request").clone(),
-            detail,
-        ));
+    if let Err(error) = check_request(spec) {
+        let (path, value) = (path.child("request"), spec.at("request").clone());
+        errors.push(FieldError::invalid(&path, value, error.to_string()));
     }
     let usages = spec.items("usages");
     for (i, usage) in usages.iter().enumerate() {
@@ -116,6 +111,9 @@ fn check(csr: &Value, errors: &mut ErrorList) {
     let signer = spec.text("signerName");
     if signer.is_empty() {
         errors.push(FieldError::required(&path.child("signerName"), ""));
+    } else if signer == "kubernetes.io/legacy-unknown" {
+        let detail = "the legacy signerName is not allowed via this API version";
+        errors.push(FieldError::invalid(&path.child("signerName"), signer, detail));
     } else if signer.matches('/').count() != 1 {
         let detail =
             "must be a fully qualified domain and path of the form 'example.com/signer-name'";
@@ -126,6 +124,16 @@ fn check(csr: &Value, errors: &mut ErrorList) {
     {
         let detail = "may not specify a duration less than 600 seconds (10 minutes)";
         errors.push(FieldError::invalid(&path.child("expirationSeconds"), seconds, detail));
+    }
+}
+
+/// A request must parse and be signed by its key, for whichever signer. What it asks for must be readable in one way for
+/// our own signers; others may sign requests without a common name and with extensions of theirs.
+fn check_request(spec: &Value) -> Result<(), pki::Error> {
+    let request = SigningRequest::from_base64(spec.text("request"))?;
+    match spec.text("signerName").starts_with("kubernetes.io/") {
+        true => request.info().map(drop),
+        false => Ok(()),
     }
 }
 
@@ -156,5 +164,59 @@ fn check_decisions(new: &Value, old: &Value, errors: &mut ErrorList) {
             new.at("status.conditions").clone(),
             "Approved and Denied conditions are mutually exclusive",
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api_meta::field::aggregate;
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use pki::{AltName, Key, KeyAlgorithm, Subject};
+
+    use super::*;
+
+    #[test]
+    fn a_request_parses_and_is_read_in_one_way_by_our_own_signers() {
+        let key = Key::generate(KeyAlgorithm::EcdsaP256).unwrap();
+        let of = |subject: &Subject, names: &[AltName]| {
+            SigningRequest::create(subject, names, &key).unwrap().to_pem()
+        };
+        let errors = |signer: &str, pem: &str| {
+            let mut errors = ErrorList::new();
+            let request = STANDARD.encode(pem);
+            let spec = json!({"request": request, "signerName": signer, "usages": ["client auth"]});
+            check(&json!({ "spec": spec }), &mut errors);
+            let text = if errors.is_empty() { String::new() } else { aggregate(&errors) };
+            text.replace(&format!("\"{request}\""), "\"...\"")
+        };
+        let (ours, theirs) = ("kubernetes.io/kube-apiserver-client", "example.com/workloads");
+        let jane = of(&Subject::new("jane").in_group("dev"), &[]);
+        // Workloads are named by URIs alone, as SPIFFE has it.
+        let workload = of(&Subject::default(), &[AltName::Uri("spiffe://a/b".into())]);
+        let refused = "spec.request: Invalid value: \"...\": ";
+        for (signer, pem, wanted) in [
+            (ours, jane.clone(), String::new()),
+            (theirs, jane.clone(), String::new()),
+            (theirs, workload.clone(), String::new()),
+            (
+                ours,
+                workload,
+                format!("{refused}the certificate request is refused: its subject has no common name, and a user has one"),
+            ),
+            (ours, String::new(), format!("{refused}PEM block type must be CERTIFICATE REQUEST")),
+            (theirs, jane.replace("REQUEST", "LIST"), format!("{refused}PEM block type must be CERTIFICATE REQUEST")),
+            (
+                theirs,
+                format!("{jane}{jane}"),
+                format!("{refused}there is something after the CERTIFICATE REQUEST block; the request must be exactly one PEM block, with nothing around it"),
+            ),
+            (
+                "kubernetes.io/legacy-unknown",
+                jane,
+                "spec.signerName: Invalid value: \"kubernetes.io/legacy-unknown\": the legacy signerName is not allowed via this API version".into(),
+            ),
+        ] {
+            assert_eq!(errors(signer, &pem), wanted);
+        }
     }
 }
