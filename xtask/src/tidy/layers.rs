@@ -111,6 +111,9 @@ pub(super) const PURE: &[&str] = &[
 const IMPURE: &[&str] =
     &["tokio", "hyper", "hyper-util", "futures-util", "rt", "client", "nix", "rustix"];
 
+/// Who reads X.509: subjects are read by `pki` alone, as two readers may take one for two users. `auth` reads public keys.
+const READS_X509: &[&str] = &["pki", "auth"];
+
 /// What every crate's tests may use: an API server in memory, the real one, and the Pod network's plugin.
 const FOR_TESTS: &[&str] = &["testkit", "apiserver", "cni"];
 
@@ -133,6 +136,9 @@ pub(super) fn problems(crates: &[Crate]) -> Vec<String> {
                 (true, name) if FOR_TESTS.contains(&name) => None,
                 (false, name) if PURE.contains(&member.name.as_str()) && IMPURE.contains(&name) => {
                     Some("the crate is pure".to_owned())
+                }
+                (false, "x509-parser") if !READS_X509.contains(&member.name.as_str()) => {
+                    Some("pki reads certificates and requests, for everybody".to_owned())
                 }
                 (_, name) => refusal(&member.name, name),
             };
