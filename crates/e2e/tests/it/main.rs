@@ -4,6 +4,7 @@
 
 mod access;
 mod addon;
+mod attack_identity;
 mod basics;
 mod charts;
 mod clients;
