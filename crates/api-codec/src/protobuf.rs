@@ -120,6 +120,27 @@ pub fn open(bytes: &[u8]) -> Result<Envelope<'_>, ProtobufError> {
     Ok(envelope)
 }
 
+/// A message of fields of bytes or text, for the few kinds that are stored and that no schema describes.
+pub fn message(fields: &[(u32, &[u8])]) -> Vec<u8> {
+    let mut out = Vec::new();
+    fields.iter().for_each(|(number, value)| wire::bytes(&mut out, *number, value));
+    out
+}
+
+/// The last field of that number in a message, if it is one of bytes or text.
+pub fn field(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, ProtobufError> {
+    let malformed = |what| ProtobufError::Malformed(format!("field {wanted}"), what);
+    let (mut reader, mut found) = (wire::Reader::new(message), None);
+    while let Some((number, value)) = reader.next().map_err(malformed)? {
+        if let wire::Wire::Bytes(bytes) = value
+            && number == wanted
+        {
+            found = Some(bytes);
+        }
+    }
+    Ok(found)
+}
+
 /// Joins messages to a list's message, so that a list costs no decoding: `metadata` is a `ListMeta` message.
 pub fn list_message<'a>(metadata: &[u8], items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);

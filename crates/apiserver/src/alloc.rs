@@ -1,144 +1,93 @@
-//! Cluster IPs and node ports. The Services themselves say what is taken: the allocator follows their changes
-//! and holds what a request has taken until its Service is stored or has failed.
+//! Cluster IPs and node ports. Who gets one is decided in the store, where several API servers meet: an address by
+//! creating its IPAddress, a port by a compared write of upstream's bitmap. It is taken before its Service is written, and
+//! what is left over by a crash in between is found by [`repair`]. Memory only says where to look first.
 
+mod address;
+mod bitmap;
 mod held;
+mod ports;
 mod range;
+pub(crate) mod repair;
+mod service;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashSet},
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use api_meta::{Cidr, ErrorType, FieldError, Path, Status};
+use api_meta::{Cidr, FieldError, GroupKind, Path, Status};
+use client::Client;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 pub(crate) use held::Held;
 
+use self::{
+    address::Place,
+    bitmap::Bitmap,
+    ports::Ports,
+    service::{Refused, Wanted, choose_ports, family, strings, wanted_addresses},
+};
 use crate::{
     cache::{Event, EventKind},
     call::Call,
     config::Config,
     definition::Definition,
-    object::Object,
+    hub::Hub,
     server::Server,
 };
 
-pub(crate) struct Allocators(Arc<Mutex<State>>);
+pub(crate) struct Allocators {
+    hub: Arc<Hub>,
+    /// Through which IPAddresses are written.
+    client: Client,
+    hints: Hints,
+    ports: Ports,
+}
 
-struct State {
+/// What this server has heard of addresses, which may be out of date.
+#[derive(Clone)]
+pub(crate) struct Hints(Arc<Mutex<Heard>>);
+
+struct Heard {
     cidrs: Vec<Cidr>,
     /// What the ServiceCIDRs add, by their names.
     more: BTreeMap<String, Vec<Cidr>>,
-    /// Which Service has which address, as `NAMESPACE/NAME`.
-    owners: HashMap<IpAddr, Arc<str>>,
-    ports: (u16, u16),
-    /// How many Services or requests hold each address and port.
-    addresses: HashMap<IpAddr, u32>,
-    used_ports: HashMap<u16, u32>,
+    taken: HashSet<IpAddr>,
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Allocators {
+impl Hints {
     pub(crate) fn new(config: &Config) -> Self {
-        let state = State {
-            cidrs: config.service_cidrs.iter().map(|range| range.network()).collect(),
-            more: BTreeMap::new(),
-            owners: HashMap::new(),
-            ports: config.node_ports,
-            addresses: HashMap::new(),
-            used_ports: HashMap::new(),
-        };
-        Self(Arc::new(Mutex::new(state)))
+        let cidrs = config.service_cidrs.iter().map(|range| range.network()).collect();
+        let heard = Heard { cidrs, more: BTreeMap::new(), taken: HashSet::new() };
+        Self(Arc::new(Mutex::new(heard)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Heard> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Called with every change of what says which addresses there are and which are taken, in order.
     pub(crate) fn observer(&self) -> crate::hub::Observer {
-        let state = self.0.clone();
+        let hints = self.clone();
         Box::new(move |definition: &Definition, event, _| {
             match (&*definition.group, &*definition.plural) {
-                ("", "services") => lock(&state).service_changed(definition, event),
-                ("networking.k8s.io", "ipaddresses") => lock(&state).address_changed(event),
-                ("networking.k8s.io", "servicecidrs") => lock(&state).range_changed(event),
+                ("networking.k8s.io", "ipaddresses") => hints.lock().address_changed(event),
+                ("networking.k8s.io", "servicecidrs") => hints.lock().range_changed(event),
                 _ => {}
             }
         })
     }
-
-    /// The Service that has an address.
-    pub(crate) fn owner(&self, address: IpAddr) -> Option<Arc<str>> {
-        lock(&self.0).owners.get(&address).cloned()
-    }
 }
 
-pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
-    let listed = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
-    let mut all: Vec<IpAddr> = listed.filter_map(|a| a.as_str()?.parse().ok()).collect();
-    if all.is_empty() {
-        all.extend(service["spec"]["clusterIP"].as_str().and_then(|a| a.parse::<IpAddr>().ok()));
-    }
-    all
-}
-
-fn ports(service: &Value) -> Vec<u16> {
-    let listed = service["spec"]["ports"].as_array().into_iter().flatten().map(|p| &p["nodePort"]);
-    let mut all: Vec<u16> = listed
-        .chain([&service["spec"]["healthCheckNodePort"]])
-        .filter_map(|p| u16::try_from(p.as_u64()?).ok())
-        .filter(|p| *p != 0)
-        .collect();
-    // One port may serve both TCP and UDP.
-    all.sort_unstable();
-    all.dedup();
-    all
-}
-
-impl State {
-    fn less<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u32>, key: &K) {
-        if let Some(count) = counts.get_mut(key) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(key);
-            }
-        }
-    }
-
-    fn service_changed(&mut self, definition: &Definition, event: &Event) {
-        let place = event.object.key.strip_prefix(&*definition.prefix).unwrap_or_default();
-        if let Some(previous) = &event.previous {
-            let tree = previous.tree().unwrap_or_default();
-            for address in addresses(&tree) {
-                Self::less(&mut self.addresses, &address);
-                if self.owners.get(&address).is_some_and(|owner| **owner == *place) {
-                    self.owners.remove(&address);
-                }
-            }
-            ports(&tree).iter().for_each(|p| Self::less(&mut self.used_ports, p));
-        }
-        if event.kind != EventKind::Deleted {
-            let tree = event.object.tree().unwrap_or_default();
-            for address in addresses(&tree) {
-                *self.addresses.entry(address).or_default() += 1;
-                self.owners.insert(address, place.into());
-            }
-            ports(&tree).iter().for_each(|p| *self.used_ports.entry(*p).or_default() += 1);
-        }
-    }
-
-    /// An address may be somebody's who is no Service. Those of Services are counted with the Services.
+impl Heard {
     fn address_changed(&mut self, event: &Event) {
         let Ok(address) = event.object.name().parse::<IpAddr>() else { return };
-        let foreign =
-            |object: &Object| object.tree().is_ok_and(|tree| crate::addresses::is_foreign(&tree));
-        if event.previous.as_deref().is_some_and(foreign) {
-            Self::less(&mut self.addresses, &address);
-        }
-        if event.kind != EventKind::Deleted && foreign(&event.object) {
-            *self.addresses.entry(address).or_default() += 1;
-        }
+        match event.kind {
+            EventKind::Deleted => self.taken.remove(&address),
+            EventKind::Added | EventKind::Modified => self.taken.insert(address),
+        };
     }
 
     /// Ranges may be added beside the configured ones; of one that is going away nothing is given any more.
@@ -159,315 +108,219 @@ impl State {
     fn ranges(&self, wanted: &str) -> Vec<Cidr> {
         let mut all: Vec<Cidr> = Vec::new();
         for cidr in self.cidrs.iter().chain(self.more.values().flatten()) {
-            if family(&cidr.address) == wanted && !all.contains(cidr) {
+            if family(cidr.address) == wanted && !all.contains(cidr) {
                 all.push(*cidr);
             }
         }
         all
     }
 
-    /// A free address of the range. Random, and from the upper part first: the lower is kept for Services that
-    /// ask for an address, as upstream does.
-    fn free_address(&self, cidr: &Cidr) -> Option<IpAddr> {
-        let usable = range::usable(*cidr);
-        let reserved = (usable / 16).clamp(if usable > 16 { 16 } else { 0 }, 256);
-        let start = reserved + rand::random_range(0..(usable - reserved).max(1));
-        let upper = (start..usable).chain(reserved..start);
-        upper
-            .chain(0..reserved)
-            .filter_map(|n| cidr.nth(n + 1))
-            .find(|a| !self.addresses.contains_key(a))
+    fn families(&self) -> Vec<&'static str> {
+        self.cidrs.iter().map(|cidr| family(cidr.address)).collect()
     }
+}
 
-    fn free_port(&self) -> Option<u16> {
-        let (low, high) = self.ports;
-        let size = u32::from(high - low) + 1;
-        let reserved = (size / 32).clamp(if size > 128 { 16 } else { 0 }, 128).min(size);
-        let start = reserved + rand::random_range(0..(size - reserved).max(1));
-        let all = (start..size).chain(reserved..start).chain(0..reserved);
-        all.map(|n| low + n as u16).find(|p| !self.used_ports.contains_key(p))
-    }
+/// A Service that is to be written.
+struct Request {
+    new: Value,
+    old: Option<Value>,
+    dry_run: bool,
 }
 
 impl Server {
     /// Gives a Service its addresses and ports, or says why it cannot have those that it wants.
-    pub(crate) fn allocate(
+    pub(crate) async fn allocate(
         &self,
         call: &Call,
         tree: &mut Value,
         old: Option<&Value>,
     ) -> Result<Held, Box<Status>> {
         let definition = &call.resource.definition;
-        if !definition.is("", "services") || !matches!(call.path.subresource.as_str(), "") {
+        if !definition.is("", "services") || !call.path.subresource.is_empty() {
             return Ok(Held::nothing());
         }
-        let mut request = Request {
-            state: lock(&self.allocators.0),
-            held: Held { state: None, addresses: Vec::new(), ports: Vec::new() },
+        let request =
+            Request { new: std::mem::take(tree), old: old.cloned(), dry_run: call.dry_run() };
+        let allocators = self.allocators.clone();
+        let (done, outcome) = oneshot::channel();
+        // A task of its own, because a client that goes away in the middle would leave behind what nobody knows of.
+        self.hub.tasks.spawn("addresses and ports of a Service", async move {
+            // Who asked may be gone; what was taken is then given back.
+            let _ = done.send(allocators.serve(request).await);
+        });
+        let stopped = || Box::new(Status::internal("allocating: the server stops"));
+        let (new, held) = outcome.await.map_err(|_| stopped())??;
+        *tree = new;
+        Ok(held)
+    }
+
+    /// What a write that ends an object gives back: all that the object has, if it is a Service.
+    pub(crate) fn ending(&self, definition: &Definition, last: &Value, held: Held) -> Held {
+        if !definition.is("", "services") {
+            return held;
+        }
+        let mut held = match held.is_something() {
+            true => held,
+            false => Held::of(self.allocators.clone(), last),
         };
-        let outcome = request.service(tree, old);
-        let Request { state, mut held } = request;
-        drop(state);
-        held.state = Some(self.allocators.0.clone());
-        match outcome {
-            Ok(()) => Ok(held),
-            // A range that is full is nobody's mistake.
-            Err(error) if error.kind == ErrorType::Internal => {
-                Err(Box::new(Status::internal(error.detail)))
-            }
-            Err(error) => {
-                let name = tree["metadata"]["name"].as_str().unwrap_or_default();
-                Err(Box::new(Status::invalid(&call.served().group_kind(), name, &[error])))
-            }
-        }
+        held.giving_up_all(last);
+        held
     }
 }
 
-struct Request<'a> {
-    state: MutexGuard<'a, State>,
-    held: Held,
-}
-
-impl Request<'_> {
-    fn service(&mut self, tree: &mut Value, old: Option<&Value>) -> Result<(), FieldError> {
-        let kind = tree["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
-        let kept = old.map(addresses).unwrap_or_default();
-        let kept_ports = old.map(ports).unwrap_or_default();
-        if kind == "ExternalName" {
-            return Ok(());
-        }
-        self.cluster_ips(tree, old, &kept)?;
-        if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
-            self.node_ports(tree, old, &kept_ports, &kind)?;
-        }
-        Ok(())
+impl Allocators {
+    pub(crate) fn new(config: &Config, hub: Arc<Hub>, client: Client, hints: Hints) -> Self {
+        Self { ports: Ports::new(hub.clone(), config.node_ports), hub, client, hints }
     }
 
-    fn cluster_ips(
-        &mut self,
-        tree: &mut Value,
-        old: Option<&Value>,
-        kept: &[IpAddr],
-    ) -> Result<(), FieldError> {
-        let spec = Path::new("spec");
-        self.families(tree, old)?;
-        if tree["spec"]["clusterIP"] == "None" {
-            tree["spec"]["clusterIPs"] = json!(["None"]);
-            return Ok(());
+    async fn serve(self: Arc<Self>, request: Request) -> Result<(Value, Held), Box<Status>> {
+        let Request { mut new, old, dry_run } = request;
+        let mut held = Held::of(self.clone(), &new);
+        let families = self.hints.lock().families();
+        let wanted = wanted_addresses(&mut new, old.as_ref(), &families)
+            .map_err(|error| invalid(&new, error))?;
+        self.addresses(&mut new, wanted, dry_run, &mut held).await?;
+        self.node_ports(&mut new, old.as_ref(), dry_run, &mut held).await?;
+        if let Some(old) = &old {
+            held.giving_up(old, &new);
         }
-        let families: Vec<String> = strings(&tree["spec"]["ipFamilies"]);
-        let mut wanted = strings(&tree["spec"]["clusterIPs"]);
-        if wanted.is_empty()
-            && let Some(one) = tree["spec"]["clusterIP"].as_str().filter(|a| !a.is_empty())
-        {
-            wanted.push(one.to_owned());
+        Ok((new, held))
+    }
+
+    async fn addresses(
+        &self,
+        service: &mut Value,
+        wanted: Vec<Wanted>,
+        dry_run: bool,
+        held: &mut Held,
+    ) -> Result<(), Box<Status>> {
+        if wanted.is_empty() {
+            return Ok(());
         }
         let mut given = Vec::new();
-        for (i, family) in families.iter().enumerate() {
-            let field = spec.child("clusterIPs");
-            let ranges = self.state.ranges(family);
+        let families = strings(&service["spec"]["ipFamilies"]);
+        for (i, (family, wanted)) in families.into_iter().zip(wanted).enumerate() {
+            let ranges = self.hints.lock().ranges(&family);
             if ranges.is_empty() {
-                let field = spec.child("ipFamilies").index(i);
+                let field = Path::new("spec").child("ipFamilies").index(i);
                 let detail = "not configured on this cluster";
-                return Err(FieldError::invalid(&field, family.as_str(), detail));
+                return Err(invalid(service, FieldError::invalid(&field, family, detail)));
             }
-            let address = match wanted.get(i) {
-                Some(text) => {
-                    let address: IpAddr = text.parse().map_err(|_| {
-                        FieldError::invalid(
-                            &field.index(i),
-                            text.as_str(),
-                            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-                        )
-                    })?;
-                    if !kept.contains(&address) {
-                        let taken = self.take_address(address, &ranges);
-                        taken.map_err(|cause| {
-                            let detail = format!("failed to allocate IP {text}: {cause}");
-                            FieldError::invalid(&field, json!(wanted), detail)
-                        })?;
-                    }
+            let address = match wanted {
+                Wanted::Kept(address) => address,
+                Wanted::This(address) => {
+                    self.this_address(service, address, &ranges, dry_run, held).await?;
                     address
                 }
-                None => {
-                    let free = ranges.iter().find_map(|cidr| self.state.free_address(cidr));
-                    let free = free.ok_or_else(|| {
-                        FieldError::internal(
-                            &spec.child("clusterIP"),
-                            "failed to allocate a serviceIP: range is full",
-                        )
-                    })?;
-                    self.hold_address(free);
-                    free
-                }
+                Wanted::Any => self.any_address(&ranges, dry_run, held).await?,
             };
             given.push(address.to_string());
         }
-        tree["spec"]["clusterIP"] = json!(given.first().cloned().unwrap_or_default());
-        tree["spec"]["clusterIPs"] = json!(given);
+        service["spec"]["clusterIP"] = json!(given.first().cloned().unwrap_or_default());
+        service["spec"]["clusterIPs"] = json!(given);
         Ok(())
     }
 
-    /// Decides `ipFamilies` and `ipFamilyPolicy` from what is asked for and what the cluster has.
-    fn families(&mut self, tree: &mut Value, old: Option<&Value>) -> Result<(), FieldError> {
-        let headless_without_selector = tree["spec"]["clusterIP"] == "None"
-            && tree["spec"]["selector"].as_object().is_none_or(|s| s.is_empty());
-        let policy = tree["spec"]["ipFamilyPolicy"].as_str().map(str::to_owned);
-        let policy = policy.unwrap_or_else(|| {
-            if headless_without_selector { "RequireDualStack".into() } else { "SingleStack".into() }
-        });
-        let mut families = strings(&tree["spec"]["ipFamilies"]);
-        if families.is_empty() {
-            // An address that is asked for decides the family.
-            let asked = tree["spec"]["clusterIP"].as_str().and_then(|a| a.parse::<IpAddr>().ok());
-            families = match (asked, old) {
-                (Some(address), _) => vec![family(&address).to_owned()],
-                (None, Some(old)) => strings(&old["spec"]["ipFamilies"]),
-                (None, None) => Vec::new(),
-            };
+    async fn this_address(
+        &self,
+        service: &Value,
+        address: IpAddr,
+        ranges: &[Cidr],
+        dry_run: bool,
+        held: &mut Held,
+    ) -> Result<(), Box<Status>> {
+        let refuse = |cause: &str| {
+            let field = Path::new("spec").child("clusterIPs");
+            let mut asked = service["spec"]["clusterIPs"].clone();
+            if asked.as_array().is_none_or(Vec::is_empty) {
+                asked = json!([service["spec"]["clusterIP"]]);
+            }
+            let detail = format!("failed to allocate IP {address}: {cause}");
+            Err(invalid(service, FieldError::invalid(&field, asked, detail)))
+        };
+        if !ranges.iter().any(|range| range::gives(*range, address)) {
+            return refuse("the provided network does not match the current range");
         }
-        if families.is_empty() {
-            families.extend(self.state.cidrs.first().map(|c| family(&c.address).to_owned()));
+        if self.take(address, dry_run, held).await? {
+            return Ok(());
         }
-        let was = |spec: &Value| (spec["ipFamilyPolicy"] == policy, strings(&spec["ipFamilies"]));
-        let (is_kept, before) = old.map(|old| was(&old["spec"])).unwrap_or_default();
-        if policy == "SingleStack" && !is_kept && families == before {
-            // Who asks for one family after two keeps the first.
-            families.truncate(1);
-        }
-        let available: Vec<&str> = self.state.cidrs.iter().map(|c| family(&c.address)).collect();
-        // A cluster may have got its second family since: a Service gets one when its policy changes, and not by an
-        // update of something else.
-        let is_content = policy == "PreferDualStack" && is_kept && families == before;
-        if policy != "SingleStack" && families.len() == 1 && !is_content {
-            let other = if families[0] == "IPv4" { "IPv6" } else { "IPv4" };
-            if available.contains(&other) || headless_without_selector {
-                families.push(other.to_owned());
-            } else if policy == "RequireDualStack" {
-                let field = Path::new("spec").child("ipFamilyPolicy");
-                return Err(FieldError::invalid(
-                    &field,
-                    policy,
-                    "this cluster is not configured for dual-stack services",
-                ));
+        refuse("provided IP is already allocated")
+    }
+
+    async fn any_address(
+        &self,
+        ranges: &[Cidr],
+        dry_run: bool,
+        held: &mut Held,
+    ) -> Result<IpAddr, Box<Status>> {
+        for range in ranges {
+            for address in range::addresses(*range) {
+                let heard_of = self.hints.lock().taken.contains(&address);
+                if !heard_of && self.take(address, dry_run, held).await? {
+                    return Ok(address);
+                }
             }
         }
-        tree["spec"]["ipFamilyPolicy"] = json!(policy);
-        tree["spec"]["ipFamilies"] = json!(families);
-        Ok(())
+        let name = &held.place().name;
+        let cause = format!("failed to allocate a serviceIP for Service {name:?}: range is full");
+        Err(Box::new(Status::internal(cause)))
     }
 
-    fn take_address(&mut self, address: IpAddr, ranges: &[Cidr]) -> Result<(), &'static str> {
-        if !ranges.iter().any(|range| range::gives(*range, address)) {
-            return Err("the provided network does not match the current range");
+    /// Returns whether nobody else has the address.
+    async fn take(
+        &self,
+        address: IpAddr,
+        dry_run: bool,
+        held: &mut Held,
+    ) -> Result<bool, Box<Status>> {
+        if dry_run {
+            let found = address::get(&self.client, address).await;
+            return found.map(|found| found.is_none()).map_err(client_status);
         }
-        if self.state.addresses.contains_key(&address) {
-            return Err("provided IP is already allocated");
-        }
-        self.hold_address(address);
-        Ok(())
+        let made = address::create(&self.client, address, held.place()).await;
+        let Some(known) = made.map_err(client_status)? else { return Ok(false) };
+        held.took().addresses.push(known);
+        Ok(true)
     }
 
-    fn hold_address(&mut self, address: IpAddr) {
-        *self.state.addresses.entry(address).or_default() += 1;
-        self.held.addresses.push(address);
-    }
-
-    fn node_ports(
-        &mut self,
-        tree: &mut Value,
+    async fn node_ports(
+        &self,
+        service: &mut Value,
         old: Option<&Value>,
-        kept: &[u16],
-        kind: &str,
-    ) -> Result<(), FieldError> {
-        let spec = Path::new("spec");
-        if kind == "LoadBalancer"
-            && tree["spec"]["allocateLoadBalancerNodePorts"] == Value::Bool(false)
+        dry_run: bool,
+        held: &mut Held,
+    ) -> Result<(), Box<Status>> {
+        if !matches!(service["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
+            return Ok(());
+        }
+        // Most updates leave the ports as they are, and need not ask the store.
+        if let Ok(chosen) = choose_ports(service, old, &mut Bitmap::new(self.ports.range))
+            && chosen.taken.is_empty()
         {
             return Ok(());
         }
-        let mut own: HashMap<u16, Vec<String>> = HashMap::new();
-        let count = tree["spec"]["ports"].as_array().map_or(0, Vec::len);
-        for i in 0..count {
-            let port = &tree["spec"]["ports"][i];
-            let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
-            let field = spec.child("ports").index(i).child("nodePort");
-            let wanted = port["nodePort"].as_u64().and_then(|p| u16::try_from(p).ok()).unwrap_or(0);
-            // An update that leaves the node port out keeps the one that this port had.
-            let before = || old.and_then(|o| same_port(&o["spec"]["ports"], port));
-            let chosen = match wanted {
-                0 => match before() {
-                    Some(port) => port,
-                    None => {
-                        let free = self.state.free_port().ok_or_else(|| {
-                            FieldError::internal(
-                                &field,
-                                "failed to allocate a nodePort: range is full",
-                            )
-                        })?;
-                        self.hold_port(free);
-                        free
-                    }
-                },
-                wanted => {
-                    let mine = kept.contains(&wanted)
-                        || own.get(&wanted).is_some_and(|p| !p.contains(&protocol));
-                    if !mine {
-                        self.take_port(wanted, &field)?;
-                    }
-                    wanted
-                }
-            };
-            own.entry(chosen).or_default().push(protocol);
-            tree["spec"]["ports"][i]["nodePort"] = json!(chosen);
-        }
-        let local = kind == "LoadBalancer" && tree["spec"]["externalTrafficPolicy"] == "Local";
-        if local && tree["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0) == 0 {
-            let field = spec.child("healthCheckNodePort");
-            let free = self.state.free_port().ok_or_else(|| {
-                FieldError::internal(&field, "failed to allocate a nodePort: range is full")
-            })?;
-            self.hold_port(free);
-            tree["spec"]["healthCheckNodePort"] = json!(free);
+        let chosen = match dry_run {
+            true => self.ports.try_out(|map| choose_ports(service, old, map)).await,
+            false => self.ports.change(|map| choose_ports(service, old, map)).await,
+        };
+        let chosen = chosen.map_err(|error| error.status())?.map_err(|refused| match refused {
+            Refused::Field(error) => invalid(service, error),
+            Refused::Internal(cause) => Box::new(Status::internal(cause)),
+        })?;
+        chosen.apply(service);
+        if !dry_run {
+            held.took().ports = chosen.taken;
         }
         Ok(())
     }
-
-    fn take_port(&mut self, port: u16, field: &Path) -> Result<(), FieldError> {
-        let (low, high) = self.state.ports;
-        if !(low..=high).contains(&port) {
-            let detail = format!(
-                "provided port is not in the valid range. The range of valid ports is {low}-{high}"
-            );
-            return Err(FieldError::invalid(field, u64::from(port), detail));
-        }
-        if self.state.used_ports.contains_key(&port) {
-            return Err(FieldError::invalid(
-                field,
-                u64::from(port),
-                "provided port is already allocated",
-            ));
-        }
-        self.hold_port(port);
-        Ok(())
-    }
-
-    fn hold_port(&mut self, port: u16) {
-        *self.state.used_ports.entry(port).or_default() += 1;
-        self.held.ports.push(port);
-    }
 }
 
-fn same_port(old: &Value, port: &Value) -> Option<u16> {
-    let same = |o: &&Value| o["port"] == port["port"] && o["protocol"] == port["protocol"];
-    let found = old.as_array()?.iter().find(same)?["nodePort"].as_u64()?;
-    u16::try_from(found).ok().filter(|p| *p != 0)
+fn invalid(service: &Value, error: FieldError) -> Box<Status> {
+    let Place { name, .. } = Place::of(service);
+    Box::new(Status::invalid(&GroupKind::new("", "Service"), &name, &[error]))
 }
 
-fn strings(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-fn family(address: &IpAddr) -> &'static str {
-    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+/// A failure of a request that the server has made of itself.
+fn client_status(error: client::Error) -> Box<Status> {
+    Box::new(Status::internal(format!("failed to allocate IP: {error}")))
 }

@@ -12,6 +12,7 @@ use serve::Body;
 use store::{Expected, Op, Outcome, Write};
 
 use crate::{
+    alloc::Held,
     answer,
     call::Call,
     definition::Definition,
@@ -242,7 +243,11 @@ impl Server {
         };
         let expected = Expected::ModRevision(object.revision);
         let write = Write { key: key.clone(), expected, op };
-        match self.hub.write(write).await.map_err(|e| Box::new(store_status(e)))? {
+        let held = match at_once {
+            true => self.ending(definition, &tree, Held::nothing()),
+            false => Held::nothing(),
+        };
+        match held.write(&self.hub, write).await.map_err(|e| Box::new(store_status(e)))? {
             Outcome::Done { revision, .. } if at_once => {
                 tree["metadata"]["resourceVersion"] = json!(revision.to_string());
                 Ok(Ok(Deleted::Gone(tree)))

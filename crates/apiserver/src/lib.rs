@@ -8,7 +8,6 @@
 //! - An object's bytes are made when it is written; gets, lists and watches share them.
 //! - A watcher sees every change once and in order, or its stream ends ([`cache`]).
 
-mod addresses;
 mod admit;
 mod alloc;
 mod answer;
@@ -57,7 +56,7 @@ mod zipped;
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, SystemTime},
 };
 
@@ -76,7 +75,7 @@ pub use security::SecurityError;
 pub use transform::{CARE, UpstreamForm};
 
 use crate::{
-    alloc::Allocators,
+    alloc::{Allocators, Hints, repair},
     hub::Hub,
     security::Security,
     server::{InProcess, Server},
@@ -121,26 +120,26 @@ pub async fn start(
     let mut observers = Vec::new();
     let security = Security::new(&config, &mut observers)?;
     let chain = admission::Chain::new(&config.enable_admission, &config.disable_admission)?;
-    let allocators = Allocators::new(&config);
-    observers.push(allocators.observer());
+    let hints = Hints::new(&config);
+    observers.push(hints.observer());
     // As upstream: a request may wait for its turn for a quarter of its time.
     let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
     observers.push(security::following(gate.clone()));
     let (custom, changes) = custom::lifecycle::observer();
     observers.push(custom);
-    let (addressed, addresses) = addresses::observer();
+    let (addressed, addresses) = repair::observer();
     let (levelled, levels) = dangling::observer();
     observers.extend([addressed, levelled]);
     let hub = Hub::start(store, definition::builtin(), observers, tasks).await?;
     security.objects.attach(&hub);
     let (listener, tls) = listen(&mut config, &security).await?;
     let kubelets = subresource::kubelet::Kubelets::new(&config, tasks)?;
-    let server = Arc::new(Server {
+    let server = Arc::new_cyclic(|own| Server {
+        allocators: Arc::new(Allocators::new(&config, hub.clone(), own_client(own.clone()), hints)),
         config,
         hub,
         security,
         chain,
-        allocators,
         gate,
         metrics: metrics::Metrics::default(),
         readiness: health::Readiness::default(),
@@ -150,6 +149,9 @@ pub async fn start(
         blocks: Arc::default(),
     });
     let api = ApiServer { server: server.clone() };
+    let client = api.client(system(), "kube-apiserver");
+    let left_over = repair::first(&server, &client).await;
+    repair::follow(&server, client.clone(), &addresses, left_over, tasks);
     let definitions = api.client(system(), "custom kinds");
     let follow =
         custom::lifecycle::follow(server.clone(), definitions, changes, tasks.shutdown().clone());
@@ -158,14 +160,12 @@ pub async fn start(
     let serving = serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone());
     tasks.essential("listener", serving);
     tasks.spawn_until_shutdown("flow control", rebalance(server.clone()));
-    let client = api.client(system(), "kube-apiserver");
     startup::run(&server, &client).await.map_err(StartError::Initial)?;
     if server.config.shares_store {
         let present = presence::keep(server.clone(), client, tasks.shutdown().clone());
         tasks.spawn("presence", present);
     }
     let own = || api.client(system(), "kube-apiserver");
-    addresses::follow(server.clone(), own(), &addresses, tasks);
     dangling::follow(server.clone(), own(), &levels, tasks);
     tasks.spawn_until_shutdown("identity", identity::keep(server.clone(), own()));
     tasks.spawn_until_shutdown("api services", api_services(server.clone(), own()));
@@ -256,6 +256,30 @@ impl ApiServer {
     /// Makes `/readyz` fail, so that load balancers turn away before the server stops.
     pub fn stopping(&self) {
         self.server.readiness.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A client for what the server does in the course of a request. It does not keep the server alive.
+fn own_client(server: Weak<Server>) -> Client {
+    Client::new(Arc::new(Own { server, user: Arc::new(system()) }), "kube-apiserver")
+}
+
+struct Own {
+    server: Weak<Server>,
+    user: Arc<UserInfo>,
+}
+
+impl Transport for Own {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
+        let (server, user) = (self.server.upgrade(), self.user.clone());
+        Box::pin(async move {
+            let stopped = || client::Error::Transport {
+                operation: "asking",
+                target: "this server".to_owned(),
+                source: "it has stopped".into(),
+            };
+            Local { server: server.ok_or_else(stopped)?, user }.send(request).await
+        })
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Server {
     pub(crate) hub: Arc<Hub>,
     pub(crate) security: Security,
     pub(crate) chain: admission::Chain,
-    pub(crate) allocators: Allocators,
+    pub(crate) allocators: Arc<Allocators>,
     pub(crate) gate: Arc<flow::Gate>,
     pub(crate) metrics: Metrics,
     pub(crate) readiness: crate::health::Readiness,

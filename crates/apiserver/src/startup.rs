@@ -2,7 +2,12 @@
 //! Service and its endpoints, what is published about the API servers. Written through the pipeline like everything
 //! else, as `system:apiserver`.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::atomic::Ordering};
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use api_meta::{GroupResource, Objects as _};
 use auth::rbac::Ensure;
@@ -33,6 +38,8 @@ const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
 /// How many of the initial objects are written at once: enough that they share the flushes of the log, few enough that
 /// an etcd on a slow disk answers each within its time.
 const AT_ONCE: usize = 32;
+/// Longer than an address stays with a Service that has not come.
+const FIRST_SERVICE: Duration = Duration::from_secs(75);
 
 /// Brings the initial objects into being; safe to run again at every start.
 pub(crate) async fn run(server: &Server, client: &Client) -> Result<(), Error> {
@@ -177,12 +184,26 @@ async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Erro
             "type": "ClusterIP",
         },
     });
-    ensure(client, &Resource::SERVICES, "default", &service).await?;
+    first_service(client, &service).await?;
     let servers = presence::servers(server).await.unwrap_or_else(|error| {
         tracing::warn!(%error, "asking the store for the other API servers; they are asked for again soon");
         BTreeSet::from([config.advertise])
     });
     endpoints(server, client, &servers).await
+}
+
+/// Another server may be creating the Service, or may have died while it did: its address is then taken for as long as the
+/// repair lets it be.
+async fn first_service(client: &Client, service: &Value) -> Result<(), Error> {
+    let give_up = Instant::now() + FIRST_SERVICE;
+    loop {
+        match ensure(client, &Resource::SERVICES, "default", service).await {
+            Err(error) if error.is_invalid() && Instant::now() < give_up => {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// The ranges of a cluster that was made with one family and is now configured with both.

@@ -60,6 +60,9 @@ pub const CARE: store::Care = store::Care {
     left: &[crate::presence::PLACE],
 };
 
+/// What looks like objects there, and is none that is served.
+const BOOKKEEPING: [&str; 2] = [crate::presence::PLACE, "/registry/ranges/"];
+
 const CUSTOM_DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
 impl UpstreamForm {
@@ -110,8 +113,7 @@ impl Form {
 
     /// Upstream's form to ours.
     fn decode(&self, key: &str, value: &Bytes) -> Result<Bytes, FormError> {
-        let tree = if key.starts_with(crate::presence::PLACE) {
-            // These look like Endpoints, and are bookkeeping.
+        let tree = if BOOKKEEPING.iter().any(|place| key.starts_with(place)) {
             return Ok(value.clone());
         } else if value.starts_with(protobuf::MAGIC) {
             self.read_protobuf(key, value)?

@@ -102,7 +102,7 @@ impl Server {
         self.admit(call, Operation::Create, &mut tree, None).await?;
         crate::codec::defaults(call.served(), definition, &mut tree);
         // Held until the Service that asked for them is stored, or has failed to be.
-        let held = self.allocate(call, &mut tree, None)?;
+        let held = self.allocate(call, &mut tree, None).await?;
         self.insert_prepared(call, tree, managed, generated, held).await
     }
 
@@ -260,7 +260,7 @@ impl Server {
             self.admit(call, Operation::Update, &mut new, Some(&old)).await?;
         }
         crate::codec::defaults(call.served(), definition, &mut new);
-        let held = self.allocate(call, &mut new, Some(&old))?;
+        let held = self.allocate(call, &mut new, Some(&old)).await?;
         self.check_changed(call, update.part, &old, &new).await?;
         // A write that changes nothing still brings an object to the version that is stored now.
         if meta::same(&new, &old) && usize::from(stored.version) == definition.storage {
@@ -328,6 +328,7 @@ impl Server {
         let definition = &call.resource.definition;
         // The last finalizer of an object that is being deleted takes the object along.
         let finished = crate::delete::finished(definition, &new);
+        let held = if finished { self.ending(definition, &new, held) } else { held };
         let value = definition.to_store(call.version, new, None).await?;
         let key = stored.key.clone();
         if call.dry_run() {

@@ -14,6 +14,16 @@ pub(super) fn usable(range: Cidr) -> u128 {
     }
 }
 
+/// All addresses of a range that Services may have, in the order in which they are tried: from a random one on, and those
+/// of the lower part, which is kept for Services that ask for an address, last, as upstream does.
+pub(super) fn addresses(range: Cidr) -> impl Iterator<Item = IpAddr> + Send {
+    let usable = usable(range);
+    let reserved = (usable / 16).clamp(if usable > 16 { 16 } else { 0 }, 256);
+    let start = reserved + rand::random_range(0..(usable - reserved).max(1));
+    let order = (start..usable).chain(reserved..start).chain(0..reserved);
+    order.filter_map(move |n| range.nth(n + 1))
+}
+
 /// Whether a Service that asks for the address may have it.
 pub(super) fn gives(range: Cidr, address: IpAddr) -> bool {
     let broadcast = range.family() == Family::V4 && address == range.last();

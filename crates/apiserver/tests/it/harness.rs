@@ -132,8 +132,16 @@ impl TestServer {
 
     /// One whose configuration is changed first.
     pub(crate) async fn beside_with(&self, change: impl FnOnce(&mut Config)) -> Self {
-        let (store, authority) = (self.store.clone(), self.authority.clone());
-        let directory = self.directory.clone();
+        self.beside_on(self.store.clone(), change).await
+    }
+
+    /// One that sees the store in its own way.
+    pub(crate) async fn beside_on(
+        &self,
+        store: Arc<dyn Store>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let (authority, directory) = (self.authority.clone(), self.directory.clone());
         let tasks = rt::Tasks::new(rt::Shutdown::new());
         let mut config = config(directory.path());
         change(&mut config);

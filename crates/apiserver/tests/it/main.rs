@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod allocation;
 mod bodies;
 mod conversion;
 mod custom;

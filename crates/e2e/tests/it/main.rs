@@ -5,6 +5,7 @@
 mod access;
 mod addon;
 mod attack_identity;
+mod attack_alloc;
 mod basics;
 mod charts;
 mod clients;

@@ -1,0 +1,98 @@
+//! IPAddresses of Services. Who creates the object has the address: the store lets only one do so.
+
+use std::net::IpAddr;
+
+use client::{Client, DeleteOptions, Error, IfThere as _, Preconditions, Resource};
+use serde_json::{Value, json};
+
+use super::service::family;
+
+const IP_ADDRESSES: Resource =
+    Resource::constant("networking.k8s.io", "v1", "ipaddresses", "IPAddress", false);
+const FAMILY: &str = "ipaddress.kubernetes.io/ip-family";
+const MANAGED: &str = "ipaddress.kubernetes.io/managed-by";
+const MANAGER: &str = "ipallocator.k8s.io";
+
+/// Which Service it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Place {
+    pub(super) fn of(service: &Value) -> Self {
+        let text = |field| service["metadata"][field].as_str().unwrap_or_default().to_owned();
+        Self { namespace: text("namespace"), name: text("name") }
+    }
+
+    /// The Service that an IPAddress belongs to; `None` if it belongs to something else.
+    pub(super) fn parent(address: &Value) -> Option<Self> {
+        let parent = &address["spec"]["parentRef"];
+        let text = |field| parent[field].as_str().unwrap_or_default();
+        let service = text("group").is_empty() && text("resource") == "services";
+        let place = || Self { namespace: text("namespace").into(), name: text("name").into() };
+        service.then(place)
+    }
+}
+
+/// An IPAddress at one revision, which alone is meant to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) address: IpAddr,
+    uid: String,
+    version: String,
+}
+
+impl Known {
+    pub(super) fn of(address: IpAddr, object: &Value) -> Self {
+        let text = |field| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        Self { address, uid: text("uid"), version: text("resourceVersion") }
+    }
+}
+
+/// Whether it was made for a Service by an API server.
+pub(super) fn is_managed(object: &Value) -> bool {
+    object["metadata"]["labels"][MANAGED] == MANAGER
+}
+
+/// Whether it says of itself what an API server would have it say.
+pub(super) fn is_labelled(address: IpAddr, object: &Value) -> bool {
+    is_managed(object) && object["metadata"]["labels"][FAMILY] == family(address)
+}
+
+/// Creates the object. `None`: somebody else has the address.
+pub(super) async fn create(
+    client: &Client,
+    address: IpAddr,
+    of: &Place,
+) -> Result<Option<Known>, Error> {
+    let object = json!({
+        "metadata": {"name": address.to_string(), "labels": {FAMILY: family(address), MANAGED: MANAGER}},
+        "spec": {"parentRef": {"group": "", "resource": "services", "namespace": of.namespace, "name": of.name}},
+    });
+    match client.create::<_, Value>(&IP_ADDRESSES, "", &object).await {
+        Ok(made) => Ok(Some(Known::of(address, &made))),
+        Err(error) if error.is_already_exists() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The object as it is now.
+pub(super) async fn get(client: &Client, address: IpAddr) -> Result<Option<Value>, Error> {
+    client.get(&IP_ADDRESSES, "", &address.to_string()).await.if_there()
+}
+
+/// Deletes the object, unless it is gone or somebody else's by now.
+pub(super) async fn delete(client: &Client, known: &Known) -> Result<(), Error> {
+    let preconditions = Preconditions {
+        uid: Some(known.uid.clone()),
+        resource_version: Some(known.version.clone()),
+    };
+    let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
+    let name = known.address.to_string();
+    match client.delete(&IP_ADDRESSES, "", &name, &options).await.if_there() {
+        Err(error) if !error.is_conflict() => Err(error),
+        _ => Ok(()),
+    }
+}

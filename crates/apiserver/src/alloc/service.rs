@@ -1,0 +1,386 @@
+//! What a Service has of addresses and ports, and what it asks for.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use api_meta::{FieldError, Path};
+use api_rules::service::{
+    is_headless, needs_cluster_ip, needs_health_check_port, needs_node_ports,
+};
+use serde_json::{Value, json};
+
+use super::bitmap::{Bitmap, PortError};
+
+/// The addresses that a Service has, or names.
+pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
+    let listed = service["spec"]["clusterIPs"].as_array().into_iter().flatten();
+    let mut all: Vec<IpAddr> = listed.filter_map(|a| a.as_str()?.parse().ok()).collect();
+    if all.is_empty() {
+        all.extend(service["spec"]["clusterIP"].as_str().and_then(|a| a.parse::<IpAddr>().ok()));
+    }
+    all
+}
+
+/// The node ports that a Service has; one of them may serve both TCP and UDP.
+pub(super) fn ports(service: &Value) -> BTreeSet<u16> {
+    let listed = service["spec"]["ports"].as_array().into_iter().flatten().map(|p| &p["nodePort"]);
+    let all = listed.chain([&service["spec"]["healthCheckNodePort"]]);
+    all.filter_map(|p| u16::try_from(p.as_u64()?).ok()).filter(|p| *p != 0).collect()
+}
+
+pub(super) fn strings(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+pub(super) fn family(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// An address that a Service is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// It has it already.
+    Kept(IpAddr),
+    /// This one.
+    This(IpAddr),
+    Any,
+}
+
+/// Decides a Service's families, and says which address it is to have of each. `cluster`: the families that the
+/// server is configured with, its own first.
+pub(super) fn wanted_addresses(
+    tree: &mut Value,
+    old: Option<&Value>,
+    cluster: &[&str],
+) -> Result<Vec<Wanted>, FieldError> {
+    if !needs_cluster_ip(tree) {
+        return Ok(Vec::new());
+    }
+    families(tree, old, cluster)?;
+    if is_headless(tree) {
+        tree["spec"]["clusterIPs"] = json!(["None"]);
+        return Ok(Vec::new());
+    }
+    let kept = old.map(addresses).unwrap_or_default();
+    let mut asked = strings(&tree["spec"]["clusterIPs"]);
+    if asked.is_empty()
+        && let Some(one) = tree["spec"]["clusterIP"].as_str().filter(|a| !a.is_empty())
+    {
+        asked.push(one.to_owned());
+    }
+    let families = 0..strings(&tree["spec"]["ipFamilies"]).len();
+    let wanted = families.map(|i| match asked.get(i).map(|text| (text, text.parse())) {
+        None => Ok(Wanted::Any),
+        Some((_, Ok(address))) if kept.contains(&address) => Ok(Wanted::Kept(address)),
+        Some((_, Ok(address))) => Ok(Wanted::This(address)),
+        Some((text, Err(_))) => {
+            let field = Path::new("spec").child("clusterIPs").index(i);
+            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            Err(FieldError::invalid(&field, text.as_str(), detail))
+        }
+    });
+    wanted.collect()
+}
+
+/// Decides `ipFamilies` and `ipFamilyPolicy` from what is asked for and what the cluster has.
+fn families(tree: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Result<(), FieldError> {
+    let headless_without_selector =
+        is_headless(tree) && tree["spec"]["selector"].as_object().is_none_or(|s| s.is_empty());
+    let policy = tree["spec"]["ipFamilyPolicy"].as_str().map(str::to_owned);
+    let policy = policy.unwrap_or_else(|| {
+        if headless_without_selector { "RequireDualStack".into() } else { "SingleStack".into() }
+    });
+    let mut families = strings(&tree["spec"]["ipFamilies"]);
+    if families.is_empty() {
+        // An address that is asked for decides the family.
+        let asked = tree["spec"]["clusterIP"].as_str().and_then(|a| a.parse::<IpAddr>().ok());
+        families = match (asked, old) {
+            (Some(address), _) => vec![family(address).to_owned()],
+            (None, Some(old)) => strings(&old["spec"]["ipFamilies"]),
+            (None, None) => Vec::new(),
+        };
+    }
+    if families.is_empty() {
+        families.extend(cluster.first().map(|family| (*family).to_owned()));
+    }
+    let was = |spec: &Value| (spec["ipFamilyPolicy"] == policy, strings(&spec["ipFamilies"]));
+    let (is_kept, before) = old.map(|old| was(&old["spec"])).unwrap_or_default();
+    if policy == "SingleStack" && !is_kept && families == before {
+        // Who asks for one family after two keeps the first.
+        families.truncate(1);
+    }
+    // A cluster may have got its second family since: a Service gets one when its policy changes, and not by an update
+    // of something else.
+    let is_content = policy == "PreferDualStack" && is_kept && families == before;
+    if policy != "SingleStack" && families.len() == 1 && !is_content {
+        let other = if families[0] == "IPv4" { "IPv6" } else { "IPv4" };
+        if cluster.contains(&other) || headless_without_selector {
+            families.push(other.to_owned());
+        } else if policy == "RequireDualStack" {
+            let field = Path::new("spec").child("ipFamilyPolicy");
+            let detail = "this cluster is not configured for dual-stack services";
+            return Err(FieldError::invalid(&field, policy, detail));
+        }
+    }
+    tree["spec"]["ipFamilyPolicy"] = json!(policy);
+    tree["spec"]["ipFamilies"] = json!(families);
+    Ok(())
+}
+
+/// Why a Service does not get its ports.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Somebody's mistake.
+    Field(FieldError),
+    /// Nobody's mistake; upstream's words for what failed.
+    Internal(String),
+}
+
+/// The node ports that a Service gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Chosen {
+    /// Of each of its ports, by their order; 0 is none.
+    node_ports: Vec<u16>,
+    health_check: Option<u16>,
+    /// What of them was free before.
+    pub(super) taken: BTreeSet<u16>,
+}
+
+impl Chosen {
+    pub(super) fn apply(&self, tree: &mut Value) {
+        for (i, number) in self.node_ports.iter().enumerate().filter(|(_, number)| **number != 0) {
+            tree["spec"]["ports"][i]["nodePort"] = json!(number);
+        }
+        if let Some(number) = self.health_check {
+            tree["spec"]["healthCheckNodePort"] = json!(number);
+        }
+    }
+
+    fn take(&mut self, map: &mut Bitmap, wanted: i64) -> Result<u16, PortError> {
+        // What is no port at all is in no range.
+        let port = u16::try_from(wanted).unwrap_or(0);
+        map.take(port)?;
+        self.taken.insert(port);
+        Ok(port)
+    }
+
+    fn take_any(&mut self, map: &mut Bitmap) -> Result<u16, PortError> {
+        let port = map.take_any()?;
+        self.taken.insert(port);
+        Ok(port)
+    }
+}
+
+/// Takes the node ports that a Service needs out of those that are free.
+pub(super) fn choose_ports(
+    tree: &Value,
+    old: Option<&Value>,
+    map: &mut Bitmap,
+) -> Result<Chosen, Refused> {
+    let mut chosen = Chosen::default();
+    if matches!(tree["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
+        match old {
+            None => new_ports(tree, map, &mut chosen)?,
+            Some(old) => changed_ports(tree, old, map, &mut chosen)?,
+        }
+    }
+    if needs_health_check_port(tree) && !old.is_some_and(needs_health_check_port) {
+        let wanted = number(&tree["spec"]["healthCheckNodePort"]);
+        chosen.health_check = Some(match wanted {
+            0 => chosen.take_any(map).map_err(|cause| {
+                Refused::Internal(format!("failed to allocate a HealthCheck NodePort 0: {cause}"))
+            })?,
+            _ => chosen.take(map, wanted).map_err(|cause| {
+                Refused::Internal(format!(
+                    "failed to allocate requested HealthCheck NodePort {wanted}: {cause}"
+                ))
+            })?,
+        });
+    }
+    Ok(chosen)
+}
+
+fn number(value: &Value) -> i64 {
+    value.as_i64().unwrap_or(0)
+}
+
+fn service_ports(tree: &Value) -> &[Value] {
+    tree["spec"]["ports"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn refused(i: usize, wanted: i64, cause: &PortError) -> Refused {
+    let field = Path::new("spec").child("ports").index(i).child("nodePort");
+    Refused::Field(FieldError::invalid(&field, wanted, cause.to_string()))
+}
+
+fn none_left(cause: &PortError) -> Refused {
+    Refused::Internal(format!("failed to allocate a nodePort: {cause}"))
+}
+
+/// As upstream, ports of one number (one for TCP, one for UDP) share a node port, the first that one of them asks for.
+fn new_ports(tree: &Value, map: &mut Bitmap, chosen: &mut Chosen) -> Result<(), Refused> {
+    let ports = service_ports(tree);
+    let mut shared: Vec<(i64, u16)> = Vec::new();
+    for (i, port) in ports.iter().enumerate() {
+        let (port, wanted) = (number(&port["port"]), number(&port["nodePort"]));
+        if wanted == 0 && !needs_node_ports(tree) {
+            chosen.node_ports.push(0);
+            continue;
+        }
+        let given = match shared.iter().find(|(known, _)| *known == port) {
+            Some((_, given)) if wanted == 0 || wanted == i64::from(*given) => *given,
+            Some(_) => chosen.take(map, wanted).map_err(|cause| refused(i, wanted, &cause))?,
+            None => {
+                let of_port = ports.iter().filter(|other| number(&other["port"]) == port);
+                let asked = of_port.map(|other| number(&other["nodePort"])).find(|n| *n != 0);
+                let given = match asked {
+                    Some(asked) => {
+                        chosen.take(map, asked).map_err(|cause| refused(i, asked, &cause))?
+                    }
+                    None => chosen.take_any(map).map_err(|cause| none_left(&cause))?,
+                };
+                shared.push((port, given));
+                given
+            }
+        };
+        chosen.node_ports.push(given);
+    }
+    Ok(())
+}
+
+/// What the Service has it keeps, whichever of its ports that was for.
+fn changed_ports(
+    tree: &Value,
+    old: &Value,
+    map: &mut Bitmap,
+    chosen: &mut Chosen,
+) -> Result<(), Refused> {
+    let kept: Vec<i64> = service_ports(old).iter().map(|p| number(&p["nodePort"])).collect();
+    for (i, port) in service_ports(tree).iter().enumerate() {
+        let wanted = number(&port["nodePort"]);
+        let mine = |chosen: &Chosen| chosen.taken.iter().any(|port| i64::from(*port) == wanted);
+        let given = match wanted {
+            0 if !needs_node_ports(tree) => 0,
+            0 => chosen.take_any(map).map_err(|cause| none_left(&cause))?,
+            _ if kept.contains(&wanted) || mine(chosen) => 0,
+            _ => chosen.take(map, wanted).map_err(|cause| refused(i, wanted, &cause))?,
+        };
+        chosen.node_ports.push(given);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(kind: &str, ports: Value) -> Value {
+        json!({"spec": {"type": kind, "clusterIP": "10.0.0.1", "ports": ports}})
+    }
+
+    fn message(refused: Refused) -> String {
+        match refused {
+            Refused::Field(error) => error.to_string(),
+            Refused::Internal(text) => text,
+        }
+    }
+
+    #[test]
+    fn ports_of_one_number_share_a_node_port() {
+        let mut map = Bitmap::new((30_000, 30_099));
+        let both = json!([{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP", "nodePort": 30053}, {"port": 80}]);
+        let mut tree = service("NodePort", both);
+        let chosen = choose_ports(&tree, None, &mut map).unwrap();
+        chosen.apply(&mut tree);
+        let given: Vec<i64> = service_ports(&tree).iter().map(|p| number(&p["nodePort"])).collect();
+        assert_eq!((given[0], given[1]), (30_053, 30_053));
+        assert_ne!(given[2], 30_053);
+        assert_eq!(chosen.taken, ports(&tree));
+    }
+
+    #[test]
+    fn a_port_that_is_asked_for_is_taken_though_none_are_given() {
+        let mut map = Bitmap::new((30_000, 30_099));
+        let mut tree =
+            service("LoadBalancer", json!([{"port": 80, "nodePort": 30080}, {"port": 81}]));
+        tree["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
+        let chosen = choose_ports(&tree, None, &mut map).unwrap();
+        assert_eq!((chosen.node_ports, map.has(30_080)), (vec![30_080, 0], true));
+        let again = message(choose_ports(&tree, None, &mut map).unwrap_err());
+        assert_eq!(
+            again,
+            "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated"
+        );
+    }
+
+    #[test]
+    fn an_update_keeps_what_the_service_has_and_takes_the_rest() {
+        let mut map = Bitmap::new((30_000, 30_099));
+        map.take(30_001).unwrap();
+        let old = service("NodePort", json!([{"port": 80, "nodePort": 30001}]));
+        let new = service(
+            "NodePort",
+            json!([{"port": 81, "nodePort": 30001}, {"port": 82, "nodePort": 30002}]),
+        );
+        let chosen = choose_ports(&new, Some(&old), &mut map).unwrap();
+        assert_eq!(chosen.taken, BTreeSet::from([30_002]));
+        let greedy = service("NodePort", json!([{"port": 83, "nodePort": 30002}]));
+        assert!(
+            message(choose_ports(&greedy, Some(&old), &mut map).unwrap_err())
+                .contains("already allocated")
+        );
+        for (port, said) in [(80, "80"), (-1, "-1"), (99_999, "99999")] {
+            let outside = service("NodePort", json!([{"port": 83, "nodePort": port}]));
+            let told = message(choose_ports(&outside, None, &mut map).unwrap_err());
+            assert_eq!(
+                told,
+                format!(
+                    "spec.ports[0].nodePort: Invalid value: {said}: provided port is not in the valid range. The range of valid ports is 30000-30099"
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn health_checks_have_a_port_of_their_own() {
+        let mut map = Bitmap::new((30_000, 30_001));
+        let mut tree = service("LoadBalancer", json!([{"port": 80, "nodePort": 30000}]));
+        tree["spec"]["externalTrafficPolicy"] = json!("Local");
+        tree["spec"]["healthCheckNodePort"] = json!(30_001);
+        let chosen = choose_ports(&tree, None, &mut map).unwrap();
+        assert_eq!((chosen.health_check, chosen.taken.len()), (Some(30_001), 2));
+        tree["spec"]["ports"][0]["nodePort"] = Value::Null;
+        let full = message(choose_ports(&tree, None, &mut map).unwrap_err());
+        assert_eq!(full, "failed to allocate a nodePort: range is full");
+        map.release(30_000);
+        let taken = message(choose_ports(&tree, None, &mut map).unwrap_err());
+        assert_eq!(
+            taken,
+            "failed to allocate requested HealthCheck NodePort 30001: provided port is already allocated"
+        );
+        let before = service("NodePort", json!([{"port": 80, "nodePort": 30000}]));
+        let mut full = Bitmap::new((30_000, 30_000));
+        full.take(30_000).unwrap();
+        tree["spec"]["healthCheckNodePort"] = Value::Null;
+        tree["spec"]["ports"][0]["nodePort"] = json!(30_000);
+        let none = message(choose_ports(&tree, Some(&before), &mut full).unwrap_err());
+        assert_eq!(none, "failed to allocate a HealthCheck NodePort 0: range is full");
+    }
+
+    #[test]
+    fn families_say_which_addresses_are_wanted() {
+        let both = ["IPv4", "IPv6"];
+        let wanted = |mut tree: Value, old: Option<&Value>| wanted_addresses(&mut tree, old, &both);
+        assert_eq!(wanted(json!({"spec": {"type": "ExternalName"}}), None), Ok(vec![]));
+        assert_eq!(
+            wanted(json!({"spec": {"clusterIP": "None", "selector": {"a": "b"}}}), None),
+            Ok(vec![])
+        );
+        assert_eq!(wanted(json!({"spec": {}}), None), Ok(vec![Wanted::Any]));
+        let dual = json!({"spec": {"ipFamilyPolicy": "PreferDualStack", "clusterIP": "10.0.0.9"}});
+        let asked: IpAddr = "10.0.0.9".parse().unwrap();
+        assert_eq!(wanted(dual.clone(), None), Ok(vec![Wanted::This(asked), Wanted::Any]));
+        let old = json!({"spec": {"clusterIPs": ["10.0.0.9"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}});
+        assert_eq!(wanted(dual, Some(&old)), Ok(vec![Wanted::Kept(asked), Wanted::Any]));
+        assert!(wanted(json!({"spec": {"clusterIP": "10.0.0"}}), None).is_err());
+    }
+}

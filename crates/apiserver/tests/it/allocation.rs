@@ -1,0 +1,418 @@
+//! Addresses and node ports of Services where several API servers share one store, each of which sees it late.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use apiserver::Config;
+use futures_util::future::{BoxFuture, join_all};
+use serde_json::{Value, json};
+use store::{
+    Expected, KeyRange, KeyValue, Op, Outcome, RangeResult, Result, Revision, Store, WatchMessage,
+    WatchStream, Write,
+};
+
+use crate::harness::{Answer, Api, TestServer, start};
+
+const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
+const PORTS: &str = "/registry/ranges/servicenodeports";
+
+/// A store whose answers and changes come late, by numbers that a seed gives.
+struct Late {
+    inner: Arc<dyn Store>,
+    state: Arc<AtomicU64>,
+}
+
+impl Late {
+    fn new(inner: &Arc<dyn Store>, seed: u64) -> Arc<dyn Store> {
+        let state = Arc::new(AtomicU64::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1));
+        Arc::new(Self { inner: inner.clone(), state })
+    }
+}
+
+/// Lets up to so many milliseconds pass.
+async fn pass(state: &AtomicU64, most: u64) {
+    let step = |mut x: u64| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x
+    };
+    let old = state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |x| Some(step(x))).unwrap();
+    tokio::time::sleep(Duration::from_micros(old % (most * 1000))).await;
+}
+
+impl Store for Late {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+        Box::pin(async move {
+            let found = self.inner.get(key).await;
+            pass(&self.state, 3).await;
+            found
+        })
+    }
+
+    fn range<'a>(
+        &'a self,
+        range: KeyRange,
+        limit: usize,
+        revision: Revision,
+    ) -> BoxFuture<'a, Result<RangeResult>> {
+        self.inner.range(range, limit, revision)
+    }
+
+    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
+        Box::pin(async move {
+            pass(&self.state, 3).await;
+            let outcome = self.inner.write(write).await;
+            pass(&self.state, 3).await;
+            outcome
+        })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        range: KeyRange,
+        after: Revision,
+    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+        Box::pin(async move {
+            let inner = self.inner.watch(range, after).await?;
+            let state = self.state.clone();
+            Ok(Box::new(LateWatch { inner, state, held: None }) as Box<dyn WatchStream>)
+        })
+    }
+
+    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>> {
+        self.inner.revision()
+    }
+
+    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
+        self.inner.compact(revision)
+    }
+
+    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>> {
+        self.inner.size_bytes()
+    }
+
+    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
+        self.inner.request_progress()
+    }
+}
+
+struct LateWatch {
+    inner: Box<dyn WatchStream>,
+    state: Arc<AtomicU64>,
+    held: Option<WatchMessage>,
+}
+
+impl WatchStream for LateWatch {
+    fn next(&mut self) -> BoxFuture<'_, Option<WatchMessage>> {
+        Box::pin(async move {
+            if self.held.is_none() {
+                self.held = Some(self.inner.next().await?);
+                pass(&self.state, 10).await;
+            }
+            self.held.take()
+        })
+    }
+}
+
+/// Two servers on one store; the third, which made it, has stopped.
+async fn two(seed: u64, change: impl Fn(&mut Config)) -> [TestServer; 2] {
+    let first = start(&change).await;
+    first.tasks.shutdown().stop();
+    let a = first.beside_on(Late::new(&first.store, seed), &change).await;
+    let b = first.beside_on(Late::new(&first.store, seed + 1000), &change).await;
+    [a, b]
+}
+
+fn stop(servers: &[TestServer]) {
+    servers.iter().for_each(|server| server.tasks.shutdown().stop());
+}
+
+fn service(name: &str, spec: Value) -> Value {
+    let mut service = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "selector": {"a": "b"}}});
+    for (field, value) in spec.as_object().unwrap() {
+        service["spec"][field] = value.clone();
+    }
+    service
+}
+
+/// Creates so many Services at once, in turns through both servers.
+async fn create(apis: &[Api; 2], path: &str, count: usize, spec: &Value) -> Vec<Answer> {
+    let created = (0..count).map(|i| {
+        let (api, path) = (apis[i % 2].clone(), path.to_owned());
+        let service = service(&format!("s{i}"), spec.clone());
+        tokio::spawn(async move { api.post(&path, &service).await })
+    });
+    join_all(created).await.into_iter().map(|answer| answer.unwrap()).collect()
+}
+
+/// Every address and every node port of all Services; none may be there twice.
+async fn allocated(api: &Api) -> (BTreeSet<String>, BTreeSet<u64>) {
+    let (mut addresses, mut ports) = (BTreeSet::new(), BTreeSet::new());
+    let listed = api.get("/api/v1/services").await.ok();
+    for service in listed["items"].as_array().unwrap() {
+        let of = |list: &Value| list.as_array().cloned().unwrap_or_default();
+        for address in of(&service["spec"]["clusterIPs"]).iter().filter(|a| **a != "None") {
+            assert!(addresses.insert(address.as_str().unwrap().to_owned()), "{address} twice");
+        }
+        let health = service["spec"]["healthCheckNodePort"].as_u64();
+        let own = of(&service["spec"]["ports"])
+            .iter()
+            .filter_map(|p| p["nodePort"].as_u64())
+            .collect::<BTreeSet<_>>();
+        for port in own.into_iter().chain(health) {
+            assert!(ports.insert(port), "{port} twice");
+        }
+    }
+    (addresses, ports)
+}
+
+/// The names of all IPAddresses, once they are those.
+async fn recorded(api: &Api, wanted: &BTreeSet<String>) {
+    let started = Instant::now();
+    loop {
+        let listed = api.get(ADDRESSES).await.ok();
+        let names = listed["items"].as_array().unwrap().iter();
+        let names: BTreeSet<String> =
+            names.map(|a| a["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+        if names == *wanted {
+            return;
+        }
+        assert!(started.elapsed().as_secs() < 30, "{names:?} are recorded, not {wanted:?}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_give_no_address_and_no_node_port_twice() {
+    for seed in 1..=3 {
+        let servers = two(seed, |config| {
+            config.service_cidrs = vec!["10.96.0.0/26".parse().unwrap()];
+            config.node_ports = (30_000, 30_019);
+        })
+        .await;
+        let apis = [servers[0].admin(), servers[1].admin()];
+        let path = format!("/api/v1/namespaces/{}/services", apis[0].namespace().await);
+        let answers = create(&apis, &path, 36, &json!({"type": "NodePort"})).await;
+        let made = answers.iter().filter(|answer| answer.code == 201).count();
+        for answer in answers.iter().filter(|answer| answer.code != 201) {
+            let told = answer.refused(500, "InternalError");
+            assert_eq!(
+                told,
+                "Internal error occurred: failed to allocate a nodePort: range is full"
+            );
+        }
+        let (addresses, ports) = allocated(&apis[1]).await;
+        // The kubernetes Service has one address.
+        assert_eq!((made, addresses.len(), ports.len()), (20, 21, 20), "seed {seed}");
+        // What the refused ones took is given back.
+        recorded(&apis[0], &addresses).await;
+        stop(&servers);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_fill_a_range_to_the_last_address() {
+    for seed in 4..=6 {
+        let ranges = ["10.96.0.0/28", "fd96::/124"];
+        let servers = two(seed, |config| {
+            config.service_cidrs = ranges.iter().map(|r| r.parse().unwrap()).collect();
+        })
+        .await;
+        let apis = [servers[0].admin(), servers[1].admin()];
+        let path = format!("/api/v1/namespaces/{}/services", apis[0].namespace().await);
+        let answers = create(&apis, &path, 16, &json!({})).await;
+        let made = answers.iter().filter(|answer| answer.code == 201).count();
+        assert_eq!(made, 13, "seed {seed}");
+        for (i, answer) in answers.iter().enumerate().filter(|(_, answer)| answer.code != 201) {
+            let told = answer.refused(500, "InternalError");
+            let wanted = format!(
+                "Internal error occurred: failed to allocate a serviceIP for Service \"s{i}\": range is full"
+            );
+            assert_eq!(told, wanted);
+        }
+        let both = json!({"ipFamilies": ["IPv6"], "ipFamilyPolicy": "PreferDualStack"});
+        // The second family is full, and the address of the first is given back.
+        apis[0].post(&path, &service("both", both)).await.refused(500, "InternalError");
+        let (addresses, _) = allocated(&apis[1]).await;
+        assert_eq!(addresses.len(), 14);
+        recorded(&apis[0], &addresses).await;
+        stop(&servers);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_who_ask_for_the_same_one_gets_it() {
+    let servers = two(7, |_| {}).await;
+    let apis = [servers[0].admin(), servers[1].admin()];
+    let namespace = apis[0].namespace().await;
+    let path = format!("/api/v1/namespaces/{namespace}/services");
+    for round in 1..=12 {
+        let (address, port) = (format!("10.96.3.{round}"), 30_100 + round);
+        let by_address = json!({"clusterIP": address});
+        let by_port = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
+        let health = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": port + 100});
+        let cases = [
+            (
+                "ip",
+                by_address,
+                format!(
+                    "spec.clusterIPs: Invalid value: [\"{address}\"]: failed to allocate IP {address}: provided IP is already allocated"
+                ),
+            ),
+            (
+                "port",
+                by_port,
+                format!(
+                    "spec.ports[0].nodePort: Invalid value: {port}: provided port is already allocated"
+                ),
+            ),
+            (
+                "health",
+                health,
+                format!(
+                    "failed to allocate requested HealthCheck NodePort {}: provided port is already allocated",
+                    port + 100
+                ),
+            ),
+        ];
+        for (kind, spec, wanted) in cases {
+            let names =
+                ["a", "b"].map(|server| service(&format!("{kind}{round}{server}"), spec.clone()));
+            let (a, b) =
+                futures_util::join!(apis[0].post(&path, &names[0]), apis[1].post(&path, &names[1]));
+            let (won, lost) = if a.code == 201 { (a, b) } else { (b, a) };
+            won.ok();
+            let told = lost.json()["message"].as_str().unwrap_or_default().to_owned();
+            assert!(lost.code != 201 && told.contains(&wanted), "{told}");
+        }
+    }
+    let (addresses, _) = allocated(&apis[1]).await;
+    recorded(&apis[1], &addresses).await;
+    stop(&servers);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_services_give_up_is_free_again_and_nothing_else_is() {
+    let servers = two(8, |config| config.node_ports = (30_000, 30_099)).await;
+    let apis = [servers[0].admin(), servers[1].admin()];
+    let path = format!("/api/v1/namespaces/{}/services", apis[0].namespace().await);
+    let turns = (0..16).map(|i| {
+        let (own, other, path) = (apis[i % 2].clone(), apis[(i + 1) % 2].clone(), path.clone());
+        tokio::spawn(async move {
+            let name = format!("s{i}");
+            let at = format!("{path}/{name}");
+            for spec in [json!({"type": "NodePort"}), json!({}), json!({"type": "NodePort"})] {
+                own.post(&path, &service(&name, spec)).await.ok();
+                // To a name outside of the cluster, and back.
+                let out = json!({"spec": {"type": "ExternalName", "externalName": "x.example"}});
+                let gone = other.patch(&at, "merge", &out).await.ok();
+                assert!(gone["spec"].get("clusterIP").is_none(), "{gone}");
+                assert!(gone["spec"]["ports"][0].get("nodePort").is_none(), "{gone}");
+                let back = json!({"spec": {"type": "NodePort", "externalName": null}});
+                let back = own.patch(&at, "merge", &back).await.ok();
+                assert!(back["spec"]["ports"][0]["nodePort"].is_u64(), "{back}");
+                other.delete(&at, &json!({})).await.ok();
+            }
+            own.post(&path, &service(&name, json!({"type": "NodePort"}))).await.ok();
+        })
+    });
+    join_all(turns).await.into_iter().for_each(|turn| turn.unwrap());
+    let (addresses, ports) = allocated(&apis[0]).await;
+    assert_eq!((addresses.len(), ports.len()), (17, 16));
+    recorded(&apis[1], &addresses).await;
+    // All ports that no Service has can be had.
+    for port in (30_000..30_100).filter(|port| !ports.contains(port)) {
+        let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
+        apis[0].post(&path, &service(&format!("p{port}"), spec)).await.ok();
+    }
+    let last = apis[1].post(&path, &service("last", json!({"type": "NodePort"}))).await;
+    assert!(
+        last.refused(500, "InternalError")
+            .ends_with("failed to allocate a nodePort: range is full")
+    );
+    stop(&servers);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_and_a_refused_service_leave_nothing_behind() {
+    let server = start(|_| {}).await;
+    let api = server.admin();
+    let path = format!("/api/v1/namespaces/{}/services", api.namespace().await);
+    let (before, _) = server.store.get(PORTS).await.unwrap();
+    let revision = before.unwrap().mod_revision;
+    let asked = json!({"type": "NodePort", "clusterIP": "10.96.5.5", "ports": [{"port": 80, "nodePort": 30555}]});
+    let shown = api.post(&format!("{path}?dryRun=All"), &service("a", asked.clone())).await.ok();
+    assert_eq!(shown["spec"]["clusterIPs"], json!(["10.96.5.5"]));
+    let any = api
+        .post(&format!("{path}?dryRun=All"), &service("a", json!({"type": "NodePort"})))
+        .await
+        .ok();
+    assert!(any["spec"]["ports"][0]["nodePort"].is_u64(), "{any}");
+    let (now, _) = server.store.get(PORTS).await.unwrap();
+    assert_eq!(now.unwrap().mod_revision, revision);
+    api.get(&format!("{ADDRESSES}/10.96.5.5")).await.refused(404, "NotFound");
+    // Validation comes after allocation, as with upstream.
+    let mut wrong = service("a", asked.clone());
+    wrong["spec"]["sessionAffinity"] = json!("Sometimes");
+    api.post(&path, &wrong).await.refused(422, "Invalid");
+    recorded(&api, &BTreeSet::from(["10.96.0.1".to_owned()])).await;
+    let started = Instant::now();
+    while api.post(&path, &service("a", asked.clone())).await.code != 201 {
+        assert!(started.elapsed().as_secs() < 30, "the port is not given back");
+    }
+    // What is taken is refused by a dry run, too.
+    let again = api.post(&format!("{path}?dryRun=All"), &service("b", asked)).await;
+    assert!(again.refused(422, "Invalid").contains("provided IP is already allocated"));
+    server.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_crash_leaves_behind_is_freed_in_time_and_not_before() {
+    let server = start(|_| {}).await;
+    let api = server.admin();
+    let path = format!("/api/v1/namespaces/{}/services", api.namespace().await);
+    let made = api.post(&path, &service("a", json!({"type": "NodePort"}))).await.ok();
+    let (address, port) = (
+        made["spec"]["clusterIP"].as_str().unwrap(),
+        made["spec"]["ports"][0]["nodePort"].as_u64().unwrap(),
+    );
+    let key = |address: &str| format!("/registry/ipaddresses/{address}");
+    let (stored, _) = server.store.get(&key(address)).await.unwrap();
+    let stored = String::from_utf8(stored.unwrap().value.to_vec()).unwrap();
+    let born = stored.split("\"creationTimestamp\":\"").nth(1).unwrap().split('"').next().unwrap();
+    let leaked = |address_of: &str, time: &str| {
+        let text = stored.replace(&format!("\"{address}\""), &format!("\"{address_of}\""));
+        text.replace(born, time).replace("\"name\":\"a\"", "\"name\":\"never\"")
+    };
+    for (address, time) in [("10.96.9.1", "2020-01-01T00:00:00Z"), ("10.96.9.2", born)] {
+        let op = Op::Put { value: leaked(address, time).into(), ttl_seconds: None };
+        let write = Write { key: key(address).into(), expected: Expected::ModRevision(0), op };
+        assert!(matches!(server.store.write(write).await, Ok(Outcome::Done { .. })));
+    }
+    recorded(&api, &BTreeSet::from(["10.96.0.1", address, "10.96.9.2"].map(str::to_owned))).await;
+    let young = api.post(&path, &service("b", json!({"clusterIP": "10.96.9.2"}))).await;
+    assert!(young.refused(422, "Invalid").contains("provided IP is already allocated"));
+    api.post(&path, &service("c", json!({"clusterIP": "10.96.9.1"}))).await.ok();
+    server.tasks.shutdown().stop();
+
+    // A server that starts makes what is lost again, before it gives out anything.
+    for key in [PORTS.to_owned(), key(address)] {
+        let write = Write { key: key.into(), expected: Expected::Any, op: Op::Delete };
+        server.store.write(write).await.unwrap();
+    }
+    let next = server.beside().await;
+    let api = next.admin();
+    let taken = api.post(&path, &service("d", json!({"clusterIP": address}))).await;
+    assert!(taken.refused(422, "Invalid").contains("provided IP is already allocated"));
+    let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]});
+    let taken = api.post(&path, &service("d", spec)).await.refused(422, "Invalid");
+    assert!(taken.contains("provided port is already allocated"), "{taken}");
+    next.tasks.shutdown().stop();
+}
