@@ -56,6 +56,16 @@ pub(crate) struct Event {
     pub(crate) previous: Option<Arc<Object>>,
 }
 
+impl Event {
+    /// The change for whoever selects the object as it was and not as it is: what it was, at the new revision. What it has
+    /// become is not theirs to see.
+    pub(crate) fn left(&self) -> Option<Self> {
+        let previous = self.previous.as_deref().filter(|_| self.kind != EventKind::Deleted)?;
+        let object = Object { revision: self.object.revision, ..previous.clone() };
+        Some(Self { kind: EventKind::Deleted, object: Arc::new(object), previous: None })
+    }
+}
+
 /// A change on its way to watchers, with the encodings that they asked for: each is made once and shared,
 /// and lives until the last watcher has it.
 #[derive(Debug)]

@@ -125,6 +125,8 @@ impl Stream {
     }
 
     fn encode(&mut self, kind: EventKind, delivery: &Delivery, event: &Event) -> Bytes {
+        let left = (kind == EventKind::Deleted).then(|| event.left()).flatten();
+        let event = left.as_ref().unwrap_or(event);
         let first = !std::mem::replace(&mut self.sent_columns, true);
         let (definition, served) = (&self.resource.definition, self.served());
         match self.accepted.shape {

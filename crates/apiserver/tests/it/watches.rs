@@ -134,6 +134,29 @@ async fn objects_enter_and_leave_a_selection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_leaves_a_selection_is_shown_as_it_was() {
+    let api = admin();
+    let maps = maps(&api).await;
+    let shown = |tenant: &str, secret: &str| json!({"metadata": {"labels": {"tenant": tenant}}, "data": {"k": secret}});
+    let mut map = config_map("a", json!({"k": "a's"}));
+    map["metadata"]["labels"] = json!({"tenant": "a"});
+    let made = api.post(&maps, &map).await.ok();
+    let from = version(&made);
+    let path = format!("{maps}?watch=true&resourceVersion={from}&labelSelector=tenant%3Da");
+    let mut events = Events::open(&api, &path).await;
+    let moved = api.patch(&format!("{maps}/a"), "merge", &shown("b", "b's")).await.ok();
+    let left = events.next().await.unwrap();
+    assert_eq!(left["type"], "DELETED");
+    assert_eq!(left["object"]["data"]["k"], "a's");
+    assert_eq!(left["object"]["metadata"]["labels"]["tenant"], "a");
+    // It is deleted for the watcher at the revision of the change.
+    assert_eq!(version(&left["object"]), version(&moved));
+    // Who resumes sees the same.
+    let mut again = Events::open(&api, &path).await;
+    assert_eq!(again.next().await.unwrap(), left);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_streamed_list_ends_with_a_bookmark() {
     let api = admin();
     let maps = maps(&api).await;
