@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use api_config::kubeadm::BootstrapToken;
+use api_meta::Timestamp;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
@@ -110,6 +111,23 @@ pub fn secret(token: &Token, config: &BootstrapToken, expiration: Option<&str>) 
     })
 }
 
+/// When a token's Secret ends to make it valid; `None`: never. An expiry that says no time is long past, as upstream has
+/// it. Whoever accepts, signs with or removes tokens asks here.
+pub fn expiry(secret: &Value) -> Option<Timestamp> {
+    let written = &secret["data"]["expiration"];
+    if written.is_null() || written == "" {
+        return None;
+    }
+    let text = written.as_str().and_then(|data| STANDARD.decode(data).ok());
+    let time = text.and_then(|text| std::str::from_utf8(&text).ok()?.parse().ok());
+    Some(time.unwrap_or(Timestamp::from_unix(0, 0)))
+}
+
+/// Whether a token's Secret makes it valid no longer.
+pub fn is_expired(secret: &Value, now: Timestamp) -> bool {
+    expiry(secret).is_some_and(|end| end <= now)
+}
+
 /// What `token list` shows of a token's Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -200,6 +218,30 @@ mod tests {
         let mut renamed = made;
         renamed["metadata"]["name"] = "bootstrap-token-other0".into();
         assert!(listed(&renamed).is_err());
+    }
+
+    #[test]
+    fn an_expiry_that_says_no_time_is_past() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let secret = |data: &[u8]| json!({"data": {"expiration": STANDARD.encode(data)}});
+        for past in [
+            &b"soon"[..],
+            b"2025-12-31T23:59:59Z",
+            b"2026-01-01T00:00:00Z",
+            b"2030-01-01",
+            b"\xff\xfe",
+            b" ",
+            b"2030-01-01T00:00:00Z\n",
+        ] {
+            assert!(is_expired(&secret(past), now), "{past:?}");
+        }
+        for odd in [json!("not base64!"), json!(7), json!({}), json!(["MjAz"])] {
+            assert!(is_expired(&json!({"data": {"expiration": odd}}), now));
+        }
+        assert!(!is_expired(&secret(b"2030-01-01T00:00:00Z"), now));
+        for never in [json!({}), json!({"data": {}}), secret(b"")] {
+            assert_eq!(expiry(&never), None);
+        }
     }
 
     #[test]

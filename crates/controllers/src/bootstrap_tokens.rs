@@ -36,14 +36,15 @@ impl<'de> Deserialize<'de> for TokenSecret {
             return Ok(Self::default());
         }
         let meta = serde_json::from_value(secret["metadata"].clone()).unwrap_or_default();
+        let expires = tokens::expiry(&secret);
         let Ok(listed) = tokens::listed(&secret) else {
-            return Ok(Self { meta, ..Self::default() });
+            return Ok(Self { meta, expires, ..Self::default() });
         };
         Ok(Self {
             meta,
             token: listed.token.parse().ok(),
             signs: listed.usages.iter().any(|usage| usage == "signing"),
-            expires: listed.expiration.and_then(|text| text.parse().ok()),
+            expires,
         })
     }
 }
@@ -192,6 +193,30 @@ mod tests {
             signs: true,
             expires: expires.map(|text| text.parse().unwrap()),
         })
+    }
+
+    #[test]
+    fn a_token_whose_expiry_is_no_time_has_expired() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let read = |expiration: Value| -> TokenSecret {
+            // The token abcdef.0123456789abcdef, which signs.
+            let data = json!({"token-id": "YWJjZGVm", "token-secret": "MDEyMzQ1Njc4OWFiY2RlZg==",
+                "usage-bootstrap-signing": "dHJ1ZQ==", "expiration": expiration});
+            let secret = json!({"type": tokens::SECRET_TYPE, "data": data,
+                "metadata": {"name": "bootstrap-token-abcdef", "namespace": SYSTEM}});
+            serde_json::from_value(secret).unwrap()
+        };
+        let data = [("kubeconfig".to_owned(), "k".to_owned())];
+        let info = ClusterInfo { meta: Meta::default(), data: data.into() };
+        // "soon", and bytes that are no text.
+        for expiration in ["c29vbg==", "//4="] {
+            let secret = read(json!(expiration));
+            assert!(secret.expired(now) && secret.signs, "{expiration}");
+            assert_eq!(plan_signatures(&info, &[Arc::new(secret)], now), None);
+        }
+        let never = read(Value::Null);
+        assert!(never.expires.is_none());
+        assert!(plan_signatures(&info, &[Arc::new(never)], now).is_some());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use api_meta::{GroupResource, Objects, Timestamp, UserInfo, user::GROUP_AUTHENTICATED};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
+use bootstrap_core::tokens;
 
 use super::{Authenticated, TokenAuthenticator, TokenError};
 
@@ -40,18 +41,13 @@ impl TokenAuthenticator for BootstrapTokens {
             field(name)
                 .is_some_and(|v| verify_slices_are_equal(v.as_bytes(), wanted.as_bytes()).is_ok())
         };
-        let in_force = object["type"] == "bootstrap.kubernetes.io/token"
+        let in_force = object["type"] == tokens::SECRET_TYPE
             && object["metadata"]["deletionTimestamp"].is_null()
             && equals("token-secret", secret)
             && equals("token-id", id)
-            && field("usage-bootstrap-authentication").as_deref() == Some("true");
+            && field("usage-bootstrap-authentication").as_deref() == Some("true")
+            && !tokens::is_expired(&object, now);
         if !in_force {
-            return Ok(None);
-        }
-        // An expiry that cannot be read counts as past.
-        if let Some(expiration) = field("expiration")
-            && expiration.parse::<Timestamp>().is_ok_and(|until| until > now).eq(&false)
-        {
             return Ok(None);
         }
         let mut groups = vec![GROUP.to_owned()];
@@ -117,6 +113,11 @@ mod tests {
         assert_eq!(ask(&[], "uvwxyz.0123456789abcdef"), Ok(None));
         assert_eq!(ask(&[("expiration", "2024-01-01T00:00:00Z")], good), Ok(None));
         assert_eq!(ask(&[("expiration", "soon")], good), Ok(None));
+        let mut cluster = Cluster::default();
+        let mut binary = secret(&[]);
+        binary["data"]["expiration"] = BASE64.encode(b"\xff\xfe").into();
+        cluster.put(&GroupResource::SECRETS, binary);
+        assert_eq!(BootstrapTokens.authenticate(good, &[], now, &cluster), Ok(None));
         assert_eq!(ask(&[("usage-bootstrap-authentication", "false")], good), Ok(None));
         assert!(ask(&[("auth-extra-groups", "system:masters")], good).is_err());
     }
