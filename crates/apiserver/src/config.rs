@@ -8,6 +8,8 @@ use std::{
 
 use api_meta::Cidr;
 
+use crate::flags::RuntimeConfig;
+
 /// What `apiserver::Server` needs, whichever way it was said.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -29,6 +31,11 @@ pub struct Config {
     pub service_account_keys: Vec<PathBuf>,
     pub service_account_signing_key: PathBuf,
     pub service_account_issuer: String,
+    /// Whether a Pod's token for the API server holds for a year, with a warning where its use goes on for longer than was
+    /// asked for.
+    pub extend_token_expiration: bool,
+    /// Which built-in APIs are served.
+    pub runtime_config: RuntimeConfig,
     /// The audiences that tokens are accepted for; the issuer if empty.
     pub api_audiences: Vec<String>,
     pub kubelet_client_certificate: PathBuf,

@@ -11,7 +11,9 @@ use api_schema::{ApiResource, NodeId, Schema};
 use auth::authz::node::POD_MEMBERS;
 use serde_json::Value;
 
-use crate::{cache::Cache, conversion::Converter, object::Selectable, sparse::Wanted};
+use crate::{
+    cache::Cache, conversion::Converter, flags::RuntimeConfig, object::Selectable, sparse::Wanted,
+};
 
 /// A resource as it is stored, with all the groups and versions that serve it.
 pub(crate) struct Definition {
@@ -226,6 +228,20 @@ pub(crate) fn builtin() -> Vec<Arc<Definition>> {
         }
     }
     groups.into_iter().map(|(_, versions)| Arc::new(builtin_definition(&versions))).collect()
+}
+
+/// Those that are served by a configuration. What is not served is stored all the same, as it is with upstream.
+pub(crate) fn configured(runtime: &RuntimeConfig) -> Vec<Arc<Definition>> {
+    let mut all = builtin();
+    for definition in &mut all {
+        // Nobody else has them yet.
+        let Some(definition) = Arc::get_mut(definition) else { continue };
+        let plural = definition.plural.clone();
+        for served in &mut definition.served {
+            served.enabled = runtime.serves(&served.group, &served.version, &plural);
+        }
+    }
+    all
 }
 
 /// Events of both groups are one resource.

@@ -1,5 +1,7 @@
 //! kube-apiserver's command line: upstream's flags, those we act on, those we refuse and those we only accept.
 
+mod runtime_config;
+
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     path::PathBuf,
@@ -11,6 +13,8 @@ use api_config::{
     known::{self, Flag, Known},
 };
 use api_meta::Cidr;
+
+pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
 
 use crate::config::{Config, FrontProxy};
 
@@ -67,6 +71,13 @@ pub struct Args {
     pub kubelet_preferred_address_types: Vec<String>,
     #[command(flatten)]
     pub front_proxy: RequestHeader,
+    /// Built-in APIs to serve or not: GROUP/VERSION[/RESOURCE]=true|false, api/all, api/ga
+    #[arg(long, value_delimiter = ',')]
+    pub runtime_config: Vec<String>,
+    /// Give Pods tokens that hold for a year, and warn of those that are used for longer than was asked for
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
+        action = clap::ArgAction::Set)]
+    pub service_account_extend_token_expiration: bool,
     #[arg(long)]
     pub service_account_issuer: String,
     /// Verifies service accounts' tokens; may be given several times
@@ -183,6 +194,8 @@ pub enum FlagError {
     Refused { flag: &'static str, reason: &'static str },
     #[error("--{flag}={value} is not supported: {reason}")]
     Value { flag: &'static str, value: String, reason: &'static str },
+    #[error(transparent)]
+    RuntimeConfig(#[from] RuntimeConfigError),
     #[error("--{flag} is required: {reason}")]
     Missing { flag: &'static str, reason: &'static str },
     #[error("finding the address to advertise: {source}; give --advertise-address")]
@@ -214,6 +227,8 @@ impl Args {
             },
             service_account_signing_key: self.service_account_signing_key_file.clone(),
             service_account_issuer: self.service_account_issuer.clone(),
+            extend_token_expiration: self.service_account_extend_token_expiration,
+            runtime_config: RuntimeConfig::parse(&self.runtime_config)?,
             api_audiences: self.api_audiences.clone(),
             kubelet_client_certificate: self.kubelet_client_certificate.clone(),
             kubelet_client_key: self.kubelet_client_key.clone(),
@@ -441,10 +456,8 @@ const IGNORED: &[Flag] = &[
     ("permit-port-sharing", false, "the port is not shared"),
     ("proxy-client-cert-file", true, NO_PROXYING),
     ("proxy-client-key-file", true, NO_PROXYING),
-    ("runtime-config", true, "the stable and the default APIs are served"),
     ("runtime-config-emulation-forward-compatible", false, "one version of the API is served"),
     ("send-retry-after-while-not-ready-once", false, "the server listens when it is ready"),
-    ("service-account-extend-token-expiration", false, "upstream's default of true is kept"),
     ("service-account-lookup", false, "accounts are always looked up"),
     ("shutdown-delay-duration", true, "open requests are drained without a delay"),
     ("shutdown-send-retry-after", false, "open requests are drained without a delay"),

@@ -130,7 +130,8 @@ pub async fn start(
     let (addressed, addresses) = repair::observer();
     let (levelled, levels) = dangling::observer();
     observers.extend([addressed, levelled]);
-    let hub = Hub::start(store, definition::builtin(), observers, tasks).await?;
+    let definitions = definition::configured(&config.runtime_config);
+    let hub = Hub::start(store, definitions, observers, tasks).await?;
     security.objects.attach(&hub);
     let (listener, tls) = listen(&mut config, &security).await?;
     let kubelets = subresource::kubelet::Kubelets::new(&config, tasks)?;

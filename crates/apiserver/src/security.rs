@@ -135,7 +135,7 @@ impl Security {
             issuer: issuer.clone(),
             api_audiences: audiences,
             max_expiration: None,
-            extend: true,
+            extend: config.extend_token_expiration,
         };
         Ok(Self {
             authentication,

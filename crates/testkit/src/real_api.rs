@@ -87,6 +87,8 @@ fn config(directory: &Path) -> Result<apiserver::Config, Failure> {
         service_account_keys: vec![file("sa.pub")],
         service_account_signing_key: file("sa.key"),
         service_account_issuer: "https://kubernetes.default.svc".into(),
+        extend_token_expiration: true,
+        runtime_config: apiserver::flags::RuntimeConfig::default(),
         api_audiences: vec![],
         kubelet_client_certificate: file("apiserver.crt"),
         kubelet_client_key: file("apiserver.key"),

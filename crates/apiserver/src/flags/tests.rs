@@ -94,6 +94,20 @@ fn what_security_cannot_be_given_stops_the_start() {
 }
 
 #[test]
+fn tokens_and_apis_are_what_the_flags_say() {
+    let config = |flags: &[&str]| parse(flags).unwrap().config();
+    assert!(config(&[]).unwrap().extend_token_expiration);
+    let off = config(&["--service-account-extend-token-expiration=false"]).unwrap();
+    assert!(!off.extend_token_expiration);
+    let off =
+        config(&["--runtime-config=batch/v1=false", "--runtime-config=api/beta=false"]).unwrap();
+    assert!(!off.runtime_config.serves("batch", "v1", "jobs"));
+    assert!(off.runtime_config.serves("apps", "v1", "deployments"));
+    let refused = config(&["--runtime-config=nobody.example.com/v1=true"]).unwrap_err();
+    assert_eq!(refused.to_string(), "unknown api groups nobody.example.com/v1");
+}
+
+#[test]
 fn other_flags_are_warned_about_or_unknown() {
     let args = parse(&["--v=2", "--goaway-chance=0.1", "--profiling=false"]).unwrap();
     let names: Vec<_> = args.ignored.given().map(|(name, _)| name).collect();

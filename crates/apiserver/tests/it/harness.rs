@@ -110,6 +110,8 @@ fn config(at: &Path) -> Config {
         service_account_keys: vec![at.join("sa.pub")],
         service_account_signing_key: at.join("sa.key"),
         service_account_issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
+        extend_token_expiration: true,
+        runtime_config: apiserver::flags::RuntimeConfig::default(),
         api_audiences: Vec::new(),
         kubelet_client_certificate: at.join("kubelet-client.crt"),
         kubelet_client_key: at.join("kubelet-client.key"),

@@ -261,3 +261,55 @@ async fn extension_servers_find_whom_to_trust() {
     let since = server.admin().get(&tracking).await.ok()["data"]["since"].clone();
     assert_eq!(since.as_str().map(str::len), Some("2026-11-21".len()), "{since}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_extension_gives_no_tokens_that_hold_for_a_year() {
+    let server = start(|config| config.extend_token_expiration = false).await;
+    let api = server.admin();
+    let namespace = api.namespace().await;
+    let pod = api
+        .post(&format!("/api/v1/namespaces/{namespace}/pods"), &crate::harness::pod("p"))
+        .await
+        .ok();
+    assert_eq!(pod["spec"]["serviceAccountName"], "default");
+    let request = json!({"spec": {"expirationSeconds": 3607, "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}});
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default/token");
+    let token = api.post(&path, &request).await.ok();
+    let claims = token["status"]["token"].as_str().unwrap().split('.').nth(1).unwrap().to_owned();
+    let claims = data_encoding::BASE64URL_NOPAD.decode(claims.as_bytes()).unwrap();
+    let claims: Value = serde_json::from_slice(&claims).unwrap();
+    let lifetime = claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap();
+    assert_eq!(lifetime, 3607, "{claims}");
+    assert!(claims["kubernetes.io"].get("warnafter").is_none(), "{claims}");
+    server.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_that_is_switched_off_is_served_to_nobody_and_kept() {
+    let server = start(|_| {}).await;
+    let jobs = format!("/apis/batch/v1/namespaces/{}/jobs", server.admin().namespace().await);
+    let template =
+        json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let job = json!({"metadata": {"name": "j"}, "spec": {"template": template}});
+    server.admin().post(&jobs, &job).await.ok();
+    server.tasks.shutdown().stop();
+    let off = ["batch/v1=false".to_owned(), "batch/v1/cronjobs=true".to_owned()];
+    let off = apiserver::flags::RuntimeConfig::parse(&off).unwrap();
+    let server = server.beside_with(|config| config.runtime_config = off).await;
+    let api = server.admin();
+    api.get(&format!("{jobs}/j")).await.refused(404, "NotFound");
+    api.post(&jobs, &job).await.refused(404, "NotFound");
+    let found = api.get("/apis/batch/v1").await.ok();
+    let names: Vec<&str> = found["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["cronjobs", "cronjobs/status"]);
+    api.get(&jobs.replace("/jobs", "/cronjobs")).await.ok();
+    server.tasks.shutdown().stop();
+    let server = server.beside().await;
+    server.admin().get(&format!("{jobs}/j")).await.ok();
+    server.tasks.shutdown().stop();
+}

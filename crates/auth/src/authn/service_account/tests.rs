@@ -102,6 +102,15 @@ fn automatic_tokens_are_honoured_for_a_year() {
 }
 
 #[test]
+fn without_extension_automatic_tokens_end_when_they_were_meant_to() {
+    let (issuer, cluster) = (TokenIssuer { extend: false, ..issuer() }, cluster());
+    let mut request = bound_to_pod(3607);
+    issuer.answer(&mut request, ("ns", "app"), &cluster, now(0), String::new()).unwrap();
+    let claims: Claims = jwt::unverified(request["status"]["token"].as_str().unwrap()).unwrap();
+    assert_eq!((claims.exp - claims.iat, claims.bound.warnafter), (3607, None));
+}
+
+#[test]
 fn refuses_bad_requests() {
     let (issuer, cluster) = (issuer(), cluster());
     let object = |kind: &str, name: &str, uid: &str| json!({"spec": {"boundObjectRef": {"kind": kind, "apiVersion": "v1", "name": name, "uid": uid}}});

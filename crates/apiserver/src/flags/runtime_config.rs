@@ -1,0 +1,171 @@
+//! `--runtime-config`: which of the built-in APIs are served.
+
+use std::collections::BTreeMap;
+
+/// What the flag switches on and off; by default everything that is here is served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeConfig {
+    /// Everything that is not named otherwise.
+    off: bool,
+    versions: BTreeMap<(String, String), bool>,
+    resources: BTreeMap<(String, String, String), bool>,
+}
+
+/// Why the flag cannot be followed, in upstream's words but where it asks for what is not here.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RuntimeConfigError {
+    #[error("invalid runtime-config with only api/all=false")]
+    Nothing,
+    #[error("runtime-config invalid key {0}")]
+    Key(String),
+    #[error("unknown api groups {0}")]
+    Groups(String),
+    #[error("group version {0} that has not been registered")]
+    Version(String),
+    #[error("invalid value {key}={value}")]
+    Switch { key: String, value: String },
+    #[error(
+        "invalid value of {key}: {value}, err: strconv.ParseBool: parsing {value:?}: invalid syntax"
+    )]
+    Bool { key: String, value: String },
+    #[error(
+        "--runtime-config={0}=true is not supported: the APIs that upstream serves by default are all that is here; start \
+         without it"
+    )]
+    NotHere(String),
+}
+
+/// As Go's `strconv.ParseBool`, and nothing is true.
+fn switch(key: &str, value: &str) -> Result<bool, RuntimeConfigError> {
+    match value {
+        "" | "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err(RuntimeConfigError::Bool { key: key.to_owned(), value: value.to_owned() }),
+    }
+}
+
+impl RuntimeConfig {
+    /// Reads the flag's pairs; of two with one key the last counts.
+    pub fn parse(pairs: &[String]) -> Result<Self, RuntimeConfigError> {
+        let pairs = pairs.iter().map(|pair| pair.split_once('=').unwrap_or((pair.as_str(), "")));
+        let mut pairs: BTreeMap<&str, &str> =
+            pairs.map(|(key, value)| (key.trim(), value.trim())).collect();
+        if pairs.len() == 1 && pairs.get("api/all") == Some(&"false") {
+            return Err(RuntimeConfigError::Nothing);
+        }
+        let mut config = Self::default();
+        for (key, stable) in
+            [("api/all", true), ("api/ga", true), ("api/beta", false), ("api/alpha", false)]
+        {
+            match pairs.remove(key) {
+                None => {}
+                Some("true") if key == "api/ga" => config.off = false,
+                Some("true") => return Err(RuntimeConfigError::NotHere(key.to_owned())),
+                Some("false") => config.off |= stable,
+                Some(value) => {
+                    let (key, value) = (key.to_owned(), value.to_owned());
+                    return Err(RuntimeConfigError::Switch { key, value });
+                }
+            }
+        }
+        check_groups(pairs.keys())?;
+        for (key, value) in pairs {
+            config.set(key, value)?;
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), RuntimeConfigError> {
+        let on = switch(key, value)?;
+        let parts: Vec<&str> = key.split('/').collect();
+        let (group, version) = (parts[0].to_owned(), parts[1].to_owned());
+        let here = |r: &api_schema::ApiResource| r.group == group && r.version == version;
+        if on && !api_schema::resources().iter().any(here) {
+            return Err(RuntimeConfigError::Version(format!("{group}/{version}")));
+        }
+        match parts.get(2) {
+            None => drop(self.versions.insert((group, version), on)),
+            Some(resource) => {
+                self.resources.insert((group, version, (*resource).to_owned()), on);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn serves(&self, group: &str, version: &str, resource: &str) -> bool {
+        let version = (group.to_owned(), version.to_owned());
+        let named = (version.0.clone(), version.1.clone(), resource.to_owned());
+        let said = self.resources.get(&named).or_else(|| self.versions.get(&version));
+        said.copied().unwrap_or(!self.off)
+    }
+}
+
+fn check_groups<'a>(keys: impl Iterator<Item = &'a &'a str>) -> Result<(), RuntimeConfigError> {
+    let mut unknown = Vec::new();
+    for key in keys {
+        let parts: Vec<&str> = key.split('/').collect();
+        let [group, version] = match parts.as_slice() {
+            [group, version] | [group, version, _] if !version.is_empty() => [group, version],
+            _ => return Err(RuntimeConfigError::Key((*key).to_owned())),
+        };
+        if !api_schema::resources().iter().any(|resource| resource.group == *group) {
+            unknown.push(format!("{group}/{version}"));
+        }
+    }
+    unknown.sort_unstable();
+    unknown.dedup();
+    if unknown.is_empty() { Ok(()) } else { Err(RuntimeConfigError::Groups(unknown.join(","))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(flag: &str) -> Result<RuntimeConfig, RuntimeConfigError> {
+        RuntimeConfig::parse(&flag.split(',').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn versions_and_resources_are_switched() {
+        let served = |flag: &str| {
+            let config = parsed(flag).unwrap();
+            [("", "v1", "pods"), ("batch", "v1", "jobs"), ("batch", "v1", "cronjobs")]
+                .map(|(group, version, resource)| config.serves(group, version, resource))
+        };
+        for flag in ["api/ga=true", "api/beta=false,api/alpha=false", "batch/v1", "batch/v2=false"]
+        {
+            assert_eq!(served(flag), [true; 3], "{flag}");
+        }
+        assert_eq!(served("batch/v1=false"), [true, false, false]);
+        assert_eq!(served("batch/v1/cronjobs=0"), [true, true, false]);
+        assert_eq!(served("batch/v1=false,batch/v1/jobs=true"), [true, true, false]);
+        assert_eq!(served("api/all=false,/v1=true"), [true, false, false]);
+        assert_eq!(served("api/ga=false,batch/v1=true"), [false, true, true]);
+        assert_eq!(served("api/all=false,api/ga=true"), [true; 3]);
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_refused_in_upstreams_words() {
+        for (flag, told) in [
+            ("api/all=false", "invalid runtime-config with only api/all=false"),
+            ("api/ga=maybe", "invalid value api/ga=maybe"),
+            ("v1=true", "runtime-config invalid key v1"),
+            ("a/b/c/d=true", "runtime-config invalid key a/b/c/d"),
+            ("example.com/v1=false,a.b/v2=true", "unknown api groups a.b/v2,example.com/v1"),
+            ("batch/v1beta1=true", "group version batch/v1beta1 that has not been registered"),
+            (
+                "batch/v1=no",
+                "invalid value of batch/v1: no, err: strconv.ParseBool: parsing \"no\": invalid syntax",
+            ),
+        ] {
+            assert_eq!(parsed(flag).unwrap_err().to_string(), told);
+        }
+        for flag in ["api/all=true", "api/beta=true", "api/alpha=true"] {
+            let told = parsed(flag).unwrap_err().to_string();
+            assert!(
+                told.starts_with(&format!("--runtime-config={flag} is not supported")),
+                "{told}"
+            );
+        }
+    }
+}
