@@ -149,10 +149,15 @@ fn termination_message(status: &v1::ContainerStatus) -> String {
     status.message.clone()
 }
 
+/// The beginning of a file that a container may have put there: a link is not followed to the host's files, and a named
+/// pipe is not waited for.
 fn read_start(path: &Path) -> String {
-    use std::io::Read;
+    use std::{io::Read, os::unix::fs::OpenOptionsExt};
+    let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
     let mut bytes = Vec::new();
-    if let Ok(file) = std::fs::File::open(path) {
+    if let Ok(file) = std::fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)
+        && file.metadata().is_ok_and(|meta| meta.is_file())
+    {
         let _ = file.take(MESSAGE_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
@@ -194,4 +199,23 @@ pub(crate) async fn everything(ctx: &Context) -> Result<BTreeMap<String, Known>,
     }
     pods.values_mut().for_each(|pod| pod.pieces.sort());
     Ok(pods)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_are_read_from_a_file_and_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "bye".repeat(2000)).unwrap();
+        assert_eq!(read_start(&file).len(), 4096);
+        let (link, pipe) = (dir.path().join("link"), dir.path().join("pipe"));
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        for other in [link, pipe, dir.path().to_owned()] {
+            assert_eq!(read_start(&other), "", "{}", other.display());
+        }
+    }
 }

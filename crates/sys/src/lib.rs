@@ -4,6 +4,7 @@
 //! root; every operation may be repeated (an existing directory, mount or group is success), because a restarted
 //! component goes over its steps again.
 
+mod beneath;
 pub mod cgroup;
 mod disk;
 pub mod mount;
@@ -11,6 +12,7 @@ mod pause;
 pub mod process;
 mod program;
 
+pub use beneath::{Held, hold_beneath, make_beneath, read_beneath};
 pub use disk::{DiskUse, disk_use, read_partitions_again};
 pub use pause::pause;
 pub use program::{HostPrograms, ProgramError, ProgramOutput, Programs, RecordedPrograms};

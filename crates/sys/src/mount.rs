@@ -2,18 +2,21 @@
 
 use std::{
     io,
+    os::fd::{AsFd, AsRawFd},
     path::{Path, PathBuf},
     sync::Mutex,
 };
 
 use nix::mount::{MntFlags, MsFlags};
 
-use crate::Error;
+use crate::{Error, Held};
 
 pub trait Mounts: Send + Sync {
     /// Mounts a tmpfs; without a size it is the kernel's default, half of the memory.
     fn tmpfs(&self, at: &Path, size: Option<u64>) -> Result<(), Error>;
     fn bind(&self, from: &Path, at: &Path) -> Result<(), Error>;
+    /// Mounts what is held open, wherever its path leads by now, and nothing that is mounted below it.
+    fn bind_held(&self, from: &Held, at: &Path) -> Result<(), Error>;
     /// Unmounts; success if nothing is mounted there.
     fn unmount(&self, at: &Path) -> Result<(), Error>;
     /// The mount points at and below a path, innermost first.
@@ -55,6 +58,14 @@ impl Mounts for HostMounts {
         )
         .map_err(io::Error::from)
         .map_err(Error::at("bind-mount at", at))
+    }
+
+    fn bind_held(&self, from: &Held, at: &Path) -> Result<(), Error> {
+        // The kernel's own link to what the descriptor holds; its text is never walked.
+        let from = format!("/proc/self/fd/{}", from.as_fd().as_raw_fd());
+        nix::mount::mount(Some(from.as_str()), at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            .map_err(io::Error::from)
+            .map_err(Error::at("bind-mount at", at))
     }
 
     fn unmount(&self, at: &Path) -> Result<(), Error> {
@@ -176,6 +187,11 @@ impl Mounts for RecordedMounts {
         Ok(())
     }
 
+    fn bind_held(&self, _from: &Held, at: &Path) -> Result<(), Error> {
+        self.points().push(at.to_owned());
+        Ok(())
+    }
+
     fn unmount(&self, at: &Path) -> Result<(), Error> {
         self.points().retain(|point| point != at);
         Ok(())
@@ -204,6 +220,39 @@ mod tests {
         let found = mount_points(table, Path::new("/pods"));
         assert_eq!(found, [PathBuf::from("/pods/a b/c"), PathBuf::from("/pods")]);
     }
+
+    /// CVE-2021-25741, as root: a link takes the place of a directory between the look at it and the mount of it.
+    #[test]
+    fn what_is_held_is_mounted_wherever_its_path_leads_by_then() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: mounts want root");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (volume, secret) = (dir.path().join("volume"), dir.path().join("secret"));
+        let at = dir.path().join("at");
+        for made in [volume.join("data"), secret.clone(), at.clone()] {
+            std::fs::create_dir_all(made).unwrap();
+        }
+        std::fs::write(volume.join("data/key"), "own").unwrap();
+        std::fs::write(secret.join("key"), "secret").unwrap();
+        let mount = || {
+            // A thread's own mount namespace ends with it, and the mounts in it.
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+            nix::mount::mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+            let held = crate::hold_beneath(&volume, Path::new("data")).unwrap();
+            std::fs::rename(volume.join("data"), volume.join("moved")).unwrap();
+            std::os::unix::fs::symlink(&secret, volume.join("data")).unwrap();
+            HostMounts.bind_held(&held, &at).unwrap();
+            let mounted = std::fs::read_to_string(at.join("key")).unwrap();
+            HostMounts.bind(&volume.join("data"), &at).unwrap();
+            (mounted, std::fs::read_to_string(at.join("key")).unwrap())
+        };
+        let (by_descriptor, by_path) = std::thread::scope(|s| s.spawn(mount).join().unwrap());
+        assert_eq!((by_descriptor.as_str(), by_path.as_str()), ("own", "secret"));
+    }
+
     #[test]
     fn a_directory_is_shared_by_the_mount_that_holds_it_and_known_when_bound_over_itself() {
         let before = "1 0 8:1 /sub / rw - ext4 /dev/a rw\n\

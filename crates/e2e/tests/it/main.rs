@@ -6,6 +6,7 @@ mod access;
 mod addon;
 mod attack_identity;
 mod attack_alloc;
+mod attack_subpath;
 mod basics;
 mod charts;
 mod clients;

@@ -12,7 +12,12 @@ use pod_core::{
 };
 
 use super::security::{self, ImageUser};
-use crate::{context::Context, objects::ObjectsError, runtime::label, volumes::Mounted};
+use crate::{
+    context::Context,
+    objects::ObjectsError,
+    runtime::label,
+    volumes::{Mounted, SubPath, SubPathError},
+};
 
 /// Why a container cannot be described: something that it refers to is missing or wrong.
 #[derive(Debug, thiserror::Error)]
@@ -23,8 +28,10 @@ pub(super) enum ConfigError {
     Env(#[from] env::EnvError),
     #[error("{0}")]
     Security(String),
-    #[error("volume mount {mount}: {message}")]
-    Mount { mount: String, message: String },
+    #[error("volume mount {mount}: the Pod has no such volume")]
+    NoVolume { mount: String },
+    #[error("{0}")]
+    SubPath(#[from] SubPathError),
     #[error("env file {path:?}: {message}")]
     EnvFile { path: String, message: String },
     #[error("{operation} {}: {source}", path.display())]
@@ -172,16 +179,12 @@ fn env_file(volume: &Path, path: &str) -> Result<Option<String>, ConfigError> {
     use std::io::Read;
     pod_core::files::check_path(path)
         .map_err(|e| ConfigError::EnvFile { path: path.to_owned(), message: e.to_string() })?;
-    let root = volume.canonicalize();
-    let real = volume.join(path).canonicalize();
-    let (Ok(root), Ok(real)) = (root, real) else { return Ok(None) };
-    if !real.starts_with(root) || !real.is_file() {
-        return Ok(None);
-    }
-    let read = |source| ConfigError::File { operation: "read", path: real.clone(), source };
+    // Opened in one step: a container that swaps the file for a link in between gets nothing of the host's read.
+    let Ok(file) = sys::read_beneath(volume, Path::new(path)) else { return Ok(None) };
     let mut text = String::new();
-    let file = std::fs::File::open(&real).map_err(read)?;
-    file.take(env_file::LIMIT + 1).read_to_string(&mut text).map_err(read)?;
+    file.take(env_file::LIMIT + 1).read_to_string(&mut text).map_err(|source| {
+        ConfigError::File { operation: "read", path: volume.join(path), source }
+    })?;
     if text.len() as u64 > env_file::LIMIT {
         let message = format!("it has more than {} bytes", env_file::LIMIT);
         return Err(ConfigError::EnvFile { path: path.to_owned(), message });
@@ -236,12 +239,12 @@ fn mounts(
 ) -> Result<Vec<v1::Mount>, ConfigError> {
     let Request { pod, container, .. } = *request;
     let mut mounts = Vec::new();
-    for mount in container.volume_mounts.iter().flatten() {
-        let refuse = |message: String| ConfigError::Mount { mount: mount.name.clone(), message };
+    let pod_dir = ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
+    for (index, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let volume = request
             .volumes
             .path(&mount.name)
-            .ok_or_else(|| refuse("the Pod has no such volume".to_owned()))?;
+            .ok_or_else(|| ConfigError::NoVolume { mount: mount.name.clone() })?;
         let sub = match (&mount.sub_path_expr, &mount.sub_path) {
             (Some(expr), _) if !expr.is_empty() => expand(expr),
             (_, Some(path)) => path.clone(),
@@ -250,7 +253,15 @@ fn mounts(
         let host = if sub.is_empty() {
             volume.path.clone()
         } else {
-            sub_path(&volume.path, &sub).map_err(refuse)?
+            let part = SubPath {
+                pod_dir: &pod_dir,
+                volume: &volume.path,
+                mount: &mount.name,
+                container: &container.name,
+                index,
+                path: &sub,
+            };
+            part.prepare(ctx.mounts.as_ref())?
         };
         mounts.push(v1::Mount {
             container_path: absolute(&mount.mount_path),
@@ -281,33 +292,6 @@ fn mounts(
 
 fn absolute(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
-}
-
-/// A path below a volume, made if it is missing, with the volume's mode: whoever may write to the volume may write to
-/// its parts. Every step is checked, so that a link that a container planted in the volume cannot lead out of it.
-fn sub_path(volume: &Path, sub: &str) -> Result<PathBuf, String> {
-    pod_core::files::check_path(sub.trim_end_matches('/')).map_err(|e| e.to_string())?;
-    let root = volume.canonicalize().map_err(|e| format!("{}: {e}", volume.display()))?;
-    let mut at = root.clone();
-    for part in sub.split('/').filter(|p| !p.is_empty() && *p != ".") {
-        at.push(part);
-        match at.canonicalize() {
-            Ok(real) if real.starts_with(&root) => at = real,
-            Ok(_) => return Err(format!("subPath {sub:?} leads out of the volume")),
-            Err(_) => make_directory(&at, &root)
-                .map_err(|e| format!("make subPath {}: {e}", at.display()))?,
-        }
-    }
-    Ok(at)
-}
-
-/// Makes a directory with the mode of another. The group comes from the parent where that hands its group down.
-fn make_directory(at: &Path, like: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::create_dir(at)?;
-    let inherited = at.metadata()?.permissions().mode() & 0o2000;
-    let mode = like.metadata()?.permissions().mode() & 0o777;
-    std::fs::set_permissions(at, std::fs::Permissions::from_mode(mode | inherited))
 }
 
 fn write(path: &Path, content: &str) -> Result<(), ConfigError> {

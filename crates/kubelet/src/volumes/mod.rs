@@ -11,6 +11,7 @@ mod host_path;
 mod ownership;
 mod projected;
 mod secret;
+mod sub_path;
 mod token;
 
 use std::{
@@ -22,7 +23,12 @@ use k8s_openapi::api::core::v1::{Pod, Volume};
 
 use crate::{context::Context, objects::ObjectsError};
 
+pub(crate) use sub_path::{SubPath, SubPathError};
 pub(crate) use token::Tokens;
+
+/// The mode of the kubelet's own directories, upstream's too: what is in volumes is for containers alone, to whom it is
+/// mounted, and not for the machine's other users.
+pub(crate) const DIRECTORY_MODE: u32 = 0o750;
 
 /// Where a volume is on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,3 +9,4 @@ mod life;
 mod node;
 mod server;
 mod statics;
+mod subpath;

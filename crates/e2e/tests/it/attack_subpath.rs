@@ -1,0 +1,76 @@
+//! CVE-2021-25741: containers that share a volume with one that mounts a part of it put a link to the host's root there.
+
+use std::time::{Duration, Instant};
+
+use e2e::shared;
+
+/// How long the attack goes on; with a kubelet that hands the runtime a path, one start in a few shows the host.
+const ATTACK: Duration = Duration::from_secs(45);
+
+#[test]
+fn a_subpath_that_is_swapped_for_a_link_never_shows_the_hosts_root() {
+    let s = shared("attack-subpath");
+    let swap = |way: &str| {
+        format!(
+            "cd /v; while :; do for n in 0 1 2 3 4 5 6 7; do {way} done; done",
+            way =
+                way.replace("SPARE", "spare$n").replace("LINK", "link$n").replace("DATA", "data$n")
+        )
+    };
+    // Two containers: one puts the link in the directory's place, the other the directory in the link's.
+    let there = swap("busybox mv -T DATA SPARE; busybox mv -T LINK DATA;");
+    let back = swap("busybox mv -T DATA LINK; busybox mv -T SPARE DATA;");
+    let plant = "cd /v; for n in 0 1 2 3 4 5 6 7; do mkdir data$n; touch data$n/own; busybox ln -s / link$n; done";
+    let victims: String = (0..8)
+        .map(|n| {
+            format!(
+                r#"
+  - name: victim{n}
+    image: box:1
+    command: [sh, -c, "test -e /part/own && echo own >>/seen/seen; test -e /part/proc/1 && echo host >>/seen/seen; true"]
+    volumeMounts: [{{name: v, mountPath: /part, subPath: data{n}}}, {{name: seen, mountPath: /seen}}]"#
+            )
+        })
+        .collect();
+    let manifest = |name: usize| {
+        format!(
+            r#"
+apiVersion: v1
+kind: Pod
+metadata: {{name: attack{name}}}
+spec:
+  terminationGracePeriodSeconds: 0
+  volumes: [{{name: v, emptyDir: {{}}}}, {{name: seen, emptyDir: {{}}}}]
+  initContainers:
+  - {{name: plant, image: box:1, command: [sh, -c, "{plant}"], volumeMounts: [{{name: v, mountPath: /v}}]}}
+  containers:
+  - {{name: there, image: box:1, command: [sh, -c, "{there}"], volumeMounts: [{{name: v, mountPath: /v}}]}}
+  - {{name: back, image: box:1, command: [sh, -c, "{back}"], volumeMounts: [{{name: v, mountPath: /v}}]}}
+  - {{name: witness, image: box:1, volumeMounts: [{{name: seen, mountPath: /seen}}]}}{victims}
+"#
+        )
+    };
+    let until = Instant::now() + ATTACK;
+    let (mut round, mut own) = (0, 0);
+    while Instant::now() < until || own == 0 {
+        assert!(round < 200, "no victim started");
+        s.apply(&manifest(round));
+        s.until(
+            &format!("get pod attack{round} -o jsonpath={{.status.containerStatuses[*]}}"),
+            |told| {
+                // Half of the victims have ended once, or were refused their mounts.
+                told.matches("\"exitCode\":0").count()
+                    + told.matches("failed to prepare subPath").count()
+                    >= 4
+            },
+        );
+        let pod = format!("attack{round}");
+        let cat = "cat /seen/seen 2>/dev/null || true";
+        let seen = s.kubectl_with(&["exec", &pod, "-c", "witness", "--", "sh", "-c", cat], "").ok();
+        assert!(!seen.contains("host"), "round {round}: a container sees the host's root: {seen}");
+        own += seen.matches("own").count();
+        s.kubectl(&format!("delete pod attack{round} --grace-period=0 --wait=false")).ok();
+        round += 1;
+    }
+    eprintln!("{round} rounds, {own} starts saw their own directory, none the host's root");
+}

@@ -1,0 +1,150 @@
+//! Parts of volumes (`subPath`).
+//!
+//! A path in a volume is whatever its containers make of it until the runtime has mounted it, which may be a link to the
+//! host's root. So the runtime is never given such a path: the part is opened, what the descriptor holds is mounted in
+//! the Pod's own directory, and the runtime is given that place, which no container reaches.
+
+use std::{
+    fs, io,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+};
+
+use sys::mount::Mounts;
+
+use super::{DIRECTORY_MODE, Error};
+
+/// Where parts of volumes are mounted, in a Pod's directory; upstream's kubelet has them there too.
+const DIRECTORY: &str = "volume-subpaths";
+
+/// Where one part is mounted: a container's mount by its place in the list.
+pub(super) fn place(pod_dir: &Path, volume: &str, container: &str, index: usize) -> PathBuf {
+    pod_dir.join(DIRECTORY).join(volume).join(container).join(index.to_string())
+}
+
+/// Why a container does not get its part of a volume.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SubPathError {
+    #[error("unable to provision SubPath `{path}`: {source}")]
+    Path { path: String, source: pod_core::files::FilesError },
+    #[error(
+        "failed to create subPath directory for volumeMount {mount:?} of container {container:?}: {source}"
+    )]
+    Create { mount: String, container: String, source: sys::Error },
+    #[error(
+        "failed to prepare subPath for volumeMount {mount:?} of container {container:?}: {source}"
+    )]
+    Prepare { mount: String, container: String, source: Error },
+}
+
+/// Which part of which volume a container mounts.
+pub(crate) struct SubPath<'a> {
+    pub(crate) pod_dir: &'a Path,
+    pub(crate) volume: &'a Path,
+    pub(crate) mount: &'a str,
+    pub(crate) container: &'a str,
+    pub(crate) index: usize,
+    pub(crate) path: &'a str,
+}
+
+impl SubPath<'_> {
+    /// Mounts the part, made if it is missing, and says where. What the container's last start mounted there is
+    /// replaced: the path may be another directory by now.
+    pub(crate) fn prepare(&self, mounts: &dyn Mounts) -> Result<PathBuf, SubPathError> {
+        pod_core::files::check_path(self.path.trim_end_matches('/'))
+            .map_err(|source| SubPathError::Path { path: self.path.to_owned(), source })?;
+        let (mount, container) = (self.mount.to_owned(), self.container.to_owned());
+        let path = Path::new(self.path);
+        let held = match sys::hold_beneath(self.volume, path) {
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => {
+                if let Err(source) = sys::make_beneath(self.volume, path) {
+                    return Err(SubPathError::Create { mount, container, source });
+                }
+                sys::hold_beneath(self.volume, path)
+            }
+            held => held,
+        };
+        let at = place(self.pod_dir, self.mount, self.container, self.index);
+        let mounted = held.map_err(Error::from).and_then(|held| {
+            mounts.unmount_below(&at)?;
+            make_target(&at, held.is_directory())?;
+            Ok(mounts.bind_held(&held, &at)?)
+        });
+        match mounted {
+            Ok(()) => Ok(at),
+            Err(source) => Err(SubPathError::Prepare { mount, container, source }),
+        }
+    }
+}
+
+/// Makes what the part is mounted over: a directory over a directory, all else over a file.
+fn make_target(at: &Path, directory: bool) -> Result<(), Error> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(DIRECTORY_MODE);
+    match fs::symlink_metadata(at) {
+        Ok(there) if there.is_dir() == directory => return Ok(()),
+        Ok(there) if there.is_dir() => fs::remove_dir(at).map_err(Error::file("remove", at))?,
+        Ok(_) => fs::remove_file(at).map_err(Error::file("remove", at))?,
+        Err(_) => {}
+    }
+    if directory {
+        return builder.create(at).map_err(Error::file("make directory", at));
+    }
+    if let Some(parent) = at.parent() {
+        builder.create(parent).map_err(Error::file("make directory", parent))?;
+    }
+    fs::write(at, "").map_err(Error::file("make file", at))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use sys::mount::RecordedMounts;
+
+    use super::*;
+
+    fn prepare(dir: &Path, mounts: &RecordedMounts, path: &str) -> Result<PathBuf, SubPathError> {
+        let (pod_dir, volume) = (dir.join("pod"), dir.join("volume"));
+        fs::create_dir_all(&volume).unwrap();
+        let (pod_dir, volume) = (pod_dir.as_path(), volume.as_path());
+        let sub = SubPath { pod_dir, volume, mount: "data", container: "app", index: 3, path };
+        sub.prepare(mounts)
+    }
+
+    #[test]
+    fn the_runtime_is_given_a_place_that_no_container_reaches() {
+        let dir = tempfile::tempdir().unwrap();
+        let mounts = RecordedMounts::default();
+        let at = prepare(dir.path(), &mounts, "a/b").unwrap();
+        assert_eq!(at, dir.path().join("pod/volume-subpaths/data/app/3"));
+        assert!(at.is_dir() && dir.path().join("volume/a/b").is_dir());
+        assert_eq!(mounts.below(dir.path()).unwrap(), [at.clone()]);
+        // The next start of the container finds a file there.
+        fs::remove_dir(dir.path().join("volume/a/b")).unwrap();
+        fs::write(dir.path().join("volume/a/b"), "").unwrap();
+        prepare(dir.path(), &mounts, "a/b").unwrap();
+        assert!(at.is_file(), "a file is mounted over a file");
+        assert_eq!(mounts.below(dir.path()).unwrap(), [at], "the first mount is gone");
+    }
+
+    #[test]
+    fn what_leads_out_of_the_volume_is_not_mounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let mounts = RecordedMounts::default();
+        prepare(dir.path(), &mounts, "a").unwrap();
+        symlink("/", dir.path().join("volume/root")).unwrap();
+        symlink(dir.path(), dir.path().join("volume/up")).unwrap();
+        for (path, words) in [
+            ("root", "failed to prepare subPath for volumeMount \"data\" of container \"app\""),
+            ("root/etc", "failed to prepare subPath for volumeMount \"data\" of container \"app\""),
+            ("up/new", "failed to create subPath directory for volumeMount \"data\" of container"),
+            ("../pod", "unable to provision SubPath `../pod`"),
+        ] {
+            let error = prepare(dir.path(), &mounts, path).unwrap_err().to_string();
+            assert!(error.starts_with(words), "{path}: {error}");
+        }
+        assert_eq!(mounts.below(dir.path()).unwrap().len(), 1, "only the first");
+        assert!(!dir.path().join("new").exists());
+    }
+}

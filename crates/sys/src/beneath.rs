@@ -1,0 +1,287 @@
+//! Paths that somebody else may change while they are looked at: what lies below a directory is opened once, and used
+//! by its descriptor from then on.
+//!
+//! A container that writes to a volume can put a link to `/` in the place of a directory at any moment, also between a
+//! look at the path and its use. So links are followed first, by a look that decides nothing, and what they lead to is
+//! then opened by a walk that follows none: if the path changed in between, that walk fails, and the caller tries again.
+
+use std::{
+    fs, io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::PermissionsExt,
+    },
+    path::{Component, Path, PathBuf},
+};
+
+use nix::{
+    fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2},
+    sys::stat::{Mode, mkdirat},
+};
+
+use crate::Error;
+
+/// A file or directory that is held open, so that no later change of its path leads elsewhere.
+#[derive(Debug)]
+pub struct Held {
+    descriptor: OwnedFd,
+    is_directory: bool,
+}
+
+impl Held {
+    fn new(descriptor: OwnedFd) -> io::Result<Self> {
+        let meta = fs::File::from(descriptor.try_clone()?).metadata()?;
+        Ok(Self { descriptor, is_directory: meta.is_dir() })
+    }
+
+    /// Whether it is a directory; anything else is mounted over a file.
+    pub fn is_directory(&self) -> bool {
+        self.is_directory
+    }
+}
+
+impl AsFd for Held {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Opens what is at a path below `root`, to be mounted elsewhere. Links that stay within `root` are followed.
+pub fn hold_beneath(root: &Path, below: &Path) -> Result<Held, Error> {
+    let path = root.join(below);
+    let descriptor = open_beneath(root, below, OFlag::O_PATH)?;
+    Held::new(descriptor).map_err(Error::at("look at", &path))
+}
+
+/// Opens the regular file at a path below `root` to be read. Links that stay within `root` are followed.
+pub fn read_beneath(root: &Path, below: &Path) -> Result<fs::File, Error> {
+    let path = root.join(below);
+    // A named pipe would make the opening wait for somebody to write to it.
+    let file = fs::File::from(open_beneath(root, below, OFlag::O_RDONLY | OFlag::O_NONBLOCK)?);
+    let meta = file.metadata().map_err(Error::at("look at", &path))?;
+    if meta.is_file() {
+        return Ok(file);
+    }
+    Err(Error::at("read", &path)(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "it is no regular file",
+    )))
+}
+
+/// Makes the directories that a path below `root` lacks, each with the mode of `root`: whoever may write to a volume may
+/// write to its parts. The group comes from the parent where that hands its group down.
+pub fn make_beneath(root: &Path, below: &Path) -> Result<(), Error> {
+    let path = root.join(below);
+    let failed = || Error::at("make the directory", &path);
+    let names = names(below).map_err(failed())?;
+    let like = fs::metadata(root).map_err(failed())?.permissions().mode() & 0o777;
+    // The longest part that is there; a link counts as there, also one that leads nowhere.
+    let there = (0..=names.len())
+        .rev()
+        .map(|length| names.iter().take(length).collect::<PathBuf>())
+        .find(|part| root.join(part).symlink_metadata().is_ok())
+        .unwrap_or_default();
+    let missing = names.get(there.components().count()..).unwrap_or_default();
+    let mut at = open_beneath(root, &there, OFlag::O_PATH)?;
+    for name in missing {
+        at = make_below(at.as_fd(), name, like).map_err(failed())?;
+    }
+    Ok(())
+}
+
+/// Makes one directory in an open one, and opens it.
+fn make_below(parent: BorrowedFd<'_>, name: &Path, mode: u32) -> io::Result<OwnedFd> {
+    match mkdirat(parent, name, Mode::from_bits_truncate(mode)) {
+        // A container that starts at the same time may have made it; whoever made it chose its mode.
+        Err(nix::Error::EEXIST) => return Ok(walk(parent, name, OFlag::O_PATH)?),
+        made => made?,
+    }
+    let made = walk(parent, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+    let made = fs::File::from(made);
+    // The process's umask must not take from what every user in the Pod may do.
+    let inherited = made.metadata()?.permissions().mode() & 0o2000;
+    made.set_permissions(fs::Permissions::from_mode(mode | inherited))?;
+    Ok(made.into())
+}
+
+fn open_beneath(root: &Path, below: &Path, flags: OFlag) -> Result<OwnedFd, Error> {
+    let path = root.join(below);
+    let failed = || Error::at("open", &path);
+    let names = names(below).map_err(failed())?;
+    let root = fs::canonicalize(root).map_err(failed())?;
+    let real = fs::canonicalize(names.iter().fold(root.clone(), |path, name| path.join(name)))
+        .map_err(failed())?;
+    let inner = real.strip_prefix(&root).map_err(|_| failed()(outside()))?;
+    let inner = if inner.as_os_str().is_empty() { Path::new(".") } else { inner };
+    let root = open(&root, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())
+        .map_err(io::Error::from)
+        .map_err(failed())?;
+    walk(root.as_fd(), inner, flags).map_err(io::Error::from).map_err(failed())
+}
+
+/// Opens a path below an open directory, through no link, and never above the directory.
+fn walk(from: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
+    loop {
+        match openat2(from, path, how) {
+            // Something was renamed during the walk; nothing is wrong with the path.
+            Err(nix::Error::EAGAIN) => {}
+            opened => return opened,
+        }
+    }
+}
+
+/// The names of a path that does not go upwards.
+fn names(path: &Path) -> io::Result<Vec<&Path>> {
+    let name = |component| match component {
+        Component::Normal(name) => Some(Ok(Path::new(name))),
+        Component::CurDir => None,
+        _ => Some(Err(outside())),
+    };
+    path.components().filter_map(name).collect()
+}
+
+fn outside() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, "it leads out of the volume")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::Read,
+        os::unix::fs::{MetadataExt, symlink},
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    use super::*;
+
+    /// A volume with a directory, and beside it a directory with a file that nobody in the volume may see.
+    fn volume() -> (tempfile::TempDir, PathBuf, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, secret) = (dir.path().join("volume"), dir.path().join("secret"));
+        fs::create_dir_all(root.join("data")).unwrap();
+        fs::create_dir(&secret).unwrap();
+        fs::write(secret.join("key"), "secret").unwrap();
+        (dir, root, secret)
+    }
+
+    fn inode(held: &Held) -> u64 {
+        fs::File::from(held.descriptor.try_clone().unwrap()).metadata().unwrap().ino()
+    }
+
+    #[test]
+    fn links_within_the_volume_are_followed_and_no_others() {
+        let (_dir, root, secret) = volume();
+        fs::write(root.join("data/file"), "own").unwrap();
+        symlink("data", root.join("relative")).unwrap();
+        symlink(root.join("data"), root.join("absolute")).unwrap();
+        for inside in ["data", "./data/", "relative", "absolute", "relative/../data"] {
+            let held = hold_beneath(&root, Path::new(inside));
+            if inside.contains("..") {
+                assert!(held.is_err(), "{inside}");
+                continue;
+            }
+            let held = held.unwrap();
+            assert!(held.is_directory());
+            assert_eq!(inode(&held), fs::metadata(root.join("data")).unwrap().ino(), "{inside}");
+        }
+        assert!(!hold_beneath(&root, Path::new("relative/file")).unwrap().is_directory());
+        assert!(hold_beneath(&root, Path::new("")).unwrap().is_directory());
+        symlink(&secret, root.join("out")).unwrap();
+        symlink("../secret", root.join("up")).unwrap();
+        symlink("/", root.join("host")).unwrap();
+        for outside in ["out", "up", "up/key", "host", "host/etc", "..", "../secret", "/etc"] {
+            let error = hold_beneath(&root, Path::new(outside)).unwrap_err().to_string();
+            assert!(error.contains("leads out of the volume"), "{outside}: {error}");
+            assert!(make_beneath(&root, &Path::new(outside).join("made")).is_err(), "{outside}");
+            assert!(read_beneath(&root, &Path::new(outside).join("key")).is_err(), "{outside}");
+        }
+        assert!(!secret.join("made").exists());
+    }
+
+    #[test]
+    fn a_link_that_takes_the_place_of_a_directory_changes_nothing_that_is_held() {
+        let (_dir, root, secret) = volume();
+        let wanted = fs::metadata(root.join("data")).unwrap().ino();
+        let held = hold_beneath(&root, Path::new("data")).unwrap();
+        fs::rename(root.join("data"), root.join("moved")).unwrap();
+        symlink(&secret, root.join("data")).unwrap();
+        assert_eq!(inode(&held), wanted);
+        // What a look resolved before the swap is opened by a walk that follows no link.
+        let open = open(&root, OFlag::O_PATH, Mode::empty()).unwrap();
+        assert_eq!(
+            walk(open.as_fd(), Path::new("data"), OFlag::O_PATH).unwrap_err(),
+            nix::Error::ELOOP
+        );
+        assert!(make_below(open.as_fd(), Path::new("data"), 0o777).is_err());
+    }
+
+    #[test]
+    fn missing_directories_are_made_with_the_volumes_mode() {
+        let (_dir, root, secret) = volume();
+        fs::set_permissions(&root, fs::Permissions::from_mode(0o2775)).unwrap();
+        make_beneath(&root, Path::new("data/a/b")).unwrap();
+        make_beneath(&root, Path::new("data/a/b")).unwrap();
+        for made in ["data/a", "data/a/b"] {
+            assert_eq!(fs::metadata(root.join(made)).unwrap().mode() & 0o777, 0o775, "{made}");
+        }
+        symlink("data", root.join("inner")).unwrap();
+        make_beneath(&root, Path::new("inner/c")).unwrap();
+        assert!(root.join("data/c").is_dir());
+        symlink(secret.join("none"), root.join("nowhere")).unwrap();
+        assert!(make_beneath(&root, Path::new("nowhere/d")).is_err());
+        assert!(!secret.join("none").exists());
+        fs::write(root.join("file"), "").unwrap();
+        assert!(make_beneath(&root, Path::new("file/e")).is_err());
+    }
+
+    #[test]
+    fn only_regular_files_are_read() {
+        let (_dir, root, _) = volume();
+        fs::write(root.join("data/file"), "own").unwrap();
+        let mut text = String::new();
+        let mut file = read_beneath(&root, Path::new("data/file")).unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "own");
+        nix::unistd::mkfifo(&root.join("pipe"), Mode::S_IRWXU).unwrap();
+        for other in ["data", "pipe"] {
+            let error = read_beneath(&root, Path::new(other)).unwrap_err().to_string();
+            assert!(error.contains("no regular file"), "{other}: {error}");
+        }
+    }
+
+    /// CVE-2021-25741: a directory and a link to another place take turns while the path is opened.
+    #[test]
+    fn a_race_with_somebody_who_swaps_links_is_never_lost() {
+        let (dir, root, secret) = volume();
+        let wanted = fs::metadata(root.join("data")).unwrap().ino();
+        let (link, spare) = (dir.path().join("link"), dir.path().join("spare"));
+        symlink(&secret, &link).unwrap();
+        let over = AtomicBool::new(false);
+        let (mut held, mut refused, mut lost) = (0, 0, None);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    fs::rename(root.join("data"), &spare).unwrap();
+                    fs::rename(&link, root.join("data")).unwrap();
+                    fs::rename(root.join("data"), &link).unwrap();
+                    fs::rename(&spare, root.join("data")).unwrap();
+                }
+            });
+            // Until both outcomes have come up often, which takes a fraction of a second.
+            while lost.is_none() && (held < 500 || refused < 500) {
+                match hold_beneath(&root, Path::new("data")) {
+                    Ok(got) if inode(&got) == wanted => held += 1,
+                    Ok(_) => lost = Some("a directory outside of the volume is held"),
+                    Err(_) => refused += 1,
+                }
+                if read_beneath(&root, Path::new("data/key")).is_ok() {
+                    lost = Some("a file outside of the volume is read");
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(lost, None);
+    }
+}
