@@ -65,14 +65,9 @@ pub(crate) async fn start(
     };
     let ip = observed.ready_sandbox().and_then(|s| s.ips.first()).or(ctx.settings.node_ips.first());
     let ip = ip.cloned().unwrap_or_default();
-    if let Err(message) = hooks::run(ctx, &ip, container, &id, hook).await {
-        ctx.events.of_container(
-            pod,
-            name,
-            "Warning",
-            "FailedPostStartHook",
-            format!("PostStartHook failed: {message}"),
-        );
+    if let Err(message) = hooks::run(ctx, pod, &ip, container, &id, hook).await {
+        let text = "PostStartHook failed".to_owned();
+        ctx.events.of_container(pod, name, "Warning", "FailedPostStartHook", text);
         super::kill(
             ctx,
             pod,

@@ -37,7 +37,7 @@ pub(crate) async fn kill(
         .filter(|_| with_hook && !grace.is_zero());
     if let Some(hook) = hook {
         let ip = pod.status.as_ref().and_then(|s| s.pod_ip.clone()).unwrap_or_default();
-        let ran = tokio::time::timeout(grace, hooks::run(ctx, &ip, container, id, hook)).await;
+        let ran = tokio::time::timeout(grace, hooks::run(ctx, pod, &ip, container, id, hook)).await;
         let failure = match ran {
             Ok(Ok(())) => None,
             Ok(Err(message)) => Some(message),
@@ -46,7 +46,8 @@ pub(crate) async fn kill(
             }
         };
         if let Some(failure) = failure {
-            let text = format!("PreStopHook failed: {failure}");
+            tracing::warn!(pod = %pod_core::namespaced_name(pod), container = %container.name, failure, "a preStop hook failed");
+            let text = "PreStopHook failed".to_owned();
             ctx.events.of_container(pod, &container.name, "Warning", "FailedPreStopHook", text);
         }
     }

@@ -103,3 +103,29 @@ async fn probes_rule_and_hooks_run() {
     eventually("nothing is left", async || node.is_empty().await).await;
     node.close().await;
 }
+
+/// What a hook says may be secret, and Events are read by many: it stands in the container's status alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_hooks_answer_stands_in_no_event() {
+    let mut node = Node::start("hooks").await;
+    let api = FakeApi::default();
+    node.start_kubelet(Some(api.client("kubelet")));
+    let mut app = container("app", "exec sleep 1000");
+    app["lifecycle"] = json!({
+        "postStart": { "exec": { "command": ["sh", "-c", "echo hush; exit 3"] } },
+    });
+    api.create(&Resource::PODS, pod("hooked", json!({ "containers": [app] }))).await;
+    let told = || {
+        let all = api.list(&Resource::EVENTS, "default");
+        all.into_iter().find(|e| e["reason"] == "FailedPostStartHook")
+    };
+    eventually("the failure is told", async || told().is_some()).await;
+    assert_eq!(told().unwrap()["message"], "PostStartHook failed");
+    eventually("the status says more", async || {
+        let said = state(&api, "hooked").to_string() + &status(&api, "hooked").to_string();
+        said.contains("Exec lifecycle hook ([sh -c echo hush; exit 3]) for Container")
+    })
+    .await;
+    assert!(!api.list(&Resource::EVENTS, "default").iter().any(|e| e.to_string().contains("hush")));
+    node.close().await;
+}
