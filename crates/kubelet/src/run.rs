@@ -17,6 +17,7 @@ use crate::{
     pods::Pods,
     server::{self, ServerError},
     sources::{api, files, mirror},
+    volumes::DIRECTORY_MODE,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +92,7 @@ pub async fn run(
     tasks: &Tasks,
 ) -> Result<(), Error> {
     let settings = config.settings;
-    std::fs::create_dir_all(settings.root.join("pods"))
+    make_root(&settings.root)
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
     // Upstream's kubelet does the same, and would otherwise hide our mounts below its own when it takes over.
     HostMounts.make_shared(&settings.root)?;
@@ -139,6 +140,15 @@ pub async fn run(
     start(&ctx, &pods, client, (healthy, health));
     tasks.shutdown().stopping().await;
     Ok(())
+}
+
+/// Makes the kubelet's directory. Whatever mode that of the Pods had, it is closed to the machine's other users: below
+/// it are Secrets.
+fn make_root(root: &std::path::Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let pods = root.join("pods");
+    sys::make_directories(&pods, DIRECTORY_MODE)?;
+    std::fs::set_permissions(&pods, std::fs::Permissions::from_mode(DIRECTORY_MODE))
 }
 
 async fn await_runtime(cri: &cri::Client) -> Result<cri::v1::VersionResponse, cri::Error> {
@@ -195,4 +205,25 @@ fn start(
         "kubelet runtime events",
         pleg::run(ctx.clone(), pods.clone(), sources_ready, healthy),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn the_machines_other_users_do_not_come_to_the_pods() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("kubelet");
+        let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        make_root(&root).unwrap();
+        assert_eq!((mode(&root), mode(&root.join("pods"))), (0o750, 0o750));
+        // A kubelet before this one left them open.
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(root.join("pods"), open).unwrap();
+        make_root(&root).unwrap();
+        assert_eq!(mode(&root.join("pods")), 0o750);
+    }
 }

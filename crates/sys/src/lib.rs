@@ -6,6 +6,7 @@
 
 mod beneath;
 pub mod cgroup;
+mod directory;
 mod disk;
 pub mod mount;
 mod pause;
@@ -13,6 +14,7 @@ pub mod process;
 mod program;
 
 pub use beneath::{Held, hold_beneath, make_beneath, read_beneath};
+pub use directory::make_directories;
 pub use disk::{DiskUse, disk_use, read_partitions_again};
 pub use pause::pause;
 pub use program::{HostPrograms, ProgramError, ProgramOutput, Programs, RecordedPrograms};

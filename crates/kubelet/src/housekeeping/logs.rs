@@ -86,6 +86,10 @@ fn compress(path: &Path) -> Result<(), LogError> {
     let (aside, done) = (named(".gz.tmp"), named(".gz"));
     let mut from = fs::File::open(path).map_err(at("open", path))?;
     let to = fs::File::create(&aside).map_err(at("make", &aside))?;
+    // Whoever may read the log may read what it was.
+    from.metadata()
+        .and_then(|meta| to.set_permissions(meta.permissions()))
+        .map_err(at("set the mode of", &aside))?;
     let mut encoder = flate2::write::GzEncoder::new(to, flate2::Compression::default());
     io::copy(&mut from, &mut encoder).map_err(at("compress", path))?;
     encoder.finish().map_err(at("compress", path))?;

@@ -16,7 +16,7 @@ use crate::{
     context::Context,
     objects::ObjectsError,
     runtime::label,
-    volumes::{Mounted, SubPath, SubPathError},
+    volumes::{DIRECTORY_MODE, Mounted, SubPath, SubPathError},
 };
 
 /// Why a container cannot be described: something that it refers to is missing or wrong.
@@ -294,20 +294,19 @@ fn absolute(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
-fn write(path: &Path, content: &str) -> Result<(), ConfigError> {
+/// Writes a file that is mounted to a container, which may run as any user.
+fn write(path: &Path, content: &str, mode: u32) -> Result<(), ConfigError> {
+    use std::os::unix::fs::PermissionsExt;
+    let file = |operation, path: &Path| {
+        let path = path.to_owned();
+        move |source| ConfigError::File { operation, path, source }
+    };
     if let Some(parent) = path.parent() {
-        let fail = |source| ConfigError::File {
-            operation: "make directory",
-            path: parent.to_owned(),
-            source,
-        };
-        std::fs::create_dir_all(parent).map_err(fail)?;
+        sys::make_directories(parent, DIRECTORY_MODE).map_err(file("make directory", parent))?;
     }
-    std::fs::write(path, content).map_err(|source| ConfigError::File {
-        operation: "write",
-        path: path.to_owned(),
-        source,
-    })
+    std::fs::write(path, content).map_err(file("write", path))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        .map_err(file("set the mode of", path))
 }
 
 fn hosts_file(ctx: &Context, request: &Request<'_>) -> Result<PathBuf, ConfigError> {
@@ -317,7 +316,8 @@ fn hosts_file(ctx: &Context, request: &Request<'_>) -> Result<PathBuf, ConfigErr
     let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
     let of_host = host_network.then(|| std::fs::read_to_string("/etc/hosts").unwrap_or_default());
     let ips = pod_ips(ctx, request);
-    write(&path, &hosts::file(pod, &ips, &ctx.settings.cluster_domain, of_host.as_deref()))?;
+    let text = hosts::file(pod, &ips, &ctx.settings.cluster_domain, of_host.as_deref());
+    write(&path, &text, 0o644)?;
     Ok(path)
 }
 
@@ -328,11 +328,8 @@ fn message_file(
     container: &Container,
     attempt: u32,
 ) -> Result<PathBuf, ConfigError> {
-    use std::os::unix::fs::PermissionsExt;
     let dir = ctx.settings.pod_dir(pod.metadata.uid.as_deref().unwrap_or_default());
     let path = dir.join("containers").join(&container.name).join(attempt.to_string());
-    write(&path, "")?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))
-        .map_err(|source| ConfigError::File { operation: "open up", path: path.clone(), source })?;
+    write(&path, "", 0o666)?;
     Ok(path)
 }

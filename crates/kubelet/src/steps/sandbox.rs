@@ -38,7 +38,9 @@ pub(crate) async fn create_sandbox(
     let handler = runtime_handler(ctx, pod).await?;
     limit_pod(ctx, pod, pod_cgroup(pod))?;
     let logs = log_directory(ctx, pod);
-    std::fs::create_dir_all(&logs).map_err(|source| SandboxError::Logs { path: logs, source })?;
+    // As upstream's: collectors of logs run as users of all kinds.
+    sys::make_directories(&logs, 0o755)
+        .map_err(|source| SandboxError::Logs { path: logs, source })?;
     Ok(ctx.cri.run_pod_sandbox(config(ctx, pod, attempt), &handler).await?)
 }
 

@@ -13,9 +13,7 @@ pub(super) fn set_up(source: &HostPathVolumeSource) -> Result<At, Error> {
     let kind = source.type_.as_deref().unwrap_or_default();
     match kind {
         "DirectoryOrCreate" if !path.exists() => {
-            fs::create_dir_all(path).map_err(Error::file("make directory", path))?;
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-                .map_err(Error::file("open up", path))?;
+            sys::make_directories(path, 0o755).map_err(Error::file("make directory", path))?;
         }
         "FileOrCreate" if !path.exists() => {
             fs::write(path, "").map_err(Error::file("make file", path))?;

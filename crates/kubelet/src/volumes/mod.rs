@@ -30,6 +30,9 @@ pub(crate) use token::Tokens;
 /// mounted, and not for the machine's other users.
 pub(crate) const DIRECTORY_MODE: u32 = 0o750;
 
+/// The mode of a volume's own directory, which is mounted to containers of all users.
+const VOLUME_MODE: u32 = 0o755;
+
 /// Where a volume is on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct At {
@@ -98,7 +101,12 @@ impl Request<'_> {
         let uid = self.pod.metadata.uid.as_deref().unwrap_or_default();
         let dir =
             self.ctx.settings.pod_dir(uid).join("volumes").join(plugin).join(&self.volume.name);
-        std::fs::create_dir_all(&dir).map_err(Error::file("make directory", &dir))?;
+        let make = || {
+            dir.parent().map_or(Ok(()), |above| sys::make_directories(above, DIRECTORY_MODE))?;
+            // It is what containers see, whoever they run as.
+            sys::make_directories(&dir, VOLUME_MODE)
+        };
+        make().map_err(Error::file("make directory", &dir))?;
         Ok(dir)
     }
 

@@ -6,7 +6,6 @@
 
 use std::{
     fs, io,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
@@ -79,8 +78,6 @@ impl SubPath<'_> {
 
 /// Makes what the part is mounted over: a directory over a directory, all else over a file.
 fn make_target(at: &Path, directory: bool) -> Result<(), Error> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true).mode(DIRECTORY_MODE);
     match fs::symlink_metadata(at) {
         Ok(there) if there.is_dir() == directory => return Ok(()),
         Ok(there) if there.is_dir() => fs::remove_dir(at).map_err(Error::file("remove", at))?,
@@ -88,10 +85,12 @@ fn make_target(at: &Path, directory: bool) -> Result<(), Error> {
         Err(_) => {}
     }
     if directory {
-        return builder.create(at).map_err(Error::file("make directory", at));
+        return sys::make_directories(at, DIRECTORY_MODE)
+            .map_err(Error::file("make directory", at));
     }
     if let Some(parent) = at.parent() {
-        builder.create(parent).map_err(Error::file("make directory", parent))?;
+        sys::make_directories(parent, DIRECTORY_MODE)
+            .map_err(Error::file("make directory", parent))?;
     }
     fs::write(at, "").map_err(Error::file("make file", at))
 }

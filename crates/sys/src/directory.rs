@@ -1,0 +1,43 @@
+use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
+
+/// Makes a directory and those above it that are missing, each with the mode whatever the process's umask; what is there
+/// keeps its own.
+pub fn make_directories(path: &Path, mode: u32) -> io::Result<()> {
+    let missing: Vec<&Path> = path
+        .ancestors()
+        .take_while(|at| !at.as_os_str().is_empty() && fs::symlink_metadata(at).is_err())
+        .collect();
+    for at in missing.into_iter().rev() {
+        match fs::create_dir(at) {
+            Ok(()) => fs::set_permissions(at, fs::Permissions::from_mode(mode))?,
+            // Somebody else made it in the meantime, and chose its mode.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match fs::metadata(path)?.is_dir() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_missing_gets_the_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |below: &str| {
+            fs::metadata(dir.path().join(below)).unwrap().permissions().mode() & 0o7777
+        };
+        make_directories(&dir.path().join("a"), 0o700).unwrap();
+        make_directories(&dir.path().join("a/b/c"), 0o777).unwrap();
+        make_directories(&dir.path().join("a/b/c"), 0o750).unwrap();
+        assert_eq!([mode("a"), mode("a/b"), mode("a/b/c")], [0o700, 0o777, 0o777]);
+        fs::write(dir.path().join("file"), "").unwrap();
+        for wrong in ["file", "file/below"] {
+            assert!(make_directories(&dir.path().join(wrong), 0o750).is_err(), "{wrong}");
+        }
+    }
+}
