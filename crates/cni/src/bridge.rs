@@ -118,7 +118,7 @@ fn ensure_rules(
     leases: &Leases,
     changed: bool,
 ) -> Result<(), Failure> {
-    let name = rules::name(config);
+    let name = rules::table_name(&config.bridge);
     let mut missing = false;
     for subnet in &config.subnets {
         missing |= !net.has_table(subnet.family(), &name).map_err(Failure::network)?;

@@ -31,6 +31,7 @@ pub use install::{
 };
 use netlink::Kernel;
 pub use results::forget_results;
+pub use rules::table_name;
 use serde_json::Value;
 use spec::{Call, Config};
 pub use spec::{Environment, Failure};

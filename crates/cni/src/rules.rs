@@ -12,14 +12,14 @@ const BY_ADDRESS: &str = "host-address-ports";
 const MARK: &str = "0x2000";
 
 /// Bridges of several nodes may share one network namespace.
-pub(crate) fn name(config: &Config) -> String {
-    format!("windlass-cni-{}", config.bridge)
+pub fn table_name(bridge: &str) -> String {
+    format!("windlass-cni-{bridge}")
 }
 
 /// The table for `subnet`'s family.
 pub(crate) fn table(config: &Config, subnet: Cidr, leases: &[Lease]) -> Table {
     let family = subnet.family();
-    let mut table = Table::new(family, &name(config));
+    let mut table = Table::new(family, &table_name(&config.bridge));
     host_ports(&mut table, subnet, leases);
     masquerade(&mut table, config, subnet);
     if family == Family::V4 {

@@ -7,8 +7,11 @@ use std::{
     time::Duration,
 };
 
+use net_core::{Family, plan::TABLE};
+use netlink::Net;
+
 use crate::{
-    Cluster, Error, context, nodes,
+    Cluster, Error, context, mark, nodes,
     process::{self, Role},
 };
 
@@ -39,6 +42,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         Err(Error::NoCluster(_)) => return Ok(()),
         Err(error) => return Err(error),
     };
+    mark::check(&root, &args.name)?;
     // The supervisor would start the others again, and they it: it goes first, by a mark that all of them read.
     let stopping = cluster.run().join("stopping");
     fs::create_dir_all(cluster.run()).map_err(Error::file("creating", cluster.run()))?;
@@ -160,19 +164,25 @@ fn remove_network(cluster: &Cluster) {
         let _ = Command::new("ip").args(["link", "delete", name]).output();
     }
     let _ = Command::new("ip").args(["link", "delete", &cluster.bridge()]).output();
-    // Another cluster's bridge may begin with this one's name.
-    let of_bridge = format!("-{}", cluster.bridge());
-    let tables = Command::new("nft").args(["list", "tables"]).output();
-    let tables =
-        tables.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
-    for table in tables.lines().filter_map(|l| l.strip_prefix("table ")) {
-        let ours = table.ends_with(" kube-proxy") || table.ends_with(&of_bridge);
-        if ours {
-            let mut arguments = vec!["delete", "table"];
-            arguments.extend(table.split_whitespace());
-            let _ = Command::new("nft").args(arguments).output();
+    let removed = netlink::Kernel::open().and_then(|net| remove_tables(&net, &cluster.bridge()));
+    if let Err(error) = removed {
+        tracing::warn!(%error, "removing the cluster's nftables tables");
+    }
+}
+
+/// The plugin's table carries the bridge's name, which is the cluster's. The service proxy's has the name that every
+/// kube-proxy's has: it is known as ours by the digest in it.
+fn remove_tables(net: &dyn Net, bridge: &str) -> Result<(), netlink::Error> {
+    let plugins = cni::table_name(bridge);
+    for family in Family::ALL {
+        if net.has_table(family, &plugins)? {
+            net.nft(&format!("delete table {} {plugins}\n", family.nft()))?;
+        }
+        if net.table(family, TABLE)?.is_some_and(|table| table.digest.is_some()) {
+            net.nft(&format!("delete table {} {TABLE}\n", family.nft()))?;
         }
     }
+    Ok(())
 }
 
 /// Unmounts what lies under a directory, the deepest first.
@@ -256,6 +266,22 @@ fn remove_files(cluster: &Cluster, keep: bool) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Another kube-proxy's table has the same name, and an administrator's may end as a bridge's does.
+    #[test]
+    fn only_the_clusters_own_tables_are_deleted() {
+        let net = netlink::Fake::new();
+        let proxys =
+            net_core::nft::Installed { digest: Some("sha256-00".into()), ..Default::default() };
+        let anothers = net_core::nft::Installed::default();
+        net.put_table(Family::V4, TABLE, Some(proxys));
+        net.put_table(Family::V6, TABLE, Some(anothers.clone()));
+        net.put_table(Family::V4, "windlass-cni-wl-dev", Some(anothers.clone()));
+        net.put_table(Family::V4, "filter-wl-dev", Some(anothers));
+        remove_tables(&net, "wl-dev").unwrap();
+        let told = net.take_log();
+        assert_eq!(told, ["delete table ip windlass-cni-wl-dev\n", "delete table ip kube-proxy\n"]);
+    }
 
     #[test]
     fn only_the_clusters_own_shims_are_ended() {

@@ -13,6 +13,15 @@ pub enum Error {
     Settings { path: PathBuf, detail: String },
     #[error("there is no cluster at {}: run `windlass up` first", .0.display())]
     NoCluster(PathBuf),
+    #[error("{} holds other files and is no cluster's root: give an empty directory with --root, since `down` removes it whole", .0.display())]
+    Occupied(PathBuf),
+    #[error("{} is the root of the cluster {owner}: give --name {owner}, or another --root", root.display())]
+    OthersRoot { root: PathBuf, owner: String },
+    #[error(
+        "there is no {}, by which `up` marks what `down` may remove: if that directory is a cluster's and nothing else's, \
+         `windlass up` with the same --name and --root leaves the mark; else remove by hand what is the cluster's", .0.display()
+    )]
+    Unmarked(PathBuf),
     #[error("{what} did not come up in time{pods}\n{process} said last:\n{log}")]
     NotUp {
         what: &'static str,

@@ -17,6 +17,7 @@ mod control_plane;
 mod down;
 mod error;
 mod images;
+mod mark;
 mod network;
 mod nodes;
 mod preflight;

@@ -19,7 +19,7 @@ use tokio::{sync::oneshot, time::Instant};
 use crate::{
     Cluster, Error, certs,
     cluster::{self, Settings},
-    containerd, context, images, network, nodes, preflight,
+    containerd, context, images, mark, network, nodes, preflight,
     process::Role,
     replicated, status,
 };
@@ -79,6 +79,7 @@ pub async fn run(args: Args) -> Result<(), Error> {
         Err(error) => return Err(error),
     };
     check_control_planes(&cluster, &args)?;
+    mark::claim(&root, &args.name)?;
     cluster.settings.kubeconfig = Some(context::path(args.kubeconfig.as_deref()));
     if let Some(every) = args.snapshot_every {
         cluster.settings.snapshots = Some((every.to_std().as_secs(), args.snapshot_keep));

@@ -76,7 +76,7 @@ fn networks_in(configuration: &Value) -> Vec<(String, PathBuf)> {
 }
 
 fn remove_bridge(net: &dyn Net, bridge: &str) -> Result<(), netlink::Error> {
-    let table = format!("windlass-cni-{bridge}");
+    let table = cni::table_name(bridge);
     for family in net_core::Family::ALL {
         if net.has_table(family, &table)? {
             net.nft(&format!("delete table {} {table}\n", family.nft()))?;
