@@ -214,17 +214,16 @@ pub fn names(
 
 /// Packs images and gives them to containerd. Blocks.
 pub fn build(sources: &Sources, names: &[String], endpoint: &str) -> Result<(), Error> {
-    let archive = std::env::temp_dir().join(format!("windlass-images-{}.tar", std::process::id()));
-    let packed = write(sources, names, &archive).and_then(|()| {
-        let socket = host::socket_path(endpoint);
-        oci::import(socket, &archive).map_err(|e| Error::Runtime {
-            operation: "import",
-            subject: names.join(", "),
-            cause: e.to_string(),
-        })
-    });
-    let _ = std::fs::remove_file(&archive);
-    packed
+    let parent = std::env::temp_dir();
+    let made = tempfile::Builder::new().prefix("windlass-images-").suffix(".tar").tempfile();
+    let archive = made.map_err(io("make a file in", &parent))?;
+    write(sources, names, archive.path())?;
+    let socket = host::socket_path(endpoint);
+    oci::import(socket, archive.path()).map_err(|e| Error::Runtime {
+        operation: "import",
+        subject: names.join(", "),
+        cause: e.to_string(),
+    })
 }
 
 /// Packs images into an archive.

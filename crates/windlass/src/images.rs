@@ -142,15 +142,11 @@ fn make(build: &Build, name: &str) -> Result<(), Failure> {
         (path, oci::Entry::Link { target: build.path.clone() })
     });
     image.entries.extend(links.collect::<BTreeMap<_, _>>());
-    let archive = match &build.output {
-        Some(path) => path.clone(),
-        None => std::env::temp_dir().join(format!("windlass-image-{}.tar", std::process::id())),
-    };
-    oci::write_archive(&[image], BufWriter::new(File::create(&archive)?))?;
-    if build.output.is_none() {
-        let imported = everywhere(&build.target, &archive);
-        std::fs::remove_file(&archive)?;
-        imported?;
+    if let Some(path) = &build.output {
+        return Ok(oci::write_archive(&[image], BufWriter::new(File::create(path)?))?);
     }
+    let archive = tempfile::Builder::new().prefix("windlass-image-").suffix(".tar").tempfile()?;
+    oci::write_archive(&[image], BufWriter::new(archive.as_file()))?;
+    everywhere(&build.target, archive.path())?;
     Ok(())
 }

@@ -143,7 +143,27 @@ impl Background {
     }
 }
 
+/// Takes a mode's bits from what this process makes, whatever it was started with: a mask of none would leave files that
+/// everybody may write to, and a strict one directories that containers cannot enter.
+fn mask_modes(mask: nix::sys::stat::Mode) {
+    nix::sys::stat::umask(mask);
+}
+
+/// For commands that lay out what others use: machines, images, clusters' programs.
+fn usual_mask() -> nix::sys::stat::Mode {
+    nix::sys::stat::Mode::S_IWGRP | nix::sys::stat::Mode::S_IWOTH
+}
+
+/// For components: what the machine's other users shall read has its mode set.
+fn private_mask() -> nix::sys::stat::Mode {
+    nix::sys::stat::Mode::S_IWGRP | nix::sys::stat::Mode::S_IRWXO
+}
+
+/// Components that start programs of others, the container runtime and the kubelet, which expect the usual mask.
+const STARTERS: &[&str] = &["supervisor", "kubelet-supervisor"];
+
 fn main() -> ExitCode {
+    mask_modes(usual_mask());
     match called_as().as_str() {
         name if name == "windlass-cni" || name == "loopback" => return cni::main(),
         "pause" => return pause(),
@@ -462,6 +482,9 @@ fn component_at<F>(name: &'static str, level: &str, work: impl FnOnce(rt::Tasks)
 where
     F: Future<Output = Result<(), Failure>>,
 {
+    if !STARTERS.contains(&name) {
+        mask_modes(private_mask());
+    }
     log_at(name, level);
     install_tls();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

@@ -125,15 +125,12 @@ pub(crate) async fn snapshot(command: Snapshot) -> Result<(), Failure> {
 /// By way of a store on this machine, for the time that it takes.
 async fn restore_into_etcd(file: &Path, etcd: &Etcd, bump: u64) -> Result<(), Failure> {
     let to = etcd.open().await?;
-    let unpacked = std::env::temp_dir().join(format!("windlass-restore-{}", std::process::id()));
-    let copied = async {
-        store::Snapshot::restore(file, &unpacked, 0)?;
-        let from = open_directory(&unpacked).await?;
-        Ok::<_, Failure>(store::copy(&*from, &*to, bump, CARE).await?)
-    };
-    let copied = copied.await;
-    let _ = std::fs::remove_dir_all(&unpacked);
-    let copied = copied?;
+    // All of the cluster's Secrets are in it for that time.
+    let private = tempfile::Builder::new().prefix("windlass-restore-").tempdir()?;
+    let unpacked = private.path().join("store");
+    store::Snapshot::restore(file, &unpacked, 0)?;
+    let from = open_directory(&unpacked).await?;
+    let copied = store::copy(&*from, &*to, bump, CARE).await?;
     println!("{} keys restored; revision {} goes on at {}", copied.keys, copied.from, copied.to);
     Ok(())
 }

@@ -110,7 +110,7 @@ pub(super) fn dry_run_dir(variable: &str, prefix: &str) -> Result<PathBuf, Error
     if let Some(dir) = std::env::var_os(variable).filter(|d| !d.is_empty()) {
         return Ok(dir.into());
     }
-    let dir = std::env::temp_dir().join(format!("{prefix}-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).map_err(crate::error::io("create the directory", &dir))?;
-    Ok(dir)
+    let parent = std::env::temp_dir();
+    let made = tempfile::Builder::new().prefix(&format!("{prefix}-")).tempdir_in(&parent);
+    Ok(made.map_err(crate::error::io("create a directory in", &parent))?.keep())
 }

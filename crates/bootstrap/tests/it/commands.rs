@@ -1,6 +1,6 @@
 //! The commands as a user types them, offline.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use bootstrap::cmd::{self, Command, Program};
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -89,8 +89,18 @@ fn a_dry_run_changes_nothing_outside_of_its_directory() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path());
     let before = Path::new("/etc/kubernetes").exists();
+    let directories = || {
+        let entries = fs::read_dir(std::env::temp_dir()).unwrap().flatten().map(|e| e.path());
+        let prefix = std::env::temp_dir().join("kubeadm-init-dryrun-").display().to_string();
+        entries
+            .filter(|path| path.display().to_string().starts_with(&prefix))
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    let others = directories();
     kubeadm(&["init", "--dry-run", "--skip-phases", "preflight", "--config", &config]).unwrap();
-    let written = std::env::temp_dir().join(format!("kubeadm-init-dryrun-{}", std::process::id()));
+    let written = directories().difference(&others).next().unwrap().clone();
+    // Nobody can have made the directory first, and keys are written to it.
+    assert_eq!(fs::metadata(&written).unwrap().permissions().mode() & 0o777, 0o700);
     for file in
         ["pki/ca.crt", "manifests/etcd.yaml", "admin.conf", "config.yaml", "kubeadm-flags.env"]
     {
