@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeMap,
     future::Future,
     sync::{
         Arc, Mutex,
@@ -8,6 +9,8 @@ use std::{
 };
 
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::panics::{Panicked, Pause, catch};
 
 /// A request to stop, seen by every task of one owner and of the owners below it.
 #[derive(Clone, Debug, Default)]
@@ -41,16 +44,51 @@ impl Shutdown {
     }
 }
 
-/// The owner of a component's tasks.
+/// The owner of a component's tasks, which are of three kinds:
+/// - what ends by itself ([`Tasks::spawn`], [`Tasks::spawn_until_shutdown`]): a panic ends that task alone;
+/// - endless loops ([`Tasks::keep`]): one that ends or panics is begun again;
+/// - what the process cannot go on without ([`Tasks::essential`]): its end, or a panic, stops the process, so that the
+///   supervisor starts it again.
 ///
-/// A task that panics is reported and does not take the others along; whether its component can go on
-/// without it is for the owner to say, through [`Tasks::essential`].
+/// What is missing meanwhile, [`Tasks::missing`] tells those who ask for health.
 #[derive(Clone)]
 pub struct Tasks {
     tracker: TaskTracker,
     shutdown: Shutdown,
-    running: Arc<Mutex<std::collections::BTreeMap<u64, Arc<str>>>>,
+    state: Arc<Mutex<State>>,
     next: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct State {
+    running: BTreeMap<u64, Arc<str>>,
+    missing: BTreeMap<u64, Missing>,
+    unready: BTreeMap<u64, Arc<str>>,
+    /// The first essential task that ended by itself.
+    ended: Option<Missing>,
+}
+
+/// A task that ought to run and does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    pub name: Arc<str>,
+    /// Its panic, if that ended it.
+    pub panicked: Option<Panicked>,
+}
+
+impl Missing {
+    fn new(name: &Arc<str>, ended: Result<(), Panicked>) -> Self {
+        Self { name: name.clone(), panicked: ended.err() }
+    }
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.panicked {
+            Some(panicked) => write!(f, "{} panicked: {}", self.name, panicked.message),
+            None => write!(f, "{} ended", self.name),
+        }
+    }
 }
 
 /// What was still running when a drain's grace period ended; empty when all had finished.
@@ -64,7 +102,7 @@ impl Tasks {
         Self {
             tracker: TaskTracker::new(),
             shutdown,
-            running: Arc::default(),
+            state: Arc::default(),
             next: Arc::default(),
         }
     }
@@ -99,6 +137,27 @@ impl Tasks {
         self.start(name, work, Some(self.shutdown.clone()));
     }
 
+    /// Starts a loop that is to run until shutdown, which drops it. Should it end or panic, it is made anew after a
+    /// back-off, and missing until then.
+    pub fn keep<F>(&self, name: &str, mut work: impl FnMut() -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (id, state) = (self.next.fetch_add(1, Ordering::Relaxed), self.state.clone());
+        let known: Arc<str> = name.into();
+        self.spawn_until_shutdown(name, async move {
+            let mut pause = Pause::begin();
+            loop {
+                let ended = catch(TASK, &known, async { work().await }).await;
+                let missing = Missing::new(&known, ended);
+                tracing::warn!(task = %known, "begin a task again that ended");
+                lock(&state).missing.insert(id, missing);
+                pause.wait().await;
+                lock(&state).missing.remove(&id);
+            }
+        });
+    }
+
     fn start(
         &self,
         name: &str,
@@ -107,17 +166,39 @@ impl Tasks {
     ) {
         let name: Arc<str> = name.into();
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.running).insert(id, name.clone());
-        let entry = Entry { id, name, running: self.running.clone(), stops };
+        lock(&self.state).running.insert(id, name.clone());
+        let entry = Entry { id, name, state: self.state.clone(), stops };
         self.tracker.spawn(async move {
-            let _entry = entry;
-            work.await;
+            let ended = catch(TASK, &entry.name, work).await;
+            entry.ended(ended);
         });
     }
 
     /// The names of the tasks that run now.
     pub fn running(&self) -> Vec<Arc<str>> {
-        lock(&self.running).values().cloned().collect()
+        lock(&self.state).running.values().cloned().collect()
+    }
+
+    /// The tasks that ought to run and do not: loops that wait to be begun again, and what was essential.
+    pub fn missing(&self) -> Vec<Missing> {
+        lock(&self.state).missing.values().cloned().collect()
+    }
+
+    /// The essential task that stopped the process by ending before it was asked to.
+    pub fn failure(&self) -> Option<Missing> {
+        lock(&self.state).ended.clone()
+    }
+
+    /// Says that `name` has still to begin its service, until the value that comes back is dropped.
+    pub fn unready(&self, name: &str) -> Unready {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.state).unready.insert(id, name.into());
+        Unready { id, state: self.state.clone() }
+    }
+
+    /// What has still to begin its service.
+    pub fn not_ready(&self) -> Vec<Arc<str>> {
+        lock(&self.state).unready.values().cloned().collect()
     }
 
     /// Begins shutdown and waits at most `grace` for the tasks to end.
@@ -129,27 +210,54 @@ impl Tasks {
     }
 }
 
-/// Takes the task off the list however it ends, panics included.
+/// The worker under whose name panics of whole tasks are counted.
+const TASK: &str = "task";
+
+/// Stands for something that has still to begin its service; see [`Tasks::unready`].
+#[must_use = "dropped at once it says that the service has begun"]
+pub struct Unready {
+    id: u64,
+    state: Arc<Mutex<State>>,
+}
+
+impl Drop for Unready {
+    fn drop(&mut self) {
+        lock(&self.state).unready.remove(&self.id);
+    }
+}
+
+/// Takes the task off the list however it ends, with its runtime too.
 struct Entry {
     id: u64,
     name: Arc<str>,
-    running: Arc<Mutex<std::collections::BTreeMap<u64, Arc<str>>>>,
+    state: Arc<Mutex<State>>,
     stops: Option<Shutdown>,
+}
+
+impl Entry {
+    fn ended(self, how: Result<(), Panicked>) {
+        if self.stops.as_ref().is_none_or(Shutdown::is_stopping) {
+            return;
+        }
+        let missing = Missing::new(&self.name, how);
+        tracing::error!(task = %self.name, "an essential task ended by itself: stopping");
+        let mut state = lock(&self.state);
+        state.missing.insert(self.id, missing.clone());
+        state.ended.get_or_insert(missing);
+    }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        lock(&self.running).remove(&self.id);
-        if std::thread::panicking() {
-            tracing::error!(task = %self.name, "task panicked");
-        }
+        lock(&self.state).running.remove(&self.id);
         if let Some(shutdown) = &self.stops {
             shutdown.stop();
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// The state is changed in single steps, so that it holds after a panic.
+fn lock(mutex: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
@@ -170,11 +278,67 @@ mod tests {
     async fn a_panic_ends_one_task_and_an_essential_task_ends_all() {
         let tasks = Tasks::new(Shutdown::new());
         tasks.spawn_until_shutdown("bystander", std::future::pending());
-        tasks.spawn("fails", async { panic!("on purpose") });
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let (last_words, ended) = tokio::sync::oneshot::channel::<()>();
+        tasks.spawn("fails", async {
+            let _dropped_last = last_words;
+            panic!("on purpose")
+        });
+        assert!(ended.await.is_err());
+        while tasks.running().len() > 1 {
+            tokio::task::yield_now().await;
+        }
         assert_eq!(tasks.running(), ["bystander".into()]);
+        assert_eq!((tasks.missing(), tasks.failure()), (vec![], None));
         assert!(!tasks.shutdown().is_stopping());
-        tasks.essential("core", async {});
+        tasks.essential("core", async { panic!("no more") });
         tasks.shutdown().stopping().await;
+        assert_eq!(tasks.failure().unwrap().to_string(), "core panicked: no more");
+        assert_eq!(tasks.missing(), [tasks.failure().unwrap()]);
+    }
+
+    #[tokio::test]
+    async fn an_essential_task_that_ends_when_asked_is_no_failure() {
+        let tasks = Tasks::new(Shutdown::new());
+        let shutdown = tasks.shutdown().clone();
+        tasks.essential("core", async move { shutdown.stopping().await });
+        assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
+        assert_eq!((tasks.missing(), tasks.failure()), (vec![], None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_panics_or_ends_is_missing_until_it_is_begun_again() {
+        let tasks = Tasks::new(Shutdown::new());
+        let (begun, mut times) = tokio::sync::mpsc::channel(1);
+        let mut number = 0;
+        tasks.keep("loop", move || {
+            number += 1;
+            let (number, begun) = (number, begun.clone());
+            async move {
+                begun.send(number).await.unwrap();
+                match number {
+                    1 => panic!("on purpose"),
+                    2 => {}
+                    _ => std::future::pending().await,
+                }
+            }
+        });
+        for (begun, missing) in [(1, "loop panicked: on purpose"), (2, "loop ended")] {
+            assert_eq!(times.recv().await, Some(begun));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let found: Vec<_> = tasks.missing().iter().map(ToString::to_string).collect();
+            assert_eq!(found, [missing]);
+        }
+        assert_eq!(times.recv().await, Some(3));
+        assert_eq!((tasks.missing(), tasks.running().len()), (vec![], 1));
+        assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_ready_is_named_until_it_is() {
+        let tasks = Tasks::new(Shutdown::new());
+        let (a, _b) = (tasks.unready("a"), tasks.unready("b"));
+        assert_eq!(tasks.not_ready(), ["a".into(), "b".into()]);
+        drop(a);
+        assert_eq!(tasks.not_ready(), ["b".into()]);
     }
 }
