@@ -1,6 +1,6 @@
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -8,6 +8,10 @@ use bytes::Bytes;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use tokio::sync::watch;
+
+mod told;
+
+use told::Told;
 
 use crate::{
     Client, Error, Resource,
@@ -63,6 +67,14 @@ pub struct Change<'a, P> {
     pub new: Option<&'a Arc<P>>,
 }
 
+impl<P> Clone for Change<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for Change<'_, P> {}
+
 /// The part of every object that the informer itself reads.
 #[derive(Deserialize)]
 pub struct Keyed {
@@ -88,16 +100,19 @@ impl Keyed {
 
 /// A cache of one resource, kept by list and watch, holding the projection `P` of each object.
 ///
-/// `on_change` is called in the order of the changes, after the cache has them, from the informer's own task:
-/// it must not block, and usually adds a key to a [`crate::WorkQueue`].
+/// Handlers are called in the order of the changes, after the cache has them, from the informer's own task: they must
+/// not block, and usually add a key to a [`crate::WorkQueue`]. One that panics is told of that object again later.
 pub struct Informer<P> {
-    cache: Arc<RwLock<BTreeMap<String, Arc<P>>>>,
+    cache: Cache<P>,
+    told: Arc<Told<P>>,
     synced: watch::Receiver<bool>,
 }
 
+type Cache<P> = Arc<RwLock<BTreeMap<String, Arc<P>>>>;
+
 impl<P> Clone for Informer<P> {
     fn clone(&self) -> Self {
-        Self { cache: self.cache.clone(), synced: self.synced.clone() }
+        Self { cache: self.cache.clone(), told: self.told.clone(), synced: self.synced.clone() }
     }
 }
 
@@ -109,19 +124,33 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
         tasks: &rt::Tasks,
         on_change: impl Fn(Change<'_, P>) + Send + Sync + 'static,
     ) -> Self {
-        let cache = Arc::new(RwLock::new(BTreeMap::new()));
+        let cache = Cache::default();
         let (synced_sender, synced) = watch::channel(false);
         let name = format!("informer of {}", resource.plural);
-        let run = Run {
+        let told = Arc::new(Told::new(name.clone()));
+        told.add(Box::new(on_change));
+        let run = Arc::new(Run {
             client: client.clone(),
             resource,
             options,
             cache: cache.clone(),
             synced: synced_sender,
-            on_change: Box::new(on_change),
-        };
-        tasks.spawn_until_shutdown(&name, run.forever());
-        Self { cache, synced }
+            unready: Mutex::new(Some(tasks.unready(&name))),
+            told: told.clone(),
+        });
+        tasks.keep(&name, move || run.clone().forever());
+        Self { cache, told, synced }
+    }
+
+    /// Calls one more handler for every object there is and for every change from now on. A change at the same moment
+    /// may be told twice.
+    pub fn on(&self, handler: impl Fn(Change<'_, P>) + Send + Sync + 'static) {
+        let handler = self.told.add(Box::new(handler));
+        for key in self.keys() {
+            if let Some(object) = self.get(&key) {
+                handler.tell(Change { key: &key, old: None, new: Some(&object) }, &self.told);
+            }
+        }
     }
 
     pub fn get(&self, key: &str) -> Option<Arc<P>> {
@@ -161,19 +190,26 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Informer<P> {
     }
 }
 
-type OnChange<P> = dyn Fn(Change<'_, P>) + Send + Sync;
-
 struct Run<P> {
     client: Client,
     resource: Resource,
     options: ListOptions,
-    cache: Arc<RwLock<BTreeMap<String, Arc<P>>>>,
+    cache: Cache<P>,
     synced: watch::Sender<bool>,
-    on_change: Box<OnChange<P>>,
+    /// Until the first list is in the cache.
+    unready: Mutex<Option<rt::Unready>>,
+    told: Arc<Told<P>>,
 }
 
 impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
-    async fn forever(self) {
+    async fn forever(self: Arc<Self>) {
+        tokio::select! {
+            () = self.follow() => {}
+            () = self.told.again(&self.cache) => {}
+        }
+    }
+
+    async fn follow(&self) {
         let mut backoff = rt::Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         loop {
             let error = match self.list().await {
@@ -225,6 +261,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
             self.change(&key, Some(object));
         }
         self.synced.send_replace(true);
+        drop(self.unready.lock().unwrap_or_else(PoisonError::into_inner).take());
         Ok(list.metadata.resource_version)
     }
 
@@ -290,18 +327,20 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
     /// The projection of an object. One that cannot be read must not keep all others from being seen: it stays as it
     /// was last understood, or unseen if it never was.
     fn decode(&self, key: &str, bytes: &[u8]) -> Option<Arc<P>> {
-        match serde_json::from_slice(bytes) {
-            Ok(object) => Some(Arc::new(object)),
-            Err(error) => {
+        let name = format_args!("{} {key}", self.resource.plural);
+        match rt::catch_sync("informer", name, || serde_json::from_slice(bytes)) {
+            Ok(Ok(object)) => return Some(Arc::new(object)),
+            Err(rt::Panicked { .. }) => {}
+            Ok(Err(error)) => {
                 tracing::warn!(
                     resource = %self.resource.plural,
                     object = key,
                     %error,
                     "an object cannot be read and is left as it was last seen"
                 );
-                self.cache.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
             }
         }
+        self.cache.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
     fn change(&self, key: &str, new: Option<Arc<P>>) {
@@ -312,7 +351,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
                 None => cache.remove(key),
             }
         };
-        (self.on_change)(Change { key, old: old.as_ref(), new: new.as_ref() });
+        self.told.tell(Change { key, old: old.as_ref(), new: new.as_ref() });
     }
 }
 
@@ -369,6 +408,34 @@ mod tests {
         while keys.recv().await.unwrap() != "late" {}
         assert_eq!(seen.keys(), ["good", "late"]);
         assert_eq!(seen.get("good").unwrap().size, 1, "it is as it was last understood");
+        tasks.drain(Duration::from_secs(1)).await;
+    }
+
+    /// A projection whose code panics on an object.
+    struct Panicking;
+
+    impl<'de> Deserialize<'de> for Panicking {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let object = serde_json::Value::deserialize(deserializer)?;
+            assert_ne!(object["size"], "large", "hostile");
+            Ok(Self)
+        }
+    }
+
+    #[tokio::test]
+    async fn an_object_whose_projection_panics_keeps_no_other_from_being_seen() {
+        let client = Client::new(Arc::new(Api), "test");
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let (sender, mut keys) = tokio::sync::mpsc::channel(8);
+        let options = ListOptions::default();
+        let seen: Informer<Panicking> =
+            Informer::start(&client, Resource::CONFIG_MAPS, options, &tasks, move |change| {
+                drop(sender.try_send(change.key.to_owned()));
+            });
+        assert_eq!(tasks.not_ready(), ["informer of configmaps".into()]);
+        while keys.recv().await.unwrap() != "late" {}
+        assert_eq!(seen.keys(), ["good", "late"]);
+        assert_eq!((tasks.not_ready(), tasks.missing()), (vec![], vec![]));
         tasks.drain(Duration::from_secs(1)).await;
     }
 }

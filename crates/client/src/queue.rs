@@ -1,5 +1,6 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    fmt::Debug,
     hash::Hash,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -193,10 +194,10 @@ impl<K: Clone + Eq + Hash + Ord> Inner<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash + Ord + Send + Sync + 'static> WorkQueue<K> {
-    /// Runs `workers` loops over the queue until shutdown. `work` returns whether the key is settled; if not
-    /// it comes back after its back-off.
-    pub fn run<F, Fut>(&self, tasks: &rt::Tasks, name: &str, workers: usize, work: F)
+impl<K: Clone + Eq + Hash + Ord + Debug + Send + Sync + 'static> WorkQueue<K> {
+    /// Runs `workers` loops over the queue until shutdown. `work` returns whether the key is settled; if not, or if it
+    /// panics, the key comes back after its back-off.
+    pub fn run<F, Fut>(&self, tasks: &rt::Tasks, name: &'static str, workers: usize, work: F)
     where
         F: Fn(K) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = bool> + Send + 'static,
@@ -204,18 +205,31 @@ impl<K: Clone + Eq + Hash + Ord + Send + Sync + 'static> WorkQueue<K> {
         let work = Arc::new(work);
         for _ in 0..workers {
             let (queue, work) = (self.clone(), work.clone());
-            tasks.spawn_until_shutdown(name, async move {
-                loop {
-                    let key = queue.next().await;
-                    if work(key.clone()).await {
-                        queue.forget(&key);
-                    } else {
-                        queue.retry(key.clone());
+            tasks.keep(name, move || {
+                let (queue, work) = (queue.clone(), work.clone());
+                async move {
+                    loop {
+                        let key = queue.next().await;
+                        let done = rt::catch(name, Shown(&key), async { work(key.clone()).await });
+                        if done.await == Ok(true) {
+                            queue.forget(&key);
+                        } else {
+                            queue.retry(key.clone());
+                        }
+                        queue.done(&key);
                     }
-                    queue.done(&key);
                 }
             });
         }
+    }
+}
+
+/// A key as logs have it.
+struct Shown<'a, K>(&'a K);
+
+impl<K: Debug> std::fmt::Display for Shown<'_, K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -254,5 +268,41 @@ mod tests {
         assert_eq!(queue.next().await, "x");
         assert_eq!((Instant::now() - start).as_secs(), 9 + 5);
         assert!(queue.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_panics_keep_no_key_and_no_worker() {
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let queue = WorkQueue::new(Duration::from_millis(5), Duration::from_secs(1));
+        let (settled, mut keys) = tokio::sync::mpsc::channel(200);
+        let left = Arc::new(Mutex::new(HashMap::<u32, u32>::new()));
+        queue.run(&tasks, "panicking", 4, move |key: u32| {
+            let (settled, left) = (settled.clone(), left.clone());
+            // Half of the panics come before the work is a future.
+            let panics = {
+                let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+                let left = left.entry(key).or_insert(5);
+                *left = left.saturating_sub(1);
+                *left > 0
+            };
+            assert!(!panics || key % 2 == 0, "before the future");
+            async move {
+                tokio::task::yield_now().await;
+                assert!(!panics, "in the future");
+                settled.send(key).await.is_ok()
+            }
+        });
+        (0..250).for_each(|key| queue.add(key));
+        let mut seen = HashSet::new();
+        while seen.len() < 250 {
+            assert!(seen.insert(keys.recv().await.unwrap()), "settled twice");
+        }
+        assert_eq!(rt::panics()["panicking"], 1000);
+        assert_eq!(tasks.missing(), []);
+        assert!(queue.is_empty() && queue.lock().failures.is_empty());
+        assert_eq!(tasks.running().len(), 4);
+        queue.add(1);
+        assert_eq!(keys.recv().await, Some(1), "whoever panicked works on");
+        tasks.drain(Duration::from_secs(1)).await;
     }
 }
