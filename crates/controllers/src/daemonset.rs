@@ -83,7 +83,7 @@ impl Reconciler {
         let revisions =
             self.context.claim(&owner, &chosen, &Resource::CONTROLLER_REVISIONS, all).await?;
         let current = self.context.current_revision(&owner, &set, &revisions).await?;
-        let caught_up = self.expectations.met(key);
+        let caught_up = self.expectations.met(key, &self.queue);
         let all = self.pods.in_namespace(namespace);
         let pods = self.context.claim(&owner, &chosen, &Resource::PODS, all).await?;
         let nodes = self.nodes.list();

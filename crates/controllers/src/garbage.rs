@@ -13,11 +13,12 @@ use client::{
     Preconditions, Resource, WorkQueue,
 };
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::{
     context::{Context, synced},
     discovery,
+    shared::Watched,
     views::{MetaOnly, Owner},
 };
 use graph::{Graph, Kept, ORPHAN, Plan, Standing, Uid};
@@ -35,6 +36,8 @@ struct Collector {
     /// What is watched, each with what ends its watching.
     watched: Mutex<HashMap<Resource, Watching>>,
     refresh: Notify,
+    /// Whether everything was seen once.
+    seen: watch::Sender<bool>,
 }
 
 struct Watching {
@@ -49,27 +52,22 @@ pub(crate) fn start(context: Context) {
         queue: WorkQueue::default(),
         watched: Mutex::default(),
         refresh: Notify::new(),
+        seen: watch::Sender::new(false),
     });
     let definitions = context.watch::<MetaOnly>(Resource::CUSTOM_RESOURCE_DEFINITIONS);
     let told = collector.clone();
     definitions.on(move |_| told.refresh.notify_one());
-    let (known, refreshing, run) = (synced(&definitions), collector.clone(), context.clone());
-    context.tasks.spawn_until_shutdown("garbage collector's resources", async move {
-        known.await;
-        refreshing.discover().await;
-        refreshing.all_synced().await;
-        // Until everything was seen once, an owner that is not in the graph may only be late.
-        let working = refreshing.clone();
-        run.run(&refreshing.queue, 20, vec![], move |uid| {
-            let working = working.clone();
-            async move { working.collect(&uid).await }
-        });
-        loop {
-            let _ = tokio::time::timeout(REFRESH, refreshing.refresh.notified()).await;
-            // A definition is served a moment after it is stored.
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            refreshing.discover().await;
-        }
+    let (known, refreshing) = (definitions.clone(), collector.clone());
+    context.tasks.keep("garbage collector's resources", move || {
+        refreshing.clone().follow_resources(known.clone())
+    });
+    let mut seen = collector.seen.subscribe();
+    // Until everything was seen once, an owner that is not in the graph may only be late.
+    let all = Box::pin(async move { drop(seen.wait_for(|seen| *seen).await) });
+    let working = collector.clone();
+    context.run(&collector.queue, 20, vec![all], move |uid| {
+        let working = working.clone();
+        async move { working.collect(&uid).await }
     });
 }
 
@@ -78,6 +76,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Collector {
+    async fn follow_resources(self: Arc<Self>, definitions: Watched<MetaOnly>) {
+        synced(&definitions).await;
+        self.discover().await;
+        self.all_synced().await;
+        self.seen.send_replace(true);
+        loop {
+            let _ = tokio::time::timeout(REFRESH, self.refresh.notified()).await;
+            // A definition is served a moment after it is stored.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            self.discover().await;
+        }
+    }
+
     /// Watches what is served now, and stops watching what is not. Groups that do not answer stay as they are.
     async fn discover(self: &Arc<Self>) {
         let found = discovery::all(&self.context.client, &["list", "watch", "delete"]).await;

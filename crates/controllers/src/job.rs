@@ -75,7 +75,7 @@ impl Reconciler {
         let chosen = selector(job.spec.selector.as_ref());
         let pods = self.context.claim(&owner, &chosen, &Resource::PODS, all).await?;
         let now = self.context.now();
-        let plan = plan::plan(&job, &pods, now, self.expectations.met(key));
+        let plan = plan::plan(&job, &pods, now, self.expectations.met(key, &self.queue));
         // First the record of what ended, then the finalizers, then the counts: a crash between any two
         // neither loses a Pod nor counts it twice.
         self.write_status(&job, &plan.status).await?;

@@ -63,14 +63,7 @@ pub(crate) fn start(context: Context) {
     });
     nodes.on_key(&lifecycle.queue);
     let (ticking, queue) = (lifecycle.clone(), lifecycle.queue.clone());
-    context.tasks.spawn_until_shutdown("node monitor", async move {
-        synced(&ticking.nodes).await;
-        synced(&ticking.leases).await;
-        loop {
-            ticking.tick();
-            tokio::time::sleep(ticking.context.config.node_monitor_period).await;
-        }
-    });
+    context.tasks.keep("node monitor", move || ticking.clone().monitor());
     let waits = vec![synced(&lifecycle.nodes), synced(&lifecycle.pods), synced(&lifecycle.leases)];
     context.run(&queue, 8, waits, move |key| {
         let lifecycle = lifecycle.clone();
@@ -81,6 +74,15 @@ pub(crate) fn start(context: Context) {
 impl Lifecycle {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn monitor(self: Arc<Self>) {
+        synced(&self.nodes).await;
+        synced(&self.leases).await;
+        loop {
+            self.tick();
+            tokio::time::sleep(self.context.config.node_monitor_period).await;
+        }
     }
 
     /// Looks at all nodes: which are silent, and how many of each zone.

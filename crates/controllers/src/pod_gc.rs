@@ -52,15 +52,17 @@ pub(crate) fn start(context: Context) {
     let pods = context.watch::<Pod>(Resource::PODS);
     let nodes = context.watch::<Node>(Resource::NODES);
     let run = context.clone();
-    context.tasks.spawn_until_shutdown(context.name, async move {
-        synced(&pods).await;
-        synced(&nodes).await;
-        let mut missing = HashMap::new();
-        loop {
-            sweep(&run, &pods, &nodes, &mut missing).await;
-            tokio::time::sleep(PERIOD).await;
-        }
-    });
+    context.tasks.keep(context.name, move || collect(run.clone(), pods.clone(), nodes.clone()));
+}
+
+async fn collect(context: Context, pods: Watched<Pod>, nodes: Watched<Node>) {
+    synced(&pods).await;
+    synced(&nodes).await;
+    let mut missing = HashMap::new();
+    loop {
+        sweep(&context, &pods, &nodes, &mut missing).await;
+        tokio::time::sleep(PERIOD).await;
+    }
 }
 
 async fn sweep(

@@ -143,7 +143,7 @@ impl Reconciler {
             return Ok(());
         };
         let owner = OwnerOf::new(self.resource.clone(), &set.metadata);
-        let caught_up = self.expectations.met(key);
+        let caught_up = self.expectations.met(key, &self.queue);
         let all = self.pods.in_namespace(&set.metadata.namespace);
         let pods = self.context.claim(&owner, &set.selector(), &Resource::PODS, all).await?;
         let now = self.context.now();

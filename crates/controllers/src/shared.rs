@@ -1,30 +1,25 @@
 use std::{
     any::{Any, TypeId},
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Mutex, PoisonError},
 };
 
 use client::{Change, Client, Informer, ListOptions, Resource};
 use serde::de::DeserializeOwned;
 
-type Handler<P> = Box<dyn Fn(&Change<'_, P>) + Send + Sync>;
-
 /// One informer, and everyone who wants to hear of its changes.
-pub(crate) struct Watched<P> {
-    informer: Informer<P>,
-    handlers: Arc<RwLock<Vec<Handler<P>>>>,
-}
+pub(crate) struct Watched<P>(Informer<P>);
 
 impl<P> Clone for Watched<P> {
     fn clone(&self) -> Self {
-        Self { informer: self.informer.clone(), handlers: self.handlers.clone() }
+        Self(self.0.clone())
     }
 }
 
 impl<P> std::ops::Deref for Watched<P> {
     type Target = Informer<P>;
     fn deref(&self) -> &Informer<P> {
-        &self.informer
+        &self.0
     }
 }
 
@@ -32,16 +27,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Watched<P> {
     /// Calls the handler for every object there is and for every change from now on. A change at the same
     /// moment may be told twice: handlers add keys to a queue, which does not mind.
     pub(crate) fn on(&self, handler: impl Fn(&Change<'_, P>) + Send + Sync + 'static) {
-        let mut handlers = self.handlers.write().unwrap_or_else(PoisonError::into_inner);
-        handlers.push(Box::new(handler));
-        let handler = handlers.len() - 1;
-        drop(handlers);
-        let handlers = self.handlers.read().unwrap_or_else(PoisonError::into_inner);
-        for key in self.informer.keys() {
-            if let Some(object) = self.informer.get(&key) {
-                handlers[handler](&Change { key: &key, old: None, new: Some(&object) });
-            }
-        }
+        self.0.on(move |change| handler(&change));
     }
 
     /// The same for controllers that only want to know the key.
@@ -72,16 +58,9 @@ impl Shared {
         if let Some(known) = informers.get(&key).and_then(|any| any.downcast_ref::<Watched<P>>()) {
             return known.clone();
         }
-        let handlers: Arc<RwLock<Vec<Handler<P>>>> = Arc::default();
-        let told = handlers.clone();
-        let on_change = move |change: Change<'_, P>| {
-            for handler in told.read().unwrap_or_else(PoisonError::into_inner).iter() {
-                handler(&change);
-            }
-        };
-        let informer =
-            Informer::start(&self.client, resource, ListOptions::default(), &self.tasks, on_change);
-        let watched = Watched { informer, handlers };
+        let options = ListOptions::default();
+        let informer = Informer::start(&self.client, resource, options, &self.tasks, |_| {});
+        let watched = Watched(informer);
         informers.insert(key, Box::new(watched.clone()));
         watched
     }

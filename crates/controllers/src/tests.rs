@@ -2,6 +2,7 @@
 
 mod garbage;
 mod jobs;
+mod panics;
 mod rollouts;
 mod sets;
 mod upkeep;
@@ -30,7 +31,7 @@ impl Cluster {
         tasks.spawn("controllers", async move {
             crate::run(config, move |name: &str| clients.client(name), &running).await;
         });
-        tasks.spawn_until_shutdown("kubelet", kubelet(api.clone()));
+        tasks.spawn_until_shutdown("kubelet", kubelet(api.clone(), Duration::from_millis(3)));
         Self { api, tasks }
     }
 
@@ -49,8 +50,8 @@ impl Cluster {
     }
 }
 
-/// Makes every Pod running and ready, unless its image says otherwise.
-async fn kubelet(api: FakeApi) {
+/// Makes every Pod running and ready, unless its image says otherwise; it looks so often.
+async fn kubelet(api: FakeApi, period: Duration) {
     let client = api.client("kubelet");
     let mut number = 0;
     loop {
@@ -70,7 +71,7 @@ async fn kubelet(api: FakeApi) {
             let _ =
                 client.patch::<Value>(&Resource::PODS, at, client::PatchKind::Merge, &patch).await;
         }
-        tokio::time::sleep(Duration::from_millis(3)).await;
+        tokio::time::sleep(period).await;
     }
 }
 

@@ -10,6 +10,7 @@ use pki::Cert;
 use super::Csr;
 use crate::{
     context::{Context, synced},
+    shared::Watched,
     views::condition,
 };
 
@@ -46,20 +47,22 @@ fn expired(csr: &Csr, now: Timestamp) -> bool {
 pub(crate) fn start(context: Context) {
     let requests = context.watch::<Csr>(Resource::CERTIFICATE_SIGNING_REQUESTS);
     let run = context.clone();
-    context.tasks.spawn_until_shutdown(context.name, async move {
-        synced(&requests).await;
-        loop {
-            for csr in requests.list().iter().filter(|csr| plan(csr, run.now())) {
-                let name = &csr.metadata.name;
-                let resource = &Resource::CERTIFICATE_SIGNING_REQUESTS;
-                match run.client.delete(resource, "", name, &Default::default()).await {
-                    Err(error) if !error.is_not_found() => {
-                        tracing::warn!(request = %name, %error, "not removed")
-                    }
-                    _ => {}
+    context.tasks.keep(context.name, move || clean(run.clone(), requests.clone()));
+}
+
+async fn clean(context: Context, requests: Watched<Csr>) {
+    synced(&requests).await;
+    loop {
+        for csr in requests.list().iter().filter(|csr| plan(csr, context.now())) {
+            let name = &csr.metadata.name;
+            let resource = &Resource::CERTIFICATE_SIGNING_REQUESTS;
+            match context.client.delete(resource, "", name, &Default::default()).await {
+                Err(error) if !error.is_not_found() => {
+                    tracing::warn!(request = %name, %error, "not removed")
                 }
+                _ => {}
             }
-            tokio::time::sleep(PERIOD).await;
         }
-    });
+        tokio::time::sleep(PERIOD).await;
+    }
 }
