@@ -107,6 +107,9 @@ impl Server {
     fn health(&self, check: &str, one: Option<&str>, query: &Query) -> Option<Response<Body>> {
         let ready = check == "readyz";
         let mut checks = vec![("ping", true), ("log", true), ("etcd", self.hub.is_following())];
+        // What ought to run in this process and does not, each by its name.
+        let missing = self.hub.tasks.missing();
+        checks.extend(missing.iter().map(|task| (&*task.name, false)));
         if ready {
             checks.push(("informer-sync", self.hub.is_following()));
         }

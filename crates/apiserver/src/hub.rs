@@ -82,6 +82,8 @@ impl Hub {
         let mut follower = Follower { hub: hub.clone(), caches: BTreeMap::new(), observers, inbox };
         follower.load(definitions).await?;
         let shutdown = tasks.shutdown().clone();
+        // A cache or an observer that missed a change because it panicked would answer, and authorise, by what is no
+        // longer so: then the process starts again.
         tasks.essential("watch cache", async move {
             shutdown.unless_stopping(follower.follow()).await;
         });

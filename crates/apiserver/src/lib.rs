@@ -154,13 +154,12 @@ pub async fn start(
     let left_over = repair::first(&server, &client).await;
     repair::follow(&server, client.clone(), &addresses, left_over, tasks);
     let definitions = api.client(system(), "custom kinds");
-    let follow =
-        custom::lifecycle::follow(server.clone(), definitions, changes, tasks.shutdown().clone());
-    tasks.essential("custom kinds", follow);
+    custom::lifecycle::follow(server.clone(), definitions, &changes, tasks);
     let limits = serve::Limits::default();
     let serving = serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone());
     tasks.essential("listener", serving);
-    tasks.spawn_until_shutdown("flow control", rebalance(server.clone()));
+    let own = server.clone();
+    tasks.keep("flow control", move || rebalance(own.clone()));
     startup::run(&server, &client).await.map_err(StartError::Initial)?;
     if server.config.shares_store {
         let present = presence::keep(server.clone(), client, tasks.shutdown().clone());
@@ -168,10 +167,13 @@ pub async fn start(
     }
     let own = || api.client(system(), "kube-apiserver");
     dangling::follow(server.clone(), own(), &levels, tasks);
-    tasks.spawn_until_shutdown("identity", identity::keep(server.clone(), own()));
     tasks.spawn_until_shutdown("api services", api_services(server.clone(), own()));
-    tasks.spawn_until_shutdown("compressed lists", forget(server.clone()));
-    tasks.spawn_until_shutdown("compaction", compact(server.clone()));
+    let (kept, identity) = (server.clone(), own());
+    tasks.keep("identity", move || identity::keep(kept.clone(), identity.clone()));
+    let kept = server.clone();
+    tasks.keep("compressed lists", move || forget(kept.clone()));
+    let kept = server.clone();
+    tasks.keep("compaction", move || compact(kept.clone()));
     Ok(api)
 }
 
@@ -218,8 +220,15 @@ async fn compact(server: Arc<Server>) {
 /// Makes the APIServices of the built-in kinds; those of custom kinds come and go with their definitions.
 async fn api_services(server: Arc<Server>, client: Client) {
     let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
-    while let Err(error) = apiservices::follow(&server, &client).await {
-        tracing::warn!(%error, "making the APIServices of what is served; trying again");
+    loop {
+        let follow = apiservices::follow(&server, &client);
+        match rt::catch("api services", "all", follow).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "making the APIServices of what is served; trying again")
+            }
+            Err(rt::Panicked { .. }) => {}
+        }
         tokio::time::sleep(backoff.next(0.5)).await;
     }
 }

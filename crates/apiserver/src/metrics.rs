@@ -137,6 +137,7 @@ impl Metrics {
             out,
             "# TYPE apiserver_storage_size_bytes gauge\napiserver_storage_size_bytes {stored_bytes}"
         );
+        out.push_str(&rt::panics_text());
         out
     }
 }

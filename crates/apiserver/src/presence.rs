@@ -44,7 +44,8 @@ pub(crate) async fn servers(server: &Server) -> Result<BTreeSet<IpAddr>, Presenc
 /// Keeps this server among the others until it stops, and takes it out then.
 pub(crate) async fn keep(server: Arc<Server>, client: Client, shutdown: rt::Shutdown) {
     while shutdown.unless_stopping(tokio::time::sleep(EVERY)).await.is_some() {
-        if let Err(error) = show(&server, &client).await {
+        let shown = rt::catch("presence", server.config.advertise, show(&server, &client)).await;
+        if let Ok(Err(error)) = shown {
             tracing::warn!(%error, "keeping this server among the cluster's API servers; trying again");
         }
     }

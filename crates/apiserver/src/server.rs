@@ -73,8 +73,11 @@ impl Server {
         let zip = method == Method::GET && compress::accepted(request.headers());
         let mut response = match negotiated {
             Ok(accepted) => {
-                let done = self.proceed(request, &info, accepted).await;
-                done.unwrap_or_else(|status| refusal(&info, accepted, &status))
+                let work = self.proceed(request, &info, accepted);
+                match rt::catch("request", &info.path, work).await {
+                    Ok(done) => done.unwrap_or_else(|status| refusal(&info, accepted, &status)),
+                    Err(rt::Panicked { .. }) => panicked(),
+                }
             }
             Err(status) => answer::status(Accepted::JSON, &status),
         };
@@ -304,6 +307,12 @@ impl Server {
             }
         }
     }
+}
+
+/// The answer to a request that panicked, in upstream's words: text, as no more of the request can be relied on.
+fn panicked() -> Response<Body> {
+    let words = "This request caused apiserver to panic. Look in the logs for details.\n";
+    answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
 }
 
 /// A failure as it goes out, which is always a whole Status.

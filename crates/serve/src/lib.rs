@@ -5,6 +5,7 @@
 //! not fail the handshake: Kubernetes answers it with 401, so that the certificates are handed to the handler
 //! unverified (see [`Connection`]) and authentication decides.
 
+mod contained;
 pub mod dns;
 mod held;
 mod slots;
@@ -38,6 +39,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
+    contained::contained,
     held::Held,
     slots::{Admission, Busy, Slot, Slots},
 };
@@ -83,7 +85,7 @@ impl Connection {
     }
 }
 
-/// Answers requests. It must not fail: whatever goes wrong is an answer.
+/// Answers requests. It must not fail: whatever goes wrong is an answer. Should it panic, its client is answered 500.
 pub trait Handler: Send + Sync + 'static {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>>;
 }
@@ -315,7 +317,7 @@ pub async fn converse(
         let connection = connection.clone();
         async move {
             let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-            let response = handler.handle(request).await;
+            let response = contained(&*handler, request).await;
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 connection.life.pin();
             }

@@ -32,22 +32,23 @@ pub(crate) fn observer() -> (Observer, WorkQueue<String>) {
 }
 
 /// Serves, changes and withdraws custom kinds as their definitions say.
-pub(crate) async fn follow(
+pub(crate) fn follow(
     server: Arc<Server>,
     client: Client,
-    queue: WorkQueue<String>,
-    shutdown: rt::Shutdown,
+    queue: &WorkQueue<String>,
+    tasks: &rt::Tasks,
 ) {
-    while let Some(name) = shutdown.unless_stopping(queue.next()).await {
-        match reconcile(&server, &client, &queue, &name).await {
-            Ok(()) => queue.forget(&name),
-            Err(error) => {
-                tracing::warn!(definition = %name, %error, "serving a custom kind");
-                queue.retry(name.clone());
-            }
+    let again = queue.clone();
+    queue.run(tasks, "custom kinds", 1, move |name| {
+        let (server, client, again) = (server.clone(), client.clone(), again.clone());
+        async move {
+            let done = reconcile(&server, &client, &again, &name).await;
+            done.inspect_err(
+                |error| tracing::warn!(definition = %name, %error, "serving a custom kind"),
+            )
+            .is_ok()
         }
-        queue.done(&name);
-    }
+    });
 }
 
 async fn reconcile(

@@ -15,6 +15,7 @@ mod lists;
 mod objects;
 mod openapi;
 mod overload;
+mod panics;
 mod patches;
 mod proxy_targets;
 mod records;

@@ -1,0 +1,156 @@
+//! Requests that panic: the client is told, and nobody else notices.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering::SeqCst},
+};
+
+use futures_util::future::{BoxFuture, join_all};
+use serde_json::json;
+use store::{KeyRange, KeyValue, Outcome, RangeResult, Result, Revision, Store, WatchStream, Write};
+
+use crate::harness::{Identity, TestServer, config_map, start};
+
+const WORDS: &str = "This request caused apiserver to panic. Look in the logs for details.\n";
+
+/// A store of which writes panic, every second one, before or after they are done.
+struct Panicking {
+    inner: Arc<dyn Store>,
+    /// Twice the panics that are still to come: writes count it down.
+    left: AtomicI64,
+}
+
+impl Store for Panicking {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+        self.inner.get(key)
+    }
+
+    fn range<'a>(
+        &'a self,
+        range: KeyRange,
+        limit: usize,
+        revision: Revision,
+    ) -> BoxFuture<'a, Result<RangeResult>> {
+        self.inner.range(range, limit, revision)
+    }
+
+    fn write<'a>(&'a self, write: Write) -> BoxFuture<'a, Result<Outcome>> {
+        let turn = self.left.fetch_sub(1, SeqCst);
+        Box::pin(async move {
+            assert!(turn <= 0 || turn % 4 != 0, "injected before the write");
+            let outcome = self.inner.write(write).await;
+            assert!(turn <= 0 || turn % 4 != 2, "injected after the write");
+            outcome
+        })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        range: KeyRange,
+        after: Revision,
+    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+        self.inner.watch(range, after)
+    }
+
+    fn revision(&self) -> BoxFuture<'_, Result<Revision>> {
+        self.inner.revision()
+    }
+
+    fn compact(&self, revision: Revision) -> BoxFuture<'_, Result<()>> {
+        self.inner.compact(revision)
+    }
+
+    fn size_bytes(&self) -> BoxFuture<'_, Result<u64>> {
+        self.inner.size_bytes()
+    }
+
+    fn request_progress(&self) -> BoxFuture<'_, Result<()>> {
+        self.inner.request_progress()
+    }
+}
+
+/// A server on a store that panics as soon as `left` says so.
+async fn panicking() -> (TestServer, Arc<Panicking>) {
+    let mut first = start(|_| {}).await;
+    let store = Arc::new(Panicking { inner: first.store.clone(), left: AtomicI64::new(0) });
+    first.store = store.clone();
+    let server = first.beside().await;
+    drop(first.tasks.drain(std::time::Duration::from_secs(5)).await);
+    (server, store)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_requests_that_panic_end_no_connection_and_hold_nothing() {
+    let (server, store) = panicking().await;
+    let admin = server.admin();
+    let namespace = admin.namespace().await;
+    let token = server.powerful_token(&namespace).await;
+    // One connection for all: were it closed, a request on it would fail without an answer.
+    let remote = server.tls(Identity::Token(token));
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let services = format!("/api/v1/namespaces/{namespace}/services");
+    store.left.store(2000, SeqCst);
+    let mut panicked = 0;
+    let create = async |number: usize| {
+        let (path, object) = if number % 4 == 0 {
+            // Whoever panics gives back the address, or the next one is refused it.
+            let spec = json!({"clusterIP": format!("10.96.1.{}", number / 4 % 250), "ports": [{"port": 80}]});
+            let meta = json!({"name": format!("s{number}")});
+            (&services, json!({"kind": "Service", "apiVersion": "v1", "metadata": meta, "spec": spec}))
+        } else {
+            (&maps, config_map(&format!("m{number}"), json!({})))
+        };
+        let mut panics = 0;
+        loop {
+            let answer = remote.post(path, &object).await;
+            match answer.code {
+                201 | 409 => break panics,
+                500 if answer.body == WORDS => panics += 1,
+                // The write of a Service is a task of its own.
+                504 => {}
+                code => panic!("{code}: {:?}", answer.body),
+            }
+        }
+    };
+    let mut number = 0;
+    while store.left.load(SeqCst) > 0 {
+        assert!(number < 900, "the panics do not come");
+        panicked += join_all((number..number + 20).map(&create)).await.into_iter().sum::<usize>();
+        number += 20;
+    }
+    assert!(panicked >= 400, "{panicked} requests were told that they panicked");
+    let caught: u64 = rt::panics().values().sum();
+    assert!(caught >= 1000, "{caught} panics were caught");
+    for number in 0..number {
+        let path = match number % 4 {
+            0 => format!("{services}/s{number}"),
+            _ => format!("{maps}/m{number}"),
+        };
+        remote.get(&path).await.ok();
+    }
+    let metrics = admin.get("/metrics").await.body;
+    let metrics = String::from_utf8_lossy(&metrics);
+    assert!(metrics.contains("windlass_panics_total{worker=\"request\"} "), "{metrics}");
+    assert!(metrics.contains("code=\"500\""), "{metrics}");
+    assert!(metrics.contains("apiserver_current_inflight_requests 1\n"), "{metrics}");
+    for check in ["livez", "readyz", "healthz"] {
+        let answer = admin.get(&format!("/{check}?verbose")).await;
+        assert_eq!(answer.code, 200, "{:?}", answer.body);
+    }
+    server.tasks.drain(std::time::Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn health_names_a_loop_that_panics() {
+    let server = start(|_| {}).await;
+    server.tasks.keep("compaction", || async { panic!("a secret") });
+    while server.tasks.missing().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let answer = server.admin().get("/livez").await;
+    let text = String::from_utf8_lossy(&answer.body);
+    assert_eq!(answer.code, 500, "{text}");
+    assert!(text.contains("[-]compaction failed: reason withheld\n"), "{text}");
+    assert!(!text.contains("secret"), "{text}");
+    server.tasks.drain(std::time::Duration::from_secs(5)).await;
+}
