@@ -75,6 +75,10 @@ pub struct Core {
     assumed: HashMap<Arc<str>, Arc<Pod>>,
     budgets: HashMap<(Box<str>, Box<str>), Budget>,
     turn: Turn,
+    /// The Pod that is being decided for.
+    pub(crate) deciding: Option<Arc<Pod>>,
+    /// The Pods that a core before this one was deciding for when it panicked, and how often.
+    suspects: HashMap<Arc<str>, (Arc<Pod>, u32)>,
 }
 
 impl Core {
@@ -88,7 +92,30 @@ impl Core {
             promises: HashMap::new(),
             assumed: HashMap::new(),
             budgets: HashMap::new(),
+            deciding: None,
+            suspects: HashMap::new(),
         }
+    }
+
+    /// A core for the place of this one, which panicked and may hold anything. It is to be told of the whole cluster
+    /// again, and knows only what no informer can tell: the Pods that were given nodes and are not seen there yet, and
+    /// those that were being decided for, which wait out a back-off lest they keep all others from being decided for.
+    pub fn afresh(&self, now: u64) -> Self {
+        let mut new = Self::new(self.config.clone());
+        new.suspects = self.suspects.clone();
+        if let Some(pod) = &self.deciding {
+            let known = new.suspects.entry(pod.id.uid.clone()).or_insert((pod.clone(), 0));
+            known.1 += 1;
+        }
+        for (uid, pod) in self.assumed.iter().filter(|(uid, _)| !new.suspects.contains_key(*uid)) {
+            let Some((node, _)) = self.cluster.placement(uid) else { continue };
+            new.cluster.add_pod(pod.clone(), &self.cluster.node(node).name);
+            new.assumed.insert(uid.clone(), pod.clone());
+        }
+        for (pod, panics) in new.suspects.values() {
+            new.queue.suspect(pod.clone(), *panics, now);
+        }
+        new
     }
 
     pub fn cluster(&self) -> &Cluster {
@@ -112,6 +139,7 @@ impl Core {
     }
 
     fn set_placed(&mut self, pod: Arc<Pod>, node: &Arc<str>, now: u64) {
+        self.suspects.remove(&pod.id.uid);
         self.queue.remove(&pod.id.uid);
         self.forget_promise(&pod.id.uid);
         let assumed = self.assumed.remove(&pod.id.uid);
@@ -147,6 +175,7 @@ impl Core {
 
     /// A Pod is gone, or has ended.
     pub fn remove_pod(&mut self, uid: &str, now: u64) {
+        self.suspects.remove(uid);
         self.queue.remove(uid);
         self.assumed.remove(uid);
         self.forget_promise(uid);
@@ -226,9 +255,18 @@ impl Core {
     /// Decides for the next Pod; `None` when there is none to decide for now.
     pub fn next(&mut self, now: u64) -> Option<Decision> {
         let pod = self.queue.pop(now)?;
+        self.deciding = Some(pod.clone());
+        let decision = self.decide(pod, now);
+        if let Some(pod) = self.deciding.take() {
+            self.suspects.remove(&pod.id.uid);
+        }
+        Some(decision)
+    }
+
+    fn decide(&mut self, pod: Arc<Pod>, now: u64) -> Decision {
         let (node, evaluated, feasible) = match self.find(&pod) {
             Ok(found) => found,
-            Err(diagnosis) => return Some(self.give_up(pod, &diagnosis, now)),
+            Err(diagnosis) => return self.give_up(pod, &diagnosis, now),
         };
         let name = self.cluster.node(node).name.clone();
         self.queue.remove(&pod.id.uid);
@@ -236,7 +274,7 @@ impl Core {
         self.cluster.add_pod(pod.clone(), &name);
         self.assumed.insert(pod.id.uid.clone(), pod.clone());
         self.queue.happened(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
-        Some(Decision::Bind { pod, node: name, evaluated, feasible })
+        Decision::Bind { pod, node: name, evaluated, feasible }
     }
 
     /// When [`Core::next`] may have a decision that it does not have now.

@@ -176,6 +176,17 @@ impl Queue {
         self.place(&uid, Place::Backoff { until }, now);
     }
 
+    /// Deciding for it panicked so often: it waits out the back-off of so many attempts.
+    pub(crate) fn suspect(&mut self, pod: Arc<Pod>, panics: u32, now: u64) {
+        let uid = pod.id.uid.clone();
+        self.failed(pod, now);
+        if let Some(waiting) = self.pods.get_mut(&uid) {
+            waiting.attempts = panics;
+        }
+        let until = now + self.delay(&uid);
+        self.place(&uid, Place::Backoff { until }, now);
+    }
+
     /// Moves the Pods that the event may help.
     pub(crate) fn happened(&mut self, cluster: &Cluster, event: &Event<'_>, now: u64) {
         let plugins = registry();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::{Core, Node, Pod};
+use crate::{Core, Decision, Node, Pod};
 
 fn node(name: &str, cpu: &str, extra: Value) -> Node {
     let mut out = json!({
@@ -42,4 +42,33 @@ fn core(nodes: impl IntoIterator<Item = Node>) -> Core {
     let mut core = Core::new(crate::Config::default());
     nodes.into_iter().for_each(|node| core.set_node(node, 0));
     core
+}
+
+#[test]
+fn a_pod_that_makes_the_core_panic_keeps_no_other_from_a_node() {
+    let machine = || node("n", "3", json!({}));
+    let mut before = core([machine()]);
+    before.set_pod(pod("first", "1", json!({})), 0);
+    let bound = |decision| match decision {
+        Some(Decision::Bind { pod, .. }) => Some(pod.id.name.to_string()),
+        _ => None,
+    };
+    assert_eq!(bound(before.next(0)).as_deref(), Some("first"));
+    let (hostile, other) = (pod("hostile", "1", json!({})), pod("other", "2", json!({})));
+    let mut now = 0;
+    for wait in [1000, 2000, 4000, 8000, 10_000, 10_000] {
+        before.deciding = Some(hostile.clone());
+        let mut after = before.afresh(now);
+        after.set_node(machine(), now);
+        // The binding of the first is not seen yet: its room is taken all the same.
+        after.set_pod(pod("first", "1", json!({})), now);
+        after.set_pod(hostile.clone(), now);
+        after.set_pod(other.clone(), now);
+        assert_eq!(bound(after.next(now)).as_deref(), Some("other"));
+        assert!(after.next(now + wait - 1).is_none(), "the hostile Pod waits for {wait} ms");
+        now += wait;
+        // No room is left for it.
+        assert!(matches!(after.next(now), Some(Decision::Unschedulable(_))));
+        before = before.afresh(now);
+    }
 }

@@ -10,13 +10,36 @@ use crate::Shared;
 
 /// The informers that keep the core up to date.
 pub(crate) struct Feed {
-    pods: Informer<Pod>,
-    nodes: Informer<Node>,
-    namespaces: Informer<NamespaceView>,
-    spreaders: Vec<Informer<SpreaderView>>,
-    claims: Informer<VolumeClaimView>,
-    volumes: Informer<PersistentVolumeView>,
-    budgets: Informer<BudgetView>,
+    pods: Fed<Pod>,
+    nodes: Fed<Node>,
+    namespaces: Fed<NamespaceView>,
+    spreaders: Vec<Fed<SpreaderView>>,
+    claims: Fed<VolumeClaimView>,
+    volumes: Fed<PersistentVolumeView>,
+    budgets: Fed<BudgetView>,
+}
+
+/// An informer, and what the core is told of a change.
+struct Fed<P> {
+    informer: Informer<P>,
+    apply: Apply<P>,
+}
+
+type Apply<P> = fn(&mut Core, Change<'_, P>, u64);
+
+impl<P: serde::de::DeserializeOwned + Send + Sync + 'static> Fed<P> {
+    async fn synced(&self) {
+        self.informer.synced().await;
+    }
+
+    /// Tells a core that knows nothing yet. An object that it panics at must not keep the others from it.
+    fn tell_all(&self, core: &mut Core, now: u64) {
+        for key in self.informer.keys() {
+            let object = self.informer.get(&key);
+            let change = Change { key: &key, old: None, new: object.as_ref() };
+            let _ = rt::catch_sync("scheduler", &key, || (self.apply)(core, change, now));
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -36,20 +59,9 @@ fn parts(key: &str) -> (&str, &str) {
 }
 
 impl Feed {
-    pub(crate) fn start(client: &Client, shared: &Arc<Shared>, tasks: &rt::Tasks) -> Self {
+    pub(crate) fn start(client: &Client, shared: &Arc<Shared>, tasks: &rt::Tasks) -> Arc<Self> {
         let active = ListOptions::fields("status.phase!=Succeeded,status.phase!=Failed");
-        let pods = {
-            let shared = shared.clone();
-            Informer::start(
-                client,
-                Resource::PODS,
-                active,
-                tasks,
-                move |change: Change<'_, Pod>| {
-                    shared.tell(|core, now| pod_changed(core, change, now));
-                },
-            )
-        };
+        let pods = selected(client, Resource::PODS, active, shared, tasks, pod_changed);
         let nodes = informer(
             client,
             Resource::NODES,
@@ -106,7 +118,21 @@ impl Feed {
                 },
             ),
         ];
-        Self { pods, nodes, namespaces, spreaders, claims, volumes, budgets }
+        let feed =
+            Arc::new(Self { pods, nodes, namespaces, spreaders, claims, volumes, budgets });
+        let _ = shared.feed.set(Arc::downgrade(&feed));
+        feed
+    }
+
+    /// Tells a core that knows nothing yet of everything.
+    pub(crate) fn tell_all(&self, core: &mut Core, now: u64) {
+        self.nodes.tell_all(core, now);
+        self.namespaces.tell_all(core, now);
+        self.spreaders.iter().for_each(|spreader| spreader.tell_all(core, now));
+        self.claims.tell_all(core, now);
+        self.volumes.tell_all(core, now);
+        self.budgets.tell_all(core, now);
+        self.pods.tell_all(core, now);
     }
 
     pub(crate) async fn synced(&self) {
@@ -145,10 +171,22 @@ fn informer<P: serde::de::DeserializeOwned + Send + Sync + 'static>(
     resource: Resource,
     shared: &Arc<Shared>,
     tasks: &rt::Tasks,
-    apply: fn(&mut Core, Change<'_, P>, u64),
-) -> Informer<P> {
+    apply: Apply<P>,
+) -> Fed<P> {
+    selected(client, resource, ListOptions::default(), shared, tasks, apply)
+}
+
+fn selected<P: serde::de::DeserializeOwned + Send + Sync + 'static>(
+    client: &Client,
+    resource: Resource,
+    options: ListOptions,
+    shared: &Arc<Shared>,
+    tasks: &rt::Tasks,
+    apply: Apply<P>,
+) -> Fed<P> {
     let shared = shared.clone();
-    Informer::start(client, resource, ListOptions::default(), tasks, move |change| {
+    let informer = Informer::start(client, resource, options, tasks, move |change| {
         shared.tell(|core, now| apply(core, change, now));
-    })
+    });
+    Fed { informer, apply }
 }

@@ -8,7 +8,7 @@ mod config;
 mod feed;
 mod work;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use client::{Client, LeaderElection, LeaderElectionConfig};
 use events::EventRecorder;
@@ -26,11 +26,32 @@ pub(crate) struct Shared {
     /// The core may have a decision.
     changed: Notify,
     start: Instant,
+    /// What tells a core that takes the place of one that panicked.
+    feed: OnceLock<Weak<feed::Feed>>,
 }
 
 impl Shared {
+    fn new(core: Core) -> Arc<Self> {
+        Arc::new(Self {
+            core: Mutex::new(core),
+            changed: Notify::new(),
+            start: Instant::now(),
+            feed: OnceLock::new(),
+        })
+    }
+
+    /// The core. One that panicked while somebody had it may hold anything, and is made anew of what the informers have.
     fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock().unwrap_or_else(|poisoned| {
+            let mut core = poisoned.into_inner();
+            if let Some(feed) = self.feed.get().and_then(Weak::upgrade) {
+                tracing::warn!("what the scheduler knows is built again after a panic");
+                *core = core.afresh(self.now());
+                feed.tell_all(&mut core, self.now());
+                self.core.clear_poison();
+            }
+            core
+        })
     }
 
     /// Milliseconds on the clock that the core is given.
@@ -48,6 +69,15 @@ impl Shared {
 /// Runs the scheduler until shutdown. `identity` of the configuration must be unique to this process when
 /// leaders are elected.
 pub async fn run(config: Config, client: Client, tasks: &rt::Tasks) {
+    run_deciding(config, client, tasks, Arc::new(Core::next)).await;
+}
+
+async fn run_deciding(
+    config: Config,
+    client: Client,
+    tasks: &rt::Tasks,
+    decide: Arc<work::Decide>,
+) {
     let config = config.identified();
     let core_config = sched_core::Config {
         scheduler_names: config.scheduler_names.iter().map(|name| name.as_str().into()).collect(),
@@ -55,11 +85,7 @@ pub async fn run(config: Config, client: Client, tasks: &rt::Tasks) {
         max_backoff_ms: config.max_backoff.as_millis() as u64,
         seed: config.seed,
     };
-    let shared = Arc::new(Shared {
-        core: Mutex::new(Core::new(core_config)),
-        changed: Notify::new(),
-        start: Instant::now(),
-    });
+    let shared = Shared::new(Core::new(core_config));
     let name = config.scheduler_names.first().map_or("default-scheduler", String::as_str);
     let events = EventRecorder::start(client.clone(), name, &config.host, tasks);
     let feed = feed::Feed::start(&client, &shared, tasks);
@@ -68,6 +94,7 @@ pub async fn run(config: Config, client: Client, tasks: &rt::Tasks) {
     }
     tracing::info!("the scheduler knows the cluster");
     let worker = work::Worker {
+        decide,
         client: client.clone(),
         events,
         shared,
@@ -92,3 +119,6 @@ async fn lead(client: Client, config: &Config, worker: &work::Worker, tasks: &rt
         tasks.shutdown().stop();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,15 +2,19 @@ use std::{sync::Arc, time::Duration};
 
 use client::{Client, DeleteOptions, PatchKind, Patched, Resource};
 use events::{EventRecorder, ObjectRef};
-use sched_core::{Decision, Failure, Pod};
+use sched_core::{Core, Decision, Failure, Pod};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
 use crate::Shared;
 
+pub(crate) type Decide = dyn Fn(&mut Core, u64) -> Option<Decision> + Send + Sync;
+
 /// Carries decisions out.
 #[derive(Clone)]
 pub(crate) struct Worker {
+    /// [`Core::next`], but in tests.
+    pub(crate) decide: Arc<Decide>,
     pub(crate) client: Client,
     pub(crate) events: EventRecorder,
     pub(crate) shared: Arc<Shared>,
@@ -21,9 +25,16 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) async fn run(&self) {
+        let mut panics = rt::Backoff::new(Duration::from_millis(10), Duration::from_secs(10));
         loop {
             let Ok(permit) = self.permits.clone().acquire_owned().await else { return };
-            let decision = self.shared.core().next(self.shared.now());
+            let decide = || (self.decide)(&mut self.shared.core(), self.shared.now());
+            let Ok(decision) = rt::catch_sync("scheduler", "a decision", decide) else {
+                drop(permit);
+                tokio::time::sleep(panics.next(0.0)).await;
+                continue;
+            };
+            panics.reset();
             let Some(decision) = decision else {
                 drop(permit);
                 self.wait().await;
@@ -31,9 +42,20 @@ impl Worker {
             };
             let worker = self.clone();
             self.tasks.spawn("scheduling write", async move {
-                worker.carry_out(decision).await;
+                worker.write(decision).await;
                 drop(permit);
             });
+        }
+    }
+
+    /// Carries a decision out. Whether one that panicked was written the informer shows; until then it was not.
+    async fn write(&self, decision: Decision) {
+        let pod = match &decision {
+            Decision::Bind { pod, .. } => pod.clone(),
+            Decision::Unschedulable(failure) => failure.pod.clone(),
+        };
+        if rt::catch("scheduler", &pod.id, self.carry_out(decision)).await.is_err() {
+            self.shared.tell(|core, now| core.bind_failed(&pod.id, now));
         }
     }
 

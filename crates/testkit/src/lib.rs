@@ -1,4 +1,4 @@
-//! Helps for tests of several crates: an API server in memory, and the real one in this process.
+//! Helps for tests of several crates: an API server in memory, the real one in this process, and panics at random.
 //!
 //! [`FakeApi`] is good enough to run controllers and the scheduler against: resource versions, conflicts,
 //! generations, finalizers, selectors, lists, watches and the discovery documents. It knows no defaults,
@@ -6,8 +6,10 @@
 
 mod fake_api;
 mod objects;
+mod panics;
 mod real_api;
 
 pub use fake_api::FakeApi;
 pub use objects::{Objects, Served};
+pub use panics::Panics;
 pub use real_api::RealApi;

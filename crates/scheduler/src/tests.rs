@@ -1,0 +1,85 @@
+//! Panics in the scheduler: in its core, in its informers and in what carries decisions out.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use client::Resource;
+use serde_json::{Value, json};
+use testkit::{FakeApi, Panics};
+
+use super::*;
+
+const NODES: usize = 20;
+/// What a node has room for.
+const ROOM: usize = 20;
+
+fn pod(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulerName": "default-scheduler",
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
+    })
+}
+
+fn nodes_of_pods(api: &FakeApi) -> BTreeMap<String, usize> {
+    let mut count = BTreeMap::new();
+    for pod in api.list(&Resource::PODS, "default") {
+        if let Some(node) = pod["spec"]["nodeName"].as_str() {
+            *count.entry(node.to_owned()).or_default() += 1;
+        }
+    }
+    count
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..36_000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("waited in vain: {what}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_panics_leave_no_pod_without_a_node() {
+    let api = FakeApi::default();
+    let tasks = rt::Tasks::new(rt::Shutdown::new());
+    let (core, calls) = (Panics::new(3, 500, 0.5), Panics::new(4, 500, 0.2));
+    let (client, running, deciding) =
+        (calls.in_client(api.clone(), "scheduler"), tasks.clone(), core.clone());
+    let decide = move |core: &mut Core, now: u64| {
+        deciding.maybe();
+        core.next(now)
+    };
+    tasks.spawn("scheduler", async move {
+        run_deciding(Config::default(), client, &running, Arc::new(decide)).await;
+    });
+    for node in 0..NODES {
+        let allocatable = json!({"cpu": ROOM.to_string(), "memory": "8Gi", "pods": "110"});
+        let node = json!({"metadata": {"name": format!("n{node}")}, "status": {"allocatable": allocatable}});
+        api.create(&Resource::NODES, node).await;
+    }
+    let mut made = 0;
+    while core.left() > 0 || calls.left() > 0 {
+        assert!(made < 10_000, "{} and {} panics did not come", core.left(), calls.left());
+        // Pods come and go, and half of the room is wanted at any time.
+        api.create(&Resource::PODS, pod(&format!("p{made}"))).await;
+        made += 1;
+        if made > NODES * ROOM / 2 {
+            let old = format!("p{}", made - NODES * ROOM / 2 - 1);
+            let user = api.client("user");
+            user.delete(&Resource::PODS, "default", &old, &Default::default()).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // The last Pods fill every node to the brim: nothing is counted twice, nothing is forgotten.
+    let missing = NODES * ROOM - api.list(&Resource::PODS, "default").len();
+    for last in 0..missing {
+        api.create(&Resource::PODS, pod(&format!("last{last}"))).await;
+    }
+    until("every Pod has a node", || nodes_of_pods(&api).values().sum::<usize>() == NODES * ROOM).await;
+    assert!(nodes_of_pods(&api).values().all(|pods| *pods == ROOM), "{:?}", nodes_of_pods(&api));
+    assert!(rt::panics().values().sum::<u64>() >= 1000);
+    until("every loop runs", || tasks.missing().is_empty()).await;
+    assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
+}

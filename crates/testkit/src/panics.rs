@@ -1,0 +1,96 @@
+//! Panics that come at random in whatever a test runs; a seed makes them the same each time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use client::{Body, Client, Error, Transport};
+use futures_util::{FutureExt, future::BoxFuture};
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+/// So many panics, and no more. Clones share them.
+#[derive(Clone)]
+pub struct Panics(Arc<Mutex<State>>);
+
+struct State {
+    random: StdRng,
+    left: u32,
+    /// How many calls panic.
+    rate: f64,
+}
+
+impl Panics {
+    pub fn new(seed: u64, count: u32, rate: f64) -> Self {
+        let random = StdRng::seed_from_u64(seed);
+        Self(Arc::new(Mutex::new(State { random, left: count, rate })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many are still to come.
+    pub fn left(&self) -> u32 {
+        self.state().left
+    }
+
+    /// So many more are to come.
+    pub fn more(&self, count: u32) {
+        self.state().left += count;
+    }
+
+    /// Panics, or not.
+    pub fn maybe(&self) {
+        let mut state = self.state();
+        let rate = state.rate;
+        if state.left > 0 && state.random.random_bool(rate) {
+            state.left -= 1;
+            drop(state);
+            panic!("injected");
+        }
+    }
+
+    /// A client whose calls panic before they are sent, before they are answered, and while their answers come.
+    pub fn in_client(&self, transport: impl Transport, user_agent: &str) -> Client {
+        self.in_calls(transport, user_agent, |_| true)
+    }
+
+    /// The same for some calls only.
+    pub fn in_calls(
+        &self,
+        transport: impl Transport,
+        user_agent: &str,
+        which: fn(&Request<Body>) -> bool,
+    ) -> Client {
+        let panicking = Panicking { inner: transport, panics: self.clone(), which };
+        Client::new(Arc::new(panicking), user_agent)
+    }
+}
+
+struct Panicking<T> {
+    inner: T,
+    panics: Panics,
+    which: fn(&Request<Body>) -> bool,
+}
+
+impl<T: Transport> Transport for Panicking<T> {
+    fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
+        if !(self.which)(&request) {
+            return self.inner.send(request);
+        }
+        async move {
+            self.panics.maybe();
+            let response = self.inner.send(request).await?;
+            self.panics.maybe();
+            let panics = self.panics.clone();
+            Ok(response.map(|body| {
+                let frames = body.map_frame(move |frame| {
+                    panics.maybe();
+                    frame
+                });
+                frames.boxed_unsync()
+            }))
+        }
+        .boxed()
+    }
+}
