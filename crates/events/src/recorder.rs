@@ -55,21 +55,27 @@ async fn send(
     mut happenings: mpsc::Receiver<Happening>,
 ) {
     while let Some(happening) = happenings.recv().await {
-        let result = match correlator.decide(&happening, SystemTime::now().into()) {
-            Decision::Drop => continue,
-            Decision::Create { namespace, event } => create(&client, &namespace, &event).await,
-            Decision::Count { namespace, name, patch, event } => {
-                let at = Patched { namespace: &namespace, name: &name, subresource: "" };
-                match client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await {
-                    Err(error) if error.is_not_found() => create(&client, &namespace, &event).await,
-                    other => other.map(drop),
-                }
+        // One that panics is lost, as Events may be.
+        let sent = send_one(&client, &mut correlator, &happening);
+        let _ = rt::catch("events", &happening.reason, sent).await;
+    }
+}
+
+async fn send_one(client: &Client, correlator: &mut Correlator, happening: &Happening) {
+    let result = match correlator.decide(happening, SystemTime::now().into()) {
+        Decision::Drop => return,
+        Decision::Create { namespace, event } => create(client, &namespace, &event).await,
+        Decision::Count { namespace, name, patch, event } => {
+            let at = Patched { namespace: &namespace, name: &name, subresource: "" };
+            match client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await {
+                Err(error) if error.is_not_found() => create(client, &namespace, &event).await,
+                other => other.map(drop),
             }
-        };
-        if let Err(error) = result {
-            // A namespace that is going away takes no new Events; that is no news.
-            tracing::debug!(object = %happening.regarding.name, reason = happening.reason, %error, "event not sent");
         }
+    };
+    if let Err(error) = result {
+        // A namespace that is going away takes no new Events; that is no news.
+        tracing::debug!(object = %happening.regarding.name, reason = happening.reason, %error, "event not sent");
     }
 }
 

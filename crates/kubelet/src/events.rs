@@ -155,6 +155,20 @@ async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<
     let mut seen: HashMap<Key, Seen> = HashMap::new();
     let mut allowances: HashMap<String, Allowance> = HashMap::new();
     while let Some(event) = waiting.recv().await {
+        let reason = event.reason.clone();
+        let sent = send_one(&client, &node, &mut seen, &mut allowances, event);
+        let _ = rt::catch("events", reason, sent).await;
+    }
+}
+
+/// An Event that panics is lost, as Events may be.
+async fn send_one(
+    client: &client::Client,
+    node: &str,
+    seen: &mut HashMap<Key, Seen>,
+    allowances: &mut HashMap<String, Allowance>,
+    event: Event,
+) {
         if seen.len() >= REMEMBERED {
             seen.clear();
         }
@@ -166,7 +180,7 @@ async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<
         let allowance =
             allowances.entry(uid.clone()).or_insert(Allowance { left: BURST, at: event.at });
         if !allowance.take(event.at) {
-            continue;
+            return;
         }
         let key = Key(uid, about.field_path.clone(), event.reason.clone(), event.message.clone());
         let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
@@ -176,7 +190,7 @@ async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<
             let at = Patched { namespace: &namespace, name: &known.name, subresource: "" };
             if client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await.is_ok()
             {
-                continue;
+                return;
             }
         }
         let name =
@@ -198,7 +212,6 @@ async fn send(client: client::Client, node: String, mut waiting: mpsc::Receiver<
             Ok(_) => drop(seen.insert(key, Seen { name, count: 1 })),
             Err(error) => tracing::debug!(%error, reason = %event.reason, "an Event was lost"),
         }
-    }
 }
 
 /// The API's times have whole seconds.

@@ -131,11 +131,11 @@ impl Pods {
         let shared = Arc::new(Shared::default());
         let name = format!("kubelet pod {}", namespaced_name(&desired.pod));
         let (sender, receiver) = watch::channel(desired);
-        let worker = Worker::new(self.ctx.clone(), receiver, shared.clone(), refusal);
+        let tending = tend(self.ctx.clone(), receiver, shared.clone(), refusal);
         state.workers.insert(uid.clone(), Handle { desired: sender, shared, wanted });
         let pods = self.clone();
         self.ctx.tasks.spawn_until_shutdown(&name, async move {
-            worker.run().await;
+            tending.await;
             pods.ended(&uid);
         });
     }
@@ -275,6 +275,26 @@ impl Pods {
             handle.shared.observed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         ))
     }
+}
+
+/// Tends one Pod until it is gone. A worker that panics is made anew, later each time, and finds what runs as a
+/// kubelet that was started again does; other Pods have workers of their own.
+async fn tend(
+    ctx: Arc<Context>,
+    desired: watch::Receiver<Desired>,
+    shared: Arc<Shared>,
+    refusal: Option<Refusal>,
+) {
+    let (name, mut begun) = (namespaced_name(&desired.borrow().pod), false);
+    rt::until_it_ends("pod worker", name, || {
+        if std::mem::replace(&mut begun, true) {
+            let pod = desired.borrow().pod.clone();
+            let text = "the Pod's worker panicked and was started again; the kubelet's log says why";
+            ctx.events.warn(&pod, "FailedSync", text.to_owned());
+        }
+        Worker::new(ctx.clone(), desired.clone(), shared.clone(), refusal.clone()).run()
+    })
+    .await;
 }
 
 impl Handle {

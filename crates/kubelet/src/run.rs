@@ -177,15 +177,21 @@ fn start(
     let (files_read, files_ready) = watch::channel(ctx.settings.static_pods.is_none());
     let (sources_read, sources_ready) = watch::channel(false);
     if let Some(dir) = ctx.settings.static_pods.clone() {
-        let follow = files::run(ctx.clone(), dir, pods.clone(), statics, files_read);
-        tasks.spawn_until_shutdown("kubelet static pods", follow);
+        let (own, pods) = (ctx.clone(), pods.clone());
+        tasks.keep("kubelet static pods", move || {
+            files::run(own.clone(), dir.clone(), pods.clone(), statics.clone(), files_read.clone())
+        });
     }
     let informer = client.as_ref().map(|client| api::start(client, ctx, pods));
     if let Some(client) = client {
-        let status = node::run(ctx.clone(), client.clone(), health);
-        tasks.spawn_until_shutdown("kubelet node status", status);
-        let mirrors = mirror::run(ctx.clone(), client, current);
-        tasks.spawn_until_shutdown("kubelet mirror pods", mirrors);
+        let (own, api) = (ctx.clone(), client.clone());
+        tasks.keep("kubelet node status", move || {
+            node::run(own.clone(), api.clone(), health.clone())
+        });
+        let own = ctx.clone();
+        tasks.keep("kubelet mirror pods", move || {
+            mirror::run(own.clone(), client.clone(), current.clone())
+        });
     }
     tasks.spawn_until_shutdown("kubelet sources", async move {
         let mut files_ready = files_ready;
@@ -197,14 +203,16 @@ fn start(
         // The informer lives as long as this task.
         std::future::pending::<()>().await;
     });
-    let evict = eviction::run(ctx.clone(), pods.clone());
-    tasks.spawn_until_shutdown("kubelet eviction", evict);
-    let keep = housekeeping::run(ctx.clone(), pods.clone(), sources_ready.clone());
-    tasks.spawn_until_shutdown("kubelet housekeeping", keep);
-    tasks.spawn_until_shutdown(
-        "kubelet runtime events",
-        pleg::run(ctx.clone(), pods.clone(), sources_ready, healthy),
-    );
+    let own = (ctx.clone(), pods.clone());
+    tasks.keep("kubelet eviction", move || eviction::run(own.0.clone(), own.1.clone()));
+    let (own, ready) = ((ctx.clone(), pods.clone()), sources_ready.clone());
+    tasks.keep("kubelet housekeeping", move || {
+        housekeeping::run(own.0.clone(), own.1.clone(), ready.clone())
+    });
+    let own = (ctx.clone(), pods.clone());
+    tasks.keep("kubelet runtime events", move || {
+        pleg::run(own.0.clone(), own.1.clone(), sources_ready.clone(), healthy.clone())
+    });
 }
 
 #[cfg(test)]

@@ -133,6 +133,9 @@ impl Worker {
         refusal: Option<Refusal>,
     ) -> Self {
         let pod = desired.borrow().pod.clone();
+        // A worker before this one may have said more than the API has.
+        let told = shared.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let status = told.or_else(|| pod.status.clone());
         let ending = match &refusal {
             Some(refusal) => Some(Ending {
                 phase: Phase::Failed,
@@ -140,11 +143,11 @@ impl Worker {
                 message: Some(format!("Pod was rejected: {}", refusal.message)),
                 disrupted: false,
             }),
-            None => before(&pod),
+            None => status.as_ref().and_then(before),
         };
         // Neither has one that a kubelet before this one refused ever had a container.
         let never_begun =
-            ending.is_some() && pod.status.as_ref().is_none_or(|s| s.container_statuses.is_none());
+            ending.is_some() && status.is_none_or(|s| s.container_statuses.is_none());
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             report: Report::default(),
@@ -577,8 +580,7 @@ impl Worker {
 }
 
 /// How a Pod ended before this kubelet started, which does not begin it again.
-fn before(pod: &Pod) -> Option<Ending> {
-    let status = pod.status.as_ref()?;
+fn before(status: &PodStatus) -> Option<Ending> {
     let phase = match status.phase.as_deref() {
         Some("Succeeded") => Phase::Succeeded,
         Some("Failed") => Phase::Failed,

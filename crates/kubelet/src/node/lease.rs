@@ -23,13 +23,16 @@ impl Heartbeats {
     ) -> std::io::Result<std::thread::JoinHandle<()>> {
         std::thread::Builder::new().name("heartbeats".to_owned()).spawn(move || {
             match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => drop(runtime.block_on(shutdown.unless_stopping(self.run()))),
+                Ok(runtime) => {
+                    let beating = rt::until_it_ends("heartbeats", &self.node, || self.run());
+                    drop(runtime.block_on(shutdown.unless_stopping(beating)));
+                }
                 Err(error) => tracing::error!(%error, "start the runtime of heartbeats"),
             }
         })
     }
 
-    async fn run(self) {
+    async fn run(&self) {
         let mut node_uid = None;
         let mut failures = rt::Backoff::new(Duration::from_millis(200), Duration::from_secs(7));
         loop {

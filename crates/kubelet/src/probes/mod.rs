@@ -113,8 +113,11 @@ impl Prober {
                 let (sender, receiver) = watch::channel(targets);
                 self.targets = Some(sender);
                 let name = format!("kubelet probes {}", pod_core::namespaced_name(pod));
-                let run =
-                    run(self.ctx.clone(), self.shared.clone(), self.verdicts.clone(), receiver);
+                let (ctx, shared) = (self.ctx.clone(), self.shared.clone());
+                let (verdicts, pod) = (self.verdicts.clone(), pod_core::namespaced_name(pod));
+                let run = rt::until_it_ends("probes", pod, move || {
+                    run(ctx.clone(), shared.clone(), verdicts.clone(), receiver.clone())
+                });
                 self.ctx.tasks.spawn_until_shutdown(&name, run);
             }
         }

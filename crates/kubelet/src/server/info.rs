@@ -7,7 +7,15 @@ use tokio::sync::watch;
 use super::{Server, text};
 use crate::{context::Context, pods::Pods, runtime};
 
-pub(super) fn healthz(health: &watch::Receiver<Option<String>>) -> Response<Body> {
+/// Whether the runtime answers, and every loop of the kubelet runs.
+pub(super) fn healthz(
+    health: &watch::Receiver<Option<String>>,
+    tasks: &rt::Tasks,
+) -> Response<Body> {
+    let failed: String = tasks.missing().iter().map(|m| format!("[-]{} failed\n", m.name)).collect();
+    if !failed.is_empty() {
+        return text(StatusCode::INTERNAL_SERVER_ERROR, format!("{failed}healthz check failed\n"));
+    }
     match &*health.borrow() {
         None => text(StatusCode::OK, "ok"),
         Some(cause) => text(

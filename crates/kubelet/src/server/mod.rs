@@ -58,15 +58,15 @@ pub(crate) async fn start(
         Arc::new(Server { ctx: ctx.clone(), pods: pods.clone(), auth, health: health.clone() });
     let serving =
         serve::serve(listener, Some(tls), serve::Limits::default(), server, ctx.tasks.clone());
-    ctx.tasks.spawn("kubelet server", serving);
+    ctx.tasks.essential("kubelet server", serving);
     if let Some(address) = settings.healthz {
         let listener = TcpListener::bind(address)
             .await
             .map_err(|source| ServerError::Listen { address, source })?;
-        let probe = Arc::new(Healthz { health });
+        let probe = Arc::new(Healthz { health, tasks: ctx.tasks.clone() });
         let serving =
             serve::serve(listener, None, serve::Limits::default(), probe, ctx.tasks.clone());
-        ctx.tasks.spawn("kubelet healthz", serving);
+        ctx.tasks.essential("kubelet healthz", serving);
     }
     Ok(())
 }
@@ -74,13 +74,16 @@ pub(crate) async fn start(
 /// What answers on the loopback health port, without authentication.
 struct Healthz {
     health: watch::Receiver<Option<String>>,
+    tasks: rt::Tasks,
 }
 
 impl Handler for Healthz {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         Box::pin(async move {
             match request.uri().path() {
-                "/healthz" | "/healthz/ping" | "/healthz/syncloop" => info::healthz(&self.health),
+                "/healthz" | "/healthz/ping" | "/healthz/syncloop" => {
+                    info::healthz(&self.health, &self.tasks)
+                }
                 _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
             }
         })
@@ -107,7 +110,9 @@ impl Server {
         let get = request.method() == Method::GET;
         let debugging = self.ctx.settings.server.debugging_handlers;
         match parts.as_slice() {
-            ["healthz" | "livez" | "readyz", ..] if get => info::healthz(&self.health),
+            ["healthz" | "livez" | "readyz", ..] if get => {
+                info::healthz(&self.health, &self.ctx.tasks)
+            }
             ["pods"] if get => info::pods(&self.pods),
             ["runningpods"] if get => info::running_pods(self).await,
             ["configz"] if get => info::configz(&self.ctx),

@@ -150,12 +150,13 @@ pub(super) fn metrics(ctx: &Context, pods: &Pods) -> Response<Body> {
                 .count()
         })
         .sum();
-    let out = format!(
+    let mut out = format!(
         "# TYPE kubelet_node_name gauge\nkubelet_node_name{{node={:?}}} 1\n\
          # TYPE kubelet_desired_pods gauge\nkubelet_desired_pods {}\n\
          # TYPE kubelet_running_containers gauge\nkubelet_running_containers{{container_state=\"running\"}} {containers}\n",
         ctx.settings.node_name,
         pods.len()
     );
+    out.push_str(&rt::panics_text());
     answer(StatusCode::OK, EXPOSITION, out)
 }

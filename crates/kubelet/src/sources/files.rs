@@ -53,7 +53,11 @@ pub(crate) async fn run(
     let mut seen: BTreeMap<PathBuf, Seen> = BTreeMap::new();
     let begun = adopt::begun(&ctx).await;
     loop {
-        if look(&ctx, &dir, &mut seen, &pods, &begun) {
+        // What was seen is remembered over a panic, so that a file that went away is missed.
+        let changed = rt::catch_sync("static pods", dir.display(), || {
+            look(&ctx, &dir, &mut seen, &pods, &begun)
+        });
+        if changed != Ok(false) {
             current.send_replace(seen.values().filter_map(|s| s.pod.clone()).collect());
         }
         read.send_replace(true);

@@ -7,6 +7,7 @@
 mod api;
 mod life;
 mod node;
+mod panics;
 mod server;
 mod statics;
 mod subpath;
