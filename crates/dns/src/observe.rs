@@ -33,6 +33,7 @@ pub(crate) struct Metrics {
     cache_misses: AtomicU64,
     cache_entries: AtomicUsize,
     forward_failures: AtomicU64,
+    panics: AtomicU64,
 }
 
 impl Metrics {
@@ -54,6 +55,10 @@ impl Metrics {
 
     pub(crate) fn forward_failed(&self) {
         self.forward_failures.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn panicked(&self) {
+        self.panics.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn exposition(&self) -> String {
@@ -88,6 +93,7 @@ impl Metrics {
             ("coredns_cache_misses_total", "counter", self.cache_misses.load(Relaxed)),
             ("coredns_cache_entries", "gauge", self.cache_entries.load(Relaxed) as u64),
             ("coredns_forward_failures_total", "counter", self.forward_failures.load(Relaxed)),
+            ("coredns_panics_total", "counter", self.panics.load(Relaxed)),
         ] {
             line(format_args!("# TYPE {name} {kind}\n{name} {value}"));
         }
@@ -117,7 +123,7 @@ pub(crate) async fn listen(
 ) -> std::io::Result<()> {
     let listener = TcpListener::bind(address).await?;
     let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
-    tasks.spawn(
+    tasks.essential(
         path,
         serve::serve(listener, None, limits, Arc::new(Page(path, page)), tasks.clone()),
     );

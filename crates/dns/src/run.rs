@@ -40,6 +40,8 @@ pub enum RunError {
     Listen { address: SocketAddr, purpose: &'static str, source: std::io::Error },
     #[error("reaching the API server: {0}")]
     Api(String),
+    #[error("{0}; start the server again")]
+    Ended(rt::Missing),
 }
 
 /// Serves until `tasks` shuts down, and for the Corefile's `lameduck` time beyond. Without a `client`, one is made
@@ -60,15 +62,22 @@ pub async fn run(
     listen_for_queries(&blocks, &current, &metrics, &own).await?;
     listen_for_observers(&blocks, &cluster, &metrics, &own).await?;
     if blocks.iter().any(|block| block.loops) {
-        own.spawn_until_shutdown("loop probe", probe(current.clone()));
+        let current = current.clone();
+        own.keep("loop probe", move || probe(current.clone()));
     }
     if let Some(interval) = blocks.iter().filter_map(|block| block.reload).min() {
-        own.spawn_until_shutdown(
-            "reload",
-            reload(options, text, interval, current, cluster, metrics),
-        );
+        own.keep("reload", move || {
+            let (options, text, current) = (options.clone(), text.clone(), current.clone());
+            reload(options, text, interval, current, cluster.clone(), metrics.clone())
+        });
     }
-    tasks.shutdown().stopping().await;
+    tokio::select! {
+        () = tasks.shutdown().stopping() => {}
+        () = own.shutdown().stopping() => {}
+    }
+    if let Some(ended) = own.failure() {
+        return Err(RunError::Ended(ended));
+    }
     tokio::time::sleep(lameduck.unwrap_or_default()).await;
     let drained = own.drain(Duration::from_secs(5)).await;
     if !drained.unfinished.is_empty() {
@@ -219,14 +228,13 @@ async fn listen_for_queries(
         let (udp, tcp) =
             bound.map_err(|source| RunError::Listen { address, purpose: "DNS", source })?;
         tracing::info!(%address, "serving DNS");
-        tasks.spawn_until_shutdown(
-            "dns over udp",
-            server::udp(udp, current.clone(), metrics.clone(), tasks.clone()),
-        );
-        tasks.spawn_until_shutdown(
-            "dns over tcp",
-            server::tcp(tcp, current.clone(), metrics.clone(), tasks.clone()),
-        );
+        let queries = server::udp(udp, current.clone(), metrics.clone(), tasks.clone());
+        let shutdown = tasks.shutdown().clone();
+        tasks.essential("dns over udp", async move {
+            let _ = shutdown.unless_stopping(queries).await;
+        });
+        let queries = server::tcp(tcp, current.clone(), metrics.clone(), tasks.clone());
+        tasks.essential("dns over tcp", queries);
     }
     Ok(())
 }

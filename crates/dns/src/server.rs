@@ -62,7 +62,9 @@ pub(crate) async fn udp(
         let start = Instant::now();
         let packet = &buffer[..length];
         let resolver = current.get();
-        match resolver.local(packet, via) {
+        let local = rt::catch_sync("dns query", peer, || resolver.local(packet, via));
+        let failed = |_| panicked(packet, &metrics).map_or(Local::Ignore, Local::Answer);
+        match local.unwrap_or_else(failed) {
             Local::Ignore => {}
             Local::Answer(answer) => {
                 metrics.answered(false, &answer, start.elapsed());
@@ -74,7 +76,7 @@ pub(crate) async fn udp(
                 let resolver = resolver.clone();
                 tasks.spawn_until_shutdown("forwarded query", async move {
                     let _slot = slot;
-                    if let Some(answer) = resolver.answer(&packet, via).await {
+                    if let Some(answer) = answer(&resolver, &packet, via, &metrics).await {
                         metrics.answered(false, &answer, start.elapsed());
                         let _ = socket.send_to(&answer, peer).await;
                     }
@@ -95,7 +97,7 @@ pub(crate) async fn tcp(
         let (resolver, metrics) = (current.get(), metrics.clone());
         async move {
             let start = Instant::now();
-            let answer = resolver.answer(&packet, Via { port, tcp: true }).await?;
+            let answer = answer(&resolver, &packet, Via { port, tcp: true }, &metrics).await?;
             metrics.answered(true, &answer, start.elapsed());
             Some(answer)
         }
@@ -103,9 +105,52 @@ pub(crate) async fn tcp(
     serve::dns::serve(listener, CONNECTIONS, tasks, answer).await;
 }
 
+/// The resolver's answer, or that of a query that panicked.
+async fn answer(
+    resolver: &Resolver,
+    packet: &[u8],
+    via: Via,
+    metrics: &Metrics,
+) -> Option<Vec<u8>> {
+    let answered = rt::catch("dns query", "that waits", resolver.answer(packet, via)).await;
+    answered.unwrap_or_else(|_| panicked(packet, metrics))
+}
+
+/// Who asked what panicked hears of it at once, as from CoreDNS: SERVFAIL.
+fn panicked(packet: &[u8], metrics: &Metrics) -> Option<Vec<u8>> {
+    const RESPONSE: u8 = 0x80;
+    metrics.panicked();
+    let mut answer = packet.to_vec();
+    let header = answer.get_mut(..12)?;
+    if header[2] & RESPONSE != 0 {
+        return None;
+    }
+    // The rest is the query's: clients look for their question.
+    header[2] |= RESPONSE;
+    header[3] = 2;
+    Some(answer)
+}
+
 /// Both sockets of one address. The port of the second is the first's, which matters where it was 0.
 pub(crate) async fn bind(address: SocketAddr) -> std::io::Result<(UdpSocket, TcpListener)> {
     let udp = UdpSocket::bind(address).await?;
     let tcp = TcpListener::bind(udp.local_addr()?).await?;
     Ok((udp, tcp))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_that_panicked_is_answered_servfail_with_its_question_and_an_answer_is_not() {
+        let metrics = Metrics::default();
+        let query = *b"\x12\x34\x01\x20\0\x01\0\0\0\0\0\0\x01a\0\0\x01\0\x01";
+        let answer = panicked(&query, &metrics).unwrap();
+        assert_eq!(answer[..4], *b"\x12\x34\x81\x02");
+        assert_eq!(answer[4..], query[4..]);
+        assert_eq!(panicked(&answer, &metrics), None, "two servers would talk for ever");
+        assert_eq!(panicked(b"short", &metrics), None);
+        assert!(metrics.exposition().contains("coredns_panics_total 3\n"));
+    }
 }

@@ -146,17 +146,19 @@ pub fn start(names: Arc<Names>, interface: &Interface, tasks: &rt::Tasks) -> io:
     let told = names.clone();
     let answer = move |packet: Vec<u8>| std::future::ready(told.answer(&packet, true));
     let connections = serve::dns::serve(listener, CONNECTIONS, tasks.clone(), answer);
-    tasks.spawn(&format!("dns {} by TCP", interface.name), connections);
-    tasks.spawn_until_shutdown(&format!("dns {}", interface.name), run(names, socket));
+    tasks.essential(&format!("dns {} by TCP", interface.name), connections);
+    let socket = Arc::new(socket);
+    tasks.keep(&format!("dns {}", interface.name), move || run(names.clone(), socket.clone()));
     Ok(())
 }
 
-async fn run(names: Arc<Names>, socket: UdpSocket) {
+async fn run(names: Arc<Names>, socket: Arc<UdpSocket>) {
     let mut buffer = [0; UDP_LIMIT as usize];
     loop {
         match socket.recv_from(&mut buffer).await {
             Ok((length, client)) => {
-                if let Some(answer) = names.answer(&buffer[..length], false)
+                let answer = || names.answer(&buffer[..length], false);
+                if let Ok(Some(answer)) = rt::catch_sync("dns query", client, answer)
                     && let Err(error) = socket.send_to(&answer, client).await
                 {
                     tracing::debug!(%client, %error, "answering DNS");

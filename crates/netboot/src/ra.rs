@@ -50,7 +50,7 @@ impl Responder {
         Ok(Self { socket, interface })
     }
 
-    pub async fn run(self) {
+    pub async fn run(self: std::sync::Arc<Self>) {
         loop {
             if let Err(error) = self.answer_one().await {
                 tracing::warn!(interface = %self.interface.name, %error, "router advertisement");

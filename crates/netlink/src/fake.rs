@@ -22,6 +22,7 @@ struct State {
     flows: Vec<(u8, Flow)>,
     tables: BTreeMap<(Family, String), Installed>,
     nft_failures: u32,
+    nft_panics: u32,
     iptables: Vec<String>,
 }
 
@@ -60,6 +61,16 @@ impl Fake {
     /// Makes the next `times` transactions fail.
     pub fn fail_nft(&self, times: u32) {
         self.state().nft_failures = times;
+    }
+
+    /// Makes the next `times` transactions panic.
+    pub fn panic_nft(&self, times: u32) {
+        self.state().nft_panics = times;
+    }
+
+    /// How many transactions are still to panic.
+    pub fn nft_panics(&self) -> u32 {
+        self.state().nft_panics
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -224,6 +235,10 @@ impl Net for Fake {
 
     fn nft(&self, transaction: &str) -> Result<(), Error> {
         let mut state = self.state();
+        if state.nft_panics > 0 {
+            state.nft_panics -= 1;
+            panic!("made to panic");
+        }
         if state.nft_failures > 0 {
             state.nft_failures -= 1;
             let message = "made to fail".to_owned();

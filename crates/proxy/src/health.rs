@@ -57,6 +57,7 @@ pub(crate) struct Health {
     /// An update that waits for longer means that the proxy is stuck.
     patience: Duration,
     mode: Mode,
+    tasks: rt::Tasks,
 }
 
 #[derive(Default)]
@@ -73,8 +74,8 @@ struct State {
 }
 
 impl Health {
-    pub(crate) fn new(sync_period: Duration, mode: Mode) -> Self {
-        Self { state: Mutex::default(), patience: sync_period * 2, mode }
+    pub(crate) fn new(sync_period: Duration, mode: Mode, tasks: rt::Tasks) -> Self {
+        Self { state: Mutex::default(), patience: sync_period * 2, mode, tasks }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -114,7 +115,8 @@ impl Health {
 
     fn is_alive(&self) -> bool {
         let state = self.state();
-        state.updated_at.is_some()
+        self.tasks.missing().is_empty()
+            && state.updated_at.is_some()
             && state.queued.is_none_or(|since| since.elapsed() < self.patience)
     }
 
@@ -126,7 +128,11 @@ impl Health {
             _ => return not_found(),
         };
         let updated = self.state().updated_at.unwrap_or(SystemTime::UNIX_EPOCH);
-        let body = json!({"lastUpdated": rfc3339(updated), "currentTime": rfc3339(SystemTime::now()), "nodeEligible": eligible});
+        let mut body = json!({"lastUpdated": rfc3339(updated), "currentTime": rfc3339(SystemTime::now()), "nodeEligible": eligible});
+        let missing = self.tasks.missing();
+        if !missing.is_empty() {
+            body["missing"] = missing.iter().map(|task| &*task.name).collect();
+        }
         (if good { 200 } else { 503 }, "application/json", body.to_string(), None)
     }
 
@@ -165,6 +171,7 @@ impl Health {
             "# TYPE {name} summary\n{name}_sum {}\n{name}_count {}",
             state.sync_seconds, state.syncs
         );
+        text.push_str(&rt::panics_text());
         text
     }
 }
@@ -252,7 +259,8 @@ mod tests {
 
     #[test]
     fn health_follows_updates_and_the_node() {
-        let health = Health::new(Duration::ZERO, Mode::Nftables);
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let health = Health::new(Duration::ZERO, Mode::Nftables, tasks);
         assert_eq!(health.healthz("/healthz").0, 503, "not yet synchronised");
         health.queued();
         let queued = health.begin();
@@ -268,5 +276,19 @@ mod tests {
         health.node_leaves(true);
         assert_eq!((health.healthz("/healthz").0, health.healthz("/livez").0), (503, 200));
         assert!(health.metrics("/metrics").2.contains("nftables_sync_failures_total 1\n"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn health_names_an_informer_that_panicked() {
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let health = Health::new(Duration::from_secs(30), Mode::Nftables, tasks.clone());
+        health.synced(Duration::ZERO, crate::Report::default());
+        assert_eq!(health.healthz("/livez").0, 200);
+        tasks.keep("informer of services", || async { panic!("on purpose") });
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let (status, _, text, _) = health.healthz("/healthz");
+        assert_eq!(status, 503);
+        assert!(text.contains(r#""missing":["informer of services"]"#), "{text}");
+        assert!(health.metrics("/metrics").2.contains("windlass_panics_total{worker=\"task\"} "));
     }
 }

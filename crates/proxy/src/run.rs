@@ -53,7 +53,7 @@ pub async fn run(
     if settings.localhost_node_ports {
         route_localhost();
     }
-    let health = Arc::new(Health::new(settings.sync_period, settings.mode));
+    let health = Arc::new(Health::new(settings.sync_period, settings.mode, tasks.clone()));
     let failed =
         |address, purpose, flag| move |source| RunError::Listen { address, purpose, flag, source };
     let shared = health.clone();
@@ -181,7 +181,8 @@ impl Worker {
         loop {
             let queued = self.health.begin();
             let start = Instant::now();
-            let rest = match self.sync().await {
+            let synced = rt::catch("proxy", "Service rules", self.sync()).await;
+            let rest = match synced.unwrap_or_else(|panicked| Err(panicked.into())) {
                 Ok(report) => {
                     backoff.reset();
                     self.health.synced(start.elapsed(), report);
@@ -239,7 +240,10 @@ impl Worker {
             let checks = health_checks(&services, &slices, &settings.node);
             (syncer, result, checks)
         };
-        let (syncer, result, checks) = tokio::task::spawn_blocking(work).await?;
+        let node = self.settings.node.clone();
+        let work = move || rt::catch_sync("proxy", node, work);
+        // A syncer that panicked is lost, and the next one looks at the whole table first.
+        let (syncer, result, checks) = tokio::task::spawn_blocking(work).await??;
         self.syncer = Some(syncer);
         self.checks.set(checks).await;
         result
@@ -276,4 +280,59 @@ fn health_checks(
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use testkit::{FakeApi, Served};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_panics_keep_no_rule_from_being_written() {
+        let (api, net) = (FakeApi::default(), Arc::new(netlink::Fake::new()));
+        api.serve(Served {
+            group: "networking.k8s.io",
+            version: "v1",
+            plural: "servicecidrs",
+            kind: "ServiceCIDR",
+            namespaced: false,
+        });
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        let (settings, _) =
+            Settings::new(&api_config::KubeProxyConfiguration::new(), "n1").unwrap();
+        let health = Arc::new(Health::new(settings.sync_period, Mode::Nftables, tasks.clone()));
+        let trigger = Arc::new(Trigger { notify: Notify::new(), health: health.clone() });
+        let watched = Watched::start(&settings, &api.client("proxy"), &tasks, &trigger);
+        let worker = Worker {
+            settings,
+            iptables: None,
+            net: net.clone(),
+            syncer: None,
+            watched,
+            trigger,
+            health: health.clone(),
+            checks: NodePortChecks::new(health.clone(), tasks.clone()),
+        };
+        net.panic_nft(1000);
+        tasks.spawn_until_shutdown("proxy", worker.run());
+        api.create(&Resource::NODES, json!({"metadata": {"name": "n1"}})).await;
+        let spec = json!({"clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5"], "ports": [{"port": 80, "protocol": "TCP"}]});
+        let service = json!({"metadata": {"name": "s", "namespace": "default"}, "spec": spec});
+        api.create(&Resource::SERVICES, service).await;
+        while net.nft_panics() > 0 {
+            assert_eq!(health.healthz("/livez").0, 503, "no rule is written yet");
+            tokio::time::sleep(Duration::from_secs(30)).await;
+        }
+        let written = async {
+            while !net.take_log().iter().any(|transaction| transaction.contains("10.96.0.5")) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(600), written).await.unwrap();
+        assert_eq!(health.healthz("/livez").0, 200);
+        assert_eq!(rt::panics()["proxy"], 1000);
+        tasks.drain(Duration::from_secs(5)).await;
+    }
 }

@@ -112,7 +112,8 @@ fn start_small_answers(
         for interface in interfaces {
             let what = format!("router advertisements on {}", interface.name);
             let responder = ra::Responder::new(interface.clone()).map_err(failed(what.clone()))?;
-            tasks.spawn_until_shutdown(&what, responder.run());
+            let responder = Arc::new(responder);
+            tasks.keep(&what, move || responder.clone().run());
         }
     }
     Ok(())

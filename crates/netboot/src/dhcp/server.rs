@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -81,7 +81,10 @@ impl Server {
         };
         if let Some(prober) = prober.clone() {
             let name = format!("dhcp probes {}", interface.name);
-            tasks.spawn_until_shutdown(&name, async move { prober.listen().await });
+            tasks.keep(&name, move || {
+                let prober = prober.clone();
+                async move { prober.listen().await }
+            });
         }
         for port in [SERVER_PORT, PXE_PORT] {
             let socket = interface.udp(Ipv4Addr::UNSPECIFIED, port)?;
@@ -89,7 +92,7 @@ impl Server {
             let port = Arc::new(Port { socket, interface, port, prober });
             let (server, owner) = (self.clone(), tasks.clone());
             let name = format!("dhcp {}:{}", port.interface.name, port.port);
-            tasks.spawn_until_shutdown(&name, async move { server.run(port, owner).await });
+            tasks.keep(&name, move || server.clone().run(port.clone(), owner.clone()));
         }
         Ok(())
     }
@@ -115,27 +118,36 @@ impl Server {
                     continue;
                 }
             };
-            let Some(request) = wire::decode(&buffer[..length]) else {
-                tracing::debug!(%source, "not a DHCP packet");
-                continue;
-            };
-            let server = port.interface.address;
-            let arrival = Arrival { server, source, port: port.port };
-            let action = self.decide(&request, arrival, None);
-            let Action::Probe(address) = action else {
-                self.carry_out(&request, action, &port).await;
-                continue;
-            };
-            let Ok(permit) = self.probes.clone().try_acquire_owned() else {
-                self.book.metrics.dhcp_dropped.add();
-                continue;
-            };
-            let (server, port) = (self.clone(), port.clone());
-            tasks.spawn_until_shutdown("dhcp probe", async move {
-                let _permit = permit;
-                server.probe(&request, arrival, address, &port).await;
-            });
+            // A client that is not answered asks again.
+            let answer = self.answer(&buffer[..length], source, &port, &tasks);
+            let _ = rt::catch("dhcp packet", source, answer).await;
         }
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        packet: &[u8],
+        source: SocketAddrV4,
+        port: &Arc<Port>,
+        tasks: &rt::Tasks,
+    ) {
+        let Some(request) = wire::decode(packet) else {
+            return tracing::debug!(%source, "not a DHCP packet");
+        };
+        let server = port.interface.address;
+        let arrival = Arrival { server, source, port: port.port };
+        let action = self.decide(&request, arrival, None);
+        let Action::Probe(address) = action else {
+            return self.carry_out(&request, action, port).await;
+        };
+        let Ok(permit) = self.probes.clone().try_acquire_owned() else {
+            return self.book.metrics.dhcp_dropped.add();
+        };
+        let (server, port) = (self.clone(), port.clone());
+        tasks.spawn_until_shutdown("dhcp probe", async move {
+            let _permit = permit;
+            server.probe(&request, arrival, address, &port).await;
+        });
     }
 
     /// Probes addresses until one is quiet, and answers with it.

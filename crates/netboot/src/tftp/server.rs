@@ -57,14 +57,14 @@ impl Server {
     pub fn start(self: &Arc<Self>, interface: &Interface, tasks: &rt::Tasks) -> io::Result<()> {
         let socket = interface.udp(interface.address, PORT)?;
         let (server, owner, interface) = (self.clone(), tasks.clone(), interface.clone());
-        let name = format!("tftp {}", interface.name);
-        tasks.spawn_until_shutdown(&name, async move {
-            server.run(socket, interface, owner).await;
+        let (name, socket) = (format!("tftp {}", interface.name), Arc::new(socket));
+        tasks.keep(&name, move || {
+            server.clone().run(socket.clone(), interface.clone(), owner.clone())
         });
         Ok(())
     }
 
-    async fn run(self: Arc<Self>, socket: UdpSocket, interface: Interface, tasks: rt::Tasks) {
+    async fn run(self: Arc<Self>, socket: Arc<UdpSocket>, interface: Interface, tasks: rt::Tasks) {
         let mut buffer = vec![0; 2048];
         loop {
             let (length, client) = match socket.recv_from(&mut buffer).await {
@@ -75,7 +75,8 @@ impl Server {
                     continue;
                 }
             };
-            let Some(packet) = Packet::parse(&buffer[..length]) else { continue };
+            let parse = || Packet::parse(&buffer[..length]);
+            let Ok(Some(packet)) = rt::catch_sync("tftp packet", client, parse) else { continue };
             let first = match &packet {
                 Packet::Read(request) => match self.unheard.begin(client, request) {
                     None => continue,
