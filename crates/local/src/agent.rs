@@ -31,8 +31,8 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     network::start(&cluster, &client, tasks, &recorder)?;
     start_proxy(&cluster, tasks)?;
     if !cluster.is_member() {
-        let mind = crate::supervisor::mind(cluster.clone());
-        tasks.spawn_until_shutdown("supervisor's watch", mind);
+        let minded = cluster.clone();
+        tasks.keep("supervisor's watch", move || crate::supervisor::mind(minded.clone()));
     }
     let mut step = recorder
         .begin(format!("read the configuration of {}'s kubelet", cluster.settings.node_name));
@@ -43,8 +43,10 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     step.done();
     if cluster.is_member() {
         // The first node's certificate is the supervisor's to renew.
-        let renewing = kubelet::keep_enrolled(args, client.clone(), Arc::new(rt::SystemClock));
-        tasks.spawn_until_shutdown("kubelet client certificate", renewing);
+        let renewing = client.clone();
+        tasks.keep("kubelet client certificate", move || {
+            kubelet::keep_enrolled(args.clone(), renewing.clone(), Arc::new(rt::SystemClock))
+        });
     }
     kubelet::run(config, Some(client), tasks).await?;
     Ok(())

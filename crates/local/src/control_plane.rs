@@ -31,13 +31,16 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     if let Some((every, keep)) = cluster.settings.snapshots {
         let every = Duration::from_secs(every.max(1));
         let schedule = store::Schedule { directory: cluster.root.join("snapshots"), every, keep };
-        let saving = schedule.follow(store.clone(), apiserver::CARE, Arc::new(rt::SystemClock));
-        tasks.spawn_until_shutdown("snapshots", saving);
+        let saved = store.clone();
+        tasks.keep("snapshots", move || {
+            schedule.clone().follow(saved.clone(), apiserver::CARE, Arc::new(rt::SystemClock))
+        });
     }
     let api = apiserver::start(config, store, tasks).await?;
     step.done();
     start_controllers(&cluster, &api, tasks)?;
-    tasks.spawn_until_shutdown("supervisor's watch", crate::supervisor::mind(cluster.clone()));
+    let minded = cluster.clone();
+    tasks.keep("supervisor's watch", move || crate::supervisor::mind(minded.clone()));
     let scheduler = api.client(user("system:kube-scheduler"), "kube-scheduler");
     let scheduling = tasks.clone();
     tasks.essential("kube-scheduler", async move {

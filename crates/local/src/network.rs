@@ -215,7 +215,8 @@ fn follow_node(
             let given = changed.borrow_and_update().clone();
             let mut step = recorder.begin(format!("set up the Pod network of {node}"));
             step.waited_for("the node's Pod range").written(network.conf_dir.clone());
-            match install(&network, given) {
+            let installed = rt::catch_sync("Pod network", &node, || install(&network, given));
+            match installed.map_err(|panicked| Error::Other(panicked.to_string())).flatten() {
                 Ok(()) => drop(step.done()),
                 Err(error) => {
                     tracing::error!(%error, "setting up the Pod network");

@@ -35,9 +35,10 @@ pub async fn run(cluster: Cluster, tasks: &rt::Tasks) -> Result<(), Error> {
     tasks.spawn_until_shutdown("nodes", async move {
         follow_nodes(&further, look, wanted, &nodes).await;
     });
-    let renewing =
-        crate::certs::keep_renewed(cluster.clone(), std::sync::Arc::new(rt::SystemClock));
-    tasks.spawn_until_shutdown("certificates", renewing);
+    let renewed = cluster.clone();
+    tasks.keep("certificates", move || {
+        crate::certs::keep_renewed(renewed.clone(), std::sync::Arc::new(rt::SystemClock))
+    });
     tasks.shutdown().stopping().await;
     // `down` ends the others itself: it needs the runtime until the Pods are gone.
     if cluster.run().join("stopping").exists() {
@@ -58,7 +59,10 @@ fn keep_all(node: &Cluster, wanted: &watch::Receiver<()>, tasks: &rt::Tasks) {
     for role in node.roles() {
         let (node, wanted) = (node.clone(), wanted.clone());
         let name = format!("{} of {}", role.name(), node.settings.node_name);
-        tasks.spawn_until_shutdown(&name, async move { keep(*role, &node, wanted).await });
+        tasks.spawn_until_shutdown(&name, async move {
+            let keeping = || keep(*role, &node, wanted.clone());
+            rt::until_it_ends("supervisor", role.name(), keeping).await;
+        });
     }
 }
 

@@ -39,8 +39,9 @@ pub(crate) async fn kubelet(args: kubelet::Args, tasks: rt::Tasks) -> Result<(),
     };
     let config = kubelet::Config::from_args(&args)?;
     if let Some(client) = client.clone().filter(|_| config.rotate_certificates) {
-        let renewing = kubelet::keep_enrolled(args, client, Arc::new(rt::SystemClock));
-        tasks.spawn_until_shutdown("kubelet client certificate", renewing);
+        tasks.keep("kubelet client certificate", move || {
+            kubelet::keep_enrolled(args.clone(), client.clone(), Arc::new(rt::SystemClock))
+        });
     }
     Ok(kubelet::run(config, client, &tasks).await?)
 }
@@ -68,8 +69,10 @@ pub(crate) async fn kube_apiserver(
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let store = open_store(&args.storage).await?;
     if let Some(schedule) = args.storage.schedule() {
-        let saving = schedule.follow(store.clone(), apiserver::CARE, Arc::new(rt::SystemClock));
-        tasks.spawn_until_shutdown("snapshots", saving);
+        let saved = store.clone();
+        tasks.keep("snapshots", move || {
+            schedule.clone().follow(saved.clone(), apiserver::CARE, Arc::new(rt::SystemClock))
+        });
     }
     let api = apiserver::start(config, store, &tasks).await?;
     tasks.shutdown().stopping().await;

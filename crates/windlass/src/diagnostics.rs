@@ -136,6 +136,7 @@ pub(crate) async fn serve(
         authentication: given.authentication,
         authorization: given.authorization,
         started: SystemTime::now(),
+        tasks: tasks.clone(),
     };
     // Probes and a scraper or two: more connections than this are an attack or a leak.
     let limits = serve::Limits { connections: 64, ..serve::Limits::default() };
@@ -162,6 +163,7 @@ struct Answers {
     authentication: Option<Client>,
     authorization: Option<Client>,
     started: SystemTime,
+    tasks: rt::Tasks,
 }
 
 impl Handler for Answers {
@@ -182,7 +184,8 @@ impl Answers {
     async fn answer(&self, request: &http::request::Parts) -> (StatusCode, String) {
         let path = request.uri.path();
         if ["/healthz", "/livez", "/readyz"].contains(&path) {
-            return (StatusCode::OK, "ok".to_owned());
+            let verbose = request.uri.query().is_some_and(|query| asks(query, "verbose"));
+            return health(&self.tasks, path.trim_start_matches('/'), verbose);
         }
         let Some(user) = self.user(request).await else {
             return (StatusCode::UNAUTHORIZED, "Unauthorized\n".to_owned());
@@ -267,6 +270,7 @@ impl Answers {
             "# TYPE kubernetes_build_info gauge\nkubernetes_build_info{{component={:?},git_version={version:?}}} 1",
             self.component
         );
+        text.push_str(&rt::panics_text());
         text
     }
 }
@@ -278,6 +282,26 @@ fn resident_bytes() -> Option<f64> {
     Some(kilobytes * 1024.0)
 }
 
+/// Whether a query has a parameter of this name.
+fn asks(query: &str, name: &str) -> bool {
+    query.split('&').any(|pair| pair.split('=').next() == Some(name))
+}
+
+/// Health in upstream's form. A loop that ended fails every check. An informer that has seen nothing yet fails readiness
+/// alone, and is named elsewhere: liveness probes ask here, and another start gives back no right to read.
+fn health(tasks: &rt::Tasks, check: &str, verbose: bool) -> (StatusCode, String) {
+    let mut text = String::from("[+]ping ok\n");
+    let (missing, unready) = (tasks.missing(), tasks.not_ready());
+    for name in missing.iter().map(|task| &task.name).chain(&unready) {
+        let _ = writeln!(text, "[-]{name} failed: reason withheld");
+    }
+    if missing.is_empty() && (unready.is_empty() || check != "readyz") {
+        let passed = format!("{text}{check} check passed\n");
+        return (StatusCode::OK, if verbose { passed } else { "ok".to_owned() });
+    }
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("{text}{check} check failed\n"))
+}
+
 /// The status of a review that the API server made.
 async fn review_of(client: &Client, resource: &Resource, review: &Value) -> Option<Value> {
     match client.create::<_, Value>(resource, "", review).await {
@@ -285,6 +309,32 @@ async fn review_of(client: &Client, resource: &Resource, review: &Value) -> Opti
         Err(error) => {
             tracing::warn!(%error, kind = %resource.kind, "asking the API server about a request");
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn health_names_a_loop_that_panicked_and_what_is_not_ready() {
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        assert_eq!(health(&tasks, "healthz", false), (StatusCode::OK, "ok".to_owned()));
+        let unready = tasks.unready("informer of pods");
+        let named = "[+]ping ok\n[-]informer of pods failed: reason withheld\n";
+        let (status, text) = health(&tasks, "readyz", false);
+        assert_eq!((status.as_u16(), text), (500, format!("{named}readyz check failed\n")));
+        let (status, text) = health(&tasks, "healthz", true);
+        assert_eq!((status.as_u16(), text), (200, format!("{named}healthz check passed\n")));
+        drop(unready);
+        tasks.keep("node monitor", || async { panic!("a secret") });
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        for check in ["healthz", "livez", "readyz"] {
+            let (status, text) = health(&tasks, check, false);
+            assert_eq!(status.as_u16(), 500, "{check}");
+            assert!(text.contains("[-]node monitor failed: reason withheld\n"), "{text}");
+            assert!(!text.contains("secret"), "{text}");
         }
     }
 }

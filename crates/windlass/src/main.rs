@@ -197,7 +197,7 @@ fn main() -> ExitCode {
 
 /// Has a command end, without a word, when nobody reads on what it prints: `windlass metal status | head -1`. Other
 /// programs are ended by SIGPIPE; here that signal would also come of a peer that closes a connection, so that only
-/// the panic of `println!` is left to know it by.
+/// the panic of `println!` is left to know it by. Where there is a log, it tells of all other panics.
 fn end_with_the_reader() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -206,7 +206,9 @@ fn end_with_the_reader() {
             // As a shell says that SIGPIPE ended it.
             std::process::exit(128 + 13);
         }
-        usual(panic);
+        if !rt::note_panic(panic) {
+            usual(panic);
+        }
     }));
 }
 
@@ -525,7 +527,10 @@ where
     if !drained.unfinished.is_empty() {
         tracing::warn!(tasks = ?drained.unfinished, "ended with tasks still running");
     }
-    result
+    match tasks.failure() {
+        Some(failure) => result.and(Err(failure.to_string().into())),
+        None => result,
+    }
 }
 
 #[cfg(test)]

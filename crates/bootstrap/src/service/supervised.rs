@@ -123,8 +123,10 @@ pub(super) fn last_words(host: &Host) -> String {
 /// The supervisor: keeps the kubelet running until it is asked to stop, and then stops it.
 pub async fn keep_kubelet(host: &Host, tasks: &Tasks) -> Result<(), Error> {
     // A control plane's certificates are looked after too, which is a timer's work where systemd runs.
-    let renewing = certs::keep_renewed(Layout::under(&host.path("/")), Arc::new(rt::SystemClock));
-    tasks.spawn_until_shutdown("certificates", renewing);
+    let layout = Layout::under(&host.path("/"));
+    tasks.keep("certificates", move || {
+        certs::keep_renewed(layout.clone(), Arc::new(rt::SystemClock))
+    });
     let file = kubelet(host);
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
     loop {
