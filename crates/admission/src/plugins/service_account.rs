@@ -50,18 +50,38 @@ impl Plugin for ServiceAccount {
     }
 
     fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
-        if !request.is(&GroupResource::PODS) || !request.creates() {
+        let creates = request.is(&GroupResource::PODS) && request.creates();
+        // Ephemeral containers come into a Pod that was judged without them.
+        let adds = request.is_sub(&GroupResource::PODS, "ephemeralcontainers") && request.updates();
+        if !creates && !adds {
             return Ok(());
         }
-        if annotation(pod, MIRROR).is_some() {
+        if creates && annotation(pod, MIRROR).is_some() {
             return check_mirror(pod).map_err(|cause| request.forbidden(pod, cause));
         }
-        let account = account_of(request, pod)?;
-        if annotation(&account, ENFORCE_MOUNTABLE) == Some("true") {
-            check_secrets(pod, &account).map_err(|cause| request.forbidden(pod, cause))?;
+        if text(pod, "/spec/serviceAccountName").is_empty() {
+            let name = text(pod, "/metadata/name");
+            let cause = format!("no service account specified for pod {}/{name}", request.namespace);
+            return Err(request.forbidden(pod, cause));
         }
-        Ok(())
+        let account = account_of(request, pod)?;
+        if !enforces(&account) {
+            return Ok(());
+        }
+        let checked = check_containers(pod, &account);
+        let checked = match creates {
+            true => checked.and_then(|()| check_volumes_and_pulls(pod, &account)),
+            false => checked,
+        };
+        checked.map_err(|cause| request.forbidden(pod, cause))
     }
+}
+
+/// Whether the Pods of a service account may only use the Secrets that it lists.
+fn enforces(account: &Value) -> bool {
+    // Every way in which Go reads a truth.
+    const TRUE: [&str; 6] = ["1", "t", "T", "TRUE", "true", "True"];
+    annotation(account, ENFORCE_MOUNTABLE).is_some_and(|value| TRUE.contains(&value))
 }
 
 fn account_of(request: &Request<'_>, pod: &Value) -> Result<std::sync::Arc<Value>, Status> {
@@ -135,61 +155,83 @@ fn check_mirror(pod: &Value) -> Result<(), &'static str> {
     }
 }
 
-/// The Secrets that a Pod names, each with where.
-pub(super) fn secret_references(pod: &Value) -> impl Iterator<Item = (String, &str)> {
-    let lists = ["initContainers", "containers", "ephemeralContainers"];
-    let from_containers = lists.into_iter().flat_map(move |list| {
-        items(pod, &format!("/spec/{list}")).flat_map(|container| {
-            let name = text(container, "/name");
-            let env = items(container, "/env").map(move |env| {
-                (
-                    format!("{name} with envVar {}", text(env, "/name")),
-                    text(env, "/valueFrom/secretKeyRef/name"),
-                )
-            });
-            let from = items(container, "/envFrom")
-                .map(move |f| (format!("{name} with envFrom"), text(f, "/secretRef/name")));
-            env.chain(from)
-        })
+/// The Secrets that a Pod names, wherever it does.
+pub(super) fn secret_references(pod: &Value) -> impl Iterator<Item = &str> {
+    let in_containers = references_of_containers(pod).map(|(_, secret)| secret);
+    in_containers.chain(references_of_volumes(pod)).chain(references_of_pulls(pod))
+}
+
+/// The Secrets that the variables of containers are taken from, each with where, in upstream's words.
+fn references_of_containers(pod: &Value) -> impl Iterator<Item = (String, &str)> {
+    let lists = [
+        ("init container", "/spec/initContainers"),
+        ("container", "/spec/containers"),
+        ("ephemeral container", "/spec/ephemeralContainers"),
+    ];
+    let containers = lists
+        .into_iter()
+        .flat_map(move |(noun, list)| items(pod, list).map(move |container| (noun, container)));
+    let found = containers.flat_map(|(noun, container)| {
+        let place = format!("{noun} {}", text(container, "/name"));
+        let of_variable = place.clone();
+        let env = items(container, "/env").map(move |env| {
+            let place = format!("{of_variable} with envVar {}", text(env, "/name"));
+            (place, text(env, "/valueFrom/secretKeyRef/name"))
+        });
+        let from = items(container, "/envFrom")
+            .map(move |from| (format!("{place} with envFrom"), text(from, "/secretRef/name")));
+        env.chain(from)
     });
-    let from_volumes = items(pod, "/spec/volumes").flat_map(|volume| {
+    found.filter(|(_, secret)| !secret.is_empty())
+}
+
+fn references_of_volumes(pod: &Value) -> impl Iterator<Item = &str> {
+    let found = items(pod, "/spec/volumes").flat_map(|volume| {
         let own = ["/secret/secretName", "/csi/nodePublishSecretRef/name"]
             .map(|pointer| text(volume, pointer));
         let projected =
             items(volume, "/projected/sources").map(|source| text(source, "/secret/name"));
-        own.into_iter()
-            .chain(projected)
-            .map(|secret| (format!("volume with secret.secretName={}", go_quote(secret)), secret))
+        own.into_iter().chain(projected)
     });
-    let pulls = items(pod, "/spec/imagePullSecrets")
-        .map(|r| ("imagePullSecrets".to_owned(), text(r, "/name")));
-    from_containers.chain(from_volumes).chain(pulls).filter(|(_, secret)| !secret.is_empty())
+    found.filter(|secret| !secret.is_empty())
 }
 
-fn check_secrets(pod: &Value, account: &Value) -> Result<(), String> {
-    let name = text(account, "/metadata/name");
-    let listed =
-        |field: &str, secret: &str| items(account, field).any(|s| text(s, "/name") == secret);
-    for (place, secret) in secret_references(pod) {
-        let quoted = go_quote(secret);
-        if place == "imagePullSecrets" {
-            if !listed("/imagePullSecrets", secret) {
-                return Err(format!(
-                    "imagePullSecrets references a secret {quoted} that service account {name} does not"
-                ));
-            }
-        } else if !listed("/secrets", secret) {
-            return Err(match place.strip_prefix("volume") {
-                Some(_) => format!(
-                    "{place} is not allowed because service account {name} does not reference that secret"
-                ),
-                None => format!(
-                    "container {place} referencing secret.secretName={quoted} is not allowed because service account {name} does not reference that secret"
-                ),
-            });
-        }
+fn references_of_pulls(pod: &Value) -> impl Iterator<Item = &str> {
+    items(pod, "/spec/imagePullSecrets").map(|r| text(r, "/name")).filter(|name| !name.is_empty())
+}
+
+fn lists(account: &Value, field: &str, secret: &str) -> bool {
+    items(account, field).any(|listed| text(listed, "/name") == secret)
+}
+
+fn check_containers(pod: &Value, account: &Value) -> Result<(), String> {
+    let mut references = references_of_containers(pod);
+    match references.find(|(_, secret)| !lists(account, "/secrets", secret)) {
+        None => Ok(()),
+        Some((place, secret)) => Err(format!(
+            "{place} referencing secret.secretName={} is not allowed because service account {} does not reference that secret",
+            go_quote(secret),
+            text(account, "/metadata/name")
+        )),
     }
-    Ok(())
+}
+
+fn check_volumes_and_pulls(pod: &Value, account: &Value) -> Result<(), String> {
+    let name = text(account, "/metadata/name");
+    if let Some(secret) = references_of_volumes(pod).find(|s| !lists(account, "/secrets", s)) {
+        return Err(format!(
+            "volume with secret.secretName={} is not allowed because service account {name} does not reference that secret",
+            go_quote(secret)
+        ));
+    }
+    let mut pulls = references_of_pulls(pod).enumerate();
+    match pulls.find(|(_, secret)| !lists(account, "/imagePullSecrets", secret)) {
+        None => Ok(()),
+        Some((i, secret)) => Err(format!(
+            "imagePullSecrets[{i}].name={} is not allowed because service account {name} does not reference that imagePullSecret",
+            go_quote(secret)
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -263,5 +305,61 @@ mod tests {
         };
         assert!(uses("known").starts_with("admitted"));
         assert!(uses("other").ends_with("volume with secret.secretName=\"other\" is not allowed because service account default does not reference that secret"));
+    }
+    /// CVE-2023-2728: ephemeral containers were forgotten.
+    #[test]
+    fn enforce_mountable_secrets_binds_every_container() {
+        let strict = |truth: &str| {
+            cluster(json!({
+                "metadata": {"annotations": {ENFORCE_MOUNTABLE: truth}},
+                "secrets": [{"name": "known"}],
+                "imagePullSecrets": [{"name": "pull"}],
+            }))
+        };
+        let env = |secret: &str| json!({"name": "c", "env": [{"name": "V", "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}]});
+        let from = |secret: &str| json!({"name": "c", "envFrom": [{"secretRef": {"name": secret}}]});
+        let end = "referencing secret.secretName=\"other\" is not allowed because service account default does not reference that secret";
+        let nouns = [
+            ("initContainers", "init container"),
+            ("containers", "container"),
+            ("ephemeralContainers", "ephemeral container"),
+        ];
+        let named = |spec: Value| {
+            let mut spec = spec;
+            spec["serviceAccountName"] = "default".into();
+            pod(spec)
+        };
+        for truth in ["true", "True", "TRUE", "t", "T", "1"] {
+            let cluster = strict(truth);
+            let create = Try::create(&cluster, &GroupResource::PODS);
+            let add = Try::update(&cluster, &GroupResource::PODS, named(json!({})))
+                .sub("ephemeralcontainers");
+            for (list, noun) in nouns {
+                for (container, how) in [(env("other"), "envVar V"), (from("other"), "envFrom")] {
+                    let wanted = format!("{noun} c with {how} {end}");
+                    let spec = json!({list: [container]});
+                    let refusal = create.refusal(&ServiceAccount, named(spec.clone()));
+                    assert!(refusal.ends_with(&format!(": {wanted}")), "{refusal}");
+                    let refusal = add.refusal(&ServiceAccount, named(spec));
+                    assert!(refusal.ends_with(&format!(": {wanted}")), "{refusal}");
+                }
+                for container in [env("known"), from("known")] {
+                    let pod = named(json!({list: [container]}));
+                    assert!(create.refusal(&ServiceAccount, pod.clone()).starts_with("admitted"));
+                    assert!(add.refusal(&ServiceAccount, pod).starts_with("admitted"));
+                }
+            }
+            let pulls = json!({"imagePullSecrets": [{"name": "pull"}, {"name": "known"}]});
+            assert!(create.refusal(&ServiceAccount, named(pulls)).ends_with("imagePullSecrets[1].name=\"known\" is not allowed because service account default does not reference that imagePullSecret"));
+        }
+        // The status and the rest of a Pod may be written whatever it names.
+        let cluster = strict("true");
+        let update = Try::update(&cluster, &GroupResource::PODS, named(json!({})));
+        let free = named(json!({"containers": [env("other")]}));
+        assert!(update.refusal(&ServiceAccount, free).starts_with("admitted"));
+        // Nothing is enforced for a Pod without an account: it gets no ephemeral container.
+        let add = Try::update(&cluster, &GroupResource::PODS, pod(json!({})));
+        let refusal = add.sub("ephemeralcontainers").refusal(&ServiceAccount, pod(json!({})));
+        assert!(refusal.ends_with("no service account specified for pod ns/p"), "{refusal}");
     }
 }
