@@ -3,13 +3,15 @@ use serde_json::Value;
 
 use crate::{
     Outcome, Plugin, Request,
-    tree::{items, items_mut, text},
+    tree::{is_set, items, items_mut, text},
 };
 
 /// Makes every container pull its image, so that nobody uses an image that only another's secret could fetch.
 pub(crate) struct AlwaysPullImages;
 
 const LISTS: [&str; 3] = ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"];
+const VOLUMES: &str = "/spec/volumes";
+const ALWAYS: &str = "Always";
 
 fn concerns(request: &Request<'_>) -> bool {
     (request.is(&GroupResource::PODS)
@@ -17,16 +19,10 @@ fn concerns(request: &Request<'_>) -> bool {
         && (request.creates() || request.updates())
 }
 
-/// An update that changes no image is let be: the policy of what runs cannot be changed.
-fn same_images(request: &Request<'_>, pod: &Value) -> bool {
-    let images = |pod| {
-        LISTS
-            .iter()
-            .flat_map(|list| items(pod, list))
-            .map(|c| text(c, "/image"))
-            .collect::<Vec<_>>()
-    };
-    request.updates() && request.old.is_some_and(|old| images(old) == images(pod))
+/// Whether a container of an update runs this image already: its policy cannot be changed any more.
+fn runs(request: &Request<'_>, list: &str, container: &Value) -> bool {
+    let same = |old: &Value| ["/name", "/image"].iter().all(|f| text(old, f) == text(container, f));
+    request.updates() && request.old.is_some_and(|old| items(old, list).any(same))
 }
 
 impl Plugin for AlwaysPullImages {
@@ -36,28 +32,42 @@ impl Plugin for AlwaysPullImages {
         pod: &mut Value,
         _: &mut Outcome,
     ) -> Result<(), Status> {
-        if concerns(request) && !same_images(request, pod) {
-            for list in LISTS {
-                items_mut(pod, list)
-                    .for_each(|container| container["imagePullPolicy"] = "Always".into());
+        if !concerns(request) {
+            return Ok(());
+        }
+        for list in LISTS {
+            for container in items_mut(pod, list).filter(|c| !runs(request, list, c)) {
+                container["imagePullPolicy"] = ALWAYS.into();
             }
+        }
+        // Volumes stay as they were made.
+        let volumes = items_mut(pod, VOLUMES).filter(|_| request.creates());
+        for image in volumes.filter_map(|v| v.get_mut("image")).filter(|image| image.is_object()) {
+            image["pullPolicy"] = ALWAYS.into();
         }
         Ok(())
     }
 
     fn validate(&self, request: &Request<'_>, pod: &Value, _: &mut Outcome) -> Result<(), Status> {
-        if !concerns(request) || same_images(request, pod) {
+        if !concerns(request) {
             return Ok(());
         }
         let mut errors = Vec::new();
         for list in LISTS {
+            let at = Path::new(&list[1..].replace('/', "."));
             for (i, container) in items(pod, list).enumerate() {
                 let policy = text(container, "/imagePullPolicy");
-                if policy != "Always" {
-                    let at =
-                        Path::new(&list[1..].replace('/', ".")).index(i).child("imagePullPolicy");
-                    errors.push(FieldError::not_supported(&at, policy, &["Always"]));
+                if policy != ALWAYS && !runs(request, list, container) {
+                    let at = at.index(i).child("imagePullPolicy");
+                    errors.push(FieldError::not_supported(&at, policy, &[ALWAYS]));
                 }
+            }
+        }
+        for (i, volume) in items(pod, VOLUMES).enumerate().filter(|_| request.creates()) {
+            let policy = text(volume, "/image/pullPolicy");
+            if is_set(volume, "/image") && policy != ALWAYS {
+                let at = Path::new("spec.volumes").index(i).child("image").child("pullPolicy");
+                errors.push(FieldError::not_supported(&at, policy, &[ALWAYS]));
             }
         }
         if errors.is_empty() {
@@ -83,5 +93,22 @@ mod tests {
         assert_eq!(made["spec"]["containers"][0]["imagePullPolicy"], "Always");
         let update = Try::update(&cluster, &GroupResource::PODS, pod(spec.clone()));
         assert_eq!(update.admitted(&AlwaysPullImages, pod(spec.clone()))["spec"], spec);
+        let volumes = json!({"volumes": [{"name": "v", "image": {"reference": "a"}}]});
+        let made = Try::create(&cluster, &GroupResource::PODS)
+            .admitted(&AlwaysPullImages, pod(volumes));
+        assert_eq!(made["spec"]["volumes"][0]["image"]["pullPolicy"], "Always");
+    }
+
+    #[test]
+    fn an_ephemeral_container_pulls_and_what_runs_stays() {
+        let cluster = Cluster::default();
+        let old = json!({"containers": [{"name": "a", "image": "a", "imagePullPolicy": "Never"}]});
+        let mut new = old.clone();
+        new["ephemeralContainers"] = json!([{"name": "d", "image": "a"}]);
+        let made = Try::update(&cluster, &GroupResource::PODS, pod(old.clone()))
+            .sub("ephemeralcontainers")
+            .admitted(&AlwaysPullImages, pod(new));
+        assert_eq!(made["spec"]["containers"], old["containers"]);
+        assert_eq!(made["spec"]["ephemeralContainers"][0]["imagePullPolicy"], "Always");
     }
 }
