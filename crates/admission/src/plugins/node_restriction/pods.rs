@@ -37,6 +37,11 @@ pub(super) fn check(request: &Request<'_>, node: &str, pod: &Value) -> Result<()
             if old["status"]["resourceClaimStatuses"] != pod["status"]["resourceClaimStatuses"] {
                 return Err(format!("node {me} cannot update resource claim statuses").into());
             }
+            let extended = "extendedResourceClaimStatus";
+            if old["status"][extended] != pod["status"][extended] {
+                let cause = format!("node {me} cannot update extended resource claim status");
+                return Err(cause.into());
+            }
             Ok(())
         }
         ("status", operation) => {
@@ -45,11 +50,9 @@ pub(super) fn check(request: &Request<'_>, node: &str, pod: &Value) -> Result<()
         ("eviction", Operation::Create) => bound_here(
             request,
             node,
-            &format!("node {me} can only evict pods with spec.nodeName set to itself"),
+            &format!("node {node} can only evict pods with spec.nodeName set to itself"),
         ),
-        ("eviction", operation) => {
-            Err(format!("unexpected operation {}", go_quote(&operation.to_string())).into())
-        }
+        ("eviction", operation) => Err(format!("unexpected operation {operation}").into()),
         (other, _) => Err(format!(
             "unexpected pod subresource {}, only 'status' and 'eviction' are allowed",
             go_quote(other)

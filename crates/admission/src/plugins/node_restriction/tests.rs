@@ -112,6 +112,25 @@ fn pods_of_other_nodes_are_out_of_reach() {
     assert!(
         status("n1", labelled).ends_with("node \"n1\" cannot update labels through pod status")
     );
+    let evict = |node: &str| {
+        let eviction = json!({"metadata": {"name": "p", "namespace": "ns"}});
+        Try::create(&cluster, &GroupResource::PODS)
+            .by(kubelet(node))
+            .sub("eviction")
+            .refusal(&NodeRestriction, eviction)
+    };
+    assert!(evict("n1").starts_with("admitted"));
+    assert!(evict("n2").ends_with("node n2 can only evict pods with spec.nodeName set to itself"));
+    for other in ["binding", "exec", "ephemeralcontainers"] {
+        let refusal = Try::create(&cluster, &GroupResource::PODS)
+            .by(kubelet("n1"))
+            .sub(other)
+            .refusal(&NodeRestriction, pod("n1"));
+        let wanted = format!(
+            "unexpected pod subresource \"{other}\", only 'status' and 'eviction' are allowed"
+        );
+        assert!(refusal.ends_with(&wanted), "{refusal}");
+    }
     let update = Try::update(&cluster, &GroupResource::PODS, pod("n1")).by(kubelet("n1"));
     assert!(
         update.refusal(&NodeRestriction, pod("n1")).contains("unexpected operation \"UPDATE\"")
