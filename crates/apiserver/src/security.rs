@@ -179,16 +179,14 @@ impl Security {
         }
     }
 
+    /// Who the caller asks to be; `None` when that is nobody else.
     pub(crate) fn impersonate(
         &self,
-        user: Arc<UserInfo>,
+        asked: &Attributes<'_>,
         headers: &HeaderMap,
-    ) -> Result<Arc<UserInfo>, Box<Status>> {
-        match impersonation::impersonate(headers, &user, &self.authorizer) {
-            Ok(None) => Ok(user),
-            Ok(Some(other)) => Ok(Arc::new(other)),
-            Err(status) => Err(Box::new(status)),
-        }
+    ) -> Result<Option<Arc<UserInfo>>, Box<Status>> {
+        let user = impersonation::impersonate(headers, asked, &self.authorizer);
+        Ok(user.map_err(Box::new)?.map(Arc::new))
     }
 
     /// What the caller said of itself, which is known now and goes no further.

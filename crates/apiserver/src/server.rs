@@ -100,9 +100,11 @@ impl Server {
     ) -> Result<Response<Body>, Box<Status>> {
         let user = self.authenticate(&request, &info.path)?;
         auth::authn::web_socket::remove_token(request.headers_mut());
-        let user = self.security.impersonate(user, request.headers())?;
-        self.security.forget_identity(request.headers_mut());
         let selectors = Selectors::of(info);
+        let asked = selectors.attributes(&user, info);
+        let impersonated = self.security.impersonate(&asked, request.headers())?;
+        let user = impersonated.unwrap_or(user);
+        self.security.forget_identity(request.headers_mut());
         let attributes = selectors.attributes(&user, info);
         self.security.authorize(&attributes)?;
         // What stays open for long (exec, logs) holds no seat; a watch holds its seat until it has sent what it begins

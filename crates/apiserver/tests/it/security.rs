@@ -124,7 +124,10 @@ async fn one_may_be_another_only_if_allowed() {
     assert_eq!(answer["status"]["userInfo"]["username"], "carol");
     let refused = certified("bob", "devs").send("POST", path, &headers, whoami).await;
     let message = refused.refused(403, "Forbidden");
-    assert!(message.contains("cannot impersonate resource \"users\""), "{message}");
+    assert!(
+        message.contains("cannot impersonate-on:user-info:create resource \"selfsubjectreviews\""),
+        "{message}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,13 +1,21 @@
 //! `Impersonate-*` headers: acting as someone else, where that is allowed.
+//!
+//! There are five ways to be allowed. In the constrained ones (upstream's `ConstrainedImpersonation`) the permission to
+//! be someone is not enough: one needs it for this request too, as `impersonate-on:<mode>:<verb>` of what it asks for.
+//! The unconstrained one, verb `impersonate`, is tried last.
 
 use api_meta::{
-    Attributes, Authorizer, Status, UserInfo,
-    user::{GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED},
+    Attributes, Authorizer, FieldError, Path, Status, UserInfo, aggregate, go_quote,
+    user::{ANONYMOUS, GROUP_AUTHENTICATED, GROUP_MASTERS, GROUP_NODES, GROUP_UNAUTHENTICATED},
+    validation,
 };
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
-use super::front_proxy::unescape;
+use super::{front_proxy::unescape, service_account::NODE_NAME};
 use crate::forbidden;
+
+#[cfg(test)]
+mod tests;
 
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
@@ -16,57 +24,232 @@ pub fn is_impersonation_header(name: &str) -> bool {
     name.get(..12).is_some_and(|n| n.eq_ignore_ascii_case("impersonate-"))
 }
 
-/// The user to go on as: `None` when the headers ask for nobody else. Every part of the wanted identity needs its own
-/// permission to impersonate.
+/// One constrained way to be allowed.
+struct Mode {
+    /// The verbs are made of it.
+    name: &'static str,
+    /// Whether it is for this wanted user, and this requestor.
+    fits: fn(&UserInfo, &UserInfo) -> bool,
+}
+
+/// The constrained ways, in the order in which they are tried.
+const MODES: [Mode; 4] = [
+    Mode {
+        name: "associated-node",
+        fits: |wanted, requestor| {
+            let own = requestor.as_service_account().and_then(|_| requestor.extra_value(NODE_NAME));
+            is_bare(wanted) && own.is_some() && node_of(wanted) == own
+        },
+    },
+    Mode { name: "arbitrary-node", fits: |wanted, _| is_bare(wanted) && node_of(wanted).is_some() },
+    Mode {
+        name: "serviceaccount",
+        fits: |wanted, _| is_bare(wanted) && wanted.as_service_account().is_some(),
+    },
+    Mode {
+        name: "user-info",
+        fits: |wanted, _| node_of(wanted).is_none() && wanted.as_service_account().is_none(),
+    },
+];
+
+/// Whether nothing but a name is asked for; the rest of nodes and service accounts is the server's to say.
+fn is_bare(wanted: &UserInfo) -> bool {
+    wanted.uid.is_empty() && wanted.groups.is_empty() && wanted.extra.is_empty()
+}
+
+fn node_of(user: &UserInfo) -> Option<&str> {
+    let name = user.name.strip_prefix("system:node:")?;
+    validation::dns1123_subdomain(name).is_empty().then_some(name)
+}
+
+/// The user to go on as: `None` when the headers ask for nobody else. `request` is what the requestor asks for.
+///
+/// Every part of the wanted identity needs its own permission.
 pub fn impersonate(
     headers: &HeaderMap,
-    user: &UserInfo,
+    request: &Attributes<'_>,
     authorizer: &dyn Authorizer,
 ) -> Result<Option<UserInfo>, Status> {
     let Some(wanted) = requested(headers)? else { return Ok(None) };
-    let check = |request: Attributes<'_>| -> Result<(), Status> {
-        let decision = authorizer.authorize(&request);
-        if decision.is_allowed() { Ok(()) } else { Err(forbidden(&request, decision.reason())) }
-    };
-    let on = |group, resource| Attributes::resource(user, "impersonate", group, resource);
-    match wanted.as_service_account() {
-        Some((namespace, name)) => {
-            check(on("", "serviceaccounts").in_namespace(namespace).named(name))?
-        }
-        None => check(on("", "users").named(&wanted.name))?,
-    }
-    for group in &wanted.groups {
-        check(on("", "groups").named(group))?;
-    }
-    if !wanted.uid.is_empty() {
-        check(on(AUTHENTICATION, "uids").named(&wanted.uid))?;
-    }
-    for (key, values) in &wanted.extra {
-        for value in values {
-            check(on(AUTHENTICATION, "userextras").with_subresource(key).named(value))?;
+    let mut first = None;
+    for mode in MODES.iter().filter(|mode| (mode.fits)(&wanted, request.user)) {
+        match constrained(mode, &wanted, request, authorizer) {
+            Ok(user) => return Ok(Some(user)),
+            Err(status) => drop(first.get_or_insert(status)),
         }
     }
-    Ok(Some(with_implied_groups(wanted)))
+    let verb = "impersonate".to_owned();
+    let check = Check { authorizer, user: request.user, verb, constrained: false, any_node: false };
+    match check.wanted(&wanted) {
+        Ok(()) => Ok(Some(with_implied_groups(wanted))),
+        Err(status) => Err(first.unwrap_or(status)),
+    }
 }
 
+fn constrained(
+    mode: &Mode,
+    wanted: &UserInfo,
+    request: &Attributes<'_>,
+    authorizer: &dyn Authorizer,
+) -> Result<UserInfo, Status> {
+    let any_node = mode.name == "associated-node";
+    // The association is what was judged: authorisers see that there is one, and decide for all nodes alike.
+    let associated = any_node.then(|| {
+        let keys = request.user.extra.keys().cloned().collect();
+        let key = "authentication.kubernetes.io/associated-node-keys".to_owned();
+        UserInfo { extra: [(key, keys)].into(), ..request.user.clone() }
+    });
+    let user = associated.as_ref().unwrap_or(request.user);
+    let verb = format!("impersonate-on:{}:{}", mode.name, request.verb);
+    asked(authorizer, &Attributes { user, verb: &verb, ..*request })?;
+    let verb = format!("impersonate:{}", mode.name);
+    Check { authorizer, user, verb, constrained: true, any_node }.wanted(wanted)?;
+    let mut wanted = wanted.clone();
+    if node_of(&wanted).is_some() {
+        wanted.groups = vec![GROUP_NODES.to_owned()];
+    }
+    Ok(with_implied_groups(wanted))
+}
+
+fn asked(authorizer: &dyn Authorizer, question: &Attributes<'_>) -> Result<(), Status> {
+    let decision = authorizer.authorize(question);
+    if decision.is_allowed() { Ok(()) } else { Err(forbidden(question, decision.reason())) }
+}
+
+/// Asks for the permissions that the parts of an identity need.
+struct Check<'a> {
+    authorizer: &'a dyn Authorizer,
+    user: &'a UserInfo,
+    verb: String,
+    constrained: bool,
+    /// A node's name does not matter, because it is the requestor's own.
+    any_node: bool,
+}
+
+/// From so many groups or extras on, a permission for all of them is looked for first.
+const MANY: usize = 4;
+
+impl Check<'_> {
+    fn on<'q>(&'q self, group: &'q str, resource: &'q str) -> Attributes<'q> {
+        let question = Attributes::resource(self.user, &self.verb, group, resource);
+        Attributes { version: "v1", ..question }
+    }
+
+    /// Names and groups have another API group in constrained ways.
+    fn group(&self) -> &'static str {
+        if self.constrained { AUTHENTICATION } else { "" }
+    }
+
+    fn ask(&self, question: &Attributes<'_>) -> Result<(), Status> {
+        asked(self.authorizer, question)
+    }
+
+    fn wanted(&self, wanted: &UserInfo) -> Result<(), Status> {
+        self.name(wanted)?;
+        if !wanted.uid.is_empty() {
+            self.ask(&self.on(AUTHENTICATION, "uids").named(&wanted.uid))?;
+        }
+        self.groups(&wanted.groups)?;
+        self.extra(wanted)
+    }
+
+    fn name(&self, wanted: &UserInfo) -> Result<(), Status> {
+        if let Some((namespace, name)) = wanted.as_service_account() {
+            let question = self.on(self.group(), "serviceaccounts");
+            return self.ask(&question.in_namespace(namespace).named(name));
+        }
+        match node_of(wanted).filter(|_| self.constrained) {
+            Some(node) => {
+                let name = if self.any_node { "*" } else { node };
+                self.ask(&self.on(AUTHENTICATION, "nodes").named(name))
+            }
+            None => self.ask(&self.on(self.group(), "users").named(&wanted.name)),
+        }
+    }
+
+    fn groups(&self, groups: &[String]) -> Result<(), Status> {
+        let question = || self.on(self.group(), "groups");
+        if self.constrained {
+            if groups.iter().any(String::is_empty) {
+                let cause = "impersonating the empty string group is not allowed";
+                return Err(forbidden(&question(), cause));
+            }
+            if groups.iter().any(|group| group == GROUP_MASTERS) {
+                let cause = "impersonating the system:masters group is not allowed";
+                return Err(forbidden(&question().named(GROUP_MASTERS), cause));
+            }
+            if groups.len() >= MANY && self.ask(&question().named("*")).is_ok() {
+                return Ok(());
+            }
+        }
+        groups.iter().try_for_each(|group| self.ask(&question().named(group)))
+    }
+
+    fn extra(&self, wanted: &UserInfo) -> Result<(), Status> {
+        let question = || self.on(AUTHENTICATION, "userextras");
+        let extra = &wanted.extra;
+        if self.constrained {
+            for (key, values) in extra {
+                check_extra(key, values).map_err(|cause| forbidden(&question(), &cause))?;
+            }
+            let many = extra.len() >= MANY || extra.values().map(Vec::len).sum::<usize>() >= MANY;
+            if many && self.ask(&question().with_subresource("*").named("*")).is_ok() {
+                return Ok(());
+            }
+        }
+        for (key, values) in extra {
+            for value in values {
+                self.ask(&question().with_subresource(key).named(value))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_extra(key: &str, values: &[String]) -> Result<(), String> {
+    if key.is_empty() {
+        return Err("impersonating the empty string key in extra is not allowed".into());
+    }
+    let path = Path::new("extra").child("key");
+    let wrong = validation::domain_prefixed_path(key);
+    let wrong: Vec<FieldError> =
+        wrong.into_iter().map(|detail| FieldError::invalid(&path, key, detail)).collect();
+    if !wrong.is_empty() {
+        let wrong = aggregate(&wrong);
+        return Err(format!("impersonating an invalid key in extra is not allowed: {wrong}"));
+    }
+    if key.chars().any(char::is_uppercase) {
+        let key = go_quote(key);
+        return Err(format!("impersonating a non-lowercase key in extra is not allowed: {key}"));
+    }
+    if values.iter().any(String::is_empty) {
+        return Err("impersonating the empty string value in extra is not allowed".into());
+    }
+    Ok(())
+}
+
+/// Who the headers ask for. One that cannot be read is refused and not left out, or the request would go on as
+/// someone else than was asked for.
 fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
-    let all = |name: &str| -> Vec<String> {
-        headers
-            .get_all(name)
-            .into_iter()
-            .filter_map(|v| v.to_str().ok().map(str::to_owned))
-            .collect()
+    let text = |name: &str, value: &HeaderValue| {
+        String::from_utf8(value.as_bytes().to_vec()).map_err(|_| {
+            Status::bad_request(format!("the header {name} is not UTF-8; send it encoded so"))
+        })
     };
-    let one = |name: &str| all(name).into_iter().next().unwrap_or_default();
+    let all = |name: &str| -> Result<Vec<String>, Status> {
+        headers.get_all(name).into_iter().map(|value| text(name, value)).collect()
+    };
+    let one = |name: &str| all(name).map(|all| all.into_iter().next().unwrap_or_default());
     let mut wanted = UserInfo {
-        name: one("impersonate-user"),
-        uid: one("impersonate-uid"),
-        groups: all("impersonate-group"),
+        name: one("impersonate-user")?,
+        uid: one("impersonate-uid")?,
+        groups: all("impersonate-group")?,
         ..UserInfo::default()
     };
     for (name, value) in headers {
-        if let (Some(key), Ok(value)) = (name.as_str().strip_prefix(EXTRA_PREFIX), value.to_str()) {
-            wanted.extra.entry(unescape(key)).or_default().push(value.to_owned());
+        if let Some(key) = name.as_str().strip_prefix(EXTRA_PREFIX) {
+            let value = text(name.as_str(), value)?;
+            wanted.extra.entry(unescape(key)).or_default().push(value);
         }
     }
     if !wanted.name.is_empty() {
@@ -75,94 +258,16 @@ fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     if wanted == UserInfo::default() {
         return Ok(None);
     }
-    Err(Status::bad_request(format!("requested {wanted:?} without impersonating a user")))
+    Err(Status::bad_request(format!("requested {wanted:?} without impersonating a user name")))
 }
 
 fn with_implied_groups(mut user: UserInfo) -> UserInfo {
     if let (Some((namespace, name)), true) = (user.as_service_account(), user.groups.is_empty()) {
         user.groups = UserInfo::service_account(namespace, name).groups;
     }
-    let implied = if user.name == api_meta::user::ANONYMOUS {
-        GROUP_UNAUTHENTICATED
-    } else {
-        GROUP_AUTHENTICATED
-    };
-    let settled = user.in_group(GROUP_AUTHENTICATED) || user.in_group(GROUP_UNAUTHENTICATED);
-    if !settled {
+    let implied = if user.name == ANONYMOUS { GROUP_UNAUTHENTICATED } else { GROUP_AUTHENTICATED };
+    if !user.in_group(GROUP_UNAUTHENTICATED) && !user.in_group(implied) {
         user.groups.push(implied.to_owned());
     }
     user
-}
-
-#[cfg(test)]
-mod tests {
-    use api_meta::Decision;
-    use http::HeaderValue;
-
-    use super::*;
-
-    /// Allows what is listed, written as `group/resource/subresource/namespace/name`.
-    struct Only(&'static [&'static str]);
-
-    impl Authorizer for Only {
-        fn authorize(&self, a: &Attributes<'_>) -> Decision {
-            let asked =
-                format!("{}/{}/{}/{}/{}", a.group, a.resource, a.subresource, a.namespace, a.name);
-            if self.0.contains(&asked.as_str()) {
-                Decision::Allow(None)
-            } else {
-                Decision::NoOpinion(None)
-            }
-        }
-    }
-
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        headers
-    }
-
-    #[test]
-    fn every_part_needs_permission() {
-        let me = UserInfo::new("me", &[]);
-        let asked = headers(&[
-            ("impersonate-user", "bob"),
-            ("impersonate-group", "dev"),
-            ("impersonate-extra-scopes%2fa", "x"),
-        ]);
-        let all = Only(&[
-            "/users///bob",
-            "/groups///dev",
-            "authentication.k8s.io/userextras/scopes/a//x",
-        ]);
-        let bob = impersonate(&asked, &me, &all).unwrap().unwrap();
-        assert_eq!(
-            (bob.name.as_str(), bob.groups.join(",")),
-            ("bob", "dev,system:authenticated".into())
-        );
-        assert_eq!(bob.extra_value("scopes/a"), Some("x"));
-        let refused = impersonate(&asked, &me, &Only(&["/users///bob"])).unwrap_err();
-        assert_eq!(
-            refused.message,
-            "groups \"dev\" is forbidden: User \"me\" cannot impersonate resource \"groups\" in API group \"\" at the cluster scope"
-        );
-    }
-
-    #[test]
-    fn service_accounts_bring_their_groups() {
-        let me = UserInfo::new("me", &[]);
-        let asked = headers(&[("impersonate-user", "system:serviceaccount:ns:app")]);
-        let app = impersonate(&asked, &me, &Only(&["/serviceaccounts//ns/app"])).unwrap().unwrap();
-        assert_eq!(
-            app.groups,
-            ["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"]
-        );
-        assert_eq!(impersonate(&headers(&[]), &me, &Only(&[])), Ok(None));
-        assert_eq!(
-            impersonate(&headers(&[("impersonate-group", "g")]), &me, &Only(&[])).unwrap_err().code,
-            400
-        );
-    }
 }

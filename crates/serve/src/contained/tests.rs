@@ -1,10 +1,15 @@
 #![allow(clippy::unwrap_used)]
 
-use futures_util::{FutureExt as _, StreamExt as _, stream};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
 use http_body_util::StreamBody;
 use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::{Limits, full, serve};
 
 /// Panics when it is asked, while it works, or while its answer is sent.
 struct Panicking;
