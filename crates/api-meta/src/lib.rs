@@ -36,7 +36,7 @@ pub use gvk::{
 };
 pub use int_or_string::{IntOrString, PercentError};
 pub use label_selector::{LabelSelector, LabelSelectorRequirement, values_error};
-pub use objects::{Objects, Observer};
+pub use objects::{Objects, Observer, garbage_collection_only};
 pub use percent::{percent_decode, query_decode};
 pub use pointer::{at_pointer, at_pointer_mut};
 pub use quantity::{ParseQuantityError, Quantity, QuantityFormat};

@@ -29,6 +29,22 @@ pub trait Observer: Send + Sync {
     fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>);
 }
 
+/// Whether a write changes nothing but what the garbage collector changes: an object's owners and finalizers.
+///
+/// Checks of what a writer may grant or vouch for let such a write pass, because the garbage collector holds none of it.
+pub fn garbage_collection_only(old: &Value, new: &Value) -> bool {
+    const ITS_OWN: [&str; 4] =
+        ["ownerReferences", "finalizers", "managedFields", "resourceVersion"];
+    let rest = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.retain(|field, _| !ITS_OWN.contains(&field.as_str()));
+        }
+        object
+    };
+    rest(old) == rest(new)
+}
+
 macro_rules! resources {
     ($($constant:ident $group:literal $resource:literal;)*) => {
         impl GroupResource {
@@ -68,4 +84,29 @@ resources! {
     RESOURCE_SLICES "resource.k8s.io" "resourceslices";
     CERTIFICATE_SIGNING_REQUESTS "certificates.k8s.io" "certificatesigningrequests";
     CLUSTER_TRUST_BUNDLES "certificates.k8s.io" "clustertrustbundles";
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_owners_and_finalizers_are_the_garbage_collectors() {
+        let old = json!({"metadata": {"name": "r", "labels": {"a": "b"}, "finalizers": ["f"], "resourceVersion": "1"}, "rules": []});
+        let changed = |pointer: &str, value: Value| {
+            let mut new = old.clone();
+            let (parent, field) = pointer.rsplit_once('/').unwrap();
+            let parent = new.pointer_mut(parent).and_then(Value::as_object_mut).unwrap();
+            parent.insert(field.to_owned(), value);
+            garbage_collection_only(&old, &new)
+        };
+        for free in ["finalizers", "ownerReferences", "managedFields", "resourceVersion"] {
+            assert!(changed(&format!("/metadata/{free}"), json!(["x"])), "{free}");
+        }
+        for pointer in ["/metadata/labels", "/metadata/annotations", "/rules", "/aggregationRule"] {
+            assert!(!changed(pointer, json!({"x": "y"})), "{pointer}");
+        }
+    }
 }

@@ -42,6 +42,7 @@ mod path;
 mod presence;
 mod published;
 mod read;
+mod second;
 mod security;
 mod server;
 mod sparse;

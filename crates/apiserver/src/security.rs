@@ -26,7 +26,7 @@ use auth::{
         node::NodeAuthorizer,
         union::{AlwaysAllowPaths, Privileged, Union},
     },
-    rbac::{BindingGrant, PolicyRule, Rbac, RoleRef, check_binding, check_role},
+    rbac::Rbac,
 };
 use http::HeaderMap;
 use serde_json::Value;
@@ -200,52 +200,6 @@ impl Security {
             return Ok(());
         }
         Err(Box::new(auth::forbidden(attributes, decision.reason())))
-    }
-
-    /// Refuses a write of a role or binding that would grant what its writer does not hold.
-    pub(crate) fn check_escalation(
-        &self,
-        user: &UserInfo,
-        plural: &str,
-        namespace: &str,
-        object: &Value,
-        old: Option<&Value>,
-    ) -> Result<(), Box<Status>> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let rules = |tree: &Value| -> Vec<PolicyRule> {
-            serde_json::from_value(tree["rules"].clone()).unwrap_or_default()
-        };
-        let verdict = match plural {
-            "roles" | "clusterroles" => {
-                let old = old.map(rules);
-                check_role(
-                    &self.rbac,
-                    &self.authorizer,
-                    user,
-                    name,
-                    namespace,
-                    old.as_deref(),
-                    &rules(object),
-                )
-            }
-            _ => {
-                // A change that grants nothing new needs no more than the right to update.
-                if old.is_some_and(|o| {
-                    o["subjects"] == object["subjects"] && o["roleRef"] == object["roleRef"]
-                }) {
-                    return Ok(());
-                }
-                let text = |field: &str| object["roleRef"][field].as_str().unwrap_or_default();
-                let role = RoleRef::of_binding(text("kind"), text("name"), namespace);
-                check_binding(
-                    &self.rbac,
-                    &self.authorizer,
-                    user,
-                    &BindingGrant { name, namespace, role: &role },
-                )
-            }
-        };
-        verdict.map_err(Box::new)
     }
 
     pub(crate) fn jwks(&self) -> String {

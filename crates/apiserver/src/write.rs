@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use admission::Operation;
 use api_meta::{ErrorList, FieldError, Path, Status, StatusReason};
+use auth::second::Moment;
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use serve::Body;
@@ -100,6 +101,7 @@ impl Server {
         meta::sign(call, &mut tree);
         definition.strategy.prepare_create(&mut tree, &crate::now().to_string());
         self.admit(call, Operation::Create, &mut tree, None).await?;
+        self.ask_again(call, Moment::Write, &tree, None)?;
         crate::codec::defaults(call.served(), definition, &mut tree);
         // Held until the Service that asked for them is stored, or has failed to be.
         let held = self.allocate(call, &mut tree, None).await?;
@@ -117,8 +119,10 @@ impl Server {
         let definition = &call.resource.definition;
         let mut errors = definition.strategy.create_errors(&tree, definition.namespaced);
         crate::codec::validate(definition, call.served(), &tree, None, &mut errors);
+        self.ask_in_validation(call, &tree, None, &mut errors);
         invalid(call.served(), &tree, errors)?;
         self.warn_of(call, &tree);
+        self.ask_again(call, Moment::Create, &tree, None)?;
         self.validate_admission(call, Operation::Create, &tree, None).await?;
         let text = |field: &str| tree["metadata"][field].as_str().unwrap_or_default().to_owned();
         let (name, namespace) = (text("name"), text("namespace"));
@@ -259,6 +263,7 @@ impl Server {
         if update.part != Part::Charge {
             self.admit(call, Operation::Update, &mut new, Some(&old)).await?;
         }
+        self.ask_again(call, Moment::Write, &new, Some(&old))?;
         crate::codec::defaults(call.served(), definition, &mut new);
         let held = self.allocate(call, &mut new, Some(&old)).await?;
         self.check_changed(call, update.part, &old, &new).await?;
@@ -308,6 +313,7 @@ impl Server {
             Part::Narrow | Part::Charge => ErrorList::new(),
         };
         crate::codec::validate(definition, call.served(), new, Some(old), &mut errors);
+        self.ask_in_validation(call, new, Some(old), &mut errors);
         invalid(call.served(), new, errors)?;
         if part == Part::Main {
             self.warn_of(call, new);

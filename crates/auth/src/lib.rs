@@ -10,6 +10,7 @@ mod forbidden;
 #[cfg(test)]
 mod fuzzed;
 pub mod rbac;
+pub mod second;
 #[cfg(test)]
 mod testing;
 

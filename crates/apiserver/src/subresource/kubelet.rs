@@ -9,6 +9,7 @@ use std::{
 };
 
 use api_meta::{GroupResource, Objects, Status, StatusReason};
+use auth::second::Moment;
 use client::{ClientTls, HttpTransport, TlsFiles, TlsMaterial, Transport};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
@@ -80,6 +81,7 @@ impl Kubelets {
 }
 
 pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Answer {
+    server.ask_again(call, Moment::Connect, &Value::Null, None)?;
     let fresh = server.hub.consistent().await;
     fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
     let (target, mut path) = target(server, call).await?;

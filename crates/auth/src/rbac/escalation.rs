@@ -1,67 +1,69 @@
+//! Nobody grants by RBAC what he does not hold, unless he may `escalate` or `bind`.
+
 use api_meta::{
-    Attributes, Authorizer, GroupResource, Status, UserInfo, go_quote, user::GROUP_MASTERS,
+    Attributes, GroupResource, Status, UserInfo, garbage_collection_only, go_quote,
+    user::GROUP_MASTERS,
 };
+use serde_json::Value;
 
 use super::{PolicyRule, Rbac, RoleRef, quoted_list, uncovered};
+use crate::second::Asked;
 
-/// A binding that someone wants to write.
-pub struct BindingGrant<'a> {
-    pub name: &'a str,
-    /// Empty for a ClusterRoleBinding.
-    pub namespace: &'a str,
-    pub role: &'a RoleRef,
+/// Whether the writer needs to hold nothing: he is above RBAC, or only does what the garbage collector does. Any other
+/// change counts, of labels too, because they are what another role's `aggregationRule` selects by.
+fn is_free(asked: &Asked<'_>) -> bool {
+    asked.request.user.in_group(GROUP_MASTERS)
+        || asked.old.is_some_and(|old| garbage_collection_only(old, asked.new))
 }
 
-/// Refuses a write of a role (in `namespace`; empty for a ClusterRole) that would grant what the writer does not hold.
-///
-/// `old` is absent on create. A write that does not change the rules is let through, so that controllers that only
-/// touch metadata (finalizers, owner references) need no more than `update`.
-pub fn check_role(
-    rbac: &Rbac,
-    authorizer: &dyn Authorizer,
-    user: &UserInfo,
-    name: &str,
-    namespace: &str,
-    old: Option<&[PolicyRule]>,
-    new: &[PolicyRule],
-) -> Result<(), Status> {
-    let resource =
-        if namespace.is_empty() { GroupResource::CLUSTER_ROLES } else { GroupResource::ROLES };
-    let may_escalate = |user: &UserInfo| {
-        let request = Attributes::resource(user, "escalate", &resource.group, &resource.resource);
-        authorizer.authorize(&request.in_namespace(namespace).named(name)).is_allowed()
-    };
-    if old == Some(new) || user.in_group(GROUP_MASTERS) || may_escalate(user) {
+/// Refuses a write of a Role or ClusterRole that would grant what the writer does not hold.
+pub(crate) fn may_write_role(asked: &Asked<'_>) -> Result<(), Status> {
+    let request = asked.request;
+    let escalate = Attributes { verb: "escalate", version: "*", ..*request };
+    if is_free(asked) || asked.allows(&escalate) {
         return Ok(());
     }
-    check_held(rbac, user, namespace, new)
-        .map_err(|cause| Status::forbidden(&resource, name, cause))
+    let rules = PolicyRule::list(&asked.new["rules"])
+        .map_err(|e| Status::bad_request(format!("cannot read the rules of the role: {e}")))?;
+    let refuse = |cause: String| refused(asked, cause);
+    check_held(asked.rbac, request.user, request.namespace, &rules).map_err(refuse)?;
+    if !aggregates(asked.new) && !asked.old.is_some_and(aggregates) {
+        return Ok(());
+    }
+    // Such a role gathers anything, and what it has gathered may stay when its selectors are taken from it.
+    check_held(asked.rbac, request.user, request.namespace, &PolicyRule::full_authority()).map_err(
+        |_| refuse("must have cluster-admin privileges to use the aggregationRule".to_owned()),
+    )
+}
+
+fn aggregates(role: &Value) -> bool {
+    role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|s| !s.is_empty())
 }
 
 /// Refuses a write of a binding that would grant what the writer neither holds nor may bind.
-pub fn check_binding(
-    rbac: &Rbac,
-    authorizer: &dyn Authorizer,
-    user: &UserInfo,
-    binding: &BindingGrant<'_>,
-) -> Result<(), Status> {
-    let cluster_role = binding.role.is_cluster_role();
-    let role_kind = if cluster_role { GroupResource::CLUSTER_ROLES } else { GroupResource::ROLES };
-    let request = Attributes::resource(user, "bind", &role_kind.group, &role_kind.resource);
-    let request = request.in_namespace(binding.namespace).named(&binding.role.name);
-    if user.in_group(GROUP_MASTERS) || authorizer.authorize(&request).is_allowed() {
+pub(crate) fn may_write_binding(asked: &Asked<'_>) -> Result<(), Status> {
+    let request = asked.request;
+    let text = |field: &str| asked.new["roleRef"][field].as_str().unwrap_or_default();
+    let role = RoleRef::of_binding(text("kind"), text("name"), request.namespace);
+    let kind =
+        if role.is_cluster_role() { GroupResource::CLUSTER_ROLES } else { GroupResource::ROLES };
+    let bind = Attributes::resource(request.user, "bind", &kind.group, &kind.resource);
+    let bind = Attributes { version: "*", ..bind };
+    if is_free(asked) || asked.allows(&bind.in_namespace(request.namespace).named(&role.name)) {
         return Ok(());
     }
-    let Some(rules) = rbac.rules_of(binding.role) else {
-        return Err(Status::not_found(&role_kind, &binding.role.name));
+    let Some(rules) = asked.rbac.rules_of(&role) else {
+        return Err(Status::not_found(&kind, &role.name));
     };
-    let resource = if binding.namespace.is_empty() {
-        GroupResource::CLUSTER_ROLE_BINDINGS
-    } else {
-        GroupResource::ROLE_BINDINGS
-    };
-    check_held(rbac, user, binding.namespace, &rules)
-        .map_err(|c| Status::forbidden(&resource, binding.name, c))
+    check_held(asked.rbac, request.user, request.namespace, &rules)
+        .map_err(|cause| refused(asked, cause))
+}
+
+fn refused(asked: &Asked<'_>, cause: String) -> Status {
+    let request = asked.request;
+    let resource = GroupResource::new(request.group.to_owned(), request.resource.to_owned());
+    let name = asked.new["metadata"]["name"].as_str().unwrap_or_default();
+    Status::forbidden(&resource, name, cause)
 }
 
 fn check_held(

@@ -8,19 +8,19 @@ use super::PolicyRule;
 
 /// The role that a binding grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RoleRef {
+pub(super) struct RoleRef {
     /// Empty for a ClusterRole.
-    pub namespace: String,
-    pub name: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
 }
 
 impl RoleRef {
-    pub fn is_cluster_role(&self) -> bool {
+    pub(super) fn is_cluster_role(&self) -> bool {
         self.namespace.is_empty()
     }
 
     /// The role that `roleRef` of a binding in `namespace` names.
-    pub fn of_binding(kind: &str, name: &str, namespace: &str) -> Self {
+    pub(super) fn of_binding(kind: &str, name: &str, namespace: &str) -> Self {
         let namespace = if kind == "Role" { namespace } else { "" };
         Self { namespace: namespace.into(), name: name.into() }
     }

@@ -13,9 +13,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use api_meta::{Attributes, Authorizer, Decision, GroupResource, Observer, UserInfo};
 use serde_json::Value;
 
-pub use escalation::{BindingGrant, check_binding, check_role};
-pub use index::RoleRef;
-use index::{Grant, Index};
+pub(crate) use escalation::{may_write_binding, may_write_role};
+use index::{Grant, Index, RoleRef};
 pub use policy::{Ensure, bootstrap_objects, ensure_bootstrap, node_rules};
 pub(crate) use rules::quoted_list;
 pub use rules::{PolicyRule, uncovered};
@@ -57,7 +56,7 @@ impl Rbac {
     }
 
     /// The rules of a role, if it exists.
-    pub fn rules_of(&self, role: &RoleRef) -> Option<Vec<PolicyRule>> {
+    fn rules_of(&self, role: &RoleRef) -> Option<Vec<PolicyRule>> {
         self.read().role(role).map(<[PolicyRule]>::to_vec)
     }
 }

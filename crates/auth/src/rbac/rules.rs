@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use api_meta::{Attributes, go_quote};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 /// One rule of a Role or ClusterRole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,6 +40,20 @@ fn covers_all(owner: &[String], wanted: &[String]) -> bool {
 }
 
 impl PolicyRule {
+    /// The `rules` of a role, of which a role may have none.
+    pub(crate) fn list(rules: &Value) -> Result<Vec<Self>, serde_json::Error> {
+        Option::deserialize(rules).map(Option::unwrap_or_default)
+    }
+
+    /// What a cluster administrator holds: everything.
+    pub(crate) fn full_authority() -> [Self; 2] {
+        let all = || vec![ALL.to_owned()];
+        [
+            Self { verbs: all(), api_groups: all(), resources: all(), ..Self::default() },
+            Self { verbs: all(), non_resource_urls: all(), ..Self::default() },
+        ]
+    }
+
     /// Whether the rule allows the request.
     pub fn allows(&self, request: &Attributes<'_>) -> bool {
         if !has(&self.verbs, request.verb) {

@@ -5,7 +5,10 @@ use proptest::{prelude::*, sample::select};
 use serde_json::json;
 
 use super::*;
-use crate::testing::Cluster;
+use crate::{
+    second::{Asked, Moment},
+    testing::Cluster,
+};
 
 fn bootstrapped() -> Rbac {
     let rbac = Rbac::new();
@@ -140,30 +143,81 @@ fn keeps_people_from_granting_what_they_lack() {
         None,
         Some(&binding("", "b", "ClusterRole", "r", json!({"kind": "Group", "name": "dev"}))),
     );
-    let rule = |verb: &str| {
-        vec![PolicyRule {
-            api_groups: vec!["".into()],
-            resources: vec!["pods".into()],
-            verbs: vec![verb.into()],
-            ..PolicyRule::default()
-        }]
+    let held = |user: &UserInfo,
+                verb: &str,
+                resource: &str,
+                namespace: &str,
+                old: Option<Value>,
+                new: Value| {
+        let request = Attributes::resource(user, verb, "rbac.authorization.k8s.io", resource);
+        let request = request.in_namespace(namespace);
+        let objects = Cluster::default();
+        let (authorizer, objects) = (&rbac, &objects);
+        Asked { request: &request, old: old.as_ref(), new: &new, authorizer, rbac: &rbac, objects }
+            .at(Moment::Write)
     };
-    assert!(check_role(&rbac, &rbac, &bob, "new", "ns", None, &rule("get")).is_ok());
-    let refused = check_role(&rbac, &rbac, &bob, "new", "ns", None, &rule("delete")).unwrap_err();
+    let role = |verb: &str| json!({"metadata": {"name": "new"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]});
+    let create = |user, new| held(user, "create", "roles", "ns", None, new);
+    assert!(create(&bob, role("get")).is_ok());
     assert_eq!(
-        refused.message,
+        create(&bob, role("delete")).unwrap_err().message,
         "roles.rbac.authorization.k8s.io \"new\" is forbidden: user \"bob\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\"]}"
     );
-    assert!(
-        check_role(&rbac, &rbac, &bob, "new", "ns", Some(&rule("delete")), &rule("delete")).is_ok()
-    );
+    assert!(create(&bob, json!({"rules": "every"})).is_err(), "what cannot be read grants nothing");
     let masters = UserInfo::new("root", &["system:masters"]);
-    assert!(check_role(&rbac, &rbac, &masters, "new", "", None, &rule("delete")).is_ok());
+    assert!(create(&masters, role("delete")).is_ok());
 
-    let held = RoleRef { namespace: String::new(), name: "r".into() };
-    let grant = BindingGrant { name: "b2", namespace: "ns", role: &held };
-    assert!(check_binding(&rbac, &rbac, &bob, &grant).is_ok());
-    assert!(check_binding(&rbac, &rbac, &UserInfo::new("eve", &[]), &grant).is_err());
+    // The garbage collector changes what it does not hold; a label is what an aggregationRule selects by.
+    let changed = |field: &str, value: Value| {
+        let mut new = role("delete");
+        new["metadata"][field] = value;
+        held(&bob, "update", "clusterroles", "", Some(role("delete")), new)
+    };
+    assert!(changed("finalizers", json!(["f"])).is_ok());
+    assert!(
+        changed("labels", json!({"rbac.authorization.k8s.io/aggregate-to-edit": "true"})).is_err()
+    );
+
+    let bind = |user: &UserInfo, name: &str| {
+        let new = binding("ns", "b2", "ClusterRole", name, json!({"kind": "User", "name": "eve"}));
+        held(user, "create", "rolebindings", "ns", None, new)
+    };
+    assert!(bind(&bob, "r").is_ok());
+    assert_eq!(bind(&bob, "none").unwrap_err().code, 404);
+    assert_eq!(bind(&UserInfo::new("eve", &[]), "r").unwrap_err().code, 403);
+}
+
+/// Whoever chooses what a role gathers holds everything, or he would gather it for himself.
+#[test]
+fn only_a_cluster_administrator_aggregates() {
+    let rbac = bootstrapped();
+    let all = json!({"clusterRoleSelectors": [{"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}]});
+    let role = |aggregation: &Value| json!({"metadata": {"name": "mine"}, "aggregationRule": aggregation, "rules": []});
+    let plain = role(&Value::Null);
+    for (old, new) in [
+        (None, role(&all)),
+        (Some(plain.clone()), role(&all)),
+        // What it has gathered would stay.
+        (Some(role(&all)), plain.clone()),
+    ] {
+        let write = |user: &UserInfo| {
+            let request =
+                Attributes::resource(user, "update", "rbac.authorization.k8s.io", "clusterroles");
+            let objects = Cluster::default();
+            let (old, objects) = (old.as_ref(), &objects);
+            Asked { request: &request, old, new: &new, authorizer: &rbac, rbac: &rbac, objects }
+                .at(Moment::Write)
+        };
+        let refused = write(&UserInfo::new("eve", &[])).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "clusterroles.rbac.authorization.k8s.io \"mine\" is forbidden: must have cluster-admin privileges to use the aggregationRule"
+        );
+        assert!(write(&UserInfo::new("root", &["system:masters"])).is_ok());
+        let controller =
+            UserInfo::service_account("kube-system", "clusterrole-aggregation-controller");
+        assert!(write(&controller).is_ok(), "it may escalate");
+    }
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! Parameters of admission policies: whoever has the API server read objects for a policy can read them himself, or a
+//! policy's messages would tell him what is in them.
+
+use api_meta::{
+    Attributes, ErrorList, FieldError, GroupResource, Path, UserInfo, go_quote, user::GROUP_MASTERS,
+};
+use serde_json::Value;
+
+use super::Asked;
+
+/// A resource that is asked about; `*` where it cannot be told.
+struct Parameters {
+    group: String,
+    version: String,
+    resource: String,
+}
+
+impl Parameters {
+    /// Of a `paramKind`, as far as it can be resolved; beside, what could not be done.
+    fn of(asked: &Asked<'_>, kind: &Value) -> (Self, Option<&'static str>) {
+        let text = |field: &str| kind[field].as_str().unwrap_or_default();
+        let all = || "*".to_owned();
+        let api_version = text("apiVersion");
+        let (group, version) = match api_version.split_once('/') {
+            Some((_, version)) if version.contains('/') => {
+                return (Self { group: all(), version: all(), resource: all() }, Some("parse"));
+            }
+            Some(both) => both,
+            None => ("", api_version),
+        };
+        let found = asked.objects.resource_of(group, text("kind"));
+        let unresolved = found.is_none().then_some("resolve");
+        let resource = found.map_or_else(all, |(resource, _)| resource.resource.into_owned());
+        (Self { group: group.to_owned(), version: version.to_owned(), resource }, unresolved)
+    }
+
+    fn question<'q>(&'q self, user: &'q UserInfo, verb: &'q str) -> Attributes<'q> {
+        let question = Attributes::resource(user, verb, &self.group, &self.resource);
+        Attributes { version: &self.version, ..question }
+    }
+}
+
+/// A policy's `paramKind`: to `get` all objects of it.
+pub(super) fn param_kind(asked: &Asked<'_>, errors: &mut ErrorList) {
+    let kind = &asked.new["spec"]["paramKind"];
+    let same = asked.old.is_some_and(|old| old["spec"]["paramKind"] == *kind);
+    // Upstream asks only about an object that is well formed.
+    if kind.is_null() || same || !errors.is_empty() || asked.request.user.in_group(GROUP_MASTERS) {
+        return;
+    }
+    let user = asked.request.user;
+    let (parameters, _) = Parameters::of(asked, kind);
+    let question = parameters.question(user, "get");
+    if asked.allows(&question.in_namespace("*").named("*")) {
+        return;
+    }
+    let text = |field: &str| kind[field].as_str().unwrap_or_default();
+    let detail = format!(
+        "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, apiVersion={})",
+        described(user),
+        text("kind"),
+        text("apiVersion")
+    );
+    errors.push(FieldError::forbidden(&Path::new("spec").child("paramKind"), detail));
+}
+
+/// A binding's `paramRef`: to read what it refers to.
+pub(super) fn param_ref(asked: &Asked<'_>, errors: &mut ErrorList) {
+    let spec = &asked.new["spec"];
+    let (reference, policy) = (&spec["paramRef"], &spec["policyName"]);
+    let same = asked.old.is_some_and(|old| {
+        old["spec"]["paramRef"] == *reference && old["spec"]["policyName"] == *policy
+    });
+    let user = asked.request.user;
+    if reference.is_null() || same || !errors.is_empty() || user.in_group(GROUP_MASTERS) {
+        return;
+    }
+    let policy = policy.as_str().unwrap_or_default();
+    // The binding's resource is named after the policy's.
+    let kept = asked.request.resource.replace("policybindings", "policies");
+    let kept = GroupResource::new(asked.request.group.to_owned(), kept);
+    let found = asked.objects.get(&kept, "", policy);
+    let kind = found.as_deref().map_or(&Value::Null, |policy| &policy["spec"]["paramKind"]);
+    let (parameters, failed) = match kind {
+        Value::Null => {
+            (Parameters { group: "*".into(), version: "*".into(), resource: "*".into() }, None)
+        }
+        kind => Parameters::of(asked, kind),
+    };
+    let text = |field: &str| reference[field].as_str().unwrap_or_default();
+    let verb = if text("name").is_empty() { "list" } else { "get" };
+    let question = parameters.question(user, verb);
+    if asked.allows(&question.in_namespace(text("namespace")).named(text("name"))) {
+        return;
+    }
+    let (who, verb) = (described(user), go_quote(verb));
+    let unknown = match (found.is_none(), failed) {
+        (true, _) => Some(format!("get policy {policy}")),
+        (_, Some(what)) => Some(format!(
+            "{what} paramKind &ParamKind{{APIVersion:{},Kind:{},}}",
+            kind["apiVersion"].as_str().unwrap_or_default(),
+            kind["kind"].as_str().unwrap_or_default()
+        )),
+        _ => None,
+    };
+    let detail = match unknown {
+        Some(what) => format!(
+            "unable to {what} to determine minimum required permissions and user {who} does not have {verb} permission for all groups, versions and resources"
+        ),
+        None => format!(
+            "user {who} does not have {verb} permission on the object referenced by paramRef"
+        ),
+    };
+    errors.push(FieldError::forbidden(&Path::new("spec").child("paramRef"), detail));
+}
+
+/// A user as Go prints one, which is what upstream's messages show.
+fn described(user: &UserInfo) -> String {
+    let extra: Vec<String> =
+        user.extra.iter().map(|(key, values)| format!("{key}:[{}]", values.join(" "))).collect();
+    format!("&{{{} {} [{}] map[{}]}}", user.name, user.uid, user.groups.join(" "), extra.join(" "))
+}
