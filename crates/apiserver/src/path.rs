@@ -48,10 +48,9 @@ impl Query {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// Go's strconv.ParseBool, except that anything but a false word counts as true, as apimachinery's
-    /// conversion has it: `?watch` and `?watch=1` both watch.
+    /// As apimachinery converts it, anything but zero and the word false is true: `?watch` and `?watch=1` both watch.
     pub(crate) fn flag(&self, name: &str) -> bool {
-        self.get(name).is_some_and(|v| !matches!(v, "false" | "0" | "f" | "F" | "False" | "FALSE"))
+        self.get(name).is_some_and(|v| v != "0" && !v.eq_ignore_ascii_case("false"))
     }
 }
 

@@ -30,6 +30,7 @@ use crate::{
     call::Call,
     config::Config,
     messages::{self, Framing},
+    path::{Query, unescape},
     server::Server,
 };
 
@@ -279,20 +280,16 @@ async fn target(server: &Server, call: &Call) -> Result<(Target, String), Box<St
 
 /// The kubelet has names of its own for the streams of exec and attach, and takes nothing but 1 for yes. The container
 /// is part of its path.
+/// What is asked for here is what admission saw: one reading of the query serves both.
 fn streams(query: &str) -> String {
-    let onward = query.split('&').filter_map(|pair| {
+    let commands = query.split('&').filter_map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let name = match name {
-            "stdin" => "input",
-            "stdout" => "output",
-            "stderr" => "error",
-            "tty" => "tty",
-            "command" => return Some(pair.to_owned()),
-            _ => return None,
-        };
-        let no = matches!(value, "" | "0" | "f" | "F" | "false" | "False" | "FALSE");
-        (!no).then(|| format!("{name}=1"))
+        (unescape(name, true) == "command").then(|| format!("command={value}"))
     });
+    let given = Query::parse(query);
+    let flags = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
+    let flags = flags.into_iter().filter(|(name, _)| given.flag(name));
+    let onward = commands.chain(flags.map(|(_, onward)| format!("{onward}=1")));
     onward.collect::<Vec<_>>().join("&")
 }
 
@@ -397,7 +394,9 @@ mod tests {
     fn streams_have_the_kubelets_names() {
         let query = "command=sh&command=-c&container=app&stdin=true&stdout=1&stderr=false&tty=true";
         assert_eq!(streams(query), "command=sh&command=-c&input=1&output=1&tty=1");
-        assert_eq!(streams("stdout"), "");
+        assert_eq!(streams("stdout"), "output=1");
+        let twice = "stdin=false&stdin=true&comm%61nd=a%26b&tty=0";
+        assert_eq!(streams(twice), "command=a%26b", "the first counts, and names are decoded");
         assert_eq!(streams(""), "");
     }
 }
