@@ -11,7 +11,8 @@ pub enum Presence {
     Here(fn() -> Box<dyn Plugin>),
     /// Made from its part of `--admission-control-config-file`, null without one.
     Configured(fn(&Value) -> Result<Box<dyn Plugin>, String>),
-    /// It calls out or evaluates expressions, and so is part of the API server's pipeline and not of this chain.
+    /// It calls out or evaluates expressions, and so stands in one of the API server's own phases: mutating ones after
+    /// [`Chain::mutate`], validating ones after [`Chain::validate`].
     Pipeline,
     /// It cannot be enabled.
     Absent,
@@ -184,7 +185,13 @@ impl Chain {
         &self.names
     }
 
-    /// Lets each plugin change the object. Mutating webhooks come after this, validation after them.
+    /// Adds a plugin of the caller's behind those that upstream has.
+    pub fn and(mut self, plugin: impl Plugin + 'static) -> Self {
+        self.plugins.push(Box::new(plugin));
+        self
+    }
+
+    /// The first phase: lets each plugin change the object.
     pub fn mutate(
         &self,
         request: &Request<'_>,
@@ -194,6 +201,7 @@ impl Chain {
         self.plugins.iter().try_for_each(|plugin| plugin.mutate(request, object, outcome))
     }
 
+    /// Asks each plugin about the object as it is going to be.
     pub fn validate(
         &self,
         request: &Request<'_>,
@@ -201,6 +209,16 @@ impl Chain {
         outcome: &mut Outcome,
     ) -> Result<(), Status> {
         self.plugins.iter().try_for_each(|plugin| plugin.validate(request, object, outcome))
+    }
+
+    /// The last phase: ResourceQuotas with the usage that the request adds. Write their status, each on its resource
+    /// version, before the object; when one has moved on, ask this phase again.
+    pub fn charge(&self, request: &Request<'_>, object: &Value) -> Result<Vec<Value>, Status> {
+        let mut quotas = Vec::new();
+        for plugin in &self.plugins {
+            quotas.extend(plugin.charge(request, object)?);
+        }
+        Ok(quotas)
     }
 }
 

@@ -29,20 +29,23 @@ impl fmt::Display for Operation {
 
 /// A request that was authorised, and the cluster around it. The object itself goes beside it, since it changes.
 ///
-/// For a deletion the object is null and `old` is what is to be deleted; for a connection the object is its options.
+/// It is the request as it was made: who binds a Pod creates a Binding at `pods/binding`, and what the server then
+/// writes on his behalf is no request. For a deletion the object is null and `old` is what is to be deleted; for a
+/// connection the object is its options.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     pub operation: Operation,
+    /// The kind of the object that was sent, which for a subresource need not be the resource's.
     pub kind: &'a GroupVersionKind,
     pub resource: &'a GroupVersionResource,
     pub subresource: &'a str,
     /// Empty for cluster-scoped resources.
     pub namespace: &'a str,
-    /// Empty for a create without a name in its URL.
+    /// Empty for a create while the server has yet to make the name, and for each object of a collection that is deleted.
     pub name: &'a str,
     pub user: &'a UserInfo,
     pub old: Option<&'a Value>,
-    /// CreateOptions, UpdateOptions or DeleteOptions.
+    /// CreateOptions, UpdateOptions (of a patch too) or DeleteOptions; null for a connection.
     pub options: &'a Value,
     pub dry_run: bool,
     pub objects: &'a dyn Objects,
@@ -58,9 +61,6 @@ pub struct Outcome {
     /// `Warning` headers.
     pub warnings: Vec<String>,
     pub audit: BTreeMap<String, String>,
-    /// ResourceQuotas with the usage that this request adds. Write their status, each on its resource version, before
-    /// the object; when one has moved on, ask the chain's validation again.
-    pub quotas: Vec<Value>,
 }
 
 impl Request<'_> {
@@ -104,8 +104,9 @@ impl Request<'_> {
     }
 }
 
-/// One admission rule.
+/// One admission rule, which takes part in one phase or several.
 pub trait Plugin: Send + Sync {
+    /// Changes the object.
     fn mutate(
         &self,
         _request: &Request<'_>,
@@ -115,6 +116,7 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
+    /// Judges the object as it is going to be.
     fn validate(
         &self,
         _request: &Request<'_>,
@@ -122,5 +124,10 @@ pub trait Plugin: Send + Sync {
         _outcome: &mut Outcome,
     ) -> Result<(), Status> {
         Ok(())
+    }
+
+    /// The ResourceQuotas that the request spends from, with the usage that it adds.
+    fn charge(&self, _request: &Request<'_>, _object: &Value) -> Result<Vec<Value>, Status> {
+        Ok(Vec::new())
     }
 }

@@ -99,6 +99,28 @@ impl<'a> Try<'a> {
 
     /// Mutates, then validates.
     pub(crate) fn admit(&self, plugin: &dyn Plugin, object: &mut Value) -> Result<Outcome, Status> {
+        self.ask(object, |request, object| {
+            let mut outcome = Outcome::default();
+            plugin.mutate(request, object, &mut outcome)?;
+            plugin.validate(request, object, &mut outcome)?;
+            Ok(outcome)
+        })
+    }
+
+    /// The quotas that are charged.
+    pub(crate) fn charged(
+        &self,
+        plugin: &dyn Plugin,
+        mut object: Value,
+    ) -> Result<Vec<Value>, Status> {
+        self.ask(&mut object, |request, object| plugin.charge(request, object))
+    }
+
+    fn ask<T>(
+        &self,
+        object: &mut Value,
+        asked: impl FnOnce(&Request<'_>, &mut Value) -> Result<T, Status>,
+    ) -> Result<T, Status> {
         let (kind, version) = (GroupVersionKind::default(), self.resource.clone());
         let resource = GroupVersionResource::new(version.group, "v1", version.resource);
         let named =
@@ -121,10 +143,7 @@ impl<'a> Try<'a> {
             now: Timestamp::from_unix(1_700_000_000, 0),
             random: &|_| 0,
         };
-        let mut outcome = Outcome::default();
-        plugin.mutate(&request, object, &mut outcome)?;
-        plugin.validate(&request, object, &mut outcome)?;
-        Ok(outcome)
+        asked(&request, object)
     }
 
     /// The message of the refusal.

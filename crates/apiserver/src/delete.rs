@@ -2,16 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use admission::Operation;
 use api_meta::{ErrorList, FieldError, GroupResource, Path, Status};
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use serve::Body;
 use store::{Expected, Op, Outcome, Write};
 
 use crate::{
+    admit::Attributes,
     alloc::Held,
     answer,
     call::Call,
@@ -24,27 +24,51 @@ const ATTEMPTS: usize = 256;
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct DeleteOptions {
+    #[serde(skip_serializing_if = "Option::is_none")]
     grace_period_seconds: Option<i64>,
+    #[serde(skip_serializing_if = "Preconditions::is_empty")]
     preconditions: Preconditions,
+    #[serde(skip_serializing_if = "Option::is_none")]
     orphan_dependents: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     propagation_policy: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     dry_run: Vec<String>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Preconditions {
+    #[serde(skip_serializing_if = "Option::is_none")]
     uid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     resource_version: Option<String>,
+}
+
+impl Preconditions {
+    fn is_empty(&self) -> bool {
+        self.uid.is_none() && self.resource_version.is_none()
+    }
+}
+
+/// What a deletion comes from, and so what admission is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A request that names the object.
+    Named,
+    /// A request about a collection, which names none.
+    Collection,
+    /// A request that was admitted as what it is (an eviction), or the server itself: admission has had its say.
+    Effect,
 }
 
 impl DeleteOptions {
     /// From the body or, where that is empty, the query.
     pub(crate) fn read(call: &Call, body: &[u8]) -> Result<Self, Box<Status>> {
-        let mut options: Self = if body.is_empty() {
+        let options: Self = if body.is_empty() {
             let query = &call.info.query;
             Self {
                 grace_period_seconds: query.get("gracePeriodSeconds").and_then(|s| s.parse().ok()),
@@ -52,6 +76,7 @@ impl DeleteOptions {
                 orphan_dependents: query
                     .get("orphanDependents")
                     .map(|_| query.flag("orphanDependents")),
+                dry_run: query.all("dryRun").map(str::to_owned).collect(),
                 ..Self::default()
             }
         } else {
@@ -62,7 +87,8 @@ impl DeleteOptions {
         };
         let policy = options.propagation_policy.as_deref();
         let field = Path::new("propagationPolicy");
-        let mut errors = ErrorList::new();
+        let mut errors: ErrorList =
+            crate::options::dry_run_errors(options.dry_run.iter().map(String::as_str));
         if let Some(policy) = policy.filter(|_| options.orphan_dependents.is_some()) {
             let detail = "orphanDependents and deletionPropagation cannot be both set";
             errors.push(FieldError::invalid(&field, policy, detail));
@@ -74,13 +100,25 @@ impl DeleteOptions {
             errors.push(FieldError::not_supported(&field, other, &known));
         }
         crate::options::refuse("DeleteOptions", &errors)?;
-        match options.orphan_dependents {
-            Some(true) => options.propagation_policy = Some("Orphan".to_owned()),
-            Some(false) => options.propagation_policy = Some("Background".to_owned()),
-            None => {}
-        }
         options.tell(call);
         Ok(options)
+    }
+
+    /// What becomes of dependents, whichever field says it.
+    fn propagation(&self) -> Option<&str> {
+        match self.orphan_dependents {
+            Some(true) => Some("Orphan"),
+            Some(false) => Some("Background"),
+            None => self.propagation_policy.as_deref(),
+        }
+    }
+
+    /// The options as an object, as the request has them.
+    fn stated(&self) -> Value {
+        let mut options = json!(self);
+        options["kind"] = json!("DeleteOptions");
+        options["apiVersion"] = json!(crate::options::API_VERSION);
+        options
     }
 
     /// Tells a call what the options say of it.
@@ -149,7 +187,8 @@ impl Server {
         let body = self.read_body(call).await?;
         let options = DeleteOptions::read(call, &body)?;
         let definition = &call.resource.definition;
-        match self.remove(call, &call.path.namespace, &call.path.name, &options).await? {
+        let at = (call.path.namespace.as_str(), call.path.name.as_str());
+        match self.remove(call, at, &options, Origin::Named).await? {
             Deleted::Pending(object) => self.answer_object(call, StatusCode::OK, object).await,
             Deleted::Gone(tree)
                 if api_schema::returns_deleted(&definition.group, &definition.plural) =>
@@ -177,7 +216,8 @@ impl Server {
         for object in &objects {
             let tree = object.tree().unwrap_or_default();
             let namespace = tree["metadata"]["namespace"].as_str().unwrap_or_default();
-            match self.remove(call, namespace, object.name(), &options).await {
+            let at = (namespace, object.name());
+            match self.remove(call, at, &options, Origin::Collection).await {
                 Ok(_) => {}
                 // Somebody else was faster.
                 Err(status) if status.is_not_found() => {}
@@ -191,9 +231,9 @@ impl Server {
     pub(crate) async fn remove(
         &self,
         call: &Call,
-        namespace: &str,
-        name: &str,
+        (namespace, name): (&str, &str),
         options: &DeleteOptions,
+        origin: Origin,
     ) -> Result<Deleted, Box<Status>> {
         let definition = &call.resource.definition;
         let key: Arc<str> = definition.key(namespace, name).into();
@@ -206,8 +246,13 @@ impl Server {
             let shown = definition.shown_one(call.version, object.clone()).await?;
             let mut tree = answer::tree(call.served(), &shown);
             options.check(definition, &object, &tree)?;
-            self.admit(call, Operation::Delete, &mut Value::Null, Some(&tree)).await?;
-            self.validate_admission(call, Operation::Delete, &Value::Null, Some(&tree)).await?;
+            if origin != Origin::Effect {
+                let named = if origin == Origin::Named { name } else { "" };
+                let attributes =
+                    Attributes::delete(call, (namespace, named), &tree, options.stated());
+                self.admit(&attributes, &mut Value::Null).await?;
+                self.validate_admission(&attributes, &Value::Null).await?;
+            }
             let old = tree.clone();
             let at_once = begin(definition, &mut tree, options);
             if call.dry_run() {
@@ -339,7 +384,7 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
         None => Vec::new(),
     };
     let default = default_propagation(definition);
-    let wanted = match options.propagation_policy.as_deref().or(default) {
+    let wanted = match options.propagation().or(default) {
         Some("Foreground") => Some(FOREGROUND),
         Some("Orphan") => Some(ORPHAN),
         Some(_) => None,

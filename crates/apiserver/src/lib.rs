@@ -114,13 +114,23 @@ pub(crate) fn now() -> Timestamp {
 
 /// Loads the store, listens, and writes the initial objects; the server answers from then on.
 pub async fn start(
+    config: Config,
+    store: Arc<dyn Store>,
+    tasks: &rt::Tasks,
+) -> Result<ApiServer, StartError> {
+    let chain = admission::Chain::new(&config.enable_admission, &config.disable_admission)?;
+    start_with(config, chain, store, tasks).await
+}
+
+/// The same, with an admission chain of the caller's making.
+pub async fn start_with(
     mut config: Config,
+    chain: admission::Chain,
     store: Arc<dyn Store>,
     tasks: &rt::Tasks,
 ) -> Result<ApiServer, StartError> {
     let mut observers = Vec::new();
     let security = Security::new(&config, &mut observers)?;
-    let chain = admission::Chain::new(&config.enable_admission, &config.disable_admission)?;
     let hints = Hints::new(&config);
     observers.push(hints.observer());
     // As upstream: a request may wait for its turn for a quarter of its time.

@@ -1,6 +1,7 @@
 //! The options that a write carries in its query: CreateOptions, UpdateOptions and PatchOptions.
 
 use api_meta::{ErrorList, FieldError, GroupKind, Path, Status};
+use serde_json::{Value, json};
 
 use crate::call::Call;
 
@@ -21,6 +22,26 @@ pub(crate) fn validation(call: &Call) -> Validation {
         "Strict" => Validation::Strict,
         _ => Validation::Warn,
     }
+}
+
+/// The group and version of every kind of options.
+pub(crate) const API_VERSION: &str = "meta.k8s.io/v1";
+
+/// The options of a write, as an object of this kind. Those of a patch are shown as an update's, or a create's where the
+/// patch creates: what only a patch has is left out.
+pub(crate) fn stated(call: &Call, kind: &'static str) -> Value {
+    let query = &call.info.query;
+    let mut options = json!({"kind": kind, "apiVersion": API_VERSION});
+    let dry_run: Vec<&str> = query.all("dryRun").collect();
+    if !dry_run.is_empty() {
+        options["dryRun"] = json!(dry_run);
+    }
+    for field in ["fieldManager", "fieldValidation"] {
+        if let Some(value) = query.get(field).filter(|value| !value.is_empty()) {
+            options[field] = json!(value);
+        }
+    }
+    options
 }
 
 /// Refuses options that a write cannot have. `apply`: it is a server-side apply.
@@ -53,15 +74,19 @@ pub(crate) fn check(call: &Call, apply: bool) -> Result<(), Box<Status>> {
         let detail = "should only contain printable characters";
         errors.push(FieldError::invalid(&Path::new("fieldManager"), manager, detail));
     }
-    for value in query.all("dryRun").filter(|v| *v != "All") {
-        errors.push(FieldError::not_supported(&Path::new("dryRun"), value, &["All"]));
-    }
+    errors.append(&mut dry_run_errors(query.all("dryRun")));
     let validation = query.get("fieldValidation").unwrap_or_default();
     if !matches!(validation, "" | "Ignore" | "Warn" | "Strict") {
         let known = ["", "Ignore", "Strict", "Warn"];
         errors.push(FieldError::not_supported(&Path::new("fieldValidation"), validation, &known));
     }
     refuse(kind, &errors)
+}
+
+/// A rehearsal that is not understood would be the real thing.
+pub(crate) fn dry_run_errors<'a>(stages: impl Iterator<Item = &'a str>) -> ErrorList {
+    let unknown = stages.filter(|stage| *stage != "All");
+    unknown.map(|stage| FieldError::not_supported(&Path::new("dryRun"), stage, &["All"])).collect()
 }
 
 /// What is wrong with options, as the answer.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use admission::Operation;
 use api_meta::{ErrorList, FieldError, Path, Status, StatusReason};
 use auth::second::Moment;
 use http::{Method, Response, StatusCode};
@@ -11,6 +10,7 @@ use serve::Body;
 use store::{Expected, Op, Outcome, Write};
 
 use crate::{
+    admit::Attributes,
     alloc::Held,
     answer,
     call::Call,
@@ -35,15 +35,22 @@ pub(crate) enum Part {
     Status,
     /// Another subresource, which the kind's strategy narrows.
     Sub,
-    /// A change that the server itself has narrowed.
-    Narrow,
-    /// The same, of a quota on behalf of another request: no admission, which would ask quotas again.
-    Charge,
+    /// What the server writes on behalf of a request that was admitted as what it is (a Pod's binding, a budget or a
+    /// quota that is charged): the server has narrowed it, and admission has had its say.
+    Effect,
+}
+
+/// What a subresource with a kind of its own shows of an object, and what it makes of it: Scale.
+pub(crate) trait View: Sync {
+    fn show(&self, object: &Value) -> Value;
+    fn take(&self, object: &Value, shown: &Value) -> Result<Value, Box<Status>>;
 }
 
 pub(crate) struct Update<'a> {
     pub(crate) part: Part,
+    /// From the object or, where there is one, what the view shows of it.
     pub(crate) change: &'a Change<'a>,
+    pub(crate) view: Option<&'a dyn View>,
     pub(crate) create_if_absent: bool,
     /// The manager and how it writes, for `managedFields`; apply keeps its own.
     pub(crate) track: bool,
@@ -100,7 +107,7 @@ impl Server {
         let managed = if track { self.track(call, None, &mut tree) } else { None };
         meta::sign(call, &mut tree);
         definition.strategy.prepare_create(&mut tree, &crate::now().to_string());
-        self.admit(call, Operation::Create, &mut tree, None).await?;
+        self.admit(&Attributes::create(call), &mut tree).await?;
         self.ask_again(call, Moment::Write, &tree, None)?;
         crate::codec::defaults(call.served(), definition, &mut tree);
         // Held until the Service that asked for them is stored, or has failed to be.
@@ -123,7 +130,7 @@ impl Server {
         invalid(call.served(), &tree, errors)?;
         self.warn_of(call, &tree);
         self.ask_again(call, Moment::Create, &tree, None)?;
-        self.validate_admission(call, Operation::Create, &tree, None).await?;
+        self.validate_admission(&Attributes::create(call), &tree).await?;
         let text = |field: &str| tree["metadata"][field].as_str().unwrap_or_default().to_owned();
         let (name, namespace) = (text("name"), text("namespace"));
         let key: Arc<str> = definition.key(&namespace, &name).into();
@@ -180,7 +187,8 @@ impl Server {
         let change = |_: Option<&Value>| Ok(wanted.clone());
         let strategy = call.resource.definition.strategy;
         let create_if_absent = part == Part::Main && strategy.create_on_update;
-        self.change(call, Update { part, change: &change, create_if_absent, track: true }).await
+        let update = Update { part, change: &change, view: None, create_if_absent, track: true };
+        self.change(call, update).await
     }
 
     /// Changes one object and answers it.
@@ -251,7 +259,14 @@ impl Server {
         let definition = &call.resource.definition;
         let shown = definition.shown_one(call.version, stored.clone()).await?;
         let old = answer::tree(call.served(), &shown);
-        let mut new = (update.change)(Some(&old))?;
+        let seen = update.view.map(|view| view.show(&old));
+        let seen = seen.as_ref().unwrap_or(&old);
+        let admission = (update.part != Part::Effect).then(|| Attributes::update(call, seen));
+        let mut new = (update.change)(Some(seen))?;
+        if let (Some(view), Some(attributes)) = (update.view, &admission) {
+            self.admit(attributes, &mut new).await?;
+            new = view.take(&old, &new)?;
+        }
         meta::check_namespace(definition, &mut new, &call.path.namespace)?;
         check_version(call, stored, &new)?;
         meta::keep(definition, &old, &mut new)?;
@@ -260,13 +275,17 @@ impl Server {
             self.track(call, Some(&old), &mut new);
         }
         self.prepare(call, update.part, &old, &mut new)?;
-        if update.part != Part::Charge {
-            self.admit(call, Operation::Update, &mut new, Some(&old)).await?;
+        if let (None, Some(attributes)) = (update.view, &admission) {
+            self.admit(attributes, &mut new).await?;
         }
         self.ask_again(call, Moment::Write, &new, Some(&old))?;
         crate::codec::defaults(call.served(), definition, &mut new);
         let held = self.allocate(call, &mut new, Some(&old)).await?;
-        self.check_changed(call, update.part, &old, &new).await?;
+        self.check_changed(call, update.part, &old, &new)?;
+        if let Some(attributes) = &admission {
+            let seen = update.view.map(|view| view.show(&new));
+            self.validate_admission(attributes, seen.as_ref().unwrap_or(&new)).await?;
+        }
         // A write that changes nothing still brings an object to the version that is stored now.
         if meta::same(&new, &old) && usize::from(stored.version) == definition.storage {
             return Ok(Attempt::Done(stored.clone()));
@@ -292,12 +311,12 @@ impl Server {
                 let found = definition.strategy.prepare_subresource(name, new, old, &now);
                 found.ok_or_else(|| Box::new(Status::no_such_resource()))?;
             }
-            Part::Narrow | Part::Charge => {}
+            Part::Effect => {}
         }
         Ok(())
     }
 
-    async fn check_changed(
+    fn check_changed(
         &self,
         call: &Call,
         part: Part,
@@ -310,16 +329,13 @@ impl Server {
             Part::Main => strategy.update_errors(new, old, namespaced),
             Part::Status => strategy.status_errors(new, old, namespaced),
             Part::Sub => strategy.subresource_errors(&call.path.subresource, new, old, namespaced),
-            Part::Narrow | Part::Charge => ErrorList::new(),
+            Part::Effect => ErrorList::new(),
         };
         crate::codec::validate(definition, call.served(), new, Some(old), &mut errors);
         self.ask_in_validation(call, new, Some(old), &mut errors);
         invalid(call.served(), new, errors)?;
         if part == Part::Main {
             self.warn_of(call, new);
-        }
-        if part != Part::Charge {
-            self.validate_admission(call, Operation::Update, new, Some(old)).await?;
         }
         Ok(())
     }
@@ -400,6 +416,7 @@ impl Server {
             Update {
                 part,
                 change: &change,
+                view: None,
                 create_if_absent: apply && part == Part::Main,
                 track: !apply,
             },

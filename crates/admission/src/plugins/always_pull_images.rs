@@ -94,8 +94,8 @@ mod tests {
         let update = Try::update(&cluster, &GroupResource::PODS, pod(spec.clone()));
         assert_eq!(update.admitted(&AlwaysPullImages, pod(spec.clone()))["spec"], spec);
         let volumes = json!({"volumes": [{"name": "v", "image": {"reference": "a"}}]});
-        let made = Try::create(&cluster, &GroupResource::PODS)
-            .admitted(&AlwaysPullImages, pod(volumes));
+        let made =
+            Try::create(&cluster, &GroupResource::PODS).admitted(&AlwaysPullImages, pod(volumes));
         assert_eq!(made["spec"]["volumes"][0]["image"]["pullPolicy"], "Always");
     }
 

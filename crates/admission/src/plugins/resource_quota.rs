@@ -14,31 +14,27 @@ use api_rules::{
 };
 use serde_json::{Value, json};
 
-use crate::{Outcome, Plugin, Request, tree::text};
+use crate::{Plugin, Request, tree::text};
 
 pub(crate) struct ResourceQuota;
 
 impl Plugin for ResourceQuota {
-    fn validate(
-        &self,
-        request: &Request<'_>,
-        object: &Value,
-        outcome: &mut Outcome,
-    ) -> Result<(), Status> {
+    fn charge(&self, request: &Request<'_>, object: &Value) -> Result<Vec<Value>, Status> {
         // A quota must not keep its own usage from being written.
         let counted = request.creates() || request.updates() && changes_by_update(request);
         if request.namespace.is_empty()
             || !counted
+            || request.on(&GroupResource::NAMESPACES)
             || request.on(&GroupResource::RESOURCE_QUOTAS) && request.updates()
         {
-            return Ok(());
+            return Ok(Vec::new());
         }
         if !request.subresource.is_empty() && !request.is_sub(&GroupResource::PODS, "resize") {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let quotas = request.objects.list(&GroupResource::RESOURCE_QUOTAS, request.namespace);
         if quotas.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let resource = request.resource.group_resource();
         let now = usage(&resource, object);
@@ -62,8 +58,7 @@ impl Plugin for ResourceQuota {
                 charged.extend(updated.map_err(|cause| request.forbidden(object, cause))?);
             }
         }
-        outcome.quotas = charged;
-        Ok(())
+        Ok(charged)
     }
 }
 

@@ -61,7 +61,8 @@ impl Plugin for ServiceAccount {
         }
         if text(pod, "/spec/serviceAccountName").is_empty() {
             let name = text(pod, "/metadata/name");
-            let cause = format!("no service account specified for pod {}/{name}", request.namespace);
+            let cause =
+                format!("no service account specified for pod {}/{name}", request.namespace);
             return Err(request.forbidden(pod, cause));
         }
         let account = account_of(request, pod)?;
@@ -317,7 +318,8 @@ mod tests {
             }))
         };
         let env = |secret: &str| json!({"name": "c", "env": [{"name": "V", "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}]});
-        let from = |secret: &str| json!({"name": "c", "envFrom": [{"secretRef": {"name": secret}}]});
+        let from =
+            |secret: &str| json!({"name": "c", "envFrom": [{"secretRef": {"name": secret}}]});
         let end = "referencing secret.secretName=\"other\" is not allowed because service account default does not reference that secret";
         let nouns = [
             ("initContainers", "init container"),

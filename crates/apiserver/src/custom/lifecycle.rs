@@ -8,7 +8,11 @@ use serde_json::{Value, json};
 
 use super::{definition, names, text};
 use crate::{
-    call::Call, definition::Definition, delete::DeleteOptions, hub::Observer, security::Snapshot,
+    call::Call,
+    definition::Definition,
+    delete::{DeleteOptions, Origin},
+    hub::Observer,
+    security::Snapshot,
     server::Server,
 };
 
@@ -213,7 +217,7 @@ async fn delete_objects(server: &Server, crd: &Value) -> Result<usize, Box<Statu
     for object in cache.list(&prefix, "") {
         let namespace = object.key.strip_prefix(&*prefix).and_then(|k| k.split_once('/'));
         let namespace = namespace.map_or("", |(namespace, _)| namespace);
-        match server.remove(&call, namespace, object.name(), &options).await {
+        match server.remove(&call, (namespace, object.name()), &options, Origin::Effect).await {
             Err(status) if !status.is_not_found() => return Err(status),
             _ => {}
         }

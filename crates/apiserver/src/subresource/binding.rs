@@ -5,12 +5,23 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Answer;
-use crate::{answer, call::Call, codec, server::Server};
+use crate::{admit::Attributes, answer, call::Call, codec, meta, server::Server};
 
 pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     let expected = codec::Expected::builtin("", "v1", "v1", "Binding")?;
-    let binding = codec::decode(call, &server.read_body(call).await?, expected)?;
+    crate::options::check(call, false)?;
+    let mut binding = codec::decode(call, &server.read_body(call).await?, expected)?;
+    meta::check_namespace(&call.resource.definition, &mut binding, &call.path.namespace)?;
+    // What admission looks at (the node's labels) may have been written a moment ago.
+    let fresh = server.hub.caught_up().await;
+    fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    let attributes = Attributes::create(call);
+    server.admit(&attributes, &mut binding).await?;
     let name = binding["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    if !call.path.name.is_empty() && call.path.name != name {
+        let message = "name in URL does not match name in Binding object";
+        return Err(Box::new(Status::bad_request(message)));
+    }
     let target = binding["target"]["name"].as_str().unwrap_or_default();
     let kind = binding["target"]["kind"].as_str().unwrap_or_default();
     if !kind.is_empty() && kind != "Node" {
@@ -21,6 +32,7 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     if target.is_empty() {
         return Err(Box::new(Status::bad_request("target.name: Required value")));
     }
+    server.validate_admission(&attributes, &binding).await?;
     let pods = server.hub.kinds();
     let Some((resource, version)) = pods.find("", "v1", "pods") else {
         return Err(Box::new(Status::no_such_resource()));
@@ -28,9 +40,7 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     let mut path = call.path.clone();
     path.resource = "pods".to_owned();
     path.subresource = "binding".to_owned();
-    if path.name.is_empty() {
-        path.name = name;
-    }
+    path.name = name;
     let on_pod = call.on(resource.clone(), version, path);
     let bind = |current: Option<&Value>| bound(current, &binding, target, &on_pod.path.name);
     super::change(server, &on_pod, &bind).await?;

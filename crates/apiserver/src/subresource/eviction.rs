@@ -7,19 +7,39 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Answer;
-use crate::{answer, call::Call, codec, delete::DeleteOptions, path::ResourcePath, server::Server};
+use crate::{
+    admit::Attributes,
+    answer,
+    call::Call,
+    codec,
+    delete::{DeleteOptions, Origin},
+    meta,
+    path::ResourcePath,
+    server::Server,
+};
 
 pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     let expected = codec::Expected::builtin("policy", "v1", "policy/v1", "Eviction")?;
-    let eviction = codec::decode(call, &server.read_body(call).await?, expected)?;
-    let options: DeleteOptions =
-        serde_json::from_value(eviction["deleteOptions"].clone()).unwrap_or_default();
-    options.tell(call);
-    let named = eviction["metadata"]["name"].as_str().unwrap_or_default();
-    if !named.is_empty() && named != call.path.name {
+    crate::options::check(call, false)?;
+    let mut eviction = codec::decode(call, &server.read_body(call).await?, expected)?;
+    meta::check_namespace(&call.resource.definition, &mut eviction, &call.path.namespace)?;
+    // What admission looks at (the Pod's node) may have been written a moment ago.
+    let fresh = server.hub.caught_up().await;
+    fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    let attributes = Attributes::create(call);
+    server.admit(&attributes, &mut eviction).await?;
+    if eviction["metadata"]["name"] != *call.path.name {
         let message = "name in URL does not match name in Eviction object";
         return Err(Box::new(Status::bad_request(message)));
     }
+    server.validate_admission(&attributes, &eviction).await?;
+    // From here on the eviction has effects. Nothing of it is done if its options cannot be read.
+    let options = match &eviction["deleteOptions"] {
+        Value::Null => DeleteOptions::default(),
+        options => serde_json::from_value(options.clone())
+            .map_err(|e| Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}"))))?,
+    };
+    options.tell(call);
     let object = server.current(call, None).await?;
     let pod = object.tree().map_err(|e| Box::new(Status::internal(e)))?;
     // A Pod that is over, or that has not begun, disrupts nothing.
@@ -31,7 +51,8 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     if !call.dry_run() && !options.names_a_version() {
         announce(server, call).await?;
     }
-    server.remove(call, &call.path.namespace, &call.path.name, &options).await?;
+    let at = (call.path.namespace.as_str(), call.path.name.as_str());
+    server.remove(call, at, &options, Origin::Effect).await?;
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(answer::value(call.accepted, StatusCode::CREATED, &status))
 }

@@ -1,6 +1,7 @@
 //! What is not plain storage: subresources, and resources that are only asked (reviews).
 
 mod binding;
+mod connect;
 mod eviction;
 pub(crate) mod kubelet;
 mod reviews;
@@ -33,9 +34,13 @@ pub(crate) async fn dispatch(server: &Server, call: &Call, parts: Parts) -> Answ
         return Err(Box::new(Status::method_not_allowed()));
     }
     match (&*definition.plural, name) {
-        ("pods", "log" | "exec" | "attach" | "portforward" | "proxy")
+        ("pods", "log") => kubelet::proxy(server, call, parts).await,
+        ("pods", "exec" | "attach" | "portforward" | "proxy")
         | ("nodes", "proxy")
-        | ("services", "proxy") => kubelet::proxy(server, call, parts).await,
+        | ("services", "proxy") => {
+            connect::admit(server, call).await?;
+            kubelet::proxy(server, call, parts).await
+        }
         ("pods", "binding") => binding::create(server, call).await,
         ("pods", "eviction") => eviction::create(server, call).await,
         ("serviceaccounts", "token") => token::create(server, call).await,
@@ -67,12 +72,13 @@ pub(crate) async fn virtual_resource(server: &Server, call: &Call) -> Option<Ans
     }
 }
 
-/// Changes one object outside the usual update, tracked under the caller.
+/// Changes one object as the effect of a request that was admitted, tracked under the caller.
 async fn change(
     server: &Server,
     call: &Call,
     change: &crate::write::Change<'_>,
 ) -> Result<(), Box<Status>> {
-    let update = Update { part: Part::Narrow, change, create_if_absent: false, track: true };
+    let update =
+        Update { part: Part::Effect, change, view: None, create_if_absent: false, track: true };
     server.mutate(call, update).await.map(drop)
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::Answer;
 use crate::{
+    admit::Attributes,
     answer::{self, Accepted},
     call::Call,
     codec,
@@ -19,6 +20,9 @@ use crate::{
 pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     let accepted = Accepted::negotiate_without_tables(&call.headers, &call.info.query)?;
     let mut review = codec::decode_object(call, server.read_body(call).await?)?;
+    let attributes = Attributes::create(call);
+    server.admit(&attributes, &mut review).await?;
+    server.validate_admission(&attributes, &review).await?;
     let security = &server.security;
     let access = |review: &mut _, subject| {
         access_review(review, subject, &security.authorizer).map_err(Box::new)

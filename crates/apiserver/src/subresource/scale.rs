@@ -12,7 +12,7 @@ use crate::{
     codec,
     patch::Patch,
     server::Server,
-    write::{Part, Update},
+    write::{Part, Update, View},
 };
 
 /// Where a kind keeps what Scale shows, as JSON pointers.
@@ -34,20 +34,33 @@ pub(super) async fn answer(server: &Server, call: &Call) -> Answer {
     }
     let body = server.read_body(call).await?;
     let wanted = if call.info.verb == "update" { Some(decode(call, &body)?) } else { None };
-    let change = |current: Option<&Value>| {
-        let Some(current) = current else {
+    let change = |shown: Option<&Value>| match (&wanted, shown) {
+        (Some(scale), _) => Ok(scale.clone()),
+        (None, Some(shown)) => Patch::parse(call, &body)?.apply_untyped(call, shown),
+        (None, None) => {
             let resource = call.resource.definition.group_resource();
-            return Err(Box::new(Status::not_found(&resource, &call.path.name)));
-        };
-        let wanted = match &wanted {
-            Some(scale) => scale.clone(),
-            None => Patch::parse(call, &body)?.apply_untyped(call, &scale(current, &paths))?,
-        };
-        scaled(current, &wanted, &paths)
+            Err(Box::new(Status::not_found(&resource, &call.path.name)))
+        }
     };
-    let update = Update { part: Part::Main, change: &change, create_if_absent: false, track: true };
+    let update = Update {
+        part: Part::Main,
+        change: &change,
+        view: Some(&paths),
+        create_if_absent: false,
+        track: true,
+    };
     let (object, _) = server.mutate(call, update).await?;
     shown(object).await
+}
+
+impl View for Paths {
+    fn show(&self, object: &Value) -> Value {
+        scale(object, self)
+    }
+
+    fn take(&self, object: &Value, shown: &Value) -> Result<Value, Box<Status>> {
+        scaled(object, shown, self)
+    }
 }
 
 fn decode(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {

@@ -1,12 +1,11 @@
 //! TokenRequest: a bound token for a service account.
 
-use admission::Operation;
 use api_meta::Status;
 use http::StatusCode;
 use serde_json::json;
 
 use super::Answer;
-use crate::{answer, call::Call, codec, server::Server};
+use crate::{admit::Attributes, answer, call::Call, codec, server::Server};
 
 pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     let api = "authentication.k8s.io/v1";
@@ -14,8 +13,11 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     let mut request = codec::decode(call, &server.read_body(call).await?, expected)?;
     server.current(call, None).await?;
     // A kubelet may ask only for tokens of its own Pods: NodeRestriction sees to that.
-    server.admit(call, Operation::Create, &mut request, None).await?;
-    server.validate_admission(call, Operation::Create, &request, None).await?;
+    let attributes = Attributes::create(call);
+    server.admit(&attributes, &mut request).await?;
+    request["metadata"]["name"] = json!(call.path.name);
+    request["metadata"]["namespace"] = json!(call.path.namespace);
+    server.validate_admission(&attributes, &request).await?;
     let id = uuid::Uuid::new_v4().to_string();
     let owner = (call.path.namespace.as_str(), call.path.name.as_str());
     let objects = &server.security.objects;
@@ -24,7 +26,5 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
         .tokens
         .answer(&mut request, owner, objects, crate::now(), id)
         .map_err(|status: Status| Box::new(status))?;
-    request["metadata"]["name"] = json!(call.path.name);
-    request["metadata"]["namespace"] = json!(call.path.namespace);
     Ok(answer::value(call.accepted, StatusCode::CREATED, &request))
 }

@@ -20,11 +20,9 @@ fn asks(cpu: &str) -> Value {
 }
 
 /// The usage that is to be written, or the refusal.
-fn create(cluster: &Cluster, resource: &GroupResource, mut object: Value) -> Result<Value, String> {
-    match Try::create(cluster, resource).admit(&ResourceQuota, &mut object) {
-        Ok(outcome) => {
-            Ok(outcome.quotas.first().map_or(Value::Null, |q| q["status"]["used"].clone()))
-        }
+fn create(cluster: &Cluster, resource: &GroupResource, object: Value) -> Result<Value, String> {
+    match Try::create(cluster, resource).charged(&ResourceQuota, object) {
+        Ok(quotas) => Ok(quotas.first().map_or(Value::Null, |q| q["status"]["used"].clone())),
         Err(status) => Err(status.message),
     }
 }
@@ -165,11 +163,11 @@ fn an_update_is_charged_for_what_it_adds() {
         json!({"requests.storage": "1Gi", "persistentvolumeclaims": "1"}),
     );
     let update = |new: &str| {
-        let outcome = Try::update(&cluster, &GroupResource::PERSISTENT_VOLUME_CLAIMS, claim("1Gi"))
-            .admit(&ResourceQuota, &mut claim(new));
-        outcome
-            .map(|o| {
-                o.quotas
+        let quotas = Try::update(&cluster, &GroupResource::PERSISTENT_VOLUME_CLAIMS, claim("1Gi"))
+            .charged(&ResourceQuota, claim(new));
+        quotas
+            .map(|quotas| {
+                quotas
                     .first()
                     .map_or(Value::Null, |q| q["status"]["used"]["requests.storage"].clone())
             })
@@ -192,10 +190,10 @@ fn a_pod_that_comes_into_a_scope_by_an_update_is_charged_whole() {
     let update = |scope: &str, hard: &str, old: Value, new: Value| {
         let hard = json!({"hard": {"pods": hard, "requests.cpu": "2"}, "scopes": [scope]});
         let cluster = cluster(hard, json!({"pods": "1", "requests.cpu": "1"}));
-        let outcome = Try::update(&cluster, &GroupResource::PODS, pod(spec(old)))
-            .admit(&ResourceQuota, &mut pod(spec(new)));
-        let used = |o: crate::Outcome| o.quotas.first().map(|q| q["status"]["used"].clone());
-        outcome.map(used).map_err(|s| s.message)
+        let quotas = Try::update(&cluster, &GroupResource::PODS, pod(spec(old)))
+            .charged(&ResourceQuota, pod(spec(new)));
+        let used = |quotas: Vec<Value>| quotas.first().map(|q| q["status"]["used"].clone());
+        quotas.map(used).map_err(|s| s.message)
     };
     let (without, with) = (Value::Null, json!(50));
     let charged = json!({"pods": "2", "requests.cpu": "1500m"});
@@ -215,10 +213,10 @@ proptest! {
         let mut admitted = 0;
         for milli in requests {
             let cluster = Cluster::default().with(&GroupResource::RESOURCE_QUOTAS, quota.clone());
-            let mut wanted = pod(asks(&format!("{milli}m")));
-            match Try::create(&cluster, &GroupResource::PODS).admit(&ResourceQuota, &mut wanted) {
-                Ok(outcome) => {
-                    quota = outcome.quotas[0].clone();
+            let wanted = pod(asks(&format!("{milli}m")));
+            match Try::create(&cluster, &GroupResource::PODS).charged(&ResourceQuota, wanted) {
+                Ok(quotas) => {
+                    quota = quotas[0].clone();
                     admitted += milli;
                 }
                 Err(_) => prop_assert!(admitted + milli > 2000),
