@@ -139,13 +139,21 @@ pub(crate) fn generate_name(call: &Call, tree: &mut Value) -> Result<bool, Box<S
     Ok(true)
 }
 
-/// The fields that only the server decides.
+/// Drops what of a new object's metadata only the server decides.
+pub(crate) fn wipe(tree: &mut Value) {
+    let Some(meta) = tree["metadata"].as_object_mut() else { return };
+    for field in
+        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
+    {
+        meta.remove(field);
+    }
+}
+
+/// Gives a new object its identity.
 pub(crate) fn begin_life(tree: &mut Value) {
+    wipe(tree);
     let now = crate::now().to_string();
     if let Some(meta) = tree["metadata"].as_object_mut() {
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            meta.remove(field);
-        }
         meta.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
         meta.insert("creationTimestamp".to_owned(), json!(now));
     }

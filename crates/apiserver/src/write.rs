@@ -93,11 +93,10 @@ impl Server {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(Box::new(Status::bad_request(message)));
         }
-        let generated = meta::generate_name(call, &mut tree)?;
         // What admission looks at (the namespace, a Pod's service account) may have been written a moment ago.
         self.hub.caught_up().await.map_err(|e| Box::new(store_status(e)))?;
         crate::custom::lifecycle::check_terminating(self, call)?;
-        meta::begin_life(&mut tree);
+        meta::wipe(&mut tree);
         match track {
             // What was sent was read with the schema's defaults.
             true => crate::codec::own_defaults(call.served(), definition, &mut tree),
@@ -105,11 +104,14 @@ impl Server {
         }
         // Who writes owns what was sent and its defaults, not what the server decides from here on.
         let managed = if track { self.track(call, None, &mut tree) } else { None };
-        meta::sign(call, &mut tree);
-        definition.strategy.prepare_create(&mut tree, &crate::now().to_string());
         self.admit(&Attributes::create(call), &mut tree).await?;
         self.ask_again(call, Moment::Write, &tree, None)?;
         crate::codec::defaults(call.served(), definition, &mut tree);
+        // What the server decides, nobody may change, admission no more than the client.
+        let generated = meta::generate_name(call, &mut tree)?;
+        meta::begin_life(&mut tree);
+        meta::sign(call, &mut tree);
+        definition.strategy.prepare_create(&mut tree, &crate::now().to_string());
         // Held until the Service that asked for them is stored, or has failed to be.
         let held = self.allocate(call, &mut tree, None).await?;
         self.insert_prepared(call, tree, managed, generated, held).await
