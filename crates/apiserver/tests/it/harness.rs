@@ -11,6 +11,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use admission::Chain;
 use api_meta::UserInfo;
 use apiserver::{ApiServer, Config};
 use bytes::Bytes;
@@ -62,6 +63,14 @@ pub(crate) fn admin() -> Api {
 
 /// A new server, its configuration changed first.
 pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> TestServer {
+    start_with(change, |chain| chain).await
+}
+
+/// The same, its admission chain changed too.
+pub(crate) async fn start_with(
+    change: impl FnOnce(&mut Config),
+    extend: impl FnOnce(Chain) -> Chain,
+) -> TestServer {
     let directory = tempfile::tempdir().unwrap();
     let authority = Arc::new(write_pki(directory.path()));
     let store =
@@ -70,7 +79,8 @@ pub(crate) async fn start(change: impl FnOnce(&mut Config)) -> TestServer {
     let mut config = config(directory.path());
     change(&mut config);
     let tasks = rt::Tasks::new(rt::Shutdown::new());
-    let api = apiserver::start(config, store.clone(), &tasks).await.unwrap();
+    let chain = Chain::new(&config.enable_admission, &config.disable_admission).unwrap();
+    let api = apiserver::start_with(config, extend(chain), store.clone(), &tasks).await.unwrap();
     TestServer { api, store, authority, tasks, directory: Arc::new(directory) }
 }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod allocation;
+mod admission;
 mod bodies;
 mod conversion;
 mod custom;
