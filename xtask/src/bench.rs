@@ -51,8 +51,8 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     while let Some(arg) = rest.next() {
         match arg.as_str() {
             "--peer" => peer = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
-            "crates" | "cluster" | "bootstrap" | "nodes" | "api" | "curve" | "watch" | "tenants"
-            | "metal" => parts.push(arg.as_str()),
+            "crates" | "cluster" | "bootstrap" | "nodes" | "api" | "curve" | "watch"
+            | "tenants" | "metal" => parts.push(arg.as_str()),
             _ => return Err(USAGE.into()),
         }
     }

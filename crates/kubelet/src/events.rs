@@ -169,49 +169,48 @@ async fn send_one(
     allowances: &mut HashMap<String, Allowance>,
     event: Event,
 ) {
-        if seen.len() >= REMEMBERED {
-            seen.clear();
-        }
-        if allowances.len() >= REMEMBERED {
-            allowances.clear();
-        }
-        let about = &event.about;
-        let uid = about.uid.clone().unwrap_or_default();
-        let allowance =
-            allowances.entry(uid.clone()).or_insert(Allowance { left: BURST, at: event.at });
-        if !allowance.take(event.at) {
+    if seen.len() >= REMEMBERED {
+        seen.clear();
+    }
+    if allowances.len() >= REMEMBERED {
+        allowances.clear();
+    }
+    let about = &event.about;
+    let uid = about.uid.clone().unwrap_or_default();
+    let allowance =
+        allowances.entry(uid.clone()).or_insert(Allowance { left: BURST, at: event.at });
+    if !allowance.take(event.at) {
+        return;
+    }
+    let key = Key(uid, about.field_path.clone(), event.reason.clone(), event.message.clone());
+    let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
+    if let Some(known) = seen.get_mut(&key) {
+        known.count += 1;
+        let patch = json!({ "count": known.count, "lastTimestamp": seconds(event.at) });
+        let at = Patched { namespace: &namespace, name: &known.name, subresource: "" };
+        if client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await.is_ok() {
             return;
         }
-        let key = Key(uid, about.field_path.clone(), event.reason.clone(), event.message.clone());
-        let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        if let Some(known) = seen.get_mut(&key) {
-            known.count += 1;
-            let patch = json!({ "count": known.count, "lastTimestamp": seconds(event.at) });
-            let at = Patched { namespace: &namespace, name: &known.name, subresource: "" };
-            if client.patch::<Value>(&Resource::EVENTS, at, PatchKind::Merge, &patch).await.is_ok()
-            {
-                return;
-            }
-        }
-        let name =
-            format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), event.at.as_nanosecond());
-        let object = json!({
-            "metadata": { "name": name, "namespace": namespace },
-            "involvedObject": about,
-            "reason": event.reason,
-            "message": event.message,
-            "type": event.kind,
-            "source": { "component": "kubelet", "host": node },
-            "firstTimestamp": seconds(event.at),
-            "lastTimestamp": seconds(event.at),
-            "count": 1,
-            "reportingComponent": "kubelet",
-            "reportingInstance": node,
-        });
-        match client.create::<_, Value>(&Resource::EVENTS, &namespace, &object).await {
-            Ok(_) => drop(seen.insert(key, Seen { name, count: 1 })),
-            Err(error) => tracing::debug!(%error, reason = %event.reason, "an Event was lost"),
-        }
+    }
+    let name =
+        format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), event.at.as_nanosecond());
+    let object = json!({
+        "metadata": { "name": name, "namespace": namespace },
+        "involvedObject": about,
+        "reason": event.reason,
+        "message": event.message,
+        "type": event.kind,
+        "source": { "component": "kubelet", "host": node },
+        "firstTimestamp": seconds(event.at),
+        "lastTimestamp": seconds(event.at),
+        "count": 1,
+        "reportingComponent": "kubelet",
+        "reportingInstance": node,
+    });
+    match client.create::<_, Value>(&Resource::EVENTS, &namespace, &object).await {
+        Ok(_) => drop(seen.insert(key, Seen { name, count: 1 })),
+        Err(error) => tracing::debug!(%error, reason = %event.reason, "an Event was lost"),
+    }
 }
 
 /// The API's times have whole seconds.

@@ -289,7 +289,8 @@ async fn tend(
     rt::until_it_ends("pod worker", name, || {
         if std::mem::replace(&mut begun, true) {
             let pod = desired.borrow().pod.clone();
-            let text = "the Pod's worker panicked and was started again; the kubelet's log says why";
+            let text =
+                "the Pod's worker panicked and was started again; the kubelet's log says why";
             ctx.events.warn(&pod, "FailedSync", text.to_owned());
         }
         Worker::new(ctx.clone(), desired.clone(), shared.clone(), refusal.clone()).run()

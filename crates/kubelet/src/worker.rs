@@ -146,8 +146,7 @@ impl Worker {
             None => status.as_ref().and_then(before),
         };
         // Neither has one that a kubelet before this one refused ever had a container.
-        let never_begun =
-            ending.is_some() && status.is_none_or(|s| s.container_statuses.is_none());
+        let never_begun = ending.is_some() && status.is_none_or(|s| s.container_statuses.is_none());
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             report: Report::default(),

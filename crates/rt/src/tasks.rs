@@ -99,12 +99,7 @@ pub struct Drained {
 
 impl Tasks {
     pub fn new(shutdown: Shutdown) -> Self {
-        Self {
-            tracker: TaskTracker::new(),
-            shutdown,
-            state: Arc::default(),
-            next: Arc::default(),
-        }
+        Self { tracker: TaskTracker::new(), shutdown, state: Arc::default(), next: Arc::default() }
     }
 
     pub fn shutdown(&self) -> &Shutdown {

@@ -118,8 +118,7 @@ impl Feed {
                 },
             ),
         ];
-        let feed =
-            Arc::new(Self { pods, nodes, namespaces, spreaders, claims, volumes, budgets });
+        let feed = Arc::new(Self { pods, nodes, namespaces, spreaders, claims, volumes, budgets });
         let _ = shared.feed.set(Arc::downgrade(&feed));
         feed
     }

@@ -77,7 +77,8 @@ async fn a_thousand_panics_leave_no_pod_without_a_node() {
     for last in 0..missing {
         api.create(&Resource::PODS, pod(&format!("last{last}"))).await;
     }
-    until("every Pod has a node", || nodes_of_pods(&api).values().sum::<usize>() == NODES * ROOM).await;
+    until("every Pod has a node", || nodes_of_pods(&api).values().sum::<usize>() == NODES * ROOM)
+        .await;
     assert!(nodes_of_pods(&api).values().all(|pods| *pods == ROOM), "{:?}", nodes_of_pods(&api));
     assert!(rt::panics().values().sum::<u64>() >= 1000);
     until("every loop runs", || tasks.missing().is_empty()).await;

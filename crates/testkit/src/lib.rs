@@ -12,4 +12,4 @@ mod real_api;
 pub use fake_api::FakeApi;
 pub use objects::{Objects, Served};
 pub use panics::Panics;
-pub use real_api::RealApi;
+pub use real_api::{RealApi, config};

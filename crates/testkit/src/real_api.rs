@@ -1,4 +1,5 @@
 use std::{
+    net::SocketAddr,
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -26,7 +27,10 @@ impl RealApi {
         std::fs::create_dir_all(&store)?;
         let store = store::embedded::Embedded::open(&store, store::embedded::Options::default())?;
         let tasks = rt::Tasks::new(rt::Shutdown::new());
-        let server = apiserver::start(config(directory.path())?, Arc::new(store), &tasks).await?;
+        // The server publishes its port, so it has to be known beforehand.
+        let bind = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let config = config(bind, directory.path());
+        let server = apiserver::start(config, Arc::new(store), &tasks).await?;
         Ok(Self { server, tasks, _directory: directory })
     }
 
@@ -69,15 +73,14 @@ fn write_pki(directory: &Path) -> Result<(), pki::Error> {
     Ok(())
 }
 
-fn config(directory: &Path) -> Result<apiserver::Config, Failure> {
+/// What an API server of a test is configured with, whose certificates and keys are in one folder.
+pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
     let file = |name: &str| directory.join(name);
-    // The server publishes its port, so it has to be known beforehand.
-    let bind = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    Ok(apiserver::Config {
+    apiserver::Config {
         bind,
         advertise: std::net::Ipv4Addr::new(192, 0, 2, 1).into(),
         shares_store: false,
-        service_cidrs: vec!["10.96.0.0/12".parse()?],
+        service_cidrs: vec!["10.96.0.0/12".parse().expect("a range of addresses")],
         node_ports: (30_000, 32_767),
         event_ttl: Duration::from_secs(3600),
         compaction_interval: Duration::from_secs(300),
@@ -100,5 +103,5 @@ fn config(directory: &Path) -> Result<apiserver::Config, Failure> {
         disable_admission: vec![],
         seats: apiserver::Config::SEATS,
         request_timeout: apiserver::Config::REQUEST_TIMEOUT,
-    })
+    }
 }

@@ -127,15 +127,10 @@ struct Other {
 }
 
 /// What others do meanwhile, and what half and 99 of 100 of it took.
-fn others(
-    bench: &Bench,
-    node: &str,
-    when: &str,
-) -> Result<Vec<(&'static str, f64, f64)>, String> {
+fn others(bench: &Bench, node: &str, when: &str) -> Result<Vec<(&'static str, f64, f64)>, String> {
     let server = bench.control_plane.url();
     let maps = format!("{server}/api/v1/namespaces/{NAMESPACE}/configmaps");
-    let lease =
-        format!("{server}/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/n1");
+    let lease = format!("{server}/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/n1");
     let status = format!("{server}/api/v1/nodes/n1/status");
     let mut all = Vec::new();
     let mut add = |what, url: &String, body: Option<PathBuf>, patch, by_node| {

@@ -4,8 +4,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod allocation;
 mod admission;
+mod allocation;
 mod bodies;
 mod conversion;
 mod custom;

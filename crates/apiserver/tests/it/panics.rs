@@ -7,7 +7,9 @@ use std::sync::{
 
 use futures_util::future::{BoxFuture, join_all};
 use serde_json::json;
-use store::{KeyRange, KeyValue, Outcome, RangeResult, Result, Revision, Store, WatchStream, Write};
+use store::{
+    KeyRange, KeyValue, Outcome, RangeResult, Result, Revision, Store, WatchStream, Write,
+};
 
 use crate::harness::{Identity, TestServer, config_map, start};
 
@@ -96,7 +98,10 @@ async fn a_thousand_requests_that_panic_end_no_connection_and_hold_nothing() {
             // Whoever panics gives back the address, or the next one is refused it.
             let spec = json!({"clusterIP": format!("10.96.1.{}", number / 4 % 250), "ports": [{"port": 80}]});
             let meta = json!({"name": format!("s{number}")});
-            (&services, json!({"kind": "Service", "apiVersion": "v1", "metadata": meta, "spec": spec}))
+            (
+                &services,
+                json!({"kind": "Service", "apiVersion": "v1", "metadata": meta, "spec": spec}),
+            )
         } else {
             (&maps, config_map(&format!("m{number}"), json!({})))
         };

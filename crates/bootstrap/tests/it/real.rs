@@ -9,33 +9,15 @@ use serde_json::{Value, json};
 use super::live::{complete, joining, machine, owned, quiet, sign_with, try_join};
 
 async fn start(root: &Path, bind: SocketAddr, tasks: &rt::Tasks) {
-    let file = |name: &str| root.join("etc/kubernetes/pki").join(name);
+    let pki = root.join("etc/kubernetes/pki");
     let config = apiserver::Config {
-        bind,
         // Only told to Services; a loopback address is refused there.
         advertise: [10, 0, 0, 5].into(),
-        shares_store: false,
-        service_cidrs: vec!["10.96.0.0/12".parse().unwrap()],
-        node_ports: (30_000, 32_767),
-        event_ttl: Duration::from_secs(3600),
-        compaction_interval: Duration::from_secs(300),
-        tls_certificate: file("apiserver.crt"),
-        tls_key: file("apiserver.key"),
-        client_ca: file("ca.crt"),
-        service_account_keys: vec![file("sa.pub")],
-        service_account_signing_key: file("sa.key"),
-        service_account_issuer: "https://kubernetes.default.svc.cluster.local".to_owned(),
-        api_audiences: Vec::new(),
-        kubelet_client_certificate: file("apiserver-kubelet-client.crt"),
-        kubelet_client_key: file("apiserver-kubelet-client.key"),
-        kubelet_ca: None,
-        front_proxy: None,
-        anonymous: true,
+        kubelet_client_certificate: pki.join("apiserver-kubelet-client.crt"),
+        kubelet_client_key: pki.join("apiserver-kubelet-client.key"),
         bootstrap_tokens: true,
         enable_admission: vec!["NodeRestriction".to_owned()],
-        disable_admission: Vec::new(),
-        seats: apiserver::Config::SEATS,
-        request_timeout: apiserver::Config::REQUEST_TIMEOUT,
+        ..testkit::config(bind, &pki)
     };
     let store =
         store::embedded::Embedded::open(&root.join("store"), store::embedded::Options::default())

@@ -80,7 +80,8 @@ impl<P> Told<P> {
             for handler in self.handlers() {
                 let keys: Vec<String> = handler.missed().keys().cloned().collect();
                 for key in keys {
-                    let now = cache.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+                    let now =
+                        cache.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
                     handler.tell(Change { key: &key, old: None, new: now.as_ref() }, self);
                 }
             }

@@ -4,8 +4,8 @@
 
 mod access;
 mod addon;
-mod attack_identity;
 mod attack_alloc;
+mod attack_identity;
 mod attack_subpath;
 mod basics;
 mod charts;

@@ -12,7 +12,8 @@ pub(super) fn healthz(
     health: &watch::Receiver<Option<String>>,
     tasks: &rt::Tasks,
 ) -> Response<Body> {
-    let failed: String = tasks.missing().iter().map(|m| format!("[-]{} failed\n", m.name)).collect();
+    let failed: String =
+        tasks.missing().iter().map(|m| format!("[-]{} failed\n", m.name)).collect();
     if !failed.is_empty() {
         return text(StatusCode::INTERNAL_SERVER_ERROR, format!("{failed}healthz check failed\n"));
     }

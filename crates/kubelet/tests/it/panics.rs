@@ -34,10 +34,8 @@ async fn a_pod_whose_worker_panics_goes_on_and_others_do_not_notice() {
     api.client("user").delete(&Resource::PODS, "default", "going", &now).await.unwrap();
     create("coming").await;
     eventually("the new Pod runs", async || runs("coming")).await;
-    eventually("the Pod is gone", async || {
-        api.get(&Resource::PODS, "default", "going").is_none()
-    })
-    .await;
+    eventually("the Pod is gone", async || api.get(&Resource::PODS, "default", "going").is_none())
+        .await;
     create("later").await;
     eventually("another one runs", async || runs("later")).await;
     assert!(panics.left() < 12 && rt::panics()["pod worker"] >= 1, "{:?}", rt::panics());
