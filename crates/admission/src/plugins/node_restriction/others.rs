@@ -78,7 +78,10 @@ fn check_audience(request: &Request<'_>, pod: &Value, audience: &str) -> Result<
         Some(text(&volume, "/spec/csi/driver").to_owned())
     };
     let named = items(pod, "/spec/volumes").any(|volume| {
-        let claim = text(volume, "/persistentVolumeClaim/claimName");
+        // An ephemeral volume's claim is named after the Pod and the volume.
+        let own = is_set(volume, "/ephemeral/volumeClaimTemplate")
+            .then(|| format!("{}-{}", text(pod, "/metadata/name"), text(volume, "/name")));
+        let claim = own.as_deref().unwrap_or(text(volume, "/persistentVolumeClaim/claimName"));
         in_token(&volume["projected"])
             || in_driver(text(volume, "/csi/driver"))
             || (!claim.is_empty() && of_claim(claim).is_some_and(|driver| in_driver(&driver)))
@@ -87,12 +90,7 @@ fn check_audience(request: &Request<'_>, pod: &Value, audience: &str) -> Result<
         return Ok(());
     }
     let verb = "request-serviceaccounts-token-audience";
-    let may = Attributes::resource(
-        request.user,
-        verb,
-        "",
-        if audience.is_empty() { "*" } else { audience },
-    );
+    let may = Attributes::resource(request.user, verb, "", audience);
     if request
         .authorizer
         .authorize(&may.in_namespace(request.namespace).named(request.name))
@@ -100,7 +98,12 @@ fn check_audience(request: &Request<'_>, pod: &Value, audience: &str) -> Result<
     {
         return Ok(());
     }
-    Err(format!("audience {} not found in pod spec volume", go_quote(audience)).into())
+    Err(format!(
+        "audience {} not found in pod spec volume, {} is not authorized to request tokens for this audience",
+        go_quote(audience),
+        request.user.name
+    )
+    .into())
 }
 
 /// A node asks for certificates in its own name alone; what else must hold of them is the signer's business.

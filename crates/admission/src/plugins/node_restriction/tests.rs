@@ -191,7 +191,7 @@ fn tokens_are_for_pods_of_the_node() {
     assert!(ask("n1", bound.clone(), json!(["vault"])).starts_with("admitted"));
     assert!(
         ask("n1", bound.clone(), json!(["other"]))
-            .ends_with("audience \"other\" not found in pod spec volume")
+            .ends_with("not authorized to request tokens for this audience")
     );
     assert!(
         ask("n2", bound, Value::Null)
