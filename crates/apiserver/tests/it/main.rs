@@ -22,6 +22,7 @@ mod proxy_targets;
 mod records;
 mod reference;
 mod renewal;
+mod second_authorisation;
 mod security;
 mod services;
 mod slow;

@@ -16,7 +16,7 @@ use tokio_tungstenite::{
 
 use crate::harness::{TestServer, config_map, shared};
 
-type Socket = WebSocketStream<TlsStream<TcpStream>>;
+pub(crate) type Socket = WebSocketStream<TlsStream<TcpStream>>;
 
 /// Who asks, and how they say it.
 enum Way {
@@ -25,7 +25,7 @@ enum Way {
     Browser(String),
 }
 
-async fn connect(
+pub(crate) async fn connect(
     server: &TestServer,
     path: &str,
     headers: &[(http::HeaderName, String)],
@@ -39,7 +39,7 @@ async fn connect(
 }
 
 /// The code of a handshake that must have been refused.
-fn refused(answer: Result<(Socket, Response), Error>) -> u16 {
+pub(crate) fn refused(answer: Result<(Socket, Response), Error>) -> u16 {
     match answer {
         Err(Error::Http(response)) => response.status().as_u16(),
         Err(other) => panic!("{other}"),
