@@ -7,6 +7,7 @@ mod addon;
 mod attack_alloc;
 mod attack_identity;
 mod attack_subpath;
+mod attack_authz;
 mod basics;
 mod charts;
 mod clients;
