@@ -6,6 +6,7 @@
 //! prints is what upstream prints, since people and programs match on these words.
 
 mod attributes;
+pub mod budget;
 pub mod cidr;
 pub mod field;
 mod field_selector;
@@ -27,6 +28,7 @@ pub mod user;
 pub mod validation;
 
 pub use attributes::{Attributes, Authorizer, Decision, Reason};
+pub use budget::{Budget, Exceeded, JsonError};
 pub use cidr::{Cidr, CidrError, Family};
 pub use field::{ErrorList, ErrorType, FieldError, Path, aggregate};
 pub use field_selector::{FieldSelector, FieldSelectorError, FieldTerm};
