@@ -3,6 +3,8 @@
 use api_schema::{Fill, Schema};
 use serde_json::{Value, json};
 
+use crate::protobuf::wire;
+
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
 fn pod() -> Value {
@@ -57,7 +59,30 @@ fn protobuf() {
     let options =
         json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"}});
     let options = crate::protobuf::to_protobuf(schema, "v1", "DeleteOptions", &options).unwrap();
-    fuzz::fuzz(HERE, "protobuf", &[&pod, &options], |input| {
+    // An object within another's bytes: both decoders stand on one budget.
+    let nested = |levels| {
+        (0..levels).fold(json!({"a": [1]}), |inner, _| {
+            json!({"kind": "ControllerRevision", "apiVersion": "apps/v1", "data": inner})
+        })
+    };
+    let revision =
+        crate::protobuf::to_protobuf(schema, "apps/v1", "ControllerRevision", &nested(5)).unwrap();
+    let prop = |inner| json!({"type": "object", "properties": {"a": inner}, "items": [{"not": {}}], "default": {"x": [null]}});
+    let props = (0..20).fold(json!({"type": "string"}), |inner, _| prop(inner));
+    let crd = json!({"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", "spec": {"group": "g",
+        "versions": [{"name": "v1", "schema": {"openAPIV3Schema": props}}]}});
+    let crd = crate::protobuf::to_protobuf(
+        schema,
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        &crd,
+    )
+    .unwrap();
+    let mut enveloped = Vec::new();
+    wire::nested(&mut enveloped, 2, |out| wire::bytes(out, 1, &revision));
+    let enveloped = crate::protobuf::envelope("apps/v1", "ControllerRevision", &enveloped);
+    let seeds: [&[u8]; 5] = [&pod, &options, &revision, &crd, &enveloped];
+    fuzz::fuzz(HERE, "protobuf", &seeds, |input| {
         let Ok(tree) = crate::protobuf::from_protobuf(schema, input) else { return };
         let text = |field: &str| tree[field].as_str().unwrap_or_default().to_owned();
         let (version, kind) = (text("apiVersion"), text("kind"));

@@ -5,6 +5,7 @@
 //! upstream does. What a message has and the table has not is skipped. Zero values of Go's plain fields are not
 //! written; absent means the same.
 
+use api_meta::{Budget, Exceeded};
 use api_schema::{NodeId, Schema};
 use serde_json::Value;
 
@@ -24,8 +25,8 @@ pub enum ProtobufError {
     NoMagic,
     #[error("malformed protobuf in {0}: {1}")]
     Malformed(String, &'static str),
-    #[error("protobuf nests deeper than {0} messages")]
-    TooDeep(usize),
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
     #[error("no kind {kind:?} is registered for version {api_version:?}")]
     UnknownKind { api_version: String, kind: String },
     #[error("encoding {path}: a {found} cannot be written as {wanted}")]
@@ -59,9 +60,13 @@ pub fn to_protobuf(
 /// Reads an enveloped object of a built-in kind. The tree has kind and apiVersion and is otherwise as the wire
 /// has it: pass it through [`api_schema::decode_value`] for what Go would make of zero values, and for defaults.
 pub fn from_protobuf(schema: &Schema, bytes: &[u8]) -> Result<Value, ProtobufError> {
+    read(schema, bytes, &mut Budget::object())
+}
+
+fn read(schema: &Schema, bytes: &[u8], budget: &mut Budget) -> Result<Value, ProtobufError> {
     let Envelope { api_version, kind, raw } = open(bytes)?;
     let node = node_of(schema, api_version, kind)?;
-    let mut value = message_to_value(schema, node, raw)?;
+    let mut value = decode::message_within(schema, node, raw, budget)?;
     if let Some(members) = value.as_object_mut() {
         members.insert("apiVersion".to_owned(), api_version.into());
         members.insert("kind".to_owned(), kind.into());

@@ -1,5 +1,10 @@
 //! YAML in and out, read as Go's YAML 1.1 parsers read it.
 
+use api_meta::{
+    Budget, JsonError,
+    budget::{MAX_YAML_DEPTH, Tree},
+};
+use serde::de::DeserializeSeed as _;
 use serde_json::Value;
 use serde_saphyr::DuplicateKeyPolicy;
 
@@ -8,34 +13,44 @@ use serde_saphyr::DuplicateKeyPolicy;
 #[error("error converting YAML to JSON: yaml: {0}")]
 pub struct YamlError(String);
 
-/// Deeper than any object that people write in YAML, and not so deep that the parser, which recurses, leaves a thread
-/// of two megabytes no stack: a level costs it up to 30 kB in a debug build.
-const MAX_DEPTH: usize = 48;
-
 /// Reads one document. `0644` is octal and `yes` is true, as upstream has it; of equal keys the last one counts.
 pub fn from_yaml(text: &[u8]) -> Result<Value, YamlError> {
     // Most of what is said to be YAML is JSON, which is read faster, and deeper.
-    if let Ok(value) = serde_json::from_slice(text) {
-        return Ok(value);
+    match Budget::object().json(text) {
+        Ok(value) => return Ok(value),
+        Err(JsonError::Exceeded(exceeded)) => return Err(YamlError(exceeded.to_string())),
+        Err(JsonError::Syntax(_)) => {}
     }
     let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
+        budget: serde_saphyr::budget! { max_depth: MAX_YAML_DEPTH },
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         legacy_octal_numbers: true,
         strict_booleans: false,
         with_snippet: false,
     };
-    serde_saphyr::from_slice_with_options(text, options).map_err(|e| YamlError(e.to_string()))
+    // A few aliases can stand for more than there is memory: what they stand for counts.
+    let mut budget = Budget::object();
+    let read = serde_saphyr::with_deserializer_from_slice_with_options(text, options, |yaml| {
+        Tree(&mut budget).deserialize(yaml)
+    });
+    read.map_err(|error| match budget.exceeded() {
+        Some(exceeded) => YamlError(exceeded.to_string()),
+        None => YamlError(error.to_string()),
+    })
 }
 
 /// The first key that a mapping has twice, in the words of Go's YAML: `line 3: key "a" already set in map`.
 pub fn yaml_duplicate(text: &[u8]) -> Option<String> {
     let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
+        budget: serde_saphyr::budget! { max_depth: MAX_YAML_DEPTH },
         duplicate_keys: DuplicateKeyPolicy::Error,
         with_snippet: false,
     };
-    match serde_saphyr::from_slice_with_options::<Value>(text, options).err()?.without_snippet() {
+    let mut budget = Budget::object();
+    let read = serde_saphyr::with_deserializer_from_slice_with_options(text, options, |yaml| {
+        Tree(&mut budget).deserialize(yaml)
+    });
+    match read.err()?.without_snippet() {
         serde_saphyr::Error::DuplicateMappingKey { key, location } => {
             let key = key.as_deref().unwrap_or_default();
             Some(format!("line {}: key {key:?} already set in map", location.line()))

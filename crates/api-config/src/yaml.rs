@@ -7,6 +7,8 @@ use crate::Error;
 /// Every document that is not empty.
 pub fn parse_all(text: &str) -> Result<Vec<Value>, Error> {
     let options = serde_saphyr::options! {
+        // The parser recurses, and a level costs it up to 30 kB of a thread's two megabytes in a debug build.
+        budget: serde_saphyr::budget! { max_depth: 48 },
         legacy_octal_numbers: true,
         strict_booleans: false,
     };

@@ -9,9 +9,12 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// How deep an object may nest. JSON readers stop at 127, and an object is read inside of others: by four levels
-/// deeper lie its fields in its `managedFields`, by two it lies in a list and by three in a review.
+/// How deep an object may nest. JSON readers stop at 127, and an object is read inside of others: by two levels in a list
+/// and by three in a review.
 pub const MAX_DEPTH: usize = 112;
+
+/// By how much deeper `fieldsV1` may be than the object whose fields they name.
+const FIELDS: usize = 6;
 
 /// How deep a YAML document may nest. Its parser recurses, and a level costs it up to 30 kB in a debug build, of a
 /// thread's two megabytes.
@@ -55,10 +58,10 @@ impl Budget {
         Self::new(MAX_DEPTH, MAX_TREE)
     }
 
-    /// For what holds `count` objects, `depth` levels below its root.
+    /// For what holds `count` whole objects, `depth` levels below its root.
     pub fn objects(count: usize, depth: usize) -> Self {
         // More than a few are not all as large as one may be.
-        Self::new(MAX_DEPTH + depth, MAX_TREE * count.clamp(1, 4))
+        Self::new(MAX_DEPTH + FIELDS + depth, MAX_TREE * count.clamp(1, 4))
     }
 
     pub fn new(depth: usize, memory: usize) -> Self {
@@ -82,7 +85,7 @@ impl Budget {
     }
 
     pub fn leave(&mut self) {
-        self.depth = (self.depth + 1).min(self.max_depth);
+        self.depth += 1;
     }
 
     /// Reads something one level down.
@@ -94,6 +97,16 @@ impl Budget {
         let result = read(self);
         self.leave();
         result
+    }
+
+    /// Makes room for a document of `fieldsV1`, which has a level for each of its object's and lies within that object,
+    /// until the matching [`Budget::lower`].
+    pub fn raise(&mut self) {
+        self.depth += FIELDS;
+    }
+
+    pub fn lower(&mut self) {
+        self.depth = self.depth.saturating_sub(FIELDS);
     }
 
     pub fn spend(&mut self, bytes: usize) -> Result<(), Exceeded> {

@@ -24,6 +24,7 @@ mod quote;
 mod selector;
 mod status;
 mod time;
+mod tree;
 pub mod user;
 pub mod validation;
 
@@ -46,4 +47,5 @@ pub use quote::go_quote;
 pub use selector::{Operator, Requirement, Selector, SelectorError};
 pub use status::{ListMeta, Status, StatusCause, StatusDetails, StatusReason};
 pub use time::{ParseTimeError, Timestamp, human_duration};
+pub use tree::Tree;
 pub use user::UserInfo;

@@ -1,5 +1,6 @@
 //! What can be wrong with a patch, and the HTTP code that each mistake answers with.
 
+use api_meta::Exceeded;
 use serde_json::Value;
 
 /// Why a patch could not be applied. The texts are upstream's where clients see them.
@@ -9,6 +10,12 @@ pub enum PatchError {
     Decode(String),
     #[error("The allowed maximum operations in a JSON patch is {max}, got {got}")]
     TooManyOperations { max: usize, got: usize },
+    #[error(
+        "Unable to complete the copy, the accumulated size increase of copy is {copied}, exceeding the limit {max}"
+    )]
+    CopiesTooMuch { copied: usize, max: usize },
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
     /// An operation of a JSON patch that does not apply, a failed `test` included. Upstream hides the cause
     /// behind [`PatchError::REJECTED`].
     #[error("{0}")]
@@ -53,8 +60,8 @@ impl PatchError {
             | Self::PrimitiveList
             | Self::RetainKeys
             | Self::SetElementOrder => 400,
-            Self::TooManyOperations { .. } => 413,
-            Self::Operation(_) | Self::ListOfLists => 422,
+            Self::TooManyOperations { .. } | Self::Exceeded(_) => 413,
+            Self::Operation(_) | Self::CopiesTooMuch { .. } | Self::ListOfLists => 422,
             Self::Order { .. }
             | Self::NoMergeKey { .. }
             | Self::UndeclaredMergeKey(_)

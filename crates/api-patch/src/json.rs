@@ -1,6 +1,13 @@
 //! JSON patch (RFC 6902) and JSON merge patch (RFC 7396).
 
-use json_patch::PatchOperation;
+use std::io;
+
+use api_meta::{Budget, Exceeded, JsonError, budget::MAX_DEPTH};
+use json_patch::{
+    PatchOperation,
+    jsonptr::{Pointer, PointerBuf},
+};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::PatchError;
@@ -8,23 +15,103 @@ use crate::PatchError;
 /// Upstream's bound on one JSON patch, so that a small request cannot buy much work.
 pub const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
 
+/// Upstream's bound on what all `copy` operations of one JSON patch add, in bytes of JSON.
+const MAX_JSON_PATCH_COPIES: usize = 3 << 20;
+
 /// Applies a JSON patch document to a copy of `object`.
 pub fn json_patch(object: &Value, patch: &[u8]) -> Result<Value, PatchError> {
-    let operations: json_patch::Patch =
-        serde_json::from_slice(patch).map_err(|e| PatchError::Decode(e.to_string()))?;
-    let got = operations.0.len();
+    let mut budget = Budget::object();
+    let operations = budget.json(patch).map_err(|error| match error {
+        JsonError::Exceeded(exceeded) => PatchError::Exceeded(exceeded),
+        JsonError::Syntax(error) => PatchError::Decode(error.to_string()),
+    })?;
+    let got = operations.as_array().map_or(0, Vec::len);
     if got > MAX_JSON_PATCH_OPERATIONS {
         return Err(PatchError::TooManyOperations { max: MAX_JSON_PATCH_OPERATIONS, got });
     }
+    let operations = json_patch::Patch::deserialize(operations)
+        .map_err(|error| PatchError::Decode(error.to_string()))?;
     let mut patched = object.clone();
+    let mut growth = Growth { budget, copied: 0 };
     for operation in operations.iter() {
         if tests_absence(operation, &patched) {
             continue;
         }
+        growth.allow(operation, &patched)?;
         json_patch::patch_unsafe(&mut patched, std::slice::from_ref(operation))
             .map_err(|e| PatchError::Operation(e.to_string()))?;
     }
     Ok(patched)
+}
+
+/// What the operations of one patch have added so far. Each is judged before it is carried out: a few of them double an
+/// object as often, or make it as deep as they are many.
+struct Growth {
+    /// What is added or moved costs memory or time, wherever it comes from.
+    budget: Budget,
+    /// Bytes of JSON.
+    copied: usize,
+}
+
+impl Growth {
+    fn allow(&mut self, operation: &PatchOperation, object: &Value) -> Result<(), PatchError> {
+        match operation {
+            PatchOperation::Add(add) => self.put(&add.path, &add.value),
+            PatchOperation::Replace(replace) => self.put(&replace.path, &replace.value),
+            PatchOperation::Move(step) => match step.from.resolve(object) {
+                Ok(moved) => self.put(&step.path, moved),
+                // What is not there is refused when it is looked for.
+                Err(_) => Ok(()),
+            },
+            PatchOperation::Copy(copy) => self.copy(&copy.from, &copy.path, object),
+            PatchOperation::Remove(_) | PatchOperation::Test(_) => Ok(()),
+        }
+    }
+
+    fn copy(
+        &mut self,
+        from: &PointerBuf,
+        path: &PointerBuf,
+        object: &Value,
+    ) -> Result<(), PatchError> {
+        let Ok(source) = from.resolve(object) else { return Ok(()) };
+        let mut length = Length(0);
+        // Counting cannot fail.
+        let _ = serde_json::to_writer(&mut length, source);
+        self.copied += length.0;
+        if self.copied > MAX_JSON_PATCH_COPIES {
+            let (copied, max) = (self.copied, MAX_JSON_PATCH_COPIES);
+            return Err(PatchError::CopiesTooMuch { copied, max });
+        }
+        self.put(path, source)
+    }
+
+    /// A value at a path: it lies as deep as the path is long.
+    fn put(&mut self, path: &Pointer, value: &Value) -> Result<(), PatchError> {
+        let steps = path.count();
+        if steps > MAX_DEPTH {
+            return Err(Exceeded::Depth(MAX_DEPTH).into());
+        }
+        (0..steps).try_for_each(|_| self.budget.enter())?;
+        self.budget.item()?;
+        self.budget.tree(value)?;
+        (0..steps).for_each(|_| self.budget.leave());
+        Ok(())
+    }
+}
+
+/// A place to write to that only counts.
+struct Length(usize);
+
+impl io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Upstream lets a test for null pass where there is nothing, which the RFC does not.
@@ -89,6 +176,62 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "The allowed maximum operations in a JSON patch is 10000, got 10001"
+        );
+    }
+
+    #[test]
+    fn twenty_seven_copies_of_an_object_into_itself_are_refused() {
+        let object = json!({"metadata": {"name": "a", "annotations": {"x": "y".repeat(99)}}});
+        let copies: Vec<Value> = (0..27)
+            .map(|i| json!({"op": "copy", "from": "/metadata", "path": format!("/metadata/a{i}")}))
+            .collect();
+        let error = json_patch(&object, json!(copies).to_string().as_bytes()).unwrap_err();
+        assert_eq!(error.code(), 422);
+        assert!(
+            error.to_string().starts_with(
+                "Unable to complete the copy, the accumulated size increase of copy is "
+            ),
+            "{error}"
+        );
+        assert!(error.to_string().ends_with(", exceeding the limit 3145728"), "{error}");
+        let few = json!(copies[..10]).to_string();
+        let grown = json_patch(&object, few.as_bytes()).unwrap();
+        assert!(grown.to_string().len() > 1024 * 30);
+    }
+
+    #[test]
+    fn operations_do_not_make_an_object_deep() {
+        let leaf = |depth: usize| (0..depth).fold(json!({}), |inner, _| json!({"a": inner}));
+        let path = "/a".repeat(60);
+        let mut steps = vec![json!({"op": "add", "path": "/r", "value": leaf(60)})];
+        for _ in 0..200 {
+            steps.push(json!({"op": "add", "path": "/t", "value": leaf(60)}));
+            steps.push(json!({"op": "move", "from": "/r", "path": format!("/t{path}")}));
+            steps.push(json!({"op": "move", "from": "/t", "path": "/r"}));
+        }
+        let error = json_patch(&json!({}), json!(steps).to_string().as_bytes()).unwrap_err();
+        assert_eq!(error.code(), 413);
+        assert_eq!(error.to_string(), "exceeded max depth of 112");
+        // One level by each, of paths that grow.
+        let path = |depth: usize| format!("/{}", vec!["a"; depth].join("/"));
+        let steps: Vec<Value> =
+            (1..500).map(|i| json!({"op": "add", "path": path(i), "value": {}})).collect();
+        assert!(json_patch(&json!({}), json!(steps).to_string().as_bytes()).is_err());
+    }
+
+    #[test]
+    fn moves_of_much_are_not_free() {
+        let object = json!({"a": vec![json!({"b": 0}); 10_000]});
+        let there_and_back = [("/a", "/c"), ("/c", "/a")];
+        let steps: Vec<Value> = there_and_back
+            .iter()
+            .cycle()
+            .take(10_000)
+            .map(|(from, path)| json!({"op": "move", "from": from, "path": path}))
+            .collect();
+        assert_eq!(
+            json_patch(&object, json!(steps).to_string().as_bytes()).unwrap_err().code(),
+            413
         );
     }
 

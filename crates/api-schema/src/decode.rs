@@ -6,12 +6,16 @@
 //! out instead. Custom types keep what they are given, `null` and wrong types included: [`crate::validate`] judges
 //! them; only what their schema does not know is dropped.
 //!
-//! Depth is bounded by the JSON parser's limit (128); a caller bounds the size.
+//! Depth and memory are bounded by one [`Budget`], which what is filled in counts against too; a caller bounds the
+//! length of the text.
 
 use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use api_meta::{Budget, Exceeded};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::{Map, Value};
 
 use crate::fill::{Fill, is_zero};
@@ -80,6 +84,9 @@ pub enum DecodeError {
     /// A member has a type that the schema does not allow there.
     #[error("{0}")]
     Type(String),
+    /// It is deeper, or with its defaults takes more memory, than an object may.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
 }
 
 /// Reads an object of the type at `node`.
@@ -121,6 +128,7 @@ struct Cx<'s> {
     fill: Fill,
     findings: Vec<Finding>,
     fault: Option<Fault>,
+    budget: Budget,
 }
 
 /// A type error on its way up, gathering the path that Go would print.
@@ -142,7 +150,7 @@ struct Seed<'c, 's> {
 
 impl<'s> Cx<'s> {
     fn new(schema: &'s Schema, fill: Fill) -> Self {
-        Cx { schema, fill, findings: Vec::new(), fault: None }
+        Cx { schema, fill, findings: Vec::new(), fault: None, budget: Budget::object() }
     }
 
     fn seed(&mut self, node: NodeId, typed: bool) -> Seed<'_, 's> {
@@ -159,19 +167,26 @@ impl<'s> Cx<'s> {
         }
     }
 
-    fn zero(&self, node: Option<NodeId>) -> Value {
-        node.map_or(Value::Null, |node| self.schema.zero(node, self.fill))
+    fn zero<E: serde::de::Error>(&mut self, node: Option<NodeId>) -> Result<Value, E> {
+        let Some(node) = node else { return Ok(Value::Null) };
+        self.schema.zero(node, self.fill, &mut self.budget).map_err(E::custom)
     }
 
     fn finish(
-        self,
+        mut self,
         node: NodeId,
         value: Result<Option<Value>, serde_json::Error>,
         syntax: impl FnOnce(&serde_json::Error) -> DecodeError,
     ) -> Result<Decoded, DecodeError> {
+        if let Some(exceeded) = self.budget.exceeded() {
+            return Err(exceeded.into());
+        }
         match (value, self.fault) {
             (Ok(value), _) => {
-                let empty = || self.schema.zero(node, self.fill);
+                let value = match value {
+                    Some(value) => value,
+                    None => self.schema.zero(node, self.fill, &mut self.budget)?,
+                };
                 let mut findings = self.findings;
                 if !is_go_struct(self.schema.node(node)) {
                     // Upstream reads a custom object, and then drops what is unknown, in the order of names.
@@ -182,7 +197,7 @@ impl<'s> Cx<'s> {
                         (Finding::Unknown(_), Finding::Duplicate(_)) => Ordering::Greater,
                     });
                 }
-                Ok(Decoded { value: value.unwrap_or_else(empty), findings })
+                Ok(Decoded { value, findings })
             }
             (Err(_), Some(fault)) => Err(DecodeError::Type(fault.text())),
             (Err(error), None) => Err(syntax(&error)),
@@ -281,6 +296,7 @@ impl<'s> Seed<'_, 's> {
         mut access: A,
     ) -> Result<Map<String, Value>, A::Error> {
         let Seed { cx, node, typed } = self;
+        cx.budget.enter().map_err(A::Error::custom)?;
         let zeroes = typed && cx.fill != Fill::Given;
         let mut out = Map::new();
         let mut unknown: Vec<String> = Vec::new();
@@ -289,6 +305,7 @@ impl<'s> Seed<'_, 's> {
             let field = match key {
                 Key::Field(field) => field,
                 Key::Unknown(name) if body.preserve_unknown => {
+                    cx.budget.member(&name, out.is_empty()).map_err(A::Error::custom)?;
                     let value = access.next_value_seed(cx.below(None, false))?;
                     cx.prefix(mark, || name.clone());
                     if out.insert(name.clone(), value.unwrap_or_default()).is_some() {
@@ -307,6 +324,7 @@ impl<'s> Seed<'_, 's> {
                     continue;
                 }
             };
+            cx.budget.member(&field.name, out.is_empty()).map_err(A::Error::custom)?;
             let value = match access.next_value_seed(cx.seed(field.node, typed)) {
                 Ok(value) => value,
                 Err(error) => {
@@ -327,8 +345,10 @@ impl<'s> Seed<'_, 's> {
             }
         }
         if cx.fill != Fill::Given {
-            cx.schema.fill(body, &mut out, cx.fill, typed);
+            let filled = cx.schema.fill(body, &mut out, cx.fill, typed, &mut cx.budget);
+            filled.map_err(A::Error::custom)?;
         }
+        cx.budget.leave();
         Ok(out)
     }
 
@@ -338,17 +358,20 @@ impl<'s> Seed<'_, 's> {
         mut access: A,
     ) -> Result<Map<String, Value>, A::Error> {
         let Seed { cx, typed, .. } = self;
+        cx.budget.enter().map_err(A::Error::custom)?;
         let mut out = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             let mark = cx.findings.len();
+            cx.budget.member(&key, out.is_empty()).map_err(A::Error::custom)?;
             let value = access.next_value_seed(cx.below(values, typed))?;
             cx.prefix(mark, || key.clone());
-            let value = value.unwrap_or_else(|| cx.zero(values));
+            let value = value.map_or_else(|| cx.zero(values), Ok)?;
             if out.contains_key(&key) {
                 cx.report(Finding::Duplicate(key.clone()));
             }
             out.insert(key, value);
         }
+        cx.budget.leave();
         Ok(out)
     }
 }
@@ -388,10 +411,12 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<Self::Value, E> {
+        self.cx.budget.text(v).map_err(E::custom)?;
         self.scalar(Scalar::Str(v))
     }
 
     fn visit_string<E: serde::de::Error>(self, v: String) -> Result<Self::Value, E> {
+        self.cx.budget.text(&v).map_err(E::custom)?;
         self.scalar(Scalar::String(v))
     }
 
@@ -404,13 +429,16 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
         };
         let mut out = Vec::with_capacity(access.size_hint().unwrap_or(0).min(64));
         let Seed { cx, typed, .. } = self;
+        cx.budget.enter().map_err(A::Error::custom)?;
         loop {
             let mark = cx.findings.len();
             let Some(value) = access.next_element_seed(cx.below(item, typed))? else { break };
             let at = out.len();
             cx.prefix(mark, || format!("[{at}]"));
-            out.push(value.unwrap_or_else(|| cx.zero(item)));
+            cx.budget.item().map_err(A::Error::custom)?;
+            out.push(value.map_or_else(|| cx.zero(item), Ok)?);
         }
+        cx.budget.leave();
         Ok(Some(Value::Array(out)))
     }
 
@@ -423,6 +451,13 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                     Err(scalar::Refusal::Message(message)) => self.fail(message, None),
                     _ => self.mismatch("object"),
                 };
+            }
+            Shape::Any if self.node.is_fields() => {
+                self.cx.budget.raise();
+                let Seed { cx, node, typed } = self;
+                let entries = Seed { cx: &mut *cx, node, typed }.entries(None, access);
+                cx.budget.lower();
+                entries?
             }
             _ => self.entries(None, access)?,
         };

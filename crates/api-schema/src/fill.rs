@@ -1,5 +1,6 @@
 //! Defaults and zero values: what is written out though nobody gave it.
 
+use api_meta::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
 use crate::{Field, NodeId, Schema, Shape, Struct};
@@ -15,32 +16,47 @@ pub enum Fill {
     Defaults,
 }
 
-/// Puts defaults where they are missing.
-pub fn apply_defaults(schema: &Schema, node: NodeId, value: &mut Value) {
+/// Puts defaults where they are missing. A short list of many empty items, each with a large default, would be
+/// an object without measure: it is left as far as it came.
+pub fn apply_defaults(schema: &Schema, node: NodeId, value: &mut Value) -> Result<(), Exceeded> {
+    put_defaults(schema, node, value, &mut Budget::object())
+}
+
+fn put_defaults(
+    schema: &Schema,
+    node: NodeId,
+    value: &mut Value,
+    budget: &mut Budget,
+) -> Result<(), Exceeded> {
     if !schema.defaulting[node.0 as usize] {
-        return;
+        return Ok(());
     }
     match (&schema.node(node).shape, value) {
-        (Shape::Struct(body), Value::Object(members)) => {
+        (Shape::Struct(body), Value::Object(members)) => budget.nested(|budget| {
             for (name, member) in members.iter_mut() {
                 if let Some(field) = body.field(name) {
-                    apply_defaults(schema, field.node, member);
+                    put_defaults(schema, field.node, member, budget)?;
                 }
             }
-            default_members(schema, body, members);
-        }
-        (Shape::Map { value: node, .. }, Value::Object(members)) => {
-            members.values_mut().for_each(|member| apply_defaults(schema, *node, member));
-        }
-        (Shape::List { item, .. }, Value::Array(items)) => {
-            items.iter_mut().for_each(|value| apply_defaults(schema, *item, value));
-        }
-        _ => {}
+            default_members(schema, body, members, budget)
+        }),
+        (Shape::Map { value: node, .. }, Value::Object(members)) => budget.nested(|budget| {
+            members.values_mut().try_for_each(|member| put_defaults(schema, *node, member, budget))
+        }),
+        (Shape::List { item, .. }, Value::Array(items)) => budget.nested(|budget| {
+            items.iter_mut().try_for_each(|value| put_defaults(schema, *item, value, budget))
+        }),
+        _ => Ok(()),
     }
 }
 
 /// A `null` where the schema has a default and allows no `null` counts as absent.
-fn default_members(schema: &Schema, body: &Struct, members: &mut Map<String, Value>) {
+fn default_members(
+    schema: &Schema,
+    body: &Struct,
+    members: &mut Map<String, Value>,
+    budget: &mut Budget,
+) -> Result<(), Exceeded> {
     for field in body.lookup.defaulted.iter().map(|at| &body.fields[*at as usize]) {
         let Some(default) = default_of(schema, field) else { continue };
         let absent = match members.get(&*field.name) {
@@ -49,11 +65,14 @@ fn default_members(schema: &Schema, body: &Struct, members: &mut Map<String, Val
             Some(_) => false,
         };
         if absent {
+            budget.member(&field.name, members.is_empty())?;
+            budget.tree(default)?;
             let mut value = default.clone();
-            apply_defaults(schema, field.node, &mut value);
+            put_defaults(schema, field.node, &mut value, budget)?;
             members.insert(field.name.as_ref().to_owned(), value);
         }
     }
+    Ok(())
 }
 
 fn default_of<'s>(schema: &'s Schema, field: &'s Field) -> Option<&'s Value> {
@@ -79,28 +98,36 @@ impl Schema {
         members: &mut Map<String, Value>,
         fill: Fill,
         typed: bool,
-    ) {
+        budget: &mut Budget,
+    ) -> Result<(), Exceeded> {
         if fill == Fill::Defaults {
-            default_members(self, body, members);
+            default_members(self, body, members, budget)?;
         }
         let always: &[u32] = if typed { &body.lookup.always } else { &[] };
         for field in always.iter().map(|at| &body.fields[*at as usize]) {
             if !members.contains_key(&*field.name) {
-                let zero = self.zero(field.node, fill);
+                let zero = self.zero(field.node, fill, budget)?;
                 if !zero.is_null() {
+                    budget.member(&field.name, members.is_empty())?;
                     members.insert(field.name.as_ref().to_owned(), zero);
                 }
             }
         }
+        Ok(())
     }
 
     /// What Go writes for a type's zero value; `null` where that would be nothing.
-    pub(crate) fn zero(&self, node: NodeId, fill: Fill) -> Value {
-        match &self.node(node).shape {
+    pub(crate) fn zero(
+        &self,
+        node: NodeId,
+        fill: Fill,
+        budget: &mut Budget,
+    ) -> Result<Value, Exceeded> {
+        Ok(match &self.node(node).shape {
             Shape::Struct(body) => {
                 let mut members = Map::new();
                 if fill != Fill::Given {
-                    self.fill(body, &mut members, fill, true);
+                    budget.nested(|budget| self.fill(body, &mut members, fill, true, budget))?;
                 }
                 Value::Object(members)
             }
@@ -111,6 +138,6 @@ impl Schema {
             Shape::Boolean => Value::from(false),
             Shape::Quantity => Value::from("0"),
             Shape::Time | Shape::MicroTime | Shape::Duration | Shape::Any => Value::Null,
-        }
+        })
     }
 }

@@ -69,6 +69,13 @@ pub struct Node {
     pub rules: Option<Box<Rules>>,
 }
 
+impl Node {
+    /// Whether it stands for sets of fields (`fieldsV1`), which are as deep as the object that they are of.
+    pub fn is_fields(&self) -> bool {
+        self.name.as_deref().is_some_and(|name| name.ends_with(".FieldsV1"))
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum Shape {
     Struct(Struct),

@@ -114,7 +114,7 @@ mod tests {
         assert!(below("spec") && !below("metadata"));
         let given = json!({"spec": {"containers": [{"name": "a", "livenessProbe": {}}]}});
         let mut filled = given.clone();
-        crate::apply_defaults(schema, pod, &mut filled);
+        crate::apply_defaults(schema, pod, &mut filled).unwrap();
         assert_eq!(filled["spec"]["containers"][0]["livenessProbe"]["periodSeconds"], 10);
         let decoded = crate::decode_value(schema, pod, given, Fill::Defaults).unwrap().value;
         assert_eq!(decoded["spec"]["containers"][0]["livenessProbe"]["periodSeconds"], 10);

@@ -4,6 +4,7 @@
 //! kubectl reads them to explain kinds, to learn which patches and query parameters a kind takes, and to check
 //! objects before it sends them.
 
+use api_meta::Tree as _;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
@@ -96,7 +97,7 @@ fn finish(
         }},
     });
     if !components.is_empty() {
-        parts["schemas"] = components.into();
+        parts.put(&["schemas"], components.into());
     }
     json!({
         "openapi": "3.0.0",

@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use api_meta::{Cidr, FieldError, GroupKind, Path, Status};
+use api_meta::{Cidr, FieldError, GroupKind, Path, Status, Tree as _};
 use client::Client;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -216,8 +216,8 @@ impl Allocators {
             };
             given.push(address.to_string());
         }
-        service["spec"]["clusterIP"] = json!(given.first().cloned().unwrap_or_default());
-        service["spec"]["clusterIPs"] = json!(given);
+        service.put(&["spec", "clusterIP"], json!(given.first().cloned().unwrap_or_default()));
+        service.put(&["spec", "clusterIPs"], json!(given));
         Ok(())
     }
 

@@ -6,7 +6,7 @@ mod table;
 mod watch;
 
 use api_codec::Form;
-use api_meta::{Status, StatusReason};
+use api_meta::{Status, StatusReason, Tree as _};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
@@ -55,16 +55,16 @@ pub(crate) fn tree(served: &Served, object: &Object) -> Value {
     if let Some(conversion) = &served.conversion {
         (conversion.from_storage)(&mut tree);
     }
-    tree["kind"] = json!(*served.kind);
-    tree["apiVersion"] = json!(*served.api_version);
+    tree.put(&["kind"], json!(*served.kind));
+    tree.put(&["apiVersion"], json!(*served.api_version));
     if object.revision > 0 {
-        tree["metadata"]["resourceVersion"] = json!(object.revision.to_string());
+        tree.put(&["metadata", "resourceVersion"], json!(object.revision.to_string()));
     }
     tree
 }
 
 fn partial(mut tree: Value, meta: &str) -> Value {
-    json!({"kind": "PartialObjectMetadata", "apiVersion": meta, "metadata": tree["metadata"].take()})
+    json!({"kind": "PartialObjectMetadata", "apiVersion": meta, "metadata": tree.take_at(&["metadata"])})
 }
 
 /// One object's answer.

@@ -1,8 +1,9 @@
 //! Bodies in: from JSON or YAML to trees that the schema vouches for.
 
-use api_meta::{ErrorList, FieldError, GroupKind, Path, Status};
+use api_codec::protobuf::ProtobufError;
+use api_meta::{ErrorList, Exceeded, FieldError, GroupKind, Path, Status};
 use api_patch::FieldSet;
-use api_schema::{Fill, NodeId, Schema};
+use api_schema::{DecodeError, Fill, NodeId, Schema};
 use bytes::Bytes;
 use http::header;
 use serde_json::Value;
@@ -72,6 +73,16 @@ impl<'a> Expected<'a> {
         )))
     }
 
+    /// Refuses what could not be read: an object that takes too much is not looked at any closer.
+    fn undecodable(&self, error: &DecodeError) -> Box<Status> {
+        match error {
+            DecodeError::Exceeded(Exceeded::Memory(_)) => {
+                Box::new(Status::request_too_large(error))
+            }
+            error => self.unreadable(error),
+        }
+    }
+
     fn unreadable(&self, cause: impl std::fmt::Display) -> Box<Status> {
         Box::new(Status::bad_request(format!(
             "{} in version \"{}\" cannot be handled as a {}: {cause}",
@@ -116,7 +127,7 @@ pub(crate) fn decode(
     if !decoded.as_ref().is_ok_and(|decoded| expected.is_type_of(&decoded.value)) {
         check_type(&json, expected)?;
     }
-    let mut decoded = decoded.map_err(|error| expected.unreadable(error))?;
+    let mut decoded = decoded.map_err(|error| expected.undecodable(&error))?;
     report(call, &decoded, expected)?;
     expected.put_type(&mut decoded.value)?;
     Ok(decoded.value)
@@ -137,7 +148,7 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
     }
     check_type(&json, expected)?;
     let mut decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
-        .map_err(|error| expected.unreadable(error))?;
+        .map_err(|error| expected.undecodable(&error))?;
     // Unknown fields cannot be owned: apply refuses them itself, whatever validation the request wants.
     if decoded.unknown().next().is_some() {
         return Ok(tree);
@@ -185,7 +196,10 @@ fn decode_again(
     let expected = Expected::of(&call.resource.definition, call.served());
     let (schema, node) = (expected.schema, expected.node);
     let decoded = api_schema::decode_value(schema, node, tree.clone(), Fill::Defaults);
-    let mut decoded = decoded.map_err(|error| refuse(&expected, error.to_string()))?;
+    let mut decoded = decoded.map_err(|error| match error {
+        DecodeError::Exceeded(_) => Box::new(Status::request_too_large(&error)),
+        error => refuse(&expected, error.to_string()),
+    })?;
     unless_strict(call, &decoded).map_err(|cause| refuse(&expected, cause))?;
     expected.put_type(&mut decoded.value)?;
     Ok(decoded.value)
@@ -197,7 +211,7 @@ pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Stat
     let expected = Expected::builtin("", "v1", "v1", "DeleteOptions")?;
     let json = as_json(call, &body, expected)?;
     let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
-        .map_err(|error| expected.unreadable(error))?;
+        .map_err(|error| expected.undecodable(&error))?;
     report(call, &decoded, expected)?;
     Ok(decoded.value)
 }
@@ -215,8 +229,15 @@ fn as_json(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Bytes, B
             serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
         }
         "application/vnd.kubernetes.protobuf" if !expected.custom => {
-            let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body)
-                .map_err(|e| expected.unrecognized(e))?;
+            let tree =
+                api_codec::protobuf::from_protobuf(Schema::builtin(), body).map_err(|error| {
+                    match error {
+                        ProtobufError::Exceeded(Exceeded::Memory(_)) => {
+                            Box::new(Status::request_too_large(error))
+                        }
+                        error => expected.unrecognized(error),
+                    }
+                })?;
             serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
         }
         _ => Err(Box::new(Status::unsupported_media_type(&[
@@ -293,9 +314,15 @@ fn unless_strict(call: &Call, decoded: &api_schema::Decoded) -> Result<(), Strin
 }
 
 /// Fills in what the schema and the kind's own rules leave out, again after admission has changed the object.
-pub(crate) fn defaults(served: &Served, definition: &Definition, tree: &mut Value) {
-    api_schema::apply_defaults(&served.schema, served.node, tree);
+pub(crate) fn defaults(
+    served: &Served,
+    definition: &Definition,
+    tree: &mut Value,
+) -> Result<(), Box<Status>> {
+    api_schema::apply_defaults(&served.schema, served.node, tree)
+        .map_err(|error| Box::new(Status::request_too_large(error)))?;
     own_defaults(served, definition, tree);
+    Ok(())
 }
 
 /// Fills in what the kind's own rules leave out; they speak of the stored version.

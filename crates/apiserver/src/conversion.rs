@@ -3,6 +3,7 @@
 
 mod review;
 
+use api_meta::Tree as _;
 use std::sync::Arc;
 
 use api_schema::{NodeId, Schema};
@@ -51,8 +52,8 @@ impl api_patch::Versions for Definition {
             (conversion.from_storage)(&mut object);
         }
         if let Some(served) = self.version(to) {
-            object["apiVersion"] = json!(*served.api_version);
-            object["kind"] = json!(*served.kind);
+            object.put(&["apiVersion"], json!(*served.api_version));
+            object.put(&["kind"], json!(*served.kind));
         }
         object
     }
@@ -64,7 +65,9 @@ pub(crate) fn fit(schema: &Schema, node: NodeId, tree: &mut Value) {
     if let Err(error) = api_schema::prune(schema, node, tree) {
         tracing::debug!(%error, "a stored object does not fit its schema");
     }
-    api_schema::apply_defaults(schema, node, tree);
+    if let Err(error) = api_schema::apply_defaults(schema, node, tree) {
+        tracing::debug!(%error, "a stored object does not take all of its schema's defaults");
+    }
 }
 
 /// As [`fit`], of an object that came with kind and apiVersion, which its schema need not know.
@@ -123,10 +126,7 @@ fn annotate(tree: &mut Value, name: &str, value: &Value) {
     if value.is_null() || value.as_array().is_some_and(Vec::is_empty) {
         return;
     }
-    if let Some(meta) = tree["metadata"].as_object_mut() {
-        let annotations = meta.entry("annotations").or_insert_with(|| json!({}));
-        annotations[name] = json!(value.to_string());
-    }
+    tree.put(&["metadata", "annotations", name], json!(value.to_string()));
 }
 
 fn scaler_to_v2(tree: &mut Value) {
@@ -139,10 +139,10 @@ fn scaler_to_v2(tree: &mut Value) {
         metrics.insert(0, cpu);
     }
     if !metrics.is_empty() {
-        tree["spec"]["metrics"] = json!(metrics);
+        tree.put(&["spec", "metrics"], json!(metrics));
     }
     if let Some(behavior) = take_annotation(tree, BEHAVIOR) {
-        tree["spec"]["behavior"] = behavior;
+        tree.put(&["spec", "behavior"], behavior);
     }
     let mut current = match take_annotation(tree, CURRENT_METRICS) {
         Some(Value::Array(metrics)) => metrics,
@@ -152,10 +152,10 @@ fn scaler_to_v2(tree: &mut Value) {
         current.insert(0, json!({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": utilization}}}));
     }
     if !current.is_empty() {
-        tree["status"]["currentMetrics"] = json!(current);
+        tree.put(&["status", "currentMetrics"], json!(current));
     }
     if let Some(conditions) = take_annotation(tree, CONDITIONS) {
-        tree["status"]["conditions"] = conditions;
+        tree.put(&["status", "conditions"], conditions);
     }
     // Only v1 writes out that there are none.
     if tree["status"]["currentReplicas"] == 0 {
@@ -170,8 +170,10 @@ fn scaler_from_v2(tree: &mut Value) {
                 && m["resource"]["target"]["averageUtilization"].is_number()
         });
         if let Some(i) = cpu {
-            tree["spec"]["targetCPUUtilizationPercentage"] =
-                metrics.remove(i)["resource"]["target"]["averageUtilization"].take();
+            tree.put(
+                &["spec", "targetCPUUtilizationPercentage"],
+                metrics.remove(i).take_at(&["resource", "target", "averageUtilization"]),
+            );
         }
         annotate(tree, METRICS, &json!(metrics));
     }
@@ -184,8 +186,10 @@ fn scaler_from_v2(tree: &mut Value) {
                 && m["resource"]["current"]["averageUtilization"].is_number()
         });
         if let Some(i) = cpu {
-            tree["status"]["currentCPUUtilizationPercentage"] =
-                metrics.remove(i)["resource"]["current"]["averageUtilization"].take();
+            tree.put(
+                &["status", "currentCPUUtilizationPercentage"],
+                metrics.remove(i).take_at(&["resource", "current", "averageUtilization"]),
+            );
         }
         annotate(tree, CURRENT_METRICS, &json!(metrics));
     }

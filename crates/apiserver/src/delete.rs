@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::{ErrorList, FieldError, GroupResource, Path, Status};
+use api_meta::{ErrorList, FieldError, GroupResource, Path, Status, Tree as _};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -116,8 +116,8 @@ impl DeleteOptions {
     /// The options as an object, as the request has them.
     fn stated(&self) -> Value {
         let mut options = json!(self);
-        options["kind"] = json!("DeleteOptions");
-        options["apiVersion"] = json!(crate::options::API_VERSION);
+        options.put(&["kind"], json!("DeleteOptions"));
+        options.put(&["apiVersion"], json!(crate::options::API_VERSION));
         options
     }
 
@@ -198,7 +198,7 @@ impl Server {
             Deleted::Gone(tree) => {
                 let mut details = json!({"name": call.path.name, "kind": *definition.plural, "uid": tree["metadata"]["uid"]});
                 if !definition.group.is_empty() {
-                    details["group"] = json!(*definition.group);
+                    details.put(&["group"], json!(*definition.group));
                 }
                 let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
                 Ok(answer::value(call.accepted, StatusCode::OK, &status))
@@ -294,7 +294,7 @@ impl Server {
         };
         match held.write(&self.hub, write).await.map_err(|e| Box::new(store_status(e)))? {
             Outcome::Done { revision, .. } if at_once => {
-                tree["metadata"]["resourceVersion"] = json!(revision.to_string());
+                tree.put(&["metadata", "resourceVersion"], json!(revision.to_string()));
                 Ok(Ok(Deleted::Gone(tree)))
             }
             Outcome::Done { revision, .. } => {
@@ -329,7 +329,7 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
         // Years of more than four digits are none to clients.
         let at = crate::now().plus(Duration::from_secs(grace.unsigned_abs()).min(rt::FAR));
         let generation = tree["metadata"]["generation"].as_i64();
-        if let Some(meta) = tree["metadata"].as_object_mut() {
+        if let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
             meta.insert("deletionTimestamp".to_owned(), json!(at.to_string()));
             meta.insert("deletionGracePeriodSeconds".to_owned(), json!(grace));
             if let Some(generation) = generation.filter(|_| !already) {
@@ -338,13 +338,14 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
         }
     }
     if definition.is("", "namespaces") {
-        tree["status"]["phase"] = json!("Terminating");
+        tree.put(&["status", "phase"], json!("Terminating"));
     }
     if !already && definition.is("apiextensions.k8s.io", "customresourcedefinitions") {
         let message =
             "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-        let (status, reason) = (&mut tree["status"], "InstanceDeletionPending");
-        crate::custom::lifecycle::set_condition(status, "Terminating", true, reason, message);
+        let (mut status, reason) = (tree.take_at(&["status"]), "InstanceDeletionPending");
+        crate::custom::lifecycle::set_condition(&mut status, "Terminating", true, reason, message);
+        tree.put(&["status"], status);
     }
     false
 }
@@ -377,7 +378,7 @@ fn default_propagation(definition: &Definition) -> Option<&'static str> {
 
 /// Foreground and orphaning deletion wait for the garbage collector, by finalizers.
 fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOptions) {
-    let Some(meta) = tree["metadata"].as_object_mut() else { return };
+    let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) else { return };
     let new = !meta.contains_key("deletionTimestamp");
     let mut finalizers: Vec<String> = match meta.get("finalizers").and_then(Value::as_array) {
         Some(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),

@@ -1,5 +1,6 @@
 //! `/api`, `/apis` and below: what is served, in the legacy and the aggregated form, and `/version`.
 
+use api_meta::Tree as _;
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -123,8 +124,8 @@ fn group_document(group: &str, versions: &[&str], alone: bool) -> Value {
     let mut document =
         json!({"name": group, "preferredVersion": versions[0], "versions": versions});
     if alone {
-        document["kind"] = json!("APIGroup");
-        document["apiVersion"] = json!("v1");
+        document.put(&["kind"], json!("APIGroup"));
+        document.put(&["apiVersion"], json!("v1"));
     }
     document
 }
@@ -144,8 +145,8 @@ fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
                 "verbs": sub.verbs,
             });
             if sub.foreign {
-                entry["group"] = json!(*sub.group);
-                entry["version"] = json!(*sub.version);
+                entry.put(&["group"], json!(*sub.group));
+                entry.put(&["version"], json!(*sub.version));
             }
             resources.push(entry);
         }
@@ -159,7 +160,7 @@ fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
         json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
     // Upstream's legacy group never said its own version.
     if !group.is_empty() {
-        list["apiVersion"] = json!("v1");
+        list.put(&["apiVersion"], json!("v1"));
     }
     Some(list)
 }
@@ -173,13 +174,13 @@ fn resource(definition: &Definition, served: &Served) -> Value {
         "verbs": served.verbs,
     });
     if !served.short_names.is_empty() {
-        entry["shortNames"] = json!(served.short_names);
+        entry.put(&["shortNames"], json!(served.short_names));
     }
     if !served.categories.is_empty() {
-        entry["categories"] = json!(served.categories);
+        entry.put(&["categories"], json!(served.categories));
     }
     if !served.storage_version_hash.is_empty() {
-        entry["storageVersionHash"] = json!(*served.storage_version_hash);
+        entry.put(&["storageVersionHash"], json!(*served.storage_version_hash));
     }
     entry
 }
@@ -256,7 +257,7 @@ fn aggregated_group(kinds: &Kinds, group: &str, versions: &[&str]) -> Value {
         .collect();
     let mut metadata = json!({"creationTimestamp": null});
     if !group.is_empty() {
-        metadata["name"] = json!(group);
+        metadata.put(&["name"], json!(group));
     }
     json!({"metadata": metadata, "versions": versions})
 }
@@ -271,10 +272,10 @@ fn aggregated_resource(definition: &Definition, served: &Served) -> Value {
         "verbs": served.verbs,
     });
     if !served.short_names.is_empty() {
-        entry["shortNames"] = json!(served.short_names);
+        entry.put(&["shortNames"], json!(served.short_names));
     }
     if !served.categories.is_empty() {
-        entry["categories"] = json!(served.categories);
+        entry.put(&["categories"], json!(served.categories));
     }
     let subresources: Vec<Value> = served
         .subresources
@@ -282,7 +283,7 @@ fn aggregated_resource(definition: &Definition, served: &Served) -> Value {
         .map(|s| json!({"subresource": *s.name, "responseKind": {"group": *s.group, "version": *s.version, "kind": *s.kind}, "verbs": s.verbs}))
         .collect();
     if !subresources.is_empty() {
-        entry["subresources"] = json!(subresources);
+        entry.put(&["subresources"], json!(subresources));
     }
     entry
 }

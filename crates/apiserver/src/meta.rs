@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api_meta::{FieldError, Path, Status};
+use api_meta::{FieldError, Path, Status, Tree as _};
 use serde_json::{Map, Value, json};
 
 use crate::{call::Call, definition::Definition};
@@ -14,7 +14,8 @@ pub(crate) fn keep(
     old: &Value,
     new: &mut Value,
 ) -> Result<(), Box<Status>> {
-    let (Some(old), Some(new)) = (old["metadata"].as_object(), new["metadata"].as_object_mut())
+    let (Some(old), Some(new)) =
+        (old["metadata"].as_object(), new.at_mut(&["metadata"]).and_then(Value::as_object_mut))
     else {
         return Ok(());
     };
@@ -135,13 +136,13 @@ pub(crate) fn generate_name(call: &Call, tree: &mut Value) -> Result<bool, Box<S
         return Err(Box::new(Status::invalid(&call.served().group_kind(), "", &[error])));
     }
     let name = api_meta::names::generate(&prefix, |below| rand::random_range(0..below));
-    tree["metadata"]["name"] = json!(name);
+    tree.put(&["metadata", "name"], json!(name));
     Ok(true)
 }
 
 /// Drops what of a new object's metadata only the server decides.
 pub(crate) fn wipe(tree: &mut Value) {
-    let Some(meta) = tree["metadata"].as_object_mut() else { return };
+    let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) else { return };
     for field in
         ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
     {
@@ -153,7 +154,7 @@ pub(crate) fn wipe(tree: &mut Value) {
 pub(crate) fn begin_life(tree: &mut Value) {
     wipe(tree);
     let now = crate::now().to_string();
-    if let Some(meta) = tree["metadata"].as_object_mut() {
+    if let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
         meta.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
         meta.insert("creationTimestamp".to_owned(), json!(now));
     }
@@ -165,7 +166,7 @@ pub(crate) fn sign(call: &Call, tree: &mut Value) {
         return;
     }
     let user = json!(*call.user);
-    let Some(spec) = tree["spec"].as_object_mut() else { return };
+    let Some(spec) = tree.at_mut(&["spec"]).and_then(Value::as_object_mut) else { return };
     for field in ["username", "uid", "groups", "extra"] {
         match user.get(field).filter(|v| !v.is_null() && **v != json!("")) {
             Some(value) => drop(spec.insert(field.to_owned(), value.clone())),

@@ -1,6 +1,9 @@
 //! The four kinds of patch, and what each makes of an object.
 
-use api_meta::{FieldError, GroupKind, Path, Status, StatusCause, StatusDetails, StatusReason};
+use api_meta::{
+    Budget, Exceeded, FieldError, GroupKind, JsonError, Path, Status, StatusCause, StatusDetails,
+    StatusReason, Tree as _,
+};
 use bytes::Bytes;
 use http::header;
 use serde_json::{Value, json};
@@ -29,16 +32,19 @@ impl Patch {
             .and_then(|v| v.to_str().ok())
             .unwrap_or_default();
         let content_type = content_type.split(';').next().unwrap_or_default().trim();
-        let refused = |e: serde_json::Error| {
-            Box::new(Status::bad_request(format!("error decoding patch: {e}")))
+        let tree = |body: &Bytes| {
+            Budget::object().json(body).map_err(|error| match error {
+                JsonError::Exceeded(Exceeded::Memory(_)) => {
+                    Box::new(Status::request_too_large(error))
+                }
+                error => Box::new(Status::bad_request(format!("error decoding patch: {error}"))),
+            })
         };
         let query = &call.info.query;
         crate::options::check(call, content_type == "application/apply-patch+yaml")?;
         match content_type {
             "application/json-patch+json" => Ok(Self::Json(body.clone())),
-            "application/merge-patch+json" => {
-                serde_json::from_slice(body).map(Self::Merge).map_err(refused)
-            }
+            "application/merge-patch+json" => tree(body).map(Self::Merge),
             // Custom kinds have no strategic merge, because their schemas have no merge keys.
             "application/strategic-merge-patch+json"
                 if call.resource.definition.custom.is_some() =>
@@ -49,9 +55,7 @@ impl Patch {
                     ACCEPTED[3],
                 ])))
             }
-            "application/strategic-merge-patch+json" => {
-                serde_json::from_slice(body).map(Self::Strategic).map_err(refused)
-            }
+            "application/strategic-merge-patch+json" => tree(body).map(Self::Strategic),
             "application/apply-patch+yaml" => {
                 let manager = query.get("fieldManager").unwrap_or_default();
                 let configuration = crate::codec::decode_applied(call, body)?;
@@ -177,15 +181,16 @@ fn apply(
         reset: reset.as_ref(),
     };
     let mut configuration = configuration.clone();
-    configuration["metadata"]["name"] = json!(call.path.name);
+    configuration.put(&["metadata", "name"], json!(call.path.name));
     if call.resource.definition.namespaced {
-        configuration["metadata"]["namespace"] = json!(call.path.namespace);
+        configuration.put(&["metadata", "namespace"], json!(call.path.namespace));
     }
     let mut merged = api_patch::apply(&context, current, &configuration)
         .map_err(|e| Box::new(apply_status(&e)))?;
-    if let (Some(version), Some(meta)) =
-        (configuration["metadata"].get("resourceVersion"), merged["metadata"].as_object_mut())
-    {
+    if let (Some(version), Some(meta)) = (
+        configuration["metadata"].get("resourceVersion"),
+        merged.at_mut(&["metadata"]).and_then(Value::as_object_mut),
+    ) {
         meta.insert("resourceVersion".to_owned(), version.clone());
     }
     // A configuration says only what its owner cares about: the rest gets its defaults as in any other write.

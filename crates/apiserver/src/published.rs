@@ -1,6 +1,7 @@
 //! What other components look up in the cluster about its API servers: by whom an extension API server may be called,
 //! and since when it is noted which legacy tokens are in use.
 
+use api_meta::Tree as _;
 use std::{fs, path::Path};
 
 use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource};
@@ -43,15 +44,17 @@ fn authentication(config: &Config, published: &Value) -> Value {
     };
     let mut data = json!({"client-ca-file": bundle("client-ca-file", &config.client_ca)});
     if let Some(proxy) = &config.front_proxy {
-        data["requestheader-client-ca-file"] =
-            bundle("requestheader-client-ca-file", &proxy.ca).into();
+        data.put(
+            &["requestheader-client-ca-file"],
+            bundle("requestheader-client-ca-file", &proxy.ca).into(),
+        );
         for (key, names) in [
             ("requestheader-allowed-names", &proxy.allowed_names),
             ("requestheader-username-headers", &proxy.username_headers),
             ("requestheader-group-headers", &proxy.group_headers),
             ("requestheader-extra-headers-prefix", &proxy.extra_prefixes),
         ] {
-            data[key] = json!(names).to_string().into();
+            data.put(&[key], json!(names).to_string().into());
         }
     }
     data

@@ -8,7 +8,7 @@ use std::{
 
 use api_meta::{
     Attributes, Authorizer, FieldSelector, GroupResource, Objects, Observer, Selector, Status,
-    UserInfo,
+    Tree as _, UserInfo,
 };
 use auth::{
     authn::{
@@ -315,7 +315,7 @@ impl Snapshot {
         }
         let mut tree = object.tree().ok()?;
         // What is charged to a quota is written on the revision that it was judged by.
-        tree["metadata"]["resourceVersion"] = object.revision.to_string().into();
+        tree.put(&["metadata", "resourceVersion"], object.revision.to_string().into());
         let tree = Arc::new(tree);
         let mut parsed = self.parsed.write().unwrap_or_else(PoisonError::into_inner);
         if parsed.len() >= PARSED_LIMIT {

@@ -4,6 +4,7 @@
 //! with kind and apiVersion. Neither has a resource version. Inside the server objects are canonical JSON
 //! without kind and apiVersion; this wrapper stands between.
 
+use api_meta::Tree as _;
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Bound,
@@ -95,14 +96,14 @@ impl Form {
         let mut tree: Value = serde_json::from_slice(&bytes)?;
         let Some(definition) = self.definition(key) else {
             if let Some((kind, api_version)) = self.custom(key) {
-                tree["kind"] = kind.into();
-                tree["apiVersion"] = marked.map_or(api_version, str::to_owned).into();
+                tree.put(&["kind"], kind.into());
+                tree.put(&["apiVersion"], marked.map_or(api_version, str::to_owned).into());
             }
             return Ok(serde_json::to_vec(&tree)?.into());
         };
         let stored = definition.stored();
-        tree["kind"] = (*stored.kind).into();
-        tree["apiVersion"] = (*stored.api_version).into();
+        tree.put(&["kind"], (*stored.kind).into());
+        tree.put(&["apiVersion"], (*stored.api_version).into());
         if is_json(definition) {
             self.learn(key, &tree);
             return Ok(serde_json::to_vec(&tree)?.into());

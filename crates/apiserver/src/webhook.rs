@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use api_meta::Objects as _;
+use api_meta::{Budget, Objects as _};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use client::{ClientTls, HttpTransport, TlsMaterial, Transport as _};
@@ -20,6 +20,8 @@ use crate::{
 
 /// More than this a webhook cannot answer.
 const ANSWER_LIMIT: usize = 64 << 20;
+/// How deep the objects lie in a review.
+const REVIEW_DEPTH: usize = 3;
 /// What a webhook says when it refuses is shown up to here.
 const WORDS_LIMIT: usize = 2 << 10;
 /// Whom a webhook's certificate is checked against when nothing is said.
@@ -172,7 +174,8 @@ fn cause(error: &client::Error, server: &str) -> String {
 /// A review out of an answer; one that refuses is an error in the words of upstream's client.
 async fn read((code, body): (u16, Bytes)) -> Result<Value, String> {
     if (200..300).contains(&code) {
-        return serde_json::from_slice(&body).map_err(|e| format!("reading the answer: {e}"));
+        let tree = Budget::objects(usize::MAX, REVIEW_DEPTH).json(&body);
+        return tree.map_err(|e| format!("reading the answer: {e}"));
     }
     // A webhook may refuse with a Status of its own.
     if let Ok(status) = serde_json::from_slice::<Value>(&body)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::{ErrorList, FieldError, Path, Status, StatusReason};
+use api_meta::{ErrorList, FieldError, Path, Status, StatusReason, Tree as _};
 use auth::second::Moment;
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ pub(crate) enum Part {
 
 /// What a subresource with a kind of its own shows of an object, and what it makes of it: Scale.
 pub(crate) trait View: Sync {
-    fn show(&self, object: &Value) -> Value;
+    fn show(&self, object: &Value) -> Result<Value, Box<Status>>;
     fn take(&self, object: &Value, shown: &Value) -> Result<Value, Box<Status>>;
 }
 
@@ -100,13 +100,13 @@ impl Server {
         match track {
             // What was sent was read with the schema's defaults.
             true => crate::codec::own_defaults(call.served(), definition, &mut tree),
-            false => crate::codec::defaults(call.served(), definition, &mut tree),
+            false => crate::codec::defaults(call.served(), definition, &mut tree)?,
         }
         // Who writes owns what was sent and its defaults, not what the server decides from here on.
         let managed = if track { self.track(call, None, &mut tree) } else { None };
         self.admit(&Attributes::create(call), &mut tree).await?;
         self.ask_again(call, Moment::Write, &tree, None)?;
-        crate::codec::defaults(call.served(), definition, &mut tree);
+        crate::codec::defaults(call.served(), definition, &mut tree)?;
         // What the server decides, nobody may change, admission no more than the client.
         let generated = meta::generate_name(call, &mut tree)?;
         meta::begin_life(&mut tree);
@@ -173,7 +173,7 @@ impl Server {
         let body = self.read_body(call).await?;
         let mut wanted = crate::codec::decode_object(call, body.clone())?;
         if crate::codec::forgets_owners(&body) {
-            wanted["metadata"]["managedFields"] = json!([{}]);
+            wanted.put(&["metadata", "managedFields"], json!([{}]));
         }
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
         if name != call.path.name {
@@ -239,8 +239,8 @@ impl Server {
             return Err(Box::new(Status::not_found(&resource(), &call.path.name)));
         }
         let mut wanted = (update.change)(None)?;
-        wanted["metadata"]["name"] = json!(call.path.name);
-        if let Some(meta) = wanted["metadata"].as_object_mut() {
+        wanted.put(&["metadata", "name"], json!(call.path.name));
+        if let Some(meta) = wanted.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
             meta.remove("resourceVersion");
             if let Some(uid) = meta.get("uid").and_then(Value::as_str).filter(|u| !u.is_empty()) {
                 let cause = format!(
@@ -261,7 +261,7 @@ impl Server {
         let definition = &call.resource.definition;
         let shown = definition.shown_one(call.version, stored.clone()).await?;
         let old = answer::tree(call.served(), &shown);
-        let seen = update.view.map(|view| view.show(&old));
+        let seen = update.view.map(|view| view.show(&old)).transpose()?;
         let seen = seen.as_ref().unwrap_or(&old);
         let admission = (update.part != Part::Effect).then(|| Attributes::update(call, seen));
         let mut new = (update.change)(Some(seen))?;
@@ -272,7 +272,7 @@ impl Server {
         meta::check_namespace(definition, &mut new, &call.path.namespace)?;
         check_version(call, stored, &new)?;
         meta::keep(definition, &old, &mut new)?;
-        crate::codec::defaults(call.served(), definition, &mut new);
+        crate::codec::defaults(call.served(), definition, &mut new)?;
         if update.track {
             self.track(call, Some(&old), &mut new);
         }
@@ -281,11 +281,11 @@ impl Server {
             self.admit(attributes, &mut new).await?;
         }
         self.ask_again(call, Moment::Write, &new, Some(&old))?;
-        crate::codec::defaults(call.served(), definition, &mut new);
+        crate::codec::defaults(call.served(), definition, &mut new)?;
         let held = self.allocate(call, &mut new, Some(&old)).await?;
         self.check_changed(call, update.part, &old, &new)?;
         if let Some(attributes) = &admission {
-            let seen = update.view.map(|view| view.show(&new));
+            let seen = update.view.map(|view| view.show(&new)).transpose()?;
             self.validate_admission(attributes, seen.as_ref().unwrap_or(&new)).await?;
         }
         // A write that changes nothing still brings an object to the version that is stored now.

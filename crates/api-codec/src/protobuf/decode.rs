@@ -1,6 +1,6 @@
 //! From protobuf messages to a tree.
 
-use api_meta::Timestamp;
+use api_meta::{Budget, JsonError, Timestamp};
 use api_schema::{Field, Node, NodeId, Schema, Shape};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,16 +9,23 @@ use serde_json::{Map, Value};
 use super::wire::{Reader, Wire};
 use super::{MAGIC, ProtobufError};
 
-/// Upstream's own types nest far less; JSONSchemaProps can nest at will.
-const MAX_DEPTH: usize = 128;
-
 /// Reads a message of the type at `node`, without an envelope.
 pub fn message_to_value(
     schema: &Schema,
     node: NodeId,
     message: &[u8],
 ) -> Result<Value, ProtobufError> {
-    Decoder { schema }.body(schema.node(node), message, MAX_DEPTH)
+    message_within(schema, node, message, &mut Budget::object())
+}
+
+/// The same on what is left of a budget. Whatever is in the message, envelopes and JSON too, is read on it.
+pub(super) fn message_within(
+    schema: &Schema,
+    node: NodeId,
+    message: &[u8],
+    budget: &mut Budget,
+) -> Result<Value, ProtobufError> {
+    Decoder { schema }.body(schema.node(node), message, budget)
 }
 
 struct Decoder<'s> {
@@ -33,45 +40,50 @@ fn malformed<T>(node: &Node, what: &'static str) -> Read<T> {
 
 impl Decoder<'_> {
     /// Reads what is in a message.
-    fn body(&self, node: &Node, message: &[u8], depth: usize) -> Read<Value> {
-        if depth == 0 {
-            return Err(ProtobufError::TooDeep(MAX_DEPTH));
-        }
+    fn body(&self, node: &Node, message: &[u8], budget: &mut Budget) -> Read<Value> {
         match &node.shape {
             Shape::Struct(body) => {
                 let mut members = Map::new();
-                self.fields(node, &body.fields, &[], message, &mut members, depth)?;
+                self.fields(node, &body.fields, &[], message, &mut members, budget)?;
                 Ok(Value::Object(members))
             }
             Shape::List { item, .. } => {
                 let mut items = Vec::new();
-                for field in self.all(node, message)? {
+                for field in self.all(node, message, budget)? {
                     if let (1, wire) = field {
-                        self.items(self.schema.node(*item), wire, &mut items, depth)?;
+                        self.items(self.schema.node(*item), wire, &mut items, budget)?;
                     }
                 }
                 Ok(Value::Array(items))
             }
             Shape::Quantity => {
-                Ok(match self.all(node, message)?.into_iter().rfind(|(n, _)| *n == 1) {
+                Ok(match self.all(node, message, budget)?.into_iter().rfind(|(n, _)| *n == 1) {
                     Some((_, Wire::Bytes(text))) if !text.is_empty() => {
-                        Value::String(text_of(node, text)?)
+                        Value::String(text_of(node, text, budget)?)
                     }
                     _ => Value::from("0"),
                 })
             }
-            Shape::IntOrString => self.int_or_string(node, message),
-            Shape::Time | Shape::MicroTime => self.time(node, message),
-            _ => self.any(node, message, depth),
+            Shape::IntOrString => self.int_or_string(node, message, budget),
+            Shape::Time | Shape::MicroTime => self.time(node, message, budget),
+            _ => self.any(node, message, budget),
         }
     }
 
-    fn all<'m>(&self, node: &Node, message: &'m [u8]) -> Read<Vec<(u32, Wire<'m>)>> {
+    fn all<'m>(
+        &self,
+        node: &Node,
+        message: &'m [u8],
+        budget: &mut Budget,
+    ) -> Read<Vec<(u32, Wire<'m>)>> {
         let mut reader = Reader::new(message);
         let mut fields = Vec::new();
         loop {
             match reader.next() {
-                Ok(Some(field)) => fields.push(field),
+                Ok(Some(field)) => {
+                    budget.spend(2 * size_of::<(u32, Wire<'m>)>())?;
+                    fields.push(field);
+                }
                 Ok(None) => return Ok(fields),
                 Err(what) => return malformed(node, what),
             }
@@ -86,11 +98,8 @@ impl Decoder<'_> {
         prefix: &[u32],
         message: &[u8],
         out: &mut Map<String, Value>,
-        depth: usize,
+        budget: &mut Budget,
     ) -> Read<()> {
-        if depth == 0 {
-            return Err(ProtobufError::TooDeep(MAX_DEPTH));
-        }
         let mut reader = Reader::new(message);
         loop {
             let (number, wire) = match reader.next() {
@@ -105,11 +114,12 @@ impl Decoder<'_> {
             if field.proto.len() > prefix.len() + 1 {
                 let path = &field.proto[..=prefix.len()];
                 match wire {
-                    Wire::Bytes(inner) => self.fields(node, fields, path, inner, out, depth - 1)?,
+                    Wire::Bytes(inner) => budget
+                        .nested(|budget| self.fields(node, fields, path, inner, out, budget))?,
                     _ => return malformed(node, "a message is written as a number"),
                 }
             } else {
-                self.member(field, wire, out, depth)?;
+                self.member(field, wire, out, budget)?;
             }
         }
     }
@@ -119,7 +129,7 @@ impl Decoder<'_> {
         field: &Field,
         wire: Wire<'_>,
         out: &mut Map<String, Value>,
-        depth: usize,
+        budget: &mut Budget,
     ) -> Read<()> {
         let node = self.schema.node(field.node);
         match &node.shape {
@@ -127,7 +137,7 @@ impl Decoder<'_> {
                 let list =
                     out.entry(field.name.as_ref()).or_insert_with(|| Value::Array(Vec::new()));
                 match list {
-                    Value::Array(items) => self.items(self.schema.node(*item), wire, items, depth),
+                    Value::Array(items) => self.items(self.schema.node(*item), wire, items, budget),
                     _ => Ok(()),
                 }
             }
@@ -135,16 +145,18 @@ impl Decoder<'_> {
                 let Wire::Bytes(entry) = wire else {
                     return malformed(node, "a map's entry is no message");
                 };
-                let (key, value) = self.entry(self.schema.node(*value), entry, depth)?;
+                let (key, value) = self.entry(self.schema.node(*value), entry, budget)?;
                 let map =
                     out.entry(field.name.as_ref()).or_insert_with(|| Value::Object(Map::new()));
                 if let Value::Object(members) = map {
+                    budget.member("", members.is_empty())?;
                     members.insert(key, value);
                 }
                 Ok(())
             }
             _ => {
-                let value = self.single(node, wire, depth)?;
+                let value = self.single(node, wire, budget)?;
+                budget.member(&field.name, out.is_empty())?;
                 out.insert(field.name.as_ref().to_owned(), value);
                 Ok(())
             }
@@ -152,40 +164,55 @@ impl Decoder<'_> {
     }
 
     /// Reads an item of a list; numbers may come packed, many in one field.
-    fn items(&self, item: &Node, wire: Wire<'_>, items: &mut Vec<Value>, depth: usize) -> Read<()> {
+    fn items(
+        &self,
+        item: &Node,
+        wire: Wire<'_>,
+        items: &mut Vec<Value>,
+        budget: &mut Budget,
+    ) -> Read<()> {
         match (&item.shape, wire) {
             (Shape::Integer { .. } | Shape::Boolean, Wire::Bytes(packed)) => {
                 let mut reader = Reader::new(packed);
                 while !reader.is_empty() {
                     match reader.varint() {
-                        Ok(number) => items.push(self.single(item, Wire::Varint(number), depth)?),
+                        Ok(number) => {
+                            budget.item()?;
+                            items.push(self.single(item, Wire::Varint(number), budget)?);
+                        }
                         Err(what) => return malformed(item, what),
                     }
                 }
             }
-            _ => items.push(self.single(item, wire, depth)?),
+            _ => {
+                budget.item()?;
+                items.push(self.single(item, wire, budget)?);
+            }
         }
         Ok(())
     }
 
-    fn entry(&self, node: &Node, entry: &[u8], depth: usize) -> Read<(String, Value)> {
+    fn entry(&self, node: &Node, entry: &[u8], budget: &mut Budget) -> Read<(String, Value)> {
         let (mut key, mut value) = (String::new(), None);
-        for field in self.all(node, entry)? {
+        for field in self.all(node, entry, budget)? {
             match field {
-                (1, Wire::Bytes(text)) => key = text_of(node, text)?,
-                (2, wire) => value = Some(self.single(node, wire, depth)?),
+                (1, Wire::Bytes(text)) => key = text_of(node, text, budget)?,
+                (2, wire) => value = Some(self.single(node, wire, budget)?),
                 _ => {}
             }
         }
         Ok((key, value.unwrap_or_else(|| zero(node))))
     }
 
-    fn single(&self, node: &Node, wire: Wire<'_>, depth: usize) -> Read<Value> {
+    fn single(&self, node: &Node, wire: Wire<'_>, budget: &mut Budget) -> Read<Value> {
         match (&node.shape, wire) {
             (Shape::String | Shape::Duration, Wire::Bytes(text)) => {
-                Ok(Value::String(text_of(node, text)?))
+                Ok(Value::String(text_of(node, text, budget)?))
             }
-            (Shape::Bytes, Wire::Bytes(bytes)) => Ok(Value::String(STANDARD.encode(bytes))),
+            (Shape::Bytes, Wire::Bytes(bytes)) => {
+                budget.spend(bytes.len().div_ceil(3) * 4 + 16)?;
+                Ok(Value::String(STANDARD.encode(bytes)))
+            }
             (Shape::Integer { bits: 32, unsigned: false }, Wire::Varint(number)) => {
                 Ok(Value::from(number as i32))
             }
@@ -201,30 +228,30 @@ impl Decoder<'_> {
                 | Shape::Number,
                 _,
             ) => malformed(node, "a field has the wrong wire type"),
-            (_, Wire::Bytes(message)) => self.body(node, message, depth - 1),
+            (_, Wire::Bytes(message)) => budget.nested(|budget| self.body(node, message, budget)),
             _ => malformed(node, "a message is written as a number"),
         }
     }
 
-    fn int_or_string(&self, node: &Node, message: &[u8]) -> Read<Value> {
+    fn int_or_string(&self, node: &Node, message: &[u8], budget: &mut Budget) -> Read<Value> {
         let (mut is_text, mut number, mut text) = (false, 0, String::new());
-        for field in self.all(node, message)? {
+        for field in self.all(node, message, budget)? {
             match field {
                 (1, Wire::Varint(kind)) => is_text = kind == 1,
                 (2, Wire::Varint(value)) => number = value as i32,
-                (3, Wire::Bytes(value)) => text = text_of(node, value)?,
+                (3, Wire::Bytes(value)) => text = text_of(node, value, budget)?,
                 _ => {}
             }
         }
         Ok(if is_text { text.into() } else { number.into() })
     }
 
-    fn time(&self, node: &Node, message: &[u8]) -> Read<Value> {
+    fn time(&self, node: &Node, message: &[u8], budget: &mut Budget) -> Read<Value> {
         if message.is_empty() {
             return Ok(Value::Null);
         }
         let (mut seconds, mut nanos) = (0, 0);
-        for field in self.all(node, message)? {
+        for field in self.all(node, message, budget)? {
             match field {
                 (1, Wire::Varint(value)) => seconds = value as i64,
                 (2, Wire::Varint(value)) => nanos = value as u32,
@@ -243,13 +270,13 @@ impl Decoder<'_> {
         }))
     }
 
-    fn any(&self, node: &Node, message: &[u8], depth: usize) -> Read<Value> {
+    fn any(&self, node: &Node, message: &[u8], budget: &mut Budget) -> Read<Value> {
         let name = node.name.as_deref().unwrap_or_default();
-        let fields = self.all(node, message)?;
+        let fields = self.all(node, message, budget)?;
         let union = name.rsplit('.').next().and_then(|bare| bare.strip_prefix("JSONSchemaPropsOr"));
         let Some(union) = union else {
             return match fields.into_iter().rfind(|(number, _)| *number == 1) {
-                Some((_, Wire::Bytes(raw))) => self.raw(node, raw),
+                Some((_, Wire::Bytes(raw))) => self.raw(node, raw, budget),
                 _ => Ok(Value::Null),
             };
         };
@@ -263,11 +290,14 @@ impl Decoder<'_> {
             match (union, field) {
                 ("Bool", (1, Wire::Varint(value))) => allows = Some(Value::from(value != 0)),
                 ("Bool", (2, Wire::Bytes(inner))) | (_, (1, Wire::Bytes(inner))) => {
-                    single = Some(self.body(schema, inner, depth - 1)?);
+                    single = Some(budget.nested(|budget| self.body(schema, inner, budget))?);
                 }
-                ("StringArray", (2, Wire::Bytes(text))) => list.push(text_of(node, text)?.into()),
+                ("StringArray", (2, Wire::Bytes(text))) => {
+                    list.push(text_of(node, text, budget)?.into())
+                }
                 ("Array", (2, Wire::Bytes(inner))) => {
-                    list.push(self.body(schema, inner, depth - 1)?)
+                    budget.item()?;
+                    list.push(budget.nested(|budget| self.body(schema, inner, budget))?)
                 }
                 _ => {}
             }
@@ -275,21 +305,37 @@ impl Decoder<'_> {
         Ok(single.or(allows).unwrap_or(Value::Array(list)))
     }
 
-    /// Free-form bytes are JSON, or an enveloped object.
-    fn raw(&self, node: &Node, raw: &[u8]) -> Read<Value> {
+    /// Free-form bytes are JSON. In a RawExtension they may be an enveloped object.
+    fn raw(&self, node: &Node, raw: &[u8], budget: &mut Budget) -> Read<Value> {
         if raw.is_empty() {
             return Ok(Value::Null);
         }
-        if raw.starts_with(MAGIC) {
-            return super::from_protobuf(self.schema, raw);
+        let extension = node.name.as_deref().is_some_and(|name| name.ends_with(".RawExtension"));
+        if extension && raw.starts_with(MAGIC) {
+            return budget.nested(|budget| super::read(self.schema, raw, budget));
         }
-        serde_json::from_slice(raw).or_else(|_| malformed(node, "its bytes are no JSON"))
+        let fields = node.is_fields();
+        if fields {
+            budget.raise();
+        }
+        let read = budget.json(raw);
+        if fields {
+            budget.lower();
+        }
+        match read {
+            Ok(value) => Ok(value),
+            Err(JsonError::Exceeded(exceeded)) => Err(exceeded.into()),
+            Err(JsonError::Syntax(_)) => malformed(node, "its bytes are no JSON"),
+        }
     }
 }
 
-fn text_of(node: &Node, bytes: &[u8]) -> Read<String> {
+fn text_of(node: &Node, bytes: &[u8], budget: &mut Budget) -> Read<String> {
     match std::str::from_utf8(bytes) {
-        Ok(text) => Ok(text.to_owned()),
+        Ok(text) => {
+            budget.text(text)?;
+            Ok(text.to_owned())
+        }
         Err(_) => malformed(node, "text is not UTF-8"),
     }
 }

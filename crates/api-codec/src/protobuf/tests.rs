@@ -120,7 +120,7 @@ fn unknown_fields_are_skipped_and_nonsense_is_an_error() {
         deep = outer;
     }
     let error = message_to_value(schema(), node.unwrap(), &deep).unwrap_err();
-    assert_eq!(error, ProtobufError::TooDeep(128));
+    assert_eq!(error, ProtobufError::Exceeded(Exceeded::Depth(112)));
 }
 
 proptest::proptest! {
@@ -131,5 +131,60 @@ proptest::proptest! {
             let _ = message_to_value(schema(), node, &bytes);
         }
         let _ = from_protobuf(schema(), &[MAGIC, &bytes].concat());
+    }
+}
+
+fn message(number: u32, inner: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    wire::bytes(&mut out, number, inner);
+    out
+}
+
+/// Envelopes within envelopes: in the data of a ControllerRevision, or in the fields that a manager owns.
+fn envelopes(levels: usize, in_fields: bool) -> Vec<u8> {
+    (0..levels).fold(b"{}".to_vec(), |inner, _| match in_fields {
+        false => envelope("apps/v1", "ControllerRevision", &message(2, &message(1, &inner))),
+        true => {
+            let entry = message(7, &message(1, &inner));
+            envelope("v1", "ConfigMap", &message(1, &message(17, &entry)))
+        }
+    })
+}
+
+/// On the stack of a server's thread: a request of 80 kB ended the process.
+#[test]
+fn nested_envelopes_do_not_begin_anew() {
+    let run = || {
+        let read = from_protobuf(schema(), &envelopes(3, false)).unwrap();
+        assert_eq!(read["data"]["data"]["data"], json!({}));
+        for levels in [60, 200, 2000] {
+            let error = from_protobuf(schema(), &envelopes(levels, false)).unwrap_err();
+            assert_eq!(error, ProtobufError::Exceeded(Exceeded::Depth(112)), "{levels}");
+        }
+        // No server sends an envelope there, and what is owned is JSON.
+        for levels in [2, 2000] {
+            let error = from_protobuf(schema(), &envelopes(levels, true)).unwrap_err();
+            assert!(matches!(error, ProtobufError::Malformed(..)), "{error}");
+        }
+        let deep = format!("{}1{}", "[".repeat(110), "]".repeat(110));
+        let inside = |json: &str| {
+            let data = message(2, &message(1, json.as_bytes()));
+            from_protobuf(schema(), &envelope("apps/v1", "ControllerRevision", &data))
+        };
+        assert!(inside(&deep).is_ok());
+        let error = inside(&format!("[[[{deep}]]]")).unwrap_err();
+        assert_eq!(error, ProtobufError::Exceeded(Exceeded::Depth(112)));
+    };
+    let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap();
+    thread.join().unwrap();
+}
+
+#[test]
+fn short_messages_do_not_become_large_trees() {
+    let pod =
+        |item: &[u8]| envelope("v1", "Pod", &message(2, &item.repeat((3 << 20) / item.len())));
+    for item in [message(2, b""), message(2, b"\x0a\x00"), message(1, b"")] {
+        let error = from_protobuf(schema(), &pod(&item)).unwrap_err();
+        assert!(matches!(error, ProtobufError::Exceeded(Exceeded::Memory(_))), "{error}");
     }
 }

@@ -97,7 +97,7 @@ fn defaults_reach_into_what_they_add() {
     );
     assert_eq!(spec["template"]["spec"]["dnsPolicy"], "ClusterFirst");
     let mut given = json!({"spec": {"template": {"spec": {"containers": [{}]}}}});
-    crate::apply_defaults(schema, node, &mut given);
+    crate::apply_defaults(schema, node, &mut given).unwrap();
     let container = &given["spec"]["template"]["spec"]["containers"][0];
     assert_eq!(container["terminationMessagePolicy"], "File");
 }

@@ -1,5 +1,6 @@
 //! Built-in types as OpenAPI schemas, straight from the lines of the facts.
 
+use api_meta::Tree as _;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
 
@@ -131,11 +132,11 @@ fn property(package: &str, text: &str, attributes: &'static str) -> Value {
     ] {
         if let Some(value) = attribute(attributes, attribute_name) {
             wrap(&mut out);
-            out[key] = value.into();
+            out.put(&[key], value.into());
         }
     }
     if let Some(keys) = attribute(attributes, "keys") {
-        out["x-kubernetes-list-map-keys"] = keys.split(',').collect();
+        out.put(&["x-kubernetes-list-map-keys"], keys.split(',').collect());
     }
     out
 }
@@ -149,7 +150,7 @@ fn wrap(schema: &mut Value) {
 
 fn with_default(schema: &mut Value, default: Value) {
     wrap(schema);
-    schema["default"] = default;
+    schema.put(&["default"], default);
 }
 
 fn zero_of(schema: &Value) -> Value {

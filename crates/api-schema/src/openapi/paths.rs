@@ -1,5 +1,6 @@
 //! The paths of a group and version, and what each takes and gives.
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
 use super::parameters::{self, DELETE, DELETE_COLLECTION, LIST, PATCH, WRITE};
@@ -149,7 +150,7 @@ impl Item {
             let own = taken.iter().filter(|name| !self.common.contains(name));
             let own: Vec<Value> = own.map(|name| parameters::parameter(name)).collect();
             if !own.is_empty() {
-                body["parameters"] = own.into();
+                body.put(&["parameters"], own.into());
             }
             out.insert(method.to_owned(), body);
         }
@@ -310,17 +311,17 @@ impl Writer {
         });
         match action.method {
             "post" | "put" => {
-                body["requestBody"] =
-                    json!({"content": content(&schema, &["*/*"]), "required": true})
+                let content = content(&schema, &["*/*"]);
+                body.put(&["requestBody"], json!({"content": content, "required": true}));
             }
             "patch" => {
                 let types = if resource.custom { &PATCH_TYPES[..3] } else { &PATCH_TYPES };
                 let patch = content(&reference(&format!("{META}.Patch")), types);
-                body["requestBody"] = json!({"content": patch, "required": true});
+                body.put(&["requestBody"], json!({"content": patch, "required": true}));
             }
             "delete" => {
                 let options = reference(&format!("{META}.DeleteOptions"));
-                body["requestBody"] = json!({"content": content(&options, &["*/*"])});
+                body.put(&["requestBody"], json!({"content": content(&options, &["*/*"])}));
             }
             _ => {}
         }
@@ -344,7 +345,10 @@ impl Writer {
             let mut body = self.operation(resource, action, sub.type_name.as_deref(), &kind, noun);
             if sub.name == "log" {
                 let types = [&TYPES[..], &["text/plain"]].concat();
-                body["responses"] = responses(&json!({"type": "string"}), &types, action.codes);
+                body.put(
+                    &["responses"],
+                    responses(&json!({"type": "string"}), &types, action.codes),
+                );
             }
             item.operations.push((action.method, action.parameters, body));
         }

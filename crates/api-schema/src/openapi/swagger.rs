@@ -3,26 +3,27 @@
 //! Version 2 cannot say all that version 3 can. What it cannot say is left out, so that a client never refuses an
 //! object that the server would take.
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
 /// A document of version 3 as one of version 2.
 pub fn to_v2(mut document: Value) -> Value {
-    let mut schemas = document["components"]["schemas"].take();
+    let mut schemas = document.take_at(&["components", "schemas"]);
     for schema in members(&mut schemas) {
         downgrade(schema);
     }
-    let mut paths = document["paths"].take();
+    let mut paths = document.take_at(&["paths"]);
     let mut shared = Map::new();
     for path in members(&mut paths) {
         path_item(path, &mut shared);
     }
     json!({
         "swagger": "2.0",
-        "info": document["info"].take(),
+        "info": document.take_at(&["info"]),
         "paths": paths,
         "definitions": schemas,
         "parameters": shared,
-        "securityDefinitions": document["components"]["securitySchemes"].take(),
+        "securityDefinitions": document.take_at(&["components", "securitySchemes"]),
         "security": [{"BearerToken": []}],
     })
 }
@@ -140,7 +141,7 @@ fn operation(operation: &mut Value, shared: &mut Map<String, Value>) {
         let mut parameter =
             json!({"in": "body", "name": "body", "schema": schema_of(&mut request["content"])});
         if request["required"] == true {
-            parameter["required"] = true.into();
+            parameter.put(&["required"], true.into());
         }
         let after = |p: &Value| p["name"].as_str() > Some("body");
         let at = parameters.iter().position(after).unwrap_or(parameters.len());

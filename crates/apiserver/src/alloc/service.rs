@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use api_meta::{FieldError, Path};
+use api_meta::{FieldError, Path, Tree as _};
 use api_rules::service::{
     is_headless, needs_cluster_ip, needs_health_check_port, needs_node_ports,
 };
@@ -57,7 +57,7 @@ pub(super) fn wanted_addresses(
     }
     families(tree, old, cluster)?;
     if is_headless(tree) {
-        tree["spec"]["clusterIPs"] = json!(["None"]);
+        tree.put(&["spec", "clusterIPs"], json!(["None"]));
         return Ok(Vec::new());
     }
     let kept = old.map(addresses).unwrap_or_default();
@@ -121,8 +121,8 @@ fn families(tree: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Result<(
             return Err(FieldError::invalid(&field, policy, detail));
         }
     }
-    tree["spec"]["ipFamilyPolicy"] = json!(policy);
-    tree["spec"]["ipFamilies"] = json!(families);
+    tree.put(&["spec", "ipFamilyPolicy"], json!(policy));
+    tree.put(&["spec", "ipFamilies"], json!(families));
     Ok(())
 }
 
@@ -147,11 +147,14 @@ pub(super) struct Chosen {
 
 impl Chosen {
     pub(super) fn apply(&self, tree: &mut Value) {
-        for (i, number) in self.node_ports.iter().enumerate().filter(|(_, number)| **number != 0) {
-            tree["spec"]["ports"][i]["nodePort"] = json!(number);
+        let ports = tree.at_mut(&["spec", "ports"]).and_then(Value::as_array_mut);
+        for (port, number) in ports.into_iter().flatten().zip(&self.node_ports) {
+            if *number != 0 {
+                port.put(&["nodePort"], json!(number));
+            }
         }
         if let Some(number) = self.health_check {
-            tree["spec"]["healthCheckNodePort"] = json!(number);
+            tree.put(&["spec", "healthCheckNodePort"], json!(number));
         }
     }
 

@@ -1,5 +1,6 @@
 //! Lists as answers.
 
+use api_meta::Tree as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -30,10 +31,10 @@ impl ListMeta {
     pub(super) fn tree(&self) -> Value {
         let mut meta = json!({"resourceVersion": self.revision.to_string()});
         if !self.continue_token.is_empty() {
-            meta["continue"] = json!(self.continue_token);
+            meta.put(&["continue"], json!(self.continue_token));
         }
         if let Some(remaining) = self.remaining {
-            meta["remainingItemCount"] = json!(remaining);
+            meta.put(&["remainingItemCount"], json!(remaining));
         }
         meta
     }

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use api_meta::Status;
+use api_meta::{Status, Tree as _};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use store::Revision;
@@ -67,7 +67,7 @@ pub(crate) fn bookmark(
 ) -> Bytes {
     let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
     if initial_end {
-        metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        metadata.put(&["annotations"], json!({"k8s.io/initial-events-end": "true"}));
     }
     let object = match accepted.shape {
         Shape::Whole => {
@@ -91,8 +91,8 @@ pub(crate) fn bookmark(
 /// What ends a watch that cannot go on.
 pub(crate) fn error_frame(accepted: Accepted, status: &Status) -> Bytes {
     let mut tree = serde_json::to_value(status).unwrap_or_default();
-    tree["kind"] = json!("Status");
-    tree["apiVersion"] = json!("v1");
+    tree.put(&["kind"], json!("Status"));
+    tree.put(&["apiVersion"], json!("v1"));
     match accepted.encoding {
         Encoding::Protobuf => protobuf_frame("ERROR", &tree),
         _ => line(&json!({"type": "ERROR", "object": tree})),

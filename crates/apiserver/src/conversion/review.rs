@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use api_meta::{Path, Status, StatusReason, validation};
+use api_meta::{Path, Status, StatusReason, Tree as _, validation};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -199,8 +199,8 @@ impl Definition {
     ) -> Result<Bytes, Box<Status>> {
         let (served, stored) = (&self.served[version], self.stored());
         if let Some(converter) = self.converter.as_ref().filter(|_| version != self.storage) {
-            tree["kind"] = json!(*served.kind);
-            tree["apiVersion"] = json!(*served.api_version);
+            tree.put(&["kind"], json!(*served.kind));
+            tree.put(&["apiVersion"], json!(*served.api_version));
             let converted = converter.convert(vec![tree], stored).await?;
             tree = converted.into_iter().next().unwrap_or_default();
             super::fit_whole(stored, &mut tree);
@@ -227,7 +227,7 @@ fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, S
             given.1, given.0
         ));
     }
-    let response = &mut answer["response"];
+    let mut response = answer.take_at(&["response"]);
     if !response.is_object() {
         return Err("no response provided".to_owned());
     }
@@ -243,7 +243,7 @@ fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, S
             false => message,
         });
     }
-    match response["convertedObjects"].take() {
+    match response.take_at(&["convertedObjects"]) {
         Value::Array(objects) => Ok(objects),
         _ => Ok(Vec::new()),
     }
@@ -277,7 +277,7 @@ fn restored(original: &Value, mut converted: Value, to: &Served) -> Result<Value
     let mut metadata = original["metadata"].as_object().cloned().unwrap_or_default();
     let result = words(&mut metadata, &converted["metadata"]);
     result.map_err(|cause| format!("returned invalid metadata: {cause}"))?;
-    converted["metadata"] = Value::Object(metadata);
+    converted.put(&["metadata"], Value::Object(metadata));
     Ok(converted)
 }
 

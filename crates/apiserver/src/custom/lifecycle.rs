@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::{GroupResource, Objects as _, Status, UserInfo};
+use api_meta::{GroupResource, Objects as _, Status, Tree as _, UserInfo};
 use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -130,7 +130,7 @@ fn built_in(server: &Server, group: &str) -> Vec<Value> {
 /// Serves the kind as its definition has it, under the names that it may have. Returns whether that is new.
 async fn serve(server: &Server, crd: &Value, accepted: &Value) -> bool {
     let mut shown = crd.clone();
-    shown["spec"]["names"] = accepted.clone();
+    shown.put(&["spec", "names"], accepted.clone());
     let known = server.hub.kinds();
     let known = known.get(text(&crd["spec"]["group"]), text(&accepted["plural"]));
     let known = known.and_then(|r| r.definition.custom.clone());
@@ -252,7 +252,7 @@ fn holds(crd: &Value, kind: &str) -> bool {
 fn status(crd: &Value, names: &names::Names, established: bool) -> Value {
     let spec = &crd["spec"];
     let mut status = if crd["status"].is_object() { crd["status"].clone() } else { json!({}) };
-    status["acceptedNames"] = names.accepted.clone();
+    status.put(&["acceptedNames"], names.accepted.clone());
     let stored = status["storedVersions"].as_array().into_iter().flatten();
     let mut stored: Vec<String> = stored.map(|v| text(v).to_owned()).collect();
     for version in spec["versions"].as_array().into_iter().flatten() {
@@ -261,7 +261,7 @@ fn status(crd: &Value, names: &names::Names, established: bool) -> Value {
             stored.push(name);
         }
     }
-    status["storedVersions"] = json!(stored);
+    status.put(&["storedVersions"], json!(stored));
     let (reason, message) = match &names.conflict {
         None => ("NoConflicts", "no conflicts found".to_owned()),
         Some((reason, message)) => (*reason, message.clone()),
@@ -309,6 +309,6 @@ pub(crate) fn set_condition(
         Some(at) => conditions[at] = condition,
         None => conditions.push(condition),
     }
-    status["conditions"] = json!(conditions);
+    status.put(&["conditions"], json!(conditions));
     true
 }

@@ -1,5 +1,6 @@
 //! Which names a custom kind gets: within a group each belongs to the definition that had it first.
 
+use api_meta::Tree as _;
 use serde_json::{Value, json};
 
 /// What a definition's names come to.
@@ -55,7 +56,7 @@ pub(crate) fn accept(crd: &Value, others: &[Value]) -> Names {
             .collect();
         match &in_use[..] {
             [] => match wanted.get(field) {
-                Some(value) => names.accepted[field] = value.clone(),
+                Some(value) => names.accepted.put(&[field], value.clone()),
                 None => names.remove(field),
             },
             [one] => names.conflict = Some((reason, one.clone())),
@@ -63,7 +64,7 @@ pub(crate) fn accept(crd: &Value, others: &[Value]) -> Names {
         }
     }
     match wanted.get("categories") {
-        Some(categories) => names.accepted["categories"] = categories.clone(),
+        Some(categories) => names.accepted.put(&["categories"], categories.clone()),
         None => names.remove("categories"),
     }
     names

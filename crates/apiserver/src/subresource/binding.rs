@@ -1,6 +1,6 @@
 //! Binding: the scheduler gives a Pod its node.
 
-use api_meta::{GroupResource, Status};
+use api_meta::{GroupResource, Status, Tree as _};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -78,10 +78,10 @@ fn bound(
         return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
     }
     let mut pod = pod.clone();
-    pod["spec"]["nodeName"] = json!(target);
+    pod.put(&["spec", "nodeName"], json!(target));
     for field in ["annotations", "labels"] {
         for (key, value) in binding["metadata"][field].as_object().into_iter().flatten() {
-            pod["metadata"][field][key] = value.clone();
+            pod.put(&["metadata", field, key], value.clone());
         }
     }
     let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -92,6 +92,6 @@ fn bound(
         "lastProbeTime": null,
         "lastTransitionTime": crate::now().to_string(),
     }));
-    pod["status"]["conditions"] = json!(conditions);
+    pod.put(&["status", "conditions"], json!(conditions));
     Ok(pod)
 }

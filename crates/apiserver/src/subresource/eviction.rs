@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use api_meta::{GroupResource, LabelSelector, Objects, Status, StatusCause, StatusDetails};
+use api_meta::{
+    GroupResource, LabelSelector, Objects, Status, StatusCause, StatusDetails, Tree as _,
+};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -76,7 +78,7 @@ async fn announce(server: &Server, call: &Call) -> Result<(), Box<Status>> {
             "lastProbeTime": null,
             "lastTransitionTime": crate::now().to_string(),
         }));
-        pod["status"]["conditions"] = json!(conditions);
+        pod.put(&["status", "conditions"], json!(conditions));
         Ok(pod)
     };
     super::change(server, &on_pod, &say).await
@@ -163,7 +165,7 @@ fn disrupt(budget: Option<&Value>, pod: &str) -> Result<Value, Box<Status>> {
         return refuse(message, 0);
     }
     let mut budget = budget.clone();
-    budget["status"]["disruptionsAllowed"] = json!(allowed - 1);
-    budget["status"]["disruptedPods"][pod] = json!(crate::now().to_string());
+    budget.put(&["status", "disruptionsAllowed"], json!(allowed - 1));
+    budget.put(&["status", "disruptedPods", pod], json!(crate::now().to_string()));
     Ok(budget)
 }

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use api_meta::{GroupResource, Objects, Status, StatusReason};
+use api_meta::{GroupResource, Objects, Status, StatusReason, query_decode};
 use auth::second::Moment;
 use client::{ClientTls, HttpTransport, TlsFiles, TlsMaterial, Transport};
 use http::{
@@ -30,7 +30,7 @@ use crate::{
     call::Call,
     config::Config,
     messages::{self, Framing},
-    path::{Query, unescape},
+    path::Query,
     server::Server,
 };
 
@@ -284,7 +284,7 @@ async fn target(server: &Server, call: &Call) -> Result<(Target, String), Box<St
 fn streams(query: &str) -> String {
     let commands = query.split('&').filter_map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (unescape(name, true) == "command").then(|| format!("command={value}"))
+        (query_decode(name).as_deref() == Some("command")).then(|| format!("command={value}"))
     });
     let given = Query::parse(query);
     let flags = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];

@@ -1,6 +1,6 @@
 //! Reviews: questions that are answered and not stored.
 
-use api_meta::Status;
+use api_meta::{Status, Tree as _};
 use auth::{
     authn::review::token_review,
     authz::review::{Subject, access_review, rules_review},
@@ -40,7 +40,7 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
             let (authentication, objects) = (&security.authentication, &security.objects);
             token_review(&mut review, authentication, crate::now(), objects);
         }
-        "selfsubjectreviews" => review["status"] = json!({"userInfo": *call.user}),
+        "selfsubjectreviews" => review.put(&["status"], json!({"userInfo": *call.user})),
         "subjectaccessreviews" => access(&mut review, Subject::Named)?,
         "localsubjectaccessreviews" => {
             access(&mut review, Subject::NamedIn(&call.path.namespace))?;

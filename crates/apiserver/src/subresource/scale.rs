@@ -1,9 +1,9 @@
 //! Scale: the number of replicas of a workload, whatever its kind.
 
-use api_meta::{FieldError, GroupKind, LabelSelector, Path, Status};
+use api_meta::{FieldError, GroupKind, LabelSelector, Path, Status, StatusReason, Tree as _};
 use bytes::Bytes;
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Answer;
 use crate::{
@@ -26,7 +26,7 @@ pub(super) async fn answer(server: &Server, call: &Call) -> Answer {
     let paths = paths(call)?;
     let shown = async |object| {
         let object = call.resource.definition.shown_one(call.version, object).await?;
-        let scale = scale(&answer::tree(call.served(), &object), &paths);
+        let scale = scale(&answer::tree(call.served(), &object), &paths)?;
         Ok(answer::value(call.accepted, StatusCode::OK, &scale))
     };
     if call.info.verb == "get" {
@@ -54,7 +54,7 @@ pub(super) async fn answer(server: &Server, call: &Call) -> Answer {
 }
 
 impl View for Paths {
-    fn show(&self, object: &Value) -> Value {
+    fn show(&self, object: &Value) -> Result<Value, Box<Status>> {
         scale(object, self)
     }
 
@@ -93,27 +93,70 @@ fn paths(call: &Call) -> Result<Paths, Box<Status>> {
     })
 }
 
-fn scale(object: &Value, paths: &Paths) -> Value {
-    let mut metadata = json!({});
+fn scale(object: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
+    let mut metadata = Map::new();
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object["metadata"].get(field) {
-            metadata[field] = value.clone();
+            metadata.insert(field.to_owned(), value.clone());
         }
     }
-    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
-    let mut status = json!({"replicas": number(&paths.status)});
-    let selector = match &paths.selector {
-        Some(pointer) => object.pointer(pointer).and_then(Value::as_str).map(str::to_owned),
-        None => selector_text(&object["spec"]["selector"]),
+    let number = |pointer: &str| match nested(object, pointer)? {
+        None | Some(Value::Null) => Ok(0),
+        Some(value) => value.as_i64().ok_or_else(|| accessor(pointer, value, "int64")),
     };
-    if let Some(selector) = selector {
-        status["selector"] = json!(selector);
-    }
-    let spec = match number(&paths.spec) {
+    let spec = match number(&paths.spec)? {
         0 => json!({}),
         replicas => json!({"replicas": replicas}),
     };
-    json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
+    let mut status = Map::from_iter([("replicas".to_owned(), json!(number(&paths.status)?))]);
+    let selector = match &paths.selector {
+        None => selector_text(&object["spec"]["selector"]),
+        Some(pointer) => match nested(object, pointer)? {
+            None | Some(Value::Null) => None,
+            Some(Value::String(text)) => Some(text.clone()),
+            Some(other) => return Err(accessor(pointer, other, "string")),
+        },
+    };
+    if let Some(selector) = selector {
+        status.insert("selector".to_owned(), selector.into());
+    }
+    Ok(
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}),
+    )
+}
+
+/// What is at a path; upstream's error where something else than a map is in the way.
+fn nested<'v>(object: &'v Value, pointer: &str) -> Result<Option<&'v Value>, Box<Status>> {
+    let (mut at, mut way) = (object, String::new());
+    for name in pointer.split('/').skip(1) {
+        way = format!("{way}/{name}");
+        at = match at {
+            Value::Object(members) => match members.get(name) {
+                Some(value) => value,
+                None => return Ok(None),
+            },
+            Value::Null => return Ok(None),
+            other => return Err(accessor(&way, other, "map[string]interface{}")),
+        };
+    }
+    Ok(Some(at))
+}
+
+/// A value of a custom object that is of another type than Scale needs.
+fn accessor(pointer: &str, value: &Value, wanted: &str) -> Box<Status> {
+    let path = pointer.replace('/', ".");
+    let (shown, found) = match value {
+        Value::String(text) => (text.clone(), "string"),
+        Value::Bool(value) => (value.to_string(), "bool"),
+        Value::Number(number) if number.is_f64() => (number.to_string(), "float64"),
+        Value::Number(number) => (number.to_string(), "int64"),
+        Value::Array(_) => (value.to_string(), "[]interface {}"),
+        Value::Object(_) => (value.to_string(), "map[string]interface {}"),
+        Value::Null => ("<nil>".to_owned(), "<nil>"),
+    };
+    let message =
+        format!("{path} accessor error: {shown} is of the type {found}, expected {wanted}");
+    Box::new(Status::failure(500, StatusReason::Unknown, message))
 }
 
 /// A label selector, or a ReplicationController's plain map of labels, as text.
@@ -140,17 +183,40 @@ fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<St
     let mut object = object.clone();
     // A Scale without a resource version changes whatever is there.
     let version = wanted["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty());
-    match (version, object["metadata"].as_object_mut()) {
+    match (version, object.at_mut(&["metadata"]).and_then(Value::as_object_mut)) {
         (Some(version), Some(meta)) => {
             drop(meta.insert("resourceVersion".to_owned(), json!(version)))
         }
         (None, Some(meta)) => drop(meta.remove("resourceVersion")),
         (_, None) => {}
     }
-    let mut at = &mut object;
-    for part in paths.spec.split('/').skip(1) {
-        at = &mut at[part];
-    }
-    *at = json!(replicas);
+    put(&mut object, &paths.spec, replicas)?;
     Ok(object)
+}
+
+/// Writes the replicas where the kind keeps them, making the maps on the way.
+fn put(object: &mut Value, pointer: &str, replicas: i64) -> Result<(), Box<Status>> {
+    let (way, last) = pointer.rsplit_once('/').unwrap_or_default();
+    let mut at = object;
+    let mut path = String::new();
+    for name in way.split('/').skip(1) {
+        path = format!("{path}.{name}");
+        at = match at.as_object_mut() {
+            Some(members) => members.entry(name).or_insert_with(|| json!({})),
+            None => return Err(in_the_way(&path)),
+        };
+        if !at.is_object() {
+            return Err(in_the_way(&path));
+        }
+    }
+    match at.as_object_mut() {
+        Some(members) => drop(members.insert(last.to_owned(), replicas.into())),
+        None => return Err(in_the_way(&path)),
+    }
+    Ok(())
+}
+
+fn in_the_way(path: &str) -> Box<Status> {
+    let message = format!("value cannot be set because {path} is not a map[string]interface{{}}");
+    Box::new(Status::failure(500, StatusReason::Unknown, message))
 }

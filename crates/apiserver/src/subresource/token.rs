@@ -1,6 +1,6 @@
 //! TokenRequest: a bound token for a service account.
 
-use api_meta::{FieldError, GroupKind, GroupResource, Objects as _, Path, Status};
+use api_meta::{FieldError, GroupKind, GroupResource, Objects as _, Path, Status, Tree as _};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -17,8 +17,8 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     // A kubelet may ask only for tokens of its own Pods: NodeRestriction sees to that.
     let attributes = Attributes::create(call);
     server.admit(&attributes, &mut request).await?;
-    request["metadata"]["name"] = json!(call.path.name);
-    request["metadata"]["namespace"] = json!(call.path.namespace);
+    request.put(&["metadata", "name"], json!(call.path.name));
+    request.put(&["metadata", "namespace"], json!(call.path.namespace));
     server.validate_admission(&attributes, &request).await?;
     let id = uuid::Uuid::new_v4().to_string();
     let owner = (call.path.namespace.as_str(), call.path.name.as_str());

@@ -2,6 +2,7 @@
 //!
 //! What v1beta1 says once for all versions, v1 says in each of them.
 
+use api_meta::Tree as _;
 use serde_json::{Map, Value, json};
 
 pub(super) const API_VERSION: &str = "apiextensions.k8s.io/v1beta1";
@@ -16,7 +17,7 @@ const OF_ALL_VERSIONS: [(&str, &str); 4] = [
 
 /// A definition in v1beta1 becomes what it is in v1.
 pub(super) fn to_v1(definition: &mut Value) {
-    definition["apiVersion"] = json!("apiextensions.k8s.io/v1");
+    definition.put(&["apiVersion"], json!("apiextensions.k8s.io/v1"));
     let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if let Some(name) = spec.remove("version")
         && spec.get("versions").and_then(Value::as_array).is_none_or(Vec::is_empty)

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Api, admin};
 
-fn definition(plural: &str, kind: &str) -> Value {
+pub(crate) fn definition(plural: &str, kind: &str) -> Value {
     json!({
         "kind": "CustomResourceDefinition",
         "apiVersion": "apiextensions.k8s.io/v1",

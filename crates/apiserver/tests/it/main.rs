@@ -11,6 +11,7 @@ mod conversion;
 mod custom;
 mod deletion;
 mod harness;
+mod hostile;
 mod linear;
 mod lists;
 mod objects;

@@ -1,0 +1,148 @@
+//! Requests that are made to cost more than they are worth: each is refused, and the server serves on.
+
+use api_codec::protobuf;
+use serde_json::{Value, json};
+
+use crate::{
+    custom::{define, definition},
+    harness::{admin, config_map},
+};
+
+/// A field of a protobuf message that holds bytes.
+fn field(number: u8, inner: &[u8]) -> Vec<u8> {
+    let mut out = vec![number << 3 | 2];
+    let mut length = inner.len();
+    while length >= 0x80 {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend_from_slice(inner);
+    out
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scale_whose_path_crosses_a_string_is_refused() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let mut crossing = definition("crossings", "Crossing");
+    crossing["spec"]["versions"][0]["subresources"]["scale"]["specReplicasPath"] =
+        json!(".spec.color.replicas");
+    define(&api, &crossing).await;
+    let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/crossings");
+    let made = json!({"kind": "Crossing", "apiVersion": "test.example.com/v1", "metadata": {"name": "a"}, "spec": {"color": "red"}});
+    api.post(&path, &made).await.ok();
+    let one = format!("{path}/a/scale");
+    let scale = json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "a"}, "spec": {"replicas": 2}});
+    let wanted = ".spec.color.replicas accessor error: red is of the type string, expected map[string]interface{}";
+    let answers = [
+        api.put(&one, &scale).await,
+        api.patch(&one, "merge", &json!({"spec": {"replicas": 2}})).await,
+        api.get(&one).await,
+    ];
+    for answer in answers {
+        assert_eq!((answer.code, &answer.json()["message"]), (500, &json!(wanted)));
+    }
+    let made = json!({"kind": "Crossing", "apiVersion": "test.example.com/v1", "metadata": {"name": "b"}, "spec": {}});
+    api.post(&path, &made).await.ok();
+    let mut other = scale;
+    other["metadata"]["name"] = json!("b");
+    // Where nothing is in the way the maps are made; that a map is no color is for the schema to say.
+    let answer = api.put(&format!("{path}/b/scale"), &other).await;
+    assert!(answer.code < 500, "{}", answer.json());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_json_patch_buys_no_memory() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    api.post(&maps, &config_map("a", json!({"k": "v".repeat(100)}))).await.ok();
+    let one = format!("{maps}/a");
+    let copies = |from: &str| -> Value {
+        (0..27)
+            .map(|i| json!({"op": "copy", "from": from, "path": format!("{from}/a{i}")}))
+            .collect()
+    };
+    for from in ["/metadata", "/data"] {
+        let answer = api.patch(&one, "json", &copies(from)).await;
+        assert!(matches!(answer.code, 413 | 422), "{}", answer.json());
+    }
+    let deep: Value = (1..200)
+        .map(|i| json!({"op": "add", "path": "/metadata/x".repeat(1) + &"/a".repeat(i), "value": {}}))
+        .collect();
+    assert!(matches!(api.patch(&one, "json", &deep).await.code, 413 | 422));
+    assert_eq!(api.get(&one).await.ok()["data"]["k"], "v".repeat(100));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nested_envelopes_do_not_end_the_server() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let headers = [("content-type", "application/vnd.kubernetes.protobuf")];
+    let revisions = format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions");
+    let data = (0..1500).fold(b"{}".to_vec(), |inner, _| {
+        protobuf::envelope("apps/v1", "ControllerRevision", &field(2, &field(1, &inner)))
+    });
+    api.send("POST", &revisions, &headers, data).await.refused(400, "BadRequest");
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let fields = (0..1500).fold(b"{}".to_vec(), |inner, _| {
+        let entry = field(7, &field(1, &inner));
+        // ObjectMeta's managedFields have number 17, which takes two bytes.
+        let mut entries = vec![0x8a, 0x01];
+        entries.extend_from_slice(&field(1, &entry)[1..]);
+        protobuf::envelope("v1", "ConfigMap", &field(1, &entries))
+    });
+    api.send("POST", &maps, &headers, fields).await.refused(400, "BadRequest");
+    api.get(&maps).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_items_do_not_become_full_ones() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let many = "{},".repeat(900_000);
+    let body = format!(
+        r#"{{"kind":"Pod","apiVersion":"v1","metadata":{{"name":"p"}},"spec":{{"containers":[{many}{{}}]}}}}"#
+    );
+    let json = [("content-type", "application/json")];
+    api.send("POST", &pods, &json, body).await.refused(413, "RequestEntityTooLarge");
+    // A default of a custom kind is as large as its author likes, and is filled in as often as a user likes.
+    let mut filled = definition("fillings", "Filling");
+    filled["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        ["list"] = json!({"type": "array", "items": {"type": "object", "properties": {
+            "text": {"type": "string", "default": "x".repeat(10_000)}}}});
+    define(&api, &filled).await;
+    let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/fillings");
+    let many = "{},".repeat(100_000);
+    let body = format!(
+        r#"{{"kind":"Filling","apiVersion":"test.example.com/v1","metadata":{{"name":"f"}},"spec":{{"list":[{many}{{}}]}}}}"#
+    );
+    api.send("POST", &path, &json, body).await.refused(413, "RequestEntityTooLarge");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stored_can_be_read_with_its_owners_and_in_lists() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let revisions = format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions");
+    let deep = |levels: usize| (0..levels).fold(json!("x"), |inner, _| json!({"a": inner}));
+    let revision = |levels| json!({"kind": "ControllerRevision", "apiVersion": "apps/v1", "metadata": {"name": "r"}, "revision": 1, "data": deep(levels)});
+    api.post(&revisions, &revision(112)).await.refused(400, "BadRequest");
+    api.post(&revisions, &revision(111)).await.ok();
+    let mut free = definition("depths", "Depth");
+    free["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        ["any"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    define(&api, &free).await;
+    let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/depths");
+    let made = json!({"kind": "Depth", "apiVersion": "test.example.com/v1", "metadata": {"name": "d"}, "spec": {"any": deep(110)}});
+    api.post(&path, &made).await.ok();
+    for (list, one) in [(&revisions, "r"), (&path, "d")] {
+        let shown = api.get(&format!("{list}/{one}")).await.ok();
+        assert_eq!(api.get(list).await.ok()["items"][0]["metadata"], shown["metadata"]);
+        // Its owners' fields are as deep as it is itself, and come back with it.
+        assert_eq!(
+            api.put(&format!("{list}/{one}"), &shown).await.ok()["metadata"],
+            shown["metadata"]
+        );
+        api.patch(&format!("{list}/{one}"), "merge", &json!({"metadata": {"labels": {"a": "b"}}}))
+            .await
+            .ok();
+    }
+}
