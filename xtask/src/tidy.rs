@@ -5,6 +5,7 @@ use std::{fs, path::Path};
 use crate::run::workspace_root;
 
 mod documents;
+mod indexing;
 mod layers;
 mod metadata;
 mod sources;

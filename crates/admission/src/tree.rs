@@ -57,8 +57,10 @@ fn child<'v>(value: &'v mut Value, key: &str) -> &'v mut Value {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
-    // An object indexed by a key makes the entry where it lacks it.
-    &mut value[key]
+    match value {
+        Value::Object(members) => members.entry(key).or_insert(Value::Null),
+        _ => unreachable!("it was just made an object"),
+    }
 }
 
 /// The value at a path of keys, made null where it is absent.

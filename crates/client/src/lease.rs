@@ -143,7 +143,9 @@ impl LeaderElection {
         if !holder.is_empty() && holder != self.config.identity && fresh {
             return Ok(false);
         }
-        lease["spec"] = self.spec(&spec);
+        if let Some(members) = lease.as_object_mut() {
+            members.insert("spec".to_owned(), self.spec(&spec));
+        }
         created(self.client.update::<_, Value>(&Resource::LEASES, namespace, name, &lease).await)
     }
 
@@ -168,9 +170,12 @@ impl LeaderElection {
         else {
             return;
         };
-        if lease["spec"]["holderIdentity"] == json!(self.config.identity) {
-            lease["spec"]["holderIdentity"] = json!("");
-            lease["spec"]["leaseDurationSeconds"] = json!(1);
+        let spec = lease.get_mut("spec").and_then(Value::as_object_mut);
+        if let Some(spec) = spec
+            && spec.get("holderIdentity") == Some(&json!(self.config.identity))
+        {
+            spec.insert("holderIdentity".to_owned(), json!(""));
+            spec.insert("leaseDurationSeconds".to_owned(), json!(1));
             let _: Result<Value, _> =
                 self.client.update(&Resource::LEASES, namespace, name, &lease).await;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use bootstrap_core::{
     discovery::{CLUSTER_INFO, SIGNATURE_PREFIX, sign},
     tokens::{self, Token},
@@ -128,7 +128,7 @@ pub(crate) fn start_signer(context: Context) {
                 // The informer brings the newer one.
                 return Ok(());
             }
-            map["data"] = json!(data);
+            map.put(&["data"], json!(data));
             context
                 .client
                 .update::<_, Value>(&Resource::CONFIG_MAPS, PUBLIC, CLUSTER_INFO, &map)

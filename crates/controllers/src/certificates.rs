@@ -6,6 +6,7 @@ mod sign;
 
 use std::collections::BTreeSet;
 
+use api_meta::Tree as _;
 use client::{Error, Resource, WorkQueue};
 use pki::{AltName, RequestInfo, SigningRequest};
 use serde::Deserialize;
@@ -182,13 +183,13 @@ async fn add_condition(
         return Ok(());
     }
     if let Some(certificate) = certificate {
-        fresh["status"]["certificate"] = json!(certificate);
+        fresh.put(&["status", "certificate"], json!(certificate));
     } else {
         let now = context.now().to_seconds();
         let mut all = fresh["status"]["conditions"].as_array().cloned().unwrap_or_default();
         all.push(json!({"type": kind, "status": "True", "reason": reason, "message": message,
             "lastUpdateTime": now, "lastTransitionTime": now}));
-        fresh["status"]["conditions"] = json!(all);
+        fresh.put(&["status", "conditions"], json!(all));
     }
     context
         .client

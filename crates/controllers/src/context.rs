@@ -1,6 +1,6 @@
 use std::{future::Future, sync::Arc, time::SystemTime};
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use client::{Client, Error, PatchKind, Patched, Resource, WorkQueue};
 use events::EventRecorder;
 use futures_util::future::BoxFuture;
@@ -115,7 +115,7 @@ impl Context {
         let (namespace, name) = (meta.namespace.as_str(), meta.name.as_str());
         let current: Value = self.client.get(resource, namespace, name).await?;
         let mut wanted = merged(&current, change);
-        wanted["metadata"]["uid"] = json!(meta.uid);
+        wanted.put(&["metadata", "uid"], json!(meta.uid));
         self.client.update_subresource(resource, namespace, name, subresource, &wanted).await
     }
 }

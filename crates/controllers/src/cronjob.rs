@@ -4,7 +4,7 @@ mod schedule;
 
 use std::{sync::Arc, time::Duration};
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use client::{DeleteOptions, Error, IfThere as _, Resource, WorkQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -170,14 +170,14 @@ fn job_for(owner: &OwnerOf, cron: &CronJob, due: Timestamp) -> Value {
     if !annotations.is_object() {
         annotations = json!({});
     }
-    annotations["batch.kubernetes.io/cronjob-scheduled-timestamp"] = json!(due);
+    annotations.put(&["batch.kubernetes.io/cronjob-scheduled-timestamp"], json!(due));
     let mut job = json!({
         "metadata": {"name": job_name(cron, due), "namespace": cron.metadata.namespace,
             "annotations": annotations, "ownerReferences": [owner.reference()]},
         "spec": template["spec"],
     });
     if !template["metadata"]["labels"].is_null() {
-        job["metadata"]["labels"] = template["metadata"]["labels"].clone();
+        job.put(&["metadata", "labels"], template["metadata"]["labels"].clone());
     }
     job
 }

@@ -4,6 +4,7 @@ mod plan;
 mod revision;
 mod status;
 
+use api_meta::Tree as _;
 use std::{sync::Arc, time::Duration};
 
 use client::{DeleteOptions, Error, IfThere as _, Preconditions, Resource, WorkQueue};
@@ -166,7 +167,7 @@ impl Reconciler {
             Action::Change { set, replicas, annotations, min_ready_seconds } => {
                 let mut spec = json!({"replicas": replicas});
                 if let Some(seconds) = min_ready_seconds {
-                    spec["minReadySeconds"] = json!(seconds);
+                    spec.put(&["minReadySeconds"], json!(seconds));
                 }
                 let version = &set.metadata.resource_version;
                 let meta = json!({"resourceVersion": version, "annotations": annotations});
@@ -210,7 +211,7 @@ impl Reconciler {
         deployment: &Deployment,
         mut set: Value,
     ) -> Result<Acted, (Error, Option<String>)> {
-        set["metadata"]["ownerReferences"] = json!([owner.reference()]);
+        set.put(&["metadata", "ownerReferences"], json!([owner.reference()]));
         let namespace = &deployment.metadata.namespace;
         let name = set["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let (resource, client) = (&Resource::REPLICA_SETS, &self.context.client);

@@ -2,6 +2,7 @@
 
 mod graph;
 
+use api_meta::Tree as _;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -281,8 +282,8 @@ impl Collector {
         kept: &Kept,
         mut meta: Value,
     ) -> Result<(), Error> {
-        meta["uid"] = json!(kept.uid);
-        meta["resourceVersion"] = json!(kept.version);
+        meta.put(&["uid"], json!(kept.uid));
+        meta.put(&["resourceVersion"], json!(kept.version));
         let at = Patched { namespace: &kept.namespace, name: &kept.name, subresource: "" };
         let client: &Client = &self.context.client;
         let patched =

@@ -1,6 +1,7 @@
 //! Former templates of DaemonSets and StatefulSets, kept as ControllerRevisions so that they can be rolled
 //! back to.
 
+use api_meta::Tree as _;
 use std::sync::Arc;
 
 use client::{Error, IfThere as _, Resource};
@@ -35,7 +36,7 @@ pub(crate) fn short_hash(data: &Value, collisions: i64) -> String {
 /// What a revision records: a patch that brings the template back.
 fn data(template: &Value) -> Value {
     let mut template = template.clone();
-    template["$patch"] = json!("replace");
+    template.put(&["$patch"], json!("replace"));
     json!({"spec": {"template": template}})
 }
 
@@ -100,7 +101,7 @@ impl Context {
             Plan::Create { name, hash, number } => (name, hash, number),
         };
         let mut labels = set.spec.template["metadata"]["labels"].clone();
-        labels[HASH_LABEL] = json!(hash);
+        labels.put(&[HASH_LABEL], json!(hash));
         let namespace = &set.metadata.namespace;
         let revision = json!({
             "metadata": {"name": name, "namespace": namespace, "labels": labels,

@@ -1,5 +1,6 @@
 //! Empties a namespace that is being deleted, then lets it go.
 
+use api_meta::Tree as _;
 use std::time::Duration;
 
 use client::{Client, DeleteOptions, Error, IfThere as _, ListOptions, Resource, WorkQueue};
@@ -271,7 +272,9 @@ async fn finalize(client: &Client, name: &str, meta: &Meta) -> Result<(), Error>
     if namespace["metadata"]["uid"] != meta.uid.as_str() {
         return Ok(());
     }
-    if let Some(finalizers) = namespace["spec"]["finalizers"].as_array_mut() {
+    if let Some(finalizers) =
+        namespace.at_mut(&["spec", "finalizers"]).and_then(Value::as_array_mut)
+    {
         finalizers.retain(|f| f != FINALIZER);
     }
     let resource = &Resource::NAMESPACES;

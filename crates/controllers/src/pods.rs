@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::{Selector, Timestamp};
+use api_meta::{Selector, Timestamp, Tree as _};
 use client::{DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource};
 use events::ObjectRef;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ pub(crate) fn from_template(owner: &OwnerOf, template: &Value) -> Value {
     });
     for field in ["labels", "annotations", "finalizers"] {
         if !meta[field].is_null() {
-            metadata[field] = meta[field].clone();
+            metadata.put(&[field], meta[field].clone());
         }
     }
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})

@@ -1,5 +1,6 @@
 //! Keeps volumes, claims and classes of attributes that are in use from disappearing under their users.
 
+use api_meta::Tree as _;
 use std::sync::Arc;
 
 use client::{Error, Resource, WorkQueue};
@@ -197,7 +198,7 @@ async fn write(
         // The informer brings the newer one.
         return Ok(());
     }
-    object["metadata"]["finalizers"] = json!(finalizers);
+    object.put(&["metadata", "finalizers"], json!(finalizers));
     context
         .client
         .update::<_, Value>(resource, &meta.namespace, &meta.name, &object)

@@ -1,6 +1,6 @@
 use std::{collections::HashMap, hash::Hash};
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 
 use crate::{EventKind, Happening, ObjectRef};
@@ -111,7 +111,7 @@ impl Correlator {
     ) -> Value {
         let mut source = json!({"component": self.component});
         if !self.host.is_empty() {
-            source["host"] = json!(self.host);
+            source.put(&["host"], json!(self.host));
         }
         json!({
             "metadata": {"name": name, "namespace": namespace},

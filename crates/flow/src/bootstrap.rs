@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::LazyLock};
 
-use api_meta::{GroupResource, Objects};
+use api_meta::{GroupResource, Objects, Tree as _};
 use serde_json::{Value, json};
 
 pub const FLOW_SCHEMAS: GroupResource =
@@ -47,7 +47,7 @@ pub fn ensure_bootstrap(existing: &dyn Objects) -> Vec<(GroupResource, Ensure)> 
             return None;
         }
         let mut updated = (*found).clone();
-        updated["spec"] = wanted["spec"].clone();
+        updated.put(&["spec"], wanted["spec"].clone());
         Some(Ensure::Update(updated))
     };
     bootstrap_objects().iter().filter_map(|entry| Some((entry.0.clone(), needed(entry)?))).collect()
@@ -106,7 +106,7 @@ fn schemas() -> Vec<Value> {
     let schema = |name, level: &str, precedence: u32, by: &str, rules: Value| {
         let mut spec = json!({"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence, "rules": rules});
         if !by.is_empty() {
-            spec["distinguisherMethod"] = json!({"type": by});
+            spec.put(&["distinguisherMethod"], json!({"type": by}));
         }
         object("FlowSchema", name, spec)
     };

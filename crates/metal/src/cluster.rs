@@ -1,6 +1,7 @@
 //! What `metal serve` does in the cluster: it approves the certificates of machines that the store knows, and
 //! sees their nodes become Ready.
 
+use api_meta::Tree as _;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -227,9 +228,9 @@ impl Approver {
             "type": kind, "status": "True", "reason": reason, "message": message,
             "lastUpdateTime": now, "lastTransitionTime": now,
         });
-        match csr["status"]["conditions"].as_array_mut() {
+        match csr.at_mut(&["status", "conditions"]).and_then(Value::as_array_mut) {
             Some(conditions) => conditions.push(condition),
-            None => csr["status"]["conditions"] = json!([condition]),
+            None => csr.put(&["status", "conditions"], json!([condition])),
         }
         let _: Value = self.client.update_subresource(resource, "", name, "approval", &csr).await?;
         Ok(())

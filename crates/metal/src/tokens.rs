@@ -1,5 +1,6 @@
 //! A bootstrap token for each boot of each machine, so that who has it is that machine and no other.
 
+use api_meta::Tree as _;
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
@@ -47,7 +48,7 @@ fn object(token: &Token, machine: &str, now: SystemTime) -> Value {
     let end = OffsetDateTime::from(now + LIFE);
     let end = end.replace_nanosecond(0).unwrap_or(end).format(&Rfc3339).ok();
     let mut secret = tokens::secret(token, &entry, end.as_deref());
-    secret["metadata"]["labels"][MACHINE] = label(machine).into();
+    secret.put(&["metadata", "labels", MACHINE], label(machine).into());
     secret
 }
 

@@ -1,3 +1,4 @@
+use api_meta::Tree as _;
 use std::{sync::Arc, time::Duration};
 
 use client::{Client, DeleteOptions, PatchKind, Patched, Resource};
@@ -126,22 +127,25 @@ impl Worker {
         self.events.warning(object(&pod), "FailedScheduling", message.clone());
         let mut status = json!({});
         if pod.refused.as_deref() != Some(message.as_str()) {
-            status["conditions"] = json!([{
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": "Unschedulable",
-                "message": message,
-                "lastProbeTime": null,
-                "lastTransitionTime": now(),
-            }]);
+            status.put(
+                &["conditions"],
+                json!([{
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": message,
+                    "lastProbeTime": null,
+                    "lastTransitionTime": now(),
+                }]),
+            );
         }
         if let Some((node, victims)) = &nominated {
             for victim in victims {
                 self.evict(&pod, node, &victim.pod).await;
             }
-            status["nominatedNodeName"] = json!(node);
+            status.put(&["nominatedNodeName"], json!(node));
         } else if pod.nominated_node.is_some() {
-            status["nominatedNodeName"] = Value::Null;
+            status.put(&["nominatedNodeName"], Value::Null);
         }
         if status.as_object().is_some_and(|fields| !fields.is_empty()) {
             self.patch_status(&pod, status).await;

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Report, layers};
+use super::{Report, indexing, layers};
 
 /// A source file of a crate, or a document.
 pub(super) struct File {
@@ -16,6 +16,9 @@ pub(super) struct File {
 
 /// The crates that may hold `unsafe`: both put the kernel behind a trait.
 const UNSAFE: &[&str] = &["sys", "netlink"];
+
+/// The crates that hold nothing but tests and what helps them.
+const TEST_CRATES: &[&str] = &["e2e", "fuzz", "testkit"];
 
 /// What in a pure crate would be a clock, a socket or a task.
 const IMPURE: &[&str] = &[
@@ -86,6 +89,14 @@ pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
             .problems
             .push(format!("{shown} holds unsafe code, which belongs in {}", UNSAFE.join(" or ")));
     }
+    if !indexing::OWN_TREES.contains(&name) && !TEST_CRATES.contains(&name) {
+        for line in indexing::writes(before_tests(&file.text)) {
+            report.problems.push(format!(
+                "{shown}:{line} writes to a tree by indexing it, which panics where the tree has another shape; \
+                 write by api_meta::Tree"
+            ));
+        }
+    }
     match code.len() {
         lines if lines > TOO_LONG => {
             report.problems.push(format!("{shown} has {lines} lines of code; split it"))
@@ -117,14 +128,21 @@ fn crate_of(path: &Path) -> &str {
 
 /// Tests, benchmarks and helps for them, by where they lie.
 fn is_test(path: &Path) -> bool {
-    let known = ["tests", "tests.rs", "testing", "testing.rs", "benches", "examples"];
+    let known = ["tests", "tests.rs", "testing", "testing.rs", "fuzzed.rs", "benches", "examples"];
     path.iter().any(|part| part.to_str().is_some_and(|part| known.contains(&part)))
 }
 
 /// A file's lines without comments, blank lines and the tests at its end.
 fn production(text: &str) -> impl Iterator<Item = &str> {
+    before_tests(text)
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("//"))
+}
+
+fn before_tests(text: &str) -> &str {
     let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-    text[..end].lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//"))
+    &text[..end]
 }
 
 /// Whether a line opens unsafe code, or lets the compiler accept it.

@@ -1,4 +1,4 @@
-use api_meta::{FieldError, GroupKind, GroupResource, Path, Status};
+use api_meta::{FieldError, GroupKind, GroupResource, Path, Status, Tree as _};
 use serde_json::Value;
 
 use crate::{
@@ -37,13 +37,13 @@ impl Plugin for AlwaysPullImages {
         }
         for list in LISTS {
             for container in items_mut(pod, list).filter(|c| !runs(request, list, c)) {
-                container["imagePullPolicy"] = ALWAYS.into();
+                container.put(&["imagePullPolicy"], ALWAYS.into());
             }
         }
         // Volumes stay as they were made.
         let volumes = items_mut(pod, VOLUMES).filter(|_| request.creates());
         for image in volumes.filter_map(|v| v.get_mut("image")).filter(|image| image.is_object()) {
-            image["pullPolicy"] = ALWAYS.into();
+            image.put(&["pullPolicy"], ALWAYS.into());
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ mod stated;
 #[cfg(test)]
 mod tests;
 
-use api_meta::{GroupResource, Quantity, Status};
+use api_meta::{GroupResource, Quantity, Status, Tree as _};
 use api_rules::{
     amounts::{Amounts, amounts},
     quota::{in_scope, usage},
@@ -130,7 +130,7 @@ fn charge(
     }
     let mut updated = quota.clone();
     for (resource, amount) in &added {
-        updated["status"]["used"][resource] = json!((used[resource] + *amount).to_string());
+        updated.put(&["status", "used", resource], json!((used[resource] + *amount).to_string()));
     }
     Ok(Some(updated))
 }

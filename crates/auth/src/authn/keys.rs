@@ -1,5 +1,6 @@
 //! Keys that sign service-account tokens and keys that check them.
 
+use api_meta::Tree as _;
 use aws_lc_rs::{
     digest,
     encoding::AsDer,
@@ -231,18 +232,18 @@ impl VerifyingKey {
                 let number = |bytes: &[u8]| {
                     BASE64.encode(&bytes[bytes.iter().take_while(|b| **b == 0).count()..])
                 };
-                jwk["kty"] = "RSA".into();
-                jwk["n"] = number(key.modulus).into();
-                jwk["e"] = number(key.exponent).into();
+                jwk.put(&["kty"], "RSA".into());
+                jwk.put(&["n"], number(key.modulus).into());
+                jwk.put(&["e"], number(key.exponent).into());
             }
             Ok(PublicKey::EC(point)) => {
                 // An uncompressed point: a byte 4, then both coordinates.
                 let coordinates = point.data().get(1..).unwrap_or_default();
                 let (x, y) = coordinates.split_at(coordinates.len() / 2);
-                jwk["kty"] = "EC".into();
-                jwk["crv"] = self.algorithm.curve().into();
-                jwk["x"] = BASE64.encode(x).into();
-                jwk["y"] = BASE64.encode(y).into();
+                jwk.put(&["kty"], "EC".into());
+                jwk.put(&["crv"], self.algorithm.curve().into());
+                jwk.put(&["x"], BASE64.encode(x).into());
+                jwk.put(&["y"], BASE64.encode(y).into());
             }
             _ => {}
         }

@@ -1,6 +1,6 @@
 //! TokenReview: asking the API server whose token this is.
 
-use api_meta::{Objects, Timestamp};
+use api_meta::{Objects, Timestamp, Tree as _};
 use serde_json::{Value, json};
 
 use super::Authentication;
@@ -18,12 +18,15 @@ pub fn token_review(
         .map(|list| list.iter().filter_map(|a| a.as_str().map(str::to_owned)).collect())
         .unwrap_or_default();
     let audiences = if asked.is_empty() { &authentication.api_audiences } else { &asked };
-    review["status"] = match authentication.by_token(&token, audiences, now, objects) {
-        Ok(Some(found)) => {
-            json!({"authenticated": true, "user": found.user, "audiences": found.audiences})
-        }
-        Ok(None) if token.is_empty() => json!({"user": {}, "error": "[no token given]"}),
-        Ok(None) => json!({"user": {}, "error": "invalid bearer token"}),
-        Err(error) => json!({"user": {}, "error": format!("[invalid bearer token, {error}]")}),
-    };
+    review.put(
+        &["status"],
+        match authentication.by_token(&token, audiences, now, objects) {
+            Ok(Some(found)) => {
+                json!({"authenticated": true, "user": found.user, "audiences": found.audiences})
+            }
+            Ok(None) if token.is_empty() => json!({"user": {}, "error": "[no token given]"}),
+            Ok(None) => json!({"user": {}, "error": "invalid bearer token"}),
+            Err(error) => json!({"user": {}, "error": format!("[invalid bearer token, {error}]")}),
+        },
+    );
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use api_meta::{
-    FieldError, GroupKind, GroupResource, Objects, Path, Status, Timestamp, UserInfo, go_quote,
+    FieldError, GroupKind, GroupResource, Objects, Path, Status, Timestamp, Tree as _, UserInfo,
+    go_quote,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
@@ -284,12 +285,14 @@ impl TokenIssuer {
         };
         let token = jwt::sign(&self.key, &claims)
             .map_err(|e: KeyError| Status::internal(format!("failed to generate token: {e}")))?;
-        request["spec"]["audiences"] = json!(audiences);
-        request["spec"]["expirationSeconds"] =
-            asked.min(self.max_expiration.unwrap_or(i64::MAX)).into();
+        request.put(&["spec", "audiences"], json!(audiences));
+        request.put(
+            &["spec", "expirationSeconds"],
+            asked.min(self.max_expiration.unwrap_or(i64::MAX)).into(),
+        );
         // The holder is told the short life, and so reads the token anew in time.
         let told = claims.bound.warnafter.unwrap_or(claims.exp);
-        request["status"] = json!({"token": token, "expirationTimestamp": Timestamp::from_unix(told, 0).to_string()});
+        request.put(&["status"], json!({"token": token, "expirationTimestamp": Timestamp::from_unix(told, 0).to_string()}));
         Ok(())
     }
 }

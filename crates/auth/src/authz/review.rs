@@ -2,7 +2,7 @@
 
 use api_meta::{
     Attributes, Authorizer, Decision, ErrorList, FieldError, FieldSelector, GroupKind, Path,
-    Selector, Status, UserInfo, values_error,
+    Selector, Status, Tree as _, UserInfo, values_error,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -94,9 +94,9 @@ pub fn access_review(
         // Refused above.
         (None, None) => Decision::NoOpinion(None),
     };
-    review["status"] = status_of(&decision);
+    review.put(&["status"], status_of(&decision));
     if !ignored.is_empty() {
-        review["status"]["evaluationError"] = ignored.join(", ").into();
+        review.put(&["status", "evaluationError"], ignored.join(", ").into());
     }
     Ok(())
 }
@@ -228,10 +228,10 @@ impl RawSelector {
 fn status_of(decision: &Decision) -> Value {
     let mut status = json!({"allowed": decision.is_allowed()});
     if matches!(decision, Decision::Deny(_)) {
-        status["denied"] = true.into();
+        status.put(&["denied"], true.into());
     }
     if !decision.reason().is_empty() {
-        status["reason"] = decision.reason().into();
+        status.put(&["reason"], decision.reason().into());
     }
     status
 }
@@ -256,9 +256,9 @@ pub fn rules_review(review: &mut Value, user: &UserInfo, rbac: &Rbac) -> Result<
         "incomplete": !errors.is_empty()
     });
     if !errors.is_empty() {
-        status["evaluationError"] = errors.join(", ").into();
+        status.put(&["evaluationError"], errors.join(", ").into());
     }
-    review["status"] = status;
+    review.put(&["status"], status);
     Ok(())
 }
 

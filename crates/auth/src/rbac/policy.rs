@@ -1,6 +1,6 @@
 use std::sync::{Arc, LazyLock};
 
-use api_meta::{GroupResource, Objects};
+use api_meta::{GroupResource, Objects, Tree as _};
 use serde_json::{Map, Value, json};
 
 use super::PolicyRule;
@@ -59,22 +59,22 @@ fn reconcile(found: &Arc<Value>, wanted: &Value) -> Option<Ensure> {
     let mut merged = (**found).clone();
     for field in ["labels", "annotations"] {
         for (key, value) in wanted["metadata"][field].as_object().into_iter().flatten() {
-            merged["metadata"][field][key] = value.clone();
+            merged.put(&["metadata", field, key], value.clone());
         }
     }
     if let Some(selectors) = wanted.pointer("/aggregationRule/clusterRoleSelectors") {
         if let Some(all) =
             with_missing(&found["aggregationRule"]["clusterRoleSelectors"], selectors)
         {
-            merged["aggregationRule"] = json!({"clusterRoleSelectors": all});
+            merged.put(&["aggregationRule"], json!({"clusterRoleSelectors": all}));
         }
     } else if let Some(rules) = wanted.get("rules")
         && let Some(all) = with_missing_rules(&found["rules"], rules)
     {
-        merged["rules"] = all;
+        merged.put(&["rules"], all);
     }
     if let Some(all) = with_missing(&found["subjects"], &wanted["subjects"]) {
-        merged["subjects"] = all;
+        merged.put(&["subjects"], all);
     }
     (merged != **found).then_some(Ensure::Update(merged))
 }
@@ -120,9 +120,9 @@ fn parse(facts: &str) -> Vec<(GroupResource, Value)> {
             } else {
                 ("rules", rule(&words))
             };
-            match &mut object[field] {
-                Value::Array(list) => list.push(entry),
-                none => *none = json!([entry]),
+            match object.at_mut(&[field]).and_then(Value::as_array_mut) {
+                Some(list) => list.push(entry),
+                None => object.put(&[field], json!([entry])),
             }
         }
     }
@@ -152,25 +152,29 @@ fn head(words: &[&str]) -> Option<(GroupResource, Value)> {
         }
     });
     if !namespace.is_empty() {
-        object["metadata"]["namespace"] = namespace.into();
+        object.put(&["metadata", "namespace"], namespace.into());
     }
     let tail = match rest {
         [role_kind, role, tail @ ..] if kind.ends_with("Binding") => {
-            object["roleRef"] =
-                json!({"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role});
+            object.put(
+                &["roleRef"],
+                json!({"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role}),
+            );
             tail
         }
         tail => {
-            object["rules"] = json!([]);
+            object.put(&["rules"], json!([]));
             tail
         }
     };
     for word in tail {
         if let Some(label) = word.strip_prefix("aggregate:") {
-            object["aggregationRule"] =
-                json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]});
+            object.put(
+                &["aggregationRule"],
+                json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]}),
+            );
         } else if let Some((key, value)) = word.split_once('=') {
-            object["metadata"]["labels"][key] = value.into();
+            object.put(&["metadata", "labels", key], value.into());
         }
     }
     Some((resource, object))

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use sched_core::Node;
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ fn spec(set: &Set) -> Value {
     if spec["hostNetwork"] == true {
         add("node.kubernetes.io/network-unavailable", "NoSchedule");
     }
-    spec["tolerations"] = json!(tolerations);
+    spec.put(&["tolerations"], json!(tolerations));
     spec
 }
 
@@ -57,20 +57,29 @@ pub(super) fn model_pod(set: &Set) -> sched_core::Pod {
     })
 }
 
+/// Where a Pod says which nodes it must be on.
+const TERMS: [&str; 5] = [
+    "spec",
+    "affinity",
+    "nodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "nodeSelectorTerms",
+];
+
 /// The Pod for one node. It is bound to it by affinity, so that the scheduler still checks for room.
 pub(super) fn pod_for(owner: &OwnerOf, set: &Set, node: &str, hash: &str) -> Value {
     let mut template = set.spec.template.clone();
-    template["spec"] = spec(set);
-    template["metadata"]["labels"][HASH_LABEL] = json!(hash);
+    template.put(&["spec"], spec(set));
+    template.put(&["metadata", "labels", HASH_LABEL], json!(hash));
     let generation = set.metadata.annotations.get("deprecated.daemonset.template.generation");
     if let Some(generation) = generation {
-        template["metadata"]["labels"]["pod-template-generation"] = json!(generation);
+        template.put(&["metadata", "labels", "pod-template-generation"], json!(generation));
     }
     let named = json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
-    let required = &mut template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    match required["nodeSelectorTerms"].as_array_mut().filter(|terms| !terms.is_empty()) {
-        Some(terms) => terms.iter_mut().for_each(|term| term["matchFields"] = named.clone()),
-        None => *required = json!({"nodeSelectorTerms": [{"matchFields": named}]}),
+    let terms = template.at_mut(&TERMS).and_then(Value::as_array_mut);
+    match terms.filter(|terms| !terms.is_empty()) {
+        Some(terms) => terms.iter_mut().for_each(|term| term.put(&["matchFields"], named.clone())),
+        None => template.put(&TERMS, json!([{"matchFields": named}])),
     }
     from_template(owner, &template)
 }

@@ -1,6 +1,6 @@
 use std::{cmp::Reverse, sync::Arc};
 
-use api_meta::{IntOrString, Timestamp};
+use api_meta::{IntOrString, Timestamp, Tree as _};
 use serde_json::{Value, json};
 
 use super::revision::{
@@ -192,9 +192,9 @@ fn create(snapshot: &Snapshot<'_>, replicas: i64, plan: &mut Plan) {
         template_hash(&spec.template, deployment.status["collisionCount"].as_i64().unwrap_or(0));
     let name = format!("{}-{hash}", meta.name);
     let mut template = spec.template.clone();
-    template["metadata"]["labels"][HASH_LABEL] = json!(hash);
+    template.put(&["metadata", "labels", HASH_LABEL], json!(hash));
     let mut selector = json!(spec.selector);
-    selector["matchLabels"][HASH_LABEL] = json!(hash);
+    selector.put(&["matchLabels", HASH_LABEL], json!(hash));
     let number = revision_now(snapshot);
     let mut annotations = new_annotations(deployment, None, number);
     annotations.insert(DESIRED.into(), snapshot.wanted().to_string());

@@ -1,5 +1,6 @@
 //! Which ReplicaSet is of which template, and what the annotations record about it.
 
+use api_meta::Tree as _;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -40,7 +41,7 @@ pub(super) fn same_template(a: &Value, b: &Value) -> bool {
 
 fn plain(template: &Value) -> Value {
     let mut out = without_nulls(template.clone());
-    if let Some(labels) = out["metadata"]["labels"].as_object_mut() {
+    if let Some(labels) = out.at_mut(&["metadata", "labels"]).and_then(Value::as_object_mut) {
         labels.remove(HASH_LABEL);
     }
     out

@@ -1,5 +1,6 @@
 //! Endpoints: the older form of the same, for clients that still read it.
 
+use api_meta::Tree as _;
 use std::{collections::BTreeMap, sync::Arc};
 
 use client::{Error, IfThere as _, Resource, WorkQueue};
@@ -34,13 +35,13 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Value {
         let mut address = json!({"ip": ip, "targetRef": {"kind": "Pod", "namespace": pod.metadata.namespace,
             "name": pod.metadata.name, "uid": pod.metadata.uid}});
         if !pod.node().is_empty() {
-            address["nodeName"] = json!(pod.node());
+            address.put(&["nodeName"], json!(pod.node()));
         }
         let named = pod.spec.subdomain.as_deref() == Some(service.metadata.name.as_str());
         if let Some(hostname) =
             pod.spec.hostname.as_deref().filter(|name| named && !name.is_empty())
         {
-            address["hostname"] = json!(hostname);
+            address.put(&["hostname"], json!(hostname));
         }
         let (ready, unready) = by_ports.entry(plan::ports(service, pod)).or_default();
         let counts = service.spec.publish_not_ready_addresses || pod.ready();
@@ -54,11 +55,11 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Value {
         let mut subset = json!({});
         for (field, addresses) in [("addresses", ready), ("notReadyAddresses", unready)] {
             if !addresses.is_empty() {
-                subset[field] = json!(by_ip(addresses));
+                subset.put(&[field], json!(by_ip(addresses)));
             }
         }
         if !ports.is_empty() {
-            subset["ports"] = ports.iter().map(port).collect();
+            subset.put(&["ports"], ports.iter().map(port).collect());
         }
         subset
     };
@@ -68,10 +69,10 @@ fn subsets(service: &Service, pods: &[Arc<Pod>]) -> Value {
 fn port(port: &plan::SlicePort) -> Value {
     let mut out = json!({"port": port.port, "protocol": port.protocol});
     if !port.name.is_empty() {
-        out["name"] = json!(port.name);
+        out.put(&["name"], json!(port.name));
     }
     if let Some(app) = &port.app_protocol {
-        out["appProtocol"] = json!(app);
+        out.put(&["appProtocol"], json!(app));
     }
     out
 }
@@ -129,8 +130,8 @@ async fn reconcile(
             if same && json!(current.metadata.labels) == labels {
                 return Ok(());
             }
-            wanted["metadata"]["resourceVersion"] = json!(current.metadata.resource_version);
-            wanted["metadata"]["annotations"] = json!(current.metadata.annotations);
+            wanted.put(&["metadata", "resourceVersion"], json!(current.metadata.resource_version));
+            wanted.put(&["metadata", "annotations"], json!(current.metadata.annotations));
             context.client.update::<_, Value>(resource, namespace, name, &wanted).await
         }
     };

@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use api_meta::IntOrString;
+use api_meta::{IntOrString, Tree as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -139,10 +139,10 @@ pub(crate) fn plan(
 }
 
 fn renewed(slice: &Slice, mut object: Value) -> Value {
-    object["metadata"]["name"] = json!(slice.metadata.name);
-    object["metadata"]["resourceVersion"] = json!(slice.metadata.resource_version);
-    object["metadata"]["uid"] = json!(slice.metadata.uid);
-    if let Some(meta) = object["metadata"].as_object_mut() {
+    object.put(&["metadata", "name"], json!(slice.metadata.name));
+    object.put(&["metadata", "resourceVersion"], json!(slice.metadata.resource_version));
+    object.put(&["metadata", "uid"], json!(slice.metadata.uid));
+    if let Some(meta) = object.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
         meta.remove("generateName");
     }
     object

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 
 use super::{
@@ -48,10 +48,10 @@ impl Failures {
         self.counted + self.ignored
     }
 
-    pub(super) fn note(self, annotations: &mut Value) {
-        annotations[FAILURES] = json!(self.counted.to_string());
+    pub(super) fn note(self, pod: &mut Value) {
+        pod.put(&["metadata", "annotations", FAILURES], json!(self.counted.to_string()));
         if self.ignored > 0 {
-            annotations[IGNORED] = json!(self.ignored.to_string());
+            pod.put(&["metadata", "annotations", IGNORED], json!(self.ignored.to_string()));
         }
     }
 }

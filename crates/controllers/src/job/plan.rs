@@ -1,6 +1,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use events::EventKind;
 use serde_json::{Value, json};
 
@@ -436,25 +436,27 @@ pub(super) fn pod_for(owner: &OwnerOf, job: &Job, new: &New) -> Value {
     let mut pod = from_template(owner, &job.spec.template);
     let mut finalizers = pod["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     finalizers.push(json!(FINALIZER));
-    pod["metadata"]["finalizers"] = json!(finalizers);
+    pod.put(&["metadata", "finalizers"], json!(finalizers));
     let Some(index) = new.index else { return pod };
     if let Some(failures) = new.failures {
-        failures.note(&mut pod["metadata"]["annotations"]);
+        failures.note(&mut pod);
     }
     let text = index.to_string();
-    pod["metadata"]["generateName"] = json!(format!("{}-{index}-", job.metadata.name));
-    pod["metadata"]["annotations"][INDEX] = json!(text);
-    pod["metadata"]["labels"][INDEX] = json!(text);
-    pod["spec"]["hostname"] = json!(format!("{}-{index}", job.metadata.name));
+    pod.put(&["metadata", "generateName"], json!(format!("{}-{index}-", job.metadata.name)));
+    pod.put(&["metadata", "annotations", INDEX], json!(text));
+    pod.put(&["metadata", "labels", INDEX], json!(text));
+    pod.put(&["spec", "hostname"], json!(format!("{}-{index}", job.metadata.name)));
     let path = format!("metadata.annotations['{INDEX}']");
     let variable = json!({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}});
     for field in ["initContainers", "containers"] {
-        for container in pod["spec"][field].as_array_mut().into_iter().flatten() {
+        for container in
+            pod.at_mut(&["spec", field]).and_then(Value::as_array_mut).into_iter().flatten()
+        {
             let mut variables = container["env"].as_array().cloned().unwrap_or_default();
             if !variables.iter().any(|v| v["name"] == "JOB_COMPLETION_INDEX") {
                 variables.push(variable.clone());
             }
-            container["env"] = json!(variables);
+            container.put(&["env"], json!(variables));
         }
     }
     pod

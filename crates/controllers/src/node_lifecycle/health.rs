@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -68,7 +68,7 @@ pub(super) fn unknown_conditions(node: &Node, now: Timestamp) -> Vec<Value> {
         let heartbeat =
             current.and_then(|c| c.last_heartbeat_time).or(node.metadata.creation_timestamp);
         if let Some(heartbeat) = heartbeat {
-            condition["lastHeartbeatTime"] = json!(heartbeat);
+            condition.put(&["lastHeartbeatTime"], json!(heartbeat));
         }
         out.push(condition);
     }

@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
-use api_meta::Timestamp;
+use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 
 use super::claim_labels;
@@ -182,20 +182,20 @@ pub(super) fn pod_for(
 ) -> Value {
     let mut pod = from_template(owner, template);
     let name = format!("{}-{ordinal}", set.metadata.name);
-    if let Some(meta) = pod["metadata"].as_object_mut() {
+    if let Some(meta) = pod.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
         meta.remove("generateName");
     }
-    pod["metadata"]["name"] = json!(name);
+    pod.put(&["metadata", "name"], json!(name));
     for (label, value) in [
         ("statefulset.kubernetes.io/pod-name", name.as_str()),
         ("apps.kubernetes.io/pod-index", &ordinal.to_string()),
         (HASH_LABEL, revision),
     ] {
-        pod["metadata"]["labels"][label] = json!(value);
+        pod.put(&["metadata", "labels", label], json!(value));
     }
-    pod["spec"]["hostname"] = json!(name);
+    pod.put(&["spec", "hostname"], json!(name));
     if let Some(service) = set.spec.service_name.as_ref().filter(|name| !name.is_empty()) {
-        pod["spec"]["subdomain"] = json!(service);
+        pod.put(&["spec", "subdomain"], json!(service));
     }
     let mut volumes = pod["spec"]["volumes"].as_array().cloned().unwrap_or_default();
     for claim in &set.spec.volume_claim_templates {
@@ -205,7 +205,7 @@ pub(super) fn pod_for(
         volumes.push(json!({"name": volume, "persistentVolumeClaim": {"claimName": claim}}));
     }
     if !volumes.is_empty() {
-        pod["spec"]["volumes"] = json!(volumes);
+        pod.put(&["spec", "volumes"], json!(volumes));
     }
     pod
 }
@@ -215,10 +215,10 @@ pub(super) fn claims_for(set: &Set, pod: &str) -> Vec<Value> {
     let claim = |template: &Value| {
         let mut claim = template.clone();
         let volume = template["metadata"]["name"].as_str().unwrap_or_default();
-        claim["metadata"]["name"] = json!(format!("{volume}-{pod}"));
-        claim["metadata"]["namespace"] = json!(set.metadata.namespace);
+        claim.put(&["metadata", "name"], json!(format!("{volume}-{pod}")));
+        claim.put(&["metadata", "namespace"], json!(set.metadata.namespace));
         for (label, value) in claim_labels(set).as_object().into_iter().flatten() {
-            claim["metadata"]["labels"][label] = value.clone();
+            claim.put(&["metadata", "labels", label], value.clone());
         }
         claim.as_object_mut().map(|fields| fields.remove("status"));
         claim

@@ -1,3 +1,4 @@
+use api_meta::Tree as _;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use client::{Client, PatchKind, Patched, Resource};
@@ -136,10 +137,10 @@ async fn register(
         "status": status,
     });
     if !ctx.settings.provider_id.is_empty() {
-        node["spec"]["providerID"] = json!(ctx.settings.provider_id);
+        node.put(&["spec", "providerID"], json!(ctx.settings.provider_id));
     }
     if !ctx.settings.taints.is_empty() {
-        node["spec"]["taints"] = json!(ctx.settings.taints);
+        node.put(&["spec", "taints"], json!(ctx.settings.taints));
     }
     match client.create::<_, Value>(&Resource::NODES, "", &node).await {
         Ok(_) => {

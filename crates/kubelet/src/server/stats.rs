@@ -1,3 +1,4 @@
+use api_meta::Tree as _;
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use cri::v1;
@@ -23,10 +24,10 @@ fn cpu(stats: &v1::ContainerStats) -> Option<Value> {
     let cpu = stats.cpu.as_ref()?;
     let mut value = json!({ "time": time(of_nanos(cpu.timestamp)) });
     if let Some(total) = &cpu.usage_core_nano_seconds {
-        value["usageCoreNanoSeconds"] = json!(total.value);
+        value.put(&["usageCoreNanoSeconds"], json!(total.value));
     }
     if let Some(rate) = &cpu.usage_nano_cores {
-        value["usageNanoCores"] = json!(rate.value);
+        value.put(&["usageNanoCores"], json!(rate.value));
     }
     Some(value)
 }
@@ -44,7 +45,7 @@ fn memory(stats: &v1::ContainerStats) -> Option<Value> {
     ];
     for (name, field) in fields {
         if let Some(field) = field {
-            value[name] = json!(field.value);
+            value.put(&[name], json!(field.value));
         }
     }
     Some(value)

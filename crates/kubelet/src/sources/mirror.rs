@@ -1,5 +1,6 @@
 //! Mirror Pods: objects of the API that show static Pods.
 
+use api_meta::Tree as _;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -158,13 +159,16 @@ async fn create(ctx: &Context, client: &Client, pod: &Pod) -> Result<(), client:
     mirror.metadata.uid = None;
     mirror.metadata.annotations.get_or_insert_default().insert(MIRROR.to_owned(), hash);
     let mut object = serde_json::to_value(&mirror).unwrap_or_default();
-    object["metadata"]["ownerReferences"] = json!([{
-        "apiVersion": "v1",
-        "kind": "Node",
-        "name": ctx.settings.node_name,
-        "uid": node.metadata.uid,
-        "controller": true,
-    }]);
+    object.put(
+        &["metadata", "ownerReferences"],
+        json!([{
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": ctx.settings.node_name,
+            "uid": node.metadata.uid,
+            "controller": true,
+        }]),
+    );
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     match client.create::<_, Value>(&Resource::PODS, namespace, &object).await {
         Ok(_) => Ok(()),

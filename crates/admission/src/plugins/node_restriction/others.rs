@@ -1,4 +1,4 @@
-use api_meta::{Attributes, GroupResource, Status, go_quote};
+use api_meta::{Attributes, GroupResource, Status, Tree as _, go_quote};
 use pki::SigningRequest;
 use serde_json::Value;
 
@@ -150,7 +150,7 @@ pub(super) fn check_claim(request: &Request<'_>, node: &str, claim: &Value) -> R
             meta.remove("managedFields");
         }
         if claim["status"].as_object().is_some_and(serde_json::Map::is_empty) {
-            claim["status"] = Value::Null;
+            claim.put(&["status"], Value::Null);
         }
         claim
     };
