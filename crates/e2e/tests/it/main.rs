@@ -8,6 +8,7 @@ mod attack_alloc;
 mod attack_identity;
 mod attack_subpath;
 mod attack_authz;
+mod attack_decode;
 mod basics;
 mod charts;
 mod clients;
