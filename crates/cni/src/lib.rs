@@ -13,6 +13,8 @@
 
 mod bridge;
 mod forward;
+#[cfg(test)]
+mod fuzzed;
 mod install;
 mod lease;
 mod loopback;

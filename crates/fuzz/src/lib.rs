@@ -5,6 +5,9 @@
 //! `corpus/NAME` of its crate: every file there is tried first, and an input that fails is written there, so that it
 //! is tried ever after. The same functions serve `cargo fuzz` as they are.
 //!
+//! Targets run on a stack as small as a server's threads have, and in an address space that ends the tests before an
+//! input's tree ends the machine.
+//!
 //! `WINDLASS_FUZZ_RUNS` sets how many damaged inputs each target gets.
 
 use std::{
@@ -12,13 +15,20 @@ use std::{
     fs,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::Path,
+    thread,
     time::{Duration, Instant},
 };
+
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// How many damaged inputs a target gets unless the environment says otherwise.
 const RUNS: u64 = 4000;
 /// One input that takes longer hangs, as far as a server is concerned; debug builds on a busy machine included.
 const SLOW: Duration = Duration::from_secs(10);
+/// What tokio gives its threads.
+const STACK: usize = 2 << 20;
+/// More than all tests of a crate need at once, and less than a request may not ask for.
+const MEMORY: u64 = 4 << 30;
 /// Inputs do not grow beyond this, but for those that are grown on purpose.
 const LARGE: usize = 1 << 16;
 /// Pieces that break parsers, whatever they parse.
@@ -55,7 +65,26 @@ const PIECES: [&[u8]; 24] = [
 /// # Panics
 ///
 /// When the target does, or takes too long.
-pub fn fuzz(manifest: &str, name: &str, seeds: &[&[u8]], target: impl Fn(&[u8])) {
+pub fn fuzz(manifest: &str, name: &str, seeds: &[&[u8]], target: impl Fn(&[u8]) + Sync) {
+    bound_memory();
+    let outcome = thread::scope(|scope| {
+        let run = || all(manifest, name, seeds, &target);
+        let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, run);
+        thread.unwrap_or_else(|error| panic!("starting a thread: {error}")).join()
+    });
+    if let Err(panic) = outcome {
+        resume_unwind(panic);
+    }
+}
+
+/// An allocation beyond the limit ends the process of the tests, and says how much was asked for.
+fn bound_memory() {
+    let limit = Some(MEMORY);
+    // Where the machine allows less already, that holds.
+    let _ = setrlimit(Resource::As, Rlimit { current: limit, maximum: limit });
+}
+
+fn all(manifest: &str, name: &str, seeds: &[&[u8]], target: &(impl Fn(&[u8]) + Sync)) {
     let directory = Path::new(manifest).join("corpus").join(name);
     let mut inputs: Vec<Vec<u8>> = corpus(&directory).into_values().collect();
     inputs.extend(seeds.iter().map(|seed| seed.to_vec()));

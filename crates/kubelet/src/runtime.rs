@@ -203,6 +203,8 @@ pub(crate) async fn everything(ctx: &Context) -> Result<BTreeMap<String, Known>,
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
+
     use super::*;
 
     #[test]
@@ -217,5 +219,44 @@ mod tests {
         for other in [link, pipe, dir.path().to_owned()] {
             assert_eq!(read_start(&other), "", "{}", other.display());
         }
+    }
+
+    /// A runtime's answers are a program's on the same machine, and go through the same decoder as a stranger's.
+    #[test]
+    fn damaged_answers() {
+        let labels = [(label::POD_UID.to_owned(), "u".to_owned())];
+        let container = v1::Container {
+            id: "c".into(),
+            pod_sandbox_id: "s".into(),
+            metadata: Some(v1::ContainerMetadata { name: "n".into(), attempt: 1 }),
+            labels: labels.clone().into(),
+            annotations: [(label::RESOURCES.to_owned(), "{}".to_owned())].into(),
+            ..Default::default()
+        };
+        let status = v1::ContainerStatus {
+            id: "c".into(),
+            state: v1::ContainerState::ContainerExited.into(),
+            finished_at: i64::MAX,
+            message: "gone".into(),
+            ..Default::default()
+        };
+        let network = v1::PodSandboxNetworkStatus {
+            ip: "10.0.0.1".into(),
+            additional_ips: vec![v1::PodIp { ip: "fd00::1".into() }],
+        };
+        let seeds = [container.encode_to_vec(), status.encode_to_vec(), network.encode_to_vec()];
+        let seeds = seeds.each_ref().map(Vec::as_slice);
+        fuzz::fuzz(env!("CARGO_MANIFEST_DIR"), "cri", &seeds, |input| {
+            let container = v1::Container::decode(input).unwrap_or_default();
+            let mut status = v1::ContainerStatus::decode(input).unwrap_or_default();
+            // These name files of this machine.
+            status.mounts.clear();
+            status.log_path.clear();
+            let seen = observe_container(container, status);
+            let _ = Observed::new(Vec::new(), vec![seen]);
+            let _ = ips(v1::PodSandboxNetworkStatus::decode(input).ok());
+            let _ = v1::StatusResponse::decode(input);
+            let _ = v1::ListContainerStatsResponse::decode(input);
+        });
     }
 }

@@ -17,7 +17,7 @@ const ZONE: u16 = 18;
 const IP: u16 = 1;
 const PROTOCOL: u16 = 2;
 
-struct Entry {
+pub(crate) struct Entry {
     family: u8,
     flow: Flow,
     /// The original direction as the kernel wrote it, which names the entry when deleting it.
@@ -58,7 +58,7 @@ pub(crate) fn delete(
     Ok(deleted)
 }
 
-fn parse(body: &[u8], protocol: u8) -> Option<Entry> {
+pub(crate) fn parse(body: &[u8], protocol: u8) -> Option<Entry> {
     let attributes = body.get(4..)?;
     let original = attribute(attributes, ORIGINAL)?;
     let (destination, found) = end(original, Side::Destination)?;
@@ -67,7 +67,7 @@ fn parse(body: &[u8], protocol: u8) -> Option<Entry> {
     }
     let (answered_by, _) = end(attribute(attributes, REPLY)?, Side::Source)?;
     Some(Entry {
-        family: body[0],
+        family: *body.first()?,
         flow: Flow { destination, answered_by },
         original: original.to_vec(),
         zone: attribute(attributes, ZONE).map(<[u8]>::to_vec),

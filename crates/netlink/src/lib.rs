@@ -12,6 +12,8 @@
 
 mod conntrack;
 mod fake;
+#[cfg(test)]
+mod fuzzed;
 mod iptables;
 mod kernel;
 mod link;

@@ -39,7 +39,7 @@ fn fixed(family: u8, index: u32, flags: u32, changed: u32) -> [u8; FIXED] {
     bytes
 }
 
-fn parse(body: &[u8]) -> Option<Link> {
+pub(crate) fn parse(body: &[u8]) -> Option<Link> {
     let attributes = body.get(FIXED..)?;
     let number = |kind| attribute(attributes, kind).and_then(|value| u32_at(value, 0));
     let info = attribute(attributes, INFO).unwrap_or_default();

@@ -68,7 +68,7 @@ fn refusal(output: &Output, transaction: &str) -> NftError {
 }
 
 #[derive(Deserialize)]
-struct Listing {
+pub(crate) struct Listing {
     nftables: Vec<Object>,
 }
 

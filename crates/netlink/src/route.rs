@@ -125,7 +125,7 @@ pub(crate) fn routes(socket: &Socket) -> Result<Vec<Route>, Error> {
     Ok(all.into_iter().filter(|route| route.table == Route::MAIN).collect())
 }
 
-fn parse_route(body: &[u8]) -> Option<Route> {
+pub(crate) fn parse_route(body: &[u8]) -> Option<Route> {
     let (fixed, attributes) = (body.get(..12)?, body.get(12..)?);
     if !is_ip(fixed[0]) || fixed[7] != UNICAST {
         return None;
@@ -184,20 +184,22 @@ pub(crate) fn neighbours(socket: &Socket) -> Result<Vec<Neighbour>, Error> {
         found.extend(socket.dump(
             about,
             || dump(GET_NEIGHBOUR, &fixed),
-            |body| {
-                let attributes = body.get(12..)?;
-                let state = flags_of(body, 8);
-                if state & PERMANENT == 0 || state & NO_ARP != 0 {
-                    return None;
-                }
-                Some(Neighbour {
-                    index: u32_at(body, 4)?,
-                    address: address(attribute(attributes, ND_DESTINATION)?)?,
-                    mac: attribute(attributes, ND_MAC)?.try_into().ok()?,
-                    bridge,
-                })
-            },
+            |body| parse_neighbour(body, bridge),
         )?);
     }
     Ok(found)
+}
+
+pub(crate) fn parse_neighbour(body: &[u8], bridge: bool) -> Option<Neighbour> {
+    let attributes = body.get(12..)?;
+    let state = flags_of(body, 8);
+    if state & PERMANENT == 0 || state & NO_ARP != 0 {
+        return None;
+    }
+    Some(Neighbour {
+        index: u32_at(body, 4)?,
+        address: address(attribute(attributes, ND_DESTINATION)?)?,
+        mac: attribute(attributes, ND_MAC)?.try_into().ok()?,
+        bridge,
+    })
 }

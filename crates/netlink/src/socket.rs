@@ -10,7 +10,7 @@ use rustix::net::{
 
 use crate::{
     Error,
-    wire::{ACK, DUMP, Message, messages},
+    wire::{ACK, DUMP, Message, messages, verdict},
 };
 
 const ERROR: u16 = 2;
@@ -125,16 +125,12 @@ impl Socket {
                 interrupted |= answer.flags & INTERRUPTED != 0;
                 match answer.kind {
                     ERROR | DONE => {
-                        let code = answer
-                            .body
-                            .get(..4)
-                            .and_then(|code| Some(i32::from_ne_bytes(code.try_into().ok()?)));
-                        return match code {
+                        return match verdict(answer.body) {
                             Some(0) | None if interrupted => {
                                 Err(about.refused(rustix::io::Errno::INTR.raw_os_error()))
                             }
                             Some(0) => Ok(()),
-                            Some(code) => Err(about.refused(-code)),
+                            Some(errno) => Err(about.refused(errno)),
                             None => Err(about.malformed()),
                         };
                     }

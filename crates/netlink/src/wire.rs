@@ -91,6 +91,12 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
     })
 }
 
+/// What the body of an answer that ends a conversation says: 0, or the number of an error, which is written negative.
+pub(crate) fn verdict(body: &[u8]) -> Option<i32> {
+    let code = body.first_chunk::<4>()?;
+    Some(i32::from_ne_bytes(*code).saturating_neg())
+}
+
 /// Attributes by kind, without the flags in the kind's upper bits.
 pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;

@@ -1,6 +1,8 @@
 //! The kubelet's own server: logs, streams and statistics for those whom the API server vouches for.
 
 mod auth;
+#[cfg(test)]
+mod fuzzed;
 mod info;
 mod logs;
 mod spdy;

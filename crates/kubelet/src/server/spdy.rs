@@ -69,12 +69,21 @@ impl Encoder {
         control(SYN_STREAM, 0, &body)
     }
 
+    /// A stream's next bytes: one frame, or several where there are more than a frame can hold.
     pub(super) fn data(&self, stream: u32, content: &[u8], last: bool) -> Vec<u8> {
-        let mut frame = Vec::with_capacity(8 + content.len());
-        frame.extend_from_slice(&(stream & 0x7fff_ffff).to_be_bytes());
-        frame.extend_from_slice(&head(if last { FIN } else { 0 }, content.len()));
-        frame.extend_from_slice(content);
-        frame
+        let mut frames = Vec::with_capacity(8 + content.len());
+        let mut rest = content;
+        loop {
+            let (piece, left) = rest.split_at(rest.len().min(LARGEST));
+            let flags = if last && left.is_empty() { FIN } else { 0 };
+            frames.extend_from_slice(&(stream & 0x7fff_ffff).to_be_bytes());
+            frames.extend_from_slice(&head(flags, piece.len()));
+            frames.extend_from_slice(piece);
+            rest = left;
+            if rest.is_empty() {
+                return frames;
+            }
+        }
     }
 
     pub(super) fn pong(&self, id: u32) -> Vec<u8> {

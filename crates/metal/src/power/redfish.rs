@@ -1,5 +1,6 @@
 //! Redfish: a controller's resources over HTTPS, as JSON.
 
+use api_meta::{Budget, Tree as _};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
@@ -118,7 +119,7 @@ impl<'a> Controller<'a> {
         }
         match answer.body.is_empty() {
             true => Ok(Value::Null),
-            false => serde_json::from_slice(&answer.body).map_err(|_| Error::Malformed(what)),
+            false => Budget::object().json(&answer.body).map_err(|_| Error::Malformed(what)),
         }
     }
 
@@ -193,31 +194,18 @@ impl<'a> Controller<'a> {
         if let Some(system) = &self.bmc.system {
             return Ok(system.clone());
         }
-        let systems = self.call(Method::GET, SYSTEMS, None).await?;
-        let members = systems["Members"].as_array().cloned().unwrap_or_default();
-        let paths: Vec<&str> =
-            members.iter().filter_map(|member| member["@odata.id"].as_str()).collect();
-        match paths[..] {
-            [one] => Ok(one.to_owned()),
-            _ => Err(Error::Systems(paths.len(), paths.join(", "))),
-        }
+        only_system(&self.call(Method::GET, SYSTEMS, None).await?)
     }
 
     async fn is_on(&mut self, system: &str) -> Result<bool, Error> {
         let state = self.call(Method::GET, system, None).await?;
-        match state["PowerState"].as_str() {
-            Some(state) => Ok(matches!(state, "On" | "PoweringOn")),
-            None => Err(Error::Malformed(format!("GET {system}"))),
-        }
+        powered(&state).ok_or_else(|| Error::Malformed(format!("GET {system}")))
     }
 
     async fn press(&mut self, system: &str, press: Press) -> Result<(), Error> {
         let state = self.call(Method::GET, system, None).await?;
-        let told = state.pointer("/Actions/#ComputerSystem.Reset/target").and_then(Value::as_str);
-        let usual = format!("{system}/Actions/ComputerSystem.Reset");
-        let target = told.unwrap_or(&usual);
         let body = json!({ "ResetType": reset_type(press) });
-        self.call(Method::POST, target, Some(body)).await.map(drop)
+        self.call(Method::POST, &reset_target(&state, system), Some(body)).await.map(drop)
     }
 
     async fn next(&mut self, system: &str, device: Device) -> Result<(), Error> {
@@ -229,10 +217,31 @@ impl<'a> Controller<'a> {
             "BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": target,
         });
         if self.bmc.uefi {
-            boot["BootSourceOverrideMode"] = "UEFI".into();
+            boot.put(&["BootSourceOverrideMode"], "UEFI".into());
         }
         self.call(Method::PATCH, system, Some(json!({ "Boot": boot }))).await.map(drop)
     }
+}
+
+/// The path of the one system that a controller has.
+fn only_system(systems: &Value) -> Result<String, Error> {
+    let members = systems["Members"].as_array().into_iter().flatten();
+    let paths: Vec<&str> = members.filter_map(|member| member["@odata.id"].as_str()).collect();
+    match paths[..] {
+        [one] => Ok(one.to_owned()),
+        _ => Err(Error::Systems(paths.len(), paths.join(", "))),
+    }
+}
+
+/// Whether a system is on, if it says.
+fn powered(state: &Value) -> Option<bool> {
+    state["PowerState"].as_str().map(|state| matches!(state, "On" | "PoweringOn"))
+}
+
+/// Where a system's power button is pressed.
+fn reset_target(state: &Value, system: &str) -> String {
+    let told = state.pointer("/Actions/#ComputerSystem.Reset/target").and_then(Value::as_str);
+    told.map_or_else(|| format!("{system}/Actions/ComputerSystem.Reset"), str::to_owned)
 }
 
 impl Answer {

@@ -95,3 +95,35 @@ proptest::proptest! {
         let _ = Signer::open(&bytes, "x");
     }
 }
+
+/// A keyring of one key, whose secret is kept as `secret` says.
+fn keyring(algorithm: u8, public: &[u8], secret: &[u8]) -> Vec<u8> {
+    let body = [&[4, 0, 0, 0, 1, algorithm], public, secret].concat();
+    let flags = [4, 0x18, 1, 8, 0, 3, 2, 27, 2, 0, 0];
+    [packet::packet(packet::SECRET_KEY, &body), packet::packet(packet::SIGNATURE, &flags)].concat()
+}
+
+#[test]
+fn keyrings() {
+    let mut numbers = Vec::new();
+    (0..4).for_each(|n| packet::number(&mut numbers, &[7 + n; 256]));
+    let sum = numbers.iter().fold(0u16, |sum, byte| sum.wrapping_add(u16::from(*byte)));
+    let plain = [&[0], &numbers[..], &sum.to_be_bytes()].concat();
+    let mut public = Vec::new();
+    packet::number(&mut public, &[0xc3; 256]);
+    packet::number(&mut public, &[1, 0, 1]);
+    let rsa = keyring(1, &public, &plain);
+    let seed = [&[0], &[1; 32][..], &32u16.to_be_bytes()].concat();
+    let ed25519 = keyring(key::ED25519, &[9; 32], &seed);
+    let locked =
+        keyring(key::ED25519, &[9; 32], &[&[254, 9, 3, 8][..], &[5; 8], &[96], &[6; 68]].concat());
+    let armored = armor::encode("PGP PRIVATE KEY BLOCK", &ed25519);
+    let seeds: [&[u8]; 4] = [&rsa, &ed25519, &locked, armored.as_bytes()];
+    fuzz::fuzz(env!("CARGO_MANIFEST_DIR"), "keyring", &seeds, |input| {
+        for passphrase in ["", "x"] {
+            if let Ok(signer) = Signer::open(input, passphrase) {
+                let _ = signer.sign(b"text", 7);
+            }
+        }
+    });
+}

@@ -23,6 +23,9 @@ const PLAIN: u8 = 0;
 const SHA1_SUM: u8 = 254;
 const SHORT_SUM: u8 = 255;
 
+/// The longest number of an RSA key, in bytes: dividing longer ones takes seconds.
+const LONGEST: usize = 1024;
+
 pub(super) fn unlock(key: &SecretKey, passphrase: &str) -> Result<Parts, Error> {
     let id = key.id();
     let unusable = |reason: &str| Error::Unusable { id: id.clone(), reason: reason.to_owned() };
@@ -130,6 +133,9 @@ impl Parts {
         let mut next = || reader.number().ok_or_else(wrong);
         let (d, p, q, inverse) = (next()?, next()?, next()?, next()?);
         let [n, e] = public else { return Err(wrong()) };
+        if [&**n, &**e, d, p, q, inverse].iter().any(|number| number.len() > LONGEST) {
+            return Err(Error::Malformed("an RSA key is longer than 8192 bits"));
+        }
         // OpenPGP keeps the inverse of p by q, PKCS #1 that of its second prime by its first: they change places.
         let (first, second) = (q, p);
         let part = |prime: &[u8]| remainder(d, &less_one(prime));

@@ -125,3 +125,19 @@ async fn a_machine_is_powered() {
     }
     tasks.shutdown().stop();
 }
+
+#[test]
+fn damaged_answers() {
+    let seeds: [&[u8]; 3] = [
+        br#"{"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}"#,
+        br##"{"PowerState": "On", "Actions": {"#ComputerSystem.Reset": {"target": "/reset", "ResetType@Redfish.AllowableValues": ["On"]}}}"##,
+        br#"{"error": {"@Message.ExtendedInfo": [{"Message": "no"}]}}"#,
+    ];
+    fuzz::fuzz(env!("CARGO_MANIFEST_DIR"), "redfish", &seeds, |input| {
+        let Ok(answer) = Budget::object().json(input) else { return };
+        let _ = powered(&answer);
+        let system = only_system(&answer).unwrap_or_default();
+        // What a controller says goes into a request as it is, or into none.
+        let _ = reset_target(&answer, &system).parse::<Uri>();
+    });
+}
