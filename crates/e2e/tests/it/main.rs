@@ -9,6 +9,7 @@ mod attack_identity;
 mod attack_subpath;
 mod attack_authz;
 mod attack_decode;
+mod attack_proxy;
 mod basics;
 mod charts;
 mod clients;
