@@ -278,6 +278,7 @@ impl Server {
             _ => "application/json",
         };
         let initial_end = initial == Some(true) && query.flag("allowWatchBookmarks");
+        let seat = call.take_seat().filter(|_| !watcher.backlog.is_empty());
         let stream = Stream {
             hub: self.hub.clone(),
             resource: call.resource.clone(),
@@ -292,7 +293,7 @@ impl Server {
             initial_end: initial_end.then_some(watcher.revision),
             sent_columns: false,
             failed: false,
-            seat: call.take_seat().map(|seat| seat.for_at_most(self.config.request_timeout)),
+            seat: seat.map(|seat| seat.for_at_most(self.config.request_timeout)),
             watcher,
         };
         let frames = futures_util::stream::unfold(stream, |mut stream| async move {

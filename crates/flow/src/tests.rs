@@ -291,3 +291,26 @@ fn the_gate_lets_in_and_turns_away() {
         );
     });
 }
+
+#[test]
+fn a_seat_that_is_lent_comes_back_at_its_time() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let gate = Gate::new(8, Duration::from_millis(50));
+        let user = UserInfo::new("bob", &["system:authenticated"]);
+        let watch = Attributes::resource(&user, "watch", "", "pods");
+        let in_use = || gate.levels().iter().map(|level| level.in_use).sum::<u32>();
+        let enter = async || gate.enter(&watch, 1).await.map_err(|e| e.to_string()).unwrap().permit;
+        // Who never reads what a watch begins with loses the seat, and gives it back only once.
+        let overdue = enter().await.for_at_most(Duration::ZERO);
+        let kept = enter().await.for_at_most(Duration::from_secs(3600));
+        let plain = enter().await;
+        assert_eq!(in_use(), 3);
+        gate.rebalance();
+        assert_eq!(in_use(), 2);
+        drop(overdue);
+        assert_eq!(in_use(), 2);
+        drop((kept, plain));
+        assert_eq!(in_use(), 0);
+    });
+}
