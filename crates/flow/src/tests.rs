@@ -296,7 +296,7 @@ fn the_gate_lets_in_and_turns_away() {
 fn a_seat_that_is_lent_comes_back_at_its_time() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
-        let gate = Gate::new(8, Duration::from_millis(50));
+        let gate = Gate::new(600, Duration::from_millis(50));
         let user = UserInfo::new("bob", &["system:authenticated"]);
         let watch = Attributes::resource(&user, "watch", "", "pods");
         let in_use = || gate.levels().iter().map(|level| level.in_use).sum::<u32>();
