@@ -14,6 +14,8 @@ use api_config::GoDuration;
 use k8s_openapi::api::core::v1::Taint;
 use serde::Deserialize;
 
+use crate::pulls::Verification;
+
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("read the kubelet's configuration {}: {source}", path.display())]
@@ -81,6 +83,12 @@ pub struct KubeletConfiguration {
     #[serde(rename = "providerID")]
     pub provider_id: String,
     pub enable_server: Option<bool>,
+    pub tls_min_version: String,
+    pub tls_cipher_suites: Vec<String>,
+    pub streaming_connection_idle_timeout: GoDuration,
+    pub protect_kernel_defaults: bool,
+    pub image_pull_credentials_verification_policy: String,
+    pub preloaded_images_verification_allowlist: Vec<String>,
     #[serde(flatten)]
     pub eviction: eviction::EvictionConfiguration,
 }
@@ -179,6 +187,9 @@ pub struct Settings {
     pub provider_id: String,
     /// Whether the kubelet answers requests at all.
     pub serve: bool,
+    /// Whether the kubelet refuses to start on a kernel that is set otherwise than it wants.
+    pub protect_kernel: bool,
+    pub verification: Verification,
 }
 
 #[derive(Clone, Debug)]
@@ -192,6 +203,9 @@ pub struct ServerSettings {
     pub authorized_ttl: Duration,
     pub unauthorized_ttl: Duration,
     pub debugging_handlers: bool,
+    pub tls: serve::TlsPolicy,
+    /// How long nothing may move on a connection of exec, attach or port-forward.
+    pub idle: Duration,
 }
 
 fn or(given: GoDuration, default: u64) -> Duration {
@@ -299,6 +313,12 @@ impl Settings {
             pod_pids: config.pod_pids_limit,
             provider_id: config.provider_id.clone(),
             serve: config.enable_server.unwrap_or(true),
+            protect_kernel: config.protect_kernel_defaults,
+            verification: Verification::new(
+                &config.image_pull_credentials_verification_policy,
+                &config.preloaded_images_verification_allowlist,
+            )
+            .map_err(|e| invalid("imagePullCredentialsVerificationPolicy", e))?,
         })
     }
 
@@ -318,6 +338,14 @@ impl ServerSettings {
                 return Err(ConfigError::Invalid { field: "tlsCertFile", message });
             }
         };
+        let tls = serve::TlsPolicy::new(&config.tls_min_version, &config.tls_cipher_suites)
+            .map_err(|error| ConfigError::Invalid {
+                field: match error {
+                    serve::PolicyError::Version(_) => "tlsMinVersion",
+                    _ => "tlsCipherSuites",
+                },
+                message: error.to_string(),
+            })?;
         let mode = text(&config.authorization.mode, "Webhook");
         if mode != "Webhook" && mode != "AlwaysAllow" {
             let message = format!("{mode:?}: it must be Webhook or AlwaysAllow");
@@ -333,6 +361,8 @@ impl ServerSettings {
             authorized_ttl: or(config.authorization.webhook.cache_authorized_ttl, 300),
             unauthorized_ttl: or(config.authorization.webhook.cache_unauthorized_ttl, 30),
             debugging_handlers: config.enable_debugging_handlers.unwrap_or(true),
+            tls,
+            idle: or(config.streaming_connection_idle_timeout, 4 * 3600),
         })
     }
 }
@@ -379,6 +409,28 @@ syncFrequency: 0s
         assert_eq!(settings.port, 10250);
         assert!(!settings.server.anonymous && settings.server.webhook_authentication);
         assert_eq!(settings.log_max_size, 10 << 20);
+    }
+
+    /// A setting that guards security acts or is refused.
+    #[test]
+    fn settings_of_security_that_cannot_act_are_refused_by_name() {
+        for (text, words) in [
+            ("tlsMinVersion: VersionTLS9", "tlsMinVersion: unknown tls version"),
+            ("tlsCipherSuites: [NONE]", "tlsCipherSuites: Cipher suite NONE not supported"),
+            ("imagePullCredentialsVerificationPolicy: x", "option \"x\" specified for"),
+        ] {
+            let error = Settings::new(&parse(text).unwrap(), place()).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let text = "streamingConnectionIdleTimeout: 5m\nprotectKernelDefaults: true";
+        let settings = Settings::new(&parse(text).unwrap(), place()).unwrap();
+        assert_eq!(
+            (settings.server.idle, settings.protect_kernel),
+            (Duration::from_secs(300), true)
+        );
+        let settings = Settings::new(&parse("{}").unwrap(), place()).unwrap();
+        assert_eq!(settings.server.idle, Duration::from_secs(4 * 3600));
+        assert_eq!(settings.verification, Verification::Pulled);
     }
 
     #[test]

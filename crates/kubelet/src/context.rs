@@ -23,6 +23,8 @@ pub(crate) struct Context {
     pub(crate) events: Events,
     pub(crate) cgroups: Box<dyn sys::cgroup::Cgroups>,
     pub(crate) mounts: Box<dyn sys::mount::Mounts>,
+    /// Who may use images that are here.
+    pub(crate) pull_records: crate::pulls::PullRecords,
     /// How many images are pulled at once.
     pub(crate) pulls: Semaphore,
     pub(crate) clock: Arc<dyn rt::Clock>,

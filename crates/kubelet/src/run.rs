@@ -15,6 +15,7 @@ use crate::{
     objects::Objects,
     pleg,
     pods::Pods,
+    pulls::PullRecords,
     server::{self, ServerError},
     sources::{api, files, mirror},
     volumes::DIRECTORY_MODE,
@@ -38,6 +39,10 @@ pub enum Error {
     Server(#[from] ServerError),
     #[error("start the thread of heartbeats: {0}")]
     Thread(std::io::Error),
+    #[error(
+        "Failed to start ContainerManager: {0}; set them with sysctl, or protectKernelDefaults to false"
+    )]
+    Kernel(String),
     #[error("the container runtime does not answer: {0}")]
     Runtime(#[from] cri::Error),
 }
@@ -92,6 +97,9 @@ pub async fn run(
     tasks: &Tasks,
 ) -> Result<(), Error> {
     let settings = config.settings;
+    if settings.protect_kernel {
+        crate::kernel::check(std::path::Path::new("/proc/sys")).map_err(Error::Kernel)?;
+    }
     make_root(&settings.root)
         .map_err(|source| Error::Root { path: settings.root.clone(), source })?;
     // Upstream's kubelet does the same, and would otherwise hide our mounts below its own when it takes over.
@@ -121,6 +129,7 @@ pub async fn run(
         pulls: Semaphore::new(if settings.serialize_pulls { 1 } else { Semaphore::MAX_PERMITS }),
         mirrors: Default::default(),
         pressures: Default::default(),
+        pull_records: PullRecords::new(&settings.root, settings.verification.clone()),
         client: client.clone(),
         clock,
         cri,

@@ -9,6 +9,7 @@ mod contained;
 pub mod dns;
 mod held;
 mod slots;
+mod policy;
 mod tls;
 pub mod websocket;
 
@@ -44,6 +45,7 @@ use crate::{
     slots::{Admission, Busy, Slot, Slots},
 };
 pub use slots::{Life, Standing};
+pub use policy::{PolicyError, TlsPolicy};
 pub use tls::{ServerTls, TlsError};
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

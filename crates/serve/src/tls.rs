@@ -14,6 +14,8 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
 
+use crate::TlsPolicy;
+
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("reading {}: {source}", path.display())]
@@ -43,7 +45,18 @@ impl ServerTls {
         key: &[u8],
         client_authorities: Vec<Vec<u8>>,
     ) -> Result<Self, TlsError> {
-        Ok(Self(Source::Fixed(Arc::new(config(certificate, key, client_authorities)?))))
+        Self::new_under(&TlsPolicy::default(), certificate, key, client_authorities)
+    }
+
+    /// As [`Self::new`], of the versions and suites that a policy leaves.
+    pub fn new_under(
+        policy: &TlsPolicy,
+        certificate: &[u8],
+        key: &[u8],
+        client_authorities: Vec<Vec<u8>>,
+    ) -> Result<Self, TlsError> {
+        let config = config(policy, certificate, key, client_authorities)?;
+        Ok(Self(Source::Fixed(Arc::new(config))))
     }
 
     /// As [`Self::new`], but a client without a certificate of one of `authorities` (PEM) is turned away in the
@@ -59,12 +72,22 @@ impl ServerTls {
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
             .build()
             .map_err(|error| wrong(error.to_string()))?;
-        let config = config_with(certificate, key, verifier)?;
+        let config = config_with(&TlsPolicy::default(), certificate, key, verifier)?;
         Ok(Self(Source::Fixed(Arc::new(config))))
     }
 
     /// The identity that two files hold, whenever they change.
     pub fn from_files(
+        certificate: &Path,
+        key: &Path,
+        client_authorities: Vec<Vec<u8>>,
+    ) -> Result<Self, TlsError> {
+        Self::from_files_under(TlsPolicy::default(), certificate, key, client_authorities)
+    }
+
+    /// As [`Self::from_files`], of the versions and suites that a policy leaves.
+    pub fn from_files_under(
+        policy: TlsPolicy,
         certificate: &Path,
         key: &Path,
         client_authorities: Vec<Vec<u8>>,
@@ -75,7 +98,7 @@ impl ServerTls {
             std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
         };
         let made = rt::FromFiles::new(files, move || {
-            config(&read(&certificate)?, &read(&key)?, client_authorities.clone())
+            config(&policy, &read(&certificate)?, &read(&key)?, client_authorities.clone())
         })?;
         Ok(Self(Source::Files(Arc::new(made))))
     }
@@ -89,16 +112,18 @@ impl ServerTls {
 }
 
 fn config(
+    policy: &TlsPolicy,
     certificate: &[u8],
     key: &[u8],
     client_authorities: Vec<Vec<u8>>,
 ) -> Result<ServerConfig, TlsError> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
+    let provider = policy.provider.clone();
     let hints = client_authorities.into_iter().map(DistinguishedName::from).collect();
-    config_with(certificate, key, Arc::new(AskForCertificate { hints, provider }))
+    config_with(policy, certificate, key, Arc::new(AskForCertificate { hints, provider }))
 }
 
 fn config_with(
+    policy: &TlsPolicy,
     certificate: &[u8],
     key: &[u8],
     verifier: Arc<dyn ClientCertVerifier>,
@@ -107,9 +132,8 @@ fn config_with(
     let chain = chain.map_err(|e| TlsError::Pem { part: "certificate", detail: e.to_string() })?;
     let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|e| TlsError::Pem { part: "key", detail: e.to_string() })?;
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
+    let mut config = ServerConfig::builder_with_provider(policy.provider.clone())
+        .with_protocol_versions(policy.versions())?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -22,9 +22,11 @@ struct Seen {
 
 impl Collector {
     pub(super) async fn collect(&mut self, ctx: &Context) -> Result<(), cri::Error> {
+        let now = ctx.now();
         let images = ctx.cri.list_images().await?;
         let used = used(ctx).await?;
-        let now = ctx.now();
+        let references: Vec<String> = images.iter().map(|image| image.id.clone()).collect();
+        ctx.pull_records.prune(&references, now);
         self.seen.retain(|id, _| images.iter().any(|image| image.id == *id));
         for image in &images {
             let seen = self

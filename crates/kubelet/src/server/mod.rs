@@ -3,6 +3,7 @@
 mod auth;
 #[cfg(test)]
 mod fuzzed;
+mod idle;
 mod info;
 mod logs;
 mod spdy;

@@ -9,10 +9,13 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use hyper_util::rt::TokioIo;
 use serve::Body;
-use tokio::net::TcpStream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
 use tokio_tungstenite::{WebSocketStream, tungstenite::protocol::Role};
 
-use super::{Query, Server, text, websocket};
+use super::{Query, Server, idle::Watched, text, websocket};
 use crate::context::Context;
 
 const PROTOCOL_HEADER: &str = "x-stream-protocol-version";
@@ -177,34 +180,47 @@ async fn join(
     };
     let (protocol, headers) =
         answer.map_or((None, headers), |(protocol, headers)| (Some(protocol), headers));
+    let idle = ctx.settings.server.idle;
     ctx.tasks.spawn_until_shutdown("kubelet stream", async move {
         let (Ok(client), Ok(runtime)) = (upgraded.await, hyper::upgrade::on(&mut backend).await)
         else {
             tracing::debug!("a stream's client left before it began");
             return;
         };
-        let (mut client, mut runtime) = (TokioIo::new(client), TokioIo::new(runtime));
-        let Some(protocol) = protocol else {
-            drop(tokio::io::copy_bidirectional(&mut client, &mut runtime).await);
-            return;
-        };
-        let socket = WebSocketStream::from_raw_socket(client, Role::Server, None).await;
-        let ended = match kind {
-            Kind::Channels(options) => {
-                let dialect = CHANNELS.iter().find(|(name, _)| *name == protocol);
-                let Some((_, dialect)) = dialect else { return };
-                websocket::channels(socket, runtime, options, *dialect).await
-            }
-            Kind::Tunnel => websocket::tunnel(socket, runtime).await,
-        };
-        if let Err(error) = ended {
-            tracing::debug!(%error, "a stream ended");
+        let (client, activity) = Watched::new(TokioIo::new(client));
+        tokio::select! {
+            () = carry(client, TokioIo::new(runtime), protocol, kind) => {}
+            () = activity.ceased(idle) => tracing::debug!("a stream was idle for too long"),
         }
     });
     let mut response = Response::new(serve::full(Vec::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;
     response
+}
+
+/// Joins the two ends until either is over.
+async fn carry<C, R>(mut client: C, mut runtime: R, protocol: Option<&'static str>, kind: Kind)
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    R: AsyncRead + AsyncWrite + Unpin,
+{
+    let Some(protocol) = protocol else {
+        drop(tokio::io::copy_bidirectional(&mut client, &mut runtime).await);
+        return;
+    };
+    let socket = WebSocketStream::from_raw_socket(client, Role::Server, None).await;
+    let ended = match kind {
+        Kind::Channels(options) => {
+            let dialect = CHANNELS.iter().find(|(name, _)| *name == protocol);
+            let Some((_, dialect)) = dialect else { return };
+            websocket::channels(socket, runtime, options, *dialect).await
+        }
+        Kind::Tunnel => websocket::tunnel(socket, runtime).await,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a stream ended");
+    }
 }
 
 fn protocols_of(kind: Kind) -> HeaderValue {

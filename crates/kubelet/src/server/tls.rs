@@ -19,11 +19,12 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
 /// kept so that a restarted kubelet is the same server.
 pub(super) fn identity(settings: &Settings, now: SystemTime) -> Result<ServerTls, ServerError> {
     // The authority's name is a hint only; without it clients send what certificate they have.
+    let policy = settings.server.tls.clone();
     if let Some((certificate, key)) = &settings.server.certificate {
-        return Ok(ServerTls::from_files(certificate, key, Vec::new())?);
+        return Ok(ServerTls::from_files_under(policy, certificate, key, Vec::new())?);
     }
     let (certificate, key) = self_signed(settings, now)?;
-    Ok(ServerTls::new(&certificate, &key, Vec::new())?)
+    Ok(ServerTls::new_under(&policy, &certificate, &key, Vec::new())?)
 }
 
 fn self_signed(settings: &Settings, now: SystemTime) -> Result<(Vec<u8>, Vec<u8>), ServerError> {

@@ -6,7 +6,10 @@ use pod_core::go_duration;
 use serde::Deserialize;
 
 use super::{sandbox, security::ImageUser};
-use crate::context::Context;
+use crate::{
+    context::Context,
+    pulls::{self, PullSecret},
+};
 
 /// Why an image is not there, in the words of a container's status.
 #[derive(Debug)]
@@ -33,13 +36,24 @@ pub(super) async fn ensure(
         |error: cri::Error| PullError { reason: "ImageInspectError", message: error.message() };
     let present = ctx.cri.image_status(image).await.map_err(failed)?;
     let policy = container.image_pull_policy.as_deref().unwrap_or_else(|| default_policy(image));
-    if let Some(present) = present.filter(|_| policy != "Always") {
+    let mut credentials = None;
+    let mut usable = present.filter(|_| policy != "Always");
+    if let Some(image_id) = usable.as_ref().map(|present| present.id.clone()) {
+        let own = secrets(ctx, pod, image).await;
+        let sources: Vec<PullSecret> = own.iter().map(|c| c.source.clone()).collect();
+        if ctx.pull_records.must_pull(image, &image_id, &sources, ctx.now()) {
+            usable = None;
+        }
+        credentials = Some(own);
+    }
+    if let Some(present) = usable {
         let text = format!(
             "Container image {image:?} already present on machine and can be accessed by the pod"
         );
         ctx.events.of_container(pod, &container.name, "Normal", "Pulled", text);
         return Ok(of_image(present));
     }
+    // Whether an image is there is no business of one who may not use it: the words are the same.
     if policy == "Never" {
         let message = format!("Container image {image:?} is not present with pull policy of Never");
         ctx.events.of_container(
@@ -51,7 +65,17 @@ pub(super) async fn ensure(
         );
         return Err(PullError { reason: "ErrImageNeverPull", message });
     }
-    pull(ctx, pod, container, image).await?;
+    let credentials = match credentials {
+        Some(credentials) => credentials,
+        None => secrets(ctx, pod, image).await,
+    };
+    ctx.pull_records.begin(image).map_err(|e| PullError {
+        reason: "ErrImagePull",
+        message: format!("failed to record image pull intent: {e}"),
+    })?;
+    let by = Begun { ctx, image, done: false };
+    let pulled = pull(ctx, pod, container, image, credentials).await?;
+    by.end(pulled.reference.as_str(), pulled.by.as_ref());
     match ctx.cri.image_status(image).await.map_err(failed)? {
         Some(present) => Ok(of_image(present)),
         None => Err(PullError {
@@ -59,6 +83,40 @@ pub(super) async fn ensure(
             message: format!("image {image:?} was pulled and is not there"),
         }),
     }
+}
+
+/// A pull that has begun: one that fails, or that nobody waits for any more, leaves no record.
+struct Begun<'a> {
+    ctx: &'a Context,
+    image: &'a str,
+    done: bool,
+}
+
+impl Begun<'_> {
+    fn end(mut self, reference: &str, by: Option<&PullSecret>) {
+        self.done = true;
+        self.ctx.pull_records.end(self.image, Some((reference, by)), self.ctx.now());
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.ctx.pull_records.end(self.image, None, self.ctx.now());
+        }
+    }
+}
+
+/// What a pull gave, and whose credentials it needed.
+struct Pulled {
+    reference: String,
+    by: Option<PullSecret>,
+}
+
+/// Credentials for an image, and the Secret that they come from.
+struct Credential {
+    auth: v1::AuthConfig,
+    source: PullSecret,
 }
 
 fn of_image(image: v1::Image) -> Present {
@@ -78,7 +136,8 @@ async fn pull(
     pod: &Pod,
     container: &Container,
     image: &str,
-) -> Result<(), PullError> {
+    credentials: Vec<Credential>,
+) -> Result<Pulled, PullError> {
     let asked = ctx.now();
     ctx.events.of_container(
         pod,
@@ -95,21 +154,24 @@ async fn pull(
     };
     let mut last = None;
     // Without a secret that fits, the image may still be public.
-    let mut credentials: Vec<Option<v1::AuthConfig>> =
-        secrets(ctx, pod, image).await.into_iter().map(Some).collect();
+    let mut credentials: Vec<Option<Credential>> = credentials.into_iter().map(Some).collect();
     if credentials.is_empty() {
         credentials.push(None);
     }
-    for auth in credentials {
+    for credential in credentials {
+        let (auth, by) = credential.map(|c| (c.auth, c.source)).unzip();
         match ctx.cri.pull_image(image, auth, sandbox::config(ctx, pod, 0)).await {
-            Ok(_) => {
+            Ok(reference) => {
                 let (took, waited) = (since(started), since(asked));
-                let size = ctx.cri.image_status(image).await.ok().flatten().map_or(0, |i| i.size);
+                let there = ctx.cri.image_status(image).await.ok().flatten();
+                let size = there.as_ref().map_or(0, |i| i.size);
+                // What later looks will find the image by.
+                let reference = there.map_or(reference, |i| i.id);
                 let text = format!(
                     "Successfully pulled image {image:?} in {took} ({waited} including waiting). Image size: {size} bytes."
                 );
                 ctx.events.of_container(pod, &container.name, "Normal", "Pulled", text);
-                return Ok(());
+                return Ok(Pulled { reference, by });
             }
             Err(error) => last = Some(error.message()),
         }
@@ -149,7 +211,7 @@ struct DockerAuth {
 }
 
 /// The credentials in the Pod's pull secrets that are for the image's registry.
-async fn secrets(ctx: &Context, pod: &Pod, image: &str) -> Vec<v1::AuthConfig> {
+async fn secrets(ctx: &Context, pod: &Pod, image: &str) -> Vec<Credential> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let listed = pod.spec.iter().flat_map(|s| s.image_pull_secrets.iter().flatten());
     let mut found = Vec::new();
@@ -165,16 +227,27 @@ async fn secrets(ctx: &Context, pod: &Pod, image: &str) -> Vec<v1::AuthConfig> {
             (None, Some(old)) => serde_json::from_slice(&old.0).unwrap_or_default(),
             (None, None) => continue,
         };
-        found.extend(auths.into_iter().filter(|(registry, _)| is_for(registry, image)).map(
-            |(registry, auth)| v1::AuthConfig {
+        let meta = secret.metadata;
+        let place = PullSecret {
+            uid: meta.uid.unwrap_or_default(),
+            namespace: namespace.to_owned(),
+            name: reference.name.clone(),
+            credential_hash: String::new(),
+        };
+        let fitting = auths.into_iter().filter(|(registry, _)| is_for(registry, image));
+        found.extend(fitting.map(|(registry, auth)| {
+            let parts = [&auth.username, &auth.password, &auth.auth, &auth.identitytoken];
+            let credential_hash = pulls::hex(format!("{parts:?}").as_bytes());
+            let auth = v1::AuthConfig {
                 username: auth.username,
                 password: auth.password,
                 auth: auth.auth,
                 server_address: registry,
                 identity_token: auth.identitytoken,
                 registry_token: String::new(),
-            },
-        ));
+            };
+            Credential { auth, source: PullSecret { credential_hash, ..place.clone() } }
+        }));
     }
     found
 }

@@ -1,0 +1,53 @@
+//! What the kernel is to be set to (`protectKernelDefaults`).
+
+use std::{fs, path::Path};
+
+/// Upstream's values, by their place below `/proc/sys`.
+const WANTED: [(&str, i64); 6] = [
+    ("kernel/keys/root_maxbytes", 25_000_000),
+    ("kernel/keys/root_maxkeys", 1_000_000),
+    ("kernel/panic", 10),
+    ("kernel/panic_on_oops", 1),
+    ("vm/overcommit_memory", 1),
+    ("vm/panic_on_oom", 0),
+];
+
+/// Every setting that is another, in upstream's words.
+pub(crate) fn check(root: &Path) -> Result<(), String> {
+    let wrong = |(flag, wanted): &(&str, i64)| match fs::read_to_string(root.join(flag)) {
+        Err(error) => Some(format!("open {}: {error}", root.join(flag).display())),
+        Ok(text) if text.trim().parse() == Ok(*wanted) => None,
+        Ok(text) => Some(format!(
+            "invalid kernel flag: {flag}, expected value: {wanted}, actual value: {}",
+            text.trim()
+        )),
+    };
+    match WANTED.iter().filter_map(wrong).collect::<Vec<_>>().as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        all => Err(format!("[{}]", all.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_differ_are_all_told() {
+        let dir = tempfile::tempdir().unwrap();
+        for (flag, value) in WANTED {
+            let path = dir.path().join(flag);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{value}\n")).unwrap();
+        }
+        check(dir.path()).unwrap();
+        fs::write(dir.path().join("vm/overcommit_memory"), "0\n").unwrap();
+        assert_eq!(
+            check(dir.path()).unwrap_err(),
+            "invalid kernel flag: vm/overcommit_memory, expected value: 1, actual value: 0"
+        );
+        fs::remove_file(dir.path().join("kernel/panic")).unwrap();
+        assert!(check(dir.path()).unwrap_err().starts_with("[open "));
+    }
+}

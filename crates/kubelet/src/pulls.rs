@@ -1,0 +1,429 @@
+//! Who may use an image that is on this machine already.
+//!
+//! An image that was pulled by somebody's credentials is there for everybody who names it, unless the kubelet asks again.
+//! So it keeps a record of each pull, in the files and the form of upstream's kubelet, and by them and the policy
+//! (`imagePullCredentialsVerificationPolicy`) decides whether a Pod may use what is there or has to pull it by its own.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use pod_core::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
+const DIRECTORY_MODE: u32 = 0o700;
+
+/// For which images that are there a Pod's credentials are verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verification {
+    Never,
+    /// For those that a kubelet pulled.
+    Pulled,
+    /// For all but those that a pattern names: an image without its tag, or everything below a path (`/*`).
+    Unlisted(Vec<String>),
+    Always,
+}
+
+impl Verification {
+    /// By the names that the configuration has; the error is upstream's.
+    pub(crate) fn new(policy: &str, allowlist: &[String]) -> Result<Self, String> {
+        if !allowlist.is_empty() && policy != "NeverVerifyAllowlistedImages" {
+            return Err("can't set `preloadedImagesVerificationAllowlist` if `imagePullCredentialsVertificationPolicy` is not \"NeverVerifyAllowlistedImages\"".to_owned());
+        }
+        match policy {
+            "" | "NeverVerifyPreloadedImages" => Ok(Self::Pulled),
+            "NeverVerify" => Ok(Self::Never),
+            "AlwaysVerify" => Ok(Self::Always),
+            "NeverVerifyAllowlistedImages" => {
+                allowlist.iter().try_for_each(|pattern| check_pattern(pattern)).map_err(|e| {
+                    format!("invalid image pattern in `preloadedImagesVerificationAllowlist`: {e}")
+                })?;
+                Ok(Self::Unlisted(allowlist.to_vec()))
+            }
+            other => Err(format!(
+                "option {other:?} specified for imagePullCredentialsVerificationPolicy. Valid options are \"NeverVerify\", \"NeverVerifyPreloadedImages\", \"NeverVerifyAllowlistedImages\" or \"AlwaysVerify\""
+            )),
+        }
+    }
+
+    fn is_wanted(&self, image: &str, pulled: bool) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Pulled => pulled,
+            Self::Always => true,
+            Self::Unlisted(patterns) => {
+                let name = without_tag(image);
+                !patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
+                    Some(prefix) => name.starts_with(prefix),
+                    None => name == pattern,
+                })
+            }
+        }
+    }
+}
+
+fn check_pattern(pattern: &str) -> Result<(), String> {
+    let below = pattern.strip_suffix("/*");
+    if pattern != pattern.trim() {
+        return Err(format!("leading/trailing spaces are not allowed: {pattern}"));
+    }
+    if pattern.is_empty() {
+        return Err(format!("the supplied pattern is too short: {pattern}"));
+    }
+    if below.unwrap_or(pattern).contains('*') {
+        return Err(format!(
+            "not a valid wildcard pattern, only patterns ending with '/*' are allowed: {pattern}"
+        ));
+    }
+    match below {
+        Some("") => Err("at least registry hostname is required".to_owned()),
+        None if without_tag(pattern) != pattern => {
+            Err(format!("neither tag nor digest is accepted in an image reference: {pattern}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An image's name without tag and digest.
+fn without_tag(image: &str) -> &str {
+    let name = image.split_once('@').map_or(image, |(name, _)| name);
+    match name.rsplit_once(':') {
+        // What follows a host's colon is its port.
+        Some((name, tag)) if !tag.contains('/') => name,
+        _ => name,
+    }
+}
+
+/// A Secret that credentials come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct PullSecret {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) credential_hash: String,
+}
+
+impl PullSecret {
+    fn is_place_of(&self, other: &Self) -> bool {
+        (&self.uid, &self.namespace, &self.name) == (&other.uid, &other.namespace, &other.name)
+    }
+}
+
+/// What an image was pulled by.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Credentials {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kubernetes_secrets: Vec<PullSecret>,
+    /// Of credential plugins, which only upstream's kubelet has; kept for it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    kubernetes_service_accounts: Vec<serde_json::Value>,
+    /// All Pods of the node may use the image: it was pulled without any.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    node_pods_accessible: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Pulled {
+    kind: String,
+    api_version: String,
+    last_updated_time: String,
+    image_ref: String,
+    #[serde(default)]
+    credential_mapping: BTreeMap<String, Credentials>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Intent<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    image: &'a str,
+}
+
+/// The records of one kubelet.
+pub(crate) struct PullRecords {
+    pulling: PathBuf,
+    pulled: PathBuf,
+    policy: Verification,
+    /// How many pulls of an image are on their way.
+    under_way: Mutex<BTreeMap<String, usize>>,
+}
+
+impl PullRecords {
+    pub(crate) fn new(root: &Path, policy: Verification) -> Self {
+        let dir = root.join("image_manager");
+        let (pulling, pulled) = (dir.join("pulling"), dir.join("pulled"));
+        Self { pulling, pulled, policy, under_way: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a Pod with these Secrets has to pull an image that is there. Records that cannot be read say yes.
+    pub(crate) fn must_pull(
+        &self,
+        image: &str,
+        reference: &str,
+        secrets: &[PullSecret],
+        now: Timestamp,
+    ) -> bool {
+        let _one_at_a_time = self.lock();
+        let Ok(record) = self.read(reference) else { return true };
+        let pulled = record.is_some() || file(&self.pulling, image).exists();
+        if !self.policy.is_wanted(image, pulled) {
+            return false;
+        }
+        let known = record.as_ref().and_then(|r| r.credential_mapping.get(without_tag(image)));
+        let Some(known) = known else { return true };
+        if known.node_pods_accessible {
+            return false;
+        }
+        let fits = |own: &&PullSecret| {
+            known.kubernetes_secrets.iter().any(|known| {
+                known.is_place_of(own)
+                    || !known.credential_hash.is_empty()
+                        && known.credential_hash == own.credential_hash
+            })
+        };
+        let Some(own) = secrets.iter().find(fits) else { return true };
+        // The same credentials in another Secret, or others in the same one, are good from now on too.
+        self.note(image, reference, Some(own), now);
+        false
+    }
+
+    /// A pull begins. Until it is recorded, the image counts as pulled by nobody known.
+    pub(crate) fn begin(&self, image: &str) -> io::Result<()> {
+        let mut under_way = self.lock();
+        let intent = Intent { kind: "ImagePullIntent", api_version: API_VERSION, image };
+        write(&self.pulling, image, &intent)?;
+        *under_way.entry(image.to_owned()).or_default() += 1;
+        Ok(())
+    }
+
+    /// A pull has ended: of what came of it, and by which Secret, unless none was needed.
+    pub(crate) fn end(
+        &self,
+        image: &str,
+        pulled: Option<(&str, Option<&PullSecret>)>,
+        now: Timestamp,
+    ) {
+        let mut under_way = self.lock();
+        if let Some((reference, secret)) = pulled
+            && !self.note(image, reference, secret, now)
+        {
+            // The intent stays, so that the image is known to have been pulled.
+            return;
+        }
+        let left = under_way.get(image).map_or(0, |count| count - 1);
+        if left > 0 {
+            under_way.insert(image.to_owned(), left);
+            return;
+        }
+        under_way.remove(image);
+        if let Err(error) = fs::remove_file(file(&self.pulling, image)) {
+            tracing::warn!(image, %error, "remove the record of a pull that has ended");
+        }
+    }
+
+    /// Forgets images that are no more, but for those that were pulled since they were listed.
+    pub(crate) fn prune(&self, references: &[String], listed: Timestamp) {
+        let _one_at_a_time = self.lock();
+        for entry in fs::read_dir(&self.pulled).into_iter().flatten().flatten() {
+            let Ok(record) = decode(&fs::read(entry.path()).unwrap_or_default()) else { continue };
+            let updated = record.last_updated_time.parse::<Timestamp>();
+            let is_gone = !references.contains(&record.image_ref);
+            if is_gone && updated.is_ok_and(|updated| updated < listed) {
+                drop(fs::remove_file(entry.path()));
+            }
+        }
+    }
+
+    fn read(&self, reference: &str) -> io::Result<Option<Pulled>> {
+        match fs::read(file(&self.pulled, reference)) {
+            Ok(text) => decode(&text).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds to the record of an image; returns whether it says what it should.
+    fn note(
+        &self,
+        image: &str,
+        reference: &str,
+        secret: Option<&PullSecret>,
+        now: Timestamp,
+    ) -> bool {
+        let before = self.read(reference).ok().flatten();
+        let mut record = before.clone().unwrap_or_else(|| Pulled {
+            kind: "ImagePulledRecord".to_owned(),
+            api_version: API_VERSION.to_owned(),
+            last_updated_time: String::new(),
+            image_ref: reference.to_owned(),
+            credential_mapping: BTreeMap::new(),
+        });
+        let known = record.credential_mapping.entry(without_tag(image).to_owned()).or_default();
+        match secret {
+            _ if known.node_pods_accessible => {}
+            None => *known = Credentials { node_pods_accessible: true, ..Credentials::default() },
+            Some(secret) => {
+                known.kubernetes_secrets.retain(|known| !known.is_place_of(secret));
+                known.kubernetes_secrets.push(secret.clone());
+                known.kubernetes_secrets.sort();
+            }
+        }
+        if before.as_ref() == Some(&record) {
+            return true;
+        }
+        record.last_updated_time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        match write(&self.pulled, reference, &record) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(image, %error, "record what an image was pulled by");
+                false
+            }
+        }
+    }
+}
+
+fn decode(text: &[u8]) -> io::Result<Pulled> {
+    serde_json::from_slice(text).map_err(io::Error::from)
+}
+
+/// Files are named by a hash, because images' names have slashes.
+fn file(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("sha256-{}", hex(name.as_bytes())))
+}
+
+pub(crate) fn hex(content: &[u8]) -> String {
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn write(dir: &Path, name: &str, record: &impl Serialize) -> io::Result<()> {
+    sys::make_directories(dir, DIRECTORY_MODE)?;
+    let text = serde_json::to_vec(record)?;
+    pki::write_file(&file(dir, name), &text, pki::KEY_MODE).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IMAGE: &str = "registry.example:5000/team/app:1";
+    const REFERENCE: &str = "sha256:aa";
+
+    fn secret(name: &str, hash: &str) -> PullSecret {
+        PullSecret {
+            uid: format!("uid-{name}"),
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+            credential_hash: hash.to_owned(),
+        }
+    }
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_790_000_000).unwrap()
+    }
+
+    fn records(dir: &tempfile::TempDir, policy: &str) -> PullRecords {
+        PullRecords::new(dir.path(), Verification::new(policy, &[]).unwrap())
+    }
+
+    #[test]
+    fn a_private_image_is_for_those_alone_who_could_pull_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = records(&dir, "");
+        let must = |secrets: &[PullSecret]| records.must_pull(IMAGE, REFERENCE, secrets, now());
+        assert!(!must(&[]), "nobody of ours pulled it: it was there");
+        records.begin(IMAGE).unwrap();
+        assert!(must(&[]), "it may be a private one that is there in a moment");
+        let owner = secret("owner", "h1");
+        records.end(IMAGE, Some((REFERENCE, Some(&owner))), now());
+        assert!(must(&[]) && must(&[secret("stranger", "h2")]));
+        assert!(!must(std::slice::from_ref(&owner)));
+        assert!(!must(&[secret("owner", "rotated")]), "the same Secret");
+        assert!(!must(&[secret("copy", "rotated")]), "the same credentials");
+        let text = fs::read_to_string(file(&records.pulled, REFERENCE)).unwrap();
+        assert!(text.contains("\"registry.example:5000/team/app\""), "{text}");
+        assert!(!file(&records.pulling, IMAGE).exists());
+        // Another image of the same content, of another's registry, is another's.
+        assert!(records.must_pull("other.example/app:1", REFERENCE, &[owner], now()));
+    }
+
+    #[test]
+    fn what_was_pulled_without_credentials_is_for_everybody() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = records(&dir, "AlwaysVerify");
+        assert!(records.must_pull(IMAGE, REFERENCE, &[], now()), "even one that was there");
+        records.begin(IMAGE).unwrap();
+        records.end(IMAGE, Some((REFERENCE, None)), now());
+        assert!(!records.must_pull(IMAGE, REFERENCE, &[], now()));
+        fs::write(file(&records.pulled, REFERENCE), "{").unwrap();
+        assert!(records.must_pull(IMAGE, REFERENCE, &[], now()), "an unreadable record");
+    }
+
+    #[test]
+    fn failed_pulls_leave_nothing_and_images_that_are_gone_are_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = records(&dir, "");
+        records.begin(IMAGE).unwrap();
+        records.begin(IMAGE).unwrap();
+        records.end(IMAGE, None, now());
+        assert!(file(&records.pulling, IMAGE).exists(), "another pull goes on");
+        records.end(IMAGE, Some((REFERENCE, None)), now());
+        assert!(!file(&records.pulling, IMAGE).exists());
+        records.prune(&[REFERENCE.to_owned()], Timestamp::MAX);
+        records.prune(&[], now());
+        assert!(file(&records.pulled, REFERENCE).exists(), "it is there, or it is newer");
+        records.prune(&[], Timestamp::MAX);
+        assert!(!file(&records.pulled, REFERENCE).exists());
+    }
+
+    /// The name and the form are upstream's, so that either kubelet reads the other's records.
+    #[test]
+    fn upstreams_records_are_read() {
+        let text = r#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1","lastUpdatedTime":"2024-10-21T12:26:40Z","imageRef":"test-brokenhash","credentialMapping":{"docker.io/testing/test":{"kubernetesSecrets":[{"uid":"testsecretuid","namespace":"default","name":"pull-secret","credentialHash":""}]}}}"#;
+        let record = decode(text.as_bytes()).unwrap();
+        assert_eq!(serde_json::to_string(&record).unwrap(), text);
+        let path = file(Path::new(""), "test-brokenhash");
+        assert!(path.display().to_string().starts_with("sha256-38a8906435c4dd5f"));
+    }
+
+    #[test]
+    fn policies_are_upstreams() {
+        let of = |policy: &str, list: &[&str]| {
+            Verification::new(policy, &list.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(of("", &[]), of("NeverVerifyPreloadedImages", &[]));
+        assert!(!of("NeverVerify", &[]).unwrap().is_wanted(IMAGE, true));
+        let listed = "NeverVerifyAllowlistedImages";
+        for (pattern, wanted) in [
+            ("registry.example:5000/team/app", false),
+            ("registry.example:5000/team/*", false),
+            ("registry.example:5000/team", true),
+            ("registry.example:5000/te/*", true),
+        ] {
+            assert_eq!(of(listed, &[pattern]).unwrap().is_wanted(IMAGE, true), wanted, "{pattern}");
+        }
+        for (policy, list, words) in [
+            ("Sometimes", &[][..], "option \"Sometimes\" specified"),
+            ("AlwaysVerify", &["a/b"], "can't set `preloadedImagesVerificationAllowlist`"),
+            (listed, &["a/b:1"], "neither tag nor digest"),
+            (listed, &["a/*/b"], "not a valid wildcard pattern"),
+            (listed, &["/*"], "at least registry hostname"),
+            (listed, &[" a"], "leading/trailing spaces"),
+        ] {
+            let error = of(policy, list).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+}
