@@ -111,6 +111,7 @@ const WORKERS: &str = "the number of workers is fixed";
 impl known::Tables for Tables {
     const TABLES: &'static [&'static [Flag]] = &[
         &[
+            ("allow-untagged-cloud", false, NO_CLOUD),
             ("attach-detach-reconcile-sync-period", true, NO_VOLUMES),
             ("cidr-allocator-type", true, NO_CLOUD),
             ("cloud-config", true, NO_CLOUD),
@@ -172,6 +173,7 @@ impl known::Tables for Tables {
             ("pv-recycler-timeout-increment-hostpath", true, NO_VOLUMES),
             ("pvclaimbinder-sync-period", true, NO_VOLUMES),
             ("resource-quota-sync-period", true, "changes are watched, not polled"),
+            ("node-sync-period", true, "upstream ignores it too"),
             ("route-reconciliation-period", true, NO_CLOUD),
             ("secondary-node-eviction-rate", true, DEFAULT),
             ("unhealthy-zone-threshold", true, DEFAULT),

@@ -8,8 +8,8 @@
 mod contained;
 pub mod dns;
 mod held;
-mod slots;
 mod policy;
+mod slots;
 mod tls;
 pub mod websocket;
 
@@ -44,8 +44,8 @@ use crate::{
     held::Held,
     slots::{Admission, Busy, Slot, Slots},
 };
-pub use slots::{Life, Standing};
 pub use policy::{PolicyError, TlsPolicy};
+pub use slots::{Life, Standing};
 pub use tls::{ServerTls, TlsError};
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

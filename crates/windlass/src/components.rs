@@ -138,7 +138,18 @@ pub(crate) struct Scheduler {
     #[command(flatten)]
     diagnostics: diagnostics::Args,
     #[command(flatten)]
+    refused: Known<SchedulerRefused>,
+    #[command(flatten)]
     ignored: Known<SchedulerIgnored>,
+}
+
+/// Names the table of the scheduler's flags with which it does not start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SchedulerRefused;
+
+impl known::Tables for SchedulerRefused {
+    const TABLES: &'static [&'static [Flag]] =
+        &[&[("write-config-to", true, "the configuration is not written out")]];
 }
 
 /// Names the tables of the scheduler's flags that are accepted without effect.
@@ -163,6 +174,9 @@ impl known::Tables for SchedulerIgnored {
 
 pub(crate) async fn kube_scheduler(given: &Scheduler, tasks: rt::Tasks) -> Result<(), Failure> {
     let args = &given.args;
+    if let Some((flag, reason)) = given.refused.given().next() {
+        return Err(format!("--{flag} is not supported: {reason}; start without it").into());
+    }
     let config = args.config()?;
     given.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     let kubeconfig = config

@@ -35,6 +35,13 @@ const IMPURE: &[&str] = &[
     "thread::sleep",
 ];
 
+/// Who may start tasks by himself: `rt`, whose purpose it is, and those whose task ends with what it serves.
+const SPAWNS: &[&str] = &["crates/rt/", "crates/client/src/http.rs"];
+
+/// What holds as much as comes.
+const UNBOUNDED: &[&str] =
+    &["unbounded_channel(", "std::sync::mpsc::channel(", "flume::unbounded("];
+
 /// Lines of production code above which a file is said to be long, and above which it is refused.
 const LONG: usize = 500;
 const TOO_LONG: usize = 1000;
@@ -96,6 +103,14 @@ pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
                  write by api_meta::Tree"
             ));
         }
+    }
+    let holds = |word: &str| code.iter().any(|line| line.contains(word));
+    let in_crates = file.path.starts_with("crates");
+    if in_crates && holds("tokio::spawn(") && !SPAWNS.iter().any(|at| file.path.starts_with(at)) {
+        report.problems.push(format!("{shown} starts a task that nobody owns; rt::Tasks does so"));
+    }
+    for word in UNBOUNDED.iter().filter(|word| in_crates && holds(word)) {
+        report.problems.push(format!("{shown} has a queue without a bound: {word}…)"));
     }
     match code.len() {
         lines if lines > TOO_LONG => {

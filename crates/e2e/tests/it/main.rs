@@ -5,11 +5,11 @@
 mod access;
 mod addon;
 mod attack_alloc;
-mod attack_identity;
-mod attack_subpath;
 mod attack_authz;
 mod attack_decode;
+mod attack_identity;
 mod attack_proxy;
+mod attack_subpath;
 mod basics;
 mod charts;
 mod clients;
