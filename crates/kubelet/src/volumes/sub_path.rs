@@ -118,7 +118,7 @@ mod tests {
         let at = prepare(dir.path(), &mounts, "a/b").unwrap();
         assert_eq!(at, dir.path().join("pod/volume-subpaths/data/app/3"));
         assert!(at.is_dir() && dir.path().join("volume/a/b").is_dir());
-        assert_eq!(mounts.below(dir.path()).unwrap(), [at.clone()]);
+        assert_eq!(mounts.below(dir.path()).unwrap(), std::slice::from_ref(&at));
         // The next start of the container finds a file there.
         fs::remove_dir(dir.path().join("volume/a/b")).unwrap();
         fs::write(dir.path().join("volume/a/b"), "").unwrap();
