@@ -25,8 +25,7 @@ impl Heartbeats {
             match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => {
                     let beating = rt::until_it_ends("heartbeats", &self.node, || self.run());
-                    // Beating does not end: what ends it is shutdown.
-                    let _: Option<()> = runtime.block_on(shutdown.unless_stopping(beating));
+                    let _stopped = runtime.block_on(shutdown.unless_stopping(beating));
                 }
                 Err(error) => tracing::error!(%error, "start the runtime of heartbeats"),
             }
