@@ -29,7 +29,7 @@ struct Late {
 }
 
 impl Late {
-    fn new(inner: &Arc<dyn Store>, seed: u64) -> Arc<dyn Store> {
+    fn over(inner: &Arc<dyn Store>, seed: u64) -> Arc<dyn Store> {
         let state = Arc::new(AtomicU64::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1));
         Arc::new(Self { inner: inner.clone(), state })
     }
@@ -125,8 +125,8 @@ impl WatchStream for LateWatch {
 async fn two(seed: u64, change: impl Fn(&mut Config)) -> [TestServer; 2] {
     let first = start(&change).await;
     first.tasks.shutdown().stop();
-    let a = first.beside_on(Late::new(&first.store, seed), &change).await;
-    let b = first.beside_on(Late::new(&first.store, seed + 1000), &change).await;
+    let a = first.beside_on(Late::over(&first.store, seed), &change).await;
+    let b = first.beside_on(Late::over(&first.store, seed + 1000), &change).await;
     [a, b]
 }
 
