@@ -162,6 +162,16 @@ fn private_mask() -> nix::sys::stat::Mode {
 /// Components that start programs of others, the container runtime and the kubelet, which expect the usual mask.
 const STARTERS: &[&str] = &["supervisor", "kubelet-supervisor"];
 
+/// Takes all the file descriptors that the process may have, as Go's programs do: the usual 1,024 are fewer than a
+/// cluster's nodes have connections. What starts others leaves the limit as it is, because they inherit it.
+fn allow_files() {
+    use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
+    let raised = getrlimit(RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(RLIMIT_NOFILE, most, most));
+    if let Err(error) = raised {
+        eprintln!("raise the limit of open files: {error}; it stays as it is");
+    }
+}
+
 fn main() -> ExitCode {
     mask_modes(usual_mask());
     match called_as().as_str() {
@@ -486,6 +496,7 @@ where
 {
     if !STARTERS.contains(&name) {
         mask_modes(private_mask());
+        allow_files();
     }
     log_at(name, level);
     install_tls();
