@@ -126,8 +126,10 @@ pub(crate) async fn snapshot(command: Snapshot) -> Result<(), Failure> {
 async fn restore_into_etcd(file: &Path, etcd: &Etcd, bump: u64) -> Result<(), Failure> {
     let to = etcd.open().await?;
     // All of the cluster's Secrets are in it for that time.
-    let private = tempfile::Builder::new().prefix("windlass-restore-").tempdir()?;
-    let unpacked = private.path().join("store");
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    let directory =
+        tempfile::Builder::new().prefix("windlass-restore-").permissions(private).tempdir()?;
+    let unpacked = directory.path().join("store");
     store::Snapshot::restore(file, &unpacked, 0)?;
     let from = open_directory(&unpacked).await?;
     let copied = store::copy(&*from, &*to, bump, CARE).await?;

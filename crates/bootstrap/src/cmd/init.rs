@@ -111,6 +111,10 @@ pub(super) fn dry_run_dir(variable: &str, prefix: &str) -> Result<PathBuf, Error
         return Ok(dir.into());
     }
     let parent = std::env::temp_dir();
-    let made = tempfile::Builder::new().prefix(&format!("{prefix}-")).tempdir_in(&parent);
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    let made = tempfile::Builder::new()
+        .prefix(&format!("{prefix}-"))
+        .permissions(private)
+        .tempdir_in(&parent);
     Ok(made.map_err(crate::error::io("create a directory in", &parent))?.keep())
 }
