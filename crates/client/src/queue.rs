@@ -285,7 +285,7 @@ mod tests {
                 *left = left.saturating_sub(1);
                 *left > 0
             };
-            assert!(!panics || key % 2 == 0, "before the future");
+            assert!(!panics || key.is_multiple_of(2), "before the future");
             async move {
                 tokio::task::yield_now().await;
                 assert!(!panics, "in the future");

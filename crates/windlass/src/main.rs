@@ -166,7 +166,8 @@ const STARTERS: &[&str] = &["supervisor", "kubelet-supervisor"];
 /// cluster's nodes have connections. What starts others leaves the limit as it is, because they inherit it.
 fn allow_files() {
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};
-    let raised = getrlimit(RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(RLIMIT_NOFILE, most, most));
+    let raised =
+        getrlimit(RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(RLIMIT_NOFILE, most, most));
     if let Err(error) = raised {
         eprintln!("raise the limit of open files: {error}; it stays as it is");
     }

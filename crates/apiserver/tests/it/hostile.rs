@@ -67,7 +67,9 @@ async fn a_small_json_patch_buys_no_memory() {
         assert!(matches!(answer.code, 413 | 422), "{}", answer.json());
     }
     let deep: Value = (1..200)
-        .map(|i| json!({"op": "add", "path": "/metadata/x".repeat(1) + &"/a".repeat(i), "value": {}}))
+        .map(
+            |i| json!({"op": "add", "path": format!("/metadata/x{}", "/a".repeat(i)), "value": {}}),
+        )
         .collect();
     assert!(matches!(api.patch(&one, "json", &deep).await.code, 413 | 422));
     assert_eq!(api.get(&one).await.ok()["data"]["k"], "v".repeat(100));

@@ -94,7 +94,7 @@ async fn a_thousand_requests_that_panic_end_no_connection_and_hold_nothing() {
     store.left.store(2000, SeqCst);
     let mut panicked = 0;
     let create = async |number: usize| {
-        let (path, object) = if number % 4 == 0 {
+        let (path, object) = if number.is_multiple_of(4) {
             // Whoever panics gives back the address, or the next one is refused it.
             let spec = json!({"clusterIP": format!("10.96.1.{}", number / 4 % 250), "ports": [{"port": 80}]});
             let meta = json!({"name": format!("s{number}")});
