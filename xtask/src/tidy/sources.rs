@@ -144,7 +144,8 @@ fn crate_of(path: &Path) -> &str {
 /// Tests, benchmarks and helps for them, by where they lie.
 fn is_test(path: &Path) -> bool {
     let known = ["tests", "tests.rs", "testing", "testing.rs", "fuzzed.rs", "benches", "examples"];
-    path.iter().any(|part| part.to_str().is_some_and(|part| known.contains(&part)))
+    let is_one = |part: &str| known.contains(&part) || part.ends_with("_tests.rs");
+    path.iter().any(|part| part.to_str().is_some_and(is_one))
 }
 
 /// A file's lines without comments, blank lines and the tests at its end.

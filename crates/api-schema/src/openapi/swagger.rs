@@ -137,9 +137,10 @@ fn operation(operation: &mut Value, shared: &mut Map<String, Value>) {
         _ => Vec::new(),
     };
     if let Some(mut request) = body.remove("requestBody") {
-        consumed = content_types(&request["content"]);
+        let mut content = request.take_at(&["content"]);
+        consumed = content_types(&content);
         let mut parameter =
-            json!({"in": "body", "name": "body", "schema": schema_of(&mut request["content"])});
+            json!({"in": "body", "name": "body", "schema": schema_of(&mut content)});
         if request["required"] == true {
             parameter.put(&["required"], true.into());
         }
