@@ -1,6 +1,6 @@
 //! The options that a write carries in its query: CreateOptions, UpdateOptions and PatchOptions.
 
-use api_meta::{ErrorList, FieldError, GroupKind, Path, Status};
+use api_meta::{ErrorList, FieldError, GroupKind, Path, Status, Tree as _};
 use serde_json::{Value, json};
 
 use crate::call::Call;
@@ -34,11 +34,11 @@ pub(crate) fn stated(call: &Call, kind: &'static str) -> Value {
     let mut options = json!({"kind": kind, "apiVersion": API_VERSION});
     let dry_run: Vec<&str> = query.all("dryRun").collect();
     if !dry_run.is_empty() {
-        options["dryRun"] = json!(dry_run);
+        options.put(&["dryRun"], json!(dry_run));
     }
     for field in ["fieldManager", "fieldValidation"] {
         if let Some(value) = query.get(field).filter(|value| !value.is_empty()) {
-            options[field] = json!(value);
+            options.put(&[field], json!(value));
         }
     }
     options

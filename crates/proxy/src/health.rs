@@ -130,8 +130,9 @@ impl Health {
         let updated = self.state().updated_at.unwrap_or(SystemTime::UNIX_EPOCH);
         let mut body = json!({"lastUpdated": rfc3339(updated), "currentTime": rfc3339(SystemTime::now()), "nodeEligible": eligible});
         let missing = self.tasks.missing();
-        if !missing.is_empty() {
-            body["missing"] = missing.iter().map(|task| &*task.name).collect();
+        if let (false, Some(members)) = (missing.is_empty(), body.as_object_mut()) {
+            let names = missing.iter().map(|task| &*task.name).collect();
+            members.insert("missing".to_owned(), names);
         }
         (if good { 200 } else { 503 }, "application/json", body.to_string(), None)
     }

@@ -1,6 +1,6 @@
 //! Admission of what connects: exec, attach, port-forward and proxy. The object is the options that the query says.
 
-use api_meta::Status;
+use api_meta::{Status, Tree as _};
 use serde_json::{Value, json};
 
 use crate::{admit::Attributes, call::Call, server::Server};
@@ -28,14 +28,14 @@ fn options(call: &Call) -> Result<Value, Box<Status>> {
     match &*subresource.kind {
         "PodExecOptions" | "PodAttachOptions" => {
             for flag in ["stdin", "stdout", "stderr", "tty"].into_iter().filter(|f| query.flag(f)) {
-                options[flag] = json!(true);
+                options.put(&[flag], json!(true));
             }
             if let Some(container) = query.get("container").filter(|c| !c.is_empty()) {
-                options["container"] = json!(container);
+                options.put(&["container"], json!(container));
             }
             let command: Vec<&str> = query.all("command").collect();
             if &*subresource.kind == "PodExecOptions" && !command.is_empty() {
-                options["command"] = json!(command);
+                options.put(&["command"], json!(command));
             }
         }
         "PodPortForwardOptions" => {
@@ -45,13 +45,13 @@ fn options(call: &Call) -> Result<Value, Box<Status>> {
                 Box::new(Status::bad_request(format!("cannot convert to []int32: {e}")))
             })?;
             if !ports.is_empty() {
-                options["ports"] = json!(ports);
+                options.put(&["ports"], json!(ports));
             }
         }
         _ => {
             let path = proxied_path(call);
             if !path.is_empty() {
-                options["path"] = json!(path);
+                options.put(&["path"], json!(path));
             }
         }
     }
