@@ -108,8 +108,12 @@ impl<'a> Session<'a> {
             "--certificate-authority",
             &authority,
         ];
-        let mut command = self.command("kubectl", &line.split_whitespace().collect::<Vec<_>>());
-        run(command.env("KUBECONFIG", "/dev/null").args(given).args(credentials), b"")
+        // Behind the command's first word, because what follows `--` is for somebody else.
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        let flags = given.into_iter().chain(credentials.iter().copied());
+        words.splice(1..1, flags);
+        let mut command = self.command("kubectl", &words);
+        run(command.env("KUBECONFIG", "/dev/null"), b"")
     }
 
     /// Starts a program on the node's network beside the test.

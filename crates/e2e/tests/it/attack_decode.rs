@@ -19,8 +19,9 @@ impl<'a> Attacker<'a> {
         session.kubectl(&format!("create role attacker --verb={verbs} --resource={resource}")).ok();
         session.kubectl(&format!("create rolebinding attacker --role=attacker {account}")).ok();
         let verb = verbs.split(',').next().unwrap_or_default();
+        let one = resource.split(',').next().unwrap_or_default();
         let user = format!("system:serviceaccount:{}:attacker", session.namespace);
-        session.until(&format!("auth can-i {verb} {resource} --as={user}"), |answer| {
+        session.until(&format!("auth can-i {verb} {one} --as={user}"), |answer| {
             answer.trim() == "yes"
         });
         let token = session.kubectl("create token attacker").ok().trim().to_owned();
