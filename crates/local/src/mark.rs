@@ -1,6 +1,6 @@
 //! The mark of a cluster's root: whose it is, and that everything in it is `down`'s to remove.
 //!
-//! `--root` may name any directory. `up` takes one that is empty and leaves its mark there; what has no mark, or another
+//! `--root` may name any directory. `up` takes one without files and leaves its mark there; what has no mark, or another
 //! cluster's, is not removed.
 
 use std::{fs, io, path::Path};
@@ -44,12 +44,24 @@ fn owner(root: &Path) -> Result<Option<String>, Error> {
     }
 }
 
+/// Whether there is nothing but directories: whoever has mounted a disk for the store has made some.
 fn is_empty(root: &Path) -> Result<bool, Error> {
-    match fs::read_dir(root) {
-        Ok(mut entries) => Ok(entries.next().is_none()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(Error::file("reading", root)(error)),
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let entries = match fs::read_dir(&directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(Error::file("reading", &directory)(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(Error::file("reading", &directory))?;
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                return Ok(false);
+            }
+            directories.push(entry.path());
+        }
     }
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -73,7 +85,9 @@ mod tests {
     #[test]
     fn a_directory_with_other_files_is_neither_taken_nor_removed() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("photo.jpg"), "").unwrap();
+        fs::create_dir_all(dir.path().join("var/lib")).unwrap();
+        assert!(is_empty(dir.path()).unwrap(), "a place for the store's disk");
+        fs::write(dir.path().join("var/lib/photo.jpg"), "").unwrap();
         for refused in [claim(dir.path(), "dev"), check(dir.path(), "dev")] {
             assert!(refused.is_err());
         }
