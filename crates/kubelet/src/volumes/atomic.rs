@@ -87,7 +87,9 @@ fn links(dir: &Path, files: &Files) -> Result<(), Error> {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if !name.starts_with("..") && !wanted.contains(name.as_ref()) {
+        // A directory is somebody else's: a `subPath` that is not in the volume makes one.
+        let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        if is_link && !name.starts_with("..") && !wanted.contains(name.as_ref()) {
             remove(&entry.path())?;
         }
     }
@@ -143,7 +145,9 @@ mod tests {
         let target = fs::read_link(dir.path().join(DATA)).unwrap();
         write(dir.path(), &files(&[("a", "1"), ("b/c", "2")]), None, at(2)).unwrap();
         assert_eq!(fs::read_link(dir.path().join(DATA)).unwrap(), target);
+        fs::create_dir(dir.path().join("made-by-subpath")).unwrap();
         write(dir.path(), &files(&[("a", "3")]), None, at(3)).unwrap();
+        assert!(dir.path().join("made-by-subpath").is_dir());
         assert_eq!(read("a").unwrap(), "3");
         assert!(read("b/c").is_err(), "a file that is gone has no link");
         assert!(!dir.path().join(target).exists(), "the old directory is removed");
