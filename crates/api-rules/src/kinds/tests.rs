@@ -232,6 +232,61 @@ fn mistakes_in_upstreams_words() {
     }
 }
 
+/// A StatefulSet with a claim `data`, whose one container has these members more.
+fn stateful_set(container: Value, spec: Value) -> Value {
+    let mut object = deployment(
+        json!({"serviceName": "s", "volumeClaimTemplates": [{"metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]}),
+    );
+    for (name, value) in spec.as_object().unwrap() {
+        object["spec"][name] = value.clone();
+    }
+    for (name, value) in container.as_object().unwrap() {
+        object["spec"]["template"]["spec"]["containers"][0][name] = value.clone();
+    }
+    object
+}
+
+#[test]
+fn claim_templates_are_volumes_of_their_pods() {
+    let mount = |name: &str| json!({"volumeMounts": [{"name": name, "mountPath": "/d"}]});
+    let device = |name: &str| json!({"volumeDevices": [{"name": name, "devicePath": "/dev/d"}]});
+    let missing = |list: &str| {
+        format!("spec.template.spec.containers[0].{list}[0].name: Not found: \"other\"")
+    };
+    let none = json!({});
+    // What the template says of the volume, the host name and the subdomain is replaced for each Pod.
+    let mut own = template();
+    own["spec"]["volumes"] = json!([{"name": "data", "hostPath": {"path": "/.."}}, {"name": "e"}]);
+    own["spec"]["hostname"] = json!("A.B");
+    own["spec"]["subdomain"] = json!("A.B");
+    for (container, spec, want) in [
+        (mount("data"), none.clone(), "[]".to_owned()),
+        (device("data"), none.clone(), "[]".to_owned()),
+        (mount("other"), none.clone(), missing("volumeMounts")),
+        (device("other"), none.clone(), missing("volumeDevices")),
+        (mount("data"), json!({ "template": own }), "[]".to_owned()),
+        (mount("e"), json!({ "template": own }), "[]".to_owned()),
+        (
+            device("e"),
+            json!({ "template": own }),
+            "spec.template.spec.containers[0].volumeDevices[0].name: Invalid value: \"e\": can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode".to_owned(),
+        ),
+        (
+            none.clone(),
+            json!({"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Keep"}}),
+            "spec.persistentVolumeClaimRetentionPolicy.whenDeleted: Unsupported value: \"Keep\": supported values: \"Retain\", \"Delete\"".to_owned(),
+        ),
+        (
+            none.clone(),
+            json!({"podManagementPolicy": "Any"}),
+            "spec.podManagementPolicy: Invalid value: \"Any\": must be 'OrderedReady' or 'Parallel'".to_owned(),
+        ),
+    ] {
+        assert_eq!(errors("apps", "statefulsets", stateful_set(container, spec)), want);
+    }
+}
+
 #[test]
 fn names_follow_their_rules() {
     let named = |group: &str, resource: &str, name: &str| {
@@ -245,6 +300,7 @@ fn names_follow_their_rules() {
     assert!(!named("", "configmaps", "a.b"));
     assert!(named("", "namespaces", "a.b"));
     assert!(named("", "services", "1a"));
+    assert!(named("apps", "statefulsets", "a.b") && !named("apps", "deployments", "a.b"));
     assert!(!named("rbac.authorization.k8s.io", "clusterroles", "system:A"));
     assert!(named("rbac.authorization.k8s.io", "clusterroles", "a/b"));
 }

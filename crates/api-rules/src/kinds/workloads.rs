@@ -1,12 +1,14 @@
 //! What keeps Pods running: Deployments, ReplicaSets, StatefulSets, DaemonSets, ReplicationControllers; and the
 //! objects that only hold a template or a revision.
 
+use std::borrow::Cow;
+
 use api_meta::{ErrorList, FieldError, LabelSelector, Path, Selector, validation};
 use serde_json::{Value, json};
 
 use crate::{
     look::{Look, default, items_mut, keep, put, slot},
-    meta::{at_least_zero, check_immutable, check_not_negative},
+    meta::{NameRule, at_least_zero, check_immutable, check_not_negative},
     pod::{
         check_template, check_template_restart, check_volume_claim_spec, none_or_one_of, one_of,
         template_defaults, template_warnings,
@@ -96,7 +98,7 @@ pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
             let found = if labels.is_null() { json!({}) } else { labels.clone() };
             errors.push(FieldError::invalid(&path, found, detail));
         }
-        check_pod_template(spec, None, &path, errors);
+        check_pod_template(spec, "ReplicationController", None, &path, errors);
     },
     check_status: |new, _, errors| check_replica_status(new, errors),
     selectable: &[REPLICAS],
@@ -105,6 +107,7 @@ pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
 };
 
 pub(crate) static STATEFUL_SET: Strategy = Strategy {
+    name: NameRule::Label,
     status: Some(|| json!({"replicas": 0, "availableReplicas": 0})),
     generation: true,
     own_defaults: |object| {
@@ -120,6 +123,7 @@ pub(crate) static STATEFUL_SET: Strategy = Strategy {
         }
     },
     check: check_stateful_set,
+    check_create: check_new_stateful_set,
     check_update: check_stateful_set_update,
     check_status: |new, _, errors| {
         let fields = [
@@ -219,7 +223,12 @@ fn check_workload(object: &Value, kind: &str, errors: &mut ErrorList) {
     }
     let selector =
         check_selector(spec, &format!("empty selector is invalid for {kind}"), &path, errors);
-    check_pod_template(spec, selector.as_ref(), &path, errors);
+    let owner = match kind {
+        "statefulset" => "StatefulSet",
+        "daemonset" => "DaemonSet",
+        _ => "ReplicaSet",
+    };
+    check_pod_template(spec, owner, selector.as_ref(), &path, errors);
 }
 
 fn check_selector(
@@ -243,8 +252,10 @@ fn check_selector(
     if usable { selector.to_selector().ok() } else { None }
 }
 
+/// `owner` is the kind that upstream names: it judges a Deployment's template as a ReplicaSet's.
 fn check_pod_template(
     spec: &Value,
+    owner: &str,
     selector: Option<&Selector>,
     path: &Path,
     errors: &mut ErrorList,
@@ -257,9 +268,10 @@ fn check_pod_template(
     check_template(template, selector, &path, errors);
     check_template_restart(template, &["Always"], &path, errors);
     if template.has("spec.activeDeadlineSeconds") {
+        let detail = format!("activeDeadlineSeconds in {owner} is not Supported");
         errors.push(FieldError::forbidden(
             &path.child("spec").child("activeDeadlineSeconds"),
-            "activeDeadlineSeconds in ReplicaSet is not Supported",
+            detail,
         ));
     }
 }
@@ -341,22 +353,61 @@ fn check_at_most_all(object: &Value, field: &str, path: &Path, errors: &mut Erro
     }
 }
 
-fn check_stateful_set(object: &Value, errors: &mut ErrorList) {
-    let (spec, path) = (object.at("spec"), Path::new("spec"));
-    check_workload(object, "statefulset", errors);
-    if object.text("metadata.name").contains('.') {
-        let path = Path::new("metadata").child("name");
-        let name = object.text("metadata.name");
-        errors.push(FieldError::invalid(&path, name, "must not contain dots"));
+/// The set with the template that its Pods come of: the controller gives each Pod its host name and subdomain, and a
+/// volume for each claim, instead of a volume of the same name.
+fn as_pods_are_made(set: &Value) -> Cow<'_, Value> {
+    let template = set.at("spec.template.spec");
+    let claims = set.items("spec.volumeClaimTemplates");
+    if claims.is_empty() && template.blank("hostname") && template.blank("subdomain") {
+        return Cow::Borrowed(set);
     }
+    let mut made = set.clone();
+    let Some(spec) = slot(&mut made, "spec.template.spec") else { return Cow::Borrowed(set) };
+    put(spec, "hostname", Value::Null);
+    put(spec, "subdomain", Value::Null);
+    let mut volumes: Vec<Value> = Vec::new();
+    for claim in claims {
+        let name = claim.text("metadata.name");
+        if !volumes.iter().any(|volume| volume.text("name") == name) {
+            let source = json!({"claimName": name});
+            volumes.push(json!({"name": name, "persistentVolumeClaim": source}));
+        }
+    }
+    let given = spec.items("volumes").iter().filter(|volume| {
+        let name = volume.text("name");
+        !claims.iter().any(|claim| claim.text("metadata.name") == name)
+    });
+    volumes.extend(given.cloned());
+    if !volumes.is_empty() {
+        put(spec, "volumes", volumes);
+    }
+    Cow::Owned(made)
+}
+
+/// What cannot be changed is judged once: what an earlier release let in does not hinder an update.
+fn check_new_stateful_set(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (object.at("spec"), Path::new("spec"));
     let service = spec.text("serviceName");
     if !service.is_empty() {
         for message in validation::dns1123_label(service) {
             errors.push(FieldError::invalid(&path.child("serviceName"), service, message));
         }
     }
+    for (i, claim) in spec.items("volumeClaimTemplates").iter().enumerate() {
+        let path = path.child("volumeClaimTemplates").index(i).child("spec");
+        check_volume_claim_spec(claim.at("spec"), &path, errors);
+    }
+}
+
+fn check_stateful_set(object: &Value, errors: &mut ErrorList) {
+    let (spec, path) = (object.at("spec"), Path::new("spec"));
+    check_workload(&as_pods_are_made(object), "statefulset", errors);
     check_not_negative(spec.at("ordinals"), "start", &path.child("ordinals"), errors);
-    one_of(spec, "podManagementPolicy", &["OrderedReady", "Parallel"], &path, errors);
+    if !["OrderedReady", "Parallel"].contains(&spec.text("podManagementPolicy")) {
+        let detail = "must be 'OrderedReady' or 'Parallel'";
+        let policy = spec.text("podManagementPolicy");
+        errors.push(FieldError::invalid(&path.child("podManagementPolicy"), policy, detail));
+    }
     let strategy = path.child("updateStrategy");
     one_of(spec.at("updateStrategy"), "type", &["RollingUpdate", "OnDelete"], &strategy, errors);
     let rolling = spec.at("updateStrategy.rollingUpdate");
@@ -383,10 +434,6 @@ fn check_stateful_set(object: &Value, errors: &mut ErrorList) {
     for field in ["whenDeleted", "whenScaled"] {
         let path = path.child("persistentVolumeClaimRetentionPolicy");
         none_or_one_of(retention, field, &["Retain", "Delete"], &path, errors);
-    }
-    for (i, claim) in spec.items("volumeClaimTemplates").iter().enumerate() {
-        let path = path.child("volumeClaimTemplates").index(i).child("spec");
-        check_volume_claim_spec(claim.at("spec"), &path, errors);
     }
 }
 

@@ -20,8 +20,11 @@ enum Sort {
     Ephemeral,
 }
 
-/// Checks all containers of a Pod; `volumes` are the names they may mount.
-pub(super) fn check(spec: &Value, volumes: &HashSet<&str>, path: &Path, errors: &mut ErrorList) {
+/// A Pod's volumes by name.
+type Volumes<'a> = HashMap<&'a str, &'a Value>;
+
+/// Checks all containers of a Pod; `volumes` are what they may mount.
+pub(super) fn check(spec: &Value, volumes: &Volumes<'_>, path: &Path, errors: &mut ErrorList) {
     if spec.items("containers").is_empty() {
         errors.push(FieldError::required(&path.child("containers"), ""));
     }
@@ -43,7 +46,7 @@ pub(super) fn check(spec: &Value, volumes: &HashSet<&str>, path: &Path, errors: 
 
 /// Checks one ephemeral container beside a Pod's other containers.
 pub(super) fn check_ephemeral(spec: &Value, index: usize, path: &Path, errors: &mut ErrorList) {
-    let volumes = spec.items("volumes").iter().map(|v| v.text("name")).collect();
+    let volumes = spec.items("volumes").iter().map(|v| (v.text("name"), v)).collect();
     let others = ["containers", "initContainers"];
     let mut names: HashSet<&str> =
         others.iter().flat_map(|list| spec.items(list)).map(|c| c.text("name")).collect();
@@ -59,7 +62,7 @@ pub(super) fn check_ephemeral(spec: &Value, index: usize, path: &Path, errors: &
 }
 
 struct Walk<'a> {
-    volumes: &'a HashSet<&'a str>,
+    volumes: &'a Volumes<'a>,
     claims: HashSet<&'a str>,
     names: HashSet<&'a str>,
     host: bool,
@@ -217,11 +220,42 @@ impl<'a> Walk<'a> {
                 self.errors.push(FieldError::invalid(&path.child("subPathExpr"), value, detail));
             }
         }
+        self.devices(container, path);
+    }
+
+    /// A volume is mounted by a container or shown to it as a device, and each path is given once.
+    fn devices(&mut self, container: &'a Value, path: &Path) {
+        const UNFIT: &str =
+            "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+        let mounts = container.items("volumeMounts");
+        let (mut points, mut names) = (HashSet::new(), HashSet::new());
         for (i, device) in container.items("volumeDevices").iter().enumerate() {
             let path = path.child("volumeDevices").index(i);
             self.volume_name(device, &path);
-            if device.blank("devicePath") {
+            let (name, point) = (device.text("name"), device.text("devicePath"));
+            if point.is_empty() {
                 self.errors.push(FieldError::required(&path.child("devicePath"), ""));
+            }
+            let claimed = |v: &&Value| v.has("persistentVolumeClaim") || v.has("ephemeral");
+            let unfit = self.volumes.get(name).is_some_and(|volume| !claimed(volume));
+            let outside = point.split('/').any(|part| part == "..");
+            let is_mount = |field, text| mounts.iter().any(|mount| mount.text(field) == text);
+            for (field, text, wrong, detail) in [
+                ("name", name, unfit, UNFIT),
+                ("name", name, !names.insert(name), "must be unique"),
+                ("devicePath", point, !points.insert(point), "must be unique"),
+                ("devicePath", point, outside, "can not contain backsteps ('..')"),
+                ("name", name, is_mount("name", name), "must not already exist in volumeMounts"),
+                (
+                    "devicePath",
+                    point,
+                    is_mount("mountPath", point),
+                    "must not already exist as a path in volumeMounts",
+                ),
+            ] {
+                if wrong && !text.is_empty() {
+                    self.errors.push(FieldError::invalid(&path.child(field), text, detail));
+                }
             }
         }
     }
@@ -230,7 +264,7 @@ impl<'a> Walk<'a> {
         let (name, path) = (mount.text("name"), path.child("name"));
         if name.is_empty() {
             self.errors.push(FieldError::required(&path, ""));
-        } else if !self.volumes.contains(name) {
+        } else if !self.volumes.contains_key(name) {
             self.errors.push(FieldError::not_found(&path, name));
         }
     }

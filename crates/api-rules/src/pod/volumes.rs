@@ -1,6 +1,6 @@
 //! Validation of volumes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use api_meta::{ErrorList, FieldError, Path, validation};
 use serde_json::Value;
@@ -34,13 +34,13 @@ const REQUIRED: [(&str, &[&str]); 19] = [
     ("vsphereVolume", &["volumePath"]),
 ];
 
-/// Checks a Pod's volumes and gives their names.
+/// Checks a Pod's volumes and gives them by name.
 pub(super) fn check<'a>(
     volumes: &'a [Value],
     path: &Path,
     errors: &mut ErrorList,
-) -> HashSet<&'a str> {
-    let mut names = HashSet::new();
+) -> HashMap<&'a str, &'a Value> {
+    let mut names = HashMap::new();
     for (i, volume) in volumes.iter().enumerate() {
         let path = path.index(i);
         let name = volume.text("name");
@@ -50,7 +50,7 @@ pub(super) fn check<'a>(
             for message in validation::dns1123_label(name) {
                 errors.push(FieldError::invalid(&path.child("name"), name, message));
             }
-            if !names.insert(name) {
+            if names.insert(name, volume).is_some() {
                 errors.push(FieldError::duplicate(&path.child("name"), name));
             }
         }
