@@ -22,7 +22,9 @@ pub(crate) struct Context {
     pub(crate) node: Own,
     pub(crate) events: Events,
     pub(crate) cgroups: Box<dyn sys::cgroup::Cgroups>,
-    pub(crate) mounts: Box<dyn sys::mount::Mounts>,
+    pub(crate) mounts: Arc<dyn sys::mount::Mounts>,
+    /// What is done with volumes' files.
+    pub(crate) operations: crate::volumes::Operations,
     /// Who may use images that are here.
     pub(crate) pull_records: crate::pulls::PullRecords,
     /// How many images are pulled at once.

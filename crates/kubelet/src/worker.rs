@@ -311,7 +311,7 @@ impl Worker {
         pod
     }
 
-    async fn refresh_volumes(&mut self, pod: &Pod) {
+    async fn refresh_volumes(&mut self, pod: &Arc<Pod>) {
         let host_network = pod.spec.as_ref().and_then(|s| s.host_network) == Some(true);
         let ips = match self.observed.ready_sandbox() {
             Some(_) if host_network => self.ctx.settings.node_ips.clone(),
@@ -319,7 +319,13 @@ impl Worker {
             None => Vec::new(),
         };
         self.ctx.objects.follow(&self.uid, &self.shared, Some(pod));
-        match volumes::set_up(&self.ctx, pod, &ips, &mut self.tokens).await {
+        let mut stop = self.desired.clone();
+        let done = tokio::select! {
+            done = volumes::set_up(&self.ctx, pod, &ips, &self.tokens) => done,
+            // What has begun goes on, and the Pod's end waits for it.
+            _ = stop.wait_for(Desired::is_to_end) => return,
+        };
+        match done {
             Ok(mounted) => {
                 self.mounted = Some(mounted);
                 self.volume_failures = 0;
@@ -526,7 +532,7 @@ impl Worker {
         }
         // A Pod that no source names ends all the same: it may be the API server itself, whose successor waits for that.
         let told = self.tell(pod, true).await || desired.stop == Some(Stop::Gone);
-        if !self.tear_down(pod) || !told {
+        if !self.tear_down(pod).await || !told {
             return Next::At(Some(pod_core::after(self.ctx.now(), PAUSE)));
         }
         match desired.stop {
@@ -536,17 +542,18 @@ impl Worker {
     }
 
     /// Gives back what the Pod had, its logs and last words apart.
-    fn tear_down(&mut self, pod: &Pod) -> bool {
+    async fn tear_down(&mut self, pod: &Pod) -> bool {
         if self.torn_down {
             return true;
         }
         self.ctx.objects.follow(&self.uid, &self.shared, None);
-        let volumes = volumes::tear_down(&self.ctx, &self.uid).map_err(|e| e.to_string());
+        let volumes = volumes::tear_down(&self.ctx, &self.uid).await.map_err(|e| e.to_string());
         let group = steps::remove_group(&self.ctx, &self.uid).map_err(|e| e.to_string());
         match volumes.and(group) {
             Ok(()) => self.torn_down = true,
             Err(message) => {
-                tracing::warn!(pod = %namespaced_name(pod), message, "give back what a Pod had")
+                tracing::warn!(pod = %namespaced_name(pod), message, "give back what a Pod had");
+                self.ctx.events.warn(pod, "FailedUnMount", message);
             }
         }
         self.torn_down

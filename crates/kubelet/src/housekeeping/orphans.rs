@@ -10,7 +10,7 @@ pub(super) async fn remove(ctx: &Context, pods: &Pods) -> Result<(), cri::Error>
     found.extend(steps::group_uids(ctx));
     for uid in found.into_iter().filter(is_orphan) {
         tracing::info!(uid, "remove what a Pod left that is no more");
-        let volumes = volumes::tear_down(ctx, &uid).map_err(|e| e.to_string());
+        let volumes = volumes::tear_down(ctx, &uid).await.map_err(|e| e.to_string());
         let group = steps::remove_group(ctx, &uid).map_err(|e| e.to_string());
         if let Err(message) = volumes.and(group) {
             tracing::warn!(uid, message, "remove what a Pod left");

@@ -16,7 +16,7 @@ use crate::{
     context::Context,
     objects::ObjectsError,
     runtime::label,
-    volumes::{DIRECTORY_MODE, Mounted, SubPath, SubPathError},
+    volumes::{DIRECTORY_MODE, Earlier, Mounted, OperationError, SubPath, SubPathError},
 };
 
 /// Why a container cannot be described: something that it refers to is missing or wrong.
@@ -32,6 +32,8 @@ pub(super) enum ConfigError {
     NoVolume { mount: String },
     #[error("{0}")]
     SubPath(#[from] SubPathError),
+    #[error("volume {volume}: {source}")]
+    Operation { volume: String, source: OperationError },
     #[error("env file {path:?}: {message}")]
     EnvFile { path: String, message: String },
     #[error("{operation} {}: {source}", path.display())]
@@ -61,7 +63,7 @@ pub(super) async fn of_container(
     let lookup: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let expand =
         |text: &String| env::expand(text, |name| lookup.get(name).map(|v| (*v).to_owned()));
-    let mounts = mounts(ctx, request, &expand)?;
+    let mounts = mounts(ctx, request, &expand).await?;
     let target = target(request);
     let context = security::of_container(pod, container, request.image_user, target, &ctx.settings)
         .map_err(ConfigError::Security)?;
@@ -152,9 +154,10 @@ async fn environment(
     }
     let mut files = BTreeMap::new();
     for file in wanted.files {
-        let volume = request.volumes.path(&file.volume_name).map(|at| at.path.as_path());
-        if let Some(text) = volume.map(|volume| env_file(volume, &file.path)).transpose()?.flatten()
-        {
+        let Some(at) = request.volumes.path(&file.volume_name) else { continue };
+        let (volume, path) = (at.path.clone(), file.path.clone());
+        let read = on_volume(ctx, pod, &file.volume_name, move || env_file(&volume, &path));
+        if let Some(text) = read.await?? {
             files.insert((file.volume_name.clone(), file.path.clone()), text);
         }
     }
@@ -172,6 +175,19 @@ async fn environment(
         node: &node,
     };
     Ok(env::environment(&sources)?)
+}
+
+/// Works on a volume's files, which may be on a server that does not answer.
+async fn on_volume<T: Send + 'static>(
+    ctx: &Context,
+    pod: &Pod,
+    volume: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ConfigError> {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    // Another container's part may have been the last that was asked for.
+    let done = ctx.operations.run((uid, volume), Earlier::IsStale, work).await;
+    done.map_err(|source| ConfigError::Operation { volume: volume.to_owned(), source })
 }
 
 /// A file of a volume, `None` where there is none. A link that a container planted leads to nothing outside of it.
@@ -232,10 +248,10 @@ pub(super) fn limits(
     }
 }
 
-fn mounts(
+async fn mounts(
     ctx: &Context,
     request: &Request<'_>,
-    expand: &dyn Fn(&String) -> String,
+    expand: &(dyn Fn(&String) -> String + Sync),
 ) -> Result<Vec<v1::Mount>, ConfigError> {
     let Request { pod, container, .. } = *request;
     let mut mounts = Vec::new();
@@ -254,14 +270,15 @@ fn mounts(
             volume.path.clone()
         } else {
             let part = SubPath {
-                pod_dir: &pod_dir,
-                volume: &volume.path,
-                mount: &mount.name,
-                container: &container.name,
+                pod_dir: pod_dir.clone(),
+                volume: volume.path.clone(),
+                mount: mount.name.clone(),
+                container: container.name.clone(),
                 index,
-                path: &sub,
+                path: sub,
             };
-            part.prepare(ctx.mounts.as_ref())?
+            let mounts = ctx.mounts.clone();
+            on_volume(ctx, pod, &mount.name, move || part.prepare(mounts.as_ref())).await??
         };
         mounts.push(v1::Mount {
             container_path: absolute(&mount.mount_path),

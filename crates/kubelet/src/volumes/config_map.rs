@@ -1,19 +1,29 @@
-use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource};
+use k8s_openapi::api::core::v1::{ConfigMap, Volume};
 use pod_core::files::{Files, Selection, of_config_map};
 
-use super::{At, Error, Request};
+use super::{Error, Plugin, Prepared, Request, Work};
 
-pub(super) async fn set_up(
-    request: &Request<'_>,
-    source: &ConfigMapVolumeSource,
-) -> Result<At, Error> {
-    let selection = Selection {
-        items: source.items.as_deref(),
-        default_mode: source.default_mode.unwrap_or(0o644),
-        optional: source.optional == Some(true),
-    };
-    let files = files(request, &source.name, selection).await?;
-    request.write(request.dir("kubernetes.io~configmap")?, &files)
+pub(super) struct ConfigMaps;
+
+impl Plugin for ConfigMaps {
+    fn may_change(&self, volume: &Volume) -> bool {
+        volume.config_map.is_some()
+    }
+
+    fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
+        let source = request.volume.config_map.as_ref()?;
+        Some(Box::pin(async move {
+            let selection = Selection {
+                items: source.items.as_deref(),
+                default_mode: source.default_mode.unwrap_or(0o644),
+                optional: source.optional == Some(true),
+            };
+            let files = files(&request, &source.name, selection).await?;
+            let work: Work =
+                Box::new(move |site| site.write(site.dir("kubernetes.io~configmap")?, &files));
+            Ok(work)
+        }))
+    }
 }
 
 pub(super) async fn files(

@@ -1,12 +1,25 @@
-use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, DownwardAPIVolumeSource};
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, Volume};
 use pod_core::files::{Files, of_downward_api};
 
-use super::{At, Error, Request};
+use super::{Error, Plugin, Prepared, Request, Work};
 
-pub(super) fn set_up(request: &Request<'_>, source: &DownwardAPIVolumeSource) -> Result<At, Error> {
-    let items = source.items.as_deref().unwrap_or_default();
-    let files = files(request, items, source.default_mode.unwrap_or(0o644))?;
-    request.write(request.dir("kubernetes.io~downward-api")?, &files)
+pub(super) struct DownwardApi;
+
+impl Plugin for DownwardApi {
+    fn may_change(&self, volume: &Volume) -> bool {
+        volume.downward_api.is_some()
+    }
+
+    fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
+        let source = request.volume.downward_api.as_ref()?;
+        Some(Box::pin(async move {
+            let items = source.items.as_deref().unwrap_or_default();
+            let files = files(&request, items, source.default_mode.unwrap_or(0o644))?;
+            let work: Work =
+                Box::new(move |site| site.write(site.dir("kubernetes.io~downward-api")?, &files));
+            Ok(work)
+        }))
+    }
 }
 
 pub(super) fn files(

@@ -2,24 +2,34 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use k8s_openapi::api::core::v1::EmptyDirVolumeSource;
 
-use super::{At, Error, Request, ownership};
+use super::{At, Error, Plugin, Prepared, Request, Site, Work, ownership};
 
 const MODE: u32 = 0o777;
 
-pub(super) fn set_up(request: &Request<'_>, source: &EmptyDirVolumeSource) -> Result<At, Error> {
-    let dir = request.dir("kubernetes.io~empty-dir")?;
-    let ready = dir.with_file_name(format!("{}.ready", request.volume.name));
+pub(super) struct EmptyDir;
+
+impl Plugin for EmptyDir {
+    fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
+        let source = request.volume.empty_dir.clone()?;
+        let work: Work = Box::new(move |site| set_up(site, &source));
+        Some(Box::pin(async { Ok(work) }))
+    }
+}
+
+fn set_up(site: &Site, source: &EmptyDirVolumeSource) -> Result<At, Error> {
+    let dir = site.dir("kubernetes.io~empty-dir")?;
+    let ready = dir.with_file_name(format!("{}.ready", site.volume));
     let in_memory = source.medium.as_deref().is_some_and(|m| m == "Memory");
     if in_memory {
-        if request.ctx.mounts.is_mount_point(&dir)? {
+        if site.mounts.is_mount_point(&dir)? {
             return Ok(At { path: dir, read_only: false });
         }
         let size = source.size_limit.as_ref().map(pod_core::resources::whole).filter(|&s| s > 0);
         // No more than the Pod may use, or its own files would get it killed.
         let limit =
-            Some(pod_core::resources::pod_amounts(request.pod).memory_limit).filter(|&l| l > 0);
+            Some(pod_core::resources::pod_amounts(&site.pod).memory_limit).filter(|&l| l > 0);
         let size = size.into_iter().chain(limit).min();
-        request.ctx.mounts.tmpfs(&dir, size.map(i64::unsigned_abs))?;
+        site.mounts.tmpfs(&dir, size.map(i64::unsigned_abs))?;
     } else if source.medium.as_deref().is_some_and(|m| m.starts_with("HugePages")) {
         return Err(Error::Unsupported);
     } else if ready.exists() {
@@ -28,7 +38,7 @@ pub(super) fn set_up(request: &Request<'_>, source: &EmptyDirVolumeSource) -> Re
     // The process's umask must not take from what every user in the Pod may do.
     fs::set_permissions(&dir, fs::Permissions::from_mode(MODE))
         .map_err(Error::file("open up", &dir))?;
-    if let Some(group) = ownership::group(request.pod) {
+    if let Some(group) = ownership::group(&site.pod) {
         ownership::give_directory(&dir, group, MODE)?;
     }
     if !in_memory {

@@ -6,7 +6,17 @@ use std::{
 
 use k8s_openapi::api::core::v1::HostPathVolumeSource;
 
-use super::{At, Error};
+use super::{At, Error, Plugin, Prepared, Request, Work};
+
+pub(super) struct HostPath;
+
+impl Plugin for HostPath {
+    fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
+        let source = request.volume.host_path.clone()?;
+        let work: Work = Box::new(move |_| set_up(&source));
+        Some(Box::pin(async { Ok(work) }))
+    }
+}
 
 pub(super) fn set_up(source: &HostPathVolumeSource) -> Result<At, Error> {
     let path = Path::new(&source.path);

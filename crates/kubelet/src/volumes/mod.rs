@@ -1,4 +1,7 @@
-//! Volumes: one file for each type, all of the same shape.
+//! Volumes: one file for each type, all of the same shape, listed in [`PLUGINS`].
+//!
+//! Setting one up has two parts. What the API is asked is asked by the Pod's worker; what is done with files, which may
+//! be on a server that does not answer, is done by [`Operations`].
 //!
 //! Setting up is done again and again, at every sync, and brings what is there up to date; a volume's directory is
 //! where upstream's kubelet has it, so that either can go on with the other's Pods.
@@ -8,6 +11,7 @@ mod config_map;
 mod downward_api;
 mod empty_dir;
 mod host_path;
+mod operations;
 mod ownership;
 mod projected;
 mod secret;
@@ -17,12 +21,17 @@ mod token;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Pod, Volume};
+use pod_core::Timestamp;
+use sys::mount::Mounts;
 
 use crate::{context::Context, objects::ObjectsError};
 
+pub(crate) use operations::{Earlier, OperationError, Operations};
 pub(crate) use sub_path::{SubPath, SubPathError};
 pub(crate) use token::Tokens;
 
@@ -63,6 +72,8 @@ pub(crate) enum Error {
     #[error("{operation} {}: {source}", path.display())]
     File { operation: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{0}")]
+    Operation(#[from] OperationError),
+    #[error("{0}")]
     HostPath(String),
     #[error("volumes of this type are not supported by this kubelet")]
     Unsupported,
@@ -83,24 +94,37 @@ pub(crate) struct SetUpError {
     source: Error,
 }
 
-/// One volume to set up.
+/// One volume to set up, and what the API is asked for it with.
+#[derive(Clone, Copy)]
 struct Request<'a> {
     ctx: &'a Context,
     pod: &'a Pod,
     volume: &'a Volume,
     pod_ips: &'a [String],
+    tokens: &'a Tokens,
 }
 
 impl Request<'_> {
     fn namespace(&self) -> &str {
         self.pod.metadata.namespace.as_deref().unwrap_or_default()
     }
+}
 
+/// What a volume's files are worked on with, apart from the tasks that serve others.
+struct Site {
+    pod: Arc<Pod>,
+    /// The Pod's directory.
+    pod_dir: PathBuf,
+    /// The volume's name.
+    volume: String,
+    mounts: Arc<dyn Mounts>,
+    now: Timestamp,
+}
+
+impl Site {
     /// The volume's directory, made if need be.
     fn dir(&self, plugin: &str) -> Result<PathBuf, Error> {
-        let uid = self.pod.metadata.uid.as_deref().unwrap_or_default();
-        let dir =
-            self.ctx.settings.pod_dir(uid).join("volumes").join(plugin).join(&self.volume.name);
+        let dir = self.pod_dir.join("volumes").join(plugin).join(&self.volume);
         let make = || {
             dir.parent().map_or(Ok(()), |above| sys::make_directories(above, DIRECTORY_MODE))?;
             // It is what containers see, whoever they run as.
@@ -113,81 +137,113 @@ impl Request<'_> {
     /// A directory in memory, so that what is secret never reaches a disk.
     fn memory_dir(&self, plugin: &str) -> Result<PathBuf, Error> {
         let dir = self.dir(plugin)?;
-        if !self.ctx.mounts.is_mount_point(&dir)? {
-            self.ctx.mounts.tmpfs(&dir, None)?;
+        if !self.mounts.is_mount_point(&dir)? {
+            self.mounts.tmpfs(&dir, None)?;
         }
         Ok(dir)
     }
 
     fn write(&self, dir: PathBuf, files: &pod_core::files::Files) -> Result<At, Error> {
-        atomic::write(&dir, files, ownership::group(self.pod), self.ctx.now())?;
+        atomic::write(&dir, files, ownership::group(&self.pod), self.now)?;
         // Only the kubelet changes what the API says, so that a container may only read it.
         Ok(At { path: dir, read_only: true })
     }
-
-    async fn set_up(&self, tokens: &mut Tokens) -> Result<At, Error> {
-        let volume = self.volume;
-        if let Some(source) = &volume.empty_dir {
-            empty_dir::set_up(self, source)
-        } else if let Some(source) = &volume.host_path {
-            host_path::set_up(source)
-        } else if let Some(source) = &volume.config_map {
-            config_map::set_up(self, source).await
-        } else if let Some(source) = &volume.secret {
-            secret::set_up(self, source).await
-        } else if let Some(source) = &volume.projected {
-            projected::set_up(self, source, tokens).await
-        } else if let Some(source) = &volume.downward_api {
-            downward_api::set_up(self, source)
-        } else {
-            Err(Error::Unsupported)
-        }
-    }
 }
 
-/// Sets up, or brings up to date, all volumes of a Pod.
+/// What is to be done with a volume's files, once the API has told what they are.
+type Work = Box<dyn FnOnce(&Site) -> Result<At, Error> + Send>;
+
+/// What the API is asked before that.
+type Prepared<'a> = BoxFuture<'a, Result<Work, Error>>;
+
+/// A type of volume.
+trait Plugin: Sync {
+    /// Whether the volume is of this type and its content can change while the Pod runs.
+    fn may_change(&self, _volume: &Volume) -> bool {
+        false
+    }
+
+    /// How the volume is set up, or brought up to date; `None` if it is of another type.
+    fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>>;
+}
+
+const PLUGINS: [&dyn Plugin; 6] = [
+    &empty_dir::EmptyDir,
+    &host_path::HostPath,
+    &config_map::ConfigMaps,
+    &secret::Secrets,
+    &projected::Projected,
+    &downward_api::DownwardApi,
+];
+
+fn may_change_one(volume: &Volume) -> bool {
+    PLUGINS.iter().any(|plugin| plugin.may_change(volume))
+}
+
+async fn set_up_one(pod: &Arc<Pod>, request: Request<'_>) -> Result<At, Error> {
+    let Request { ctx, volume, .. } = request;
+    let prepared = PLUGINS.iter().find_map(|plugin| plugin.prepare(request));
+    let work = prepared.ok_or(Error::Unsupported)?.await?;
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let site = Site {
+        pod: pod.clone(),
+        pod_dir: ctx.settings.pod_dir(uid),
+        volume: volume.name.clone(),
+        mounts: ctx.mounts.clone(),
+        now: ctx.now(),
+    };
+    let earlier = if may_change_one(volume) { Earlier::IsStale } else { Earlier::Counts };
+    ctx.operations.run((uid, &volume.name), earlier, move || work(&site)).await?
+}
+
+/// Sets up, or brings up to date, all volumes of a Pod; of those that fail it tells the first.
 pub(crate) async fn set_up(
     ctx: &Context,
-    pod: &Pod,
+    pod: &Arc<Pod>,
     pod_ips: &[String],
-    tokens: &mut Tokens,
+    tokens: &Tokens,
 ) -> Result<Mounted, SetUpError> {
-    let mut mounted = Mounted::default();
+    let mut mounted = Ok(Mounted::default());
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
-        let request = Request { ctx, pod, volume, pod_ips };
-        let at = request
-            .set_up(tokens)
-            .await
-            .map_err(|source| SetUpError { volume: volume.name.clone(), source })?;
-        mounted.0.insert(volume.name.clone(), at);
+        let request = Request { ctx, pod, volume, pod_ips, tokens };
+        match (set_up_one(pod, request).await, &mut mounted) {
+            (Ok(at), Ok(mounted)) => drop(mounted.0.insert(volume.name.clone(), at)),
+            (Err(source), Ok(_)) => {
+                mounted = Err(SetUpError { volume: volume.name.clone(), source });
+            }
+            (_, Err(_)) => {}
+        }
     }
-    Ok(mounted)
+    mounted
 }
 
 /// Whether any volume's content can change while the Pod runs.
 pub(crate) fn may_change(pod: &Pod) -> bool {
-    let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
-    volumes.into_iter().any(|v| {
-        v.config_map.is_some()
-            || v.secret.is_some()
-            || v.projected.is_some()
-            || v.downward_api.is_some()
-    })
+    pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).any(may_change_one)
 }
 
 /// Unmounts and removes all that a Pod had on this machine; logs apart.
-pub(crate) fn tear_down(ctx: &Context, uid: &str) -> Result<(), Error> {
-    let dir = ctx.settings.pod_dir(uid);
-    ctx.mounts.unmount_below(&dir)?;
+pub(crate) async fn tear_down(ctx: &Context, uid: &str) -> Result<(), Error> {
+    // What is still being set up would come back.
+    ctx.operations.quiet(uid).await?;
+    let (dir, mounts) = (ctx.settings.pod_dir(uid), ctx.mounts.clone());
+    ctx.operations.run((uid, ""), Earlier::IsStale, move || remove(&dir, mounts.as_ref())).await?
+}
+
+fn remove(dir: &Path, mounts: &dyn Mounts) -> Result<(), Error> {
+    mounts.unmount_below(dir)?;
     // Only what is no mount any more may be removed, or the removal would reach what was mounted.
-    if !ctx.mounts.below(&dir)?.is_empty() {
+    if !mounts.below(dir)?.is_empty() {
         let busy = std::io::Error::from(std::io::ErrorKind::ResourceBusy);
-        return Err(Error::file("unmount everything below", &dir)(busy));
+        return Err(Error::file("unmount everything below", dir)(busy));
     }
-    match std::fs::remove_dir_all(&dir) {
+    match std::fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::file("remove", &dir)(error))
+            Err(Error::file("remove", dir)(error))
         }
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

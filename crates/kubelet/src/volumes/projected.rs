@@ -1,26 +1,35 @@
-use k8s_openapi::api::core::v1::{ProjectedVolumeSource, VolumeProjection};
+use k8s_openapi::api::core::v1::{Volume, VolumeProjection};
 use pod_core::files::{File, Files, Selection, check_path};
 
-use super::{At, Error, Request, Tokens, config_map, downward_api, secret};
+use super::{Error, Plugin, Prepared, Request, Work, config_map, downward_api, secret};
 
-pub(super) async fn set_up(
-    request: &Request<'_>,
-    source: &ProjectedVolumeSource,
-    tokens: &mut Tokens,
-) -> Result<At, Error> {
-    let mode = source.default_mode.unwrap_or(0o644);
-    let mut files = Files::new();
-    for projection in source.sources.iter().flatten() {
-        files.extend(project(request, projection, mode, tokens).await?);
+pub(super) struct Projected;
+
+impl Plugin for Projected {
+    fn may_change(&self, volume: &Volume) -> bool {
+        volume.projected.is_some()
     }
-    request.write(request.memory_dir("kubernetes.io~projected")?, &files)
+
+    fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
+        let source = request.volume.projected.as_ref()?;
+        Some(Box::pin(async move {
+            let mode = source.default_mode.unwrap_or(0o644);
+            let mut files = Files::new();
+            for projection in source.sources.iter().flatten() {
+                files.extend(project(&request, projection, mode).await?);
+            }
+            let work: Work = Box::new(move |site| {
+                site.write(site.memory_dir("kubernetes.io~projected")?, &files)
+            });
+            Ok(work)
+        }))
+    }
 }
 
 async fn project(
     request: &Request<'_>,
     projection: &VolumeProjection,
     mode: i32,
-    tokens: &mut Tokens,
 ) -> Result<Files, Error> {
     if let Some(map) = &projection.config_map {
         let optional = map.optional == Some(true);
@@ -34,7 +43,7 @@ async fn project(
         downward_api::files(request, downward.items.as_deref().unwrap_or_default(), mode)
     } else if let Some(token) = &projection.service_account_token {
         check_path(&token.path)?;
-        let content = tokens.get(request, token).await?.into_bytes();
+        let content = request.tokens.get(request, token).await?.into_bytes();
         // A token is for its Pod's user alone, where the Pod says who that is.
         let owner = super::ownership::user(request.pod);
         let known = owner.is_some() || super::ownership::group(request.pod).is_some();

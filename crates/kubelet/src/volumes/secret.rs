@@ -1,20 +1,30 @@
-use k8s_openapi::api::core::v1::{Secret, SecretVolumeSource};
+use k8s_openapi::api::core::v1::{Secret, Volume};
 use pod_core::files::{Files, Selection, of_secret};
 
-use super::{At, Error, Request};
+use super::{Error, Plugin, Prepared, Request, Work};
 
-pub(super) async fn set_up(
-    request: &Request<'_>,
-    source: &SecretVolumeSource,
-) -> Result<At, Error> {
-    let selection = Selection {
-        items: source.items.as_deref(),
-        default_mode: source.default_mode.unwrap_or(0o644),
-        optional: source.optional == Some(true),
-    };
-    let name = source.secret_name.as_deref().unwrap_or_default();
-    let files = files(request, name, selection).await?;
-    request.write(request.memory_dir("kubernetes.io~secret")?, &files)
+pub(super) struct Secrets;
+
+impl Plugin for Secrets {
+    fn may_change(&self, volume: &Volume) -> bool {
+        volume.secret.is_some()
+    }
+
+    fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
+        let source = request.volume.secret.as_ref()?;
+        Some(Box::pin(async move {
+            let selection = Selection {
+                items: source.items.as_deref(),
+                default_mode: source.default_mode.unwrap_or(0o644),
+                optional: source.optional == Some(true),
+            };
+            let name = source.secret_name.as_deref().unwrap_or_default();
+            let files = files(&request, name, selection).await?;
+            let work: Work =
+                Box::new(move |site| site.write(site.memory_dir("kubernetes.io~secret")?, &files));
+            Ok(work)
+        }))
+    }
 }
 
 pub(super) async fn files(

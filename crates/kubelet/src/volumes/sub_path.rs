@@ -37,33 +37,33 @@ pub(crate) enum SubPathError {
 }
 
 /// Which part of which volume a container mounts.
-pub(crate) struct SubPath<'a> {
-    pub(crate) pod_dir: &'a Path,
-    pub(crate) volume: &'a Path,
-    pub(crate) mount: &'a str,
-    pub(crate) container: &'a str,
+pub(crate) struct SubPath {
+    pub(crate) pod_dir: PathBuf,
+    pub(crate) volume: PathBuf,
+    pub(crate) mount: String,
+    pub(crate) container: String,
     pub(crate) index: usize,
-    pub(crate) path: &'a str,
+    pub(crate) path: String,
 }
 
-impl SubPath<'_> {
+impl SubPath {
     /// Mounts the part, made if it is missing, and says where. What the container's last start mounted there is
     /// replaced: the path may be another directory by now.
     pub(crate) fn prepare(&self, mounts: &dyn Mounts) -> Result<PathBuf, SubPathError> {
         pod_core::files::check_path(self.path.trim_end_matches('/'))
-            .map_err(|source| SubPathError::Path { path: self.path.to_owned(), source })?;
-        let (mount, container) = (self.mount.to_owned(), self.container.to_owned());
-        let path = Path::new(self.path);
-        let held = match sys::hold_beneath(self.volume, path) {
+            .map_err(|source| SubPathError::Path { path: self.path.clone(), source })?;
+        let (mount, container) = (self.mount.clone(), self.container.clone());
+        let path = Path::new(&self.path);
+        let held = match sys::hold_beneath(&self.volume, path) {
             Err(error) if error.source.kind() == io::ErrorKind::NotFound => {
-                if let Err(source) = sys::make_beneath(self.volume, path) {
+                if let Err(source) = sys::make_beneath(&self.volume, path) {
                     return Err(SubPathError::Create { mount, container, source });
                 }
-                sys::hold_beneath(self.volume, path)
+                sys::hold_beneath(&self.volume, path)
             }
             held => held,
         };
-        let at = place(self.pod_dir, self.mount, self.container, self.index);
+        let at = place(&self.pod_dir, &self.mount, &self.container, self.index);
         let mounted = held.map_err(Error::from).and_then(|held| {
             mounts.unmount_below(&at)?;
             make_target(&at, held.is_directory())?;
@@ -106,8 +106,8 @@ mod tests {
     fn prepare(dir: &Path, mounts: &RecordedMounts, path: &str) -> Result<PathBuf, SubPathError> {
         let (pod_dir, volume) = (dir.join("pod"), dir.join("volume"));
         fs::create_dir_all(&volume).unwrap();
-        let (pod_dir, volume) = (pod_dir.as_path(), volume.as_path());
-        let sub = SubPath { pod_dir, volume, mount: "data", container: "app", index: 3, path };
+        let (mount, container) = ("data".to_owned(), "app".to_owned());
+        let sub = SubPath { pod_dir, volume, mount, container, index: 3, path: path.to_owned() };
         sub.prepare(mounts)
     }
 

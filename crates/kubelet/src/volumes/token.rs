@@ -1,4 +1,8 @@
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use client::Resource;
 use k8s_openapi::api::{authentication::v1::TokenRequest, core::v1::ServiceAccountTokenProjection};
@@ -12,7 +16,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// The service-account tokens that a Pod has been given.
 #[derive(Default)]
-pub(crate) struct Tokens(BTreeMap<(String, i64), Token>);
+pub(crate) struct Tokens(Mutex<BTreeMap<(String, i64), Token>>);
 
 struct Token {
     text: String,
@@ -20,14 +24,18 @@ struct Token {
 }
 
 impl Tokens {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, i64), Token>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// When the first token is due to be renewed.
     pub(crate) fn renew(&self) -> Option<Timestamp> {
-        self.0.values().map(|token| token.renew).min()
+        self.lock().values().map(|token| token.renew).min()
     }
 
     /// A token that is still good for a while: renewed after four fifths of its life, or a day.
     pub(super) async fn get(
-        &mut self,
+        &self,
         request: &Request<'_>,
         wanted: &ServiceAccountTokenProjection,
     ) -> Result<String, Error> {
@@ -35,7 +43,7 @@ impl Tokens {
         let audience = wanted.audience.clone().unwrap_or_default();
         let seconds = wanted.expiration_seconds.unwrap_or(3600);
         let key = (audience.clone(), seconds);
-        if let Some(token) = self.0.get(&key).filter(|token| token.renew > now) {
+        if let Some(token) = self.lock().get(&key).filter(|token| token.renew > now) {
             return Ok(token.text.clone());
         }
         let name = request.pod.spec.as_ref().and_then(|s| s.service_account_name.clone());
@@ -72,7 +80,7 @@ impl Tokens {
         let life = Duration::try_from(end.duration_since(now)).unwrap_or_default();
         let renew = after(now, (life * 4 / 5).min(DAY));
         let text = status.token.unwrap_or_default();
-        self.0.insert(key, Token { text: text.clone(), renew });
+        self.lock().insert(key, Token { text: text.clone(), renew });
         Ok(text)
     }
 }
