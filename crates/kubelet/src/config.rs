@@ -77,6 +77,8 @@ pub struct KubeletConfiguration {
     pub allowed_unsafe_sysctls: Vec<String>,
     pub enable_debugging_handlers: Option<bool>,
     pub rotate_certificates: bool,
+    #[serde(rename = "serverTLSBootstrap")]
+    pub server_tls_bootstrap: bool,
     pub local_storage_capacity_isolation: Option<bool>,
     pub seccomp_default: bool,
     pub pod_pids_limit: i64,
@@ -195,6 +197,8 @@ pub struct Settings {
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether the cluster is asked for the certificate to serve with.
+    pub bootstrap: bool,
     pub client_ca: Option<PathBuf>,
     pub anonymous: bool,
     pub webhook_authentication: bool,
@@ -353,6 +357,7 @@ impl ServerSettings {
         }
         Ok(Self {
             certificate,
+            bootstrap: config.server_tls_bootstrap,
             client_ca: path(&config.authentication.x509.client_ca_file),
             anonymous: config.authentication.anonymous.enabled.unwrap_or(false),
             webhook_authentication: config.authentication.webhook.enabled.unwrap_or(true),

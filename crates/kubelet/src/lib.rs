@@ -9,6 +9,7 @@
 //! - Heartbeats run on a runtime of their own, so that no amount of work delays them.
 
 mod args;
+mod certificate;
 mod config;
 mod context;
 mod enroll;

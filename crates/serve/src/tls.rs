@@ -4,11 +4,12 @@ use std::{
 };
 
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    ConfigBuilder, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme,
     client::danger::HandshakeSignatureValid,
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
     server::{
-        WebPkiClientVerifier,
+        ResolvesServerCertUsingSni, WantsServerCert, WebPkiClientVerifier,
         danger::{ClientCertVerified, ClientCertVerifier},
     },
 };
@@ -94,11 +95,27 @@ impl ServerTls {
     ) -> Result<Self, TlsError> {
         let files = vec![certificate.to_owned(), key.to_owned()];
         let (certificate, key) = (certificate.to_owned(), key.to_owned());
-        let read = |path: &Path| {
-            std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
-        };
         let made = rt::FromFiles::new(files, move || {
             config(&policy, &read(&certificate)?, &read(&key)?, client_authorities.clone())
+        })?;
+        Ok(Self(Source::Files(Arc::new(made))))
+    }
+
+    /// The identity that the first of several pairs of certificate and key holds, whenever they change. While there is none
+    /// of them, handshakes fail.
+    pub fn from_first(policy: TlsPolicy, pairs: Vec<(PathBuf, PathBuf)>) -> Result<Self, TlsError> {
+        let files = pairs.iter().flat_map(|(certificate, key)| [certificate, key]).cloned();
+        let made = rt::FromFiles::new(files.collect(), move || {
+            match pairs.iter().find(|(certificate, _)| certificate.exists()) {
+                Some((certificate, key)) => {
+                    config(&policy, &read(certificate)?, &read(key)?, Vec::new())
+                }
+                // Of no names it knows a certificate.
+                None => {
+                    let none = Arc::new(ResolvesServerCertUsingSni::new());
+                    Ok(builder(&policy, asking(&policy, Vec::new()))?.with_cert_resolver(none))
+                }
+            }
         })?;
         Ok(Self(Source::Files(Arc::new(made))))
     }
@@ -117,9 +134,26 @@ fn config(
     key: &[u8],
     client_authorities: Vec<Vec<u8>>,
 ) -> Result<ServerConfig, TlsError> {
+    config_with(policy, certificate, key, asking(policy, client_authorities))
+}
+
+fn asking(policy: &TlsPolicy, client_authorities: Vec<Vec<u8>>) -> Arc<dyn ClientCertVerifier> {
     let provider = policy.provider.clone();
     let hints = client_authorities.into_iter().map(DistinguishedName::from).collect();
-    config_with(policy, certificate, key, Arc::new(AskForCertificate { hints, provider }))
+    Arc::new(AskForCertificate { hints, provider })
+}
+
+fn builder(
+    policy: &TlsPolicy,
+    verifier: Arc<dyn ClientCertVerifier>,
+) -> Result<ConfigBuilder<ServerConfig, WantsServerCert>, TlsError> {
+    Ok(ServerConfig::builder_with_provider(policy.provider.clone())
+        .with_protocol_versions(policy.versions())?
+        .with_client_cert_verifier(verifier))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
 }
 
 fn config_with(
@@ -132,10 +166,7 @@ fn config_with(
     let chain = chain.map_err(|e| TlsError::Pem { part: "certificate", detail: e.to_string() })?;
     let key = PrivateKeyDer::from_pem_slice(key)
         .map_err(|e| TlsError::Pem { part: "key", detail: e.to_string() })?;
-    let mut config = ServerConfig::builder_with_provider(policy.provider.clone())
-        .with_protocol_versions(policy.versions())?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)?;
+    let mut config = builder(policy, verifier)?.with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -52,7 +52,6 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("reservedMemory", "memory is not pinned"),
     ("reservedSystemCPUs", "CPUs are shared"),
     ("runOnce", "removed upstream"),
-    ("serverTLSBootstrap", "the serving certificate is given or self-signed"),
     ("showHiddenMetricsForVersion", "there are no hidden metrics"),
     ("shutdownGracePeriod", "the host's shutdown is not watched"),
     ("shutdownGracePeriodByPodPriority", "the host's shutdown is not watched"),

@@ -56,6 +56,13 @@ pub(crate) async fn start(
         .await
         .map_err(|source| ServerError::Listen { address, source })?;
     let tls = tls::identity(settings, ctx.clock.now())?;
+    if let (true, Some(client)) = (settings.server.bootstrap, ctx.client.clone()) {
+        let own = ctx.clone();
+        ctx.tasks.keep("kubelet serving certificate", move || {
+            let (dir, clock) = (own.settings.cert_dir.clone(), own.clock.clone());
+            tls::serving(&own.settings).keep_current(dir, client.clone(), clock)
+        });
+    }
     let auth = auth::Auth::new(ctx)?;
     let server =
         Arc::new(Server { ctx: ctx.clone(), pods: pods.clone(), auth, health: health.clone() });

@@ -7,7 +7,7 @@ use pki::{AltName, Authority, KeyAlgorithm, LeafSpec, Subject, Usage, Validity};
 use serve::ServerTls;
 
 use super::ServerError;
-use crate::config::Settings;
+use crate::{certificate::Certificate, config::Settings};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -15,16 +15,27 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
     std::fs::read(path).map_err(|source| ServerError::Read { path: path.to_owned(), source })
 }
 
-/// The certificate to serve with: the one that is configured, or one signed by an authority made for it, which is
-/// kept so that a restarted kubelet is the same server.
+/// The certificate to serve with: the one that the cluster issued, where it is to; or the one that is configured; or one
+/// signed by an authority made for it, which is kept so that a restarted kubelet is the same server.
 pub(super) fn identity(settings: &Settings, now: SystemTime) -> Result<ServerTls, ServerError> {
     // The authority's name is a hint only; without it clients send what certificate they have.
     let policy = settings.server.tls.clone();
+    if settings.server.bootstrap {
+        let current = serving(settings).current(&settings.cert_dir);
+        let given = settings.server.certificate.clone();
+        let pairs = std::iter::once((current.clone(), current)).chain(given).collect();
+        return Ok(ServerTls::from_first(policy, pairs)?);
+    }
     if let Some((certificate, key)) = &settings.server.certificate {
         return Ok(ServerTls::from_files_under(policy, certificate, key, Vec::new())?);
     }
     let (certificate, key) = self_signed(settings, now)?;
     Ok(ServerTls::new_under(&policy, &certificate, &key, Vec::new())?)
+}
+
+/// What is asked of the cluster.
+pub(super) fn serving(settings: &Settings) -> Certificate {
+    Certificate::serving(settings.node_name.clone(), &settings.node_ips)
 }
 
 fn self_signed(settings: &Settings, now: SystemTime) -> Result<(Vec<u8>, Vec<u8>), ServerError> {

@@ -100,11 +100,17 @@ impl Node {
 
     /// Runs the kubelet in the background, as a second call after [`Node::stop_kubelet`] does again.
     pub(crate) fn start_kubelet(&mut self, client: Option<client::Client>) {
+        self.start_kubelet_with(self.settings(), client);
+    }
+
+    pub(crate) fn start_kubelet_with(
+        &mut self,
+        settings: Settings,
+        client: Option<client::Client>,
+    ) {
         let tasks = Tasks::new(Shutdown::new());
-        let (config, inner) = (
-            Config { settings: self.settings(), heartbeats: None, rotate_certificates: false },
-            tasks.clone(),
-        );
+        let config = Config { settings, heartbeats: None, rotate_certificates: false };
+        let inner = tasks.clone();
         tasks.spawn("kubelet", async move { kubelet::run(config, client, &inner).await.unwrap() });
         self.kubelet = Some(tasks);
     }

@@ -24,8 +24,12 @@ fn tls(node: &Node, identity: Option<&str>) -> rustls::ClientConfig {
 }
 
 async fn get(node: &Node, identity: Option<&str>, path: &str) -> (u16, String) {
+    get_by(node, tls(node, identity), path).await
+}
+
+async fn get_by(node: &Node, tls: rustls::ClientConfig, path: &str) -> (u16, String) {
     let server = format!("https://127.0.0.1:{}", node.port);
-    let transport = client::HttpTransport::new(&server, tls(node, identity), None).unwrap();
+    let transport = client::HttpTransport::new(&server, tls, None).unwrap();
     let request = http::Request::get(path).body(client::empty()).unwrap();
     let response = match transport.send(request).await {
         Ok(response) => response,
@@ -116,6 +120,51 @@ async fn only_clients_of_the_authority_are_answered_and_logs_are_cut_as_asked() 
     node.remove_manifest("web");
     let (_, followed) = tokio::time::timeout(Duration::from_secs(20), follow).await.unwrap();
     assert_eq!(followed, "late\n", "following ends with the container");
+    node.close().await;
+}
+
+/// With `serverTLSBootstrap`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handshakes_fail_until_the_cluster_has_issued_a_serving_certificate() {
+    use pki::{Authority, KeyAlgorithm, Usage, Validity};
+    let mut node = Node::start("serving").await;
+    let api = testkit::FakeApi::default();
+    let mut settings = node.settings();
+    settings.server.bootstrap = true;
+    node.start_kubelet_with(settings, Some(api.client("kubelet")));
+    let csrs = &client::Resource::CERTIFICATE_SIGNING_REQUESTS;
+    api.until("a certificate is asked for", |api| !api.list(csrs, "").is_empty()).await;
+    eventually("the kubelet listens", async || {
+        TcpStream::connect(("127.0.0.1", node.port)).await.is_ok()
+    })
+    .await;
+    assert_eq!(get(&node, Some("client"), "/healthz").await.0, 0, "served without a certificate");
+    assert!(!node.dir.join("pki/kubelet.crt").exists(), "a certificate of its own is made");
+
+    let request = api.list(csrs, "").remove(0);
+    let asked = request["spec"]["request"].as_str().unwrap();
+    let asked = pki::SigningRequest::from_base64(asked).unwrap();
+    let validity =
+        Validity::starting(std::time::SystemTime::now(), Duration::from_secs(365 * 86_400));
+    let ca = Authority::create("signer", KeyAlgorithm::EcdsaP256, validity).unwrap();
+    let certificate = ca.sign_request(&asked, Usage::Server, validity).unwrap().to_pem();
+    let encoded = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, certificate);
+    let name = request["metadata"]["name"].as_str().unwrap();
+    let at = client::Patched { namespace: "", name, subresource: "status" };
+    api.merge(csrs, at, serde_json::json!({ "status": { "certificate": encoded } })).await;
+    let read = |name: &str| Some(std::fs::read(node.dir.join(name)).unwrap());
+    let strict = TlsMaterial {
+        ca: Some(ca.cert().to_pem().into_bytes()),
+        certificate: read("client.crt"),
+        key: read("client.key"),
+        insecure: false,
+    };
+    eventually("the issued certificate is served", async || {
+        get_by(&node, strict.client_config().unwrap(), "/healthz").await.0 == 200
+    })
+    .await;
+    assert!(node.dir.join("pki/kubelet-server-current.pem").is_symlink());
+    assert_eq!(api.list(csrs, "").len(), 1, "asked again for what there is");
     node.close().await;
 }
 
