@@ -1,7 +1,5 @@
 //! kube-apiserver's command line: upstream's flags, those we act on, those we refuse and those we only accept.
 
-mod runtime_config;
-
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     path::PathBuf,
@@ -14,9 +12,8 @@ use api_config::{
 };
 use api_meta::Cidr;
 
-pub use runtime_config::{RuntimeConfig, RuntimeConfigError};
-
 use crate::config::{Config, FrontProxy};
+pub use crate::config::{RuntimeConfig, RuntimeConfigError};
 
 /// Runs kube-apiserver: serves the Kubernetes API.
 #[derive(clap::Args, Clone, Debug)]

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
 
-use crate::{answer::Accepted, path::RequestInfo};
+use crate::{answer::Accepted, request::info::RequestInfo};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -40,20 +40,20 @@ fn accept_headers() {
         headers.insert(header::ACCEPT_ENCODING, value);
         let info = RequestInfo::new(&Method::GET, "/api", "");
         let _ = Accepted::negotiate(&headers, &info.query);
-        let _ = crate::compress::accepted(&headers);
+        let _ = crate::answer::compress::accepted(&headers);
     });
 }
 
 #[test]
 fn continue_tokens() {
-    let seed = crate::read::encode_token(crate::read::Continue {
+    let seed = crate::handlers::read::encode_token(crate::handlers::read::Continue {
         v: "meta.k8s.io/v1".to_owned(),
         rv: 7,
         start: "default/a".to_owned(),
         left: Some(3),
     });
     fuzz::fuzz(HERE, "continue", &[seed.as_bytes()], |input| {
-        let _ = crate::read::decode_token(&String::from_utf8_lossy(input));
+        let _ = crate::handlers::read::decode_token(&String::from_utf8_lossy(input));
     });
 }
 
@@ -86,8 +86,9 @@ fn definitions_of_custom_kinds() {
             .as_array()
             .is_some_and(|v| v.iter().any(|v| v["served"] == true))
         {
-            let definition = crate::custom::definition(&tree, crate::security::Snapshot::default());
-            let _ = crate::custom::names::accept(&tree, &[]);
+            let definition =
+                crate::registry::custom::definition(&tree, crate::security::Snapshot::default());
+            let _ = crate::reconcilers::custom_names::accept(&tree, &[]);
             let _ = definition.stored();
         }
     });
@@ -95,7 +96,7 @@ fn definitions_of_custom_kinds() {
 
 #[test]
 fn proxy_names() {
-    use crate::subresource::target::{Port, ProxyName};
+    use crate::outbound::target::{Port, ProxyName};
     let seeds: [&[u8]; 4] =
         [b"https:name:8443", b"name:http", b"http:p:80@169.254.169.254:80", b":[::1]:080"];
     fuzz::fuzz(HERE, "proxy-name", &seeds, |input| {

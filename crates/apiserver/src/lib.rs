@@ -4,56 +4,26 @@
 //! Invariants:
 //! - Nothing but this crate opens the store, and nothing gets to the registry but through the pipeline; a
 //!   client in this process skips the socket and TLS only ([`ApiServer::client`]).
-//! - A kind is data ([`definition`]): a custom one goes the way of a built-in one.
+//! - A kind is data ([`registry`]): a custom one goes the way of a built-in one.
 //! - An object's bytes are made when it is written; gets, lists and watches share them.
-//! - A watcher sees every change once and in order, or its stream ends ([`cache`]).
+//! - A watcher sees every change once and in order, or its stream ends ([`watch_cache`]).
 
-mod admit;
 mod alloc;
 mod answer;
-mod apiservices;
-mod body;
-mod cache;
-mod call;
-mod codec;
-mod compress;
 mod config;
-mod conversion;
-mod custom;
-mod dangling;
-mod definition;
-mod delete;
-mod discovery;
-mod filter;
+mod documents;
 pub mod flags;
 #[cfg(test)]
 mod fuzzed;
-mod health;
-mod hub;
-mod identity;
-mod messages;
-mod meta;
-mod metrics;
-mod object;
-mod openapi;
-mod options;
-mod patch;
-mod path;
-mod presence;
-mod published;
-mod read;
-mod second;
+mod handlers;
+mod outbound;
+mod reconcilers;
+mod registry;
+mod request;
 mod security;
 mod server;
-mod sparse;
-mod startup;
-mod stored;
-mod stream;
-mod subresource;
-mod transform;
-mod webhook;
-mod write;
-mod zipped;
+mod storage;
+mod watch_cache;
 
 use std::{
     net::SocketAddr,
@@ -70,16 +40,23 @@ use store::Store;
 use tokio::net::TcpListener;
 
 pub use config::{Config, FrontProxy};
-pub use health::KUBERNETES_VERSION;
-pub use hub::HubError;
 pub use security::SecurityError;
-pub use transform::{CARE, UpstreamForm};
+pub use server::health::KUBERNETES_VERSION;
+pub use storage::{CARE, UpstreamForm};
+pub use watch_cache::follower::HubError;
 
 use crate::{
-    alloc::{Allocators, Hints, repair},
-    hub::Hub,
+    alloc::{Allocators, Hints},
+    answer::gzip_list,
+    reconcilers::{
+        api_services, custom_kinds, endpoints, flow_schemas, identity_lease, service_repair,
+        startup,
+    },
+    registry::definition,
     security::Security,
     server::{InProcess, Server},
+    server::{health, metrics},
+    watch_cache::follower::Hub,
 };
 
 /// Why the API server cannot start.
@@ -136,16 +113,16 @@ pub async fn start_with(
     // As upstream: a request may wait for its turn for a quarter of its time.
     let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
     observers.push(security::following(gate.clone()));
-    let (custom, changes) = custom::lifecycle::observer();
+    let (custom, changes) = custom_kinds::observer();
     observers.push(custom);
-    let (addressed, addresses) = repair::observer();
-    let (levelled, levels) = dangling::observer();
+    let (addressed, addresses) = service_repair::observer();
+    let (levelled, levels) = flow_schemas::observer();
     observers.extend([addressed, levelled]);
     let definitions = definition::configured(&config.runtime_config);
     let hub = Hub::start(store, definitions, observers, tasks).await?;
     security.objects.attach(&hub);
     let (listener, tls) = listen(&mut config, &security).await?;
-    let kubelets = subresource::kubelet::Kubelets::new(&config, tasks)?;
+    let kubelets = handlers::subresource::kubelet::Kubelets::new(&config, tasks)?;
     let server = Arc::new_cyclic(|own| Server {
         allocators: Arc::new(Allocators::new(&config, hub.clone(), own_client(own.clone()), hints)),
         config,
@@ -156,16 +133,16 @@ pub async fn start_with(
         metrics: metrics::Metrics::default(),
         readiness: health::Readiness::default(),
         kubelets,
-        openapi: openapi::Documents::default(),
+        openapi: documents::openapi::Documents::default(),
         quota_turn: tokio::sync::Mutex::default(),
         blocks: Arc::default(),
     });
     let api = ApiServer { server: server.clone() };
     let client = api.client(system(), "kube-apiserver");
-    let left_over = repair::first(&server, &client).await;
-    repair::follow(&server, client.clone(), &addresses, left_over, tasks);
+    let left_over = service_repair::first(&server, &client).await;
+    service_repair::follow(&server, client.clone(), &addresses, left_over, tasks);
     let definitions = api.client(system(), "custom kinds");
-    custom::lifecycle::follow(server.clone(), definitions, &changes, tasks);
+    custom_kinds::follow(server.clone(), definitions, &changes, tasks);
     let limits = serve::Limits::default();
     let serving = serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone());
     tasks.essential("listener", serving);
@@ -173,14 +150,14 @@ pub async fn start_with(
     tasks.keep("flow control", move || rebalance(own.clone()));
     startup::run(&server, &client).await.map_err(StartError::Initial)?;
     if server.config.shares_store {
-        let present = presence::keep(server.clone(), client, tasks.shutdown().clone());
+        let present = endpoints::keep(server.clone(), client, tasks.shutdown().clone());
         tasks.spawn("presence", present);
     }
     let own = || api.client(system(), "kube-apiserver");
-    dangling::follow(server.clone(), own(), &levels, tasks);
+    flow_schemas::follow(server.clone(), own(), &levels, tasks);
     tasks.spawn_until_shutdown("api services", api_services(server.clone(), own()));
     let (kept, identity) = (server.clone(), own());
-    tasks.keep("identity", move || identity::keep(kept.clone(), identity.clone()));
+    tasks.keep("identity", move || identity_lease::keep(kept.clone(), identity.clone()));
     let kept = server.clone();
     tasks.keep("compressed lists", move || forget(kept.clone()));
     let kept = server.clone();
@@ -232,7 +209,7 @@ async fn compact(server: Arc<Server>) {
 async fn api_services(server: Arc<Server>, client: Client) {
     let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
     loop {
-        let follow = apiservices::follow(&server, &client);
+        let follow = api_services::follow(&server, &client);
         match rt::catch("api services", "all", follow).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => {
@@ -255,7 +232,7 @@ async fn rebalance(server: Arc<Server>) {
 
 /// Forgets compressed parts of lists that nobody asks for any more.
 async fn forget(server: Arc<Server>) {
-    let mut every = tokio::time::interval(zipped::WANTED);
+    let mut every = tokio::time::interval(gzip_list::WANTED);
     loop {
         every.tick().await;
         server.blocks.age();

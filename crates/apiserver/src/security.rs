@@ -33,12 +33,13 @@ use serde_json::Value;
 use serve::{Connection, Standing};
 
 use crate::{
-    cache::EventKind,
     config::Config,
-    definition::Definition,
-    hub::{Hub, Observer as Watching},
-    object::Object,
-    path::RequestInfo,
+    registry::{definition::Definition, object::Object},
+    request::info::RequestInfo,
+    watch_cache::{
+        event::EventKind,
+        follower::{Hub, Observer as Watching},
+    },
 };
 
 pub(crate) struct Security {

@@ -16,18 +16,18 @@ const MANAGER: &str = "ipallocator.k8s.io";
 /// Which Service it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
-    pub(super) namespace: String,
-    pub(super) name: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
 impl Place {
-    pub(super) fn of(service: &Value) -> Self {
+    pub(crate) fn of(service: &Value) -> Self {
         let text = |field| service["metadata"][field].as_str().unwrap_or_default().to_owned();
         Self { namespace: text("namespace"), name: text("name") }
     }
 
     /// The Service that an IPAddress belongs to; `None` if it belongs to something else.
-    pub(super) fn parent(address: &Value) -> Option<Self> {
+    pub(crate) fn parent(address: &Value) -> Option<Self> {
         let parent = &address["spec"]["parentRef"];
         let text = |field| parent[field].as_str().unwrap_or_default();
         let service = text("group").is_empty() && text("resource") == "services";
@@ -38,31 +38,31 @@ impl Place {
 
 /// An IPAddress at one revision, which alone is meant to go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Known {
-    pub(super) address: IpAddr,
+pub(crate) struct Known {
+    pub(crate) address: IpAddr,
     uid: String,
     version: String,
 }
 
 impl Known {
-    pub(super) fn of(address: IpAddr, object: &Value) -> Self {
+    pub(crate) fn of(address: IpAddr, object: &Value) -> Self {
         let text = |field| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         Self { address, uid: text("uid"), version: text("resourceVersion") }
     }
 }
 
 /// Whether it was made for a Service by an API server.
-pub(super) fn is_managed(object: &Value) -> bool {
+pub(crate) fn is_managed(object: &Value) -> bool {
     object["metadata"]["labels"][MANAGED] == MANAGER
 }
 
 /// Whether it says of itself what an API server would have it say.
-pub(super) fn is_labelled(address: IpAddr, object: &Value) -> bool {
+pub(crate) fn is_labelled(address: IpAddr, object: &Value) -> bool {
     is_managed(object) && object["metadata"]["labels"][FAMILY] == family(address)
 }
 
 /// Creates the object. `None`: somebody else has the address.
-pub(super) async fn create(
+pub(crate) async fn create(
     client: &Client,
     address: IpAddr,
     of: &Place,
@@ -79,12 +79,12 @@ pub(super) async fn create(
 }
 
 /// The object as it is now.
-pub(super) async fn get(client: &Client, address: IpAddr) -> Result<Option<Value>, Error> {
+pub(crate) async fn get(client: &Client, address: IpAddr) -> Result<Option<Value>, Error> {
     client.get(&IP_ADDRESSES, "", &address.to_string()).await.if_there()
 }
 
 /// Deletes the object, unless it is gone or somebody else's by now.
-pub(super) async fn delete(client: &Client, known: &Known) -> Result<(), Error> {
+pub(crate) async fn delete(client: &Client, known: &Known) -> Result<(), Error> {
     let preconditions = Preconditions {
         uid: Some(known.uid.clone()),
         resource_version: Some(known.version.clone()),

@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
 /// Where upstream keeps it.
-pub(super) const KEY: &str = "/registry/ranges/servicenodeports";
+pub(crate) const KEY: &str = "/registry/ranges/servicenodeports";
 const KIND: &str = "RangeAllocation";
 /// The numbers of the message's fields.
 const RANGE: u32 = 2;
@@ -14,7 +14,7 @@ const DATA: u32 = 3;
 
 /// Why a port is not given, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PortError {
+pub(crate) enum PortError {
     #[error("range is full")]
     Full,
     #[error("provided port is already allocated")]
@@ -25,7 +25,7 @@ pub(super) enum PortError {
 
 /// Why the stored value says nothing of this server's ports.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FormError {
+pub(crate) enum FormError {
     #[error("{KEY} is neither JSON nor protobuf")]
     Unknown,
     #[error("{KEY}: {0}")]
@@ -43,7 +43,7 @@ pub(super) enum FormError {
 
 /// A range of ports, and which of them are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Bitmap {
+pub(crate) struct Bitmap {
     low: u16,
     high: u16,
     /// The port number `low` is the lowest bit of the first byte.
@@ -51,13 +51,13 @@ pub(super) struct Bitmap {
 }
 
 impl Bitmap {
-    pub(super) fn new((low, high): (u16, u16)) -> Self {
+    pub(crate) fn new((low, high): (u16, u16)) -> Self {
         let size = usize::from(high.saturating_sub(low)) + 1;
         Self { low, high, bits: vec![0; size.div_ceil(8)] }
     }
 
     /// Reads what upstream or we have stored, of whatever range that is.
-    pub(super) fn decode(stored: &[u8]) -> Result<Self, FormError> {
+    pub(crate) fn decode(stored: &[u8]) -> Result<Self, FormError> {
         if stored.first() == Some(&b'{') {
             let Json { range, data } = serde_json::from_slice(stored)?;
             return Self::of(&range, &STANDARD.decode(data)?);
@@ -83,7 +83,7 @@ impl Bitmap {
         Ok(map)
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let used = self.bits.iter().rposition(|bits| *bits != 0).map_or(0, |last| last + 1);
         let data: Vec<u8> = self.bits.iter().take(used).rev().copied().collect();
         let range = format!("{}-{}", self.low, self.high);
@@ -92,7 +92,7 @@ impl Bitmap {
     }
 
     /// The same, if it is of that range.
-    pub(super) fn within(self, (low, high): (u16, u16)) -> Result<Self, FormError> {
+    pub(crate) fn within(self, (low, high): (u16, u16)) -> Result<Self, FormError> {
         if (self.low, self.high) == (low, high) { Ok(self) } else { Err(FormError::Mismatch) }
     }
 
@@ -101,17 +101,17 @@ impl Bitmap {
         Some((usize::from(offset / 8), 1 << (offset % 8)))
     }
 
-    pub(super) fn has(&self, port: u16) -> bool {
+    pub(crate) fn has(&self, port: u16) -> bool {
         self.at(port).is_some_and(|(byte, bit)| self.bits.get(byte).is_some_and(|b| b & bit != 0))
     }
 
     /// The ports that are taken.
-    pub(super) fn taken(&self) -> impl Iterator<Item = u16> {
+    pub(crate) fn taken(&self) -> impl Iterator<Item = u16> {
         (self.low..=self.high).filter(|port| self.has(*port))
     }
 
     /// Takes the port that is asked for.
-    pub(super) fn take(&mut self, port: u16) -> Result<(), PortError> {
+    pub(crate) fn take(&mut self, port: u16) -> Result<(), PortError> {
         let Some((byte, bit)) = self.at(port) else {
             return Err(PortError::NotInRange(self.low, self.high));
         };
@@ -124,7 +124,7 @@ impl Bitmap {
 
     /// Takes any port: a random one, and of the lower part, which is kept for those who ask for a port, only when the
     /// rest is taken, as upstream does.
-    pub(super) fn take_any(&mut self) -> Result<u16, PortError> {
+    pub(crate) fn take_any(&mut self) -> Result<u16, PortError> {
         let size = u32::from(self.high - self.low) + 1;
         let reserved = if size <= 16 { 0 } else { (size / 32).clamp(16, 128) };
         let start = reserved + rand::random_range(0..size - reserved);
@@ -135,7 +135,7 @@ impl Bitmap {
     }
 
     /// Gives a port back; one of another range is nobody's here.
-    pub(super) fn release(&mut self, port: u16) {
+    pub(crate) fn release(&mut self, port: u16) {
         if let Some((byte, bit)) = self.at(port)
             && let Some(bits) = self.bits.get_mut(byte)
         {

@@ -11,7 +11,7 @@ use super::{
     address::{self, Known, Place},
     service::{addresses, ports},
 };
-use crate::hub::Hub;
+use crate::watch_cache::follower::Hub;
 
 /// What one write of a Service takes and gives back. When it is dropped without the write, what was taken is given
 /// back.
@@ -24,9 +24,9 @@ pub(crate) struct Held {
 
 /// What was free before.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
-    pub(super) addresses: Vec<Known>,
-    pub(super) ports: BTreeSet<u16>,
+pub(crate) struct Taken {
+    pub(crate) addresses: Vec<Known>,
+    pub(crate) ports: BTreeSet<u16>,
 }
 
 /// What the Service had and has no longer.
@@ -54,7 +54,7 @@ impl Held {
         Self::new(None, Place::default())
     }
 
-    pub(super) fn of(allocators: Arc<Allocators>, service: &Value) -> Self {
+    pub(crate) fn of(allocators: Arc<Allocators>, service: &Value) -> Self {
         Self::new(Some(allocators), Place::of(service))
     }
 
@@ -62,29 +62,29 @@ impl Held {
         Self { allocators, place, taken: Taken::default(), gone: Gone::default() }
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &Place {
         &self.place
     }
 
-    pub(super) fn took(&mut self) -> &mut Taken {
+    pub(crate) fn took(&mut self) -> &mut Taken {
         &mut self.taken
     }
 
     /// Notes what goes when the write is done: what the old Service has and the new one has not.
-    pub(super) fn giving_up(&mut self, old: &Value, new: &Value) {
+    pub(crate) fn giving_up(&mut self, old: &Value, new: &Value) {
         let (kept, kept_ports) = (addresses(new), ports(new));
         self.gone.addresses.extend(addresses(old).into_iter().filter(|a| !kept.contains(a)));
         self.gone.ports.extend(ports(old).into_iter().filter(|p| !kept_ports.contains(p)));
     }
 
     /// Notes that all goes that the Service has, because the write ends it.
-    pub(super) fn giving_up_all(&mut self, last: &Value) {
+    pub(crate) fn giving_up_all(&mut self, last: &Value) {
         self.gone.addresses.extend(addresses(last));
         self.gone.ports.extend(ports(last));
     }
 
     /// Whether it is of a Service.
-    pub(super) fn is_something(&self) -> bool {
+    pub(crate) fn is_something(&self) -> bool {
         self.allocators.is_some()
     }
 

@@ -8,24 +8,24 @@ use store::{Expected, KeyValue, Op, Outcome, Revision, Write};
 use tokio::sync::Mutex;
 
 use super::bitmap::{Bitmap, FormError, KEY};
-use crate::{hub::Hub, server::store_status};
+use crate::{server::store_status, watch_cache::follower::Hub};
 
-pub(super) struct Ports {
+pub(crate) struct Ports {
     hub: Arc<Hub>,
-    pub(super) range: (u16, u16),
+    pub(crate) range: (u16, u16),
     /// What was stored when it was last seen. Whoever holds it is the only one of this server to change it.
     seen: Mutex<Option<Stored>>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
-    pub(super) map: Bitmap,
+pub(crate) struct Stored {
+    pub(crate) map: Bitmap,
     /// 0: nothing is stored yet.
-    pub(super) revision: Revision,
+    pub(crate) revision: Revision,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PortsError {
+pub(crate) enum PortsError {
     #[error("the store: {0}")]
     Store(#[from] store::Error),
     #[error("{0}")]
@@ -36,7 +36,7 @@ pub(super) enum PortsError {
 }
 
 impl PortsError {
-    pub(super) fn status(self) -> Box<Status> {
+    pub(crate) fn status(self) -> Box<Status> {
         Box::new(match self {
             Self::Store(error) => store_status(error),
             other => Status::internal(other),
@@ -45,12 +45,12 @@ impl PortsError {
 }
 
 impl Ports {
-    pub(super) fn new(hub: Arc<Hub>, range: (u16, u16)) -> Self {
+    pub(crate) fn new(hub: Arc<Hub>, range: (u16, u16)) -> Self {
         Self { hub, range, seen: Mutex::default() }
     }
 
     /// What is stored now, of whatever range; nothing, in a new cluster.
-    pub(super) async fn stored(&self) -> Result<Option<Stored>, PortsError> {
+    pub(crate) async fn stored(&self) -> Result<Option<Stored>, PortsError> {
         let (found, _) = self.hub.store.get(KEY).await?;
         found.map(|kv| read(&kv)).transpose()
     }
@@ -62,7 +62,7 @@ impl Ports {
     }
 
     /// Tries a change on what is stored, and stores nothing.
-    pub(super) async fn try_out<T, E>(
+    pub(crate) async fn try_out<T, E>(
         &self,
         change: impl FnOnce(&mut Bitmap) -> Result<T, E>,
     ) -> Result<Result<T, E>, PortsError> {
@@ -71,7 +71,7 @@ impl Ports {
 
     /// Changes what is stored, again if another server changes it in between. A refusal comes from what is stored, never
     /// from what is remembered.
-    pub(super) async fn change<T, E>(
+    pub(crate) async fn change<T, E>(
         &self,
         change: impl Fn(&mut Bitmap) -> Result<T, E>,
     ) -> Result<Result<T, E>, PortsError> {
@@ -107,7 +107,7 @@ impl Ports {
     }
 
     /// Stores a whole map in place of the one that was read. Returns whether that was still there.
-    pub(super) async fn replace(&self, map: Bitmap, read: Revision) -> Result<bool, PortsError> {
+    pub(crate) async fn replace(&self, map: Bitmap, read: Revision) -> Result<bool, PortsError> {
         let mut seen = self.seen.lock().await;
         *seen = None;
         match self.write(&map, read).await? {

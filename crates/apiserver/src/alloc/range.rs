@@ -6,7 +6,7 @@ use api_meta::{Cidr, Family};
 
 /// How many addresses: not the first, which names the range, nor IPv4's last, and at most 2^16 of IPv6's as
 /// upstream.
-pub(super) fn usable(range: Cidr) -> u128 {
+pub(crate) fn usable(range: Cidr) -> u128 {
     let size = 1u128.checked_shl(range.host_bits().into()).unwrap_or(u128::MAX);
     match range.family() {
         Family::V4 => size.saturating_sub(2),
@@ -16,7 +16,7 @@ pub(super) fn usable(range: Cidr) -> u128 {
 
 /// All addresses of a range that Services may have, in the order in which they are tried: from a random one on, and those
 /// of the lower part, which is kept for Services that ask for an address, last, as upstream does.
-pub(super) fn addresses(range: Cidr) -> impl Iterator<Item = IpAddr> + Send {
+pub(crate) fn addresses(range: Cidr) -> impl Iterator<Item = IpAddr> + Send {
     let usable = usable(range);
     let reserved = (usable / 16).clamp(if usable > 16 { 16 } else { 0 }, 256);
     let start = reserved + rand::random_range(0..(usable - reserved).max(1));
@@ -25,7 +25,7 @@ pub(super) fn addresses(range: Cidr) -> impl Iterator<Item = IpAddr> + Send {
 }
 
 /// Whether a Service that asks for the address may have it.
-pub(super) fn gives(range: Cidr, address: IpAddr) -> bool {
+pub(crate) fn gives(range: Cidr, address: IpAddr) -> bool {
     let broadcast = range.family() == Family::V4 && address == range.last();
     range.contains(address) && address != range.network().address && !broadcast
 }

@@ -21,23 +21,23 @@ pub(crate) fn addresses(service: &Value) -> Vec<IpAddr> {
 }
 
 /// The node ports that a Service has; one of them may serve both TCP and UDP.
-pub(super) fn ports(service: &Value) -> BTreeSet<u16> {
+pub(crate) fn ports(service: &Value) -> BTreeSet<u16> {
     let listed = service["spec"]["ports"].as_array().into_iter().flatten().map(|p| &p["nodePort"]);
     let all = listed.chain([&service["spec"]["healthCheckNodePort"]]);
     all.filter_map(|p| u16::try_from(p.as_u64()?).ok()).filter(|p| *p != 0).collect()
 }
 
-pub(super) fn strings(list: &Value) -> Vec<String> {
+pub(crate) fn strings(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-pub(super) fn family(address: IpAddr) -> &'static str {
+pub(crate) fn family(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
 }
 
 /// An address that a Service is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     /// It has it already.
     Kept(IpAddr),
     /// This one.
@@ -47,7 +47,7 @@ pub(super) enum Wanted {
 
 /// Decides a Service's families, and says which address it is to have of each. `cluster`: the families that the
 /// server is configured with, its own first.
-pub(super) fn wanted_addresses(
+pub(crate) fn wanted_addresses(
     tree: &mut Value,
     old: Option<&Value>,
     cluster: &[&str],
@@ -128,7 +128,7 @@ fn families(tree: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Result<(
 
 /// Why a Service does not get its ports.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     /// Somebody's mistake.
     Field(FieldError),
     /// Nobody's mistake; upstream's words for what failed.
@@ -137,16 +137,16 @@ pub(super) enum Refused {
 
 /// The node ports that a Service gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Chosen {
+pub(crate) struct Chosen {
     /// Of each of its ports, by their order; 0 is none.
     node_ports: Vec<u16>,
     health_check: Option<u16>,
     /// What of them was free before.
-    pub(super) taken: BTreeSet<u16>,
+    pub(crate) taken: BTreeSet<u16>,
 }
 
 impl Chosen {
-    pub(super) fn apply(&self, tree: &mut Value) {
+    pub(crate) fn apply(&self, tree: &mut Value) {
         let ports = tree.at_mut(&["spec", "ports"]).and_then(Value::as_array_mut);
         for (port, number) in ports.into_iter().flatten().zip(&self.node_ports) {
             if *number != 0 {
@@ -174,7 +174,7 @@ impl Chosen {
 }
 
 /// Takes the node ports that a Service needs out of those that are free.
-pub(super) fn choose_ports(
+pub(crate) fn choose_ports(
     tree: &Value,
     old: Option<&Value>,
     map: &mut Bitmap,

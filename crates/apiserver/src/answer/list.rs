@@ -14,7 +14,7 @@ use store::Revision;
 use super::{
     Accepted, Of, Shape, bytes, mismatch, partial, table::Table, tree, value, write_object,
 };
-use crate::{
+use crate::registry::{
     definition::{Definition, Served},
     object::Object,
 };
@@ -63,7 +63,7 @@ fn joined(
     let mut response = bytes(StatusCode::OK, "application/json", Bytes::new());
     *response.body_mut() = BodyExt::boxed_unsync(http_body_util::StreamBody::new(frames));
     if total >= 2 * PIECE {
-        response.extensions_mut().insert(crate::compress::Streamed);
+        response.extensions_mut().insert(crate::answer::compress::Streamed);
     }
     response
 }

@@ -4,7 +4,7 @@ use api_meta::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Include, ListMeta, partial};
-use crate::definition::{Definition, Served};
+use crate::registry::definition::{Definition, Served};
 
 /// How objects of one kind are shown as rows.
 pub(super) struct Table<'a> {
@@ -41,7 +41,7 @@ impl Table<'_> {
     fn cells(&self, tree: &Value, now: Timestamp) -> Vec<Value> {
         let Self { definition, served, .. } = self;
         if let Some(columns) = &served.columns {
-            return crate::custom::cells(columns, tree, now);
+            return crate::registry::custom::cells(columns, tree, now);
         }
         let Some(conversion) = &served.conversion else {
             return api_rules::table::cells(&served.group, &definition.plural, tree, now);
@@ -55,7 +55,7 @@ impl Table<'_> {
     fn columns(&self) -> Value {
         let definition = self.definition;
         match &self.served.columns {
-            Some(columns) => crate::custom::columns(columns),
+            Some(columns) => crate::registry::custom::columns(columns),
             None => json!(api_rules::table::columns(&definition.group, &definition.plural)),
         }
     }

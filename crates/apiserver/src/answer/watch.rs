@@ -9,8 +9,8 @@ use store::Revision;
 
 use super::{Accepted, Encoding, ListMeta, Shape, partial, table::Table, tree, write_object};
 use crate::{
-    cache::{Event, EventKind},
-    definition::{Definition, Served},
+    registry::definition::{Definition, Served},
+    watch_cache::event::{Event, EventKind},
 };
 
 /// One event of a watch, with its line feed. `first`: only the first table of a watch names its columns.
@@ -101,7 +101,7 @@ pub(crate) fn error_frame(accepted: Accepted, status: &Status) -> Bytes {
 
 /// One event of a protobuf watch, with its length before it.
 fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
-    let object = crate::codec::protobuf(object).unwrap_or_default();
+    let object = crate::handlers::decode::protobuf(object).unwrap_or_default();
     api_codec::protobuf::watch_frame(kind, &object).into()
 }
 

@@ -1,0 +1,87 @@
+use std::io::Read as _;
+
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn definition() -> Arc<Definition> {
+    static CONFIG_MAPS: std::sync::OnceLock<Arc<Definition>> = std::sync::OnceLock::new();
+    let find = || {
+        let all = crate::registry::definition::builtin();
+        all.into_iter().find(|definition| definition.is("", "configmaps")).unwrap()
+    };
+    CONFIG_MAPS.get_or_init(find).clone()
+}
+
+fn object(name: usize, revision: u64) -> Arc<Object> {
+    let tree =
+        json!({"metadata": {"name": format!("m-{name}")}, "data": {"k": "value ".repeat(20)}});
+    let key = format!("/registry/configmaps/default/m-{name}").into();
+    let value = api_codec::encode_stored(&tree).into();
+    Arc::new(Object::to_answer(&definition(), key, revision, &value))
+}
+
+async fn read(blocks: &Arc<Blocks>, objects: &[Arc<Object>]) -> Value {
+    let meta = ListMeta { revision: 7, ..ListMeta::default() };
+    let answer = list(blocks.clone(), definition(), 0, &meta, objects.to_vec());
+    assert_eq!(answer.headers()["content-encoding"], "gzip");
+    let zipped = answer.into_body().collect().await.unwrap().to_bytes();
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&*zipped).read_to_string(&mut text).unwrap();
+    let plain = answer::list(&definition(), 0, answer::Accepted::JSON, &meta, objects.to_vec());
+    let plain = plain.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(text.as_bytes(), plain);
+    serde_json::from_str(&text).unwrap()
+}
+
+fn sizes(blocks: &Blocks) -> (usize, usize) {
+    let kept = blocks.lock();
+    (kept.young.len(), kept.old.len())
+}
+
+#[tokio::test]
+async fn a_zipped_list_is_the_list() {
+    let blocks = Arc::new(Blocks::default());
+    for count in [0, 1, 2, 63, 64, 1000] {
+        let objects: Vec<_> = (0..count).map(|n| object(n, n as u64 + 1)).collect();
+        let list = read(&blocks, &objects).await;
+        assert_eq!(list["items"].as_array().unwrap().len(), count);
+    }
+}
+
+#[tokio::test]
+async fn a_write_changes_one_block() {
+    let blocks = Arc::new(Blocks::default());
+    let mut objects: Vec<_> = (0..1000).map(|n| object(n, n as u64 + 1)).collect();
+    read(&blocks, &objects).await;
+    let (all, _) = sizes(&blocks);
+    assert!((5..60).contains(&all), "{all} blocks");
+    // What is changed, taken away or added is seen, and the rest is as it was.
+    objects[500] = object(500, 2000);
+    let list = read(&blocks, &objects).await;
+    assert_eq!(list["items"][500]["metadata"]["resourceVersion"], "2000");
+    assert!(sizes(&blocks).0 <= all + 1);
+    objects.remove(700);
+    read(&blocks, &objects).await;
+    objects.insert(300, object(5000, 2001));
+    read(&blocks, &objects).await;
+    assert!(sizes(&blocks).0 <= all + 4, "{:?}", sizes(&blocks));
+}
+
+#[tokio::test]
+async fn what_is_not_asked_for_is_forgotten() {
+    let blocks = Arc::new(Blocks::default());
+    let (one, other): (Vec<_>, Vec<_>) =
+        ((0..200).map(|n| object(n, 1)).collect(), (200..400).map(|n| object(n, 1)).collect());
+    read(&blocks, &one).await;
+    read(&blocks, &other).await;
+    blocks.age();
+    read(&blocks, &one).await;
+    blocks.age();
+    let (young, old) = sizes(&blocks);
+    assert!(young == 0 && old > 0);
+    drop(other);
+    blocks.age();
+    assert_eq!(sizes(&blocks), (0, 0));
+}

@@ -1,0 +1,72 @@
+//! The API server's configuration, parsed once.
+
+mod runtime;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use api_meta::Cidr;
+
+pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
+
+/// What `apiserver::Server` needs, whichever way it was said.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub bind: SocketAddr,
+    /// Where the `kubernetes` Service sends its clients.
+    pub advertise: IpAddr,
+    /// Other API servers may use the same store: this one tells them of itself, and is an endpoint of the
+    /// `kubernetes` Service beside them.
+    pub shares_store: bool,
+    pub service_cidrs: Vec<Cidr>,
+    /// Inclusive.
+    pub node_ports: (u16, u16),
+    pub event_ttl: Duration,
+    pub compaction_interval: Duration,
+    pub tls_certificate: PathBuf,
+    pub tls_key: PathBuf,
+    pub client_ca: PathBuf,
+    /// PEM public (or private) keys that verify service-account tokens.
+    pub service_account_keys: Vec<PathBuf>,
+    pub service_account_signing_key: PathBuf,
+    pub service_account_issuer: String,
+    /// Whether a Pod's token for the API server holds for a year, with a warning where its use goes on for longer than was
+    /// asked for.
+    pub extend_token_expiration: bool,
+    /// Which built-in APIs are served.
+    pub runtime_config: RuntimeConfig,
+    /// The audiences that tokens are accepted for; the issuer if empty.
+    pub api_audiences: Vec<String>,
+    pub kubelet_client_certificate: PathBuf,
+    pub kubelet_client_key: PathBuf,
+    /// Verifies the kubelets' serving certificates; without it they are not checked, as upstream.
+    pub kubelet_ca: Option<PathBuf>,
+    pub front_proxy: Option<FrontProxy>,
+    pub anonymous: bool,
+    pub bootstrap_tokens: bool,
+    pub enable_admission: Vec<String>,
+    pub disable_admission: Vec<String>,
+    /// How much may be at work at once; flow control shares it out.
+    pub seats: u32,
+    /// How long a request may take to come, and four times as long as it may wait for its turn.
+    pub request_timeout: Duration,
+}
+
+impl Config {
+    /// Upstream's `--max-requests-inflight` and `--max-mutating-requests-inflight`, together.
+    pub const SEATS: u32 = 400 + 200;
+    /// Upstream's `--request-timeout`.
+    pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+}
+
+#[derive(Clone, Debug)]
+pub struct FrontProxy {
+    pub ca: PathBuf,
+    pub allowed_names: Vec<String>,
+    pub username_headers: Vec<String>,
+    pub group_headers: Vec<String>,
+    pub extra_prefixes: Vec<String>,
+}

@@ -1,0 +1,337 @@
+//! `/openapi/v2` and `/openapi/v3`: documents made from the schema table when they are first asked for.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io::{Read as _, Write as _},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use api_schema::openapi::{self, CustomKind};
+use bytes::Bytes;
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use serde_json::{Value, json};
+use serve::Body;
+use sha2::{Digest, Sha256};
+
+use crate::{
+    answer::{self, compress},
+    registry::definition::{Definition, Kinds, Served},
+    request::info::Query,
+    server::health::KUBERNETES_VERSION,
+};
+
+/// How long a client may keep a document that it asked for by its hash.
+const KEEP: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Documents that belong to no group.
+const PLAIN: [&str; 5] =
+    [".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version"];
+
+/// Finished documents, by name and form; forgotten when custom kinds change.
+#[derive(Default)]
+pub(crate) struct Documents {
+    made: Mutex<Made>,
+}
+
+#[derive(Default)]
+struct Made {
+    /// Which kinds the documents were made from.
+    kinds: u64,
+    documents: HashMap<(String, Form), Document>,
+}
+
+#[derive(Clone)]
+struct Document {
+    /// Compressed: they are large, and seldom asked for.
+    packed: Bytes,
+    etag: Arc<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    Json,
+    Protobuf,
+}
+
+impl Form {
+    /// The form that a client prefers of what a version of OpenAPI has; none if it takes neither.
+    fn negotiate(headers: &HeaderMap, version: &str) -> Option<Self> {
+        let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
+        let protobuf = |separator: char| {
+            format!("application/com.github.proto-openapi.spec.{version}{separator}v1.0+protobuf")
+        };
+        let (now, before) = (protobuf('.'), protobuf('@'));
+        let mut best: Option<(f32, Self)> = None;
+        for range in accept.split(',') {
+            let form = match range.split(';').next().unwrap_or_default().trim() {
+                "application/json" | "*/*" | "application/*" | "" => Self::Json,
+                other if other == now || other == before => Self::Protobuf,
+                _ => continue,
+            };
+            let quality = answer::quality(range);
+            if quality > 0.0 && best.is_none_or(|(known, _)| quality > known) {
+                best = Some((quality, form));
+            }
+        }
+        best.map(|(_, form)| form)
+    }
+
+    fn content_type(self, version: &str) -> &'static str {
+        match (self, version) {
+            (Self::Json, _) => "application/json",
+            (Self::Protobuf, "v2") => "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+            (Self::Protobuf, _) => "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+        }
+    }
+}
+
+impl Documents {
+    /// Answers an OpenAPI path; `None` if it is none.
+    pub(crate) fn answer(
+        &self,
+        kinds: &Arc<Kinds>,
+        path: &str,
+        query: &Query,
+        headers: &HeaderMap,
+    ) -> Option<Response<Body>> {
+        let name = path.strip_prefix("/openapi/")?.trim_end_matches('/');
+        let version = name.split('/').next().filter(|v| matches!(*v, "v2" | "v3"))?;
+        let form = match name {
+            // The index has no protobuf form.
+            "v3" => Form::Json,
+            _ => match Form::negotiate(headers, version) {
+                Some(form) => form,
+                None => return Some(answer::bytes(StatusCode::NOT_ACCEPTABLE, "text/plain", "")),
+            },
+        };
+        let document = self.document(kinds, name, form)?;
+        let json = || Some(self.document(kinds, name, Form::Json)?.etag);
+        let hash = query.get("hash").filter(|_| name.starts_with("v3/"));
+        if let Some(hash) = hash.filter(|h| !h.is_empty()) {
+            let now = json()?;
+            if now.trim_matches('"') != hash {
+                let place = format!("{path}?hash={}", now.trim_matches('"'));
+                return Some(moved(&place));
+            }
+        }
+        let same = |v: &HeaderValue| v.as_bytes() == document.etag.as_bytes();
+        let mut response = if headers.get(header::IF_NONE_MATCH).is_some_and(same) {
+            answer::bytes(StatusCode::NOT_MODIFIED, form.content_type(version), Bytes::new())
+        } else {
+            document.send(form.content_type(version), headers)
+        };
+        let out = response.headers_mut();
+        if let Ok(etag) = HeaderValue::from_str(&document.etag) {
+            out.insert(header::ETAG, etag);
+        }
+        out.append(header::VARY, HeaderValue::from_static("Accept"));
+        if hash.is_some() {
+            out.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
+            let until = http_date(SystemTime::now() + KEEP);
+            if let Ok(until) = HeaderValue::from_str(&until) {
+                out.insert(header::EXPIRES, until);
+            }
+        }
+        Some(response)
+    }
+
+    /// A document, from those that are made or made now.
+    fn document(&self, kinds: &Arc<Kinds>, name: &str, form: Form) -> Option<Document> {
+        let key = (name.to_owned(), form);
+        {
+            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+            if made.kinds != kinds.generation {
+                *made = Made { kinds: kinds.generation, documents: HashMap::new() };
+            }
+            if let Some(found) = made.documents.get(&key) {
+                return Some(found.clone());
+            }
+        }
+        let tree = match name {
+            "v2" => whole(kinds),
+            "v3" => self.index(kinds),
+            _ => part(kinds, name.strip_prefix("v3/")?)?,
+        };
+        let document = Document::new(match (form, name) {
+            (Form::Json, _) => tree.to_string().into_bytes(),
+            (Form::Protobuf, "v2") => api_codec::openapi::v2(&tree),
+            (Form::Protobuf, _) => api_codec::openapi::v3(&tree),
+        });
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.kinds == kinds.generation {
+            made.documents.insert(key, document.clone());
+        }
+        Some(document)
+    }
+
+    fn index(&self, kinds: &Arc<Kinds>) -> Value {
+        let mut names: BTreeSet<String> = PLAIN.map(str::to_owned).into();
+        for (group, version) in versions(kinds) {
+            names.insert(openapi::document_path(group, version));
+            if !group.is_empty() {
+                names.insert(format!("apis/{group}"));
+            }
+        }
+        let paths: BTreeMap<String, Value> = names
+            .into_iter()
+            .filter_map(|name| {
+                let made = self.document(kinds, &format!("v3/{name}"), Form::Json)?;
+                let url = format!("/openapi/v3/{name}?hash={}", made.etag.trim_matches('"'));
+                Some((name, json!({"serverRelativeURL": url})))
+            })
+            .collect();
+        json!({"paths": paths})
+    }
+}
+
+impl Document {
+    fn new(bytes: Vec<u8>) -> Self {
+        let hash: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02X}")).collect();
+        let mut packed = GzEncoder::new(Vec::new(), Compression::new(4));
+        // Writing into memory does not fail.
+        let written = packed.write_all(&bytes).and_then(|()| packed.finish());
+        Self { packed: written.unwrap_or_default().into(), etag: format!("\"{hash}\"").into() }
+    }
+
+    fn send(&self, content_type: &'static str, headers: &HeaderMap) -> Response<Body> {
+        if compress::accepted(headers) {
+            let mut response = answer::bytes(StatusCode::OK, content_type, self.packed.clone());
+            compress::mark(&mut response);
+            return response;
+        }
+        let mut plain = Vec::new();
+        match GzDecoder::new(&*self.packed).read_to_end(&mut plain) {
+            Ok(_) => answer::bytes(StatusCode::OK, content_type, plain),
+            Err(error) => {
+                tracing::error!(%error, "unpacking an OpenAPI document");
+                answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Bytes::new())
+            }
+        }
+    }
+}
+
+fn moved(place: &str) -> Response<Body> {
+    let mut response = answer::bytes(StatusCode::MOVED_PERMANENTLY, "text/plain", Bytes::new());
+    if let Ok(place) = HeaderValue::from_str(place) {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    response
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn http_date(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let text = api_meta::Timestamp::from(time).to_seconds().to_string();
+    let weekday =
+        ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"][(seconds / 86_400 % 7) as usize];
+    let months =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    // RFC 3339, so that its parts have their places: 1994-11-06T08:49:37Z.
+    let month: usize = text.get(5..7).and_then(|m| m.parse().ok()).unwrap_or(1);
+    let at = |range: std::ops::Range<usize>| text.get(range).unwrap_or_default();
+    let month = months.get(month.wrapping_sub(1)).copied().unwrap_or_default();
+    format!("{weekday}, {} {month} {} {} GMT", at(8..10), at(0..4), at(11..19))
+}
+
+fn versions(kinds: &Kinds) -> BTreeSet<(&str, &str)> {
+    let served = kinds.all.values().flat_map(|r| r.definition.served.iter());
+    served.filter(|s| s.enabled).map(|s| (&*s.group, &*s.version)).collect()
+}
+
+/// The custom kinds, of one group and version or of all.
+fn custom<'a>(kinds: &'a Kinds, of: Option<(&str, &str)>) -> Vec<CustomKind<'a>> {
+    let mut custom = Vec::new();
+    for definition in kinds.all.values().map(|r| &r.definition).filter(|d| d.custom.is_some()) {
+        let wanted = |s: &&Served| {
+            s.enabled
+                && of.is_none_or(|(group, version)| *s.group == *group && *s.version == *version)
+        };
+        for served in definition.served.iter().filter(wanted) {
+            custom.push(CustomKind {
+                group: &served.group,
+                version: &served.version,
+                plural: &definition.plural,
+                kind: &served.kind,
+                list_kind: &served.list_kind,
+                namespaced: definition.namespaced,
+                open_api_v3: given_schema(definition, served),
+                status: served.subresource("status").is_some(),
+                scale: served.subresource("scale").is_some(),
+            });
+        }
+    }
+    custom
+}
+
+fn given_schema<'a>(definition: &'a Definition, served: &Served) -> &'a Value {
+    let versions = definition.custom.as_ref().and_then(|crd| crd["spec"]["versions"].as_array());
+    let version = versions.into_iter().flatten().find(|v| v["name"] == *served.version);
+    version.map_or(&Value::Null, |v| &v["schema"]["openAPIV3Schema"])
+}
+
+/// The document of version 3 with a name: a group and version, or a path without; `None` if nothing is served there.
+fn part(kinds: &Kinds, name: &str) -> Option<Value> {
+    let versions = versions(kinds);
+    let found = versions.iter().find(|(g, v)| openapi::document_path(g, v) == name);
+    let mut document = match found {
+        Some((group, version)) => {
+            let custom = custom(kinds, Some((group, version)));
+            openapi::document(group, version, &custom, KUBERNETES_VERSION)
+        }
+        None => {
+            let group = name.strip_prefix("apis/");
+            if group.is_some_and(|group| !versions.iter().any(|(g, _)| *g == group)) {
+                return None;
+            }
+            openapi::plain_document(name, KUBERNETES_VERSION)?
+        }
+    };
+    api_docs::describe(&mut document);
+    Some(document)
+}
+
+/// The one document of version 2.
+fn whole(kinds: &Kinds) -> Value {
+    let versions = versions(kinds);
+    let groups = versions.iter().filter(|(group, _)| !group.is_empty());
+    let groups: BTreeSet<String> = groups.map(|(group, _)| format!("apis/{group}")).collect();
+    let plain: Vec<&str> = PLAIN.into_iter().chain(groups.iter().map(String::as_str)).collect();
+    let versions: Vec<_> = versions.into_iter().collect();
+    let mut document = openapi::whole(&plain, &versions, &custom(kinds, None), KUBERNETES_VERSION);
+    api_docs::describe(&mut document);
+    openapi::to_v2(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_https() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        assert_eq!(http_date(time), "Sun, 06 Nov 1994 08:49:37 GMT");
+    }
+
+    #[test]
+    fn a_client_gets_the_form_that_it_prefers() {
+        let json = "application/json";
+        let old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+        let new = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+        let table = [
+            ("", Some(Form::Json)),
+            ("*/*", Some(Form::Json)),
+            (old, Some(Form::Protobuf)),
+            (new, Some(Form::Protobuf)),
+            (&*format!("{new};q=0.5, {json}"), Some(Form::Json)),
+            (&*format!("{new}, {json}"), Some(Form::Protobuf)),
+            ("application/com.github.proto-openapi.spec.v3.v1.0+protobuf", None),
+            ("text/html", None),
+        ];
+        for (accept, form) in table {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, accept.parse().unwrap());
+            assert_eq!(Form::negotiate(&headers, "v2"), form, "{accept}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! One request for a resource, after authentication and authorisation.
+
+use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
+
+use api_meta::{Status, UserInfo};
+use http::{HeaderMap, Method};
+use serve::Body;
+
+use crate::{
+    answer::Accepted,
+    registry::definition::{Resource, Served},
+    request::info::{RequestInfo, ResourcePath},
+    watch_cache::cache::Cache,
+};
+
+pub(crate) struct Call {
+    pub(crate) info: Arc<RequestInfo>,
+    pub(crate) path: ResourcePath,
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    pub(crate) user: Arc<UserInfo>,
+    pub(crate) user_agent: String,
+    pub(crate) resource: Resource,
+    /// Which of the definition's served versions was called.
+    pub(crate) version: usize,
+    pub(crate) accepted: Accepted,
+    /// Taken once, by whoever reads it.
+    pub(crate) body: Mutex<Option<Body>>,
+    /// Become `Warning` headers.
+    pub(crate) warnings: Mutex<Vec<String>>,
+    /// Delete options may ask for a dry run in the body.
+    pub(crate) dry_run_in_body: AtomicBool,
+    /// The request's seat in flow control, for as long as the call is there; a watch takes it along.
+    pub(crate) seat: Mutex<Option<flow::Permit>>,
+}
+
+impl Call {
+    pub(crate) fn served(&self) -> &Served {
+        &self.resource.definition.served[self.version]
+    }
+
+    pub(crate) fn cache(&self) -> Result<&Arc<Cache>, Box<Status>> {
+        let definition = &self.resource.definition;
+        self.resource.cache.as_ref().ok_or_else(|| {
+            Box::new(Status::method_not_supported(&definition.group_resource(), self.info.verb))
+        })
+    }
+
+    pub(crate) fn warn(&self, warning: impl Into<String>) {
+        let warning = warning.into();
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+
+    pub(crate) fn has_warnings(&self) -> bool {
+        !self.warnings.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    pub(crate) fn take_seat(&self) -> Option<flow::Permit> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn take_body(&self) -> Option<Body> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A call that the server makes by itself.
+    pub(crate) fn own(
+        resource: Resource,
+        version: usize,
+        verb: &'static str,
+        user: Arc<UserInfo>,
+    ) -> Self {
+        let definition = &resource.definition;
+        let path = ResourcePath {
+            group: definition.group.to_string(),
+            version: definition.served[version].version.to_string(),
+            resource: definition.plural.to_string(),
+            ..ResourcePath::default()
+        };
+        let info = RequestInfo { verb, resource: Some(path.clone()), ..RequestInfo::default() };
+        Self {
+            info: Arc::new(info),
+            path,
+            method: Method::DELETE,
+            headers: HeaderMap::new(),
+            user,
+            user_agent: "kube-apiserver".to_owned(),
+            resource,
+            version,
+            accepted: Accepted::JSON,
+            body: Mutex::new(None),
+            warnings: Mutex::default(),
+            dry_run_in_body: AtomicBool::new(false),
+            seat: Mutex::new(None),
+        }
+    }
+
+    /// A call of the same user on another object, for subresources that act on more than one (a Pod's
+    /// eviction, a namespace's contents).
+    pub(crate) fn on(&self, resource: Resource, version: usize, path: ResourcePath) -> Self {
+        Self {
+            info: Arc::new(RequestInfo { resource: Some(path.clone()), ..(*self.info).clone() }),
+            path,
+            method: self.method.clone(),
+            headers: self.headers.clone(),
+            user: self.user.clone(),
+            user_agent: self.user_agent.clone(),
+            resource,
+            version,
+            accepted: self.accepted,
+            body: Mutex::new(None),
+            warnings: Mutex::default(),
+            dry_run_in_body: AtomicBool::new(self.dry_run()),
+            seat: Mutex::new(None),
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Bodies in: from JSON or YAML to trees that the schema vouches for.
+
+use api_codec::protobuf::ProtobufError;
+use api_meta::{ErrorList, Exceeded, FieldError, GroupKind, Path, Status};
+use api_patch::FieldSet;
+use api_schema::{DecodeError, Fill, NodeId, Schema};
+use bytes::Bytes;
+use http::header;
+use serde_json::Value;
+
+use super::{
+    call::Call,
+    options::{Validation, validation},
+};
+use crate::registry::definition::{Definition, Served};
+
+/// The type that a body must have.
+#[derive(Clone, Copy)]
+pub(crate) struct Expected<'a> {
+    pub(crate) schema: &'a Schema,
+    pub(crate) node: NodeId,
+    pub(crate) api_version: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) custom: bool,
+}
+
+impl<'a> Expected<'a> {
+    pub(crate) fn of(definition: &Definition, served: &'a Served) -> Self {
+        Self {
+            schema: &served.schema,
+            node: served.node,
+            api_version: &served.api_version,
+            version: &served.version,
+            kind: &served.kind,
+            custom: definition.custom.is_some(),
+        }
+    }
+
+    /// A built-in kind by its name.
+    pub(crate) fn builtin(
+        group: &str,
+        version: &'a str,
+        api_version: &'a str,
+        kind: &'a str,
+    ) -> Result<Self, Box<Status>> {
+        let schema = Schema::builtin();
+        let node = schema
+            .kind(group, version, kind)
+            .ok_or_else(|| Box::new(Status::internal(format!("the schema has no {kind}"))))?;
+        Ok(Self { schema, node, api_version, version, kind, custom: false })
+    }
+
+    /// Has an object say what it is.
+    fn put_type(&self, tree: &mut Value) -> Result<(), Box<Status>> {
+        let Some(tree) = tree.as_object_mut() else {
+            return Err(self.unrecognized("a JSON object is expected"));
+        };
+        tree.insert("kind".to_owned(), Value::from(self.kind));
+        tree.insert("apiVersion".to_owned(), Value::from(self.api_version));
+        Ok(())
+    }
+
+    /// Whether a tree that has been read says that it is of this type.
+    fn is_type_of(&self, tree: &Value) -> bool {
+        tree["kind"] == *self.kind && tree["apiVersion"] == *self.api_version
+    }
+
+    fn unrecognized(&self, cause: impl std::fmt::Display) -> Box<Status> {
+        Box::new(Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {cause}",
+            self.kind
+        )))
+    }
+
+    /// Refuses what could not be read: an object that takes too much is not looked at any closer.
+    fn undecodable(&self, error: &DecodeError) -> Box<Status> {
+        match error {
+            DecodeError::Exceeded(Exceeded::Memory(_)) => {
+                Box::new(Status::request_too_large(error))
+            }
+            error => self.unreadable(error),
+        }
+    }
+
+    fn unreadable(&self, cause: impl std::fmt::Display) -> Box<Status> {
+        Box::new(Status::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: {cause}",
+            self.kind, self.version, self.kind
+        )))
+    }
+}
+
+/// The body of a create or an update.
+pub(crate) fn decode_object(call: &Call, body: Bytes) -> Result<Value, Box<Status>> {
+    decode(call, &body, Expected::of(&call.resource.definition, call.served()))
+}
+
+/// Whether a JSON body asks by an empty list for its object's owners to be forgotten; an object that has been read does
+/// not tell that from one without a list.
+pub(crate) fn forgets_owners(body: &[u8]) -> bool {
+    const FIELD: &[u8] = b"\"managedFields\"";
+    #[derive(serde::Deserialize)]
+    struct Body {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        managed_fields: Vec<serde::de::IgnoredAny>,
+    }
+    body.windows(FIELD.len()).any(|window| window == FIELD)
+        && serde_json::from_slice::<Body>(body)
+            .is_ok_and(|body| body.metadata.managed_fields.is_empty())
+}
+
+/// A body as the kind that its endpoint takes, defaults filled in, with kind and apiVersion.
+pub(crate) fn decode(
+    call: &Call,
+    body: &Bytes,
+    expected: Expected<'_>,
+) -> Result<Value, Box<Status>> {
+    let json = as_json(call, body, expected)?;
+    let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Defaults);
+    // A body of another kind is told so, whatever else is wrong with it. Most say that they are of this kind, and need
+    // not be read a second time.
+    if !decoded.as_ref().is_ok_and(|decoded| expected.is_type_of(&decoded.value)) {
+        check_type(&json, expected)?;
+    }
+    let mut decoded = decoded.map_err(|error| expected.undecodable(&error))?;
+    report(call, &decoded, expected)?;
+    expected.put_type(&mut decoded.value)?;
+    Ok(decoded.value)
+}
+
+/// An applied configuration: only what it says, no defaults.
+pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {
+    let expected = Expected::of(&call.resource.definition, call.served());
+    let tree = api_codec::from_yaml(body)
+        .map_err(|e| Box::new(Status::bad_request(format!("error decoding YAML: {e}"))))?;
+    let json = serde_json::to_vec(&tree).map_err(|e| expected.unrecognized(e))?;
+    if tree["apiVersion"].as_str().is_none_or(str::is_empty)
+        || tree["kind"].as_str().is_none_or(str::is_empty)
+    {
+        return Err(Box::new(Status::bad_request(
+            "apiVersion and kind must be set in an applied configuration",
+        )));
+    }
+    check_type(&json, expected)?;
+    let mut decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
+        .map_err(|error| expected.undecodable(&error))?;
+    // Unknown fields cannot be owned: apply refuses them itself, whatever validation the request wants.
+    if decoded.unknown().next().is_some() {
+        return Ok(tree);
+    }
+    match validation(call) {
+        Validation::Ignore => {}
+        Validation::Warn => {
+            api_codec::yaml_duplicate(body).into_iter().for_each(|finding| call.warn(finding));
+        }
+        Validation::Strict => {
+            if let Some(finding) = api_codec::yaml_duplicate(body) {
+                return Err(Box::new(Status::bad_request(format!(
+                    "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {finding}"
+                ))));
+            }
+        }
+    }
+    expected.put_type(&mut decoded.value)?;
+    Ok(decoded.value)
+}
+
+/// A patched tree, read again: a patch cannot bring in what a body could not. `shown` is what is quoted of a patch
+/// that tries.
+pub(crate) fn decode_patched(
+    call: &Call,
+    tree: &Value,
+    shown: &Value,
+) -> Result<Value, Box<Status>> {
+    decode_again(call, tree, |_, cause| {
+        let error = FieldError::invalid(&Path::new("patch"), shown.to_string(), cause);
+        Box::new(Status::invalid(&GroupKind::new("", ""), "", &[error]))
+    })
+}
+
+/// What came of an applied configuration, read again.
+pub(crate) fn decode_merged(call: &Call, tree: &Value) -> Result<Value, Box<Status>> {
+    decode_again(call, tree, |expected, cause| expected.unreadable(cause))
+}
+
+fn decode_again(
+    call: &Call,
+    tree: &Value,
+    refuse: impl Fn(&Expected<'_>, String) -> Box<Status>,
+) -> Result<Value, Box<Status>> {
+    let expected = Expected::of(&call.resource.definition, call.served());
+    let (schema, node) = (expected.schema, expected.node);
+    let decoded = api_schema::decode_value(schema, node, tree.clone(), Fill::Defaults);
+    let mut decoded = decoded.map_err(|error| match error {
+        DecodeError::Exceeded(_) => Box::new(Status::request_too_large(&error)),
+        error => refuse(&expected, error.to_string()),
+    })?;
+    unless_strict(call, &decoded).map_err(|cause| refuse(&expected, cause))?;
+    expected.put_type(&mut decoded.value)?;
+    Ok(decoded.value)
+}
+
+/// `DeleteOptions`, which every group takes as its own.
+pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Status>> {
+    let body = Bytes::copy_from_slice(body);
+    let expected = Expected::builtin("", "v1", "v1", "DeleteOptions")?;
+    let json = as_json(call, &body, expected)?;
+    let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
+        .map_err(|error| expected.undecodable(&error))?;
+    report(call, &decoded, expected)?;
+    Ok(decoded.value)
+}
+
+fn as_json(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Bytes, Box<Status>> {
+    let content_type = call
+        .headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or("application/json");
+    match content_type.split(';').next().unwrap_or_default().trim() {
+        "application/json" | "" | "*/*" | "application/x-www-form-urlencoded" => Ok(body.clone()),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => {
+            let tree = api_codec::from_yaml(body).map_err(|e| expected.unrecognized(e))?;
+            serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
+        }
+        "application/vnd.kubernetes.protobuf" if !expected.custom => {
+            let tree =
+                api_codec::protobuf::from_protobuf(Schema::builtin(), body).map_err(|error| {
+                    match error {
+                        ProtobufError::Exceeded(Exceeded::Memory(_)) => {
+                            Box::new(Status::request_too_large(error))
+                        }
+                        error => expected.unrecognized(error),
+                    }
+                })?;
+            serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
+        }
+        _ => Err(Box::new(Status::unsupported_media_type(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ]))),
+    }
+}
+
+fn check_type(json: &[u8], expected: Expected<'_>) -> Result<(), Box<Status>> {
+    let given = api_codec::type_meta(json).map_err(|e| {
+        expected.unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
+    })?;
+    // Go's types stand for their kind themselves, and what is left out is filled in; nothing stands for a custom one.
+    if expected.custom && given.kind.is_empty() {
+        let body = String::from_utf8_lossy(json);
+        let start: String = body.chars().take(40).collect();
+        let more = if start.len() < body.len() { " ..." } else { "" };
+        let cause = format!("Object 'Kind' is missing in '{body}' ({start}{more})");
+        return Err(expected.unrecognized(cause));
+    }
+    let left_out = given.api_version.is_empty() && !expected.custom;
+    if !left_out && given.api_version != expected.api_version {
+        return Err(Box::new(Status::bad_request(format!(
+            "the API version in the data ({}) does not match the expected API version ({})",
+            given.api_version, expected.api_version
+        ))));
+    }
+    if expected.custom && given.kind != expected.kind {
+        let detail = format!("must be {}", expected.kind);
+        let error = FieldError::invalid(&Path::new("kind"), given.kind.as_ref(), detail);
+        let group = expected.api_version.split_once('/').map_or("", |(group, _)| group);
+        let kind = GroupKind::new(group.to_owned(), given.kind.to_string());
+        return Err(Box::new(Status::invalid(&kind, &name_in(json), &[error])));
+    }
+    if !given.kind.is_empty() && given.kind != expected.kind {
+        return Err(Box::new(Status::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: converting ({}) to ({}): unknown conversion",
+            given.kind, expected.version, expected.kind, given.kind, expected.kind
+        ))));
+    }
+    Ok(())
+}
+
+/// The name of an object that is not read any further.
+fn name_in(json: &[u8]) -> String {
+    let tree: Value = serde_json::from_slice(json).unwrap_or_default();
+    tree["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Refuses, warns of or passes over what the schema does not know, as the request wants it.
+fn report(
+    call: &Call,
+    decoded: &api_schema::Decoded,
+    expected: Expected<'_>,
+) -> Result<(), Box<Status>> {
+    unless_strict(call, decoded).map_err(|error| match expected.custom {
+        true => Box::new(Status::bad_request(error)),
+        false => expected.unreadable(error),
+    })
+}
+
+/// The same, with the bare cause.
+fn unless_strict(call: &Call, decoded: &api_schema::Decoded) -> Result<(), String> {
+    match validation(call) {
+        Validation::Ignore => {}
+        Validation::Warn => {
+            decoded.findings().into_iter().for_each(|finding| call.warn(finding));
+        }
+        Validation::Strict => return decoded.strict_error().map_or(Ok(()), Err),
+    }
+    Ok(())
+}
+
+/// Fills in what the schema and the kind's own rules leave out, again after admission has changed the object.
+pub(crate) fn defaults(
+    served: &Served,
+    definition: &Definition,
+    tree: &mut Value,
+) -> Result<(), Box<Status>> {
+    api_schema::apply_defaults(&served.schema, served.node, tree)
+        .map_err(|error| Box::new(Status::request_too_large(error)))?;
+    own_defaults(served, definition, tree);
+    Ok(())
+}
+
+/// Fills in what the kind's own rules leave out; they speak of the stored version.
+pub(crate) fn own_defaults(served: &Served, definition: &Definition, tree: &mut Value) {
+    if served.conversion.is_none() {
+        definition.strategy.defaults(tree);
+    }
+}
+
+/// What the schema itself demands of custom objects, and what their definitions' schemas must be.
+pub(crate) fn validate(
+    definition: &Definition,
+    served: &Served,
+    tree: &Value,
+    old: Option<&Value>,
+    errors: &mut ErrorList,
+) {
+    if definition.custom.is_some() {
+        errors.append(&mut match old {
+            None => api_schema::validate(&served.schema, served.node, tree),
+            Some(old) => api_schema::validate_update(&served.schema, served.node, tree, old),
+        });
+    }
+    if definition.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        errors.append(&mut crate::registry::custom::schema_errors(tree, old));
+    }
+}
+
+/// Fields that a write to an endpoint cannot change, and so cannot own.
+pub(crate) fn reset_fields(call: &Call) -> Option<FieldSet> {
+    let fields = call.resource.definition.strategy.reset_fields(&call.path.subresource);
+    (!fields.is_empty()).then(|| FieldSet::of(fields))
+}
+
+/// A tree as protobuf, if its kind has a protobuf form.
+pub(crate) fn protobuf(tree: &Value) -> Option<Vec<u8>> {
+    let (version, kind) = (tree["apiVersion"].as_str()?, tree["kind"].as_str()?);
+    api_codec::protobuf::to_protobuf(Schema::builtin(), version, kind, tree).ok()
+}

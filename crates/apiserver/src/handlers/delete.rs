@@ -1,0 +1,417 @@
+//! delete and deletecollection: graceful deletion, finalizers and propagation.
+
+use std::{sync::Arc, time::Duration};
+
+use api_meta::{ErrorList, FieldError, GroupResource, Path, Status, Tree as _};
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use serve::Body;
+use store::{Expected, Op, Outcome, Write};
+
+use super::{admission::Attributes, call::Call};
+use crate::{
+    alloc::Held,
+    answer,
+    registry::{definition::Definition, object::Object},
+    server::{Server, store_status},
+};
+
+const ATTEMPTS: usize = 256;
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct DeleteOptions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grace_period_seconds: Option<i64>,
+    #[serde(skip_serializing_if = "Preconditions::is_empty")]
+    preconditions: Preconditions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    orphan_dependents: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    propagation_policy: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dry_run: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Preconditions {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<String>,
+}
+
+impl Preconditions {
+    fn is_empty(&self) -> bool {
+        self.uid.is_none() && self.resource_version.is_none()
+    }
+}
+
+/// What a deletion comes from, and so what admission is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A request that names the object.
+    Named,
+    /// A request about a collection, which names none.
+    Collection,
+    /// A request that was admitted as what it is (an eviction), or the server itself: admission has had its say.
+    Effect,
+}
+
+impl DeleteOptions {
+    /// From the body or, where that is empty, the query.
+    pub(crate) fn read(call: &Call, body: &[u8]) -> Result<Self, Box<Status>> {
+        let options: Self = if body.is_empty() {
+            let query = &call.info.query;
+            Self {
+                grace_period_seconds: query.get("gracePeriodSeconds").and_then(|s| s.parse().ok()),
+                propagation_policy: query.get("propagationPolicy").map(str::to_owned),
+                orphan_dependents: query
+                    .get("orphanDependents")
+                    .map(|_| query.flag("orphanDependents")),
+                dry_run: query.all("dryRun").map(str::to_owned).collect(),
+                ..Self::default()
+            }
+        } else {
+            let tree = crate::handlers::decode::decode_options(call, body)?;
+            serde_json::from_value(tree).map_err(|e| {
+                Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}")))
+            })?
+        };
+        let policy = options.propagation_policy.as_deref();
+        let field = Path::new("propagationPolicy");
+        let mut errors: ErrorList =
+            crate::handlers::options::dry_run_errors(options.dry_run.iter().map(String::as_str));
+        if let Some(policy) = policy.filter(|_| options.orphan_dependents.is_some()) {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid(&field, policy, detail));
+        }
+        if let Some(other) =
+            policy.filter(|p| !matches!(*p, "Foreground" | "Background" | "Orphan"))
+        {
+            let known = ["Background", "Foreground", "Orphan", "nil"];
+            errors.push(FieldError::not_supported(&field, other, &known));
+        }
+        crate::handlers::options::refuse("DeleteOptions", &errors)?;
+        options.tell(call);
+        Ok(options)
+    }
+
+    /// What becomes of dependents, whichever field says it.
+    fn propagation(&self) -> Option<&str> {
+        match self.orphan_dependents {
+            Some(true) => Some("Orphan"),
+            Some(false) => Some("Background"),
+            None => self.propagation_policy.as_deref(),
+        }
+    }
+
+    /// The options as an object, as the request has them.
+    fn stated(&self) -> Value {
+        let mut options = json!(self);
+        options.put(&["kind"], json!("DeleteOptions"));
+        options.put(&["apiVersion"], json!(crate::handlers::options::API_VERSION));
+        options
+    }
+
+    /// Tells a call what the options say of it.
+    pub(crate) fn tell(&self, call: &Call) {
+        if self.dry_run.iter().any(|d| d == "All") {
+            call.dry_run_in_body.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    /// Whether only one version of the object is to be deleted.
+    pub(crate) fn names_a_version(&self) -> bool {
+        self.preconditions.resource_version.is_some()
+    }
+
+    fn check(
+        &self,
+        definition: &Definition,
+        object: &Object,
+        tree: &Value,
+    ) -> Result<(), Box<Status>> {
+        let uid = tree["metadata"]["uid"].as_str().unwrap_or_default();
+        let conflict = |what: &str, wanted: &str, is: &str, why: &str| {
+            // Upstream names the kind where it names the resource elsewhere.
+            let (group, kind) =
+                (definition.group.to_string(), definition.stored().kind.to_string());
+            let kind = GroupResource::new(group, kind);
+            let cause = format!(
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({is}). The object might have been {why}"
+            );
+            Err(Box::new(Status::conflict(&kind, object.name(), cause)))
+        };
+        if let Some(wanted) = self.preconditions.uid.as_deref().filter(|w| *w != uid) {
+            return conflict("UID", wanted, uid, "deleted and then recreated");
+        }
+        let version = object.revision.to_string();
+        if let Some(wanted) =
+            self.preconditions.resource_version.as_deref().filter(|w| *w != version)
+        {
+            return conflict("ResourceVersion", wanted, &version, "modified");
+        }
+        Ok(())
+    }
+}
+
+/// What became of a deletion.
+pub(crate) enum Deleted {
+    /// It is gone; the last state.
+    Gone(Value),
+    /// It waits for finalizers or its grace period; the state now.
+    Pending(Arc<Object>),
+}
+
+/// Whether an updated object has nothing left to wait for: it is being deleted, has no finalizers, and its
+/// grace is over.
+pub(crate) fn finished(definition: &Definition, tree: &Value) -> bool {
+    let meta = &tree["metadata"];
+    let finalizers = meta["finalizers"].as_array().map_or(0, Vec::len);
+    let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let contents = definition.is("", "namespaces")
+        && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    !meta["deletionTimestamp"].is_null() && finalizers == 0 && grace == 0 && !contents
+}
+
+impl Server {
+    pub(crate) async fn delete(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
+        let body = self.read_body(call).await?;
+        let options = DeleteOptions::read(call, &body)?;
+        let definition = &call.resource.definition;
+        let at = (call.path.namespace.as_str(), call.path.name.as_str());
+        match self.remove(call, at, &options, Origin::Named).await? {
+            Deleted::Pending(object) => self.answer_object(call, StatusCode::OK, object).await,
+            Deleted::Gone(tree)
+                if api_schema::returns_deleted(&definition.group, &definition.plural) =>
+            {
+                Ok(answer::value(call.accepted, StatusCode::OK, &tree))
+            }
+            Deleted::Gone(tree) => {
+                let mut details = json!({"name": call.path.name, "kind": *definition.plural, "uid": tree["metadata"]["uid"]});
+                if !definition.group.is_empty() {
+                    details.put(&["group"], json!(*definition.group));
+                }
+                let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+                Ok(answer::value(call.accepted, StatusCode::OK, &status))
+            }
+        }
+    }
+
+    pub(crate) async fn delete_collection(
+        &self,
+        call: &Call,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let body = self.read_body(call).await?;
+        let options = DeleteOptions::read(call, &body)?;
+        let (meta, objects) = self.select(call).await?;
+        for object in &objects {
+            let tree = object.tree().unwrap_or_default();
+            let namespace = tree["metadata"]["namespace"].as_str().unwrap_or_default();
+            let at = (namespace, object.name());
+            match self.remove(call, at, &options, Origin::Collection).await {
+                Ok(_) => {}
+                // Somebody else was faster.
+                Err(status) if status.is_not_found() => {}
+                Err(status) => return Err(status),
+            }
+        }
+        Ok(answer::list(&call.resource.definition, call.version, call.accepted, &meta, objects))
+    }
+
+    /// Deletes one object, or begins to.
+    pub(crate) async fn remove(
+        &self,
+        call: &Call,
+        (namespace, name): (&str, &str),
+        options: &DeleteOptions,
+        origin: Origin,
+    ) -> Result<Deleted, Box<Status>> {
+        let definition = &call.resource.definition;
+        let key: Arc<str> = definition.key(namespace, name).into();
+        self.hub.consistent().await.map_err(|e| Box::new(store_status(e)))?;
+        let mut current = call.cache()?.get(&key);
+        for _ in 0..ATTEMPTS {
+            let Some(object) = current else {
+                return Err(Box::new(Status::not_found(&definition.group_resource(), name)));
+            };
+            let shown = definition.shown_one(call.version, object.clone()).await?;
+            let mut tree = answer::tree(call.served(), &shown);
+            options.check(definition, &object, &tree)?;
+            if origin != Origin::Effect {
+                let named = if origin == Origin::Named { name } else { "" };
+                let attributes =
+                    Attributes::delete(call, (namespace, named), &tree, options.stated());
+                self.admit(&attributes, &mut Value::Null).await?;
+                self.validate_admission(&attributes, &Value::Null).await?;
+            }
+            let old = tree.clone();
+            let at_once = begin(definition, &mut tree, options);
+            if call.dry_run() {
+                return Ok(Deleted::Gone(old));
+            }
+            if !at_once && tree == old {
+                return Ok(Deleted::Pending(object));
+            }
+            match self.store_deleted(call, &object, tree, at_once).await? {
+                Ok(deleted) => return Ok(deleted),
+                Err(now) => current = now,
+            }
+        }
+        Err(Box::new(Status::server_timeout(&definition.group_resource(), "delete", 1)))
+    }
+
+    /// Deletes the object or stores it marked; if another write came in between, what is there now.
+    async fn store_deleted(
+        &self,
+        call: &Call,
+        object: &Object,
+        mut tree: Value,
+        at_once: bool,
+    ) -> Result<Result<Deleted, Option<Arc<Object>>>, Box<Status>> {
+        let definition = &call.resource.definition;
+        let key = object.key.clone();
+        let (op, value) = match at_once {
+            true => (Op::Delete, Bytes::new()),
+            false => {
+                let value = definition.to_store(call.version, tree.clone(), None).await?;
+                (Op::Put { value: value.clone(), ttl_seconds: None }, value)
+            }
+        };
+        let expected = Expected::ModRevision(object.revision);
+        let write = Write { key: key.clone(), expected, op };
+        let held = match at_once {
+            true => self.ending(definition, &tree, Held::nothing()),
+            false => Held::nothing(),
+        };
+        match held.write(&self.hub, write).await.map_err(|e| Box::new(store_status(e)))? {
+            Outcome::Done { revision, .. } if at_once => {
+                tree.put(&["metadata", "resourceVersion"], json!(revision.to_string()));
+                Ok(Ok(Deleted::Gone(tree)))
+            }
+            Outcome::Done { revision, .. } => {
+                let object = Object::to_answer(definition, key, revision, &value);
+                Ok(Ok(Deleted::Pending(Arc::new(object))))
+            }
+            Outcome::Conflict { current } => {
+                Ok(Err(current.map(|kv| Arc::new(definition.loaded(&kv)))))
+            }
+        }
+    }
+}
+
+/// Marks the object for deletion. Returns whether it can go at once.
+fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> bool {
+    set_finalizers(definition, tree, options);
+    let grace = grace_period(definition, tree, options.grace_period_seconds);
+    let already = !tree["metadata"]["deletionTimestamp"].is_null();
+    let before = tree["metadata"]["deletionGracePeriodSeconds"].as_i64();
+    // A later deletion may shorten the grace that an earlier one gave, never lengthen it.
+    let grace = match before.filter(|_| already) {
+        Some(before) => grace.min(before),
+        None => grace,
+    };
+    let waits = tree["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
+        || definition.is("", "namespaces")
+            && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    if !waits && grace == 0 {
+        return true;
+    }
+    if !already || before != Some(grace) {
+        // Years of more than four digits are none to clients.
+        let at = crate::now().plus(Duration::from_secs(grace.unsigned_abs()).min(rt::FAR));
+        let generation = tree["metadata"]["generation"].as_i64();
+        if let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
+            meta.insert("deletionTimestamp".to_owned(), json!(at.to_string()));
+            meta.insert("deletionGracePeriodSeconds".to_owned(), json!(grace));
+            if let Some(generation) = generation.filter(|_| !already) {
+                meta.insert("generation".to_owned(), json!(generation + 1));
+            }
+        }
+    }
+    if definition.is("", "namespaces") {
+        tree.put(&["status", "phase"], json!("Terminating"));
+    }
+    if !already && definition.is("apiextensions.k8s.io", "customresourcedefinitions") {
+        let message =
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+        let (mut status, reason) = (tree.take_at(&["status"]), "InstanceDeletionPending");
+        crate::reconcilers::custom_kinds::set_condition(
+            &mut status,
+            "Terminating",
+            true,
+            reason,
+            message,
+        );
+        tree.put(&["status"], status);
+    }
+    false
+}
+
+/// How long the object is given: for Pods what was asked or what their spec says, unless nothing runs that could
+/// use it; nothing for other kinds.
+fn grace_period(definition: &Definition, tree: &Value, asked: Option<i64>) -> i64 {
+    if !definition.strategy.graceful_delete {
+        return 0;
+    }
+    let over = matches!(tree["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if tree["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() || over {
+        return 0;
+    }
+    let own = tree["spec"]["terminationGracePeriodSeconds"].as_i64();
+    // A negative period asks for the shortest that still lets the kubelet see the deletion.
+    match asked.or(own).unwrap_or(30) {
+        grace if grace < 0 => 1,
+        grace => grace,
+    }
+}
+
+/// What a deletion that says nothing does with dependents: these kinds, of old, leave them.
+fn default_propagation(definition: &Definition) -> Option<&'static str> {
+    match (&*definition.group, &*definition.plural) {
+        ("", "replicationcontrollers") | ("batch", "jobs") => Some("Orphan"),
+        _ => None,
+    }
+}
+
+/// Foreground and orphaning deletion wait for the garbage collector, by finalizers.
+fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOptions) {
+    let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) else { return };
+    let new = !meta.contains_key("deletionTimestamp");
+    let mut finalizers: Vec<String> = match meta.get("finalizers").and_then(Value::as_array) {
+        Some(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        None => Vec::new(),
+    };
+    let default = default_propagation(definition);
+    let wanted = match options.propagation().or(default) {
+        Some("Foreground") => Some(FOREGROUND),
+        Some("Orphan") => Some(ORPHAN),
+        Some(_) => None,
+        // Nothing was said: what an earlier deletion said stands.
+        None => finalizers
+            .iter()
+            .any(|f| f == FOREGROUND)
+            .then_some(FOREGROUND)
+            .or_else(|| finalizers.iter().any(|f| f == ORPHAN).then_some(ORPHAN)),
+    };
+    finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
+    finalizers.extend(wanted.map(str::to_owned));
+    // A definition stays until the objects of its kind are gone.
+    if new
+        && definition.is("apiextensions.k8s.io", "customresourcedefinitions")
+        && !finalizers.iter().any(|f| f == crate::reconcilers::custom_kinds::CLEANUP)
+    {
+        finalizers.push(crate::reconcilers::custom_kinds::CLEANUP.to_owned());
+    }
+    if finalizers.is_empty() {
+        meta.remove("finalizers");
+    } else {
+        meta.insert("finalizers".to_owned(), json!(finalizers));
+    }
+}

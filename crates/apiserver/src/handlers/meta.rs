@@ -1,0 +1,177 @@
+//! What the server decides of an object's metadata, whatever its kind.
+
+use std::collections::BTreeMap;
+
+use api_meta::{FieldError, Path, Status, Tree as _};
+use serde_json::{Map, Value, json};
+
+use super::call::Call;
+use crate::registry::definition::Definition;
+
+/// Takes over what an update may not decide: identity, birth, deletion and generation. An update may leave
+/// them out; naming another uid is a conflict.
+pub(crate) fn keep(
+    definition: &Definition,
+    old: &Value,
+    new: &mut Value,
+) -> Result<(), Box<Status>> {
+    let (Some(old), Some(new)) =
+        (old["metadata"].as_object(), new.at_mut(&["metadata"]).and_then(Value::as_object_mut))
+    else {
+        return Ok(());
+    };
+    if let (Some(wanted), Some(uid)) = (text(new, "uid"), text(old, "uid"))
+        && wanted != uid
+    {
+        let name = text(old, "name").unwrap_or_default();
+        let cause = format!(
+            "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
+        );
+        return Err(Box::new(Status::conflict(&definition.group_resource(), name, cause)));
+    }
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generateName",
+        "namespace",
+        "name",
+    ] {
+        match old.get(field) {
+            Some(value) => drop(new.insert(field.to_owned(), value.clone())),
+            None => drop(new.remove(field)),
+        }
+    }
+    new.remove("selfLink");
+    if !new.contains_key("managedFields")
+        && let Some(managed) = old.get("managedFields")
+    {
+        // Clients that drop managedFields do not mean to reset them: an empty list does that.
+        new.insert("managedFields".to_owned(), managed.clone());
+    }
+    Ok(())
+}
+
+fn text<'a>(map: &'a Map<String, Value>, field: &str) -> Option<&'a str> {
+    map.get(field).and_then(Value::as_str).filter(|t| !t.is_empty())
+}
+
+/// Whether a write would change nothing but time stamps of `managedFields`.
+pub(crate) fn same(new: &Value, old: &Value) -> bool {
+    let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
+    let rest = |map: &Map<String, Value>, other: &Map<String, Value>| {
+        map.iter().all(|(k, v)| {
+            matches!(k.as_str(), "metadata" | "kind" | "apiVersion") || other.get(k) == Some(v)
+        })
+    };
+    if !rest(new, old) || !rest(old, new) {
+        return false;
+    }
+    let meta = |map: &Map<String, Value>| -> BTreeMap<String, Value> {
+        let entries = map.get("metadata").and_then(Value::as_object).into_iter().flatten();
+        entries
+            .filter(|(k, _)| k.as_str() != "resourceVersion")
+            .map(|(k, v)| {
+                (k.clone(), if k == "managedFields" { without_times(v) } else { v.clone() })
+            })
+            .collect()
+    };
+    meta(new) == meta(old)
+}
+
+fn without_times(managed: &Value) -> Value {
+    let mut managed = managed.clone();
+    for entry in managed.as_array_mut().into_iter().flatten() {
+        if let Some(entry) = entry.as_object_mut() {
+            entry.remove("time");
+        }
+    }
+    managed
+}
+
+/// The object's namespace is the URL's; one that names another is refused.
+pub(crate) fn check_namespace(
+    definition: &Definition,
+    tree: &mut Value,
+    namespace: &str,
+) -> Result<(), Box<Status>> {
+    let Some(meta) = tree
+        .as_object_mut()
+        .map(|t| t.entry("metadata").or_insert_with(|| json!({})))
+        .and_then(Value::as_object_mut)
+    else {
+        return Err(Box::new(Status::bad_request("the object has no metadata")));
+    };
+    let own = meta.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    if !own.is_empty() && own != namespace {
+        return Err(Box::new(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )));
+    }
+    if definition.namespaced {
+        meta.insert("namespace".to_owned(), json!(namespace));
+    } else {
+        meta.remove("namespace");
+    }
+    Ok(())
+}
+
+/// Whether the server is to make the object's name.
+pub(crate) fn wants_name(tree: &Value) -> bool {
+    let text = |field: &str| tree["metadata"][field].as_str().unwrap_or_default();
+    text("name").is_empty() && !text("generateName").is_empty()
+}
+
+/// Fills in the name that `generateName` asks for. Returns whether it did.
+pub(crate) fn generate_name(call: &Call, tree: &mut Value) -> Result<bool, Box<Status>> {
+    let text = |field: &str| tree["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let (name, prefix) = (text("name"), text("generateName"));
+    if !name.is_empty() {
+        return Ok(false);
+    }
+    if prefix.is_empty() {
+        let path = Path::new("metadata").child("name");
+        let error = FieldError::required(&path, "name or generateName is required");
+        return Err(Box::new(Status::invalid(&call.served().group_kind(), "", &[error])));
+    }
+    let name = api_meta::names::generate(&prefix, |below| rand::random_range(0..below));
+    tree.put(&["metadata", "name"], json!(name));
+    Ok(true)
+}
+
+/// Drops what of a new object's metadata only the server decides.
+pub(crate) fn wipe(tree: &mut Value) {
+    let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) else { return };
+    for field in
+        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"]
+    {
+        meta.remove(field);
+    }
+}
+
+/// Gives a new object its identity.
+pub(crate) fn begin_life(tree: &mut Value) {
+    wipe(tree);
+    let now = crate::now().to_string();
+    if let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
+        meta.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
+        meta.insert("creationTimestamp".to_owned(), json!(now));
+    }
+}
+
+/// A signing request says who made it, whatever its maker says.
+pub(crate) fn sign(call: &Call, tree: &mut Value) {
+    if !call.resource.definition.is("certificates.k8s.io", "certificatesigningrequests") {
+        return;
+    }
+    let user = json!(*call.user);
+    let Some(spec) = tree.at_mut(&["spec"]).and_then(Value::as_object_mut) else { return };
+    for field in ["username", "uid", "groups", "extra"] {
+        match user.get(field).filter(|v| !v.is_null() && **v != json!("")) {
+            Some(value) => drop(spec.insert(field.to_owned(), value.clone())),
+            None => drop(spec.remove(field)),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The four kinds of patch, and what each makes of an object.
+
+use api_meta::{
+    Budget, Exceeded, FieldError, GroupKind, JsonError, Path, Status, StatusCause, StatusDetails,
+    StatusReason, Tree as _,
+};
+use bytes::Bytes;
+use http::header;
+use serde_json::{Value, json};
+
+use super::call::Call;
+
+pub(crate) enum Patch {
+    Json(Bytes),
+    Merge(Value),
+    Strategic(Value),
+    Apply { configuration: Value, manager: String, force: bool },
+}
+
+const ACCEPTED: [&str; 4] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+];
+
+impl Patch {
+    pub(crate) fn parse(call: &Call, body: &Bytes) -> Result<Self, Box<Status>> {
+        let content_type = call
+            .headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default();
+        let content_type = content_type.split(';').next().unwrap_or_default().trim();
+        let tree = |body: &Bytes| {
+            Budget::object().json(body).map_err(|error| match error {
+                JsonError::Exceeded(Exceeded::Memory(_)) => {
+                    Box::new(Status::request_too_large(error))
+                }
+                error => Box::new(Status::bad_request(format!("error decoding patch: {error}"))),
+            })
+        };
+        let query = &call.info.query;
+        crate::handlers::options::check(call, content_type == "application/apply-patch+yaml")?;
+        match content_type {
+            "application/json-patch+json" => Ok(Self::Json(body.clone())),
+            "application/merge-patch+json" => tree(body).map(Self::Merge),
+            // Custom kinds have no strategic merge, because their schemas have no merge keys.
+            "application/strategic-merge-patch+json"
+                if call.resource.definition.custom.is_some() =>
+            {
+                Err(Box::new(Status::unsupported_media_type(&[
+                    ACCEPTED[0],
+                    ACCEPTED[1],
+                    ACCEPTED[3],
+                ])))
+            }
+            "application/strategic-merge-patch+json" => tree(body).map(Self::Strategic),
+            "application/apply-patch+yaml" => {
+                let manager = query.get("fieldManager").unwrap_or_default();
+                let configuration = crate::handlers::decode::decode_applied(call, body)?;
+                Ok(Self::Apply {
+                    configuration,
+                    manager: manager.to_owned(),
+                    force: query.flag("force"),
+                })
+            }
+            _ => Err(Box::new(Status::unsupported_media_type(&ACCEPTED))),
+        }
+    }
+
+    pub(crate) fn is_apply(&self) -> bool {
+        matches!(self, Self::Apply { .. })
+    }
+
+    /// The patched tree, of whatever type it is; a strategic merge without a schema is a merge.
+    pub(crate) fn apply_untyped(&self, call: &Call, current: &Value) -> Result<Value, Box<Status>> {
+        let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
+        match self {
+            Self::Json(patch) => api_patch::json_patch(current, patch).map_err(refuse),
+            Self::Merge(patch)
+            | Self::Strategic(patch)
+            | Self::Apply { configuration: patch, .. } => {
+                let mut object = current.clone();
+                api_patch::merge_patch(&mut object, patch).map_err(refuse)?;
+                Ok(object)
+            }
+        }
+    }
+
+    /// The patched object, decoded again through the schema so that a patch cannot bring in what a body could
+    /// not.
+    pub(crate) fn apply(&self, call: &Call, current: Option<&Value>) -> Result<Value, Box<Status>> {
+        let served = call.served();
+        let refuse = |error: api_patch::PatchError| Box::new(patch_status(call, &error));
+        if let Self::Apply { configuration, manager, force } = self {
+            return apply(call, current, configuration, manager, *force);
+        }
+        let Some(current) = current else {
+            return Err(Box::new(Status::not_found(
+                &call.resource.definition.group_resource(),
+                &call.path.name,
+            )));
+        };
+        let mut patched = match self {
+            Self::Strategic(patch) => {
+                let mut object = current.clone();
+                api_patch::strategic(&served.schema, Some(served.node), &mut object, patch)
+                    .map_err(refuse)?;
+                object
+            }
+            _ => self.apply_untyped(call, current)?,
+        };
+        for (field, what) in [("kind", "kind"), ("apiVersion", "apiVersion")] {
+            let custom = call.resource.definition.custom.is_some();
+            if custom && patched[field] != current[field] && patched[field].is_string() {
+                let wanted = current[field].as_str().unwrap_or_default();
+                let given = patched[field].as_str().unwrap_or_default();
+                let detail = format!("must be {wanted}");
+                let error = FieldError::invalid(&Path::new(field), given, detail);
+                let named = patched["kind"].as_str().unwrap_or_default();
+                let kind = GroupKind::new(served.group.to_string(), named.to_owned());
+                return Err(Box::new(Status::invalid(&kind, &call.path.name, &[error])));
+            }
+            if patched[field] != current[field] && !patched[field].is_null() {
+                let message = format!(
+                    "the {what} in the patched data ({}) does not match the expected one ({})",
+                    patched[field], current[field]
+                );
+                return Err(Box::new(Status::bad_request(message)));
+            }
+        }
+        if patched["metadata"]["name"] != current["metadata"]["name"] {
+            return Err(Box::new(Status::bad_request(format!(
+                "the name of the object ({}) does not match the name on the URL ({})",
+                patched["metadata"]["name"].as_str().unwrap_or_default(),
+                call.path.name
+            ))));
+        }
+        // An empty list asks for owners to be forgotten; one without entries would read as none given.
+        if let Some(owners) = patched.pointer_mut("/metadata/managedFields")
+            && owners.as_array().is_some_and(Vec::is_empty)
+        {
+            *owners = json!([{}]);
+        }
+        let shown = match self {
+            Self::Strategic(patch) => patch,
+            _ => &patched,
+        };
+        crate::handlers::decode::decode_patched(call, &patched, shown)
+    }
+}
+
+fn apply(
+    call: &Call,
+    current: Option<&Value>,
+    configuration: &Value,
+    manager: &str,
+    force: bool,
+) -> Result<Value, Box<Status>> {
+    let served = call.served();
+    let name = configuration["metadata"]["name"].as_str().unwrap_or_default();
+    if !name.is_empty() && name != call.path.name {
+        let message = format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            call.path.name
+        );
+        return Err(Box::new(Status::bad_request(message)));
+    }
+    let now = crate::now().to_string();
+    let reset = crate::handlers::decode::reset_fields(call);
+    let context = api_patch::Context {
+        schema: &served.schema,
+        node: Some(served.node),
+        manager,
+        api_version: &served.api_version,
+        versions: Some(&*call.resource.definition),
+        subresource: &call.path.subresource,
+        force,
+        now: &now,
+        reset: reset.as_ref(),
+    };
+    let mut configuration = configuration.clone();
+    configuration.put(&["metadata", "name"], json!(call.path.name));
+    if call.resource.definition.namespaced {
+        configuration.put(&["metadata", "namespace"], json!(call.path.namespace));
+    }
+    let mut merged = api_patch::apply(&context, current, &configuration)
+        .map_err(|e| Box::new(apply_status(&e)))?;
+    if let (Some(version), Some(meta)) = (
+        configuration["metadata"].get("resourceVersion"),
+        merged.at_mut(&["metadata"]).and_then(Value::as_object_mut),
+    ) {
+        meta.insert("resourceVersion".to_owned(), version.clone());
+    }
+    // A configuration says only what its owner cares about: the rest gets its defaults as in any other write.
+    crate::handlers::decode::decode_merged(call, &merged)
+}
+
+fn patch_status(call: &Call, error: &api_patch::PatchError) -> Status {
+    match error.code() {
+        422 => {
+            let message = api_patch::PatchError::REJECTED;
+            tracing::debug!(path = %call.info.path, %error, "a patch does not apply");
+            Status::failure(422, StatusReason::Invalid, message)
+        }
+        413 => Status::request_too_large(error),
+        500 => Status::internal(error),
+        _ => Status::bad_request(error.to_string()),
+    }
+}
+
+fn apply_status(error: &api_patch::ApplyError) -> Status {
+    let api_patch::ApplyError::Conflicts(conflicts) = error else {
+        return match error.code() {
+            500 => Status::failure(500, StatusReason::Unknown, error.to_string()),
+            _ => Status::bad_request(error.to_string()),
+        };
+    };
+    let causes = conflicts
+        .0
+        .iter()
+        .map(|conflict| StatusCause {
+            reason: "FieldManagerConflict".into(),
+            message: format!("conflict with {}", conflict.manager),
+            field: conflict.field.clone(),
+        })
+        .collect();
+    Status::failure(409, StatusReason::Conflict, error.to_string())
+        .with_details(StatusDetails { causes, ..StatusDetails::default() })
+}

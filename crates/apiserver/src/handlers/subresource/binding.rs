@@ -1,0 +1,101 @@
+//! Binding: the scheduler gives a Pod its node.
+
+use api_meta::{GroupResource, Status, Tree as _};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::Answer;
+use crate::{
+    answer,
+    handlers::{admission::Attributes, call::Call, decode, meta},
+    server::Server,
+};
+
+pub(super) async fn create(server: &Server, call: &Call) -> Answer {
+    let expected = decode::Expected::builtin("", "v1", "v1", "Binding")?;
+    crate::handlers::options::check(call, false)?;
+    let mut binding = decode::decode(call, &server.read_body(call).await?, expected)?;
+    meta::check_namespace(&call.resource.definition, &mut binding, &call.path.namespace)?;
+    // What admission looks at (the node's labels) may have been written a moment ago.
+    let fresh = server.hub.caught_up().await;
+    fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    let attributes = Attributes::create(call);
+    server.admit(&attributes, &mut binding).await?;
+    let name = binding["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    if !call.path.name.is_empty() && call.path.name != name {
+        let message = "name in URL does not match name in Binding object";
+        return Err(Box::new(Status::bad_request(message)));
+    }
+    let target = binding["target"]["name"].as_str().unwrap_or_default();
+    let kind = binding["target"]["kind"].as_str().unwrap_or_default();
+    if !kind.is_empty() && kind != "Node" {
+        return Err(Box::new(Status::bad_request(format!(
+            "target.kind: Unsupported value: \"{kind}\": supported values: \"Node\", \"<empty>\""
+        ))));
+    }
+    if target.is_empty() {
+        return Err(Box::new(Status::bad_request("target.name: Required value")));
+    }
+    server.validate_admission(&attributes, &binding).await?;
+    let pods = server.hub.kinds();
+    let Some((resource, version)) = pods.find("", "v1", "pods") else {
+        return Err(Box::new(Status::no_such_resource()));
+    };
+    let mut path = call.path.clone();
+    path.resource = "pods".to_owned();
+    path.subresource = "binding".to_owned();
+    path.name = name;
+    let on_pod = call.on(resource.clone(), version, path);
+    let bind = |current: Option<&Value>| bound(current, &binding, target, &on_pod.path.name);
+    crate::handlers::subresource::change(server, &on_pod, &bind).await?;
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    Ok(answer::value(call.accepted, StatusCode::CREATED, &status))
+}
+
+fn bound(
+    current: Option<&Value>,
+    binding: &Value,
+    target: &str,
+    name: &str,
+) -> Result<Value, Box<Status>> {
+    let Some(pod) = current else {
+        return Err(Box::new(Status::not_found(&GroupResource::PODS, name)));
+    };
+    let conflict = |cause: String| {
+        let resource = GroupResource::new("", "pods/binding");
+        Err(Box::new(Status::conflict(&resource, name, cause)))
+    };
+    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+    if let Some(wanted) = binding["metadata"]["uid"].as_str().filter(|u| !u.is_empty() && *u != uid)
+    {
+        return conflict(format!(
+            "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
+        ));
+    }
+    if !pod["metadata"]["deletionTimestamp"].is_null() {
+        return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    if let Some(node) = pod["spec"]["nodeName"].as_str().filter(|n| !n.is_empty()) {
+        return conflict(format!("pod {name} is already assigned to node \"{node}\""));
+    }
+    if pod["spec"]["schedulingGates"].as_array().is_some_and(|g| !g.is_empty()) {
+        return conflict(format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    let mut pod = pod.clone();
+    pod.put(&["spec", "nodeName"], json!(target));
+    for field in ["annotations", "labels"] {
+        for (key, value) in binding["metadata"][field].as_object().into_iter().flatten() {
+            pod.put(&["metadata", field, key], value.clone());
+        }
+    }
+    let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|c| c["type"] != "PodScheduled");
+    conditions.push(json!({
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": null,
+        "lastTransitionTime": crate::now().to_string(),
+    }));
+    pod.put(&["status", "conditions"], json!(conditions));
+    Ok(pod)
+}

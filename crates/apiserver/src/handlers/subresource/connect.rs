@@ -1,0 +1,74 @@
+//! Admission of what connects: exec, attach, port-forward and proxy. The object is the options that the query says.
+
+use api_meta::{Status, Tree as _};
+use serde_json::{Value, json};
+
+use crate::{
+    handlers::{admission::Attributes, call::Call},
+    server::Server,
+};
+
+pub(super) async fn admit(server: &Server, call: &Call) -> Result<(), Box<Status>> {
+    if call.info.query.get("dryRun").is_some() {
+        return Err(Box::new(Status::bad_request("dryRun is not supported")));
+    }
+    // What admission looks at may have been written a moment ago.
+    let fresh = server.hub.caught_up().await;
+    fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    let mut options = options(call)?;
+    let attributes = Attributes::connect(call);
+    server.admit(&attributes, &mut options).await?;
+    server.validate_admission(&attributes, &options).await
+}
+
+/// `PodExecOptions` and its kin, as the subresource's kind has them; what is not said is left out.
+fn options(call: &Call) -> Result<Value, Box<Status>> {
+    let Some(subresource) = call.served().subresource(&call.path.subresource) else {
+        return Err(Box::new(Status::no_such_resource()));
+    };
+    let mut options = json!({"kind": *subresource.kind, "apiVersion": *call.served().api_version});
+    let query = &call.info.query;
+    match &*subresource.kind {
+        "PodExecOptions" | "PodAttachOptions" => {
+            for flag in ["stdin", "stdout", "stderr", "tty"].into_iter().filter(|f| query.flag(f)) {
+                options.put(&[flag], json!(true));
+            }
+            if let Some(container) = query.get("container").filter(|c| !c.is_empty()) {
+                options.put(&["container"], json!(container));
+            }
+            let command: Vec<&str> = query.all("command").collect();
+            if &*subresource.kind == "PodExecOptions" && !command.is_empty() {
+                options.put(&["command"], json!(command));
+            }
+        }
+        "PodPortForwardOptions" => {
+            let ports = query.all("ports").flat_map(|list| list.split(','));
+            let ports: Result<Vec<u16>, _> = ports.map(str::parse).collect();
+            let ports = ports.map_err(|e| {
+                Box::new(Status::bad_request(format!("cannot convert to []int32: {e}")))
+            })?;
+            if !ports.is_empty() {
+                options.put(&["ports"], json!(ports));
+            }
+        }
+        _ => {
+            let path = proxied_path(call);
+            if !path.is_empty() {
+                options.put(&["path"], json!(path));
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// What is asked of the backend of a proxy: a path with a stroke at its end where the request has one.
+fn proxied_path(call: &Call) -> String {
+    let mut path = match call.path.rest.as_str() {
+        "" => String::new(),
+        rest => format!("/{}", rest.trim_start_matches('/')),
+    };
+    if call.info.path.ends_with('/') && !path.ends_with('/') {
+        path.push('/');
+    }
+    path
+}

@@ -1,0 +1,173 @@
+//! Eviction: a deletion that disruption budgets may refuse.
+
+use std::sync::Arc;
+
+use api_meta::{
+    GroupResource, LabelSelector, Objects, Status, StatusCause, StatusDetails, Tree as _,
+};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::Answer;
+use crate::{
+    answer,
+    handlers::{
+        admission::Attributes,
+        call::Call,
+        decode,
+        delete::{DeleteOptions, Origin},
+        meta,
+    },
+    request::info::ResourcePath,
+    server::Server,
+};
+
+pub(super) async fn create(server: &Server, call: &Call) -> Answer {
+    let expected = decode::Expected::builtin("policy", "v1", "policy/v1", "Eviction")?;
+    crate::handlers::options::check(call, false)?;
+    let mut eviction = decode::decode(call, &server.read_body(call).await?, expected)?;
+    meta::check_namespace(&call.resource.definition, &mut eviction, &call.path.namespace)?;
+    // What admission looks at (the Pod's node) may have been written a moment ago.
+    let fresh = server.hub.caught_up().await;
+    fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    let attributes = Attributes::create(call);
+    server.admit(&attributes, &mut eviction).await?;
+    if eviction["metadata"]["name"] != *call.path.name {
+        let message = "name in URL does not match name in Eviction object";
+        return Err(Box::new(Status::bad_request(message)));
+    }
+    server.validate_admission(&attributes, &eviction).await?;
+    // From here on the eviction has effects. Nothing of it is done if its options cannot be read.
+    let options = match &eviction["deleteOptions"] {
+        Value::Null => DeleteOptions::default(),
+        options => serde_json::from_value(options.clone())
+            .map_err(|e| Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}"))))?,
+    };
+    options.tell(call);
+    let object = server.current(call, None).await?;
+    let pod = object.tree().map_err(|e| Box::new(Status::internal(e)))?;
+    // A Pod that is over, or that has not begun, disrupts nothing.
+    let idle = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
+    if !idle && pod["metadata"]["deletionTimestamp"].is_null() {
+        check_budgets(server, call, &pod).await?;
+    }
+    // Who names the version that is to go would be refused after a change of ours.
+    if !call.dry_run() && !options.names_a_version() {
+        announce(server, call).await?;
+    }
+    let at = (call.path.namespace.as_str(), call.path.name.as_str());
+    server.remove(call, at, &options, Origin::Effect).await?;
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    Ok(answer::value(call.accepted, StatusCode::CREATED, &status))
+}
+
+/// Says in the Pod's status why it goes, which its owner may want to know.
+async fn announce(server: &Server, call: &Call) -> Result<(), Box<Status>> {
+    let kinds = server.hub.kinds();
+    let Some((resource, version)) = kinds.find("", "v1", "pods") else { return Ok(()) };
+    let path = ResourcePath { subresource: "status".into(), ..call.path.clone() };
+    let on_pod = call.on(resource.clone(), version, path);
+    let say = |current: Option<&Value>| {
+        let gone = || Box::new(Status::not_found(&GroupResource::PODS, &call.path.name));
+        let mut pod = current.ok_or_else(gone)?.clone();
+        let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.retain(|c| c["type"] != "DisruptionTarget");
+        conditions.push(json!({
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+            "lastProbeTime": null,
+            "lastTransitionTime": crate::now().to_string(),
+        }));
+        pod.put(&["status", "conditions"], json!(conditions));
+        Ok(pod)
+    };
+    crate::handlers::subresource::change(server, &on_pod, &say).await
+}
+
+/// Takes one disruption from the Pod's budget, or refuses.
+async fn check_budgets(server: &Server, call: &Call, pod: &Value) -> Result<(), Box<Status>> {
+    let resource = GroupResource::new("policy", "poddisruptionbudgets");
+    let budgets = server.security.objects.list(&resource, &call.path.namespace);
+    let covering: Vec<&Arc<Value>> = budgets.iter().filter(|budget| covers(budget, pod)).collect();
+    let budget = match covering.as_slice() {
+        [] => return Ok(()),
+        [one] => one,
+        _ => {
+            return Err(Box::new(Status::internal(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            )));
+        }
+    };
+    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    let ready = conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
+    let healthy =
+        number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy");
+    if !ready && (healthy || budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow") {
+        return Ok(());
+    }
+    let kinds = server.hub.kinds();
+    let Some((resource, version)) = kinds.find("policy", "v1", "poddisruptionbudgets") else {
+        return Ok(());
+    };
+    let path = ResourcePath {
+        group: "policy".into(),
+        version: "v1".into(),
+        resource: "poddisruptionbudgets".into(),
+        subresource: "status".into(),
+        namespace: call.path.namespace.clone(),
+        name: budget["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        rest: String::new(),
+    };
+    let on_budget = call.on(resource.clone(), version, path);
+    let take = |current: Option<&Value>| disrupt(current, &call.path.name);
+    crate::handlers::subresource::change(server, &on_budget, &take).await
+}
+
+fn covers(budget: &Value, pod: &Value) -> bool {
+    let selector: Option<LabelSelector> =
+        serde_json::from_value(budget["spec"]["selector"].clone()).ok();
+    let Some(selector) = selector.and_then(|s| s.to_selector().ok()) else { return false };
+    selector.matches_with(|key| pod["metadata"]["labels"][key].as_str())
+}
+
+/// In so many seconds the controller will have looked at a budget.
+const SOON: u32 = 10;
+
+fn disrupt(budget: Option<&Value>, pod: &str) -> Result<Value, Box<Status>> {
+    let Some(budget) = budget else {
+        return Err(Box::new(Status::internal("the disruption budget has just been deleted")));
+    };
+    let name = budget["metadata"]["name"].as_str().unwrap_or_default();
+    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    let refuse = |message: String, retry_after: u32| {
+        let cause =
+            StatusCause { reason: "DisruptionBudget".into(), message, field: String::new() };
+        let status = Status::too_many_requests(
+            "Cannot evict pod as it would violate the pod's disruption budget.",
+            0,
+        );
+        let details = StatusDetails { causes: vec![cause], ..StatusDetails::default() };
+        Err(Box::new(status.with_details(details).with_retry_after(retry_after)))
+    };
+    if number("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
+        let message =
+            format!("The disruption budget {name} is still being processed by the server.");
+        return refuse(message, SOON);
+    }
+    let allowed = number("disruptionsAllowed");
+    if allowed <= 0 {
+        let message = format!(
+            "The disruption budget {name} needs {} healthy pods and has {} currently",
+            number("desiredHealthy"),
+            number("currentHealthy")
+        );
+        return refuse(message, 0);
+    }
+    let mut budget = budget.clone();
+    budget.put(&["status", "disruptionsAllowed"], json!(allowed - 1));
+    budget.put(&["status", "disruptedPods", pod], json!(crate::now().to_string()));
+    Ok(budget)
+}

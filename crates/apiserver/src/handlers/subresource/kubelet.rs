@@ -1,0 +1,401 @@
+//! What the API server asks a kubelet, a Pod or a Service for a client: logs, exec, attach, port-forward, proxy.
+//!
+//! The answer's body, or after an upgrade the connection, is passed through as it comes.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use api_meta::{GroupResource, Objects, Status, StatusReason, query_decode};
+use auth::second::Moment;
+use client::{ClientTls, HttpTransport, TlsFiles, TlsMaterial, Transport};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
+    request::Parts,
+};
+use http_body_util::BodyExt as _;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use serve::Body;
+
+use super::{Answer, rewrite::Proxied};
+use crate::{
+    StartError,
+    config::Config,
+    handlers::{
+        call::Call,
+        websocket::{self, Framing},
+    },
+    outbound::target::{self, Peer, Target},
+    request::info::Query,
+    server::Server,
+};
+
+/// Connections to kubelets, one for each address, kept while they are used.
+pub(crate) struct Kubelets {
+    /// What kubelets are shown.
+    tls: ClientTls,
+    /// Pods and Services are shown nothing, and may show what they like.
+    anyone: ClientTls,
+    known: Mutex<HashMap<(SocketAddr, String), Arc<HttpTransport>>>,
+    pub(crate) tasks: rt::Tasks,
+}
+
+const KNOWN_LIMIT: usize = 10_000;
+
+impl Kubelets {
+    pub(crate) fn new(config: &Config, tasks: &rt::Tasks) -> Result<Self, StartError> {
+        let files = TlsFiles {
+            insecure: config.kubelet_ca.is_none(),
+            ca: config.kubelet_ca.clone(),
+            certificate: Some(config.kubelet_client_certificate.clone()),
+            key: Some(config.kubelet_client_key.clone()),
+        };
+        let tls = ClientTls::from_files(files).map_err(StartError::KubeletClient)?;
+        let anyone = TlsMaterial { insecure: true, ..TlsMaterial::default() };
+        let anyone = anyone.client_config().map_err(StartError::KubeletClient)?.into();
+        Ok(Self { tls, anyone, known: Mutex::default(), tasks: tasks.clone() })
+    }
+
+    fn transport(&self, target: &Target) -> Arc<HttpTransport> {
+        let Peer::Kubelet { name } = &target.peer else {
+            let transport =
+                HttpTransport::http1_at(target.address, target.encrypted, self.anyone.clone());
+            return Arc::new(transport);
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (target.address, name.clone());
+        if let Some(transport) = known.get(&key) {
+            return transport.clone();
+        }
+        let transport = HttpTransport::at(target.address, self.tls.clone()).with_server_name(name);
+        let transport = Arc::new(transport);
+        if known.len() >= KNOWN_LIMIT {
+            known.clear();
+        }
+        known.insert(key, transport.clone());
+        transport
+    }
+}
+
+pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Answer {
+    server.ask_again(call, Moment::Connect, &Value::Null, None)?;
+    let fresh = server.hub.consistent().await;
+    fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    let (target, mut path) = target(server, call).await?;
+    let (prefix, inner) = inner_path(call, parts.uri.path());
+    let proxied = (call.path.subresource == "proxy")
+        .then(|| Proxied { prefix: prefix.to_owned(), authority: target.address.to_string() });
+    if proxied.is_some() {
+        match inner {
+            Some(inner) => inner.clone_into(&mut path),
+            // A page's relative links need the stroke at the end.
+            None if matches!(call.method, Method::GET | Method::HEAD)
+                && !parts.headers.contains_key(header::UPGRADE) =>
+            {
+                return Ok(to_the_root(parts.uri.path(), parts.uri.query()));
+            }
+            None => {}
+        }
+    }
+    let transport = server.kubelets.transport(&target);
+    let given = parts.uri.query().unwrap_or_default();
+    let query = match call.path.subresource.as_str() {
+        "attach" | "exec" if target.is_kubelet() => streams(given),
+        _ => given.to_owned(),
+    };
+    let query = if query.is_empty() { query } else { format!("?{query}") };
+    let uri: Uri = format!("{path}{query}")
+        .parse()
+        .map_err(|e| Box::new(Status::bad_request(format!("{path}: {e}"))))?;
+    let upgraded = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+    let by_socket =
+        call.path.subresource == "log" && serve::websocket::is_asked_for(&parts.headers);
+    let socket = by_socket
+        .then(|| serve::websocket::accept(&parts.headers, websocket::PROTOCOLS))
+        .transpose();
+    let socket = socket.map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
+    let upgrade = parts.headers.contains_key(header::UPGRADE) && socket.is_none();
+    let body = call.take_body().unwrap_or_else(|| serve::full(Vec::new()));
+    let mut request = Request::new(body);
+    *request.method_mut() = onward_method(call, upgrade);
+    *request.uri_mut() = uri;
+    *request.headers_mut() = onward_headers(&parts.headers, upgrade);
+    if proxied.is_some() {
+        // Pages are rewritten, so they must come as they are.
+        request.headers_mut().remove(header::ACCEPT_ENCODING);
+    }
+    let sent = transport.send(request).await;
+    let mut response = sent.map_err(|error| Box::new(unreachable(&error, proxied.is_some())))?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return match response.status().as_u16() {
+            code @ 300.. if call.path.subresource != "proxy" => Err(refusal(code, response).await),
+            _ => Ok(match (proxied, socket, upgraded) {
+                (Some(proxied), ..) => proxied.answer(response),
+                (None, Some(accepted), Some(upgraded)) => {
+                    let tasks = &server.kubelets.tasks;
+                    let framing = Framing::of_logs(accepted.0);
+                    websocket::answer(tasks, upgraded, accepted.1, framing, response.into_body())
+                }
+                _ => response,
+            }),
+        };
+    }
+    let Some(upgraded) = upgraded else {
+        return Err(Box::new(Status::bad_request("the connection cannot be upgraded")));
+    };
+    let mut head = Response::new(serve::full(Vec::new()));
+    *head.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *head.headers_mut() = response.headers().clone();
+    server.kubelets.tasks.spawn_until_shutdown("streaming", async move {
+        let joined = async {
+            let backend = hyper::upgrade::on(&mut response).await?;
+            let caller = upgraded.await?;
+            let (mut caller, mut backend) = (TokioIo::new(caller), TokioIo::new(backend));
+            let _ = tokio::io::copy_bidirectional(&mut caller, &mut backend).await;
+            Ok::<_, hyper::Error>(())
+        };
+        if let Err(error) = joined.await {
+            tracing::debug!(%error, "joining an upgraded connection");
+        }
+    });
+    Ok(head)
+}
+
+/// What concerns one connection and not the request (RFC 9110, section 7.6.1).
+const HOP_BY_HOP: [HeaderName; 7] = [
+    header::CONNECTION,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// The headers that go on: all but those of the connection, and what its own header counts among them. Who called is
+/// no longer in them.
+fn onward_headers(given: &HeaderMap, upgrade: bool) -> HeaderMap {
+    let named: Vec<String> = given
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
+        .collect();
+    let stays = |name: &HeaderName| {
+        name != header::HOST
+            && !HOP_BY_HOP.contains(name)
+            && !matches!(name.as_str(), "keep-alive" | "proxy-connection")
+            && !named.iter().any(|named| named == name.as_str())
+            && (upgrade || !name.as_str().starts_with("sec-websocket-"))
+    };
+    let mut onward = HeaderMap::new();
+    for (name, value) in given.iter().filter(|(name, _)| stays(name)) {
+        onward.append(name, value.clone());
+    }
+    if let Some(protocol) = given.get(header::UPGRADE).filter(|_| upgrade) {
+        onward.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        onward.insert(header::UPGRADE, protocol.clone());
+    }
+    onward
+}
+
+/// A backend behind a proxy may only be starting, which clients are told so that they try again.
+fn unreachable(error: &client::Error, proxied: bool) -> Status {
+    if proxied {
+        return Status::service_unavailable(format!("error trying to reach service: {error}"));
+    }
+    let message = format!("error dialing backend: {error}");
+    Status::failure(500, StatusReason::InternalError, message)
+}
+
+/// A proxy's path in two: what leads to the backend, and the backend's own path, as they were sent.
+fn inner_path<'a>(call: &Call, path: &'a str) -> (&'a str, Option<&'a str>) {
+    // /api/v1/nodes/NAME/proxy, and with /namespaces/NAMESPACE two more.
+    let parts = if call.path.namespace.is_empty() { 5 } else { 7 };
+    match path.match_indices('/').nth(parts) {
+        Some((at, _)) => (&path[..at], Some(&path[at..])),
+        None => (path, None),
+    }
+}
+
+fn to_the_root(path: &str, query: Option<&str>) -> Response<Body> {
+    let query = query.map(|q| format!("?{q}")).unwrap_or_default();
+    let mut response = Response::new(serve::full(Vec::new()));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(location) = format!("{path}/{query}").parse() {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+/// The kubelet refuses in plain text; clients of the API expect a Status.
+async fn refusal(code: u16, response: Response<Body>) -> Box<Status> {
+    const LIMIT: usize = 8 << 10;
+    let mut body = response.into_body();
+    let mut text = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await
+        && text.len() < LIMIT
+    {
+        text.extend_from_slice(&frame.into_data().unwrap_or_default());
+    }
+    let text = String::from_utf8_lossy(&text).trim().to_owned();
+    Box::new(match code {
+        // Whoever follows would go where a node sends him.
+        300..=399 => Status::internal("redirects forbidden"),
+        400 => Status::bad_request(text),
+        // The Pod is there, or it would not have been asked for: a container of it is what is missing.
+        404 => Status::failure(404, StatusReason::NotFound, text),
+        _ => Status::internal(text),
+    })
+}
+
+/// The kubelet takes streams by POST or, for WebSockets, GET; everything else keeps its method.
+fn onward_method(call: &Call, upgrade: bool) -> Method {
+    match (call.path.subresource.as_str(), upgrade) {
+        ("log", _) => Method::GET,
+        _ => call.method.clone(),
+    }
+}
+
+/// Where a call goes, and the path there.
+async fn target(server: &Server, call: &Call) -> Result<(Target, String), Box<Status>> {
+    let objects = &server.security.objects;
+    let path = &call.path;
+    let rest = format!("/{}", path.rest);
+    match &*call.resource.definition.plural {
+        "nodes" => Ok((target::node(objects, path).await?, rest)),
+        "services" => Ok((target::service(objects, path)?, rest)),
+        _ if path.subresource == "proxy" => Ok((target::pod(objects, path)?, rest)),
+        _ => {
+            let pod = objects.get(&GroupResource::PODS, &path.namespace, &path.name);
+            let missing = || Box::new(Status::not_found(&GroupResource::PODS, &path.name));
+            stream(objects, call, &*pod.ok_or_else(missing)?).await
+        }
+    }
+}
+
+/// The kubelet has names of its own for the streams of exec and attach, and takes nothing but 1 for yes. The container
+/// is part of its path.
+/// What is asked for here is what admission saw: one reading of the query serves both.
+fn streams(query: &str) -> String {
+    let commands = query.split('&').filter_map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (query_decode(name).as_deref() == Some("command")).then(|| format!("command={value}"))
+    });
+    let given = Query::parse(query);
+    let flags = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
+    let flags = flags.into_iter().filter(|(name, _)| given.flag(name));
+    let onward = commands.chain(flags.map(|(_, onward)| format!("{onward}=1")));
+    onward.collect::<Vec<_>>().join("&")
+}
+
+/// The kubelet's own paths for what a Pod's subresources do.
+async fn stream(
+    objects: &dyn Objects,
+    call: &Call,
+    pod: &Value,
+) -> Result<(Target, String), Box<Status>> {
+    let path = &call.path;
+    let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        return Err(Box::new(Status::bad_request(format!(
+            "pod {} does not have a host assigned",
+            path.name
+        ))));
+    }
+    let container = match path.subresource.as_str() {
+        "portforward" => String::new(),
+        _ => container(call, pod)?,
+    };
+    let kubelet_path = match path.subresource.as_str() {
+        "log" => format!("/containerLogs/{}/{}/{container}", path.namespace, path.name),
+        "portforward" => format!("/portForward/{}/{}", path.namespace, path.name),
+        verb => format!("/{verb}/{}/{}/{container}", path.namespace, path.name),
+    };
+    Ok((target::kubelet(objects, node).await?, kubelet_path))
+}
+
+/// The container that the query names, or the only one, or the one that the Pod's annotation prefers.
+fn container(call: &Call, pod: &Value) -> Result<String, Box<Status>> {
+    let names = |list: &str| -> Vec<String> {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        containers.filter_map(|c| c["name"].as_str()).map(str::to_owned).collect()
+    };
+    let (main, init, ephemeral) =
+        (names("containers"), names("initContainers"), names("ephemeralContainers"));
+    let pod_name = &call.path.name;
+    let wanted = call.info.query.get("container").unwrap_or_default();
+    if !wanted.is_empty() {
+        let known = main.iter().chain(&init).chain(&ephemeral).any(|n| n == wanted);
+        return match known {
+            true => Ok(wanted.to_owned()),
+            false => Err(Box::new(Status::bad_request(format!(
+                "container {wanted} is not valid for pod {pod_name}"
+            )))),
+        };
+    }
+    let preferred =
+        pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
+    if let Some(preferred) = preferred.filter(|p| main.iter().any(|n| n == p)) {
+        return Ok(preferred.to_owned());
+    }
+    match main.as_slice() {
+        [one] => Ok(one.clone()),
+        many => {
+            let mut message = format!(
+                "a container name must be specified for pod {pod_name}, choose one of: [{}]",
+                many.join(" ")
+            );
+            if !init.is_empty() {
+                message.push_str(&format!(" or one of the init containers: [{}]", init.join(" ")));
+            }
+            Err(Box::new(Status::bad_request(message)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_concerns_one_connection_goes_no_further() {
+        let given: HeaderMap = [
+            ("host", "api"),
+            ("connection", "Upgrade, X-Mine"),
+            ("upgrade", "websocket"),
+            ("sec-websocket-key", "k"),
+            ("te", "trailers"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-authorization", "Basic x"),
+            ("transfer-encoding", "chunked"),
+            ("x-mine", "1"),
+            ("accept", "a"),
+        ]
+        .into_iter()
+        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+        .collect();
+        let names = |upgrade| {
+            let onward = onward_headers(&given, upgrade);
+            let mut names: Vec<_> = onward.keys().map(|name| name.as_str().to_owned()).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(names(false), ["accept"]);
+        assert_eq!(names(true), ["accept", "connection", "sec-websocket-key", "upgrade"]);
+        assert_eq!(onward_headers(&given, true)[header::CONNECTION], "Upgrade");
+    }
+
+    #[test]
+    fn streams_have_the_kubelets_names() {
+        let query = "command=sh&command=-c&container=app&stdin=true&stdout=1&stderr=false&tty=true";
+        assert_eq!(streams(query), "command=sh&command=-c&input=1&output=1&tty=1");
+        assert_eq!(streams("stdout"), "output=1");
+        let twice = "stdin=false&stdin=true&comm%61nd=a%26b&tty=0";
+        assert_eq!(streams(twice), "command=a%26b", "the first counts, and names are decoded");
+        assert_eq!(streams(""), "");
+    }
+}

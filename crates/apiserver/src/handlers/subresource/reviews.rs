@@ -1,0 +1,77 @@
+//! Reviews: questions that are answered and not stored.
+
+use api_meta::{Status, Tree as _};
+use auth::{
+    authn::review::token_review,
+    authz::review::{Subject, access_review, rules_review},
+};
+use http::StatusCode;
+use serde_json::json;
+
+use super::Answer;
+use crate::{
+    answer::{self, Accepted},
+    handlers::{admission::Attributes, call::Call, decode},
+    server::Server,
+};
+
+pub(super) async fn create(server: &Server, call: &Call) -> Answer {
+    let accepted = Accepted::negotiate_without_tables(&call.headers, &call.info.query)?;
+    let mut review = decode::decode_object(call, server.read_body(call).await?)?;
+    let attributes = Attributes::create(call);
+    server.admit(&attributes, &mut review).await?;
+    server.validate_admission(&attributes, &review).await?;
+    let security = &server.security;
+    let access = |review: &mut _, subject| {
+        access_review(review, subject, &security.authorizer).map_err(Box::new)
+    };
+    match &*call.resource.definition.plural {
+        "tokenreviews" => {
+            if review["spec"]["token"].as_str().unwrap_or_default().is_empty() {
+                return Err(Box::new(Status::bad_request(
+                    "token is required for TokenReview in authentication",
+                )));
+            }
+            // A token made a moment ago must find its service account.
+            let fresh = server.hub.consistent().await;
+            fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
+            let (authentication, objects) = (&security.authentication, &security.objects);
+            token_review(&mut review, authentication, crate::now(), objects);
+        }
+        "selfsubjectreviews" => review.put(&["status"], json!({"userInfo": *call.user})),
+        "subjectaccessreviews" => access(&mut review, Subject::Named)?,
+        "localsubjectaccessreviews" => {
+            access(&mut review, Subject::NamedIn(&call.path.namespace))?;
+        }
+        "selfsubjectaccessreviews" => access(&mut review, Subject::Caller(&call.user))?,
+        _ => rules_review(&mut review, &call.user, &security.rbac).map_err(Box::new)?,
+    }
+    Ok(answer::value(accepted, StatusCode::CREATED, &review))
+}
+
+/// ComponentStatus, long deprecated: what this process knows of itself and its store.
+pub(super) fn component_statuses(server: &Server, call: &Call) -> Answer {
+    let healthy = server.hub.is_following();
+    let one = |name: &str| {
+        let (status, message) = match healthy {
+            true => ("True", "ok"),
+            false => ("False", "the watch cache does not follow the store"),
+        };
+        json!({
+            "kind": "ComponentStatus",
+            "apiVersion": "v1",
+            "metadata": {"name": name},
+            "conditions": [{"type": "Healthy", "status": status, "message": message}],
+        })
+    };
+    let (trees, list) = match call.path.name.as_str() {
+        "" => (vec![one("etcd-0")], true),
+        "etcd-0" => (vec![one("etcd-0")], false),
+        name => {
+            let resource = call.resource.definition.group_resource();
+            return Err(Box::new(Status::not_found(&resource, name)));
+        }
+    };
+    let (definition, served) = (&call.resource.definition, call.served());
+    Ok(answer::made(definition, served, call.accepted, trees, list))
+}

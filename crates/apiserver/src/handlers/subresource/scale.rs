@@ -1,0 +1,224 @@
+//! Scale: the number of replicas of a workload, whatever its kind.
+
+use api_meta::{FieldError, GroupKind, LabelSelector, Path, Status, StatusReason, Tree as _};
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::Answer;
+use crate::{
+    answer,
+    handlers::{
+        call::Call,
+        decode,
+        patch::Patch,
+        write::{Part, Update, View},
+    },
+    server::Server,
+};
+
+/// Where a kind keeps what Scale shows, as JSON pointers.
+struct Paths {
+    spec: String,
+    status: String,
+    selector: Option<String>,
+}
+
+pub(super) async fn answer(server: &Server, call: &Call) -> Answer {
+    let paths = paths(call)?;
+    let shown = async |object| {
+        let object = call.resource.definition.shown_one(call.version, object).await?;
+        let scale = scale(&answer::tree(call.served(), &object), &paths)?;
+        Ok(answer::value(call.accepted, StatusCode::OK, &scale))
+    };
+    if call.info.verb == "get" {
+        return shown(server.current(call, call.info.query.get("resourceVersion")).await?).await;
+    }
+    let body = server.read_body(call).await?;
+    let wanted = if call.info.verb == "update" { Some(decode(call, &body)?) } else { None };
+    let change = |shown: Option<&Value>| match (&wanted, shown) {
+        (Some(scale), _) => Ok(scale.clone()),
+        (None, Some(shown)) => Patch::parse(call, &body)?.apply_untyped(call, shown),
+        (None, None) => {
+            let resource = call.resource.definition.group_resource();
+            Err(Box::new(Status::not_found(&resource, &call.path.name)))
+        }
+    };
+    let update = Update {
+        part: Part::Main,
+        change: &change,
+        view: Some(&paths),
+        create_if_absent: false,
+        track: true,
+    };
+    let (object, _) = server.mutate(call, update).await?;
+    shown(object).await
+}
+
+impl View for Paths {
+    fn show(&self, object: &Value) -> Result<Value, Box<Status>> {
+        scale(object, self)
+    }
+
+    fn take(&self, object: &Value, shown: &Value) -> Result<Value, Box<Status>> {
+        scaled(object, shown, self)
+    }
+}
+
+fn decode(call: &Call, body: &Bytes) -> Result<Value, Box<Status>> {
+    let expected = decode::Expected::builtin("autoscaling", "v1", "autoscaling/v1", "Scale")?;
+    let scale = decode::decode(call, body, expected)?;
+    let name = scale["metadata"]["name"].as_str().unwrap_or_default();
+    if name != call.path.name {
+        return Err(Box::new(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            call.path.name
+        ))));
+    }
+    Ok(scale)
+}
+
+fn paths(call: &Call) -> Result<Paths, Box<Status>> {
+    let Some(custom) = &call.resource.definition.custom else {
+        let (spec, status) = ("/spec/replicas".into(), "/status/replicas".into());
+        return Ok(Paths { spec, status, selector: None });
+    };
+    let versions = custom["spec"]["versions"].as_array();
+    let version = versions.into_iter().flatten().find(|v| v["name"] == *call.served().version);
+    let scale = version.map(|v| &v["subresources"]["scale"]);
+    let scale = scale.ok_or_else(|| Box::new(Status::no_such_resource()))?;
+    let pointer = |field: &str| scale[field].as_str().map(|path| path.replace('.', "/"));
+    Ok(Paths {
+        spec: pointer("specReplicasPath").unwrap_or_default(),
+        status: pointer("statusReplicasPath").unwrap_or_default(),
+        selector: pointer("labelSelectorPath"),
+    })
+}
+
+fn scale(object: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
+    let mut metadata = Map::new();
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object["metadata"].get(field) {
+            metadata.insert(field.to_owned(), value.clone());
+        }
+    }
+    let number = |pointer: &str| match nested(object, pointer)? {
+        None | Some(Value::Null) => Ok(0),
+        Some(value) => value.as_i64().ok_or_else(|| accessor(pointer, value, "int64")),
+    };
+    let spec = match number(&paths.spec)? {
+        0 => json!({}),
+        replicas => json!({"replicas": replicas}),
+    };
+    let mut status = Map::from_iter([("replicas".to_owned(), json!(number(&paths.status)?))]);
+    let selector = match &paths.selector {
+        None => selector_text(&object["spec"]["selector"]),
+        Some(pointer) => match nested(object, pointer)? {
+            None | Some(Value::Null) => None,
+            Some(Value::String(text)) => Some(text.clone()),
+            Some(other) => return Err(accessor(pointer, other, "string")),
+        },
+    };
+    if let Some(selector) = selector {
+        status.insert("selector".to_owned(), selector.into());
+    }
+    Ok(
+        json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}),
+    )
+}
+
+/// What is at a path; upstream's error where something else than a map is in the way.
+fn nested<'v>(object: &'v Value, pointer: &str) -> Result<Option<&'v Value>, Box<Status>> {
+    let (mut at, mut way) = (object, String::new());
+    for name in pointer.split('/').skip(1) {
+        way = format!("{way}/{name}");
+        at = match at {
+            Value::Object(members) => match members.get(name) {
+                Some(value) => value,
+                None => return Ok(None),
+            },
+            Value::Null => return Ok(None),
+            other => return Err(accessor(&way, other, "map[string]interface{}")),
+        };
+    }
+    Ok(Some(at))
+}
+
+/// A value of a custom object that is of another type than Scale needs.
+fn accessor(pointer: &str, value: &Value, wanted: &str) -> Box<Status> {
+    let path = pointer.replace('/', ".");
+    let (shown, found) = match value {
+        Value::String(text) => (text.clone(), "string"),
+        Value::Bool(value) => (value.to_string(), "bool"),
+        Value::Number(number) if number.is_f64() => (number.to_string(), "float64"),
+        Value::Number(number) => (number.to_string(), "int64"),
+        Value::Array(_) => (value.to_string(), "[]interface {}"),
+        Value::Object(_) => (value.to_string(), "map[string]interface {}"),
+        Value::Null => ("<nil>".to_owned(), "<nil>"),
+    };
+    let message =
+        format!("{path} accessor error: {shown} is of the type {found}, expected {wanted}");
+    Box::new(Status::failure(500, StatusReason::Unknown, message))
+}
+
+/// A label selector, or a ReplicationController's plain map of labels, as text.
+fn selector_text(selector: &Value) -> Option<String> {
+    let structured =
+        selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some();
+    let selector = if structured { selector.clone() } else { json!({"matchLabels": selector}) };
+    let selector: LabelSelector = serde_json::from_value(selector).ok()?;
+    selector.to_selector().ok().map(|s| s.to_string())
+}
+
+fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
+    let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
+    if replicas < 0 {
+        let path = Path::new("spec").child("replicas");
+        let error = FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(Box::new(Status::invalid(
+            &GroupKind::new("autoscaling", "Scale"),
+            name,
+            &[error],
+        )));
+    }
+    let mut object = object.clone();
+    // A Scale without a resource version changes whatever is there.
+    let version = wanted["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty());
+    match (version, object.at_mut(&["metadata"]).and_then(Value::as_object_mut)) {
+        (Some(version), Some(meta)) => {
+            drop(meta.insert("resourceVersion".to_owned(), json!(version)))
+        }
+        (None, Some(meta)) => drop(meta.remove("resourceVersion")),
+        (_, None) => {}
+    }
+    put(&mut object, &paths.spec, replicas)?;
+    Ok(object)
+}
+
+/// Writes the replicas where the kind keeps them, making the maps on the way.
+fn put(object: &mut Value, pointer: &str, replicas: i64) -> Result<(), Box<Status>> {
+    let (way, last) = pointer.rsplit_once('/').unwrap_or_default();
+    let mut at = object;
+    let mut path = String::new();
+    for name in way.split('/').skip(1) {
+        path = format!("{path}.{name}");
+        at = match at.as_object_mut() {
+            Some(members) => members.entry(name).or_insert_with(|| json!({})),
+            None => return Err(in_the_way(&path)),
+        };
+        if !at.is_object() {
+            return Err(in_the_way(&path));
+        }
+    }
+    match at.as_object_mut() {
+        Some(members) => drop(members.insert(last.to_owned(), replicas.into())),
+        None => return Err(in_the_way(&path)),
+    }
+    Ok(())
+}
+
+fn in_the_way(path: &str) -> Box<Status> {
+    let message = format!("value cannot be set because {path} is not a map[string]interface{{}}");
+    Box::new(Status::failure(500, StatusReason::Unknown, message))
+}

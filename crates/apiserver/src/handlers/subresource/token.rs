@@ -1,0 +1,69 @@
+//! TokenRequest: a bound token for a service account.
+
+use api_meta::{FieldError, GroupKind, GroupResource, Objects as _, Path, Status, Tree as _};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::Answer;
+use crate::{
+    answer,
+    handlers::{admission::Attributes, call::Call, decode},
+    server::Server,
+};
+
+pub(super) async fn create(server: &Server, call: &Call) -> Answer {
+    let api = "authentication.k8s.io/v1";
+    let expected = decode::Expected::builtin("authentication.k8s.io", "v1", api, "TokenRequest")?;
+    let mut request = decode::decode(call, &server.read_body(call).await?, expected)?;
+    check_names(call, &request)?;
+    server.current(call, None).await?;
+    check_uid(server, call, &request)?;
+    // A kubelet may ask only for tokens of its own Pods: NodeRestriction sees to that.
+    let attributes = Attributes::create(call);
+    server.admit(&attributes, &mut request).await?;
+    request.put(&["metadata", "name"], json!(call.path.name));
+    request.put(&["metadata", "namespace"], json!(call.path.namespace));
+    server.validate_admission(&attributes, &request).await?;
+    let id = uuid::Uuid::new_v4().to_string();
+    let owner = (call.path.namespace.as_str(), call.path.name.as_str());
+    let objects = &server.security.objects;
+    server
+        .security
+        .tokens
+        .answer(&mut request, owner, objects, crate::now(), id)
+        .map_err(|status: Status| Box::new(status))?;
+    Ok(answer::value(call.accepted, StatusCode::CREATED, &request))
+}
+
+/// Whoever names a service account in the body as well means the one in the URL.
+fn check_names(call: &Call, request: &Value) -> Result<(), Box<Status>> {
+    let (name, namespace) = (&call.path.name, &call.path.namespace);
+    for (field, is) in [("name", name), ("namespace", namespace)] {
+        let said = request["metadata"][field].as_str().unwrap_or_default();
+        if !said.is_empty() && said != is {
+            let detail = format!("must match the service account {field} if specified");
+            let error = FieldError::invalid(&Path::new("metadata").child(field), said, detail);
+            let kind = GroupKind::new("authentication.k8s.io", "TokenRequest");
+            return Err(Box::new(Status::invalid(&kind, name, &[error])));
+        }
+    }
+    Ok(())
+}
+
+/// A token for one that is gone is not made for the next of its name.
+fn check_uid(server: &Server, call: &Call, request: &Value) -> Result<(), Box<Status>> {
+    let path = &call.path;
+    let objects = &server.security.objects;
+    let account = objects.get(&GroupResource::SERVICE_ACCOUNTS, &path.namespace, &path.name);
+    let is = account.as_ref().and_then(|a| a["metadata"]["uid"].as_str()).unwrap_or_default();
+    match request["metadata"]["uid"].as_str().filter(|said| !said.is_empty() && *said != is) {
+        None => Ok(()),
+        Some(said) => {
+            let kind = GroupResource::new("authentication.k8s.io", "TokenRequest");
+            let cause = format!(
+                "the UID in the token request ({said}) does not match the UID of the service account ({is})"
+            );
+            Err(Box::new(Status::conflict(&kind, &path.name, cause)))
+        }
+    }
+}

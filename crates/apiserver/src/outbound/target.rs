@@ -1,0 +1,375 @@
+//! Where a proxied request goes: an address and a number that stand in the API's objects.
+//!
+//! What a client writes chooses among them and never becomes part of an address. Addresses that lead back to the API
+//! server's own machine or to the link that it is on (loopback, link-local, multicast, unspecified) are refused, as
+//! upstream does: whoever may change a status must not be able to point the API server at its neighbours.
+
+use std::net::{IpAddr, SocketAddr};
+
+use api_meta::{GroupResource, Objects, Status, StatusReason, validation};
+use serde_json::Value;
+
+use crate::request::info::ResourcePath;
+
+/// The port of a kubelet whose Node says nothing of it.
+const KUBELET_PORT: u16 = 10250;
+
+/// Where a request goes on to.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    /// Whether TLS is spoken.
+    pub(crate) encrypted: bool,
+    pub(crate) peer: Peer,
+}
+
+/// Who answers at a target.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// A kubelet, which alone is shown our client certificate; its own must name this.
+    Kubelet { name: String },
+    /// Anybody: shown nothing, and believed to be anybody.
+    Unknown,
+}
+
+/// `[scheme:]name[:port]`, as a proxy's path names its target.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ProxyName<'a> {
+    pub(crate) encrypted: bool,
+    pub(crate) name: &'a str,
+    pub(crate) port: Port<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Port<'a> {
+    Unsaid,
+    Number(u16),
+    Name(&'a str),
+}
+
+impl<'a> ProxyName<'a> {
+    /// `None` if it is anything else: more parts, another scheme, no name, or what can be no port.
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let (scheme, name, port) = match *parts.as_slice() {
+            [name] => ("", name, ""),
+            [name, port] => ("", name, port),
+            [scheme, name, port] => (scheme, name, port),
+            _ => return None,
+        };
+        let encrypted = match scheme {
+            "" | "http" => false,
+            "https" => true,
+            _ => return None,
+        };
+        let port = Port::parse(port)?;
+        (!name.is_empty()).then_some(Self { encrypted, name, port })
+    }
+
+    fn of(kind: &str, text: &'a str) -> Result<Self, Box<Status>> {
+        Self::parse(text).ok_or_else(|| {
+            Box::new(Status::bad_request(format!("invalid {kind} request {text:?}")))
+        })
+    }
+
+    fn usual_port(&self) -> u16 {
+        if self.encrypted { 443 } else { 80 }
+    }
+}
+
+impl<'a> Port<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self::Unsaid);
+        }
+        if text.bytes().all(|b| b.is_ascii_digit()) {
+            return text.parse().ok().filter(|number| *number > 0).map(Self::Number);
+        }
+        validation::dns1123_label(text).is_empty().then_some(Self::Name(text))
+    }
+}
+
+/// A Pod's address and one of its ports: the number that is asked for, or that of a container's port.
+pub(crate) fn pod(objects: &dyn Objects, path: &ResourcePath) -> Result<Target, Box<Status>> {
+    let asked = ProxyName::of("pod", &path.name)?;
+    let pod = objects
+        .get(&GroupResource::PODS, &path.namespace, asked.name)
+        .ok_or_else(|| Box::new(Status::not_found(&GroupResource::PODS, asked.name)))?;
+    let address = pod_addresses(&pod).next().and_then(proxyable).ok_or_else(not_allowed)?;
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let mut ports = containers.flat_map(|c| c["ports"].as_array().into_iter().flatten());
+    let port = match asked.port {
+        Port::Number(number) => number,
+        Port::Unsaid => {
+            ports.find_map(|p| number(&p["containerPort"])).unwrap_or_else(|| asked.usual_port())
+        }
+        Port::Name(name) => ports
+            .find(|p| p["name"] == name)
+            .and_then(|p| number(&p["containerPort"]))
+            .ok_or_else(|| unknown_port(name))?,
+    };
+    Ok(Target::anybody(address, port, asked.encrypted))
+}
+
+/// A ready endpoint of a Service that is the address of a Pod in the Service's namespace.
+pub(crate) fn service(objects: &dyn Objects, path: &ResourcePath) -> Result<Target, Box<Status>> {
+    let asked = ProxyName::of("service", &path.name)?;
+    let service = objects
+        .get(&GroupResource::SERVICES, &path.namespace, asked.name)
+        .ok_or_else(|| Box::new(Status::not_found(&GroupResource::SERVICES, asked.name)))?;
+    let port_name = match asked.port {
+        Port::Unsaid => String::new(),
+        Port::Name(name) => name.to_owned(),
+        Port::Number(number) => service_port(&service, number).ok_or_else(|| {
+            Box::new(Status::service_unavailable(format!(
+                "no service port {number} found for service {:?}",
+                asked.name
+            )))
+        })?,
+    };
+    let mut found = endpoints(objects, &path.namespace, asked.name, &port_name);
+    found.retain(|endpoint| {
+        proxyable(endpoint.address.ip()).is_some() && endpoint.is_of_a_pod(objects, &path.namespace)
+    });
+    let address = any(found).ok_or_else(|| {
+        let message = format!("no endpoints available for service {:?}", path.name);
+        Box::new(Status::service_unavailable(message))
+    })?;
+    Ok(Target::anybody(address.ip(), address.port(), asked.encrypted))
+}
+
+/// A Node's kubelet, or another port of the Node.
+pub(crate) async fn node(
+    objects: &dyn Objects,
+    path: &ResourcePath,
+) -> Result<Target, Box<Status>> {
+    let asked = ProxyName::of("node", &path.name)?;
+    let kubelet = kubelet(objects, asked.name).await?;
+    match asked.port {
+        Port::Unsaid => Ok(kubelet),
+        Port::Number(number) if number == kubelet.address.port() => Ok(kubelet),
+        Port::Number(number) => Ok(Target::anybody(kubelet.address.ip(), number, asked.encrypted)),
+        Port::Name(name) => Err(unknown_port(name)),
+    }
+}
+
+/// The kubelet of a node, at the address that kubeadm prefers.
+pub(crate) async fn kubelet(objects: &dyn Objects, name: &str) -> Result<Target, Box<Status>> {
+    let node = objects
+        .get(&GroupResource::NODES, "", name)
+        .ok_or_else(|| Box::new(Status::not_found(&GroupResource::NODES, name)))?;
+    let of = |kind: &str| {
+        let addresses = node["status"]["addresses"].as_array().into_iter().flatten();
+        addresses.filter(|a| a["type"] == kind).find_map(|a| a["address"].as_str())
+    };
+    let host = of("InternalIP").or_else(|| of("ExternalIP")).or_else(|| of("Hostname"));
+    let host = host.ok_or_else(|| {
+        Box::new(Status::internal(format!("no preferred addresses found for node {name}")))
+    })?;
+    let port = &node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
+    let port = number(port).unwrap_or(KUBELET_PORT);
+    let address = match host.parse::<IpAddr>() {
+        Ok(address) => proxyable(address).ok_or_else(not_allowed)?,
+        Err(_) => looked_up(host).await?,
+    };
+    Ok(Target {
+        address: SocketAddr::new(address, port),
+        encrypted: true,
+        peer: Peer::Kubelet { name: host.to_owned() },
+    })
+}
+
+/// What a name stands for, once: the address that is judged is the one that is connected to.
+async fn looked_up(host: &str) -> Result<IpAddr, Box<Status>> {
+    let found = tokio::net::lookup_host((host, KUBELET_PORT)).await;
+    let found =
+        found.map_err(|error| Box::new(Status::internal(format!("lookup {host}: {error}"))))?;
+    let judged: Option<Vec<IpAddr>> = found.map(|address| proxyable(address.ip())).collect();
+    judged.ok_or_else(not_allowed)?.first().copied().ok_or_else(|| {
+        Box::new(Status::bad_request(format!("lookup {host}: no addresses for hostname")))
+    })
+}
+
+/// An endpoint of a Service for webhooks, which need not be Pods: what may stand in an EndpointSlice is validated.
+pub(crate) fn endpoint(
+    objects: &dyn Objects,
+    namespace: &str,
+    name: &str,
+    port: u16,
+) -> Option<SocketAddr> {
+    let service = objects.get(&GroupResource::SERVICES, namespace, name)?;
+    let port_name = service_port(&service, port)?;
+    any(endpoints(objects, namespace, name, &port_name))
+}
+
+/// The name of a Service's port, empty where it has none.
+fn service_port(service: &Value, port: u16) -> Option<String> {
+    let mut ports = service["spec"]["ports"].as_array()?.iter();
+    let found = ports.find(|p| number(&p["port"]) == Some(port))?;
+    Some(found["name"].as_str().unwrap_or_default().to_owned())
+}
+
+/// A ready address of a Service, and what its EndpointSlice says it belongs to.
+struct Endpoint {
+    address: SocketAddr,
+    target: Value,
+}
+
+impl Endpoint {
+    /// Whether a Pod of the namespace has this address; whoever writes an EndpointSlice could name any.
+    fn is_of_a_pod(&self, objects: &dyn Objects, namespace: &str) -> bool {
+        let text = |field: &str| self.target[field].as_str().unwrap_or_default();
+        text("namespace") == namespace
+            && objects
+                .get(&GroupResource::PODS, namespace, text("name"))
+                .is_some_and(|pod| pod_addresses(&pod).any(|ip| ip == self.address.ip()))
+    }
+}
+
+fn endpoints(
+    objects: &dyn Objects,
+    namespace: &str,
+    service: &str,
+    port_name: &str,
+) -> Vec<Endpoint> {
+    let slices = GroupResource::new("discovery.k8s.io", "endpointslices");
+    let mut found = Vec::new();
+    for slice in objects.list(&slices, namespace) {
+        if slice["metadata"]["labels"]["kubernetes.io/service-name"] != service {
+            continue;
+        }
+        let mut ports = slice["ports"].as_array().into_iter().flatten();
+        let port = ports.find(|p| p["name"].as_str().unwrap_or_default() == port_name);
+        let Some(port) = port.and_then(|p| number(&p["port"])) else { continue };
+        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+            if endpoint["conditions"]["ready"] == Value::Bool(false) {
+                continue;
+            }
+            if let Some(ip) = endpoint["addresses"].get(0).and_then(address) {
+                let address = SocketAddr::new(ip, port);
+                found.push(Endpoint { address, target: endpoint["targetRef"].clone() });
+            }
+        }
+    }
+    found
+}
+
+fn any(mut endpoints: Vec<Endpoint>) -> Option<SocketAddr> {
+    if endpoints.is_empty() {
+        return None;
+    }
+    Some(endpoints.swap_remove(rand::random_range(0..endpoints.len())).address)
+}
+
+/// The addresses of a Pod, the first first.
+fn pod_addresses(pod: &Value) -> impl Iterator<Item = IpAddr> {
+    let status = &pod["status"];
+    let all = status["podIPs"].as_array().into_iter().flatten().map(|ip| &ip["ip"]);
+    std::iter::once(&status["podIP"]).chain(all).filter_map(address)
+}
+
+fn address(text: &Value) -> Option<IpAddr> {
+    text.as_str()?.parse().ok()
+}
+
+fn number(port: &Value) -> Option<u16> {
+    port.as_u64().and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0)
+}
+
+/// The address as it is connected to, if Go's `IsGlobalUnicast` holds of it.
+pub(crate) fn proxyable(address: IpAddr) -> Option<IpAddr> {
+    // An IPv4 address may be written as one of IPv6, and the kernel connects to what it stands for.
+    let address = address.to_canonical();
+    let local = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    let special =
+        local || address.is_loopback() || address.is_unspecified() || address.is_multicast();
+    (!special).then_some(address)
+}
+
+fn not_allowed() -> Box<Status> {
+    Box::new(Status::bad_request("address not allowed"))
+}
+
+/// In the words of Go's dialer, which upstream leaves such a port to.
+fn unknown_port(name: &str) -> Box<Status> {
+    Box::new(Status::failure(
+        503,
+        StatusReason::ServiceUnavailable,
+        format!("error trying to reach service: dial tcp: lookup tcp/{name}: unknown port"),
+    ))
+}
+
+impl Target {
+    fn anybody(address: IpAddr, port: u16, encrypted: bool) -> Self {
+        Self { address: SocketAddr::new(address, port), encrypted, peer: Peer::Unknown }
+    }
+
+    pub(crate) fn is_kubelet(&self) -> bool {
+        self.peer != Peer::Unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_strictly() {
+        let table = [
+            ("p", Some((false, "p", Port::Unsaid))),
+            ("p:80", Some((false, "p", Port::Number(80)))),
+            ("p:http", Some((false, "p", Port::Name("http")))),
+            ("http:p:80", Some((false, "p", Port::Number(80)))),
+            ("https:p:", Some((true, "p", Port::Unsaid))),
+            (":p:80", Some((false, "p", Port::Number(80)))),
+            ("http:p:80@169.254.169.254:80", None),
+            ("p:80@169.254.169.254", None),
+            ("http:p:80@127.0.0.1", None),
+            ("ftp:p:80", None),
+            ("HTTP:p:80", None),
+            ("http::80", None),
+            (":80", None),
+            ("", None),
+            ("p:0", None),
+            ("p:65536", None),
+            ("p:+80", None),
+            ("p:-1", None),
+            ("p:80/x", None),
+            ("p:80#", None),
+            ("p:[::1]", None),
+            ("p: 80", None),
+            ("http:p:80:", None),
+        ];
+        for (text, wanted) in table {
+            let wanted = wanted.map(|(encrypted, name, port)| ProxyName { encrypted, name, port });
+            assert_eq!(ProxyName::parse(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_the_machine_and_its_link_are_refused() {
+        for (text, allowed) in [
+            ("10.0.0.1", true),
+            ("192.0.2.2", true),
+            ("fd00::1", true),
+            ("2001:db8::1", true),
+            ("127.0.0.1", false),
+            ("127.8.8.8", false),
+            ("169.254.169.254", false),
+            ("0.0.0.0", false),
+            ("224.0.0.1", false),
+            ("255.255.255.255", false),
+            ("::1", false),
+            ("::", false),
+            ("fe80::1", false),
+            ("ff02::1", false),
+            ("::ffff:127.0.0.1", false),
+            ("::ffff:169.254.169.254", false),
+        ] {
+            assert_eq!(proxyable(text.parse().unwrap()).is_some(), allowed, "{text}");
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! A custom kind's life: served once its names are its own, and gone once its objects are.
+
+use std::{sync::Arc, time::Duration};
+
+use api_meta::{GroupResource, Objects as _, Status, Tree as _, UserInfo};
+use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use super::custom_names;
+use crate::{
+    handlers::{
+        call::Call,
+        delete::{DeleteOptions, Origin},
+    },
+    registry::{
+        custom::{definition, text},
+        definition::Definition,
+    },
+    security::Snapshot,
+    server::Server,
+    watch_cache::{event::Event, follower::Observer},
+};
+
+/// Keeps a definition until the objects of its kind are gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+const GROUP: &str = "apiextensions.k8s.io";
+const PLURAL: &str = "customresourcedefinitions";
+/// How often the objects of a kind that is going away are looked at: their finalizers take their time.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// Puts the name of every definition that changes into the queue that [`follow`] works off.
+pub(crate) fn observer() -> (Observer, WorkQueue<String>) {
+    let queue = WorkQueue::default();
+    let changes = queue.clone();
+    let observe = move |definition: &Definition, event: &Event, _: Option<&Value>| {
+        if definition.is(GROUP, PLURAL) {
+            changes.add(event.object.name().to_owned());
+        }
+    };
+    (Box::new(observe), queue)
+}
+
+/// Serves, changes and withdraws custom kinds as their definitions say.
+pub(crate) fn follow(
+    server: Arc<Server>,
+    client: Client,
+    queue: &WorkQueue<String>,
+    tasks: &rt::Tasks,
+) {
+    let again = queue.clone();
+    queue.run(tasks, "custom kinds", 1, move |name| {
+        let (server, client, again) = (server.clone(), client.clone(), again.clone());
+        async move {
+            let done = reconcile(&server, &client, &again, &name).await;
+            done.inspect_err(
+                |error| tracing::warn!(definition = %name, %error, "serving a custom kind"),
+            )
+            .is_ok()
+        }
+    });
+}
+
+async fn reconcile(
+    server: &Server,
+    client: &Client,
+    queue: &WorkQueue<String>,
+    name: &str,
+) -> Result<(), Error> {
+    let crd: Value = match client.get(&Resource::CUSTOM_RESOURCE_DEFINITIONS, "", name).await {
+        Ok(crd) => crd,
+        Err(error) if error.is_not_found() => {
+            if let Some((plural, group)) = name.split_once('.') {
+                server.hub.remove(group, plural).await;
+                crate::reconcilers::api_services::follow(server, client).await?;
+                // Somebody may have waited for its names.
+                others(server, group, name).iter().for_each(|o| queue.add(name_of(o)));
+            }
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let group = text(&crd["spec"]["group"]);
+    let others = others(server, group, name);
+    let taken: Vec<Value> = others
+        .iter()
+        .map(|other| other["status"]["acceptedNames"].clone())
+        .chain(built_in(server, group))
+        .collect();
+    let names = custom_names::accept(&crd, &taken);
+    // Once established a kind stays so, whatever a later change of names meets.
+    let established = names.conflict.is_none() || holds(&crd, "Established");
+    let changed = established && serve(server, &crd, &names.accepted).await;
+    // Established only once the kind is served, so that who waits for it can use it at once.
+    let status = status(&crd, &names, established);
+    if status != crd["status"] {
+        let renamed = names.accepted != crd["status"]["acceptedNames"];
+        set_status(client, name, &status).await?;
+        others.iter().filter(|_| renamed).for_each(|o| queue.add(name_of(o)));
+    }
+    if changed {
+        crate::reconcilers::api_services::follow(server, client).await?;
+    }
+    if !crd["metadata"]["deletionTimestamp"].is_null()
+        && !finalize(server, client, &crd, status).await?
+    {
+        queue.add_after(name.to_owned(), LOOK_AGAIN);
+    }
+    Ok(())
+}
+
+fn name_of(crd: &Value) -> String {
+    text(&crd["metadata"]["name"]).to_owned()
+}
+
+/// The group's other definitions.
+fn others(server: &Server, group: &str, name: &str) -> Vec<Arc<Value>> {
+    let mut all = server.security.objects.list(&GroupResource::new(GROUP, PLURAL), "");
+    all.retain(|o| text(&o["spec"]["group"]) == group && text(&o["metadata"]["name"]) != name);
+    all
+}
+
+/// The names of the group's built-in kinds, which nobody else may have.
+fn built_in(server: &Server, group: &str) -> Vec<Value> {
+    let kinds = server.hub.kinds();
+    let built_in = kinds.all.values().map(|r| &r.definition);
+    built_in
+        .filter(|d| d.custom.is_none() && *d.group == *group)
+        .flat_map(|d| d.served.iter().map(move |s| (d, s)))
+        .map(|(d, s)| {
+            json!({"plural": *d.plural, "singular": *s.singular, "shortNames": s.short_names, "kind": *s.kind, "listKind": *s.list_kind})
+        })
+        .collect()
+}
+
+/// Serves the kind as its definition has it, under the names that it may have. Returns whether that is new.
+async fn serve(server: &Server, crd: &Value, accepted: &Value) -> bool {
+    let mut shown = crd.clone();
+    shown.put(&["spec", "names"], accepted.clone());
+    let known = server.hub.kinds();
+    let known = known.get(text(&crd["spec"]["group"]), text(&accepted["plural"]));
+    let known = known.and_then(|r| r.definition.custom.clone());
+    let new = known.is_none_or(|old| old["spec"] != shown["spec"]);
+    if new {
+        let objects = Snapshot::default();
+        objects.attach(&server.hub);
+        server.hub.add(Arc::new(definition(&shown, objects))).await;
+    }
+    new
+}
+
+async fn set_status(client: &Client, name: &str, status: &Value) -> Result<(), Error> {
+    let at = Patched { namespace: "", name, subresource: "status" };
+    let patch = json!({"status": status});
+    client
+        .patch::<Value>(&Resource::CUSTOM_RESOURCE_DEFINITIONS, at, PatchKind::Merge, &patch)
+        .await
+        .map(drop)
+}
+
+/// Deletes the kind's objects, then lets the definition go. Returns whether nothing is left to wait for.
+async fn finalize(
+    server: &Server,
+    client: &Client,
+    crd: &Value,
+    mut status: Value,
+) -> Result<bool, Error> {
+    let name = text(&crd["metadata"]["name"]);
+    let finalizers: Vec<&str> =
+        crd["metadata"]["finalizers"].as_array().into_iter().flatten().map(text).collect();
+    if !finalizers.contains(&CLEANUP) {
+        return Ok(true);
+    }
+    let (progress, message) =
+        ("InstanceDeletionInProgress", "CustomResource deletion is in progress");
+    if set_condition(&mut status, "Terminating", true, progress, message) {
+        set_status(client, name, &status).await?;
+    }
+    match delete_objects(server, crd).await {
+        Ok(0) => {}
+        Ok(left) => {
+            tracing::debug!(
+                definition = name,
+                left,
+                "objects of a kind that is going away wait for their finalizers"
+            );
+            return Ok(false);
+        }
+        Err(refused) => {
+            let message = format!("could not delete instances: {}", refused.message);
+            if set_condition(&mut status, "Terminating", true, "InstanceDeletionFailed", &message) {
+                set_status(client, name, &status).await?;
+            }
+            return Ok(false);
+        }
+    }
+    let message = "removed all instances";
+    if set_condition(&mut status, "Terminating", false, "InstanceDeletionCompleted", message) {
+        set_status(client, name, &status).await?;
+    }
+    let kept: Vec<&str> = finalizers.into_iter().filter(|f| *f != CLEANUP).collect();
+    let at = Patched { namespace: "", name, subresource: "" };
+    let patch = json!({"metadata": {"finalizers": kept}});
+    let done = client
+        .patch::<Value>(&Resource::CUSTOM_RESOURCE_DEFINITIONS, at, PatchKind::Merge, &patch)
+        .await;
+    done.if_there()?;
+    Ok(true)
+}
+
+/// Deletes the objects of a kind, by its stored version: it may be that none is served. Returns how many are left.
+async fn delete_objects(server: &Server, crd: &Value) -> Result<usize, Box<Status>> {
+    let (group, names) = (text(&crd["spec"]["group"]), &crd["status"]["acceptedNames"]);
+    let Some(resource) = server.hub.kinds().get(group, text(&names["plural"])).cloned() else {
+        return Ok(0);
+    };
+    let Some(cache) = resource.cache.clone() else { return Ok(0) };
+    let prefix = resource.definition.prefix.clone();
+    let version = resource.definition.storage;
+    let user = Arc::new(UserInfo::new("system:apiserver", &["system:masters"]));
+    let call = Call::own(resource, version, "delete", user);
+    let options = DeleteOptions::default();
+    for object in cache.list(&prefix, "") {
+        let namespace = object.key.strip_prefix(&*prefix).and_then(|k| k.split_once('/'));
+        let namespace = namespace.map_or("", |(namespace, _)| namespace);
+        match server.remove(&call, (namespace, object.name()), &options, Origin::Effect).await {
+            Err(status) if !status.is_not_found() => return Err(status),
+            _ => {}
+        }
+    }
+    server.hub.caught_up().await.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    Ok(cache.list(&prefix, "").len())
+}
+
+/// Whether objects of a kind may still be made.
+pub(crate) fn check_terminating(server: &Server, call: &Call) -> Result<(), Box<Status>> {
+    let definition = &call.resource.definition;
+    if definition.custom.is_none() {
+        return Ok(());
+    }
+    let name = format!("{}.{}", definition.plural, definition.group);
+    let crd = server.security.objects.get(&GroupResource::new(GROUP, PLURAL), "", &name);
+    if crd.is_some_and(|crd| holds(&crd, "Terminating")) {
+        let verb = call.info.verb;
+        let mut status = Status::method_not_supported(&definition.group_resource(), verb);
+        status.message =
+            format!("{verb} not allowed while custom resource definition is terminating");
+        return Err(Box::new(status));
+    }
+    Ok(())
+}
+
+fn holds(crd: &Value, kind: &str) -> bool {
+    let conditions = crd["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|c| c["type"] == kind && c["status"] == "True")
+}
+
+fn status(crd: &Value, names: &custom_names::Names, established: bool) -> Value {
+    let spec = &crd["spec"];
+    let mut status = if crd["status"].is_object() { crd["status"].clone() } else { json!({}) };
+    status.put(&["acceptedNames"], names.accepted.clone());
+    let stored = status["storedVersions"].as_array().into_iter().flatten();
+    let mut stored: Vec<String> = stored.map(|v| text(v).to_owned()).collect();
+    for version in spec["versions"].as_array().into_iter().flatten() {
+        let name = text(&version["name"]).to_owned();
+        if version["storage"] == Value::Bool(true) && !stored.contains(&name) {
+            stored.push(name);
+        }
+    }
+    status.put(&["storedVersions"], json!(stored));
+    let (reason, message) = match &names.conflict {
+        None => ("NoConflicts", "no conflicts found".to_owned()),
+        Some((reason, message)) => (*reason, message.clone()),
+    };
+    set_condition(&mut status, "NamesAccepted", names.conflict.is_none(), reason, &message);
+    let (reason, message) = match established {
+        true => ("InitialNamesAccepted", "the initial names have been accepted"),
+        false => ("NotAccepted", "not all names are accepted"),
+    };
+    set_condition(&mut status, "Established", established, reason, message);
+    if let Some((approved, reason, message)) = api_rules::api_approval(crd) {
+        set_condition(
+            &mut status,
+            "KubernetesAPIApprovalPolicyConformant",
+            approved,
+            reason,
+            &message,
+        );
+    }
+    status
+}
+
+/// Sets a condition. Returns whether that changed anything.
+pub(crate) fn set_condition(
+    status: &mut Value,
+    kind: &str,
+    holds: bool,
+    reason: &str,
+    message: &str,
+) -> bool {
+    let truth = if holds { "True" } else { "False" };
+    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let known = conditions.iter().position(|c| c["type"] == kind);
+    let before = known.map(|at| conditions[at].clone()).unwrap_or_default();
+    if before["status"] == truth && before["reason"] == reason && before["message"] == message {
+        return false;
+    }
+    // The time is that of the condition's last turn, not of a new reason.
+    let since = match before["status"] == truth {
+        true => before["lastTransitionTime"].clone(),
+        false => json!(crate::now().to_string()),
+    };
+    let condition = json!({"type": kind, "status": truth, "reason": reason, "message": message, "lastTransitionTime": since});
+    match known {
+        Some(at) => conditions[at] = condition,
+        None => conditions.push(condition),
+    }
+    status.put(&["conditions"], json!(conditions));
+    true
+}

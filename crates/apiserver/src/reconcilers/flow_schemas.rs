@@ -1,0 +1,75 @@
+//! Flow schemas say whether the priority level that they name exists: their condition `Dangling`.
+
+use std::sync::Arc;
+
+use api_meta::{GroupResource, Objects as _};
+use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use super::custom_kinds::set_condition;
+use crate::{
+    registry::definition::Definition,
+    server::Server,
+    watch_cache::{event::Event, follower::Observer},
+};
+
+const GROUP: &str = "flowcontrol.apiserver.k8s.io";
+const FLOW_SCHEMAS: Resource = Resource::constant(GROUP, "v1", "flowschemas", "FlowSchema", false);
+
+/// Says when [`follow`] has something to look at.
+pub(crate) fn observer() -> (Observer, WorkQueue<()>) {
+    let queue = WorkQueue::default();
+    let changes = queue.clone();
+    let observe = move |definition: &Definition, _: &Event, _: Option<&Value>| {
+        if *definition.group == *GROUP {
+            changes.add(());
+        }
+    };
+    (Box::new(observe), queue)
+}
+
+pub(crate) fn follow(
+    server: Arc<Server>,
+    client: Client,
+    queue: &WorkQueue<()>,
+    tasks: &rt::Tasks,
+) {
+    queue.run(tasks, "levels of flow schemas", 1, move |()| {
+        let (server, client) = (server.clone(), client.clone());
+        async move {
+            let done = reconcile(&server, &client).await;
+            done.inspect_err(|error| {
+                tracing::warn!(%error, "saying which flow schemas have their priority levels");
+            })
+            .is_ok()
+        }
+    });
+}
+
+async fn reconcile(server: &Server, client: &Client) -> Result<(), Error> {
+    let objects = &server.security.objects;
+    let levels = objects.list(&GroupResource::new(GROUP, "prioritylevelconfigurations"), "");
+    for schema in objects.list(&GroupResource::new(GROUP, "flowschemas"), "") {
+        let wanted = schema["spec"]["priorityLevelConfiguration"]["name"].as_str();
+        let wanted = wanted.unwrap_or_default();
+        let found = levels.iter().any(|level| level["metadata"]["name"] == wanted);
+        let (reason, fact) = match found {
+            true => ("Found", "it exists"),
+            false => ("NotFound", "there is no such object"),
+        };
+        let joint = if found { "and" } else { "but" };
+        let message = format!(
+            "This FlowSchema references the PriorityLevelConfiguration object named {wanted:?} {joint} {fact}"
+        );
+        let mut status = schema["status"].clone();
+        if !set_condition(&mut status, "Dangling", !found, reason, &message) {
+            continue;
+        }
+        let name = schema["metadata"]["name"].as_str().unwrap_or_default();
+        let at = Patched { namespace: "", name, subresource: "status" };
+        let patch = json!({"status": {"conditions": status["conditions"]}});
+        let done = client.patch::<Value>(&FLOW_SCHEMAS, at, PatchKind::Merge, &patch).await;
+        done.if_there()?;
+    }
+    Ok(())
+}

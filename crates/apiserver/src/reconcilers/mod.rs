@@ -1,0 +1,11 @@
+//! Loops of the API server itself. Each sees to it, through a client, that what it stands for is so.
+
+pub(crate) mod api_services;
+pub(crate) mod cluster_authentication;
+pub(crate) mod custom_kinds;
+pub(crate) mod custom_names;
+pub(crate) mod endpoints;
+pub(crate) mod flow_schemas;
+pub(crate) mod identity_lease;
+pub(crate) mod service_repair;
+pub(crate) mod startup;

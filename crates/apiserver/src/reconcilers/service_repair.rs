@@ -1,0 +1,340 @@
+//! Brings together what Services have and what is taken in the store. Both agree but where a server has died between two
+//! writes, where somebody has changed one of them by hand, or where a Service is being written just now: what looks left
+//! over is therefore given the time that upstream gives it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use api_meta::{GroupResource, Objects as _, Timestamp};
+use client::{Client, Error, WorkQueue};
+use serde_json::Value;
+
+use crate::{
+    alloc::{
+        address::{self, Known, Place, is_labelled, is_managed},
+        bitmap::Bitmap,
+        ports::{PortsError, Stored},
+        service::{addresses, ports},
+    },
+    registry::definition::Definition,
+    server::Server,
+    watch_cache::{
+        event::{Event, EventKind},
+        follower::Observer,
+    },
+};
+
+/// A request lives no longer: an address whose Service is not there then is nobody's.
+const GRACE: Duration = Duration::from_secs(60);
+/// The server that deletes a Service releases its addresses itself; the others look whether it has.
+const RELEASED: Duration = Duration::from_secs(5);
+/// How often ports are looked at.
+const EVERY: Duration = Duration::from_secs(180);
+/// So many more times a port must be found with nobody before it is free, as upstream has it.
+const SEEN_LEFT_OVER: u8 = 2;
+
+/// What is to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Key {
+    Service(Place),
+    Address(IpAddr),
+}
+
+/// Puts Services and addresses into the queue that [`follow`] works off, when they change.
+pub(crate) fn observer() -> (Observer, WorkQueue<Key>) {
+    let queue = WorkQueue::default();
+    let changes = queue.clone();
+    let observe = move |definition: &Definition, event: &Event, _: Option<&Value>| {
+        let gone = event.kind == EventKind::Deleted;
+        let object = &event.object;
+        if definition.is("", "services") {
+            let of = |object: &crate::registry::object::Object| {
+                object.tree().map(|tree| addresses(&tree)).unwrap_or_default()
+            };
+            let before = event.previous.as_deref().map(of).unwrap_or_default();
+            let now = if gone { Vec::new() } else { of(object) };
+            let dropped = before.iter().filter(|address| !now.contains(address));
+            dropped.for_each(|address| changes.add_after(Key::Address(*address), RELEASED));
+            if !gone && now != before {
+                let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
+                changes.add(Key::Service(Place { namespace, name }));
+            }
+        } else if definition.is("networking.k8s.io", "ipaddresses")
+            && let Ok(address) = object.name().parse()
+        {
+            changes.add(Key::Address(address));
+            // What somebody takes away from a Service is made again.
+            let parent = gone.then(|| Place::parent(&object.tree().unwrap_or_default())).flatten();
+            parent.into_iter().for_each(|place| changes.add(Key::Service(place)));
+        }
+    };
+    (Box::new(observe), queue)
+}
+
+/// Looks at every Service once. Before that, addresses that Services have from of old may look free.
+pub(crate) async fn first(server: &Server, client: &Client) -> BTreeMap<u16, u8> {
+    let services = server.security.objects.list(&GroupResource::new("", "services"), "");
+    for place in services.iter().map(|service| Place::of(service)) {
+        if let Err(error) = service(server, client, &place).await {
+            tracing::warn!(?place, %error, "the addresses of a Service");
+        }
+    }
+    let mut left_over = BTreeMap::new();
+    all_ports(server, &mut left_over).await;
+    left_over
+}
+
+/// Repairs what changes, and all ports again and again, until the server stops. `left_over`: what [`first`] has found.
+pub(crate) fn follow(
+    server: &Arc<Server>,
+    client: Client,
+    queue: &WorkQueue<Key>,
+    mut left_over: BTreeMap<u16, u8>,
+    tasks: &rt::Tasks,
+) {
+    let (own, again) = (server.clone(), queue.clone());
+    queue.run(tasks, "addresses of services", 1, move |key| {
+        let (server, client, queue) = (own.clone(), client.clone(), again.clone());
+        async move {
+            let done = match &key {
+                Key::Service(place) => service(&server, &client, place).await,
+                Key::Address(address) => one_address(&server, &client, *address).await,
+            };
+            match done {
+                Ok(again) => again.into_iter().for_each(|wait| queue.add_after(key.clone(), wait)),
+                Err(error) => {
+                    tracing::warn!(?key, %error, "the addresses of Services");
+                    return false;
+                }
+            }
+            true
+        }
+    });
+    let server = server.clone();
+    tasks.spawn_until_shutdown("node ports of services", async move {
+        loop {
+            tokio::time::sleep(EVERY).await;
+            all_ports(&server, &mut left_over).await;
+        }
+    });
+}
+
+fn kind_of_addresses() -> GroupResource {
+    GroupResource::new("networking.k8s.io", "ipaddresses")
+}
+
+fn find(server: &Server, address: IpAddr) -> Option<Arc<Value>> {
+    server.security.objects.get(&kind_of_addresses(), "", &address.to_string())
+}
+
+/// Whether the Service is there, and has the address.
+fn has(server: &Server, place: &Place, address: IpAddr) -> bool {
+    let services = GroupResource::new("", "services");
+    let found = server.security.objects.get(&services, &place.namespace, &place.name);
+    found.is_some_and(|service| addresses(&service).contains(&address))
+}
+
+/// Lets the caches come up with everything that has been written: what one is to judge may be news to them.
+async fn up_to_date(server: &Server) -> Result<(), Error> {
+    server.hub.consistent().await.map(drop).map_err(|source| Error::Transport {
+        operation: "reading",
+        target: "the store's revision".to_owned(),
+        source: Box::new(source),
+    })
+}
+
+/// Makes the objects of a Service's addresses what they should be. Returns when to look again.
+async fn service(
+    server: &Server,
+    client: &Client,
+    place: &Place,
+) -> Result<Option<Duration>, Error> {
+    let services = GroupResource::new("", "services");
+    let found = server.security.objects.get(&services, &place.namespace, &place.name);
+    let mut again = None;
+    for address in found.map(|service| addresses(&service)).unwrap_or_default() {
+        if recorded(server, place, address) == Recorded::Well {
+            continue;
+        }
+        up_to_date(server).await?;
+        if !has(server, place, address) {
+            continue;
+        }
+        match recorded(server, place, address) {
+            Recorded::Well => {}
+            Recorded::ForOneToCome(wait) => again = Some(wait),
+            Recorded::Wrongly(object) => {
+                tracing::warn!(?place, %address, "the IPAddress of a Service has a wrong reference; repairing");
+                address::delete(client, &Known::of(address, &object)).await?;
+                record(client, place, address).await?;
+            }
+            Recorded::Nowhere => {
+                tracing::warn!(?place, %address, "the address of a Service is not allocated; repairing");
+                record(client, place, address).await?;
+            }
+        }
+    }
+    Ok(again)
+}
+
+async fn record(client: &Client, place: &Place, address: IpAddr) -> Result<(), Error> {
+    if address::create(client, address, place).await?.is_none() {
+        tracing::warn!(?place, %address, "somebody else was given the address of a Service; recreate it");
+    }
+    Ok(())
+}
+
+/// How an address that a Service has stands in the store.
+#[derive(Debug, PartialEq)]
+enum Recorded {
+    /// As this Service's, or rightly as another's.
+    Well,
+    /// As one's that may be on its way, for so long.
+    ForOneToCome(Duration),
+    Wrongly(Arc<Value>),
+    Nowhere,
+}
+
+fn recorded(server: &Server, place: &Place, address: IpAddr) -> Recorded {
+    let Some(object) = find(server, address) else { return Recorded::Nowhere };
+    match Place::parent(&object) {
+        Some(parent) if parent == *place && is_labelled(address, &object) => Recorded::Well,
+        Some(parent) if parent != *place && has(server, &parent, address) => {
+            tracing::warn!(?place, ?parent, %address, "an address was assigned to two Services; recreate one");
+            Recorded::Well
+        }
+        Some(parent) if parent != *place => match grace(&object) {
+            Some(wait) => Recorded::ForOneToCome(wait),
+            None => Recorded::Wrongly(object),
+        },
+        _ => Recorded::Wrongly(object),
+    }
+}
+
+/// How long the object may still be without its Service.
+fn grace(object: &Value) -> Option<Duration> {
+    let born = object["metadata"]["creationTimestamp"].as_str()?.parse::<Timestamp>().ok()?;
+    GRACE.checked_sub(crate::now().since(born)).filter(|rest| !rest.is_zero())
+}
+
+/// Takes away what was made for a Service that has not come, or is no more. Returns when to look again.
+async fn one_address(
+    server: &Server,
+    client: &Client,
+    address: IpAddr,
+) -> Result<Option<Duration>, Error> {
+    let is_used = |object: &Value| match Place::parent(object) {
+        Some(parent) => has(server, &parent, address),
+        None => false,
+    };
+    let leaked = || find(server, address).filter(|it| is_managed(it) && !is_used(it));
+    let Some(object) = leaked() else { return Ok(None) };
+    if let Some(rest) = grace(&object).filter(|_| Place::parent(&object).is_some()) {
+        return Ok(Some(rest));
+    }
+    up_to_date(server).await?;
+    let Some(object) = leaked() else { return Ok(None) };
+    tracing::warn!(%address, "an IPAddress appears to have leaked: cleaning up");
+    address::delete(client, &Known::of(address, &object)).await?;
+    Ok(None)
+}
+
+async fn all_ports(server: &Server, left_over: &mut BTreeMap<u16, u8>) {
+    if let Err(error) = ports_once(server, left_over).await {
+        tracing::warn!(%error, "repairing which node ports are taken; trying again");
+    }
+}
+
+/// Stores which ports Services have. What is stored is read first, so that a Service that is there without its port being
+/// stored can only be one of old.
+async fn ports_once(server: &Server, left_over: &mut BTreeMap<u16, u8>) -> Result<(), PortsError> {
+    let stores = &server.allocators.ports;
+    loop {
+        let stored = stores.stored().await?;
+        server.hub.consistent().await?;
+        let services = server.security.objects.list(&GroupResource::new("", "services"), "");
+        let used: BTreeSet<u16> = services.iter().flat_map(|service| ports(service)).collect();
+        let (map, seen) = repaired(stored.as_ref(), stores.range, &used, left_over);
+        let unchanged = stored.as_ref().is_some_and(|stored| stored.map == map);
+        let revision = stored.map_or(0, |stored| stored.revision);
+        if unchanged || stores.replace(map, revision).await? {
+            *left_over = seen;
+            return Ok(());
+        }
+    }
+}
+
+/// The ports that Services have, and those that nobody has while a Service may yet come for them. Returns with it how many
+/// times more each of the latter may be found so.
+fn repaired(
+    stored: Option<&Stored>,
+    range: (u16, u16),
+    used: &BTreeSet<u16>,
+    left_over: &BTreeMap<u16, u8>,
+) -> (Bitmap, BTreeMap<u16, u8>) {
+    let (mut map, mut seen) = (Bitmap::new(range), BTreeMap::new());
+    for port in used {
+        if let Err(error) = map.take(*port) {
+            tracing::warn!(port, %error, "the node port of a Service; please recreate the Service");
+        }
+    }
+    for port in stored.into_iter().flat_map(|stored| stored.map.taken()) {
+        let left = match left_over.get(&port) {
+            _ if used.contains(&port) => continue,
+            None => SEEN_LEFT_OVER,
+            Some(0) => {
+                tracing::warn!(port, "a node port appears to have leaked: cleaning up");
+                continue;
+            }
+            Some(left) => *left,
+        };
+        // One of another range is given up with it.
+        if map.take(port).is_ok() {
+            seen.insert(port, left - 1);
+        }
+    }
+    (map, seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_nobody_has_is_free_after_three_looks() {
+        let range = (30_000, 30_009);
+        let mut stored = Stored { map: Bitmap::new(range), revision: 7 };
+        [30_001, 30_002].iter().for_each(|port| stored.map.take(*port).unwrap());
+        let used = BTreeSet::from([30_002, 30_003, 80]);
+        let mut left_over = BTreeMap::new();
+        for taken in
+            [vec![30_001, 30_002, 30_003], vec![30_001, 30_002, 30_003], vec![30_002, 30_003]]
+        {
+            let (map, seen) = repaired(Some(&stored), range, &used, &left_over);
+            assert_eq!(map.taken().collect::<Vec<_>>(), taken);
+            (stored.map, left_over) = (map, seen);
+        }
+        assert!(left_over.is_empty());
+        // A Service that comes for its port in time keeps it.
+        stored.map.take(30_001).unwrap();
+        let (map, seen) = repaired(Some(&stored), range, &used, &left_over);
+        let (_, seen) = repaired(Some(&stored), range, &BTreeSet::from([30_001]), &seen);
+        assert!(map.has(30_001) && seen.keys().all(|port| *port != 30_001));
+    }
+
+    #[test]
+    fn a_new_cluster_and_another_range_begin_with_what_services_have() {
+        let used = BTreeSet::from([31_000]);
+        let (map, _) = repaired(None, (31_000, 31_009), &used, &BTreeMap::new());
+        assert_eq!(map.taken().collect::<Vec<_>>(), [31_000]);
+        let mut old = Bitmap::new((30_000, 30_009));
+        old.take(30_000).unwrap();
+        let stored = Stored { map: old, revision: 7 };
+        let (map, seen) = repaired(Some(&stored), (31_000, 31_009), &used, &BTreeMap::new());
+        assert_eq!((map.taken().collect::<Vec<_>>(), seen.len()), (vec![31_000], 0));
+    }
+}

@@ -1,0 +1,274 @@
+//! What a fresh cluster has: system namespaces, the RBAC bootstrap policy, priority classes, the `kubernetes`
+//! Service and its endpoints, what is published about the API servers. Written through the pipeline like everything
+//! else, as `system:apiserver`.
+
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use api_meta::{GroupResource, Objects as _};
+use auth::rbac::Ensure;
+use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource};
+use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join5, stream};
+use serde_json::{Value, json};
+
+use super::{cluster_authentication, custom_kinds::set_condition, endpoints};
+use crate::server::Server;
+
+const SERVICE_CIDRS: Resource =
+    Resource::constant("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", false);
+
+const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
+
+const PRIORITY_CLASSES: [(&str, i64, &str); 2] = [
+    (
+        "system-node-critical",
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+];
+
+/// How many of the initial objects are written at once: enough that they share the flushes of the log, few enough that
+/// an etcd on a slow disk answers each within its time.
+const AT_ONCE: usize = 32;
+/// Longer than an address stays with a Service that has not come.
+const FIRST_SERVICE: Duration = Duration::from_secs(75);
+
+/// Brings the initial objects into being; safe to run again at every start.
+pub(crate) async fn run(server: &Server, client: &Client) -> Result<(), Error> {
+    // First, because what is namespaced is refused without its namespace.
+    let kind = Resource::NAMESPACES;
+    let namespaces = NAMESPACES.map(|name| json!({"metadata": {"name": name}}));
+    together(namespaces.iter().map(|it| ensure(client, &kind, "", it))).await?;
+    try_join5(
+        priority_classes(client),
+        bootstrap_policy(server, client),
+        flow_control(server, client),
+        kubernetes_service(server, client),
+        cluster_authentication::run(&server.config, client),
+    )
+    .await?;
+    server.readiness.started.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Each write waits until the disk has it; those that wait together share one flush.
+async fn together<W>(writes: impl IntoIterator<Item = W>) -> Result<(), Error>
+where
+    W: Future<Output = Result<(), Error>>,
+{
+    stream::iter(writes).map(Ok).try_for_each_concurrent(AT_ONCE, |write| write).await
+}
+
+async fn priority_classes(client: &Client) -> Result<(), Error> {
+    let classes = PRIORITY_CLASSES.map(|(name, value, description)| {
+        json!({"metadata": {"name": name}, "value": value, "description": description})
+    });
+    let kind = Resource::PRIORITY_CLASSES;
+    together(classes.iter().map(|it| ensure(client, &kind, "", it))).await
+}
+
+/// Creates an object unless it is there.
+pub(crate) async fn ensure(
+    client: &Client,
+    resource: &Resource,
+    namespace: &str,
+    object: &Value,
+) -> Result<(), Error> {
+    // Asked first: creating a Service anew would fail for its address, which the old one holds.
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    if client.get::<Value>(resource, namespace, name).await.if_there()?.is_some() {
+        return Ok(());
+    }
+    match client.create::<_, Value>(resource, namespace, object).await {
+        Err(error) if !error.is_already_exists() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+async fn bootstrap_policy(server: &Server, client: &Client) -> Result<(), Error> {
+    let actions = auth::rbac::ensure_bootstrap(&server.security.objects);
+    together(actions.iter().filter_map(|(kind, action)| {
+        rbac_resource(kind).map(|resource| follow_policy(client, resource, action))
+    }))
+    .await
+}
+
+async fn follow_policy(client: &Client, resource: Resource, action: &Ensure) -> Result<(), Error> {
+    let (Ensure::Create(object) | Ensure::Update(object) | Ensure::Replace(object)) = action;
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    let (namespace, name) = (text("namespace"), text("name"));
+    match action {
+        Ensure::Create(object) => ensure(client, &resource, namespace, object).await,
+        Ensure::Update(object) => {
+            client.update::<_, Value>(&resource, namespace, name, object).await.map(drop)
+        }
+        Ensure::Replace(object) => {
+            let options = client::DeleteOptions::default();
+            client.delete(&resource, namespace, name, &options).await?;
+            ensure(client, &resource, namespace, object).await
+        }
+    }
+}
+
+/// The flow schemas and priority levels that upstream suggests.
+async fn flow_control(server: &Server, client: &Client) -> Result<(), Error> {
+    let actions = flow::ensure_bootstrap(&server.security.objects);
+    together(actions.iter().map(|(kind, action)| async move {
+        let resource = flow_resource(kind);
+        match action {
+            flow::Ensure::Create(object) => ensure(client, &resource, "", object).await,
+            flow::Ensure::Update(object) => {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                client.update::<_, Value>(&resource, "", name, object).await.map(drop)
+            }
+        }
+    }))
+    .await
+}
+
+fn flow_resource(kind: &GroupResource) -> Resource {
+    let name = match &*kind.resource {
+        "flowschemas" => "FlowSchema",
+        _ => "PriorityLevelConfiguration",
+    };
+    Resource {
+        group: "flowcontrol.apiserver.k8s.io".into(),
+        version: "v1".into(),
+        plural: kind.resource.to_string().into(),
+        kind: name.into(),
+        namespaced: false,
+    }
+}
+
+fn rbac_resource(kind: &GroupResource) -> Option<Resource> {
+    [
+        Resource::CLUSTER_ROLES,
+        Resource::CLUSTER_ROLE_BINDINGS,
+        Resource::ROLES,
+        Resource::ROLE_BINDINGS,
+    ]
+    .into_iter()
+    .find(|r| *r.plural == *kind.resource)
+}
+
+/// The Service by which Pods find the API server, at the first address of the Service range.
+async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Error> {
+    let config = &server.config;
+    let Some(range) = config.service_cidrs.first() else { return Ok(()) };
+    let address = range.nth(1).unwrap_or(range.address).to_string();
+    let family = if range.address.is_ipv4() { "IPv4" } else { "IPv6" };
+    let ranges: Vec<String> =
+        config.service_cidrs.iter().map(|range| range.network().to_string()).collect();
+    let cidr = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ranges}});
+    ensure(client, &SERVICE_CIDRS, "", &cidr).await?;
+    add_family(server, client, &ranges).await?;
+    ready(server, client).await?;
+    let labels = json!({"component": "apiserver", "provider": "kubernetes"});
+    let service = json!({
+        "metadata": {"name": "kubernetes", "labels": labels},
+        "spec": {
+            "clusterIP": address,
+            "clusterIPs": [address],
+            "ipFamilies": [family],
+            "ipFamilyPolicy": "SingleStack",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": config.bind.port()}],
+            "sessionAffinity": "None",
+            "type": "ClusterIP",
+        },
+    });
+    first_service(client, &service).await?;
+    let servers = endpoints::servers(server).await.unwrap_or_else(|error| {
+        tracing::warn!(%error, "asking the store for the other API servers; they are asked for again soon");
+        BTreeSet::from([config.advertise])
+    });
+    endpoints(server, client, &servers).await
+}
+
+/// Another server may be creating the Service, or may have died while it did: its address is then taken for as long as the
+/// repair lets it be.
+async fn first_service(client: &Client, service: &Value) -> Result<(), Error> {
+    let give_up = Instant::now() + FIRST_SERVICE;
+    loop {
+        match ensure(client, &Resource::SERVICES, "default", service).await {
+            Err(error) if error.is_invalid() && Instant::now() < give_up => {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The ranges of a cluster that was made with one family and is now configured with both.
+async fn add_family(server: &Server, client: &Client, ranges: &[String]) -> Result<(), Error> {
+    let kind = GroupResource::new("networking.k8s.io", "servicecidrs");
+    let known = server.security.objects.get(&kind, "", "kubernetes").unwrap_or_default();
+    if ranges.len() != 2 || known["spec"]["cidrs"] != json!([ranges[0]]) {
+        return Ok(());
+    }
+    let at = Patched { namespace: "", name: "kubernetes", subresource: "" };
+    let patch = json!({"spec": {"cidrs": ranges}});
+    client.patch::<Value>(&SERVICE_CIDRS, at, PatchKind::Merge, &patch).await.map(drop)
+}
+
+/// Says that the configured ranges are in use, unless something else is said of them.
+async fn ready(server: &Server, client: &Client) -> Result<(), Error> {
+    let kind = GroupResource::new("networking.k8s.io", "servicecidrs");
+    let known = server.security.objects.get(&kind, "", "kubernetes").unwrap_or_default();
+    let mut status = known["status"].clone();
+    let conditions = status["conditions"].as_array();
+    if conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Ready")) {
+        return Ok(());
+    }
+    let message = "Kubernetes default Service CIDR is ready";
+    set_condition(&mut status, "Ready", true, "", message);
+    let at = Patched { namespace: "", name: "kubernetes", subresource: "status" };
+    let patch = json!({ "status": status });
+    client.patch::<Value>(&SERVICE_CIDRS, at, PatchKind::Merge, &patch).await.map(drop)
+}
+
+/// Makes these servers the endpoints of the Service `kubernetes`. What is so already is not written.
+pub(crate) async fn endpoints(
+    server: &Server,
+    client: &Client,
+    servers: &BTreeSet<IpAddr>,
+) -> Result<(), Error> {
+    let config = &server.config;
+    // One Service has one family: that of this server's address.
+    let same = |a: &&IpAddr| a.is_ipv4() == config.advertise.is_ipv4();
+    let servers: Vec<String> = servers.iter().filter(same).map(ToString::to_string).collect();
+    let family = if config.advertise.is_ipv4() { "IPv4" } else { "IPv6" };
+    let port = json!([{"name": "https", "port": config.bind.port(), "protocol": "TCP"}]);
+    let addresses: Vec<Value> = servers.iter().map(|ip| json!({ "ip": ip })).collect();
+    let endpoints = json!({
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": addresses, "ports": port}],
+    });
+    put(client, &Resource::ENDPOINTS, &endpoints).await?;
+    let ready = |ip: &String| json!({"addresses": [ip], "conditions": {"ready": true}});
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": family,
+        "endpoints": servers.iter().map(ready).collect::<Vec<_>>(),
+        "ports": port,
+    });
+    put(client, &Resource::ENDPOINT_SLICES, &slice).await
+}
+
+async fn put(client: &Client, resource: &Resource, object: &Value) -> Result<(), Error> {
+    let at = Patched { namespace: "default", name: "kubernetes", subresource: "" };
+    let apply = PatchKind::Apply { manager: "kube-apiserver", force: true };
+    client.patch::<Value>(resource, at, apply, object).await.map(drop)
+}

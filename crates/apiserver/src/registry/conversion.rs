@@ -1,0 +1,248 @@
+//! Between the versions of kinds that have several. Only what differs is written down; a kind's stored
+//! version is its newest, events apart, which core stores for both of their groups.
+
+use api_meta::Tree as _;
+use std::sync::Arc;
+
+use api_schema::{NodeId, Schema};
+use serde_json::{Map, Value, json};
+
+use super::definition::{Conversion, Convert, Definition, Served};
+pub(crate) use crate::registry::converter::Converter;
+
+pub(crate) fn between(group: &str, version: &str, plural: &str) -> Option<Conversion> {
+    let of = |to: fn(&mut Value), from: fn(&mut Value)| {
+        Some(Conversion { to_storage: Arc::new(to), from_storage: Arc::new(from) })
+    };
+    match (group, version, plural) {
+        ("events.k8s.io", "v1", "events") => of(event_to_core, event_from_core),
+        ("autoscaling", "v1", "horizontalpodautoscalers") => of(scaler_to_v2, scaler_from_v2),
+        _ => None,
+    }
+}
+
+/// Between two versions of a custom kind that nobody converts: each keeps what its own schema knows.
+pub(crate) fn by_schema(served: &Served, stored: &Served) -> Conversion {
+    let fit = |served: &Served| -> Convert {
+        let (schema, node) = (served.schema.clone(), served.node);
+        Arc::new(move |tree| fit(&schema, node, tree))
+    };
+    Conversion { to_storage: fit(stored), from_storage: fit(served) }
+}
+
+/// Between two versions without asking anybody, for who owns which field: what a webhook would convert keeps its names.
+impl api_patch::Versions for Definition {
+    fn types(&self, api_version: &str) -> Option<(&Schema, NodeId)> {
+        // Upstream knows of no way between Events of two groups, and forgets who wrote in the other one.
+        let one_group = self.served.iter().all(|served| served.group == self.group);
+        let version = self.version(api_version).filter(|_| one_group);
+        version.map(|served| (&*served.schema, served.node))
+    }
+
+    fn convert(&self, object: &Value, from: &str, to: &str) -> Value {
+        let mut object = object.clone();
+        let conversion =
+            |version| self.version(version).and_then(|served| served.conversion.as_ref());
+        if let Some(conversion) = conversion(from) {
+            (conversion.to_storage)(&mut object);
+        }
+        if let Some(conversion) = conversion(to) {
+            (conversion.from_storage)(&mut object);
+        }
+        if let Some(served) = self.version(to) {
+            object.put(&["apiVersion"], json!(*served.api_version));
+            object.put(&["kind"], json!(*served.kind));
+        }
+        object
+    }
+}
+
+/// Drops what a schema does not know and fills in its defaults, so that a schema's change shows on objects that
+/// were stored before it.
+pub(crate) fn fit(schema: &Schema, node: NodeId, tree: &mut Value) {
+    if let Err(error) = api_schema::prune(schema, node, tree) {
+        tracing::debug!(%error, "a stored object does not fit its schema");
+    }
+    if let Err(error) = api_schema::apply_defaults(schema, node, tree) {
+        tracing::debug!(%error, "a stored object does not take all of its schema's defaults");
+    }
+}
+
+/// As [`fit`], of an object that came with kind and apiVersion, which its schema need not know.
+pub(crate) fn fit_whole(served: &Served, tree: &mut Value) {
+    if let Some(map) = tree.as_object_mut() {
+        map.remove("kind");
+        map.remove("apiVersion");
+    }
+    fit(&served.schema, served.node, tree);
+}
+
+/// `events.k8s.io/v1` name, core/v1 name.
+const EVENT_FIELDS: [(&str, &str); 7] = [
+    ("regarding", "involvedObject"),
+    ("note", "message"),
+    ("deprecatedSource", "source"),
+    ("deprecatedFirstTimestamp", "firstTimestamp"),
+    ("deprecatedLastTimestamp", "lastTimestamp"),
+    ("deprecatedCount", "count"),
+    ("reportingController", "reportingComponent"),
+];
+
+fn rename(tree: &mut Value, from: &str, to: &str) {
+    if let Some(map) = tree.as_object_mut()
+        && let Some(value) = map.remove(from)
+    {
+        map.insert(to.to_owned(), value);
+    }
+}
+
+fn event_to_core(tree: &mut Value) {
+    for (new, core) in EVENT_FIELDS {
+        rename(tree, new, core);
+    }
+}
+
+fn event_from_core(tree: &mut Value) {
+    for (new, core) in EVENT_FIELDS {
+        rename(tree, core, new);
+    }
+}
+
+/// Where autoscaling/v1 keeps what only v2 can say.
+const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
+const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
+const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
+
+fn take_annotation(tree: &mut Value, name: &str) -> Option<Value> {
+    let annotations = tree.pointer_mut("/metadata/annotations")?.as_object_mut()?;
+    let text = annotations.remove(name)?;
+    serde_json::from_str(text.as_str()?).ok()
+}
+
+fn annotate(tree: &mut Value, name: &str, value: &Value) {
+    if value.is_null() || value.as_array().is_some_and(Vec::is_empty) {
+        return;
+    }
+    tree.put(&["metadata", "annotations", name], json!(value.to_string()));
+}
+
+fn scaler_to_v2(tree: &mut Value) {
+    let mut metrics: Vec<Value> = match take_annotation(tree, METRICS) {
+        Some(Value::Array(metrics)) => metrics,
+        _ => Vec::new(),
+    };
+    if let Some(target) = remove(tree, "/spec", "targetCPUUtilizationPercentage") {
+        let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": target}}});
+        metrics.insert(0, cpu);
+    }
+    if !metrics.is_empty() {
+        tree.put(&["spec", "metrics"], json!(metrics));
+    }
+    if let Some(behavior) = take_annotation(tree, BEHAVIOR) {
+        tree.put(&["spec", "behavior"], behavior);
+    }
+    let mut current = match take_annotation(tree, CURRENT_METRICS) {
+        Some(Value::Array(metrics)) => metrics,
+        _ => Vec::new(),
+    };
+    if let Some(utilization) = remove(tree, "/status", "currentCPUUtilizationPercentage") {
+        current.insert(0, json!({"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": utilization}}}));
+    }
+    if !current.is_empty() {
+        tree.put(&["status", "currentMetrics"], json!(current));
+    }
+    if let Some(conditions) = take_annotation(tree, CONDITIONS) {
+        tree.put(&["status", "conditions"], conditions);
+    }
+    // Only v1 writes out that there are none.
+    if tree["status"]["currentReplicas"] == 0 {
+        remove(tree, "/status", "currentReplicas");
+    }
+}
+
+fn scaler_from_v2(tree: &mut Value) {
+    if let Some(Value::Array(mut metrics)) = remove(tree, "/spec", "metrics") {
+        let cpu = metrics.iter().position(|m| {
+            m["resource"]["name"] == "cpu"
+                && m["resource"]["target"]["averageUtilization"].is_number()
+        });
+        if let Some(i) = cpu {
+            tree.put(
+                &["spec", "targetCPUUtilizationPercentage"],
+                metrics.remove(i).take_at(&["resource", "target", "averageUtilization"]),
+            );
+        }
+        annotate(tree, METRICS, &json!(metrics));
+    }
+    if let Some(behavior) = remove(tree, "/spec", "behavior") {
+        annotate(tree, BEHAVIOR, &behavior);
+    }
+    if let Some(Value::Array(mut metrics)) = remove(tree, "/status", "currentMetrics") {
+        let cpu = metrics.iter().position(|m| {
+            m["resource"]["name"] == "cpu"
+                && m["resource"]["current"]["averageUtilization"].is_number()
+        });
+        if let Some(i) = cpu {
+            tree.put(
+                &["status", "currentCPUUtilizationPercentage"],
+                metrics.remove(i).take_at(&["resource", "current", "averageUtilization"]),
+            );
+        }
+        annotate(tree, CURRENT_METRICS, &json!(metrics));
+    }
+    if let Some(conditions) = remove(tree, "/status", "conditions") {
+        annotate(tree, CONDITIONS, &conditions);
+    }
+    if let Some(status) = tree.get_mut("status").and_then(Value::as_object_mut) {
+        status.entry("currentReplicas").or_insert(json!(0));
+    }
+}
+
+fn remove(tree: &mut Value, parent: &str, field: &str) -> Option<Value> {
+    tree.pointer_mut(parent)
+        .and_then(Value::as_object_mut)
+        .and_then(|map: &mut Map<String, Value>| map.remove(field))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_to_storage_comes_back() {
+        let cases = [
+            (
+                "events.k8s.io",
+                "events",
+                json!({"metadata": {"name": "e"}, "regarding": {"kind": "Pod"}, "note": "n", "reportingController": "c", "deprecatedCount": 2}),
+            ),
+            (
+                "autoscaling",
+                "horizontalpodautoscalers",
+                json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}, "status": {"currentCPUUtilizationPercentage": 10, "currentReplicas": 0}}),
+            ),
+        ];
+        for (group, plural, object) in cases {
+            let conversion = between(group, "v1", plural).unwrap();
+            let mut tree = object.clone();
+            (conversion.to_storage)(&mut tree);
+            assert_ne!(tree, object);
+            (conversion.from_storage)(&mut tree);
+            assert_eq!(tree, object);
+        }
+    }
+
+    #[test]
+    fn what_only_v2_can_say_survives_v1() {
+        let conversion = between("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
+        let object = json!({"metadata": {"name": "h", "annotations": {}}, "spec": {"maxReplicas": 3,
+            "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}}],
+            "behavior": {"scaleUp": {"policies": []}}}, "status": {}});
+        let mut tree = object.clone();
+        (conversion.from_storage)(&mut tree);
+        assert!(tree["spec"].get("metrics").is_none());
+        (conversion.to_storage)(&mut tree);
+        assert_eq!(tree, object);
+    }
+}

@@ -1,0 +1,323 @@
+//! Custom kinds whose versions somebody else converts: by ConversionReviews, sent to the webhook that a definition
+//! names. What was converted is kept while its source is the same, so that a webhook is asked once for all readers.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use api_meta::{Path, Status, StatusReason, Tree as _, validation};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::{
+    definition::{Definition, Served},
+    object::Object,
+};
+use crate::{answer, outbound::webhook::Webhook, security::Snapshot};
+
+/// Upstream's: how long a webhook may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How many objects, and how many bytes of them, are asked for at once.
+const BATCH: usize = 500;
+const BATCH_BYTES: usize = 4 << 20;
+/// How many bytes of converted objects are kept.
+const KEPT_BYTES: usize = 16 << 20;
+const GROUP: &str = "apiextensions.k8s.io";
+
+pub(crate) struct Converter {
+    webhook: Webhook,
+    /// The newest version of ConversionReview that both sides know, as `apiVersion`.
+    review: Option<String>,
+    kept: Mutex<Kept>,
+    /// Watchers of one change take turns, so that the first one's conversion serves all.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// By version, key and source. Readers are at different places of a watch, so that more than the newest of an
+    /// object is asked for.
+    objects: HashMap<(usize, Arc<str>, Bytes), Arc<Object>>,
+    bytes: usize,
+}
+
+impl Converter {
+    /// The webhook that a definition names for its conversions.
+    pub(crate) fn of(crd: &Value, objects: Snapshot) -> Option<Self> {
+        let conversion = &crd["spec"]["conversion"];
+        if conversion["strategy"] != "Webhook" {
+            return None;
+        }
+        let webhook = &conversion["webhook"];
+        let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten();
+        let known = versions.filter_map(Value::as_str).find(|v| matches!(*v, "v1" | "v1beta1"));
+        Some(Self {
+            webhook: Webhook::new(webhook["clientConfig"].clone(), TIMEOUT, objects),
+            review: known.map(|version| format!("{GROUP}/{version}")),
+            kept: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+        })
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of an object in a version.
+    fn known(&self, version: usize, object: &Object) -> Option<Arc<Object>> {
+        let kept = self.kept();
+        let shown = kept.objects.get(&(version, object.key.clone(), object.bytes.clone()))?;
+        match shown.revision == object.revision {
+            true => Some(shown.clone()),
+            // A deletion has a revision of its own.
+            false => Some(Arc::new(Object { revision: object.revision, ..Object::clone(shown) })),
+        }
+    }
+
+    fn keep(&self, version: usize, source: &Object, shown: &Arc<Object>) {
+        let mut kept = self.kept();
+        if kept.bytes > KEPT_BYTES {
+            *kept = Kept::default();
+        }
+        kept.bytes += source.bytes.len() + shown.bytes.len();
+        let source = (version, source.key.clone(), source.bytes.clone());
+        kept.objects.insert(source, shown.clone());
+    }
+
+    /// Converts objects of one version to another.
+    async fn convert(&self, objects: Vec<Value>, to: &Served) -> Result<Vec<Value>, Box<Status>> {
+        let Some(first) = objects.first() else { return Ok(objects) };
+        let text = |field: &str| first[field].as_str().unwrap_or_default().to_owned();
+        let from = format!("{}, Kind={}", text("apiVersion"), text("kind"));
+        let failed = |cause: String| {
+            let message = format!("conversion webhook for {from} {cause}");
+            Box::new(Status::failure(500, StatusReason::Unknown, message))
+        };
+        let Some(review) = &self.review else {
+            let message = "no supported conversion review versions";
+            return Err(Box::new(Status::failure(500, StatusReason::Unknown, message)));
+        };
+        let uid = uuid::Uuid::new_v4().to_string();
+        let request = json!({"kind": "ConversionReview", "apiVersion": review, "request": {
+            "uid": uid, "desiredAPIVersion": *to.api_version, "objects": objects,
+        }});
+        let answer = self.webhook.call(&request).await;
+        let converted = answer.and_then(|answer| converted(answer, review, &uid));
+        let converted = converted.map_err(|cause| failed(format!("failed: {cause}")))?;
+        if converted.len() != objects.len() {
+            let (got, wanted) = (converted.len(), objects.len());
+            return Err(failed(format!("returned {got} objects, expected {wanted}")));
+        }
+        let pairs = objects.iter().zip(converted);
+        let checked = pairs.map(|(original, converted)| restored(original, converted, to));
+        checked.collect::<Result<_, _>>().map_err(failed)
+    }
+}
+
+impl Definition {
+    /// Objects as one of the served versions shows them.
+    pub(crate) async fn shown(
+        &self,
+        version: usize,
+        objects: Vec<Arc<Object>>,
+    ) -> Result<Vec<Arc<Object>>, Box<Status>> {
+        let Some(converter) = &self.converter else { return Ok(objects) };
+        let mut shown = objects;
+        let mut waiting: Vec<usize> = Vec::new();
+        for (i, object) in shown.iter_mut().enumerate() {
+            if usize::from(object.version) == version {
+                continue;
+            }
+            match converter.known(version, object) {
+                Some(known) => *object = known,
+                None => waiting.push(i),
+            }
+        }
+        while let Some(first) = waiting.first() {
+            // One review is about objects of one version.
+            let from = shown[*first].version;
+            let (mut batch, mut bytes) = (Vec::new(), 0);
+            waiting.retain(|i| {
+                let size = shown[*i].bytes.len();
+                let fits = batch.is_empty() || batch.len() < BATCH && bytes + size < BATCH_BYTES;
+                let taken = shown[*i].version == from && fits;
+                if taken {
+                    batch.push(*i);
+                    bytes += size;
+                }
+                !taken
+            });
+            let served = &self.served[usize::from(from)];
+            let trees = batch.iter().map(|i| answer::tree(served, &shown[*i])).collect();
+            let to = &self.served[version];
+            let converted = converter.convert(trees, to).await?;
+            for (i, mut tree) in batch.into_iter().zip(converted) {
+                crate::registry::conversion::fit_whole(to, &mut tree);
+                let (key, revision) = (shown[i].key.clone(), shown[i].revision);
+                let made = Bytes::copy_from_slice(&api_codec::encode_stored(&tree));
+                let version_shown = u8::try_from(version).unwrap_or_default();
+                let (made, _) = self.object_of(key, revision, made, version_shown);
+                let made = Arc::new(made);
+                converter.keep(version, &shown[i], &made);
+                shown[i] = made;
+            }
+        }
+        Ok(shown)
+    }
+
+    pub(crate) async fn shown_one(
+        &self,
+        version: usize,
+        object: Arc<Object>,
+    ) -> Result<Arc<Object>, Box<Status>> {
+        let mut shown = self.shown(version, vec![object]).await?;
+        shown.pop().ok_or_else(|| Box::new(Status::internal("nothing was converted")))
+    }
+
+    /// As [`Self::shown_one`], for one of many who ask for the same.
+    pub(crate) async fn shown_in_turn(
+        &self,
+        version: usize,
+        object: Arc<Object>,
+    ) -> Result<Arc<Object>, Box<Status>> {
+        let Some(converter) = &self.converter else { return Ok(object) };
+        let _turn = converter.turn.lock().await;
+        self.shown_one(version, object).await
+    }
+
+    /// What the store keeps of an object that one of the served versions shows; `managed` is the JSON of its
+    /// `managedFields` if the tree has not got them.
+    pub(crate) async fn to_store(
+        &self,
+        version: usize,
+        mut tree: Value,
+        managed: Option<&[u8]>,
+    ) -> Result<Bytes, Box<Status>> {
+        let (served, stored) = (&self.served[version], self.stored());
+        if let Some(converter) = self.converter.as_ref().filter(|_| version != self.storage) {
+            tree.put(&["kind"], json!(*served.kind));
+            tree.put(&["apiVersion"], json!(*served.api_version));
+            let converted = converter.convert(vec![tree], stored).await?;
+            tree = converted.into_iter().next().unwrap_or_default();
+            crate::registry::conversion::fit_whole(stored, &mut tree);
+        }
+        if let Some(conversion) = &served.conversion {
+            (conversion.to_storage)(&mut tree);
+        }
+        let bytes = api_codec::encode_managed(&tree, managed);
+        Ok(match self.custom {
+            Some(_) => crate::registry::stored::mark(bytes, &stored.api_version),
+            // A copy of the exact size: a vector has room to grow, and these bytes stay.
+            None => Bytes::copy_from_slice(&bytes),
+        })
+    }
+}
+
+/// The objects of an answered review.
+fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let given = (text(&answer["apiVersion"]), text(&answer["kind"]));
+    if given.0 != review || given.1 != "ConversionReview" {
+        return Err(format!(
+            "expected webhook response of kind \"ConversionReview\" for version {review:?}, got {:?} for version {:?}",
+            given.1, given.0
+        ));
+    }
+    let mut response = answer.take_at(&["response"]);
+    if !response.is_object() {
+        return Err("no response provided".to_owned());
+    }
+    let given = text(&response["uid"]);
+    if given != uid {
+        return Err(format!("expected response.uid={uid:?}, got {given:?}"));
+    }
+    let result = &response["result"];
+    if result["status"] != "Success" {
+        let (message, status) = (text(&result["message"]), text(&result["status"]));
+        return Err(match message.is_empty() {
+            true => format!("response.result.status was '{status}', not 'Success'"),
+            false => message,
+        });
+    }
+    match response.take_at(&["convertedObjects"]) {
+        Value::Array(objects) => Ok(objects),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The converted object, if it is the same one in the wanted version. Of its metadata, labels and annotations alone
+/// are the webhook's.
+fn restored(original: &Value, mut converted: Value, to: &Served) -> Result<Value, String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let invalid = |what: &str, wanted: &str, got: &str| {
+        Err(format!(
+            "returned invalid object at index 0: invalid {what} (expected {wanted}, received {got})"
+        ))
+    };
+    let given = (text(&converted["apiVersion"]), text(&converted["kind"]));
+    if given.0 != *to.api_version {
+        return invalid("groupVersion", &to.api_version, &given.0);
+    }
+    if given.1 != *to.kind {
+        return invalid("kind", &to.kind, &given.1);
+    }
+    for (field, name) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
+        let wanted = text(&original["metadata"][field]);
+        let got = text(&converted["metadata"][field]);
+        if wanted != got {
+            return Err(format!(
+                "returned invalid object: must have the same {name}: {wanted} != {got}"
+            ));
+        }
+    }
+    let mut metadata = original["metadata"].as_object().cloned().unwrap_or_default();
+    let result = words(&mut metadata, &converted["metadata"]);
+    result.map_err(|cause| format!("returned invalid metadata: {cause}"))?;
+    converted.put(&["metadata"], Value::Object(metadata));
+    Ok(converted)
+}
+
+/// Takes over the labels and annotations.
+fn words(metadata: &mut Map<String, Value>, converted: &Value) -> Result<(), String> {
+    let Some(converted) = converted.as_object() else {
+        return Err("missing metadata in converted object".to_owned());
+    };
+    for field in ["labels", "annotations"] {
+        let given = match converted.get(field) {
+            None | Some(Value::Null) => {
+                metadata.remove(field);
+                continue;
+            }
+            Some(Value::Object(given)) => given,
+            Some(other) => {
+                return Err(format!(
+                    "invalid metadata.{field} of type {other} in converted object"
+                ));
+            }
+        };
+        if let Some((name, other)) = given.iter().find(|(_, v)| !v.is_string()) {
+            return Err(format!(
+                "metadata.{field}[{name}] must be a string, but is {other} in converted object"
+            ));
+        }
+        let same = metadata.get(field).and_then(Value::as_object) == Some(given);
+        if !same {
+            check_words(field, given)?;
+        }
+        metadata.insert(field.to_owned(), Value::Object(given.clone()));
+    }
+    Ok(())
+}
+
+fn check_words(field: &str, given: &Map<String, Value>) -> Result<(), String> {
+    let text = |(k, v): (&String, &Value)| Some((k.clone(), v.as_str()?.to_owned()));
+    let given = given.iter().filter_map(text).collect();
+    let path = Path::new("metadata").child(field);
+    let errors = match field {
+        "labels" => validation::labels(&given, &path),
+        _ => validation::annotations(&given, &path),
+    };
+    if errors.is_empty() { Ok(()) } else { Err(api_meta::aggregate(&errors)) }
+}

@@ -1,0 +1,209 @@
+//! Custom kinds: from CustomResourceDefinitions to definitions like any other.
+
+use std::sync::Arc;
+
+use api_meta::{ErrorList, Path, Timestamp, human_duration};
+use api_schema::Schema;
+use serde_json::{Value, json};
+
+use super::{
+    conversion::Converter,
+    definition::{Definition, Served, ServedSubresource, api_version},
+    object::{Read, Selectable},
+};
+use crate::security::Snapshot;
+
+const VERBS: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// What is wrong with the schemas of a definition; on an update, with those that it changes.
+pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
+    let spec = &crd["spec"];
+    let mut errors = ErrorList::new();
+    for (i, version) in spec["versions"].as_array().into_iter().flatten().enumerate() {
+        let given = &version["schema"]["openAPIV3Schema"];
+        let before = old.and_then(|old| {
+            old["spec"]["versions"].as_array()?.iter().find(|v| v["name"] == version["name"])
+        });
+        if given.is_null() || before.is_some_and(|b| b["schema"]["openAPIV3Schema"] == *given) {
+            continue;
+        }
+        let Some(path) = api_rules::schema_path(crd, i) else { continue };
+        let (group, kind) = (text(&spec["group"]), text(&spec["names"]["kind"]));
+        let made = Schema::from_crd(given, group, text(&version["name"]), kind, &path);
+        errors.extend(made.err().unwrap_or_default());
+    }
+    errors
+}
+
+/// The definition that a CustomResourceDefinition describes. A schema that cannot be used keeps everything; the
+/// definition's own validation has refused such schemas before they were stored.
+pub(crate) fn definition(crd: &Value, objects: Snapshot) -> Definition {
+    let spec = &crd["spec"];
+    let (group, names) = (text(&spec["group"]), &spec["names"]);
+    let plural = text(&names["plural"]);
+    let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
+    let (mut of, other): (Vec<&Value>, Vec<&Value>) =
+        versions.iter().copied().partition(|v| v["served"] == Value::Bool(true));
+    // Objects may be stored in versions that are not served.
+    of.extend(other);
+    let has_status = of.iter().any(|v| v["subresources"].get("status").is_some());
+    let selectable = of.iter().flat_map(|v| v["selectableFields"].as_array().into_iter().flatten());
+    let own = selectable.map(|field| {
+        let path = text(&field["jsonPath"]).trim_start_matches('.');
+        Selectable {
+            name: path.into(),
+            read: Read::Pointer(format!("/{}", path.replace('.', "/")).into()),
+        }
+    });
+    let selectable: Vec<_> = Selectable::all(&[]).into_iter().chain(own).collect();
+    let storage = of.iter().position(|v| v["storage"] == Value::Bool(true)).unwrap_or(0);
+    let mut all: Vec<Served> = of.iter().map(|v| served(group, names, v)).collect();
+    let converter = Converter::of(crd, objects);
+    let differs = |i: &usize| converter.is_none() && of[*i]["schema"] != of[storage]["schema"];
+    for i in (0..all.len()).filter(differs) {
+        all[i].conversion = Some(crate::registry::conversion::by_schema(&all[i], &all[storage]));
+    }
+    Definition {
+        group: group.into(),
+        plural: plural.into(),
+        namespaced: spec["scope"] == "Namespaced",
+        prefix: format!("/registry/{group}/{plural}/").into(),
+        wanted: Selectable::wanted(&selectable, &[]),
+        indexed: false,
+        selectable,
+        storage,
+        served: all,
+        custom: Some(Arc::new(crd.clone())),
+        converter: converter.map(Arc::new),
+        strategy: api_rules::Strategy::custom(has_status),
+    }
+}
+
+fn served(group: &str, names: &Value, version: &Value) -> Served {
+    let (name, kind) = (text(&version["name"]), text(&names["kind"]));
+    let words =
+        |list: &Value| list.as_array().into_iter().flatten().map(|w| Arc::from(text(w))).collect();
+    let given = &version["schema"]["openAPIV3Schema"];
+    let schema =
+        Schema::from_crd(given, group, name, kind, &Path::new("spec")).unwrap_or_else(|errors| {
+            tracing::warn!(
+                group,
+                kind,
+                version = name,
+                ?errors,
+                "a custom kind's schema cannot be used"
+            );
+            Schema::free_form(group, name, kind)
+        });
+    let node = schema.kinds[0].node;
+    let list_kind = match text(&names["listKind"]) {
+        "" => format!("{kind}List"),
+        given => given.to_owned(),
+    };
+    let singular = match text(&names["singular"]) {
+        "" => kind.to_lowercase(),
+        given => given.to_owned(),
+    };
+    Served {
+        group: group.into(),
+        version: name.into(),
+        api_version: api_version(group, name).into(),
+        kind: kind.into(),
+        list_kind: list_kind.into(),
+        singular: singular.into(),
+        verbs: VERBS.iter().map(|v| Arc::from(*v)).collect(),
+        short_names: words(&names["shortNames"]),
+        categories: words(&names["categories"]),
+        storage_version_hash: "".into(),
+        subresources: subresources(group, name, kind, &version["subresources"]),
+        schema: Arc::new(schema),
+        node,
+        conversion: None,
+        warning: (version["deprecated"] == Value::Bool(true)).then(|| {
+            match text(&version["deprecationWarning"]) {
+                "" => format!("{group}/{name} {kind} is deprecated").into(),
+                given => given.into(),
+            }
+        }),
+        columns: Some(Arc::new(version["additionalPrinterColumns"].clone())),
+        enabled: version["served"] == Value::Bool(true),
+    }
+}
+
+fn subresources(group: &str, version: &str, kind: &str, given: &Value) -> Vec<ServedSubresource> {
+    let verbs: Vec<Arc<str>> = ["get", "patch", "update"].map(Arc::from).to_vec();
+    let of =
+        |name: &str, group: &str, version: &str, kind: &str, foreign: bool| ServedSubresource {
+            name: name.into(),
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            foreign,
+            verbs: verbs.clone(),
+        };
+    let status = given.get("status").map(|_| of("status", group, version, kind, false));
+    let scale = given.get("scale").map(|_| of("scale", "autoscaling", "v1", "Scale", true));
+    status.into_iter().chain(scale).collect()
+}
+
+/// The columns of a custom kind's table: its name and what its definition adds, or its age.
+pub(crate) fn columns(given: &Value) -> Value {
+    let mut columns = vec![json!({
+        "name": "Name",
+        "type": "string",
+        "format": "name",
+        "priority": 0,
+        "description": "Name must be unique within a namespace.",
+    })];
+    for column in each(given) {
+        columns.push(json!({
+            "name": column["name"],
+            "type": column["type"],
+            "format": text(&column["format"]),
+            "priority": column["priority"].as_i64().unwrap_or(0),
+            "description": text(&column["description"]),
+        }));
+    }
+    json!(columns)
+}
+
+fn each(given: &Value) -> Vec<Value> {
+    match given.as_array().filter(|c| !c.is_empty()) {
+        Some(columns) => columns.clone(),
+        None => vec![json!({
+            "name": "Age",
+            "type": "date",
+            "jsonPath": ".metadata.creationTimestamp",
+            "description": "CreationTimestamp is a timestamp representing the server time when this object was created.",
+        })],
+    }
+}
+
+pub(crate) fn cells(given: &Value, object: &Value, now: Timestamp) -> Vec<Value> {
+    let mut cells = vec![object["metadata"]["name"].clone()];
+    for column in each(given) {
+        let found = gotmpl::jsonpath::find(object, text(&column["jsonPath"]));
+        cells.push(match (text(&column["type"]), found.as_slice()) {
+            (_, []) | (_, [Value::Null]) => Value::Null,
+            ("date", [time, ..]) => match text(time).parse::<Timestamp>() {
+                Ok(time) => json!(human_duration(now.since(time))),
+                Err(_) => json!("<invalid>"),
+            },
+            ("string", [Value::String(one)]) => json!(one),
+            ("string", [one]) => json!(one.to_string()),
+            ("string", many) => json!(
+                many.iter()
+                    .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+                    .collect::<Vec<_>>()
+                    .join(",")
+            ),
+            (_, [one, ..]) => (*one).clone(),
+        });
+    }
+    cells
+}

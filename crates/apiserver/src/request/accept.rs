@@ -1,0 +1,156 @@
+//! What a client accepts: the encoding, and whole objects, tables or their metadata alone.
+
+use api_meta::Status;
+use http::{HeaderMap, header};
+
+use super::info::Query;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Whole,
+    Table(Include),
+    /// Metadata alone, asked for as that of one object or of a list.
+    Partial(Of),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    One,
+    List,
+}
+
+const META: &str = "meta.k8s.io/v1";
+
+/// What each row of a table carries beside its cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Include {
+    Nothing,
+    Metadata,
+    Object,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    pub(crate) encoding: Encoding,
+    pub(crate) shape: Shape,
+    /// The version of `meta.k8s.io` in which tables and partial objects are wanted.
+    pub(crate) meta: &'static str,
+    pub(crate) pretty: bool,
+}
+
+impl Accepted {
+    /// Whether stored bytes answer as they are.
+    pub(crate) fn is_stored_form(self) -> bool {
+        self.shape == Shape::Whole && self.encoding == Encoding::Json && !self.pretty
+    }
+
+    pub(crate) const JSON: Self =
+        Self { encoding: Encoding::Json, shape: Shape::Whole, meta: META, pretty: false };
+
+    /// Reads `Accept`.
+    pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, Box<Status>> {
+        // A table has no protobuf form.
+        Self::choose(headers, query, |encoding, shape| {
+            encoding != Encoding::Protobuf || !matches!(shape, Shape::Table(_))
+        })
+    }
+
+    /// Reads `Accept` for a resource that has no tables, because it is only asked and never stored.
+    pub(crate) fn negotiate_without_tables(
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Result<Self, Box<Status>> {
+        Self::choose(headers, query, |_, shape| !matches!(shape, Shape::Table(_)))
+    }
+
+    /// Reads `Accept` for a custom kind, which has no protobuf form but of its metadata.
+    pub(crate) fn negotiate_custom(
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Result<Self, Box<Status>> {
+        Self::choose(headers, query, |encoding, shape| {
+            encoding != Encoding::Protobuf || matches!(shape, Shape::Partial(_))
+        })
+    }
+
+    fn choose(
+        headers: &HeaderMap,
+        query: &Query,
+        fits: impl Fn(Encoding, Shape) -> bool,
+    ) -> Result<Self, Box<Status>> {
+        let text = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("*/*");
+        let pretty =
+            query.flag("pretty") || query.get("pretty").is_none() && browser_or_curl(headers);
+        let mut ranges: Vec<(&str, f32)> =
+            text.split(',').map(|range| (range.trim(), quality(range))).collect();
+        ranges.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for (range, q) in ranges {
+            if q > 0.0
+                && let Some((encoding, shape, meta)) = media_range(range, query)
+                && fits(encoding, shape)
+            {
+                return Ok(Self { encoding, shape, meta, pretty });
+            }
+        }
+        Err(Box::new(Status::not_acceptable(&[
+            "application/json",
+            "application/yaml",
+            "application/vnd.kubernetes.protobuf",
+        ])))
+    }
+}
+
+fn browser_or_curl(headers: &HeaderMap) -> bool {
+    let agent = headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|known| agent.starts_with(known))
+}
+
+pub(crate) fn quality(range: &str) -> f32 {
+    let q = range.split(';').find_map(|p| p.trim().strip_prefix("q="));
+    q.and_then(|q| q.parse().ok()).unwrap_or(1.0)
+}
+
+fn media_range(range: &str, query: &Query) -> Option<(Encoding, Shape, &'static str)> {
+    let mut parts = range.split(';').map(str::trim);
+    let encoding = match parts.next()? {
+        "application/json" | "*/*" | "application/*" | "" => Encoding::Json,
+        "application/yaml" => Encoding::Yaml,
+        "application/vnd.kubernetes.protobuf" => Encoding::Protobuf,
+        _ => return None,
+    };
+    let (mut kind, mut group, mut version) = ("", "", "");
+    for part in parts {
+        match part.split_once('=') {
+            Some(("as", value)) => kind = value,
+            Some(("g", value)) => group = value,
+            Some(("v", value)) => version = value,
+            _ => {}
+        }
+    }
+    if kind.is_empty() {
+        return Some((encoding, Shape::Whole, META));
+    }
+    let meta = match (group, version) {
+        ("meta.k8s.io", "v1") => META,
+        ("meta.k8s.io", "v1beta1") => "meta.k8s.io/v1beta1",
+        _ => return None,
+    };
+    let shape = match kind {
+        "Table" => Shape::Table(match query.get("includeObject") {
+            Some("None") => Include::Nothing,
+            Some("Object") => Include::Object,
+            _ => Include::Metadata,
+        }),
+        "PartialObjectMetadata" => Shape::Partial(Of::One),
+        "PartialObjectMetadataList" => Shape::Partial(Of::List),
+        _ => return None,
+    };
+    Some((encoding, shape, meta))
+}

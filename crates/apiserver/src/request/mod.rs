@@ -1,0 +1,5 @@
+//! What a client says: where its request goes, what it accepts, its body.
+
+pub(crate) mod accept;
+pub(crate) mod body;
+pub(crate) mod info;

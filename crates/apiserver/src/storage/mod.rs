@@ -1,0 +1,286 @@
+//! Objects in upstream's stored form, for an etcd that upstream's API server may read, too.
+//!
+//! Built-in kinds are protobuf in an envelope; CustomResourceDefinitions, APIServices and custom kinds are JSON
+//! with kind and apiVersion. Neither has a resource version. Inside the server objects are canonical JSON
+//! without kind and apiVersion; this wrapper stands between.
+
+use api_meta::Tree as _;
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use api_codec::protobuf;
+use api_schema::{Fill, Schema};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use store::{
+    Change, KeyRange, KeyValue, Op, Outcome, RangeResult, Result, Revision, Store, WatchMessage,
+    WatchStream, Write,
+};
+
+use crate::registry::{
+    definition::{self, Definition},
+    stored,
+};
+
+mod beta;
+
+/// A store whose values are in upstream's form, seen as one whose values are in ours.
+pub struct UpstreamForm {
+    inner: Arc<dyn Store>,
+    form: Arc<Form>,
+}
+
+/// Knows what kind is under which key.
+struct Form {
+    definitions: BTreeMap<Arc<str>, Arc<Definition>>,
+    /// Kind and apiVersion of custom kinds by prefix, learnt from the definitions that pass.
+    custom: RwLock<HashMap<String, (String, String)>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum FormError {
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    #[error("{0}")]
+    Protobuf(#[from] protobuf::ProtobufError),
+    #[error("{0}")]
+    Schema(#[from] api_schema::DecodeError),
+    #[error("{0} is not a kind that is stored here")]
+    Kind(String),
+}
+
+/// What a copy of a cluster's objects needs to know: custom kinds are understood by their definitions, Events expire,
+/// and which API servers there are is not to be carried elsewhere.
+pub const CARE: store::Care = store::Care {
+    first: CUSTOM_DEFINITIONS,
+    expiring: &[("/registry/events/", 3600)],
+    left: &[crate::reconcilers::endpoints::PLACE],
+};
+
+/// What looks like objects there, and is none that is served.
+const BOOKKEEPING: [&str; 2] = [crate::reconcilers::endpoints::PLACE, "/registry/ranges/"];
+
+const CUSTOM_DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
+
+impl UpstreamForm {
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        let stored = definition::builtin().into_iter().filter(|d| d.is_stored());
+        let definitions = stored.map(|d| (d.prefix.clone(), d)).collect();
+        Self { inner, form: Arc::new(Form { definitions, custom: RwLock::default() }) }
+    }
+}
+
+/// These kinds have no protobuf form that upstream stores.
+fn is_json(definition: &Definition) -> bool {
+    matches!(&*definition.group, "apiextensions.k8s.io" | "apiregistration.k8s.io")
+}
+
+impl Form {
+    fn definition(&self, key: &str) -> Option<&Arc<Definition>> {
+        let before = (Bound::Unbounded, Bound::Included(key));
+        let (prefix, definition) = self.definitions.range::<str, _>(before).next_back()?;
+        key.starts_with(&**prefix).then_some(definition)
+    }
+
+    /// Our form to upstream's.
+    fn encode(&self, key: &str, value: &Bytes) -> Result<Bytes, FormError> {
+        // Besides objects there is bookkeeping, which is opaque.
+        if !value.starts_with(api_codec::STORED_PREFIX) {
+            return Ok(value.clone());
+        }
+        let (bytes, marked) = stored::split(value);
+        let mut tree: Value = serde_json::from_slice(&bytes)?;
+        let Some(definition) = self.definition(key) else {
+            if let Some((kind, api_version)) = self.custom(key) {
+                tree.put(&["kind"], kind.into());
+                tree.put(&["apiVersion"], marked.map_or(api_version, str::to_owned).into());
+            }
+            return Ok(serde_json::to_vec(&tree)?.into());
+        };
+        let stored = definition.stored();
+        tree.put(&["kind"], (*stored.kind).into());
+        tree.put(&["apiVersion"], (*stored.api_version).into());
+        if is_json(definition) {
+            self.learn(key, &tree);
+            return Ok(serde_json::to_vec(&tree)?.into());
+        }
+        let schema = Schema::builtin();
+        Ok(protobuf::to_protobuf(schema, &stored.api_version, &stored.kind, &tree)?.into())
+    }
+
+    /// Upstream's form to ours.
+    fn decode(&self, key: &str, value: &Bytes) -> Result<Bytes, FormError> {
+        let tree = if BOOKKEEPING.iter().any(|place| key.starts_with(place)) {
+            return Ok(value.clone());
+        } else if value.starts_with(protobuf::MAGIC) {
+            self.read_protobuf(key, value)?
+        } else if value.first() == Some(&b'{') {
+            let mut tree: Value = serde_json::from_slice(value)?;
+            if tree["apiVersion"] == beta::API_VERSION {
+                beta::to_v1(&mut tree);
+            }
+            self.learn(key, &tree);
+            tree
+        } else {
+            return Ok(value.clone());
+        };
+        let bytes = api_codec::encode_stored(&tree);
+        // Of custom kinds the version matters that they were written in.
+        Ok(match tree["apiVersion"].as_str().filter(|_| self.definition(key).is_none()) {
+            Some(version) => stored::mark(bytes, version),
+            None => bytes.into(),
+        })
+    }
+
+    fn read_protobuf(&self, key: &str, value: &[u8]) -> Result<Value, FormError> {
+        let found = protobuf::open(value)?;
+        let kind = || FormError::Kind(format!("{} {}", found.api_version, found.kind));
+        let definition = self.definition(key).ok_or_else(kind)?;
+        let served = definition.served.iter().find(|s| *s.api_version == *found.api_version);
+        let served = served.ok_or_else(kind)?;
+        let tree = protobuf::from_protobuf(Schema::builtin(), value)?;
+        // Some of what is shown is stored by no server, but filled in whenever an object is read.
+        let decoded = api_schema::decode_value(&served.schema, served.node, tree, Fill::Defaults)?;
+        let mut tree = decoded.value;
+        // An object that was last written before the storage version became what it is.
+        if let Some(conversion) = &served.conversion {
+            (conversion.to_storage)(&mut tree);
+        }
+        definition.strategy.defaults(&mut tree);
+        Ok(tree)
+    }
+
+    fn custom(&self, key: &str) -> Option<(String, String)> {
+        let mut parts = key.splitn(5, '/');
+        let (group, plural) = (parts.nth(2)?, parts.next()?);
+        let custom = self.custom.read().unwrap_or_else(PoisonError::into_inner);
+        custom.get(&format!("/registry/{group}/{plural}/")).cloned()
+    }
+
+    /// Takes note of what a CustomResourceDefinition defines.
+    fn learn(&self, key: &str, tree: &Value) {
+        if !key.starts_with(CUSTOM_DEFINITIONS) {
+            return;
+        }
+        let spec = &tree["spec"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let versions = spec["versions"].as_array().map_or(&[][..], Vec::as_slice);
+        let Some(storage) = versions.iter().find(|v| v["storage"] == true) else { return };
+        let prefix =
+            format!("/registry/{}/{}/", text(&spec["group"]), text(&spec["names"]["plural"]));
+        let api_version = format!("{}/{}", text(&spec["group"]), text(&storage["name"]));
+        let named = (text(&spec["names"]["kind"]), api_version);
+        self.custom.write().unwrap_or_else(PoisonError::into_inner).insert(prefix, named);
+    }
+
+    /// A value that cannot be read is passed on as it is: the cache reports it and the object can be deleted.
+    fn read(&self, mut kv: KeyValue) -> KeyValue {
+        match self.decode(&kv.key, &kv.value) {
+            Ok(value) => kv.value = value,
+            Err(error) => tracing::error!(key = %kv.key, %error, "a stored object cannot be read"),
+        }
+        kv
+    }
+
+    fn read_outcome(&self, outcome: Outcome) -> Outcome {
+        let read = |kv: Option<KeyValue>| kv.map(|kv| self.read(kv));
+        match outcome {
+            Outcome::Done { revision, previous } => {
+                Outcome::Done { revision, previous: read(previous) }
+            }
+            Outcome::Conflict { current } => Outcome::Conflict { current: read(current) },
+        }
+    }
+}
+
+impl Store for UpstreamForm {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+        Box::pin(async move {
+            let (kv, revision) = self.inner.get(key).await?;
+            Ok((kv.map(|kv| self.form.read(kv)), revision))
+        })
+    }
+
+    fn range<'a>(
+        &'a self,
+        range: KeyRange,
+        limit: usize,
+        revision: Revision,
+    ) -> BoxFuture<'a, Result<RangeResult>> {
+        Box::pin(async move {
+            let mut result = self.inner.range(range, limit, revision).await?;
+            result.items = result.items.into_iter().map(|kv| self.form.read(kv)).collect();
+            Ok(result)
+        })
+    }
+
+    fn write<'a>(&'a self, mut write: Write) -> BoxFuture<'a, Result<Outcome>> {
+        Box::pin(async move {
+            if let Op::Put { value, .. } = &mut write.op {
+                *value = self.form.encode(&write.key, value).map_err(|error| {
+                    store::Error::Unavailable {
+                        operation: "encoding an object",
+                        detail: format!("{}: {error}", write.key),
+                    }
+                })?;
+            }
+            Ok(self.form.read_outcome(self.inner.write(write).await?))
+        })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        range: KeyRange,
+        after: Revision,
+    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+        Box::pin(async move {
+            let inner = self.inner.watch(range, after).await?;
+            Ok(Box::new(Reading { inner, form: self.form.clone() }) as Box<dyn WatchStream>)
+        })
+    }
+
+    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>> {
+        self.inner.revision()
+    }
+
+    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
+        self.inner.compact(revision)
+    }
+
+    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>> {
+        self.inner.size_bytes()
+    }
+
+    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
+        self.inner.request_progress()
+    }
+}
+
+struct Reading {
+    inner: Box<dyn WatchStream>,
+    form: Arc<Form>,
+}
+
+impl WatchStream for Reading {
+    fn next(&mut self) -> BoxFuture<'_, Option<WatchMessage>> {
+        Box::pin(async move {
+            let changes = match self.inner.next().await? {
+                WatchMessage::Changes(changes) => changes,
+                progress @ WatchMessage::Progress(_) => return Some(progress),
+            };
+            let read = |change: Change| Change {
+                kv: self.form.read(change.kv),
+                previous: change.previous.map(|kv| self.form.read(kv)),
+                kind: change.kind,
+            };
+            Some(WatchMessage::Changes(changes.into_iter().map(read).collect()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

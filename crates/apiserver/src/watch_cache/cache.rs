@@ -1,0 +1,367 @@
+//! The watch cache of one resource: its objects now, its recent changes, and who watches.
+//!
+//! Invariant: a watcher sees every change after its revision exactly once and in order, or its stream ends.
+//! It never has a gap: it is registered under the same lock under which the changes before it are read, and
+//! a watcher whose queue is full is cut off.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::Bound,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+use serde_json::Value;
+use store::{Change, ChangeKind, Revision};
+
+use super::{
+    event::{Event, EventKind},
+    queue,
+    watchers::{self, Interest, namespace_of},
+};
+use crate::registry::{
+    definition::Definition,
+    object::{Object, Selectable, Texts, labels_of},
+};
+
+/// How many bytes of changes are kept for watchers that resume.
+const HISTORY_BYTES: usize = 8 << 20;
+/// Fewer objects than that are loaded by one thread.
+const LOADED_AT_ONCE: usize = 4096;
+/// An event's own size, beside its object's.
+const EVENT_OVERHEAD: usize = 256;
+
+/// A watch of one cache.
+pub(crate) struct Watcher {
+    /// Changes from before the registration, oldest first.
+    pub(crate) backlog: VecDeque<Arc<Event>>,
+    pub(crate) queue: queue::Receiver,
+    /// Everything up to here is in the backlog, or was there before it.
+    pub(crate) revision: Revision,
+}
+
+pub(crate) struct Cache {
+    pub(crate) definition: Arc<Definition>,
+    inner: Mutex<Inner>,
+}
+
+/// A part of what a cache holds at one moment.
+#[derive(Default)]
+pub(crate) struct Page {
+    pub(crate) objects: Vec<Arc<Object>>,
+    /// How many objects of the list come behind these.
+    pub(crate) behind: usize,
+    /// The newest change that these objects can show.
+    pub(crate) newest: Revision,
+}
+
+struct Inner {
+    objects: BTreeMap<Arc<str>, Arc<Object>>,
+    /// How many objects each namespace has, by the beginning of their keys up to the last slash.
+    counts: BTreeMap<Box<str>, usize>,
+    bytes: usize,
+    history: VecDeque<Arc<Event>>,
+    history_bytes: usize,
+    /// Changes after this revision are in the history.
+    oldest: Revision,
+    /// The newest change that this cache has applied, or the revision it was loaded at.
+    newest: Revision,
+    watchers: watchers::Watchers,
+}
+
+/// The revision asked for is no longer in the history.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooOld {
+    pub(crate) oldest: Revision,
+}
+
+impl Cache {
+    pub(crate) fn new(
+        definition: Arc<Definition>,
+        objects: Vec<Arc<Object>>,
+        revision: Revision,
+    ) -> Self {
+        let bytes = objects.iter().map(|o| o.bytes.len()).sum();
+        let objects: BTreeMap<_, _> = objects.into_iter().map(|o| (o.key.clone(), o)).collect();
+        let mut counts = BTreeMap::new();
+        objects.keys().for_each(|key| count_one_more(&mut counts, key));
+        let inner = Inner {
+            objects,
+            counts,
+            bytes,
+            history: VecDeque::new(),
+            history_bytes: 0,
+            oldest: revision,
+            newest: revision,
+            watchers: watchers::Watchers::default(),
+        };
+        Self { definition, inner: Mutex::new(inner) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<Arc<Object>> {
+        self.lock().objects.get(key).cloned()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().objects.len()
+    }
+
+    /// The objects under a key prefix, in key order, after `after` (empty: from the start).
+    pub(crate) fn list(&self, prefix: &str, after: &str) -> Vec<Arc<Object>> {
+        self.page(prefix, after, usize::MAX, None).objects
+    }
+
+    /// As [`Self::list`], but no more than `most` objects, and how many come behind them. A page of a large
+    /// collection costs no more than one of a small: `left` is how many come after `after`, where that is known, and for
+    /// a whole collection it is kept.
+    pub(crate) fn page(&self, prefix: &str, after: &str, most: usize, left: Option<usize>) -> Page {
+        let inner = self.lock();
+        // A place before the prefix would end the walk before it has begun.
+        let from = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };
+        // Prefixes end in a slash, and so the first key that is not below one has the next character there.
+        let end = format!("{}0", prefix.strip_suffix('/').unwrap_or(prefix));
+        if after >= end.as_str() {
+            return Page { newest: inner.newest, ..Page::default() };
+        }
+        let mut below = inner.objects.range::<str, _>((from, Bound::Excluded(end.as_str())));
+        let objects: Vec<_> = below.by_ref().take(most).map(|(_, object)| object.clone()).collect();
+        let left = if after < prefix { inner.count(prefix, &self.definition) } else { left };
+        let behind = left.map_or_else(|| below.count(), |left| left.saturating_sub(objects.len()));
+        Page { objects, behind, newest: inner.newest }
+    }
+
+    /// Watches from after `revision`.
+    pub(crate) fn watch(&self, revision: Revision, of: Interest) -> Result<Watcher, TooOld> {
+        let mut inner = self.lock();
+        if revision < inner.oldest {
+            return Err(TooOld { oldest: inner.oldest });
+        }
+        let start = inner.history.partition_point(|e| e.object.revision <= revision);
+        let since = inner.history.range(start..);
+        let backlog = since.filter(|e| e.object.key.starts_with(&of.scope)).cloned().collect();
+        Ok(inner.register(backlog, of))
+    }
+
+    /// Watches from the state now: the objects first, as if each had just been added.
+    pub(crate) fn watch_from_now(&self, of: Interest) -> Watcher {
+        let mut inner = self.lock();
+        let backlog = inner
+            .objects
+            .range::<str, _>((Bound::Included(of.scope.as_str()), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(&of.scope))
+            .map(|(_, object)| {
+                Arc::new(Event { kind: EventKind::Added, object: object.clone(), previous: None })
+            })
+            .collect();
+        inner.register(backlog, of)
+    }
+
+    pub(crate) fn newest(&self) -> Revision {
+        self.lock().newest
+    }
+
+    /// Applies one change and hands it to the watchers. Returns it, so that indexes built on top (RBAC, the
+    /// node graph) follow in the same order, and what was read of a new state.
+    pub(crate) fn apply(&self, change: &Change) -> (Arc<Event>, Option<Value>) {
+        let put = (change.kind == ChangeKind::Put).then(|| self.definition.read(&change.kv));
+        let (object, read) = put.unzip();
+        let mut inner = self.lock();
+        let previous = inner.objects.get(&change.kv.key).cloned();
+        let event = match object {
+            Some(object) => {
+                let object = Arc::new(object);
+                if previous.is_none() {
+                    count_one_more(&mut inner.counts, &object.key);
+                }
+                inner.objects.insert(object.key.clone(), object.clone());
+                inner.bytes += object.bytes.len();
+                let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
+                Event { kind, object, previous }
+            }
+            None => {
+                if inner.objects.remove(&change.kv.key).is_some() {
+                    count_one_less(&mut inner.counts, &change.kv.key);
+                }
+                let last = previous
+                    .clone()
+                    .unwrap_or_else(|| Arc::new(self.definition.object(&change.kv)));
+                let object = Object { revision: change.kv.mod_revision, ..Object::clone(&last) };
+                Event { kind: EventKind::Deleted, object: Arc::new(object), previous }
+            }
+        };
+        inner.bytes -= event.previous.as_ref().map_or(0, |p| p.bytes.len());
+        inner.newest = event.object.revision;
+        let event = Arc::new(event);
+        inner.remember(event.clone());
+        inner.watchers.deliver(&self.definition.prefix, &event);
+        (event, read)
+    }
+
+    /// Forgets the history up to `revision`, as the store has.
+    pub(crate) fn compact(&self, revision: Revision) {
+        let mut inner = self.lock();
+        while inner.history.front().is_some_and(|e| e.object.revision <= revision) {
+            inner.forget_oldest();
+        }
+        inner.oldest = inner.oldest.max(revision);
+    }
+
+    /// Ends every watch, for a definition that goes away or changes its schema.
+    pub(crate) fn end_watches(&self) {
+        self.lock().watchers.clear();
+    }
+}
+
+fn count_one_more(counts: &mut BTreeMap<Box<str>, usize>, key: &str) {
+    let namespace = namespace_of(key);
+    match counts.get_mut(namespace) {
+        Some(count) => *count += 1,
+        None => {
+            counts.insert(namespace.into(), 1);
+        }
+    }
+}
+
+fn count_one_less(counts: &mut BTreeMap<Box<str>, usize>, key: &str) {
+    let namespace = namespace_of(key);
+    if let Some(count) = counts.get_mut(namespace) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(namespace);
+        }
+    }
+}
+
+impl Inner {
+    /// How many objects there are below a prefix, if that is a namespace's or that of all.
+    fn count(&self, prefix: &str, definition: &Definition) -> Option<usize> {
+        if *prefix == *definition.prefix {
+            return Some(self.objects.len());
+        }
+        let of_namespace = prefix.ends_with('/').then(|| self.counts.get(prefix).copied());
+        of_namespace.map(Option::unwrap_or_default)
+    }
+
+    fn register(&mut self, backlog: VecDeque<Arc<Event>>, of: Interest) -> Watcher {
+        Watcher { backlog, queue: self.watchers.register(of), revision: self.newest }
+    }
+
+    fn remember(&mut self, event: Arc<Event>) {
+        self.history_bytes += event.object.bytes.len() + EVENT_OVERHEAD;
+        self.history.push_back(event);
+        while self.history_bytes > HISTORY_BYTES {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(event) = self.history.pop_front() {
+            self.history_bytes -= event.object.bytes.len() + EVENT_OVERHEAD;
+            self.oldest = event.object.revision;
+        }
+    }
+}
+
+impl Definition {
+    /// Reads what selectors need from a stored object's bytes. An object that cannot be read is kept as no more
+    /// than its name: it can be seen and deleted, and breaks no list.
+    pub(crate) fn object(&self, kv: &store::KeyValue) -> Object {
+        self.read(kv).0
+    }
+
+    /// The same, with what was read.
+    fn read(&self, kv: &store::KeyValue) -> (Object, Value) {
+        let (bytes, version) = self.opened(&kv.value);
+        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version)
+    }
+
+    pub(crate) fn object_of(
+        &self,
+        key: Arc<str>,
+        revision: Revision,
+        mut bytes: Bytes,
+        version: u8,
+    ) -> (Object, Value) {
+        let readable = match bytes.starts_with(api_codec::STORED_PREFIX) {
+            true => self.wanted.read(&bytes).map_err(|e| e.to_string()),
+            false => Err("it is not in the form in which objects are stored".to_owned()),
+        };
+        let tree = readable.unwrap_or_else(|error| {
+            if !bytes.is_empty() {
+                tracing::error!(%key, %error, "a stored object cannot be read");
+            }
+            let stub = self.stub(&key);
+            bytes = api_codec::encode_stored(&stub).into();
+            stub
+        });
+        let fields =
+            Texts::of(self.selectable[Selectable::COMMON..].iter().map(|s| s.value(&tree)));
+        (Object { key, revision, bytes, version, labels: labels_of(&tree), fields }, tree)
+    }
+
+    /// What a key says of its object.
+    fn stub(&self, key: &str) -> Value {
+        let place = key.strip_prefix(&*self.prefix).unwrap_or(key);
+        match place.split_once('/').filter(|_| self.namespaced) {
+            Some((namespace, name)) => {
+                serde_json::json!({"metadata": {"name": name, "namespace": namespace}})
+            }
+            None => serde_json::json!({"metadata": {"name": place}}),
+        }
+    }
+
+    /// A stored value's bytes and which version they are in: without a mark, the one that is stored now.
+    pub(crate) fn opened(&self, value: &Bytes) -> (Bytes, u8) {
+        let (bytes, marked) = match self.custom {
+            Some(_) => crate::registry::stored::split(value),
+            None => (value.clone(), None),
+        };
+        let known = marked.and_then(|m| self.served.iter().position(|s| *s.api_version == *m));
+        let version = u8::try_from(known.unwrap_or(self.storage)).unwrap_or_default();
+        (bytes, version)
+    }
+
+    /// All of a range, read on all processors if there are many: nothing is served before that.
+    pub(crate) fn loaded_all(&self, items: &[store::KeyValue]) -> Vec<Arc<Object>> {
+        let load = |part: &[store::KeyValue]| -> Vec<Arc<Object>> {
+            part.iter().map(|kv| Arc::new(self.loaded(kv))).collect()
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let part = items.len().div_ceil(processors).max(LOADED_AT_ONCE);
+        std::thread::scope(|scope| {
+            let mut parts = items.chunks(part);
+            let own = parts.next().unwrap_or_default();
+            let others: Vec<_> =
+                parts.map(|part| (part, scope.spawn(move || load(part)))).collect();
+            let mut all = load(own);
+            for (part, other) in others {
+                // A thread that panicked has left its part to do.
+                all.extend(other.join().unwrap_or_else(|_| load(part)));
+            }
+            all
+        })
+    }
+
+    /// An object from the store that may be older than its kind's schema: only custom kinds' schemas change.
+    pub(crate) fn loaded(&self, kv: &store::KeyValue) -> Object {
+        let (bytes, version) = self.opened(&kv.value);
+        let tree = self.custom.as_ref().and_then(|_| serde_json::from_slice(&bytes).ok());
+        let Some(mut tree) = tree else { return self.object(kv) };
+        // Where nobody converts, every version's objects are those of the stored one.
+        let served = match self.converter {
+            Some(_) => &self.served[usize::from(version)],
+            None => self.stored(),
+        };
+        crate::registry::conversion::fit(&served.schema, served.node, &mut tree);
+        let fitted = api_codec::encode_stored(&tree);
+        let bytes = if fitted == bytes { bytes } else { fitted.into() };
+        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version).0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Which objects of a collection a request is about: its label and field selectors.
+
+use api_meta::{FieldSelector, FieldSelectorError, Selector, SelectorError, Status};
+
+use super::event::{Event, EventKind};
+use crate::{
+    handlers::call::Call,
+    registry::object::{Object, Selectable},
+};
+
+/// What of a collection was asked for.
+pub(crate) struct Filter {
+    labels: Option<Selector>,
+    /// Indexes into the definition's selectable fields.
+    fields: Vec<(usize, bool, String)>,
+    namespaced: bool,
+}
+
+impl Filter {
+    pub(crate) fn parse(call: &Call) -> Result<Self, Box<Status>> {
+        let query = &call.info.query;
+        let labels = match query.get("labelSelector").filter(|s| !s.is_empty()) {
+            Some(text) => {
+                let selector: Result<Selector, _> = text.parse();
+                Some(selector.map_err(|e: SelectorError| {
+                    Box::new(Status::bad_request(e.as_bad_request(text)))
+                })?)
+            }
+            None => None,
+        };
+        let fields = match query.get("fieldSelector").filter(|s| !s.is_empty()) {
+            Some(text) => field_terms(text, &call.resource.definition.selectable)?,
+            None => Vec::new(),
+        };
+        Ok(Self { labels, fields, namespaced: call.resource.definition.namespaced })
+    }
+
+    /// Only the object of this name: the first of every kind's selectable fields.
+    pub(crate) fn only(&mut self, name: &str) {
+        self.fields.push((0, true, name.to_owned()));
+    }
+
+    pub(crate) fn matches(&self, object: &Object) -> bool {
+        let label = |name: &str| {
+            let mut labels = object.labels.iter();
+            while let Some(key) = labels.next() {
+                let value = labels.next();
+                if key == name {
+                    return value;
+                }
+            }
+            None
+        };
+        self.fields.iter().all(|(i, equal, value)| (self.field(object, *i) == *value) == *equal)
+            && self.labels.as_ref().is_none_or(|selector| selector.matches_with(label))
+    }
+
+    fn field<'a>(&self, object: &'a Object, index: usize) -> &'a str {
+        match index {
+            0 => object.name(),
+            1 if self.namespaced => object.namespace(),
+            1 => "",
+            own => object.fields.iter().nth(own - Selectable::COMMON).unwrap_or_default(),
+        }
+    }
+
+    /// The one name that is asked for, if one is.
+    pub(crate) fn name(&self) -> Option<&str> {
+        let term = self.fields.iter().find(|(index, equal, _)| *index == 0 && *equal);
+        term.map(|(_, _, name)| name.as_str())
+    }
+
+    /// What a change is to one who sees only these objects: an object may enter or leave them.
+    pub(crate) fn kind_of(&self, event: &Event) -> Option<EventKind> {
+        if self.is_everything() {
+            return Some(event.kind);
+        }
+        let now = event.kind != EventKind::Deleted && self.matches(&event.object);
+        let before = event.previous.as_ref().is_some_and(|previous| self.matches(previous));
+        match (before, now) {
+            (false, true) => Some(EventKind::Added),
+            (true, true) => Some(EventKind::Modified),
+            (true, false) => Some(EventKind::Deleted),
+            (false, false) => None,
+        }
+    }
+
+    pub(crate) fn is_everything(&self) -> bool {
+        self.labels.is_none() && self.fields.is_empty()
+    }
+}
+
+fn field_terms(
+    text: &str,
+    selectable: &[Selectable],
+) -> Result<Vec<(usize, bool, String)>, Box<Status>> {
+    let selector: FieldSelector = text
+        .parse()
+        .map_err(|e: FieldSelectorError| Box::new(Status::bad_request(e.to_string())))?;
+    let terms = selector.terms.iter().map(|term| {
+        let index = selectable.iter().position(|s| *s.name == *term.field).ok_or_else(|| {
+            let message = format!("field label not supported: {}", term.field);
+            Box::new(Status::bad_request(message))
+        })?;
+        Ok((index, term.equal, term.value.clone()))
+    });
+    terms.collect()
+}

@@ -1,0 +1,305 @@
+//! Feeds the caches from the store: one stream of changes, in revision order, for all resources.
+
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use serde_json::Value;
+use store::{Change, KeyRange, Outcome, Revision, Store, WatchMessage, Write};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{
+    cache::Cache,
+    event::{Event, EventKind},
+};
+use crate::registry::definition::{Definition, Kinds, Resource};
+
+const ROOT: &str = "/registry/";
+
+/// Objects and, because its writes count as revisions that reads wait for, the key of compaction. Not every etcd
+/// tells of the progress that a watch of the objects alone makes.
+fn watched() -> KeyRange {
+    KeyRange { start: ROOT.to_owned(), end: format!("{}\0", store::COMPACTION_KEY) }
+}
+
+/// How long a read waits for the cache to reach the store's revision before it gives up.
+const CATCH_UP: Duration = Duration::from_secs(3);
+
+/// Called with every change, in order, from the task that applies them; it must not block. What its definition wants
+/// read of the object comes along where it is at hand.
+pub(crate) type Observer = Box<dyn Fn(&Definition, &Event, Option<&Value>) + Send + Sync>;
+
+pub(crate) struct Hub {
+    pub(crate) store: Arc<dyn Store>,
+    /// For what goes on when the request that began it is gone.
+    pub(crate) tasks: rt::Tasks,
+    kinds: RwLock<Arc<Kinds>>,
+    applied: watch::Sender<Revision>,
+    commands: mpsc::Sender<Command>,
+    /// The store's bytes on disk, as last asked.
+    pub(crate) size: AtomicU64,
+    following: AtomicBool,
+    /// The newest revision that this server has written.
+    written: AtomicU64,
+}
+
+enum Command {
+    Add(Arc<Definition>, oneshot::Sender<()>),
+    Remove { group: Arc<str>, plural: Arc<str>, done: oneshot::Sender<()> },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    #[error("loading objects from the store: {0}")]
+    Store(#[from] store::Error),
+}
+
+impl Hub {
+    /// Loads every cache and starts to follow the store.
+    pub(crate) async fn start(
+        store: Arc<dyn Store>,
+        definitions: Vec<Arc<Definition>>,
+        observers: Vec<Observer>,
+        tasks: &rt::Tasks,
+    ) -> Result<Arc<Self>, HubError> {
+        let (commands, inbox) = mpsc::channel(64);
+        let (applied, _) = watch::channel(0);
+        let hub = Arc::new(Self {
+            store,
+            tasks: tasks.clone(),
+            kinds: RwLock::default(),
+            applied,
+            commands,
+            size: AtomicU64::new(0),
+            following: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+        });
+        let mut follower = Follower { hub: hub.clone(), caches: BTreeMap::new(), observers, inbox };
+        follower.load(definitions).await?;
+        let shutdown = tasks.shutdown().clone();
+        // A cache or an observer that missed a change because it panicked would answer, and authorise, by what is no
+        // longer so: then the process starts again.
+        tasks.essential("watch cache", async move {
+            shutdown.unless_stopping(follower.follow()).await;
+        });
+        Ok(hub)
+    }
+
+    pub(crate) fn kinds(&self) -> Arc<Kinds> {
+        self.kinds.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change_kinds(&self, change: impl FnOnce(&mut Kinds)) {
+        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut kinds));
+    }
+
+    /// Whether the caches follow the store right now.
+    pub(crate) fn is_following(&self) -> bool {
+        self.following.load(Ordering::Relaxed)
+    }
+
+    /// The revision up to which the caches are complete.
+    pub(crate) fn applied(&self) -> Revision {
+        *self.applied.borrow()
+    }
+
+    /// Returns once the caches have everything that was committed before the call.
+    pub(crate) async fn consistent(&self) -> Result<Revision, store::Error> {
+        let revision = self.store.revision().await?;
+        self.reached(revision).await?;
+        Ok(revision)
+    }
+
+    /// Writes to the store, and remembers up to where the caches must be for the writer to see it in them.
+    pub(crate) async fn write(&self, write: Write) -> Result<Outcome, store::Error> {
+        let outcome = self.store.write(write).await?;
+        if let Outcome::Done { revision, .. } = &outcome {
+            self.written.fetch_max(*revision, Ordering::Relaxed);
+        }
+        Ok(outcome)
+    }
+
+    /// Returns once the caches have everything that this server has acknowledged.
+    pub(crate) async fn caught_up(&self) -> Result<(), store::Error> {
+        self.reached(self.written.load(Ordering::Relaxed)).await
+    }
+
+    /// Waits until the caches have reached a revision.
+    pub(crate) async fn reached(&self, revision: Revision) -> Result<(), store::Error> {
+        if self.applied() >= revision {
+            return Ok(());
+        }
+        let mut applied = self.applied.subscribe();
+        // Revisions of keys that no cache follows come to us only as progress.
+        self.store.request_progress().await?;
+        match tokio::time::timeout(CATCH_UP, applied.wait_for(|a| *a >= revision)).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(store::Error::FutureRevision { requested: revision, current: self.applied() }),
+        }
+    }
+
+    /// Serves a custom kind; returns when its cache is loaded.
+    pub(crate) async fn add(&self, definition: Arc<Definition>) {
+        let (done, loaded) = oneshot::channel();
+        if self.commands.send(Command::Add(definition, done)).await.is_ok() {
+            let _ = loaded.await;
+        }
+    }
+
+    /// Serves a custom kind no longer.
+    pub(crate) async fn remove(&self, group: &str, plural: &str) {
+        let (done, removed) = oneshot::channel();
+        let command = Command::Remove { group: group.into(), plural: plural.into(), done };
+        if self.commands.send(command).await.is_ok() {
+            let _ = removed.await;
+        }
+    }
+
+    /// Forgets what the store has forgotten.
+    pub(crate) fn compacted(&self, revision: Revision) {
+        for resource in self.kinds().all.values() {
+            if let Some(cache) = &resource.cache {
+                cache.compact(revision);
+            }
+        }
+    }
+}
+
+/// The task that applies changes. It alone writes to the caches.
+struct Follower {
+    hub: Arc<Hub>,
+    caches: BTreeMap<Arc<str>, Arc<Cache>>,
+    observers: Vec<Observer>,
+    inbox: mpsc::Receiver<Command>,
+}
+
+impl Follower {
+    async fn load(&mut self, definitions: Vec<Arc<Definition>>) -> Result<(), HubError> {
+        let revision = self.hub.store.revision().await?;
+        for definition in definitions {
+            self.add(definition, revision).await?;
+        }
+        self.hub.applied.send_replace(revision);
+        Ok(())
+    }
+
+    async fn add(
+        &mut self,
+        definition: Arc<Definition>,
+        revision: Revision,
+    ) -> Result<(), store::Error> {
+        if !definition.is_stored() {
+            self.hub.change_kinds(|kinds| kinds.insert(Resource { definition, cache: None }));
+            return Ok(());
+        }
+        let range = self.hub.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
+        let objects = definition.loaded_all(&range.items);
+        drop(range);
+        for object in &objects {
+            let event = Event { kind: EventKind::Added, object: object.clone(), previous: None };
+            self.observers.iter().for_each(|observe| observe(&definition, &event, None));
+        }
+        let cache = Arc::new(Cache::new(definition.clone(), objects, revision));
+        if let Some(old) = self.caches.insert(definition.prefix.clone(), cache.clone()) {
+            old.end_watches();
+        }
+        self.hub.change_kinds(|kinds| kinds.insert(Resource { definition, cache: Some(cache) }));
+        Ok(())
+    }
+
+    fn remove(&mut self, group: &str, plural: &str) {
+        let mut gone = None;
+        self.hub.change_kinds(|kinds| gone = kinds.remove(group, plural));
+        if let Some(cache) = gone.and_then(|r| r.cache) {
+            self.caches.remove(&cache.definition.prefix);
+            cache.end_watches();
+        }
+    }
+
+    /// Follows the store until it can no longer be followed; the process then has to start again, because
+    /// watchers were promised no gap.
+    async fn follow(mut self) {
+        let mut backoff = rt::Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+        loop {
+            let after = self.hub.applied();
+            let mut stream = match self.hub.store.watch(watched(), after).await {
+                Ok(stream) => stream,
+                Err(error @ store::Error::Compacted { .. }) => {
+                    tracing::error!(%error, "the watch cache fell behind the store's history; starting again");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "watching the store");
+                    tokio::time::sleep(backoff.next(0.5)).await;
+                    continue;
+                }
+            };
+            self.hub.following.store(true, Ordering::Relaxed);
+            loop {
+                tokio::select! {
+                    message = stream.next() => match message {
+                        Some(WatchMessage::Changes(changes)) => {
+                            backoff.reset();
+                            self.apply(&changes);
+                        }
+                        Some(WatchMessage::Progress(revision)) => self.advance(revision),
+                        None => break,
+                    },
+                    Some(command) = self.inbox.recv() => self.command(command).await,
+                }
+            }
+            self.hub.following.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn apply(&mut self, changes: &[Change]) {
+        for change in changes {
+            let candidate = self
+                .caches
+                .range::<str, _>((Bound::Unbounded, Bound::Included(&*change.kv.key)))
+                .next_back();
+            if let Some((_, cache)) =
+                candidate.filter(|(prefix, _)| change.kv.key.starts_with(&***prefix))
+            {
+                let (event, read) = cache.apply(change);
+                for observe in &self.observers {
+                    observe(&cache.definition, &event, read.as_ref());
+                }
+            }
+        }
+        if let Some(last) = changes.last() {
+            self.advance(last.kv.mod_revision);
+        }
+    }
+
+    fn advance(&self, revision: Revision) {
+        self.hub.applied.send_if_modified(|applied| {
+            let further = revision > *applied;
+            *applied = revision.max(*applied);
+            further
+        });
+    }
+
+    async fn command(&mut self, command: Command) {
+        match command {
+            Command::Add(definition, done) => {
+                let revision = self.hub.applied();
+                if let Err(error) = self.add(definition.clone(), revision).await {
+                    tracing::error!(plural = %definition.plural, %error, "loading a custom kind's objects");
+                }
+                let _ = done.send(());
+            }
+            Command::Remove { group, plural, done } => {
+                self.remove(&group, &plural);
+                let _ = done.send(());
+            }
+        }
+    }
+}

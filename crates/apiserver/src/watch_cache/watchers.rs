@@ -1,0 +1,99 @@
+//! Who watches a cache, by what they watch, so that a change costs nothing to those whom it does not concern.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    event::{Delivery, Event},
+    filter::Filter,
+    queue,
+};
+
+/// The part of a key that all keys of its namespace share.
+pub(crate) fn namespace_of(key: &str) -> &str {
+    &key[..key.rfind('/').map_or(0, |slash| slash + 1)]
+}
+
+/// What a watcher must be told of.
+pub(crate) struct Interest {
+    /// The beginning of keys: that of the kind or of a namespace, or all of one object's key.
+    pub(crate) scope: String,
+    /// What of it; none if that can only be told later.
+    pub(crate) filter: Option<Arc<Filter>>,
+}
+
+struct Watching {
+    filter: Option<Arc<Filter>>,
+    sender: queue::Sender,
+}
+
+pub(crate) struct Watchers {
+    by_scope: HashMap<Box<str>, Vec<Watching>>,
+    count: usize,
+    /// So many watchers are swept of those that have gone, lest a quiet resource collects them.
+    sweep_at: usize,
+}
+
+impl Default for Watchers {
+    fn default() -> Self {
+        Self { by_scope: HashMap::new(), count: 0, sweep_at: SWEPT }
+    }
+}
+
+/// Fewer watchers than that are not swept.
+const SWEPT: usize = 16;
+
+impl Watchers {
+    pub(crate) fn register(&mut self, of: Interest) -> queue::Receiver {
+        if self.count >= self.sweep_at {
+            self.by_scope.retain(|_, watching| {
+                watching.retain(|w| !w.sender.is_closed());
+                !watching.is_empty()
+            });
+            self.count = self.by_scope.values().map(Vec::len).sum();
+            self.sweep_at = SWEPT.max(2 * self.count);
+        }
+        let (sender, receiver) = queue::queue();
+        let watching = Watching { filter: of.filter, sender };
+        self.by_scope.entry(of.scope.into()).or_default().push(watching);
+        self.count += 1;
+        receiver
+    }
+
+    /// Hands a change to those who watch its kind (whose keys begin with `kind`), its namespace or its object.
+    pub(crate) fn deliver(&mut self, kind: &str, event: &Arc<Event>) {
+        if self.count == 0 {
+            return;
+        }
+        let key = &*event.object.key;
+        let namespace = Some(namespace_of(key)).filter(|namespace| *namespace != kind);
+        let mut delivery = None;
+        for scope in [Some(kind), namespace, Some(key)].into_iter().flatten() {
+            let Some(watching) = self.by_scope.get_mut(scope) else { continue };
+            let before = watching.len();
+            watching.retain(|w| {
+                let concerns = w.filter.as_ref().is_none_or(|f| f.kind_of(event).is_some());
+                match concerns {
+                    true => {
+                        let made = || Arc::new(Delivery::new(event.clone()));
+                        w.sender.send(delivery.get_or_insert_with(made))
+                    }
+                    false => !w.sender.is_closed(),
+                }
+            });
+            self.count -= before - watching.len();
+            if watching.is_empty() {
+                self.by_scope.remove(scope);
+            }
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.by_scope.clear();
+        self.count = 0;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+}
