@@ -88,17 +88,47 @@ fn tell(ctx: &Ctx) {
     println!("[dryrun] Would stop the kubelet");
     println!("[dryrun] Would unmount what is mounted below {}", kubelet_root(ctx).display());
     println!("[dryrun] Would remove Kubernetes-managed containers");
-    println!("[dryrun] Would delete contents of directories: [{}]", shown(directories(ctx)));
+    let named = named(ctx).into_iter().map(|(directory, _)| directory);
+    let emptied = directories(ctx).into_iter().chain(named).collect();
+    println!("[dryrun] Would delete contents of directories: [{}]", shown(emptied));
     println!("[dryrun] Would delete files: [{}]", shown(files(ctx)));
 }
 
-/// The directories that are emptied.
+/// Whether an entry of a directory is a cluster's.
+type IsOwn = fn(&str) -> bool;
+
+/// The directories that are emptied of what only a cluster has there, because a flag or a manifest may name any directory.
+fn named(ctx: &Ctx) -> Vec<(PathBuf, IsOwn)> {
+    let node = &ctx.node;
+    let is_key: IsOwn = |name| {
+        name == "etcd" || [".crt", ".key", ".pub", ".csr"].iter().any(|end| name.ends_with(end))
+    };
+    let is_etcds: IsOwn = |name| name == "member";
+    let is_stores: IsOwn =
+        |name| name == "LOCK" || ["log-", "snapshot-"].iter().any(|start| name.starts_with(start));
+    // Static Pods say where they keep the cluster's objects: etcd, or the API server's own store.
+    let data = |file: &str, volume, is_own| {
+        let directory = data_directory(&node.layout.manifests().join(file), volume)?;
+        Some((node.host.path(&directory), is_own))
+    };
+    let data =
+        [data("etcd.yaml", "etcd-data", is_etcds), data("kube-apiserver.yaml", "store", is_stores)];
+    let keys = &node.layout.certificates;
+    let keys = (*keys != kubeadms_certificates(ctx)).then(|| (keys.clone(), is_key));
+    data.into_iter().flatten().chain(keys).collect()
+}
+
+fn kubeadms_certificates(ctx: &Ctx) -> PathBuf {
+    ctx.node.layout.kubernetes.join("pki")
+}
+
+/// The directories that kubeadm empties, of whatever is there.
 fn directories(ctx: &Ctx) -> Vec<PathBuf> {
     let node = &ctx.node;
-    let mut directories =
-        vec![node.layout.manifests(), node.layout.certificates.clone(), kubelet_root(ctx)];
-    let data = data_directories(&node.layout.manifests());
-    directories.extend(data.iter().map(|d| node.host.path(d)));
+    let mut directories = vec![node.layout.manifests(), kubelet_root(ctx)];
+    if node.layout.certificates == kubeadms_certificates(ctx) {
+        directories.push(node.layout.certificates.clone());
+    }
     if ctx.reset.cleanup_tmp_dir {
         directories.push(node.layout.kubernetes.join("tmp"));
     }
@@ -133,7 +163,10 @@ fn files(ctx: &Ctx) -> Vec<PathBuf> {
 
 fn remove_files(ctx: &Ctx) -> Vec<String> {
     let node = &ctx.node;
-    let mut left: Vec<String> = directories(ctx).iter().flat_map(|d| empty(d)).collect();
+    // Manifests, which name directories, go after these.
+    let mut left: Vec<String> =
+        named(ctx).iter().flat_map(|(directory, is_own)| empty(directory, *is_own)).collect();
+    left.extend(directories(ctx).iter().flat_map(|d| empty(d, |_| true)));
     let timeline = timeline(&node.host);
     let made =
         [&node.layout.manifests(), &node.layout.certificates, &balancer(&node.host), &timeline];
@@ -145,14 +178,6 @@ fn remove_files(ctx: &Ctx) -> Vec<String> {
         left.extend(tolerate(&path, fs::remove_file(&path)));
     }
     left
-}
-
-/// Where static Pods keep the cluster's objects, read before the Pods' files go: etcd, or the API server's own store.
-fn data_directories(manifests: &Path) -> Vec<String> {
-    [("etcd.yaml", "etcd-data"), ("kube-apiserver.yaml", "store")]
-        .into_iter()
-        .filter_map(|(file, volume)| data_directory(&manifests.join(file), volume))
-        .collect()
 }
 
 fn data_directory(manifest: &Path, volume: &str) -> Option<String> {
@@ -209,8 +234,8 @@ fn mounts_below(mounts: &str, dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Removes what is in a directory, not the directory: it may be a mount or a link of the administrator's.
-fn empty(directory: &Path) -> Vec<String> {
+/// Removes what is a cluster's in a directory, not the directory: it may be a mount or a link of the administrator's.
+fn empty(directory: &Path, is_own: IsOwn) -> Vec<String> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(e) => return tolerate(directory, Err(e)),
@@ -219,6 +244,9 @@ fn empty(directory: &Path) -> Vec<String> {
         .filter_map(Result::ok)
         .flat_map(|entry| {
             let path = entry.path();
+            if !entry.file_name().to_str().is_some_and(is_own) {
+                return vec![format!("{} is not known as a cluster's, and stays", path.display())];
+            }
             let is_dir = entry.file_type().is_ok_and(|t| t.is_dir());
             tolerate(&path, if is_dir { fs::remove_dir_all(&path) } else { fs::remove_file(&path) })
         })
@@ -253,8 +281,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/b")).unwrap();
         fs::write(dir.path().join("c"), "").unwrap();
-        assert_eq!(empty(dir.path()), Vec::<String>::new());
+        let left = empty(dir.path(), |name| name == "a");
+        assert_eq!(
+            left,
+            [format!("{}/c is not known as a cluster's, and stays", dir.path().display())]
+        );
+        assert!(!dir.path().join("a").exists());
+        assert_eq!(empty(dir.path(), |_| true), Vec::<String>::new());
         assert!(dir.path().exists() && fs::read_dir(dir.path()).unwrap().next().is_none());
-        assert_eq!(empty(Path::new("/nonexistent")), Vec::<String>::new());
+        assert_eq!(empty(Path::new("/nonexistent"), |_| true), Vec::<String>::new());
     }
 }
