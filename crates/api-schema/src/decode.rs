@@ -3,8 +3,9 @@
 //! Built-in types are read as Go reads its structs: a wrong JSON type is an error in Go's words, an unknown member
 //! is dropped and reported, `null` means absent, scalars come out in canonical text, and what Go would leave out
 //! or fill in when writing the struct is left out or filled in here. Lists that Go would write as `null` are left
-//! out instead. Custom types keep what they are given, `null` and wrong types included: [`crate::validate`] judges
-//! them; only what their schema does not know is dropped.
+//! out instead. Custom types keep what they are given, wrong types included: [`crate::validate`] judges them. What
+//! their schema does not know is dropped, and so is, where more is filled in than was given, `null` for a member
+//! that the schema allows none for and has no default for.
 //!
 //! Depth and memory are bounded by one [`Budget`], which what is filled in counts against too; a caller bounds the
 //! length of the text.
@@ -172,6 +173,22 @@ impl<'s> Cx<'s> {
         self.schema.zero(node, self.fill, &mut self.budget).map_err(E::custom)
     }
 
+    /// Whether a custom object's `null` is as good as nothing.
+    fn drops_null(&self, node: NodeId) -> bool {
+        let node = self.schema.node(node);
+        self.fill != Fill::Given && !node.nullable && node.default.is_none() && !is_go_struct(node)
+    }
+
+    /// What stands for a `null` in a custom map or list: the default, where the schema allows no `null`.
+    fn instead_of_null(&mut self, node: NodeId) -> Result<Value, Exceeded> {
+        let node = self.schema.node(node);
+        let default = node.default.as_ref();
+        match default.filter(|_| self.fill == Fill::Defaults && !node.nullable) {
+            Some(default) => self.budget.tree(default).map(|()| default.clone()),
+            None => Ok(Value::Null),
+        }
+    }
+
     fn finish(
         mut self,
         node: NodeId,
@@ -334,6 +351,9 @@ impl<'s> Seed<'_, 's> {
             };
             cx.prefix(mark, || field.name.as_ref().to_owned());
             let Some(value) = value else { continue };
+            if value.is_null() && cx.drops_null(field.node) {
+                continue;
+            }
             let dropped = zeroes && field.presence != Presence::Distinct && is_zero(&value);
             let previous = if dropped {
                 out.remove(&*field.name)
@@ -365,7 +385,15 @@ impl<'s> Seed<'_, 's> {
             cx.budget.member(&key, out.is_empty()).map_err(A::Error::custom)?;
             let value = access.next_value_seed(cx.below(values, typed))?;
             cx.prefix(mark, || key.clone());
-            let value = value.map_or_else(|| cx.zero(values), Ok)?;
+            let mut value = value.map_or_else(|| cx.zero(values), Ok)?;
+            if value.is_null()
+                && let Some(values) = values.filter(|_| !typed)
+            {
+                if cx.drops_null(values) {
+                    continue;
+                }
+                value = cx.instead_of_null(values).map_err(A::Error::custom)?;
+            }
             if out.contains_key(&key) {
                 cx.report(Finding::Duplicate(key.clone()));
             }
@@ -436,7 +464,13 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             let at = out.len();
             cx.prefix(mark, || format!("[{at}]"));
             cx.budget.item().map_err(A::Error::custom)?;
-            out.push(value.map_or_else(|| cx.zero(item), Ok)?);
+            let mut value = value.map_or_else(|| cx.zero(item), Ok)?;
+            if value.is_null()
+                && let Some(item) = item.filter(|_| !typed)
+            {
+                value = cx.instead_of_null(item).map_err(A::Error::custom)?;
+            }
+            out.push(value);
         }
         cx.budget.leave();
         Ok(Some(Value::Array(out)))

@@ -4,7 +4,7 @@
 //! there are only conditions on values. That is what lets an object be pruned and defaulted without guessing.
 
 use api_meta::{ErrorList, FieldError, Path};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
@@ -36,6 +36,11 @@ fn members<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = (&'a String
 
 fn branches<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = (usize, &'a Value)> {
     schema[key].as_array().into_iter().flatten().enumerate()
+}
+
+/// Whether `anyOf` says once more what `x-kubernetes-int-or-string` does, and nothing else.
+fn says_int_or_string(schema: &Value) -> bool {
+    schema["anyOf"] == json!([{"type": "integer"}, {"type": "string"}])
 }
 
 impl Check {
@@ -120,10 +125,6 @@ impl Check {
             ("array", _) if schema["items"].is_null() => {
                 self.errors.push(FieldError::required(&path.child("items"), "must be specified"));
             }
-            (_, _) if flag(schema, "x-kubernetes-int-or-string") => {
-                let detail = "must be empty if x-kubernetes-int-or-string is true";
-                self.errors.push(FieldError::invalid(&at, given, detail));
-            }
             _ => {}
         }
     }
@@ -175,6 +176,12 @@ impl Check {
             }
             if !matches!(map, "atomic" | "granular") {
                 self.errors.push(FieldError::not_supported(&at, map, &["atomic", "granular"]));
+            }
+        }
+        for key in ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"] {
+            if flag(schema, "x-kubernetes-int-or-string") && flag(schema, key) {
+                let detail = "must be false if x-kubernetes-int-or-string is true";
+                self.errors.push(FieldError::invalid(&path.child(key), true, detail));
             }
         }
         let preserve = &schema["x-kubernetes-preserve-unknown-fields"];
@@ -288,23 +295,33 @@ impl Check {
 
     /// The conditions on values below one structural node, `outer`.
     fn values(&mut self, schema: &Value, outer: &Value, path: &Path) {
-        let int_or_string = flag(outer, "x-kubernetes-int-or-string");
+        self.branches(schema, outer, path, says_int_or_string(schema));
+    }
+
+    /// `types` says that the branches of `anyOf` are the two types of int-or-string, which conditions may say.
+    fn branches(&mut self, schema: &Value, outer: &Value, path: &Path, types: bool) {
         for key in ["allOf", "anyOf", "oneOf"] {
             for (index, branch) in branches(schema, key) {
                 let at = path.child(key).index(index);
-                // `anyOf: [{type: integer}, {type: string}]` is allowed to say int-or-string once more.
-                let repeats = int_or_string
-                    && matches!(branch["type"].as_str(), Some("integer" | "string"))
-                    && key == "anyOf";
-                self.condition(branch, outer, &at, repeats);
+                // Structural nodes, which conditions are not, may also say it in the first branch of `allOf`.
+                let first = key == "allOf" && index == 0 && std::ptr::eq(schema, outer);
+                let below = first && says_int_or_string(branch);
+                self.condition(branch, outer, &at, key == "anyOf" && types, below);
             }
         }
         if schema["not"].is_object() {
-            self.condition(&schema["not"], outer, &path.child("not"), false);
+            self.condition(&schema["not"], outer, &path.child("not"), false, false);
         }
     }
 
-    fn condition(&mut self, branch: &Value, outer: &Value, path: &Path, may_have_type: bool) {
+    fn condition(
+        &mut self,
+        branch: &Value,
+        outer: &Value,
+        path: &Path,
+        may_have_type: bool,
+        types_below: bool,
+    ) {
         for (key, word) in [
             ("description", "empty"),
             ("type", "empty"),
@@ -346,7 +363,7 @@ impl Check {
                 outer,
             );
         }
-        self.values(branch, outer, path);
+        self.branches(branch, outer, path, types_below);
     }
 
     /// A condition on a member: the member itself must be declared outside.
@@ -360,7 +377,7 @@ impl Check {
         outer: &Value,
     ) {
         if known.is_object() {
-            self.condition(schema, known, path, false);
+            self.condition(schema, known, path, false, false);
         } else if !flag(outer, "x-kubernetes-preserve-unknown-fields")
             || outer["properties"].is_object()
         {

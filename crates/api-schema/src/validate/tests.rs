@@ -51,9 +51,9 @@ fn findings_are_in_upstreams_words() {
             r#"spec.n: Invalid value: "number": spec.n in body must be of type integer: "number""#,
         ),
         (
-            number(json!({})),
-            json!({"n": null}),
-            r#"spec.n: Invalid value: "null": spec.n in body must be of type integer: "null""#,
+            json!({"type": "array", "items": {"type": "integer"}}),
+            json!([null]),
+            r#"spec[0]: Invalid value: "null": spec[0] in body must be of type integer: "null""#,
         ),
         (
             number(json!({"minimum": 1})),
@@ -144,6 +144,16 @@ fn what_fits_is_not_complained_about() {
         (json!({"type": "integer"}), json!(1.0)),
         (json!({"type": "string", "nullable": true}), json!(null)),
         (json!({"x-kubernetes-int-or-string": true}), json!("50%")),
+        (json!({"type": "string", "x-kubernetes-int-or-string": true}), json!(50)),
+        (
+            json!({"type": "string", "x-kubernetes-int-or-string": true, "pattern": "^[0-9]+$",
+                "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"maximum": 3}]}),
+            json!(3),
+        ),
+        (
+            json!({"x-kubernetes-preserve-unknown-fields": true, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
+            json!("x"),
+        ),
         (json!({"x-kubernetes-preserve-unknown-fields": true}), json!([1, null, {"a": 1}])),
         (json!({"type": "object", "additionalProperties": {"type": "integer"}}), json!({"a": 1})),
         (json!({"type": "integer", "default": 3}), json!(null)),
@@ -190,6 +200,39 @@ fn custom_objects_are_pruned_and_defaulted() {
         wrong.unwrap_err().to_string(),
         "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"
     );
+}
+
+#[test]
+fn null_is_nothing_where_the_schema_allows_none() {
+    let text = json!({"type": "string"});
+    let nullable = json!({"type": "string", "nullable": true});
+    let filled = json!({"type": "string", "default": "d"});
+    let map = |values: &Value| json!({"type": "object", "additionalProperties": values});
+    let list = |items: &Value| json!({"type": "array", "items": items});
+    for (shape, given, shown) in [
+        (text.clone(), json!(null), json!({})),
+        (json!({"x-kubernetes-int-or-string": true}), json!(null), json!({})),
+        (json!({"x-kubernetes-preserve-unknown-fields": true}), json!(null), json!({})),
+        (nullable.clone(), json!(null), json!({"f": null})),
+        (filled.clone(), json!(null), json!({"f": "d"})),
+        (map(&text), json!({"a": null, "b": "x"}), json!({"f": {"b": "x"}})),
+        (map(&nullable), json!({"a": null}), json!({"f": {"a": null}})),
+        (map(&filled), json!({"a": null}), json!({"f": {"a": "d"}})),
+        (list(&text), json!([null]), json!({"f": [null]})),
+        (list(&filled), json!([null]), json!({"f": ["d"]})),
+        (
+            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+            json!({"a": null}),
+            json!({"f": {"a": null}}),
+        ),
+    ] {
+        let schema = schema(json!({"type": "object", "properties": {"f": shape}}));
+        let object = json!({"spec": {"f": given}});
+        let decoded = decode_value(&schema, schema.kinds[0].node, object.clone(), Fill::Defaults);
+        assert_eq!(decoded.unwrap().value["spec"], shown, "{shape} {given}");
+        let applied = decode_value(&schema, schema.kinds[0].node, object.clone(), Fill::Given);
+        assert_eq!(applied.unwrap().value, object, "what is applied says more than what is kept");
+    }
 }
 
 #[test]
