@@ -1,0 +1,133 @@
+//! What v1alpha2 says in another way than by names and places: the cloud by a string, roles in maps' keys, OIDC as flags of
+//! the API server. And the defaults that reading fills in.
+
+use api_meta::{FieldError, Path};
+use serde_json::{Map, Value, json};
+
+use crate::Spec as _;
+
+/// Clouds that v1alpha2 names.
+const CLOUDS: [(&str, &str); 8] = [
+    ("aws", "aws"),
+    ("azure", "azure"),
+    ("digitalocean", "do"),
+    ("gce", "gce"),
+    ("hetzner", "hetzner"),
+    ("linode", "linode"),
+    ("openstack", "openstack"),
+    ("scaleway", "scaleway"),
+];
+
+/// OIDC's settings that are alike: in the API server's flags, and in `authentication.oidc`.
+const OIDC: [(&str, &str); 5] = [
+    ("oidcClientID", "clientID"),
+    ("oidcGroupsPrefix", "groupsPrefix"),
+    ("oidcIssuerURL", "issuerURL"),
+    ("oidcUsernameClaim", "usernameClaim"),
+    ("oidcUsernamePrefix", "usernamePrefix"),
+];
+
+/// Completes the hub's spec of a cluster from what v1alpha2 says in its own way. `old` is the spec as it was written.
+pub(crate) fn to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Vec<FieldError>) {
+    cloud_to_hub(old, spec, at, problems);
+    for policies in ["additionalPolicies", "externalPolicies"] {
+        rename(spec.get_mut(policies), "master", "control-plane");
+    }
+    if old.flag("externalDns.disable") == Some(true) {
+        spec.set("externalDNS.provider", "none");
+    }
+    let Some(flags) = old.get("kubeAPIServer") else { return };
+    for (flag, name) in OIDC {
+        spec.set_if(&format!("authentication.oidc.{name}"), flags.get(flag));
+    }
+    if let Some(groups) = flags.get("oidcGroupsClaim").and_then(Value::as_str) {
+        spec.set("authentication.oidc.groupsClaims", groups.split(',').collect::<Vec<_>>());
+    }
+    let claims = flags.list("oidcRequiredClaim").iter().filter_map(Value::as_str);
+    let claims: Map<_, _> = claims
+        .filter_map(|claim| claim.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect();
+    if !claims.is_empty() {
+        spec.set("authentication.oidc.requiredClaims", claims);
+    }
+}
+
+fn cloud_to_hub(old: &Value, spec: &mut Value, at: &Path, problems: &mut Vec<FieldError>) {
+    let named = old.text("cloudProvider");
+    let cloud = CLOUDS.iter().find(|(name, _)| *name == named).map(|(_, field)| *field);
+    if cloud.is_none() && !named.is_empty() {
+        let at = at.child("cloudProvider");
+        problems.push(FieldError::not_supported(&at, named, &CLOUDS.map(|(name, _)| name)));
+    }
+    let given = spec.get("cloudProvider").and_then(Value::as_object).cloned().unwrap_or_default();
+    for (other, settings) in given {
+        // Settings of these two are read only where the cloud is theirs.
+        let ignored = ["azure", "openstack"].contains(&other.as_str());
+        if Some(other.as_str()) == cloud {
+            continue;
+        }
+        spec.remove(&format!("cloudProvider.{other}"));
+        if !ignored && let Some(field) = settings.as_object().and_then(|s| s.keys().next()) {
+            let detail = format!(
+                "{field} supports only {}, and the cluster's cloud is {named:?}",
+                other.to_uppercase()
+            );
+            problems.push(FieldError::forbidden(&at.child("cloudProvider"), detail));
+        }
+    }
+    if let Some(cloud) = cloud {
+        spec.default(&format!("cloudProvider.{cloud}"), json!({}));
+    }
+}
+
+/// Says in v1alpha2's own way what the hub's spec of a cluster says.
+pub(crate) fn from_hub(spec: &Value, old: &mut Value) {
+    let cloud = spec.get("cloudProvider").and_then(Value::as_object).and_then(|c| c.keys().next());
+    if let Some((name, _)) = CLOUDS.iter().find(|(_, field)| cloud.is_some_and(|c| c == field)) {
+        old.set("cloudProvider", *name);
+    }
+    for policies in ["additionalPolicies", "externalPolicies"] {
+        rename(old.get_mut(policies), "control-plane", "master");
+    }
+    if spec.text("externalDNS.provider") == "none" {
+        old.remove("externalDns.provider");
+        old.set("externalDns.disable", true);
+    }
+    let Some(oidc) = spec.at("authentication.oidc") else { return };
+    old.default("kubeAPIServer", json!({}));
+    for (flag, name) in OIDC {
+        old.set_if(&format!("kubeAPIServer.{flag}"), oidc.get(name));
+    }
+    if oidc.has("groupsClaims") {
+        old.set("kubeAPIServer.oidcGroupsClaim", oidc.texts("groupsClaims").join(","));
+    }
+    if let Some(claims) = oidc.get("requiredClaims").and_then(Value::as_object) {
+        let claims = claims.iter();
+        let claims: Vec<_> = claims
+            .map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()))
+            .collect();
+        old.set("kubeAPIServer.oidcRequiredClaim", claims);
+    }
+}
+
+/// What a cluster has that says nothing of it.
+pub(crate) fn default(spec: &mut Value) {
+    if spec.text("networking.topology.dns").is_empty() {
+        spec.set("networking.topology.dns", "Public");
+    }
+    if !spec.has("authorization.rbac") && !spec.has("authorization.alwaysAllow") {
+        spec.set("authorization.rbac", json!({}));
+    }
+    if spec.has("networking.flannel") && spec.text("networking.flannel.backend").is_empty() {
+        spec.set("networking.flannel.backend", "udp");
+    }
+}
+
+fn rename(members: Option<&mut Value>, from: &str, to: &str) {
+    if let Some(members) = members.and_then(Value::as_object_mut)
+        && let Some(value) = members.remove(from)
+    {
+        members.insert(to.to_owned(), value);
+    }
+}

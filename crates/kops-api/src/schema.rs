@@ -1,0 +1,240 @@
+//! The table of fields, read once from `facts/fields.tsv`.
+//!
+//! A line without a tab begins a type. Its fields follow, each with its name in the hub, in v1alpha2 and in v1alpha3 (one
+//! name where all agree, `-` where there is none) and the kind of its value. The hub's name may be a path from the type
+//! (`rootVolume.size`), from the type around it (`^cloudProvider.aws.ebsCSIDriver`), or the type itself (`.`); `!` says that
+//! v1alpha2 has the opposite truth value.
+//!
+//! Kinds are Go's: `*T` may be absent, `[]T`, `map[string]T`. `~T` is a structure that the hub always has and v1alpha2
+//! leaves out while it is empty. A trailing `!` says that the field is written also when it is empty.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+const FACTS: &str = include_str!("../facts/fields.tsv");
+
+/// A form that objects have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The form that everything works on, which is also what machines' configurations contain.
+    Hub,
+    V1alpha2,
+    V1alpha3,
+}
+
+/// The kinds of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Cluster,
+    InstanceGroup,
+    Keyset,
+    SshCredential,
+    Host,
+}
+
+impl Kind {
+    pub const ALL: [Self; 5] =
+        [Self::Cluster, Self::InstanceGroup, Self::Keyset, Self::SshCredential, Self::Host];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cluster => "Cluster",
+            Self::InstanceGroup => "InstanceGroup",
+            Self::Keyset => "Keyset",
+            Self::SshCredential => "SSHCredential",
+            Self::Host => "Host",
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum Shape {
+    Text,
+    /// A group's role: v1alpha2 says Master where the others say ControlPlane.
+    Role,
+    Bool,
+    Int {
+        least: i128,
+        most: i128,
+    },
+    Quantity,
+    Duration,
+    IntOrString,
+    Time,
+    Bytes,
+    /// An object of core/v1, whose fields are its own.
+    Object,
+    Struct(&'static str),
+    /// A structure that v1alpha2 leaves out while it is empty.
+    Loose(&'static str),
+    Pointer(Box<Shape>),
+    List(Box<Shape>),
+    Map(Box<Shape>),
+}
+
+/// Where a field is in the hub.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// From the type around the field's own.
+    pub(crate) from_parent: bool,
+    pub(crate) negated: bool,
+    /// Empty for the type itself.
+    pub(crate) path: Vec<&'static str>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) hub: Option<Place>,
+    v1alpha2: Option<&'static str>,
+    v1alpha3: Option<&'static str>,
+    pub(crate) shape: Shape,
+    /// Whether it is written also when it is empty.
+    pub(crate) keep: bool,
+}
+
+impl Field {
+    pub(crate) fn name(&self, version: Version) -> Option<&'static str> {
+        match version {
+            Version::V1alpha2 => self.v1alpha2,
+            Version::V1alpha3 => self.v1alpha3,
+            Version::Hub => match &self.hub {
+                Some(Place { from_parent: false, path, .. }) if path.len() == 1 => Some(path[0]),
+                _ => None,
+            },
+        }
+    }
+
+    /// Whether a truth value is turned round between a version and the hub.
+    pub(crate) fn is_negated(&self, version: Version) -> bool {
+        version == Version::V1alpha2 && self.hub.as_ref().is_some_and(|place| place.negated)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Type {
+    pub(crate) fields: Vec<Field>,
+    /// Whether some field is in the type around it.
+    pub(crate) reaches_up: bool,
+}
+
+static TYPES: LazyLock<HashMap<&'static str, Type>> = LazyLock::new(|| parse(FACTS));
+
+/// A type of the table. The table names only types that it has (a test looks).
+pub(crate) fn of(name: &str) -> &'static Type {
+    static NONE: Type = Type { fields: Vec::new(), reaches_up: false };
+    TYPES.get(name).unwrap_or(&NONE)
+}
+
+fn parse(facts: &'static str) -> HashMap<&'static str, Type> {
+    let mut types: HashMap<&str, Type> = HashMap::new();
+    let mut at = "";
+    for line in facts.lines().filter(|line| !line.starts_with('#')) {
+        let Some(row) = line.strip_prefix('\t') else {
+            at = line;
+            types.entry(at).or_default();
+            continue;
+        };
+        let field = match row.split('\t').collect::<Vec<_>>()[..] {
+            [name, shape] => field([name; 3], shape),
+            [hub, v1alpha2, v1alpha3, shape] => field([hub, v1alpha2, v1alpha3], shape),
+            _ => continue,
+        };
+        let entry = types.entry(at).or_default();
+        entry.reaches_up |= field.hub.as_ref().is_some_and(|place| place.from_parent);
+        entry.fields.push(field);
+    }
+    types
+}
+
+fn field([hub, v1alpha2, v1alpha3]: [&'static str; 3], shape: &'static str) -> Field {
+    let (shape, keep) = match shape.strip_suffix('!') {
+        Some(shape) => (shape, true),
+        None => (shape, false),
+    };
+    let named = |name: &'static str| (name != "-").then(|| name.trim_start_matches('!'));
+    Field {
+        hub: (hub != "-").then(|| place(hub)),
+        v1alpha2: named(v1alpha2),
+        v1alpha3: named(v1alpha3),
+        shape: shape_of(shape),
+        keep,
+    }
+}
+
+fn place(text: &'static str) -> Place {
+    let rest = text.trim_start_matches(['^', '!']);
+    Place {
+        from_parent: text.starts_with('^'),
+        negated: text.starts_with('!'),
+        path: rest.split('.').filter(|part| !part.is_empty()).collect(),
+    }
+}
+
+fn shape_of(text: &'static str) -> Shape {
+    let inner = |rest| Box::new(shape_of(rest));
+    if let Some(rest) = text.strip_prefix('*') {
+        return Shape::Pointer(inner(rest));
+    } else if let Some(rest) = text.strip_prefix("[]") {
+        return Shape::List(inner(rest));
+    } else if let Some(rest) = text.strip_prefix("map[string]") {
+        return Shape::Map(inner(rest));
+    } else if let Some(rest) = text.strip_prefix('~') {
+        return Shape::Loose(rest);
+    }
+    let int = |least: i128, most: i128| Shape::Int { least, most };
+    match text {
+        "string" => Shape::Text,
+        "role" => Shape::Role,
+        "bool" => Shape::Bool,
+        "int" | "int64" => int(i64::MIN.into(), i64::MAX.into()),
+        "int32" => int(i32::MIN.into(), i32::MAX.into()),
+        "int16" => int(i16::MIN.into(), i16::MAX.into()),
+        "uint32" => int(0, u32::MAX.into()),
+        "uint8" => int(0, u8::MAX.into()),
+        "quantity" => Shape::Quantity,
+        "duration" => Shape::Duration,
+        "intOrString" => Shape::IntOrString,
+        "time" => Shape::Time,
+        "bytes" => Shape::Bytes,
+        "object" => Shape::Object,
+        name => Shape::Struct(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(shape: &Shape) -> Option<&'static str> {
+        match shape {
+            Shape::Struct(name) | Shape::Loose(name) => Some(name),
+            Shape::Pointer(inner) | Shape::List(inner) | Shape::Map(inner) => named(inner),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn every_type_that_a_field_has_is_in_the_table() {
+        let fields = || TYPES.values().flat_map(|t| &t.fields);
+        assert!(fields().count() > 1000);
+        let missing: Vec<_> =
+            fields().filter_map(|f| named(&f.shape)).filter(|n| !TYPES.contains_key(n)).collect();
+        assert_eq!(missing, Vec::<&str>::new());
+        for kind in Kind::ALL {
+            assert_eq!(of(kind.name()).fields.len(), 2, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn no_version_has_a_name_twice() {
+        for (name, entry) in TYPES.iter() {
+            for version in [Version::V1alpha2, Version::V1alpha3, Version::Hub] {
+                let mut names: Vec<_> =
+                    entry.fields.iter().filter_map(|f| f.name(version)).collect();
+                let count = names.len();
+                names.sort_unstable();
+                names.dedup();
+                assert_eq!(names.len(), count, "{name} {version:?}");
+            }
+        }
+    }
+}

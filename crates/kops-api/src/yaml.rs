@@ -1,0 +1,506 @@
+//! YAML as Go's `sigs.k8s.io/yaml` writes it, byte for byte: hashes of such documents name configurations, and people read
+//! the difference between two of them.
+//!
+//! It is libyaml's emitter with go-yaml's choices: block style, lists at the depth of their key, plain scalars where a
+//! YAML 1.1 reader takes them for the same string, lines folded at 80 columns, literal blocks where there are line ends.
+
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value};
+
+/// Where a scalar is folded: at the first space after this column.
+const WIDTH: usize = 80;
+/// Longer keys would need the form with a question mark.
+const LONG_KEY: usize = 128;
+
+/// One document.
+pub fn to_string(value: &Value) -> String {
+    let mut out = Emitter::default();
+    match value {
+        Value::Object(members) if !members.is_empty() => out.mapping(members, 0, false),
+        Value::Array(items) if !items.is_empty() => out.sequence(items, 0, false),
+        value => {
+            out.scalar(value, 0);
+            out.text.push('\n');
+        }
+    }
+    out.text
+}
+
+#[derive(Default)]
+struct Emitter {
+    text: String,
+    /// Characters since the last line end.
+    column: usize,
+}
+
+impl Emitter {
+    fn put(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.column += text.chars().count();
+    }
+
+    fn line(&mut self, indent: usize) {
+        self.text.push('\n');
+        self.text.extend(std::iter::repeat_n(' ', indent));
+        self.column = indent;
+    }
+
+    fn start(&mut self, indent: usize) {
+        self.text.extend(std::iter::repeat_n(' ', indent));
+        self.column = indent;
+    }
+
+    /// `inline`: the first key goes on the line that is there, after a list's dash.
+    fn mapping(&mut self, members: &Map<String, Value>, indent: usize, inline: bool) {
+        let mut keys: Vec<_> = members.iter().collect();
+        keys.sort_by(|(a, _), (b, _)| natural(a, b));
+        for (number, (key, value)) in keys.into_iter().enumerate() {
+            if number > 0 || !inline {
+                self.start(indent);
+            }
+            self.key(key, indent);
+            match value {
+                Value::Object(inner) if !inner.is_empty() => {
+                    self.end();
+                    self.mapping(inner, indent + 2, false);
+                }
+                Value::Array(items) if !items.is_empty() => {
+                    self.end();
+                    self.sequence(items, indent, false);
+                }
+                value => {
+                    self.put(" ");
+                    self.scalar(value, indent);
+                    self.end();
+                }
+            }
+        }
+    }
+
+    fn sequence(&mut self, items: &[Value], indent: usize, inline: bool) {
+        for (number, item) in items.iter().enumerate() {
+            if number > 0 || !inline {
+                self.start(indent);
+            }
+            self.put("- ");
+            match item {
+                Value::Object(inner) if !inner.is_empty() => self.mapping(inner, indent + 2, true),
+                Value::Array(inner) if !inner.is_empty() => self.sequence(inner, indent + 2, true),
+                value => {
+                    self.scalar(value, indent);
+                    self.end();
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        // A literal block ends its own last line.
+        if !(self.column == 0 && self.text.ends_with('\n')) {
+            self.text.push('\n');
+        }
+        self.column = 0;
+    }
+
+    fn key(&mut self, key: &str, indent: usize) {
+        let long = key.chars().count() > LONG_KEY || key.contains('\n');
+        if long {
+            self.put("? ");
+        }
+        match Style::of(key, true) {
+            Style::Plain => self.put(key),
+            Style::Single => self.single(key, None),
+            Style::Double | Style::Literal => self.double(key, None),
+        }
+        if long {
+            self.line(indent);
+        }
+        self.put(":");
+    }
+
+    fn scalar(&mut self, value: &Value, indent: usize) {
+        let fold = Some(indent + 2);
+        match value {
+            Value::Null => self.put("null"),
+            Value::Bool(flag) => self.put(if *flag { "true" } else { "false" }),
+            Value::Number(number) => self.put(&go_number(number)),
+            Value::Object(_) => self.put("{}"),
+            Value::Array(_) => self.put("[]"),
+            Value::String(text) => match Style::of(text, false) {
+                Style::Plain => self.plain(text, fold),
+                Style::Single => self.single(text, fold),
+                Style::Double => self.double(text, fold),
+                Style::Literal => self.literal(text, indent + 2),
+            },
+        }
+    }
+
+    fn plain(&mut self, text: &str, fold: Option<usize>) {
+        self.folded(text, fold, false);
+    }
+
+    fn single(&mut self, text: &str, fold: Option<usize>) {
+        self.put("'");
+        self.folded(text, fold, true);
+        self.put("'");
+    }
+
+    /// A single space after the width becomes a line end.
+    fn folded(&mut self, text: &str, fold: Option<usize>, quoted: bool) {
+        let chars: Vec<char> = text.chars().collect();
+        let mut spaces = false;
+        for (i, &c) in chars.iter().enumerate() {
+            let inside = !quoted || (i > 0 && i + 1 < chars.len());
+            let next = chars.get(i + 1).copied();
+            match fold {
+                Some(indent)
+                    if c == ' '
+                        && !spaces
+                        && self.column > WIDTH
+                        && inside
+                        && next != Some(' ') =>
+                {
+                    self.line(indent);
+                }
+                _ if c == '\'' && quoted => self.put("''"),
+                _ => self.put(c.encode_utf8(&mut [0; 4])),
+            }
+            spaces = c == ' ';
+        }
+    }
+
+    fn double(&mut self, text: &str, fold: Option<usize>) {
+        self.put("\"");
+        let chars: Vec<char> = text.chars().collect();
+        let mut spaces = false;
+        for (i, &c) in chars.iter().enumerate() {
+            if c == ' ' {
+                match fold {
+                    Some(indent)
+                        if !spaces && self.column > WIDTH && i > 0 && i + 1 < chars.len() =>
+                    {
+                        self.line(indent);
+                        if chars.get(i + 1) == Some(&' ') {
+                            self.put("\\");
+                        }
+                    }
+                    _ => self.put(" "),
+                }
+                spaces = true;
+                continue;
+            }
+            spaces = false;
+            self.put(&escaped(c));
+        }
+        self.put("\"");
+    }
+
+    fn literal(&mut self, text: &str, indent: usize) {
+        self.put("|");
+        if text.starts_with([' ', '\n']) {
+            self.put("2");
+        }
+        if !text.ends_with('\n') {
+            self.put("-");
+        } else if text.ends_with("\n\n") || text == "\n" {
+            self.put("+");
+        }
+        for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
+            match line {
+                "" => self.line(0),
+                line => {
+                    self.line(indent);
+                    self.put(line);
+                }
+            }
+        }
+        self.text.push('\n');
+        self.column = 0;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    Plain,
+    Single,
+    Double,
+    Literal,
+}
+
+impl Style {
+    fn of(text: &str, key: bool) -> Self {
+        let shape = Shape::of(text);
+        let lines = text.contains('\n');
+        if lines && !key {
+            // Only what has neither trailing spaces nor odd characters can stand in a block.
+            return if shape.block { Self::Literal } else { Self::Double };
+        }
+        if is_another_type(text) {
+            return Self::Double;
+        }
+        match (shape.plain && !lines, shape.single && !lines) {
+            (true, _) => Self::Plain,
+            (_, true) => Self::Single,
+            _ => Self::Double,
+        }
+    }
+}
+
+/// What styles a text can be written in.
+struct Shape {
+    plain: bool,
+    single: bool,
+    block: bool,
+}
+
+impl Shape {
+    fn of(text: &str) -> Self {
+        let mut indicators = text.starts_with("---") || text.starts_with("...");
+        let (mut special, mut space_break, mut break_space) = (false, false, false);
+        let mut previous = None;
+        let mut chars = text.chars().peekable();
+        while let Some(c) = chars.next() {
+            let blank_next =
+                chars.peek().is_none_or(|next| matches!(next, ' ' | '\t' | '\n' | '\r'));
+            let blank_before = previous.is_none_or(|p| matches!(p, ' ' | '\t' | '\n' | '\r'));
+            indicators |= match c {
+                '#' if previous.is_none() => true,
+                '#' => blank_before,
+                ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%'
+                | '@' | '`' => previous.is_none(),
+                '-' | '?' => previous.is_none() && blank_next,
+                ':' => blank_next,
+                _ => false,
+            };
+            special |= !is_printable(c);
+            space_break |= c == '\n' && previous == Some(' ');
+            break_space |= c == ' ' && previous == Some('\n');
+            previous = Some(c);
+        }
+        let edge = |c: Option<char>| matches!(c, Some(' ' | '\n'));
+        let edges = edge(text.chars().next()) || edge(text.chars().next_back());
+        let odd = space_break || special;
+        Self {
+            plain: !(indicators || edges || odd || break_space),
+            single: !(odd || break_space),
+            block: !(odd || text.ends_with(' ')),
+        }
+    }
+}
+
+fn is_printable(c: char) -> bool {
+    matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}')
+        && c != '\u{feff}'
+        || c == '\u{85}'
+}
+
+fn escaped(c: char) -> String {
+    match c {
+        '\0' => "\\0".into(),
+        '\x07' => "\\a".into(),
+        '\x08' => "\\b".into(),
+        '\t' => "\\t".into(),
+        '\n' => "\\n".into(),
+        '\x0b' => "\\v".into(),
+        '\x0c' => "\\f".into(),
+        '\r' => "\\r".into(),
+        '\x1b' => "\\e".into(),
+        '"' => "\\\"".into(),
+        '\\' => "\\\\".into(),
+        '\u{85}' => "\\N".into(),
+        '\u{a0}' => "\\_".into(),
+        '\u{2028}' => "\\L".into(),
+        '\u{2029}' => "\\P".into(),
+        c if is_printable(c) => c.to_string(),
+        c if (c as u32) < 0x100 => format!("\\x{:02X}", c as u32),
+        c if (c as u32) < 0x10000 => format!("\\u{:04X}", c as u32),
+        c => format!("\\U{:08X}", c as u32),
+    }
+}
+
+/// Whether a YAML 1.1 reader takes a plain text for something else than a string.
+fn is_another_type(text: &str) -> bool {
+    const WORDS: [&str; 11] =
+        ["y", "yes", "n", "no", "true", "false", "on", "off", "null", "~", ""];
+    let lower = text.to_ascii_lowercase();
+    let cased = text == lower
+        || text == text.to_ascii_uppercase()
+        || text
+            .strip_prefix(|c: char| c.is_ascii_uppercase())
+            .is_some_and(|rest| lower.ends_with(rest));
+    if cased && WORDS.contains(&lower.as_str()) {
+        return true;
+    }
+    let unsigned = lower.trim_start_matches(['+', '-']);
+    if text == "<<" || matches!(unsigned, ".inf" | ".nan") {
+        return true;
+    }
+    is_number(text) || is_base_60(text) || is_time(text)
+}
+
+fn is_number(text: &str) -> bool {
+    let plain = text.replace('_', "");
+    let digits = plain.strip_prefix(['+', '-']).unwrap_or(&plain);
+    let all = |text: &str, radix| !text.is_empty() && text.chars().all(|c| c.is_digit(radix));
+    if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.')) {
+        return false;
+    }
+    let based = [("0x", 16), ("0X", 16), ("0b", 2), ("0B", 2), ("0o", 8), ("0O", 8)];
+    let prefixed = based
+        .iter()
+        .any(|(prefix, radix)| digits.strip_prefix(prefix).is_some_and(|rest| all(rest, *radix)));
+    prefixed || is_float(digits)
+}
+
+/// Digits with at most one point among them, and perhaps an exponent.
+fn is_float(text: &str) -> bool {
+    let (mantissa, exponent) = match text.find(['e', 'E']) {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    };
+    let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = |text: &str| text.chars().all(|c| c.is_ascii_digit());
+    let exponent = exponent.map(|e| e.strip_prefix(['+', '-']).unwrap_or(e));
+    digits(whole)
+        && digits(part)
+        && !(whole.is_empty() && part.is_empty())
+        && exponent.is_none_or(|e| !e.is_empty() && digits(e))
+}
+
+/// Numbers of hours, minutes and seconds, which old readers take for one.
+fn is_base_60(text: &str) -> bool {
+    let text = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let mut parts = text.split(':');
+    let first = parts.next().unwrap_or_default();
+    let starts = first.starts_with(|c: char| c.is_ascii_digit())
+        && first.chars().all(|c| c.is_ascii_digit() || c == '_');
+    let mut rest = parts.peekable();
+    if !starts || rest.peek().is_none() {
+        return false;
+    }
+    rest.all(|part| {
+        let whole = part.split_once('.').map_or(part, |(whole, _)| whole);
+        matches!(whole.len(), 1 | 2)
+            && whole.chars().all(|c| c.is_ascii_digit())
+            && whole.parse::<u8>().is_ok_and(|n| n < 60)
+    })
+}
+
+/// `2006-1-2` and the forms with a time of day.
+fn is_time(text: &str) -> bool {
+    let (date, clock) = match text.find(['T', 't', ' ']) {
+        Some(at) => (&text[..at], Some(&text[at + 1..])),
+        None => (text, None),
+    };
+    let number = |text: &str, most: usize| {
+        !text.is_empty() && text.len() <= most && text.chars().all(|c| c.is_ascii_digit())
+    };
+    let date: Vec<_> = date.split('-').collect();
+    let is_date = matches!(date[..], [y, m, d] if y.len() == 4 && number(y, 4) && number(m, 2) && number(d, 2));
+    is_date
+        && clock.is_none_or(|clock| {
+            clock.split(':').count() >= 3 && clock.starts_with(|c: char| c.is_ascii_digit())
+        })
+}
+
+fn go_number(number: &serde_json::Number) -> String {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) if float == float.trunc() && float.abs() < 1e21 => format!("{float:.0}"),
+        _ => number.to_string(),
+    }
+}
+
+/// Go's order of keys: runs of digits as numbers, letters after all else.
+fn natural(a: &str, b: &str) -> Ordering {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let Some(at) = (0..a.len().min(b.len())).find(|&i| a[i] != b[i]) else {
+        return a.len().cmp(&b.len());
+    };
+    match (a[at].is_alphabetic(), b[at].is_alphabetic()) {
+        (true, true) => return a[at].cmp(&b[at]),
+        (true, false) => return Ordering::Greater,
+        (false, true) => return Ordering::Less,
+        (false, false) => {}
+    }
+    // Where one differs by a zero only, the digits before it decide how long the number is.
+    let led = (a[at] == '0' || b[at] == '0')
+        && a[..at].iter().rev().take_while(|c| c.is_ascii_digit()).any(|c| *c != '0');
+    let run = |text: &[char]| {
+        let digits = text[at..].iter().take_while(|c| c.is_ascii_digit());
+        digits.fold((u128::from(led), 0), |(number, count), c| {
+            (
+                number.saturating_mul(10).saturating_add(c.to_digit(10).unwrap_or(0).into()),
+                count + 1,
+            )
+        })
+    };
+    let ((an, ac), (bn, bc)) = (run(&a), run(&b));
+    an.cmp(&bn).then(ac.cmp(&bc)).then(a[at].cmp(&b[at]))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn scalars_are_quoted_as_go_quotes_them() {
+        for (text, written) in [
+            ("a b", "a b"),
+            ("", "\"\""),
+            ("yes", "\"yes\""),
+            ("Off", "\"Off\""),
+            ("oFF", "oFF"),
+            ("1.34", "\"1.34\""),
+            ("1.34.0", "1.34.0"),
+            ("0x1f", "\"0x1f\""),
+            ("12e3", "\"12e3\""),
+            ("1:30", "\"1:30\""),
+            ("::/0", "::/0"),
+            ("a: b", "'a: b'"),
+            ("# no", "'# no'"),
+            ("*", "'*'"),
+            ("it's", "it's"),
+            ("'it'", "'''it'''"),
+            ("- x", "'- x'"),
+            ("-x", "-x"),
+            (" x", "' x'"),
+            ("a\tb", "\"a\\tb\""),
+            ("2017-01-01T00:00:00Z", "\"2017-01-01T00:00:00Z\""),
+            ("2017-01", "2017-01"),
+            ("x\ny\n", "|\n    x\n    y"),
+            ("x\ny", "|-\n    x\n    y"),
+            (" x\ny\n", "|2\n     x\n    y"),
+            ("x \ny\n", "\"x \\ny\\n\""),
+        ] {
+            let expected = format!("a:\n  b: {written}\n");
+            assert_eq!(to_string(&json!({"a": {"b": text}})), expected);
+        }
+    }
+
+    #[test]
+    fn long_lines_are_folded() {
+        let words = "word ".repeat(30);
+        let text = to_string(&json!({"a": words.trim_end()}));
+        assert!(text.lines().all(|l| l.len() < 86), "{text}");
+        assert!(text.lines().skip(1).all(|l| l.starts_with("  word")), "{text}");
+    }
+
+    #[test]
+    fn structures_are_in_block_style_and_keys_in_natural_order() {
+        let tree = json!({"b10": [{"x": 1, "a": [[1, 2], []]}, {}], "b2": null, "b": {"c/d": true, "c-d": false, "cd": 1.5}});
+        let text = "b:\n  c-d: false\n  c/d: true\n  cd: 1.5\nb2: null\nb10:\n- a:\n  - - 1\n    - 2\n  - []\n  x: 1\n- {}\n";
+        assert_eq!(to_string(&tree), text);
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        proptest::proptest!(|(text in "[ -~\n\té]{0,100}", key in "[a-z0-9:# '\"-]{1,12}")| {
+            let tree = json!({ &key: [&text, {"x": &text}] });
+            let written = to_string(&tree);
+            proptest::prop_assert_eq!(api_codec::from_yaml(written.as_bytes()).unwrap(), tree, "{}", written);
+        });
+    }
+}

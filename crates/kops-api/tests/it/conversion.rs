@@ -1,0 +1,66 @@
+use kops_api::{Object, VersionName, documents, yaml};
+
+use crate::golden::{difference, read, source};
+
+/// kOps' pairs: the same objects in both versions.
+const PAIRS: [&str; 7] = ["aws", "azure", "cilium", "do", "gce", "minimal", "openstack"];
+
+fn convert(text: &str, version: VersionName) -> String {
+    let written = documents(text).into_iter().map(|document| {
+        let object = Object::read("golden", document.as_bytes());
+        object.unwrap_or_else(|e| panic!("{e}")).to_yaml(version)
+    });
+    written.collect::<Vec<_>>().join("\n---\n\n").trim().to_owned()
+}
+
+#[test]
+fn pairs_of_kops_convert_both_ways() {
+    let Some(source) = source() else { return };
+    let mut missed = Vec::new();
+    for pair in PAIRS {
+        let file =
+            |version| source.join(format!("tests/integration/conversion/{pair}/{version}.yaml"));
+        let (old, new) = (read(&file("v1alpha2")), read(&file("v1alpha3")));
+        for (from, to, version) in
+            [(&old, &new, VersionName::V1alpha3), (&new, &old, VersionName::V1alpha2)]
+        {
+            let difference = difference(&convert(from, version), to.trim());
+            missed.extend(difference.map(|d| format!("{pair} to {version:?} {d}")));
+        }
+    }
+    assert!(missed.is_empty(), "{} of 14:\n{}", missed.len(), missed.join("\n\n"));
+}
+
+#[test]
+fn every_document_of_kops_is_written_as_it_was() {
+    let Some(source) = source() else { return };
+    let mut missed = Vec::new();
+    let mut count = 0;
+    for set in ["create_cluster", "update_cluster"] {
+        let set = source.join("tests/integration").join(set);
+        for case in std::fs::read_dir(set).unwrap() {
+            let case = case.unwrap().path();
+            for name in
+                ["expected-v1alpha2.yaml", "data/aws_s3_object_cluster-completed.spec_content"]
+            {
+                let path = case.join(name);
+                let Ok(text) = std::fs::read_to_string(&path) else { continue };
+                for document in documents(&text) {
+                    count += 1;
+                    let tree = api_codec::from_yaml(document.as_bytes()).unwrap();
+                    let plain = difference(yaml::to_string(&tree).trim(), document.trim());
+                    let object = Object::from_tree("golden", tree);
+                    let typed = match object {
+                        Ok(object) => difference(
+                            object.to_yaml(VersionName::V1alpha2).trim(),
+                            document.trim(),
+                        ),
+                        Err(error) => Some(error.to_string()),
+                    };
+                    missed.extend(plain.or(typed).map(|d| format!("{}: {d}", path.display())));
+                }
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{} of {count}:\n{}", missed.len(), missed.join("\n\n"));
+}
