@@ -24,5 +24,5 @@ pub mod yaml;
 
 pub use error::Error;
 pub use object::{Object, VersionName, documents, is_ours};
-pub use schema::{Kind, Version};
+pub use schema::{Kind, has_field};
 pub use spec::Spec;

@@ -3,7 +3,7 @@
 use api_meta::{Budget, FieldError, Path};
 use serde_json::{Map, Value, json};
 
-use crate::{Error, Kind, Spec as _, Version, legacy, read::Reader, write, yaml};
+use crate::{Error, Kind, Spec as _, legacy, read::Reader, schema::Version, write, yaml};
 
 const GROUP: &str = "kops.k8s.io";
 
@@ -77,12 +77,23 @@ impl Object {
             .map_err(|problems| Error::Fields { what: what.to_owned(), problems })
     }
 
+    /// The same object without what Go's encoder leaves out: zero values of fields that cannot be unset.
+    #[must_use]
+    pub fn normalized(&self) -> Self {
+        let mut fields = self.written(Version::Hub);
+        let mut part = |name| fields.remove(name).unwrap_or_else(|| json!({}));
+        Self { kind: self.kind, metadata: part("metadata"), spec: part("spec") }
+    }
+
+    fn written(&self, version: Version) -> Map<String, Value> {
+        let parts = [("metadata", &self.metadata), ("spec", &self.spec)];
+        let fields = Map::from_iter(parts.map(|(name, part)| (name.to_owned(), part.clone())));
+        write::structure(version, self.kind.name(), &fields, &Map::new())
+    }
+
     /// The object as a version has it.
     pub fn to_tree(&self, version: VersionName) -> Value {
-        let parts = [("metadata", &self.metadata), ("spec", &self.spec)];
-        let fields = parts.map(|(name, part)| (name.to_owned(), part.clone()));
-        let fields = Map::from_iter(fields);
-        let mut out = write::structure(version.version(), self.kind.name(), &fields, &Map::new());
+        let mut out = self.written(version.version());
         if (version, self.kind) == (VersionName::V1alpha2, Kind::Cluster)
             && let Some(old) = out.get_mut("spec")
         {

@@ -200,6 +200,25 @@ fn shape_of(text: &'static str) -> Shape {
     }
 }
 
+/// Whether the hub has a field, as `spec.networking.topology.dns`. Below maps and objects of other APIs everything goes.
+pub fn has_field(kind: Kind, path: &str) -> bool {
+    let mut at = kind.name();
+    for name in path.split('.') {
+        let field = of(at).fields.iter().find(|field| field.name(Version::Hub) == Some(name));
+        let Some(mut shape) = field.map(|field| &field.shape) else { return false };
+        while let Shape::Pointer(inner) | Shape::List(inner) = shape {
+            shape = inner;
+        }
+        match shape {
+            Shape::Struct(name) | Shape::Loose(name) => at = name,
+            Shape::Map(_) | Shape::Object => return true,
+            // A value has no fields: another part of the path finds none.
+            _ => at = "",
+        }
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,7 +29,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "core",
-        crates: &["sched-core", "pod-core", "net-core", "bootstrap-core", "ignition"],
+        crates: &["sched-core", "pod-core", "net-core", "bootstrap-core", "ignition", "kops-core"],
         siblings: false,
     },
     Layer {
@@ -107,6 +107,7 @@ pub(super) const PURE: &[&str] = &[
     "pki",
     "gotmpl",
     "ignition",
+    "kops-core",
 ];
 
 /// What pure crates have no use for.

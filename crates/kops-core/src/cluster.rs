@@ -1,0 +1,86 @@
+//! What is asked of a cluster's spec again and again.
+
+use kops_api::{Object, Spec};
+use serde_json::Value;
+
+/// The clouds that clusters are completed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloudName {
+    Aws,
+    Gce,
+    Metal,
+    Local,
+    /// One that nothing is built for.
+    Other,
+}
+
+impl CloudName {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Aws => "aws",
+            Self::Gce => "gce",
+            Self::Metal => "metal",
+            Self::Local => "local",
+            Self::Other => "other",
+        }
+    }
+
+    /// Whether machines are our own: no cloud has controllers for them.
+    pub fn is_bare(self) -> bool {
+        matches!(self, Self::Metal | Self::Local)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dns {
+    Public,
+    Private,
+    None,
+    /// The name ends in `.k8s.local`, and records are told from machine to machine.
+    Gossip,
+}
+
+/// The label by which a cluster without a cloud says so.
+pub(crate) const CLOUD_LABEL: &str = "alpha.kops.k8s.io/cloud";
+
+/// Questions to a cluster.
+pub trait Cluster {
+    fn cloud(&self) -> CloudName;
+    fn dns(&self) -> Dns;
+    fn is_ipv6_only(&self) -> bool;
+    /// Whether somebody writes DNS records for it.
+    fn publishes_dns(&self) -> bool {
+        matches!(self.dns(), Dns::Public | Dns::Private)
+    }
+}
+
+impl Cluster for Object {
+    fn cloud(&self) -> CloudName {
+        let label = self.metadata.get("labels").and_then(|labels| labels.get(CLOUD_LABEL));
+        match label.and_then(Value::as_str) {
+            Some("metal") => return CloudName::Metal,
+            Some("local") => return CloudName::Local,
+            _ => {}
+        }
+        match [("aws", CloudName::Aws), ("gce", CloudName::Gce)]
+            .into_iter()
+            .find(|(field, _)| self.spec.has(&format!("cloudProvider.{field}")))
+        {
+            Some((_, cloud)) => cloud,
+            None => CloudName::Other,
+        }
+    }
+
+    fn dns(&self) -> Dns {
+        match self.spec.text("networking.topology.dns") {
+            "None" => Dns::None,
+            _ if self.name().ends_with(".k8s.local") => Dns::Gossip,
+            "Private" => Dns::Private,
+            _ => Dns::Public,
+        }
+    }
+
+    fn is_ipv6_only(&self) -> bool {
+        self.spec.text("networking.nonMasqueradeCIDR").contains(':')
+    }
+}

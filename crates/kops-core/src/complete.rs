@@ -1,0 +1,198 @@
+//! From a cluster's spec to the complete spec, which says everything and leaves no default to anybody.
+
+mod builders;
+mod defaults;
+
+use kops_api::{Object, Spec};
+use serde_json::{Value, json};
+
+use crate::{CloudName, Cluster, Dns, Error, Version, World, assign, ranges};
+
+/// Upstream's builders settle within this many rounds, or never.
+const ROUNDS: usize = 10;
+
+/// What is known of the machines that run, beside the spec.
+#[derive(Clone, Debug, Default)]
+pub struct Machines {
+    /// The newest version that kubelets may have: the control plane's while that has not been updated.
+    pub kubelet: Option<String>,
+}
+
+/// Completes a cluster. `groups` are its instance groups.
+pub fn complete(
+    cluster: &Object,
+    groups: &[Object],
+    world: &World,
+    machines: &Machines,
+) -> Result<Object, Error> {
+    let mut cluster = cluster.normalized();
+    if cluster.cloud() == CloudName::Other {
+        let what = "this cloud".to_owned();
+        return Err(Error::Unsupported {
+            what,
+            remedy: "clusters are made on aws, gce, metal and local",
+        });
+    }
+    assign_ranges(&mut cluster.spec)?;
+    cluster.spec.default("channel", "stable");
+    assign(&mut cluster, world)?;
+    check_etcd(&cluster.spec)?;
+    let base = cluster.spec.text("configStore.base").trim_end_matches('/').to_owned();
+    cluster.spec.default("configStore.keypairs", format!("{base}/pki"));
+    cluster.spec.default("configStore.secrets", format!("{base}/secrets"));
+    let version = cluster.spec.text("kubernetesVersion").trim().trim_start_matches('v').to_owned();
+    cluster.spec.set("kubernetesVersion", version);
+    complete_api(&mut cluster, groups);
+    complete_dns(&mut cluster, world)?;
+    let mut kubelet = cluster.spec.get("kubelet").cloned().unwrap_or_else(|| json!({}));
+    overlay(&mut kubelet, cluster.spec.get("controlPlaneKubelet").unwrap_or(&Value::Null));
+    cluster.spec.set("controlPlaneKubelet", kubelet);
+    settle(&cluster, world, machines)
+}
+
+/// Runs the builders until nothing changes. What the user says goes over what they say, every time.
+fn settle(user: &Object, world: &World, machines: &Machines) -> Result<Object, Error> {
+    let control_plane: Version = user.spec.text("kubernetesVersion").parse()?;
+    let node = machines.kubelet.as_deref().map(str::parse).transpose()?;
+    let node = node.unwrap_or_else(|| control_plane.clone());
+    let known = builders::Known { control_plane, node, world };
+    let mut current = user.clone();
+    for _ in 0..=ROUNDS {
+        let mut next = current.clone();
+        builders::run(&mut next, &known)?;
+        overlay(&mut next.spec, &user.spec);
+        let next = next.normalized();
+        if next == current {
+            return Ok(current);
+        }
+        current = next;
+    }
+    Err(Error::Unsettled(ROUNDS))
+}
+
+/// Writes a tree over another. Lists' items are written over one another by their place, as Go's decoder does it.
+pub(crate) fn overlay(under: &mut Value, over: &Value) {
+    match (under, over) {
+        (_, Value::Null) => {}
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                overlay(under.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(under), Value::Array(over)) => {
+            under.resize(over.len(), Value::Null);
+            for (under, over) in under.iter_mut().zip(over) {
+                overlay(under, over);
+            }
+        }
+        (under, over) => *under = over.clone(),
+    }
+}
+
+/// Pods get the upper half of the addresses that are not masqueraded.
+fn assign_ranges(spec: &mut Value) -> Result<(), Error> {
+    let text = spec.text("networking.nonMasqueradeCIDR").to_owned();
+    if text.is_empty() {
+        return Ok(());
+    }
+    let range = ranges::parse("spec.nonMasqueradeCIDR", &text)?;
+    let v4 = range.address.is_ipv4();
+    if let (true, Some(half)) = (v4, ranges::upper_half(range)) {
+        spec.default("networking.podCIDR", half.to_string());
+    }
+    let services = if v4 { "100.64.0.0/13" } else { "fd00:5e4f:ce::/108" };
+    spec.default("networking.serviceClusterIPRange", services);
+    spec.default("kubeControllerManager", json!({}));
+    Ok(())
+}
+
+/// An even number of members bears no more failures than one fewer, and a name must not be there twice.
+fn check_etcd(spec: &Value) -> Result<(), Error> {
+    if spec.list("etcdClusters").is_empty() {
+        return Err(Error::Missing { field: "spec.etcdClusters".into(), hint: "" });
+    }
+    for (number, etcd) in spec.list("etcdClusters").iter().enumerate() {
+        let at = format!("spec.etcdClusters[{number}]");
+        let members = etcd.list("etcdMembers");
+        let required = |field: String| Error::Missing { field, hint: "" };
+        if etcd.text("name").is_empty() {
+            return Err(required(format!("{at}.name")));
+        }
+        for (number, member) in members.iter().enumerate() {
+            let at = format!("{at}.etcdMembers[{number}]");
+            let name = member.text("name");
+            if let Some(field) =
+                ["name", "instanceGroup"].iter().find(|f| member.text(f).is_empty())
+            {
+                return Err(required(format!("{at}.{field}")));
+            }
+            if members[..number].iter().any(|other| other.text("name") == name) {
+                return Err(Error::value(&format!("{at}.name"), name, "is another member's name"));
+            }
+        }
+        if members.len() % 2 == 0 {
+            let reason = "members: their number must be odd. Use --zones and --control-plane-zones to tell workers' zones \
+                          from control planes'";
+            return Err(Error::value(
+                &format!("{at}.etcdMembers"),
+                members.len().to_string(),
+                reason,
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How the API is reached: by DNS where its machines are in public subnets, else by a load balancer.
+fn complete_api(cluster: &mut Object, groups: &[Object]) {
+    let spec = &cluster.spec;
+    if !spec.has("api.dns") && !spec.has("api.loadBalancer") {
+        let role = |group: &&Object, role: &str| group.spec.text("role") == role;
+        let serves = match groups.iter().any(|g| role(&g, "APIServer")) {
+            true => "APIServer",
+            false => "ControlPlane",
+        };
+        let subnets =
+            groups.iter().filter(|g| role(g, serves)).flat_map(|g| g.spec.texts("subnets"));
+        let kinds: Vec<_> = subnets
+            .filter_map(|name| {
+                spec.list("networking.subnets").iter().find(|s| s.text("name") == name)
+            })
+            .map(|subnet| subnet.text("type").to_owned())
+            .collect();
+        if kinds.iter().any(|kind| kind == "Private") {
+            cluster.spec.set("api.loadBalancer", json!({}));
+        } else if kinds.iter().any(|kind| kind == "Public") {
+            cluster.spec.set("api.dns", json!({}));
+        }
+    }
+    if cluster.spec.has("api.loadBalancer") {
+        cluster.spec.default("api.loadBalancer.type", "Public");
+        if cluster.cloud() == CloudName::Aws {
+            cluster.spec.default("api.loadBalancer.class", "Classic");
+        }
+    }
+}
+
+fn complete_dns(cluster: &mut Object, world: &World) -> Result<(), Error> {
+    if cluster.publishes_dns()
+        && cluster.spec.text("dnsZone").is_empty()
+        && !cluster.cloud().is_bare()
+    {
+        let private = cluster.dns() == Dns::Private;
+        let zone = world.zone_of(cluster.name(), private).ok_or_else(|| Error::Unknown {
+            what: "one DNS zone for",
+            name: cluster.name().to_owned(),
+            remedy: "make it, or name one with --dns-zone, or use --dns none",
+        })?;
+        cluster.spec.set("dnsZone", zone);
+    }
+    if cluster.dns() != Dns::None {
+        if !cluster.spec.text("dnsZone").is_empty() {
+            let name = format!("api.{}", cluster.name());
+            cluster.spec.default("api.publicName", name);
+        }
+        cluster.spec.default("externalDNS.provider", "dns-controller");
+    }
+    Ok(())
+}

@@ -1,0 +1,343 @@
+//! Upstream's option builders, in their order: what each fills in by the table, and what it computes.
+
+use kops_api::{Object, Spec};
+use serde_json::{Value, json};
+
+use super::defaults;
+use crate::{CloudName, Cluster, Error, Version, World, assign::items, names, ranges};
+
+const ETCD_35: &str = "3.5.31";
+const ETCD_36: &str = "3.6.12";
+const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
+
+/// The ports of etcd clusters on their machines, and what the API server keeps in each.
+const ETCD_MAIN: &str = "https://127.0.0.1:4001";
+const ETCD_OVERRIDES: [(&str, &str); 2] = [
+    ("events", "/events#https://127.0.0.1:4002"),
+    ("leases", "coordination.k8s.io/leases#https://127.0.0.1:4004"),
+];
+
+/// What builders know beside the spec.
+pub(super) struct Known<'w> {
+    pub(super) control_plane: Version,
+    pub(super) node: Version,
+    pub(super) world: &'w World,
+}
+
+type Builder = fn(&mut Object, &Known) -> Result<(), Error>;
+
+const BUILDERS: &[(&str, Builder)] = &[
+    ("Defaults", nothing),
+    ("Etcd", etcd),
+    ("EtcdManager", etcd_manager),
+    ("APIServer", api_server),
+    ("Containerd", containerd),
+    ("Networking", networking),
+    ("KubeDNS", kube_dns),
+    ("Kubelet", kubelet),
+    ("KubeControllerManager", controller_manager),
+    ("KubeScheduler", scheduler),
+    ("KubeProxy", kube_proxy),
+    ("CloudConfiguration", nothing),
+    ("Calico", nothing),
+    ("Cilium", nothing),
+    ("Kindnet", kindnet),
+    ("Discovery", discovery),
+    ("ClusterAutoscaler", nothing),
+    ("NodeTerminationHandler", nothing),
+    ("NodeProblemDetector", nothing),
+    ("AWS", nothing),
+    ("CloudControllerManager", cloud_controller_manager),
+    ("GCPPDCSIDriver", nothing),
+    ("Karpenter", nothing),
+];
+
+pub(super) fn run(cluster: &mut Object, known: &Known) -> Result<(), Error> {
+    for (name, build) in BUILDERS {
+        defaults::fill(cluster, known, name);
+        build(cluster, known)?;
+    }
+    Ok(())
+}
+
+fn nothing(_: &mut Object, _: &Known) -> Result<(), Error> {
+    Ok(())
+}
+
+fn etcd(cluster: &mut Object, known: &Known) -> Result<(), Error> {
+    let version = if known.control_plane.is_before(34) { ETCD_35 } else { ETCD_36 };
+    items(&mut cluster.spec, "etcdClusters").for_each(|etcd| etcd.default("version", version));
+    Ok(())
+}
+
+fn etcd_manager(cluster: &mut Object, known: &Known) -> Result<(), Error> {
+    // etcd's programs are mounted as images, which is a gate before 1.36.
+    let containerd = cluster.spec.text("containerd.version").parse::<Version>();
+    let mounts = containerd.is_ok_and(|v| (v.major, v.minor) >= (2, 1));
+    if mounts && (33..36).contains(&known.control_plane.minor) {
+        cluster.spec.default("controlPlaneKubelet.featureGates.ImageVolume", "true");
+    }
+    let base = cluster.spec.text("configStore.base").trim_end_matches('/').to_owned();
+    for etcd in items(&mut cluster.spec, "etcdClusters") {
+        let store = format!("{base}/backups/etcd/{}", etcd.text("name"));
+        etcd.default("backups.backupStore", store);
+        let version = etcd.text("version").trim_start_matches('v').to_owned();
+        if !is_supported_etcd(&version) {
+            let reason = format!(
+                "is no version of etcd that there are programs for: use {ETCD_35} or {ETCD_36}, or leave it out"
+            );
+            return Err(Error::value("spec.etcdClusters.version", version, reason));
+        }
+    }
+    Ok(())
+}
+
+/// Each of the two minor versions up to its latest patch.
+fn is_supported_etcd(version: &str) -> bool {
+    let latest = [ETCD_35, ETCD_36].into_iter().filter_map(|text| text.parse::<Version>().ok());
+    let Ok(version) = version.parse::<Version>() else { return false };
+    latest.into_iter().any(|l| (l.major, l.minor) == (version.major, version.minor) && version <= l)
+}
+
+/// A component's image, from the registry that the spec names.
+fn image(spec: &Value, component: &str) -> String {
+    let version = spec.text("kubernetesVersion");
+    remap(spec, format!("registry.k8s.io/{component}:v{version}"))
+}
+
+/// The place that an image is taken from: a proxy keeps the path, a registry has everything at one level.
+pub(crate) fn remap(spec: &Value, image: String) -> String {
+    let mut image = image;
+    if let Some(proxy) = spec.at("assets.containerProxy").and_then(Value::as_str) {
+        let proxy = proxy.trim_end_matches('/');
+        let (host, path) = image.split_once('/').unwrap_or(("", &image));
+        // A name without a host is Docker Hub's.
+        let hub = !host.contains(['.', ':']) && !path.contains('/');
+        image = if hub { format!("{proxy}/{image}") } else { format!("{proxy}/{path}") };
+    }
+    if let Some(registry) = spec.at("assets.containerRegistry").and_then(Value::as_str) {
+        let plain = image.strip_prefix("registry.k8s.io/").unwrap_or(&image);
+        if !plain.starts_with(&format!("{registry}/")) {
+            image = format!("{registry}/{}", plain.replace('/', "-"));
+        }
+    }
+    image
+}
+
+fn api_server(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+    let spec = &mut cluster.spec;
+    let count = |spec: &Value, name: &str| {
+        let found = spec.list("etcdClusters").iter().find(|etcd| etcd.text("name") == name);
+        found.map(|etcd| etcd.list("etcdMembers").len())
+    };
+    let members = count(spec, "main").unwrap_or(0);
+    if members == 0 {
+        return Err(Error::Missing {
+            field: "spec.etcdClusters: one with the name main".into(),
+            hint: "",
+        });
+    }
+    spec.default("kubeAPIServer.apiServerCount", members);
+    let etcd: Version = spec.list("etcdClusters")[0].text("version").parse()?;
+    spec.default("kubeAPIServer.storageBackend", format!("etcd{}", etcd.major));
+    spec.set("kubeAPIServer.image", image(spec, "kube-apiserver"));
+    spec.set(
+        "kubeAPIServer.serviceClusterIPRange",
+        spec.text("networking.serviceClusterIPRange").to_owned(),
+    );
+    spec.set("kubeAPIServer.etcdServers", [ETCD_MAIN].as_slice());
+    let present = |name: &&(&str, &str)| count(spec, name.0).is_some();
+    let overrides: Vec<_> =
+        ETCD_OVERRIDES.iter().filter(present).map(|(_, server)| *server).collect();
+    spec.set("kubeAPIServer.etcdServersOverrides", overrides);
+    let mut plugins = spec.list("kubeAPIServer.enableAdmissionPlugins").to_vec();
+    plugins.extend_from_slice(spec.list("kubeAPIServer.appendAdmissionPlugins"));
+    spec.set("kubeAPIServer.enableAdmissionPlugins", plugins);
+    Ok(())
+}
+
+fn containerd(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+    let pause = remap(&cluster.spec, PAUSE.to_owned());
+    cluster.spec.default("containerd.sandboxImage", pause);
+    Ok(())
+}
+
+fn networking(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+    if cluster.spec.has("networking.classic") {
+        let what = "networking.classic".to_owned();
+        return Err(Error::Unsupported {
+            what,
+            remedy: "use cilium, calico, kindnet or another network",
+        });
+    }
+    Ok(())
+}
+
+/// Where cluster DNS is asked: Service address number 10.
+fn dns_ip(spec: &Value) -> Result<String, Error> {
+    Ok(ranges::service_ip(spec.text("networking.serviceClusterIPRange"), 10)?.to_string())
+}
+
+fn kube_dns(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+    let ip = dns_ip(&cluster.spec)?;
+    cluster.spec.default("kubeDNS.serverIP", ip);
+    let domain = cluster.spec.text("clusterDNSDomain").to_owned();
+    cluster.spec.default("kubeDNS.domain", domain);
+    Ok(())
+}
+
+fn kubelet(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+    let spec = &mut cluster.spec;
+    let dns = match spec.is("kubeDNS.nodeLocalDNS.enabled") {
+        true => spec.text("kubeDNS.nodeLocalDNS.localIP").to_owned(),
+        false => dns_ip(spec)?,
+    };
+    for kubelet in ["kubelet", "controlPlaneKubelet"] {
+        let domain = spec.text("clusterDNSDomain").to_owned();
+        spec.set(&format!("{kubelet}.clusterDomain"), domain);
+        spec.default(&format!("{kubelet}.clusterDNS"), dns.clone());
+    }
+    if cluster.cloud() == CloudName::Gce {
+        let tag = names::gce_role_tag(cluster.name(), "node");
+        cluster.spec.set("cloudProvider.gce.nodeTags", tag);
+    }
+    Ok(())
+}
+
+fn controller_manager(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+    let name = cluster.name().to_owned();
+    let v6 = cluster.is_ipv6_only();
+    let spec = &mut cluster.spec;
+    spec.set("kubeControllerManager.clusterName", name);
+    spec.set("kubeControllerManager.image", image(spec, "kube-controller-manager"));
+    if !v6 {
+        let pods = spec.text("networking.podCIDR").to_owned();
+        spec.default("kubeControllerManager.clusterCIDR", pods);
+    }
+    let pods = spec.text("kubeControllerManager.clusterCIDR").to_owned();
+    if pods.contains(':') {
+        let range = ranges::parse("spec.kubeControllerManager.clusterCIDR", &pods)?;
+        // Nodes share the bits evenly with their Pods, but take no more than 16.
+        let node = (range.host_bits() / 2).min(16);
+        spec.set("kubeControllerManager.nodeCIDRMaskSize", range.prefix + node);
+    }
+    Ok(())
+}
+
+fn scheduler(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+    let image = image(&cluster.spec, "kube-scheduler");
+    cluster.spec.default("kubeScheduler.image", image);
+    Ok(())
+}
+
+fn kube_proxy(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+    let v6 = cluster.is_ipv6_only();
+    let spec = &mut cluster.spec;
+    spec.set("kubeProxy.image", image(spec, "kube-proxy"));
+    let pods = spec.text("kubeControllerManager.clusterCIDR").to_owned();
+    if !v6
+        && !spec.has("networking.amazonVPC")
+        && !pods.is_empty()
+        && !spec.has("kubeProxy.clusterCIDR")
+    {
+        spec.set("kubeProxy.clusterCIDR", pods);
+    }
+    Ok(())
+}
+
+fn kindnet(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+    let v6 = cluster.is_ipv6_only();
+    let spec = &mut cluster.spec;
+    if spec.has("networking.kindnet") && !v6 && !spec.has("networking.kindnet.masquerade") {
+        let ranges = ["networkCIDR", "podCIDR", "serviceClusterIPRange"];
+        let ranges = ranges.map(|field| spec.text(&format!("networking.{field}")).to_owned());
+        let known: Vec<_> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
+        spec.set(
+            "networking.kindnet.masquerade",
+            json!({"enabled": true, "nonMasqueradeCIDRs": known}),
+        );
+    }
+    Ok(())
+}
+
+fn discovery(cluster: &mut Object, known: &Known) -> Result<(), Error> {
+    let issuer = match cluster.spec.at("kubeAPIServer.serviceAccountIssuer").and_then(Value::as_str)
+    {
+        Some(issuer) => issuer.to_owned(),
+        None => issuer(cluster, known.world)?,
+    };
+    cluster.spec.set("kubeAPIServer.serviceAccountJWKSURI", format!("{issuer}/openid/v1/jwks"));
+    cluster.spec.set("kubeAPIServer.serviceAccountIssuer", issuer);
+    Ok(())
+}
+
+/// Who says that a service account's token is good: a public store, a service, or the API server by a name that those who
+/// ask can resolve.
+fn issuer(cluster: &Object, world: &World) -> Result<String, Error> {
+    let spec = &cluster.spec;
+    let store = spec.text("serviceAccountIssuerDiscovery.discoveryStore");
+    if !store.is_empty() {
+        return store_url(store, cluster.is_ipv6_only(), world);
+    }
+    if spec.has("serviceAccountIssuerDiscovery.discoveryService") {
+        let url = spec.text("serviceAccountIssuerDiscovery.discoveryService.url");
+        let field = "spec.serviceAccountIssuerDiscovery.discoveryService.url".to_owned();
+        return match url {
+            "" => Err(Error::Missing { field, hint: "" }),
+            url => Ok(url.to_owned()),
+        };
+    }
+    let open = spec.texts("api.access").iter().any(|range| ["0.0.0.0/0", "::/0"].contains(range));
+    let public = spec.text("api.publicName");
+    Ok(match spec.is("kubeAPIServer.anonymousAuth") && open && !public.is_empty() {
+        true => format!("https://{public}"),
+        false => format!("https://api.internal.{}", cluster.name()),
+    })
+}
+
+/// The address that a store's objects are read from without credentials.
+fn store_url(store: &str, v6: bool, world: &World) -> Result<String, Error> {
+    let (scheme, path) = store.split_once("://").unwrap_or(("", store));
+    let path = path.trim_end_matches('/');
+    let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
+    let slash = if key.is_empty() { "" } else { "/" };
+    match scheme {
+        "s3" => {
+            let remedy = "its region must be known: is it there, and may it be asked?";
+            let region = world.bucket_regions.get(bucket);
+            let region =
+                region.ok_or(Error::Unknown { what: "bucket", name: bucket.to_owned(), remedy })?;
+            let stack = if v6 { "dualstack." } else { "" };
+            // A bucket with dots is none of the names that the certificate is for.
+            Ok(match bucket.contains('.') {
+                true => format!("https://s3.{stack}{region}.amazonaws.com/{bucket}{slash}{key}"),
+                false => format!("https://{bucket}.s3.{stack}{region}.amazonaws.com{slash}{key}"),
+            })
+        }
+        "gs" => Ok(format!("https://storage.googleapis.com/{path}")),
+        // Stores in memory are those of tests, upstream's too.
+        "memfs" => Ok(format!("https://{path}")),
+        _ => Err(Error::value(
+            "spec.serviceAccountIssuerDiscovery.discoveryStore",
+            store,
+            "cannot be read without credentials: use s3:// or gs://",
+        )),
+    }
+}
+
+fn cloud_controller_manager(cluster: &mut Object, _: &Known) -> Result<(), Error> {
+    let cloud = cluster.cloud();
+    let name = match cloud {
+        CloudName::Aws => cluster.name().to_owned(),
+        CloudName::Gce => names::gce(cluster.name()),
+        _ => return Ok(()),
+    };
+    let v6 = cluster.is_ipv6_only();
+    let spec = &mut cluster.spec;
+    spec.set("cloudControllerManager.clusterName", name);
+    if !v6 || cloud == CloudName::Gce {
+        let pods = spec.text("networking.podCIDR").to_owned();
+        spec.default("cloudControllerManager.clusterCIDR", pods);
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! The table of what builders fill in, `facts/defaults.tsv`.
+//!
+//! A line without a tab names a builder. Its rows: conditions that must all hold, a path in the hub's spec, a value.
+//! `=` before a path writes over what is there; without it the value is written only where nothing is. `*` is both
+//! kubelets. A value of `null` takes the field away.
+//!
+//! Conditions: `has:PATH`, `is:PATH` (true), `text:PATH=TEXT`, `cloud:NAME`, `ipv4`, `ipv6`, `k8s<1.34` (the control plane's
+//! version; `>=` and `=` likewise), `node<1.34` (the kubelets'); `!` before one turns it round.
+
+use std::sync::LazyLock;
+
+use kops_api::{Object, Spec};
+use serde_json::Value;
+
+use super::builders::Known;
+use crate::{Cluster, Version};
+
+const FACTS: &str = include_str!("../../facts/defaults.tsv");
+
+struct Row {
+    builder: &'static str,
+    conditions: Vec<&'static str>,
+    paths: Vec<String>,
+    over: bool,
+    value: Value,
+}
+
+static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| parse(FACTS));
+
+fn parse(facts: &'static str) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut builder = "";
+    for line in facts.lines().filter(|line| !line.starts_with('#')) {
+        let Some(row) = line.strip_prefix('\t') else {
+            builder = line;
+            continue;
+        };
+        let [conditions, path, value] = row.split('\t').collect::<Vec<_>>()[..] else { continue };
+        let (path, over) = path.strip_prefix('=').map_or((path, false), |path| (path, true));
+        let paths = match path.strip_prefix("*.") {
+            Some(field) => vec![format!("kubelet.{field}"), format!("controlPlaneKubelet.{field}")],
+            None => vec![path.to_owned()],
+        };
+        rows.push(Row {
+            builder,
+            conditions: conditions.split(' ').filter(|c| *c != "-").collect(),
+            paths,
+            over,
+            value: serde_json::from_str(value).unwrap_or_default(),
+        });
+    }
+    rows
+}
+
+/// Fills in what a builder's rows say.
+pub(super) fn fill(cluster: &mut Object, known: &Known, builder: &str) {
+    for row in ROWS.iter().filter(|row| row.builder == builder) {
+        if !row.conditions.iter().all(|condition| holds(condition, cluster, known)) {
+            continue;
+        }
+        for path in &row.paths {
+            match (&row.value, row.over) {
+                (Value::Null, _) => cluster.spec.remove(path),
+                (value, true) => cluster.spec.set(path, value.clone()),
+                (value, false) if is_unset(&cluster.spec, path) => {
+                    cluster.spec.set(path, value.clone())
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn is_unset(spec: &Value, path: &str) -> bool {
+    match spec.at(path) {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    }
+}
+
+fn holds(condition: &str, cluster: &Object, known: &Known) -> bool {
+    if let Some(opposite) = condition.strip_prefix('!') {
+        return !holds(opposite, cluster, known);
+    }
+    let (word, rest) = condition.split_once(':').unwrap_or((condition, ""));
+    match word {
+        "has" => cluster.spec.has(rest),
+        "is" => cluster.spec.is(rest),
+        "text" => rest.split_once('=').is_some_and(|(path, text)| cluster.spec.text(path) == text),
+        "cloud" => cluster.cloud().word() == rest,
+        "ipv4" => !cluster.is_ipv6_only(),
+        "ipv6" => cluster.is_ipv6_only(),
+        _ => version_holds(condition, known).unwrap_or(false),
+    }
+}
+
+fn version_holds(condition: &str, known: &Known) -> Option<bool> {
+    let (version, rest) = match condition.strip_prefix("node") {
+        Some(rest) => (&known.node, rest),
+        None => (&known.control_plane, condition.strip_prefix("k8s")?),
+    };
+    let at = rest.find(|c: char| c.is_ascii_digit())?;
+    let (operator, minor) = rest.split_at(at);
+    let bound: Version = minor.parse().ok()?;
+    let before = version.is_before(bound.minor);
+    match operator {
+        "<" => Some(before),
+        ">=" => Some(!before),
+        "=" => Some(!before && version.is_before(bound.minor + 1)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_api::{Kind, has_field};
+
+    use super::*;
+    use crate::World;
+
+    #[test]
+    fn every_row_can_be_read_and_names_fields_that_there_are() {
+        let lines = FACTS.lines().filter(|line| line.starts_with('\t')).count();
+        assert_eq!(ROWS.len(), lines);
+        for row in ROWS.iter() {
+            for path in &row.paths {
+                assert!(has_field(Kind::Cluster, &format!("spec.{path}")), "{path}");
+            }
+            for condition in &row.conditions {
+                let plain = condition.trim_start_matches('!');
+                let (word, rest) = plain.split_once(':').unwrap_or((plain, ""));
+                let path = rest.split_once('=').map_or(rest, |(path, _)| path);
+                let known = match word {
+                    "has" | "is" | "text" => has_field(Kind::Cluster, &format!("spec.{path}")),
+                    "cloud" => ["aws", "gce", "metal", "local", "azure"].contains(&rest),
+                    "ipv4" | "ipv6" => true,
+                    _ => {
+                        let version = Version::release(1, 34);
+                        let world = World::default();
+                        let known =
+                            Known { node: version.clone(), control_plane: version, world: &world };
+                        version_holds(plain, &known).is_some()
+                    }
+                };
+                assert!(known, "{condition}");
+            }
+        }
+        assert!(ROWS.iter().filter(|row| !row.over).all(|row| !row.value.is_null()));
+    }
+}

@@ -1,0 +1,28 @@
+use api_meta::CidrError;
+
+/// Why options or a spec come to no complete spec.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{field}: {value:?} {reason}")]
+    Value { field: String, value: String, reason: String },
+    #[error("{field}: {cause}")]
+    Cidr { field: String, cause: CidrError },
+    #[error("{field} is required{hint}")]
+    Missing { field: String, hint: &'static str },
+    #[error("{what} is not supported: {remedy}")]
+    Unsupported { what: String, remedy: &'static str },
+    #[error("{what} {name:?} is not there; {remedy}")]
+    Unknown { what: &'static str, name: String, remedy: &'static str },
+    #[error("no part of {within} is left for {what}: give it a range, or widen spec.networkCIDR")]
+    Full { within: String, what: String },
+    #[error("the spec does not settle: after {0} rounds of defaults it still changes")]
+    Unsettled(usize),
+    #[error(transparent)]
+    Object(#[from] kops_api::Error),
+}
+
+impl Error {
+    pub(crate) fn value(field: &str, value: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Value { field: field.to_owned(), value: value.into(), reason: reason.into() }
+    }
+}

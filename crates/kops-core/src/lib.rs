@@ -1,0 +1,24 @@
+//! What kOps makes of what the user says: options become a cluster and its groups, these a complete spec ([`complete`]).
+//!
+//! Invariants:
+//! - The crate is pure. What a cloud, a channel and a store hold comes in as [`World`] and [`channel::Channel`].
+//! - Each step is upstream's, in upstream's order, because what comes of it is compared, hashed and kept.
+//! - What is only a value (versions, images, limits) stands in `facts/`, not in code.
+//! - What is not built here (other clouds) is refused by name.
+
+mod assign;
+pub mod channel;
+mod cluster;
+mod complete;
+mod error;
+mod names;
+mod ranges;
+mod version;
+mod world;
+
+pub use assign::assign;
+pub use cluster::{CloudName, Cluster, Dns};
+pub use complete::{Machines, complete};
+pub use error::Error;
+pub use version::{Version, VersionRange};
+pub use world::{DnsZone, MachineType, Network, Subnet, World};

@@ -1,0 +1,4 @@
+//! Completion, beside kOps' own files where they are given and on tables of our own.
+
+mod completed;
+mod golden;
