@@ -1,3 +1,5 @@
+mod kept;
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
@@ -9,6 +11,7 @@ use tokio::{net::TcpStream, sync::Mutex};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::task::AbortOnDropHandle;
 
+use self::kept::{Kept, Lane};
 use crate::{
     Error,
     request::{Body, Transport},
@@ -19,8 +22,8 @@ use crate::{
 pub(crate) type TokenSource = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// A server behind a socket. One that speaks HTTP/2: one connection, made anew when it breaks, and a connection of
-/// its own for each request that upgrades (exec, attach, port-forward). Any other, such as upstream's kubelet: a
-/// connection for each request.
+/// its own for each request that upgrades (exec, attach, port-forward). Any other: a connection for each request in
+/// flight, some of which are kept for the next ones where requests do not upgrade.
 pub struct HttpTransport {
     /// `host:port`.
     authority: String,
@@ -28,9 +31,13 @@ pub struct HttpTransport {
     address: Option<SocketAddr>,
     /// Whom the server's certificate must name.
     server_name: String,
+    /// What requests call the server, if not by its address.
+    host: Option<String>,
     tls: ClientTls,
     token: Option<TokenSource>,
     connections: Mutex<Connections>,
+    /// Connections in HTTP/1.1 that wait for a request.
+    kept: Kept,
     speech: Speech,
 }
 
@@ -133,9 +140,11 @@ impl HttpTransport {
             authority: address.to_string(),
             address: Some(address),
             server_name: address.ip().to_string(),
+            host: None,
             tls,
             token: None,
             connections: Mutex::default(),
+            kept: Kept::default(),
             speech,
         }
     }
@@ -152,14 +161,32 @@ impl HttpTransport {
         let port = uri.port_u16().unwrap_or(usual);
         let authority =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let connections = Mutex::default();
-        Ok(Self { authority, address: None, server_name: host, tls, token, connections, speech })
+        Ok(Self {
+            authority,
+            address: None,
+            server_name: host,
+            host: None,
+            tls,
+            token,
+            connections: Mutex::default(),
+            kept: Kept::default(),
+            speech,
+        })
     }
 
     /// Expects the server's certificate to name `name` in place of the address's host.
     pub fn with_server_name(mut self, name: &str) -> Self {
         self.server_name = name.to_owned();
         self
+    }
+
+    /// The same, and requests call the server by that name and port, as those of a Service do.
+    pub fn for_host(self, name: &str, port: u16) -> Self {
+        Self { host: Some(format!("{name}:{port}")), ..self.with_server_name(name) }
+    }
+
+    fn host(&self) -> &str {
+        self.host.as_deref().unwrap_or(&self.authority)
     }
 
     fn failed(
@@ -197,8 +224,15 @@ impl HttpTransport {
     }
 
     async fn way(&self) -> Result<Way, Error> {
-        let mut connections = self.connections.lock().await;
         let tls = self.tls.current();
+        // Those who need a connection each do not wait for one another.
+        if self.kept.is_used() {
+            let stream = self.connect(&tls.any).await?;
+            if !stream.is_http2() {
+                return Ok(Way::Own(stream));
+            }
+        }
+        let mut connections = self.connections.lock().await;
         if let Some(open) = connections.open.as_ref().filter(|c| !c.sender.is_closed())
             && Arc::ptr_eq(&open.tls, &tls)
         {
@@ -238,16 +272,19 @@ impl HttpTransport {
         self.send_on(stream, request).await
     }
 
+    fn address_http1(&self, request: &mut Request<Body>) -> Result<(), Error> {
+        let host = self.host().parse();
+        let host = host.map_err(|e: header::InvalidHeaderValue| self.failed("addressing", e))?;
+        request.headers_mut().insert(header::HOST, host);
+        Ok(())
+    }
+
     async fn send_on(
         &self,
         stream: Box<dyn Stream>,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let host = self
-            .authority
-            .parse()
-            .map_err(|e: header::InvalidHeaderValue| self.failed("addressing", e))?;
-        request.headers_mut().insert(header::HOST, host);
+        self.address_http1(&mut request)?;
         let (mut sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|e| self.failed("starting HTTP/1.1 with", e))?;
@@ -271,14 +308,45 @@ impl HttpTransport {
         }))
     }
 
+    /// Sends a request on one of the kept connections or, where they have gone away, on a new one.
+    async fn send_kept(
+        &self,
+        mut lane: Lane,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        self.address_http1(&mut request)?;
+        loop {
+            match lane.send(request, &self.kept).await {
+                Ok(response) => return Ok(response),
+                Err((_, Some(unsent))) => request = unsent,
+                Err((error, None)) => return Err(self.failed("sending a request to", error)),
+            }
+            let tls = self.tls.current();
+            lane = match self.kept.take(&tls).await {
+                Some(lane) => lane,
+                None => Lane::open(self.connect(&tls.http1).await?, tls)
+                    .await
+                    .map_err(|e| self.failed("starting HTTP/1.1 with", e))?,
+            };
+        }
+    }
+
     async fn send_plain(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         self.prepare(&mut request)?;
+        let tls = self.tls.current();
+        if let Some(lane) = self.kept.take(&tls).await {
+            return self.send_kept(lane, request).await;
+        }
         let mut sender = match self.way().await? {
             Way::Shared(sender) => sender,
-            Way::Own(stream) => return self.send_on(stream, request).await,
+            Way::Own(stream) => {
+                let lane = Lane::open(stream, tls).await;
+                let lane = lane.map_err(|e| self.failed("starting HTTP/1.1 with", e))?;
+                return self.send_kept(lane, request).await;
+            }
         };
         let path = request.uri().path_and_query().map_or("/", |p| p.as_str());
-        *request.uri_mut() = format!("https://{}{path}", self.authority)
+        *request.uri_mut() = format!("https://{}{path}", self.host())
             .parse()
             .map_err(|e: http::uri::InvalidUri| self.failed("addressing", e))?;
         sender.ready().await.map_err(|e| self.failed("sending a request to", e))?;

@@ -22,11 +22,7 @@ async fn serve(protocols: &[&[u8]]) -> (String, AbortOnDropHandle<()>) {
     serve_with(protocols, &authority(), Validity::starting(SystemTime::now(), HOUR)).await
 }
 
-async fn serve_with(
-    protocols: &[&[u8]],
-    ca: &Authority,
-    validity: Validity,
-) -> (String, AbortOnDropHandle<()>) {
+fn acceptor(protocols: &[&[u8]], ca: &Authority, validity: Validity) -> TlsAcceptor {
     let spec = LeafSpec {
         subject: Subject::new("server"),
         alt_names: vec![AltName::Ip([127, 0, 0, 1].into())],
@@ -41,7 +37,15 @@ async fn serve_with(
         .with_single_cert(vec![certificate.to_rustls()], key.to_rustls().unwrap())
         .unwrap();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    TlsAcceptor::from(Arc::new(config))
+}
+
+async fn serve_with(
+    protocols: &[&[u8]],
+    ca: &Authority,
+    validity: Validity,
+) -> (String, AbortOnDropHandle<()>) {
+    let acceptor = acceptor(protocols, ca, validity);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
     let accept = async move {
@@ -86,6 +90,70 @@ async fn a_transport_speaks_what_the_server_chooses() {
             assert_eq!((response.status().as_u16(), response.version()), (200, version));
         }
     }
+}
+
+/// A server that answers on each connection so many requests, and counts connections.
+async fn counting(requests: usize) -> (String, Arc<std::sync::atomic::AtomicUsize>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let acceptor =
+        acceptor(&[b"http/1.1"], &authority(), Validity::starting(SystemTime::now(), HOUR));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("https://{}", listener.local_addr().unwrap());
+    let connections = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = connections.clone();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tokio::spawn(async move {
+                for _ in 0..requests {
+                    let (mut head, mut byte) = (Vec::new(), [0]);
+                    while !head.ends_with(b"\r\n\r\n") {
+                        if stream.read(&mut byte).await.unwrap() == 0 {
+                            return;
+                        }
+                        head.push(byte[0]);
+                    }
+                    assert!(String::from_utf8(head).unwrap().contains("host: web.default.svc:443"));
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+                    stream.write_all(answer).await.unwrap();
+                }
+                stream.shutdown().await.unwrap();
+            });
+        }
+    });
+    (address, connections)
+}
+
+#[tokio::test]
+async fn a_connection_carries_one_request_after_the_other() {
+    for (requests, wanted) in [(100, 1), (2, 3)] {
+        let (address, connections) = counting(requests).await;
+        let tls = TlsMaterial { insecure: true, ..TlsMaterial::default() };
+        let transport = HttpTransport::new(&address, tls.client_config().unwrap(), None).unwrap();
+        let transport = transport.for_host("web.default.svc", 443);
+        for _ in 0..6 {
+            let request = Request::get("/healthz").body(empty()).unwrap();
+            let response = transport.send(request).await.unwrap();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, "ok");
+        }
+        assert_eq!(connections.load(std::sync::atomic::Ordering::Relaxed), wanted);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_read_takes_its_connection_along() {
+    let (address, connections) = counting(100).await;
+    let tls = TlsMaterial { insecure: true, ..TlsMaterial::default() };
+    let transport = HttpTransport::new(&address, tls.client_config().unwrap(), None).unwrap();
+    let transport = transport.for_host("web.default.svc", 443);
+    for _ in 0..2 {
+        let request = Request::get("/healthz").body(empty()).unwrap();
+        drop(transport.send(request).await.unwrap());
+    }
+    assert_eq!(connections.load(std::sync::atomic::Ordering::Relaxed), 2);
 }
 
 #[tokio::test]
