@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
 
-use crate::{answer::Accepted, request::info::RequestInfo};
+use crate::request::{accept::Accepted, info::RequestInfo};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -86,8 +86,10 @@ fn definitions_of_custom_kinds() {
             .as_array()
             .is_some_and(|v| v.iter().any(|v| v["served"] == true))
         {
-            let definition =
-                crate::registry::custom::definition(&tree, crate::security::Snapshot::default());
+            let definition = crate::registry::custom::definition(
+                &tree,
+                std::sync::Arc::new(crate::watch_cache::snapshot::Snapshot::default()),
+            );
             let _ = crate::reconcilers::custom_names::accept(&tree, &[]);
             let _ = definition.stored();
         }

@@ -10,6 +10,7 @@
 
 mod alloc;
 mod answer;
+mod clock;
 mod config;
 mod documents;
 pub mod flags;
@@ -27,36 +28,42 @@ mod watch_cache;
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, Weak, atomic::Ordering},
-    time::{Duration, SystemTime},
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
-use api_meta::{Timestamp, UserInfo};
-use client::{Client, Transport};
-use futures_util::future::BoxFuture;
-use http::{Request, Response};
-use serve::{Body, Handler};
+use api_meta::UserInfo;
+use client::{Client, WorkQueue};
 use store::Store;
 use tokio::net::TcpListener;
 
 pub use config::{Config, FrontProxy};
+pub use documents::version::KUBERNETES_VERSION;
 pub use security::SecurityError;
-pub use server::health::KUBERNETES_VERSION;
 pub use storage::{CARE, UpstreamForm};
-pub use watch_cache::follower::HubError;
+pub use watch_cache::follower::WatchCacheError;
 
 use crate::{
-    alloc::{Allocators, Hints},
-    answer::gzip_list,
+    alloc::{Allocators, Hints, Pool},
+    answer::gzip_list::{self, Blocks},
+    documents::openapi::Documents,
+    handlers::state::State,
+    outbound::kubelets::Kubelets,
     reconcilers::{
-        api_services, custom_kinds, endpoints, flow_schemas, identity_lease, service_repair,
+        api_services, compaction, custom_kinds,
+        endpoints::EndpointReconciler,
+        flow_schemas, identity_lease,
+        service_repair::{self, Repair},
         startup,
     },
-    registry::definition,
+    registry::builtin,
     security::Security,
-    server::{InProcess, Server},
-    server::{health, metrics},
-    watch_cache::follower::Hub,
+    server::{
+        health::Own,
+        in_process::{Local, own_client, system},
+        pipeline::Server,
+    },
+    watch_cache::{follower::WatchCache, snapshot::following},
 };
 
 /// Why the API server cannot start.
@@ -65,7 +72,7 @@ pub enum StartError {
     #[error(transparent)]
     Security(#[from] SecurityError),
     #[error(transparent)]
-    Hub(#[from] HubError),
+    WatchCache(#[from] WatchCacheError),
     #[error(transparent)]
     Admission(#[from] admission::UnknownPlugin),
     #[error("using the kubelet client certificate: {0}")]
@@ -82,11 +89,6 @@ pub enum StartError {
 #[derive(Clone)]
 pub struct ApiServer {
     server: Arc<Server>,
-}
-
-/// The moment of a request, to the second, as the API's times have it.
-pub(crate) fn now() -> Timestamp {
-    Timestamp::from(SystemTime::now()).to_seconds()
 }
 
 /// Loads the store, listens, and writes the initial objects; the server answers from then on.
@@ -112,57 +114,76 @@ pub async fn start_with(
     observers.push(hints.observer());
     // As upstream: a request may wait for its turn for a quarter of its time.
     let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
-    observers.push(security::following(gate.clone()));
+    observers.push(following(gate.clone()));
     let (custom, changes) = custom_kinds::observer();
-    observers.push(custom);
     let (addressed, addresses) = service_repair::observer();
     let (levelled, levels) = flow_schemas::observer();
-    observers.extend([addressed, levelled]);
-    let definitions = definition::configured(&config.runtime_config);
-    let hub = Hub::start(store, definitions, observers, tasks).await?;
-    security.objects.attach(&hub);
+    observers.extend([custom, addressed, levelled]);
+    let definitions = builtin::configured(&config.runtime_config);
+    let cache = WatchCache::start(store, definitions, observers, tasks).await?;
+    security.objects.attach(&cache);
+    let objects = security.objects.clone();
     let (listener, tls) = listen(&mut config, &security).await?;
-    let kubelets = handlers::subresource::kubelet::Kubelets::new(&config, tasks)?;
-    let server = Arc::new_cyclic(|own| Server {
-        allocators: Arc::new(Allocators::new(&config, hub.clone(), own_client(own.clone()), hints)),
-        config,
-        hub,
-        security,
-        chain,
-        gate,
-        metrics: metrics::Metrics::default(),
-        readiness: health::Readiness::default(),
-        kubelets,
-        openapi: documents::openapi::Documents::default(),
-        quota_turn: tokio::sync::Mutex::default(),
-        blocks: Arc::default(),
+    let kubelets = Kubelets::new(&config).map_err(StartError::KubeletClient)?;
+    let server = Arc::new_cyclic(|own| {
+        let pool = Arc::new(Pool::new(&config, cache.clone(), own_client(own.clone())));
+        let state = State {
+            allocators: Arc::new(Allocators::new(pool, hints)),
+            config,
+            cache: cache.clone(),
+            security,
+            chain,
+            quota_turn: tokio::sync::Mutex::default(),
+            kubelets,
+            blocks: Arc::default(),
+        };
+        Server { state: Arc::new(state), gate, own: Own::default(), openapi: Documents::default() }
     });
     let api = ApiServer { server: server.clone() };
-    let client = api.client(system(), "kube-apiserver");
-    let left_over = service_repair::first(&server, &client).await;
-    service_repair::follow(&server, client.clone(), &addresses, left_over, tasks);
+    let own = || api.client(system(), "kube-apiserver");
+    let pool = server.state.allocators.pool.clone();
+    let repair = Arc::new(Repair { cache: cache.clone(), objects: objects.clone(), pool });
+    let left_over = service_repair::first(&repair).await;
+    service_repair::follow(&repair, &addresses, left_over, tasks);
     let definitions = api.client(system(), "custom kinds");
-    custom_kinds::follow(server.clone(), definitions, &changes, tasks);
+    custom_kinds::follow(server.state.clone(), definitions, &changes, tasks);
     let limits = serve::Limits::default();
     let serving = serve::serve(listener, Some(tls), limits, server.clone(), tasks.clone());
     tasks.essential("listener", serving);
-    let own = server.clone();
-    tasks.keep("flow control", move || rebalance(own.clone()));
-    startup::run(&server, &client).await.map_err(StartError::Initial)?;
-    if server.config.shares_store {
-        let present = endpoints::keep(server.clone(), client, tasks.shutdown().clone());
-        tasks.spawn("presence", present);
+    let config = &server.state.config;
+    let balanced = server.clone();
+    tasks.keep("flow control", move || rebalance(balanced.clone()));
+    let endpoints = EndpointReconciler::new(config, cache.store.clone(), own());
+    let started = startup::run(config, &*objects, &endpoints, &own()).await;
+    started.map_err(StartError::Initial)?;
+    server.own.readiness.started.store(true, Ordering::Relaxed);
+    if config.shares_store {
+        let shutdown = tasks.shutdown().clone();
+        tasks.spawn("endpoints of API servers", async move { endpoints.keep(shutdown).await });
     }
-    let own = || api.client(system(), "kube-apiserver");
-    flow_schemas::follow(server.clone(), own(), &levels, tasks);
-    tasks.spawn_until_shutdown("api services", api_services(server.clone(), own()));
-    let (kept, identity) = (server.clone(), own());
-    tasks.keep("identity", move || identity_lease::keep(kept.clone(), identity.clone()));
-    let kept = server.clone();
-    tasks.keep("compressed lists", move || forget(kept.clone()));
-    let kept = server.clone();
-    tasks.keep("compaction", move || compact(kept.clone()));
+    reconcile(&server, &own, &levels, tasks);
     Ok(api)
+}
+
+/// What goes on for as long as the server runs.
+fn reconcile(
+    server: &Arc<Server>,
+    own: &dyn Fn() -> Client,
+    levels: &WorkQueue<()>,
+    tasks: &rt::Tasks,
+) {
+    let (cache, objects) = (server.state.cache.clone(), server.state.security.objects.clone());
+    let (bind, interval) = (server.state.config.bind, server.state.config.compaction_interval);
+    flow_schemas::follow(objects.clone(), own(), levels, tasks);
+    let (served, known, client) = (cache.clone(), objects.clone(), own());
+    tasks.spawn_until_shutdown("api services", async move {
+        api_services::first(&served, &*known, &client).await;
+    });
+    let identity = own();
+    tasks.keep("identity", move || identity_lease::keep(bind, objects.clone(), identity.clone()));
+    let blocks = server.state.blocks.clone();
+    tasks.keep("compressed lists", move || forget(blocks.clone()));
+    tasks.keep("compaction", move || compaction::keep(cache.clone(), interval));
 }
 
 /// Listens where the configuration says, and notes there which port that became.
@@ -182,45 +203,6 @@ async fn listen(
     Ok((listener, tls))
 }
 
-/// The identity under which the server itself writes.
-fn system() -> UserInfo {
-    UserInfo::new("system:apiserver", &["system:masters", "system:authenticated"])
-}
-
-/// Every interval forgets what was superseded before the previous one, in turns with other API servers.
-async fn compact(server: Arc<Server>) {
-    let mut compactor = store::Compactor::default();
-    let mut every =
-        tokio::time::interval(server.config.compaction_interval.max(Duration::from_secs(1)));
-    loop {
-        every.tick().await;
-        if let Ok(size) = server.hub.store.size_bytes().await {
-            server.hub.size.store(size, Ordering::Relaxed);
-        }
-        match compactor.step(&*server.hub.store).await {
-            Ok(Some(revision)) => server.hub.compacted(revision),
-            Ok(None) => {}
-            Err(error) => tracing::warn!(%error, "compacting the store"),
-        }
-    }
-}
-
-/// Makes the APIServices of the built-in kinds; those of custom kinds come and go with their definitions.
-async fn api_services(server: Arc<Server>, client: Client) {
-    let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
-    loop {
-        let follow = api_services::follow(&server, &client);
-        match rt::catch("api services", "all", follow).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "making the APIServices of what is served; trying again")
-            }
-            Err(rt::Panicked { .. }) => {}
-        }
-        tokio::time::sleep(backoff.next(0.5)).await;
-    }
-}
-
 /// Moves seats of flow control to where requests wait, as often as upstream does.
 async fn rebalance(server: Arc<Server>) {
     let mut every = tokio::time::interval(Duration::from_secs(10));
@@ -231,11 +213,11 @@ async fn rebalance(server: Arc<Server>) {
 }
 
 /// Forgets compressed parts of lists that nobody asks for any more.
-async fn forget(server: Arc<Server>) {
+async fn forget(blocks: Arc<Blocks>) {
     let mut every = tokio::time::interval(gzip_list::WANTED);
     loop {
         every.tick().await;
-        server.blocks.age();
+        blocks.age();
     }
 }
 
@@ -248,51 +230,11 @@ impl ApiServer {
 
     /// Where the server listens.
     pub fn address(&self) -> SocketAddr {
-        self.server.config.bind
+        self.server.state.config.bind
     }
 
     /// Makes `/readyz` fail, so that load balancers turn away before the server stops.
     pub fn stopping(&self) {
-        self.server.readiness.stopping.store(true, Ordering::Relaxed);
-    }
-}
-
-/// A client for what the server does in the course of a request. It does not keep the server alive.
-fn own_client(server: Weak<Server>) -> Client {
-    Client::new(Arc::new(Own { server, user: Arc::new(system()) }), "kube-apiserver")
-}
-
-struct Own {
-    server: Weak<Server>,
-    user: Arc<UserInfo>,
-}
-
-impl Transport for Own {
-    fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
-        let (server, user) = (self.server.upgrade(), self.user.clone());
-        Box::pin(async move {
-            let stopped = || client::Error::Transport {
-                operation: "asking",
-                target: "this server".to_owned(),
-                source: "it has stopped".into(),
-            };
-            Local { server: server.ok_or_else(stopped)?, user }.send(request).await
-        })
-    }
-}
-
-/// The pipeline without a socket.
-struct Local {
-    server: Arc<Server>,
-    user: Arc<UserInfo>,
-}
-
-impl Transport for Local {
-    fn send(
-        &self,
-        mut request: Request<Body>,
-    ) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
-        request.extensions_mut().insert(InProcess(self.user.clone()));
-        Box::pin(async move { Ok(self.server.handle(request).await) })
+        self.server.own.readiness.stopping.store(true, Ordering::Relaxed);
     }
 }

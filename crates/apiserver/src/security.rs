@@ -1,15 +1,8 @@
 //! Who calls and whether they may: authentication, impersonation and authorisation, from snapshots of the caches.
 
-use std::{
-    path::Path,
-    sync::{Arc, OnceLock, PoisonError, RwLock, Weak},
-    time::SystemTime,
-};
+use std::{path::Path, sync::Arc, time::SystemTime};
 
-use api_meta::{
-    Attributes, Authorizer, FieldSelector, GroupResource, Objects, Observer, Selector, Status,
-    Tree as _, UserInfo,
-};
+use api_meta::{Attributes, Authorizer, FieldSelector, Selector, Status, UserInfo};
 use auth::{
     authn::{
         Anonymous, Authentication, PeerCertificate, Presented, TokenAuthenticator,
@@ -29,16 +22,14 @@ use auth::{
     rbac::Rbac,
 };
 use http::HeaderMap;
-use serde_json::Value;
 use serve::{Connection, Standing};
 
 use crate::{
     config::Config,
-    registry::{definition::Definition, object::Object},
     request::info::RequestInfo,
     watch_cache::{
-        event::EventKind,
-        follower::{Hub, Observer as Watching},
+        follower::Observer,
+        snapshot::{Snapshot, following},
     },
 };
 
@@ -49,7 +40,7 @@ pub(crate) struct Security {
     pub(crate) tokens: TokenIssuer,
     verifying: Vec<VerifyingKey>,
     issuer: String,
-    pub(crate) objects: Snapshot,
+    pub(crate) objects: Arc<Snapshot>,
     /// The certificates' subjects, to hint at in TLS handshakes.
     pub(crate) client_authorities: Vec<Vec<u8>>,
 }
@@ -86,7 +77,7 @@ impl Security {
     /// Reads keys and CAs. `observers` receives the indexes that must follow the caches.
     pub(crate) fn new(
         config: &Config,
-        observers: &mut Vec<Watching>,
+        observers: &mut Vec<Observer>,
     ) -> Result<Self, SecurityError> {
         let (rbac, node) = (Arc::new(Rbac::new()), Arc::new(NodeAuthorizer::new()));
         observers.push(following(rbac.clone()));
@@ -145,7 +136,7 @@ impl Security {
             tokens: issuing,
             verifying,
             issuer,
-            objects: Snapshot::default(),
+            objects: Arc::default(),
             client_authorities,
         })
     }
@@ -166,7 +157,7 @@ impl Security {
         });
         let peer = judged.and_then(|j| j.downcast_ref()).unwrap_or(&unknown);
         let presented = Presented { peer, headers, path, now };
-        match self.authentication.authenticate(&presented, &self.objects) {
+        match self.authentication.authenticate(&presented, &*self.objects) {
             Ok(found) => {
                 if let Some(connection) = connection {
                     connection.stand(standing(&found.user));
@@ -271,91 +262,4 @@ fn front_proxy(config: &crate::config::FrontProxy) -> Result<FrontProxy, Securit
         group_headers: config.group_headers.clone(),
         extra_prefixes: config.extra_prefixes.clone(),
     })
-}
-
-/// An index that follows the caches: told of every change of the resources that it wants.
-pub(crate) fn following(index: Arc<impl Observer + 'static>) -> Watching {
-    let resources = index.resources().to_vec();
-    Box::new(move |definition: &Definition, event, read| {
-        let found = resources.iter().find(|r| definition.is(&r.group, &r.resource));
-        let Some(resource) = found else { return };
-        let tree = |object: &Object| match definition.indexed {
-            true => definition.wanted.read(&object.bytes).ok(),
-            false => object.tree().ok(),
-        };
-        let old = event.previous.as_deref().and_then(tree);
-        let read = read.filter(|_| definition.indexed);
-        let own = if read.is_none() { tree(&event.object) } else { None };
-        let new = read.or(own.as_ref()).filter(|_| event.kind != EventKind::Deleted);
-        index.changed(resource, old.as_ref(), new);
-    })
-}
-
-/// The caches as authenticators and admission plugins read them.
-#[derive(Default)]
-pub(crate) struct Snapshot {
-    hub: OnceLock<Weak<Hub>>,
-    parsed: RwLock<Parsed>,
-}
-
-/// Objects that are read with nearly every write (namespaces, service accounts) are kept parsed.
-type Parsed = std::collections::HashMap<Arc<str>, (u64, Arc<Value>)>;
-const PARSED_LIMIT: usize = 1024;
-
-impl Snapshot {
-    pub(crate) fn attach(&self, hub: &Arc<Hub>) {
-        let _ = self.hub.set(Arc::downgrade(hub));
-    }
-
-    fn tree(&self, object: &Object) -> Option<Arc<Value>> {
-        if let Some((revision, tree)) =
-            self.parsed.read().unwrap_or_else(PoisonError::into_inner).get(&object.key)
-            && *revision == object.revision
-        {
-            return Some(tree.clone());
-        }
-        let mut tree = object.tree().ok()?;
-        // What is charged to a quota is written on the revision that it was judged by.
-        tree.put(&["metadata", "resourceVersion"], object.revision.to_string().into());
-        let tree = Arc::new(tree);
-        let mut parsed = self.parsed.write().unwrap_or_else(PoisonError::into_inner);
-        if parsed.len() >= PARSED_LIMIT {
-            parsed.clear();
-        }
-        parsed.insert(object.key.clone(), (object.revision, tree.clone()));
-        Some(tree)
-    }
-}
-
-impl Objects for Snapshot {
-    fn get(&self, resource: &GroupResource, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        let hub = self.hub.get()?.upgrade()?;
-        let kinds = hub.kinds();
-        let resource = kinds.get(&resource.group, &resource.resource)?;
-        let object = resource.cache.as_ref()?.get(&resource.definition.key(namespace, name))?;
-        self.tree(&object)
-    }
-
-    fn list(&self, resource: &GroupResource, namespace: &str) -> Vec<Arc<Value>> {
-        let list = || {
-            let hub = self.hub.get()?.upgrade()?;
-            let kinds = hub.kinds();
-            let resource = kinds.get(&resource.group, &resource.resource)?;
-            let objects =
-                resource.cache.as_ref()?.list(&resource.definition.key(namespace, ""), "");
-            Some(objects.iter().filter_map(|o| self.tree(o)).collect())
-        };
-        list().unwrap_or_default()
-    }
-
-    fn resource_of(&self, group: &str, kind: &str) -> Option<(GroupResource, bool)> {
-        let hub = self.hub.get()?.upgrade()?;
-        let kinds = hub.kinds();
-        let mut definitions = kinds.all.values().map(|r| &r.definition);
-        let serves = |d: &&Arc<Definition>| {
-            d.served.iter().any(|s| *s.group == *group && *s.kind == *kind && s.enabled)
-        };
-        let found = definitions.find(serves)?;
-        Some((found.group_resource(), found.namespaced))
-    }
 }

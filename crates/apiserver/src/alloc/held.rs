@@ -3,20 +3,20 @@
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use serde_json::Value;
-use store::{Outcome, Revision, Write};
+use store::{Outcome, Write};
 use tokio::sync::oneshot;
 
 use super::{
-    Allocators,
-    address::{self, Known, Place},
+    address::{Known, Place},
+    pool::Pool,
     service::{addresses, ports},
 };
-use crate::watch_cache::follower::Hub;
+use crate::watch_cache::follower::WatchCache;
 
 /// What one write of a Service takes and gives back. When it is dropped without the write, what was taken is given
 /// back.
 pub(crate) struct Held {
-    allocators: Option<Arc<Allocators>>,
+    pool: Option<Arc<Pool>>,
     place: Place,
     taken: Taken,
     gone: Gone,
@@ -54,12 +54,12 @@ impl Held {
         Self::new(None, Place::default())
     }
 
-    pub(crate) fn of(allocators: Arc<Allocators>, service: &Value) -> Self {
-        Self::new(Some(allocators), Place::of(service))
+    pub(crate) fn of(pool: Arc<Pool>, service: &Value) -> Self {
+        Self::new(Some(pool), Place::of(service))
     }
 
-    fn new(allocators: Option<Arc<Allocators>>, place: Place) -> Self {
-        Self { allocators, place, taken: Taken::default(), gone: Gone::default() }
+    fn new(pool: Option<Arc<Pool>>, place: Place) -> Self {
+        Self { pool, place, taken: Taken::default(), gone: Gone::default() }
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -85,18 +85,22 @@ impl Held {
 
     /// Whether it is of a Service.
     pub(crate) fn is_something(&self) -> bool {
-        self.allocators.is_some()
+        self.pool.is_some()
     }
 
     /// Writes the Service, then gives back what goes: what it has given up, or what was taken for it in vain. A task of
     /// its own does so, because a client that goes away in the middle does not take the write back.
-    pub(crate) async fn write(self, hub: &Arc<Hub>, write: Write) -> store::Result<Outcome> {
+    pub(crate) async fn write(
+        self,
+        cache: &Arc<WatchCache>,
+        write: Write,
+    ) -> store::Result<Outcome> {
         if self.taken.is_empty() && self.gone.is_empty() {
-            return hub.write(write).await;
+            return cache.write(write).await;
         }
         let (done, outcome) = oneshot::channel();
-        let own = hub.clone();
-        hub.tasks.spawn("write of a Service", async move {
+        let own = cache.clone();
+        cache.tasks.spawn("write of a Service", async move {
             let outcome = own.write(write).await;
             self.settle(&outcome).await;
             // Who asked may be gone.
@@ -110,14 +114,14 @@ impl Held {
 
     async fn settle(mut self, outcome: &store::Result<Outcome>) {
         let (taken, gone) = (std::mem::take(&mut self.taken), std::mem::take(&mut self.gone));
-        let Some(allocators) = self.allocators.take() else { return };
+        let Some(pool) = self.pool.take() else { return };
         match outcome {
             Ok(Outcome::Done { revision, .. }) => {
-                let known = allocators.still_there(&self.place, &gone.addresses, *revision).await;
-                allocators.release(&known, &gone.ports).await;
+                let known = pool.still_there(&self.place, &gone.addresses, *revision).await;
+                pool.release(&known, &gone.ports).await;
             }
             Ok(Outcome::Conflict { .. }) => {
-                allocators.release(&taken.addresses, &taken.ports).await;
+                pool.release(&taken.addresses, &taken.ports).await;
             }
             // The write may have happened. If it has not, the repair finds nobody who has this.
             Err(_) => {}
@@ -128,61 +132,11 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let taken = std::mem::take(&mut self.taken);
-        if let Some(allocators) = self.allocators.take().filter(|_| !taken.is_empty()) {
-            let tasks = allocators.hub.tasks.clone();
+        if let Some(pool) = self.pool.take().filter(|_| !taken.is_empty()) {
+            let tasks = pool.cache.tasks.clone();
             tasks.spawn("release of what a Service did not need", async move {
-                allocators.release(&taken.addresses, &taken.ports).await;
+                pool.release(&taken.addresses, &taken.ports).await;
             });
         }
     }
-}
-
-impl Allocators {
-    /// The objects of a Service's addresses from before a write of it: one that was made since belongs to a Service that
-    /// came later, if of the same name.
-    async fn still_there(
-        &self,
-        place: &Place,
-        addresses: &[IpAddr],
-        written: Revision,
-    ) -> Vec<Known> {
-        let mut known = Vec::new();
-        for address in addresses {
-            match address::get(&self.client, *address).await {
-                Ok(Some(object)) => {
-                    let version = object["metadata"]["resourceVersion"].as_str();
-                    let revision: Revision = version.and_then(|v| v.parse().ok()).unwrap_or(0);
-                    if revision < written && Place::parent(&object).as_ref() == Some(place) {
-                        known.push(Known::of(*address, &object));
-                    }
-                }
-                Ok(None) => {}
-                Err(error) => warn(&error),
-            }
-        }
-        known
-    }
-
-    /// Gives back addresses and ports. What cannot be given back now is found by the repair.
-    async fn release(&self, addresses: &[Known], ports: &BTreeSet<u16>) {
-        for known in addresses {
-            if let Err(error) = address::delete(&self.client, known).await {
-                warn(&error);
-            }
-        }
-        if ports.is_empty() {
-            return;
-        }
-        let released = self.ports.change(|map| {
-            ports.iter().for_each(|port| map.release(*port));
-            Ok::<(), std::convert::Infallible>(())
-        });
-        if let Err(error) = released.await {
-            warn(&error);
-        }
-    }
-}
-
-fn warn(error: &dyn std::error::Error) {
-    tracing::warn!(%error, "giving back what a Service had; the repair does so later");
 }

@@ -8,10 +8,10 @@ use store::{Expected, KeyValue, Op, Outcome, Revision, Write};
 use tokio::sync::Mutex;
 
 use super::bitmap::{Bitmap, FormError, KEY};
-use crate::{server::store_status, watch_cache::follower::Hub};
+use crate::watch_cache::{errors::store_status, follower::WatchCache};
 
 pub(crate) struct Ports {
-    hub: Arc<Hub>,
+    cache: Arc<WatchCache>,
     pub(crate) range: (u16, u16),
     /// What was stored when it was last seen. Whoever holds it is the only one of this server to change it.
     seen: Mutex<Option<Stored>>,
@@ -37,21 +37,21 @@ pub(crate) enum PortsError {
 
 impl PortsError {
     pub(crate) fn status(self) -> Box<Status> {
-        Box::new(match self {
+        match self {
             Self::Store(error) => store_status(error),
-            other => Status::internal(other),
-        })
+            other => Box::new(Status::internal(other)),
+        }
     }
 }
 
 impl Ports {
-    pub(crate) fn new(hub: Arc<Hub>, range: (u16, u16)) -> Self {
-        Self { hub, range, seen: Mutex::default() }
+    pub(crate) fn new(cache: Arc<WatchCache>, range: (u16, u16)) -> Self {
+        Self { cache, range, seen: Mutex::default() }
     }
 
     /// What is stored now, of whatever range; nothing, in a new cluster.
     pub(crate) async fn stored(&self) -> Result<Option<Stored>, PortsError> {
-        let (found, _) = self.hub.store.get(KEY).await?;
+        let (found, _) = self.cache.store.get(KEY).await?;
         found.map(|kv| read(&kv)).transpose()
     }
 
@@ -127,7 +127,7 @@ impl Ports {
     ) -> Result<Result<Revision, Option<Stored>>, PortsError> {
         let op = Op::Put { value: map.encode().into(), ttl_seconds: None };
         let write = Write { key: KEY.into(), expected: Expected::ModRevision(over), op };
-        match self.hub.write(write).await? {
+        match self.cache.write(write).await? {
             Outcome::Done { revision, .. } => Ok(Ok(revision)),
             Outcome::Conflict { current } => Ok(Err(current.map(|kv| read(&kv)).transpose()?)),
         }

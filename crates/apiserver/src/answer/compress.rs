@@ -28,7 +28,7 @@ pub(crate) fn accepted(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|v| v.to_str().ok());
     values.flat_map(|v| v.split(',')).any(|coding| {
         let name = coding.split(';').next().unwrap_or_default().trim();
-        name == "gzip" && crate::answer::quality(coding) > 0.0
+        name == "gzip" && crate::request::accept::quality(coding) > 0.0
     })
 }
 

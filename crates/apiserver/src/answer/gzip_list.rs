@@ -18,11 +18,13 @@ use http_body::Frame;
 use http_body_util::BodyExt as _;
 use serve::Body;
 
-use super::{ListMeta, compress};
-use crate::{
-    answer,
-    registry::{definition::Definition, object::Object},
+use super::{
+    compress,
+    list::list_head,
+    respond::bytes,
+    written::{ListMeta, write_object},
 };
+use crate::registry::{definition::Definition, object::Object};
 
 /// One key in so many ends a block.
 const SPACING: u32 = 64;
@@ -53,7 +55,7 @@ impl Block {
             if !joined.is_empty() {
                 joined.push(b',');
             }
-            answer::write_object(&mut joined, served, object, typed);
+            write_object(&mut joined, served, object, typed);
         }
         let mut crc = Crc::new();
         crc.update(&joined);
@@ -163,13 +165,13 @@ pub(crate) fn list(
     meta: &ListMeta,
     objects: Vec<Arc<Object>>,
 ) -> Response<Body> {
-    let head = answer::list_head(&definition.served[version], meta);
+    let head = list_head(&definition.served[version], meta);
     let mut pieces =
         Pieces { blocks, definition, version, objects, next: 0, crc: Crc::new(), head: Some(head) };
     let frames = std::iter::from_fn(move || pieces.next_piece());
     let frames = futures_util::stream::iter(frames.map(|piece| piece.map(Frame::data)));
     let frames = futures_util::TryStreamExt::map_err(frames, serve::BoxError::from);
-    let mut response = answer::bytes(StatusCode::OK, "application/json", Bytes::new());
+    let mut response = bytes(StatusCode::OK, "application/json", Bytes::new());
     *response.body_mut() = http_body_util::StreamBody::new(frames).boxed_unsync();
     compress::mark(&mut response);
     response

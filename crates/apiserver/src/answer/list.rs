@@ -1,6 +1,5 @@
 //! Lists as answers.
 
-use api_meta::Tree as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,36 +8,20 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use serve::Body;
-use store::Revision;
 
 use super::{
-    Accepted, Of, Shape, bytes, mismatch, partial, table::Table, tree, value, write_object,
+    compress::Streamed,
+    respond::{bytes, mismatch, value},
+    table::Table,
+    written::{ListMeta, partial, write_object},
 };
-use crate::registry::{
-    definition::{Definition, Served},
-    object::Object,
+use crate::{
+    registry::{
+        definition::{Definition, Served},
+        object::Object,
+    },
+    request::accept::{Accepted, Of, Shape},
 };
-
-/// What a list answer says of itself.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ListMeta {
-    pub(crate) revision: Revision,
-    pub(crate) continue_token: String,
-    pub(crate) remaining: Option<u64>,
-}
-
-impl ListMeta {
-    pub(super) fn tree(&self) -> Value {
-        let mut meta = json!({"resourceVersion": self.revision.to_string()});
-        if !self.continue_token.is_empty() {
-            meta.put(&["continue"], json!(self.continue_token));
-        }
-        if let Some(remaining) = self.remaining {
-            meta.put(&["remainingItemCount"], json!(remaining));
-        }
-        meta
-    }
-}
 
 /// How much of a list is joined before it is handed on.
 const PIECE: usize = 64 << 10;
@@ -63,7 +46,7 @@ fn joined(
     let mut response = bytes(StatusCode::OK, "application/json", Bytes::new());
     *response.body_mut() = BodyExt::boxed_unsync(http_body_util::StreamBody::new(frames));
     if total >= 2 * PIECE {
-        response.extensions_mut().insert(crate::answer::compress::Streamed);
+        response.extensions_mut().insert(Streamed);
     }
     response
 }
@@ -122,7 +105,7 @@ pub(crate) fn list(
     match accepted.shape {
         _ if accepted.is_stored_form() => joined(definition, version, meta, objects),
         Shape::Whole => {
-            let items: Vec<Value> = objects.iter().map(|o| tree(served, o)).collect();
+            let items: Vec<Value> = objects.iter().map(|o| served.tree(o)).collect();
             let whole = json!({"kind": *served.list_kind, "apiVersion": *served.api_version, "metadata": meta.tree(), "items": items});
             value(accepted, StatusCode::OK, &whole)
         }
@@ -134,14 +117,14 @@ pub(crate) fn list(
             mismatch(accepted, message)
         }
         Shape::Partial(Of::List) => {
-            let partial = |o: &Arc<Object>| partial(tree(served, o), accepted.meta);
+            let partial = |o: &Arc<Object>| partial(served.tree(o), accepted.meta);
             let items: Vec<Value> = objects.iter().map(partial).collect();
             let whole = json!({"kind": "PartialObjectMetadataList", "apiVersion": accepted.meta, "metadata": meta.tree(), "items": items});
             value(accepted, StatusCode::OK, &whole)
         }
         Shape::Table(include) => {
             let shown = Table { definition, served, include, version: accepted.meta };
-            let trees = objects.iter().map(|o| tree(served, o));
+            let trees = objects.iter().map(|o| served.tree(o));
             value(accepted, StatusCode::OK, &shown.of(meta, trees, true))
         }
     }

@@ -3,8 +3,14 @@
 use api_meta::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Include, ListMeta, partial};
-use crate::registry::definition::{Definition, Served};
+use super::{
+    printer_columns,
+    written::{ListMeta, partial},
+};
+use crate::{
+    registry::definition::{Definition, Served},
+    request::accept::Include,
+};
 
 /// How objects of one kind are shown as rows.
 pub(super) struct Table<'a> {
@@ -23,7 +29,7 @@ impl Table<'_> {
         objects: impl IntoIterator<Item = Value>,
         named: bool,
     ) -> Value {
-        let now = crate::now();
+        let now = crate::clock::now();
         let rows: Vec<Value> = objects.into_iter().map(|tree| self.row(tree, now)).collect();
         let columns = if named { self.columns() } else { json!([]) };
         json!({"kind": "Table", "apiVersion": self.version, "metadata": meta.tree(), "columnDefinitions": columns, "rows": rows})
@@ -41,7 +47,7 @@ impl Table<'_> {
     fn cells(&self, tree: &Value, now: Timestamp) -> Vec<Value> {
         let Self { definition, served, .. } = self;
         if let Some(columns) = &served.columns {
-            return crate::registry::custom::cells(columns, tree, now);
+            return printer_columns::cells(columns, tree, now);
         }
         let Some(conversion) = &served.conversion else {
             return api_rules::table::cells(&served.group, &definition.plural, tree, now);
@@ -55,7 +61,7 @@ impl Table<'_> {
     fn columns(&self) -> Value {
         let definition = self.definition;
         match &self.served.columns {
-            Some(columns) => crate::registry::custom::columns(columns),
+            Some(columns) => printer_columns::columns(columns),
             None => json!(api_rules::table::columns(&definition.group, &definition.plural)),
         }
     }

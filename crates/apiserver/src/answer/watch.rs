@@ -7,9 +7,14 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use store::Revision;
 
-use super::{Accepted, Encoding, ListMeta, Shape, partial, table::Table, tree, write_object};
+use super::{
+    respond::protobuf,
+    table::Table,
+    written::{ListMeta, partial, write_object},
+};
 use crate::{
     registry::definition::{Definition, Served},
+    request::accept::{Accepted, Encoding, Shape},
     watch_cache::event::{Event, EventKind},
 };
 
@@ -47,7 +52,7 @@ fn shown(
     event: &Event,
     first: bool,
 ) -> Value {
-    let tree = tree(served, &event.object);
+    let tree = served.tree(&event.object);
     match accepted.shape {
         Shape::Whole => tree,
         Shape::Partial(_) => partial(tree, accepted.meta),
@@ -101,7 +106,7 @@ pub(crate) fn error_frame(accepted: Accepted, status: &Status) -> Bytes {
 
 /// One event of a protobuf watch, with its length before it.
 fn protobuf_frame(kind: &str, object: &Value) -> Bytes {
-    let object = crate::handlers::decode::protobuf(object).unwrap_or_default();
+    let object = protobuf(object).unwrap_or_default();
     api_codec::protobuf::watch_frame(kind, &object).into()
 }
 

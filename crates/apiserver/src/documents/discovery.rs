@@ -9,8 +9,10 @@ use serve::Body;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    answer::{self, Accepted},
-    registry::definition::{Definition, Kinds, Served, api_version},
+    answer,
+    registry::definition::{Definition, Served, api_version},
+    request::accept::Accepted,
+    watch_cache::kinds::Kinds,
 };
 
 /// The groups in the order in which upstream lists them: clients that look a short name up take the first.

@@ -1,4 +1,5 @@
-//! What the server tells of itself: discovery and OpenAPI.
+//! What the server tells of itself: discovery, OpenAPI, its version.
 
 pub(crate) mod discovery;
 pub(crate) mod openapi;
+pub(crate) mod version;

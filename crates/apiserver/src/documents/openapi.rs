@@ -17,9 +17,10 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     answer::{self, compress},
-    registry::definition::{Definition, Kinds, Served},
+    documents::version::KUBERNETES_VERSION,
+    registry::definition::{Definition, Served},
     request::info::Query,
-    server::health::KUBERNETES_VERSION,
+    watch_cache::kinds::Kinds,
 };
 
 /// How long a client may keep a document that it asked for by its hash.
@@ -69,7 +70,7 @@ impl Form {
                 other if other == now || other == before => Self::Protobuf,
                 _ => continue,
             };
-            let quality = answer::quality(range);
+            let quality = crate::request::accept::quality(range);
             if quality > 0.0 && best.is_none_or(|(known, _)| quality > known) {
                 best = Some((quality, form));
             }

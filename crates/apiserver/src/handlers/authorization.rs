@@ -5,7 +5,7 @@ use auth::second::{Asked, Moment};
 use serde_json::Value;
 
 use super::call::Call;
-use crate::server::Server;
+use crate::security::Security;
 
 impl Call {
     /// What the filter chain was asked about this call.
@@ -21,43 +21,40 @@ impl Call {
     }
 }
 
-impl Server {
-    /// Refuses the call if it needs more than the filter chain asked for. A connection's object is null.
-    pub(crate) fn ask_again(
-        &self,
-        call: &Call,
-        moment: Moment,
-        new: &Value,
-        old: Option<&Value>,
-    ) -> Result<(), Box<Status>> {
-        self.asked(&call.attributes(), new, old).at(moment).map_err(Box::new)
-    }
+/// Refuses the call if it needs more than the filter chain asked for. A connection's object is null.
+pub(crate) fn ask_again(
+    security: &Security,
+    call: &Call,
+    moment: Moment,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<(), Box<Status>> {
+    asked(security, &call.attributes(), new, old).at(moment).map_err(Box::new)
+}
 
-    /// Adds to what validation has against an object the fields that its writer may not set so.
-    pub(crate) fn ask_in_validation(
-        &self,
-        call: &Call,
-        new: &Value,
-        old: Option<&Value>,
-        errors: &mut ErrorList,
-    ) {
-        self.asked(&call.attributes(), new, old).in_validation(errors);
-    }
+/// Adds to what validation has against an object the fields that its writer may not set so.
+pub(crate) fn ask_in_validation(
+    security: &Security,
+    call: &Call,
+    new: &Value,
+    old: Option<&Value>,
+    errors: &mut ErrorList,
+) {
+    asked(security, &call.attributes(), new, old).in_validation(errors);
+}
 
-    fn asked<'a>(
-        &'a self,
-        request: &'a Attributes<'a>,
-        new: &'a Value,
-        old: Option<&'a Value>,
-    ) -> Asked<'a> {
-        let security = &self.security;
-        Asked {
-            request,
-            old,
-            new,
-            authorizer: &security.authorizer,
-            rbac: &security.rbac,
-            objects: &security.objects,
-        }
+fn asked<'a>(
+    security: &'a Security,
+    request: &'a Attributes<'a>,
+    new: &'a Value,
+    old: Option<&'a Value>,
+) -> Asked<'a> {
+    Asked {
+        request,
+        old,
+        new,
+        authorizer: &security.authorizer,
+        rbac: &security.rbac,
+        objects: &*security.objects,
     }
 }

@@ -3,15 +3,18 @@
 use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
 
 use api_meta::{Status, UserInfo};
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Response};
 use serve::Body;
 
 use crate::{
-    answer::Accepted,
-    registry::definition::{Resource, Served},
+    registry::definition::Served,
+    request::accept::Accepted,
     request::info::{RequestInfo, ResourcePath},
-    watch_cache::cache::Cache,
+    watch_cache::{cache::Cache, kinds::Resource},
 };
+
+/// What comes of a call.
+pub(crate) type Answer = Result<Response<Body>, Box<Status>>;
 
 pub(crate) struct Call {
     pub(crate) info: Arc<RequestInfo>,
@@ -116,5 +119,27 @@ impl Call {
             dry_run_in_body: AtomicBool::new(self.dry_run()),
             seat: Mutex::new(None),
         }
+    }
+
+    /// Who this write is recorded for: the named field manager, or the user agent up to its first slash.
+    pub(crate) fn manager(&self) -> String {
+        let named = self.info.query.get("fieldManager").unwrap_or_default();
+        if !named.is_empty() {
+            return named.to_owned();
+        }
+        let agent = self.user_agent.split('/').next().unwrap_or_default();
+        let printable: String = agent.chars().filter(|c| !c.is_control()).take(128).collect();
+        if printable.is_empty() { "unknown".to_owned() } else { printable }
+    }
+
+    pub(crate) fn dry_run(&self) -> bool {
+        self.info.query.all("dryRun").any(|v| v == "All")
+            || self.dry_run_in_body.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// The object that the call names is not there.
+    pub(crate) fn not_found(&self) -> Box<Status> {
+        let resource = self.resource.definition.group_resource();
+        Box::new(Status::not_found(&resource, &self.path.name))
     }
 }

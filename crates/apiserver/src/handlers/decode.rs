@@ -12,7 +12,10 @@ use super::{
     call::Call,
     options::{Validation, validation},
 };
-use crate::registry::definition::{Definition, Served};
+use crate::registry::{
+    custom,
+    definition::{Definition, Served},
+};
 
 /// The type that a body must have.
 #[derive(Clone, Copy)]
@@ -347,7 +350,7 @@ pub(crate) fn validate(
         });
     }
     if definition.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        errors.append(&mut crate::registry::custom::schema_errors(tree, old));
+        errors.append(&mut custom::schema_errors(tree, old));
     }
 }
 
@@ -355,10 +358,4 @@ pub(crate) fn validate(
 pub(crate) fn reset_fields(call: &Call) -> Option<FieldSet> {
     let fields = call.resource.definition.strategy.reset_fields(&call.path.subresource);
     (!fields.is_empty()).then(|| FieldSet::of(fields))
-}
-
-/// A tree as protobuf, if its kind has a protobuf form.
-pub(crate) fn protobuf(tree: &Value) -> Option<Vec<u8>> {
-    let (version, kind) = (tree["apiVersion"].as_str()?, tree["kind"].as_str()?);
-    api_codec::protobuf::to_protobuf(Schema::builtin(), version, kind, tree).ok()
 }

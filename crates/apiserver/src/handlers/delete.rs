@@ -10,14 +10,25 @@ use serde_json::{Value, json};
 use serve::Body;
 use store::{Expected, Op, Outcome, Write};
 
-use super::{admission::Attributes, call::Call};
+use super::{
+    admission,
+    attributes::Attributes,
+    body::read_body,
+    call::Call,
+    change::ending,
+    decode, options,
+    read::{answer_object, select},
+    state::State,
+};
 use crate::{
     alloc::Held,
-    answer,
-    registry::{definition::Definition, object::Object},
-    server::{Server, store_status},
+    answer, clock,
+    registry::{conditions::set_condition, definition::Definition, object::Object},
+    watch_cache::errors::store_status,
 };
 
+/// Keeps a CustomResourceDefinition until the objects of its kind are gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 const ATTEMPTS: usize = 256;
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -78,7 +89,7 @@ impl DeleteOptions {
                 ..Self::default()
             }
         } else {
-            let tree = crate::handlers::decode::decode_options(call, body)?;
+            let tree = decode::decode_options(call, body)?;
             serde_json::from_value(tree).map_err(|e| {
                 Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}")))
             })?
@@ -86,7 +97,7 @@ impl DeleteOptions {
         let policy = options.propagation_policy.as_deref();
         let field = Path::new("propagationPolicy");
         let mut errors: ErrorList =
-            crate::handlers::options::dry_run_errors(options.dry_run.iter().map(String::as_str));
+            options::dry_run_errors(options.dry_run.iter().map(String::as_str));
         if let Some(policy) = policy.filter(|_| options.orphan_dependents.is_some()) {
             let detail = "orphanDependents and deletionPropagation cannot be both set";
             errors.push(FieldError::invalid(&field, policy, detail));
@@ -97,7 +108,7 @@ impl DeleteOptions {
             let known = ["Background", "Foreground", "Orphan", "nil"];
             errors.push(FieldError::not_supported(&field, other, &known));
         }
-        crate::handlers::options::refuse("DeleteOptions", &errors)?;
+        options::refuse("DeleteOptions", &errors)?;
         options.tell(call);
         Ok(options)
     }
@@ -115,7 +126,7 @@ impl DeleteOptions {
     fn stated(&self) -> Value {
         let mut options = json!(self);
         options.put(&["kind"], json!("DeleteOptions"));
-        options.put(&["apiVersion"], json!(crate::handlers::options::API_VERSION));
+        options.put(&["apiVersion"], json!(options::API_VERSION));
         options
     }
 
@@ -169,139 +180,125 @@ pub(crate) enum Deleted {
     Pending(Arc<Object>),
 }
 
-/// Whether an updated object has nothing left to wait for: it is being deleted, has no finalizers, and its
-/// grace is over.
-pub(crate) fn finished(definition: &Definition, tree: &Value) -> bool {
-    let meta = &tree["metadata"];
-    let finalizers = meta["finalizers"].as_array().map_or(0, Vec::len);
-    let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    let contents = definition.is("", "namespaces")
-        && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
-    !meta["deletionTimestamp"].is_null() && finalizers == 0 && grace == 0 && !contents
+pub(crate) async fn delete(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
+    let body = read_body(state, call).await?;
+    let options = DeleteOptions::read(call, &body)?;
+    let definition = &call.resource.definition;
+    let at = (call.path.namespace.as_str(), call.path.name.as_str());
+    match remove(state, call, at, &options, Origin::Named).await? {
+        Deleted::Pending(object) => answer_object(call, StatusCode::OK, object).await,
+        Deleted::Gone(tree)
+            if api_schema::returns_deleted(&definition.group, &definition.plural) =>
+        {
+            Ok(answer::value(call.accepted, StatusCode::OK, &tree))
+        }
+        Deleted::Gone(tree) => {
+            let mut details = json!({"name": call.path.name, "kind": *definition.plural, "uid": tree["metadata"]["uid"]});
+            if !definition.group.is_empty() {
+                details.put(&["group"], json!(*definition.group));
+            }
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+            Ok(answer::value(call.accepted, StatusCode::OK, &status))
+        }
+    }
 }
 
-impl Server {
-    pub(crate) async fn delete(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
-        let body = self.read_body(call).await?;
-        let options = DeleteOptions::read(call, &body)?;
-        let definition = &call.resource.definition;
-        let at = (call.path.namespace.as_str(), call.path.name.as_str());
-        match self.remove(call, at, &options, Origin::Named).await? {
-            Deleted::Pending(object) => self.answer_object(call, StatusCode::OK, object).await,
-            Deleted::Gone(tree)
-                if api_schema::returns_deleted(&definition.group, &definition.plural) =>
-            {
-                Ok(answer::value(call.accepted, StatusCode::OK, &tree))
-            }
-            Deleted::Gone(tree) => {
-                let mut details = json!({"name": call.path.name, "kind": *definition.plural, "uid": tree["metadata"]["uid"]});
-                if !definition.group.is_empty() {
-                    details.put(&["group"], json!(*definition.group));
-                }
-                let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
-                Ok(answer::value(call.accepted, StatusCode::OK, &status))
-            }
+pub(crate) async fn delete_collection(
+    state: &State,
+    call: &Call,
+) -> Result<Response<Body>, Box<Status>> {
+    let body = read_body(state, call).await?;
+    let options = DeleteOptions::read(call, &body)?;
+    let (meta, objects) = select(state, call).await?;
+    for object in &objects {
+        let tree = object.tree().unwrap_or_default();
+        let namespace = tree["metadata"]["namespace"].as_str().unwrap_or_default();
+        let at = (namespace, object.name());
+        match remove(state, call, at, &options, Origin::Collection).await {
+            Ok(_) => {}
+            // Somebody else was faster.
+            Err(status) if status.is_not_found() => {}
+            Err(status) => return Err(status),
         }
     }
+    Ok(answer::list(&call.resource.definition, call.version, call.accepted, &meta, objects))
+}
 
-    pub(crate) async fn delete_collection(
-        &self,
-        call: &Call,
-    ) -> Result<Response<Body>, Box<Status>> {
-        let body = self.read_body(call).await?;
-        let options = DeleteOptions::read(call, &body)?;
-        let (meta, objects) = self.select(call).await?;
-        for object in &objects {
-            let tree = object.tree().unwrap_or_default();
-            let namespace = tree["metadata"]["namespace"].as_str().unwrap_or_default();
-            let at = (namespace, object.name());
-            match self.remove(call, at, &options, Origin::Collection).await {
-                Ok(_) => {}
-                // Somebody else was faster.
-                Err(status) if status.is_not_found() => {}
-                Err(status) => return Err(status),
-            }
-        }
-        Ok(answer::list(&call.resource.definition, call.version, call.accepted, &meta, objects))
-    }
-
-    /// Deletes one object, or begins to.
-    pub(crate) async fn remove(
-        &self,
-        call: &Call,
-        (namespace, name): (&str, &str),
-        options: &DeleteOptions,
-        origin: Origin,
-    ) -> Result<Deleted, Box<Status>> {
-        let definition = &call.resource.definition;
-        let key: Arc<str> = definition.key(namespace, name).into();
-        self.hub.consistent().await.map_err(|e| Box::new(store_status(e)))?;
-        let mut current = call.cache()?.get(&key);
-        for _ in 0..ATTEMPTS {
-            let Some(object) = current else {
-                return Err(Box::new(Status::not_found(&definition.group_resource(), name)));
-            };
-            let shown = definition.shown_one(call.version, object.clone()).await?;
-            let mut tree = answer::tree(call.served(), &shown);
-            options.check(definition, &object, &tree)?;
-            if origin != Origin::Effect {
-                let named = if origin == Origin::Named { name } else { "" };
-                let attributes =
-                    Attributes::delete(call, (namespace, named), &tree, options.stated());
-                self.admit(&attributes, &mut Value::Null).await?;
-                self.validate_admission(&attributes, &Value::Null).await?;
-            }
-            let old = tree.clone();
-            let at_once = begin(definition, &mut tree, options);
-            if call.dry_run() {
-                return Ok(Deleted::Gone(old));
-            }
-            if !at_once && tree == old {
-                return Ok(Deleted::Pending(object));
-            }
-            match self.store_deleted(call, &object, tree, at_once).await? {
-                Ok(deleted) => return Ok(deleted),
-                Err(now) => current = now,
-            }
-        }
-        Err(Box::new(Status::server_timeout(&definition.group_resource(), "delete", 1)))
-    }
-
-    /// Deletes the object or stores it marked; if another write came in between, what is there now.
-    async fn store_deleted(
-        &self,
-        call: &Call,
-        object: &Object,
-        mut tree: Value,
-        at_once: bool,
-    ) -> Result<Result<Deleted, Option<Arc<Object>>>, Box<Status>> {
-        let definition = &call.resource.definition;
-        let key = object.key.clone();
-        let (op, value) = match at_once {
-            true => (Op::Delete, Bytes::new()),
-            false => {
-                let value = definition.to_store(call.version, tree.clone(), None).await?;
-                (Op::Put { value: value.clone(), ttl_seconds: None }, value)
-            }
+/// Deletes one object, or begins to.
+pub(crate) async fn remove(
+    state: &State,
+    call: &Call,
+    (namespace, name): (&str, &str),
+    options: &DeleteOptions,
+    origin: Origin,
+) -> Result<Deleted, Box<Status>> {
+    let definition = &call.resource.definition;
+    let key: Arc<str> = definition.key(namespace, name).into();
+    state.cache.consistent().await.map_err(store_status)?;
+    let mut current = call.cache()?.get(&key);
+    for _ in 0..ATTEMPTS {
+        let Some(object) = current else {
+            return Err(Box::new(Status::not_found(&definition.group_resource(), name)));
         };
-        let expected = Expected::ModRevision(object.revision);
-        let write = Write { key: key.clone(), expected, op };
-        let held = match at_once {
-            true => self.ending(definition, &tree, Held::nothing()),
-            false => Held::nothing(),
-        };
-        match held.write(&self.hub, write).await.map_err(|e| Box::new(store_status(e)))? {
-            Outcome::Done { revision, .. } if at_once => {
-                tree.put(&["metadata", "resourceVersion"], json!(revision.to_string()));
-                Ok(Ok(Deleted::Gone(tree)))
-            }
-            Outcome::Done { revision, .. } => {
-                let object = Object::to_answer(definition, key, revision, &value);
-                Ok(Ok(Deleted::Pending(Arc::new(object))))
-            }
-            Outcome::Conflict { current } => {
-                Ok(Err(current.map(|kv| Arc::new(definition.loaded(&kv)))))
-            }
+        let shown = definition.shown_one(call.version, object.clone()).await?;
+        let mut tree = call.served().tree(&shown);
+        options.check(definition, &object, &tree)?;
+        if origin != Origin::Effect {
+            let named = if origin == Origin::Named { name } else { "" };
+            let attributes = Attributes::delete(call, (namespace, named), &tree, options.stated());
+            admission::admit(state, &attributes, &mut Value::Null).await?;
+            admission::validate(state, &attributes, &Value::Null).await?;
+        }
+        let old = tree.clone();
+        let at_once = begin(definition, &mut tree, options);
+        if call.dry_run() {
+            return Ok(Deleted::Gone(old));
+        }
+        if !at_once && tree == old {
+            return Ok(Deleted::Pending(object));
+        }
+        match store_deleted(state, call, &object, tree, at_once).await? {
+            Ok(deleted) => return Ok(deleted),
+            Err(now) => current = now,
+        }
+    }
+    Err(Box::new(Status::server_timeout(&definition.group_resource(), "delete", 1)))
+}
+
+/// Deletes the object or stores it marked; if another write came in between, what is there now.
+async fn store_deleted(
+    state: &State,
+    call: &Call,
+    object: &Object,
+    mut tree: Value,
+    at_once: bool,
+) -> Result<Result<Deleted, Option<Arc<Object>>>, Box<Status>> {
+    let definition = &call.resource.definition;
+    let key = object.key.clone();
+    let (op, value) = match at_once {
+        true => (Op::Delete, Bytes::new()),
+        false => {
+            let value = definition.to_store(call.version, tree.clone(), None).await?;
+            (Op::Put { value: value.clone(), ttl_seconds: None }, value)
+        }
+    };
+    let expected = Expected::ModRevision(object.revision);
+    let write = Write { key: key.clone(), expected, op };
+    let held = match at_once {
+        true => ending(state, definition, &tree, Held::nothing()),
+        false => Held::nothing(),
+    };
+    match held.write(&state.cache, write).await.map_err(store_status)? {
+        Outcome::Done { revision, .. } if at_once => {
+            tree.put(&["metadata", "resourceVersion"], json!(revision.to_string()));
+            Ok(Ok(Deleted::Gone(tree)))
+        }
+        Outcome::Done { revision, .. } => {
+            let object = definition.written(key, revision, &value);
+            Ok(Ok(Deleted::Pending(object)))
+        }
+        Outcome::Conflict { current } => {
+            Ok(Err(current.map(|kv| Arc::new(definition.loaded(&kv)))))
         }
     }
 }
@@ -325,7 +322,7 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
     }
     if !already || before != Some(grace) {
         // Years of more than four digits are none to clients.
-        let at = crate::now().plus(Duration::from_secs(grace.unsigned_abs()).min(rt::FAR));
+        let at = clock::now().plus(Duration::from_secs(grace.unsigned_abs()).min(rt::FAR));
         let generation = tree["metadata"]["generation"].as_i64();
         if let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
             meta.insert("deletionTimestamp".to_owned(), json!(at.to_string()));
@@ -342,13 +339,7 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
         let message =
             "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
         let (mut status, reason) = (tree.take_at(&["status"]), "InstanceDeletionPending");
-        crate::reconcilers::custom_kinds::set_condition(
-            &mut status,
-            "Terminating",
-            true,
-            reason,
-            message,
-        );
+        set_condition(&mut status, "Terminating", true, reason, message);
         tree.put(&["status"], status);
     }
     false
@@ -405,9 +396,9 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
     // A definition stays until the objects of its kind are gone.
     if new
         && definition.is("apiextensions.k8s.io", "customresourcedefinitions")
-        && !finalizers.iter().any(|f| f == crate::reconcilers::custom_kinds::CLEANUP)
+        && !finalizers.iter().any(|f| f == CLEANUP)
     {
-        finalizers.push(crate::reconcilers::custom_kinds::CLEANUP.to_owned());
+        finalizers.push(CLEANUP.to_owned());
     }
     if finalizers.is_empty() {
         meta.remove("finalizers");

@@ -6,7 +6,7 @@ use api_meta::{FieldError, Path, Status, Tree as _};
 use serde_json::{Map, Value, json};
 
 use super::call::Call;
-use crate::registry::definition::Definition;
+use crate::{clock, registry::definition::Definition};
 
 /// Takes over what an update may not decide: identity, birth, deletion and generation. An update may leave
 /// them out; naming another uid is a conflict.
@@ -154,7 +154,7 @@ pub(crate) fn wipe(tree: &mut Value) {
 /// Gives a new object its identity.
 pub(crate) fn begin_life(tree: &mut Value) {
     wipe(tree);
-    let now = crate::now().to_string();
+    let now = clock::now().to_string();
     if let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
         meta.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
         meta.insert("creationTimestamp".to_owned(), json!(now));
@@ -174,4 +174,15 @@ pub(crate) fn sign(call: &Call, tree: &mut Value) {
             None => drop(spec.remove(field)),
         }
     }
+}
+
+/// Whether an updated object has nothing left to wait for: it is being deleted, has no finalizers, and its
+/// grace is over.
+pub(crate) fn finished(definition: &Definition, tree: &Value) -> bool {
+    let meta = &tree["metadata"];
+    let finalizers = meta["finalizers"].as_array().map_or(0, Vec::len);
+    let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let contents = definition.is("", "namespaces")
+        && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    !meta["deletionTimestamp"].is_null() && finalizers == 0 && grace == 0 && !contents
 }

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http::header;
 use serde_json::{Value, json};
 
-use super::call::Call;
+use super::{call::Call, decode, options};
+use crate::clock;
 
 pub(crate) enum Patch {
     Json(Bytes),
@@ -41,7 +42,7 @@ impl Patch {
             })
         };
         let query = &call.info.query;
-        crate::handlers::options::check(call, content_type == "application/apply-patch+yaml")?;
+        options::check(call, content_type == "application/apply-patch+yaml")?;
         match content_type {
             "application/json-patch+json" => Ok(Self::Json(body.clone())),
             "application/merge-patch+json" => tree(body).map(Self::Merge),
@@ -58,7 +59,7 @@ impl Patch {
             "application/strategic-merge-patch+json" => tree(body).map(Self::Strategic),
             "application/apply-patch+yaml" => {
                 let manager = query.get("fieldManager").unwrap_or_default();
-                let configuration = crate::handlers::decode::decode_applied(call, body)?;
+                let configuration = decode::decode_applied(call, body)?;
                 Ok(Self::Apply {
                     configuration,
                     manager: manager.to_owned(),
@@ -147,7 +148,7 @@ impl Patch {
             Self::Strategic(patch) => patch,
             _ => &patched,
         };
-        crate::handlers::decode::decode_patched(call, &patched, shown)
+        decode::decode_patched(call, &patched, shown)
     }
 }
 
@@ -167,8 +168,8 @@ fn apply(
         );
         return Err(Box::new(Status::bad_request(message)));
     }
-    let now = crate::now().to_string();
-    let reset = crate::handlers::decode::reset_fields(call);
+    let now = clock::now().to_string();
+    let reset = decode::reset_fields(call);
     let context = api_patch::Context {
         schema: &served.schema,
         node: Some(served.node),
@@ -194,7 +195,7 @@ fn apply(
         meta.insert("resourceVersion".to_owned(), version.clone());
     }
     // A configuration says only what its owner cares about: the rest gets its defaults as in any other write.
-    crate::handlers::decode::decode_merged(call, &merged)
+    decode::decode_merged(call, &merged)
 }
 
 fn patch_status(call: &Call, error: &api_patch::PatchError) -> Status {

@@ -15,13 +15,15 @@ use tokio::time::Instant;
 
 use super::{
     call::Call,
+    options,
+    state::State,
     stream::{BOOKMARK_EVERY, Stream},
 };
 use crate::{
-    answer::{self, Encoding, ListMeta},
+    answer::{self, ListMeta, compress, gzip_list},
     registry::{definition::Definition, object::Object},
-    server::Server,
-    watch_cache::{cache::Page, filter::Filter, watchers::Interest},
+    request::{accept::Encoding, info::Query},
+    watch_cache::{cache::Page, errors::store_status, filter::Filter, watchers::Interest},
 };
 
 /// So many objects are read and written anew in a few milliseconds.
@@ -40,278 +42,265 @@ pub(crate) struct Continue {
     pub(crate) left: Option<usize>,
 }
 
-impl Server {
-    pub(crate) async fn get(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
-        let object = self.current(call, call.info.query.get("resourceVersion")).await?;
-        self.answer_object(call, StatusCode::OK, object).await
-    }
+pub(crate) async fn get(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
+    let object = current(state, call, call.info.query.get("resourceVersion")).await?;
+    answer_object(call, StatusCode::OK, object).await
+}
 
-    /// An object as the called version shows it.
-    pub(crate) async fn answer_object(
-        &self,
-        call: &Call,
-        code: StatusCode,
-        object: Arc<Object>,
-    ) -> Result<Response<Body>, Box<Status>> {
-        let definition = &call.resource.definition;
-        let object = definition.shown_one(call.version, object).await?;
-        Ok(answer::object(definition, call.served(), call.accepted, code, &object))
-    }
+/// An object as the called version shows it.
+pub(crate) async fn answer_object(
+    call: &Call,
+    code: StatusCode,
+    object: Arc<Object>,
+) -> Result<Response<Body>, Box<Status>> {
+    let definition = &call.resource.definition;
+    let object = definition.shown_one(call.version, object).await?;
+    Ok(answer::object(definition, call.served(), call.accepted, code, &object))
+}
 
-    /// The object that a call names, as of the last write before the call.
-    pub(crate) async fn current(
-        &self,
-        call: &Call,
-        version: Option<&str>,
-    ) -> Result<Arc<Object>, Box<Status>> {
-        self.fresh(version).await?;
-        let cache = call.cache()?;
-        let definition = &call.resource.definition;
-        let key = definition.key(&call.path.namespace, &call.path.name);
-        cache.get(&key).ok_or_else(|| {
-            Box::new(Status::not_found(&definition.group_resource(), &call.path.name))
-        })
-    }
+/// The object that a call names, as of the last write before the call.
+pub(crate) async fn current(
+    state: &State,
+    call: &Call,
+    version: Option<&str>,
+) -> Result<Arc<Object>, Box<Status>> {
+    fresh(state, version).await?;
+    let cache = call.cache()?;
+    let definition = &call.resource.definition;
+    let key = definition.key(&call.path.namespace, &call.path.name);
+    cache
+        .get(&key)
+        .ok_or_else(|| Box::new(Status::not_found(&definition.group_resource(), &call.path.name)))
+}
 
-    /// Waits until the caches are as new as a read wants: no version means the newest, 0 anything at all.
-    async fn fresh(&self, version: Option<&str>) -> Result<Revision, Box<Status>> {
-        match parse_version(version)? {
-            Some(0) => Ok(self.hub.applied()),
-            Some(wanted) => {
-                let reached = self.hub.reached(wanted).await;
-                reached.map_err(|_| {
-                    Box::new(Status::too_large_resource_version(wanted, self.hub.applied()))
-                })?;
-                Ok(self.hub.applied())
-            }
-            None => {
-                self.hub.consistent().await.map_err(|e| Box::new(crate::server::store_status(e)))
-            }
+/// Waits until the caches are as new as a read wants: no version means the newest, 0 anything at all.
+async fn fresh(state: &State, version: Option<&str>) -> Result<Revision, Box<Status>> {
+    match parse_version(version)? {
+        Some(0) => Ok(state.cache.applied()),
+        Some(wanted) => {
+            let reached = state.cache.reached(wanted).await;
+            reached.map_err(|_| {
+                Box::new(Status::too_large_resource_version(wanted, state.cache.applied()))
+            })?;
+            Ok(state.cache.applied())
         }
+        None => state.cache.consistent().await.map_err(store_status),
     }
+}
 
-    pub(crate) async fn list(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
-        let (meta, objects) = self.select(call).await?;
-        let count = objects.len();
-        let zip =
-            call.accepted.is_stored_form() && crate::answer::compress::accepted(&call.headers);
-        if zip && crate::answer::gzip_list::is_large(&objects) {
-            let (blocks, definition) = (self.blocks.clone(), call.resource.definition.clone());
-            return Ok(crate::answer::gzip_list::list(
-                blocks,
-                definition,
-                call.version,
-                &meta,
-                objects,
-            ));
-        }
-        let (definition, version) = (call.resource.definition.clone(), call.version);
-        let accepted = call.accepted;
-        let make = move || answer::list(&definition, version, accepted, &meta, objects);
-        if accepted.is_stored_form() || count <= MADE_AT_ONCE {
-            return Ok(make());
-        }
-        // What is not joined from stored bytes may take a second: that is done on a thread of its own, for leases and
-        // everybody else's requests would wait for it.
-        let made = tokio::task::spawn_blocking(make).await;
-        made.map_err(|error| Box::new(Status::internal(format!("making the list: {error}"))))
+pub(crate) async fn list(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
+    let (meta, objects) = select(state, call).await?;
+    let count = objects.len();
+    let zip = call.accepted.is_stored_form() && compress::accepted(&call.headers);
+    if zip && gzip_list::is_large(&objects) {
+        let (blocks, definition) = (state.blocks.clone(), call.resource.definition.clone());
+        return Ok(gzip_list::list(blocks, definition, call.version, &meta, objects));
     }
-
-    /// The objects that a list or deletecollection is about.
-    pub(crate) async fn select(
-        &self,
-        call: &Call,
-    ) -> Result<(ListMeta, Vec<Arc<Object>>), Box<Status>> {
-        let query = &call.info.query;
-        let filter = Filter::parse(call)?;
-        let definition = &call.resource.definition;
-        let prefix = definition.key(&call.path.namespace, "");
-        let limit = count(query.get("limit"))?;
-        count(query.get("timeoutSeconds"))?;
-        let token = query.get("continue").filter(|t| !t.is_empty());
-        check_list_options(query, token)?;
-        let exact = query.get("resourceVersionMatch") == Some("Exact");
-        let version = query.get("resourceVersion");
-        let everything = filter.is_everything();
-        // What a filter leaves is only known when all have been looked at.
-        let most = limit.filter(|_| everything).unwrap_or(usize::MAX);
-        let (revision, Page { objects, behind, .. }) = match token {
-            Some(token) => self.continued(call, &prefix, decode_token(token)?, most).await?,
-            None if exact => {
-                let revision = parse_version(version)?.unwrap_or_default();
-                let old =
-                    || Status::expired("The resourceVersion for the provided list is too old.");
-                (
-                    revision,
-                    self.at(call, &prefix, ("", None), revision, most)
-                        .await?
-                        .ok_or_else(|| Box::new(old()))?,
-                )
-            }
-            None => {
-                let revision = self.fresh(version).await?;
-                let page = call.cache()?.page(&prefix, "", most, None);
-                // Changes go on while we look: a list may show some that are newer than what it waited for, and
-                // then it is the state at the newest of them.
-                (revision.max(page.newest), page)
-            }
-        };
-        let objects = definition.shown(call.version, objects).await?;
-        let mut matching = objects.into_iter().filter(|o| everything || filter.matches(o));
-        let Some(limit) = limit else {
-            return Ok((ListMeta { revision, ..ListMeta::default() }, matching.collect()));
-        };
-        let page: Vec<_> = matching.by_ref().take(limit).collect();
-        let rest = matching.count() + behind;
-        let mut meta = ListMeta { revision, ..ListMeta::default() };
-        if let Some(last) = page.last().filter(|_| rest > 0) {
-            // As upstream: with a selector the count is not known.
-            meta.remaining = everything.then_some(rest as u64);
-            meta.continue_token = encode_token(Continue {
-                v: "meta.k8s.io/v1".to_owned(),
-                rv: revision as i64,
-                start: last.key.strip_prefix(&*definition.prefix).unwrap_or_default().to_owned(),
-                left: everything.then_some(rest),
-            });
-        }
-        Ok((meta, page))
+    let (definition, version) = (call.resource.definition.clone(), call.version);
+    let accepted = call.accepted;
+    let make = move || answer::list(&definition, version, accepted, &meta, objects);
+    if accepted.is_stored_form() || count <= MADE_AT_ONCE {
+        return Ok(make());
     }
+    // What is not joined from stored bytes may take a second: that is done on a thread of its own, for leases and
+    // everybody else's requests would wait for it.
+    let made = tokio::task::spawn_blocking(make).await;
+    made.map_err(|error| Box::new(Status::internal(format!("making the list: {error}"))))
+}
 
-    /// The rest of a list, at the revision at which it began.
-    async fn continued(
-        &self,
-        call: &Call,
-        prefix: &str,
-        token: Continue,
-        most: usize,
-    ) -> Result<(Revision, Page), Box<Status>> {
-        let after = format!("{}{}", call.resource.definition.prefix, token.start);
-        let Ok(revision) = Revision::try_from(token.rv) else {
-            let revision = self.fresh(None).await?;
-            let page = call.cache()?.page(prefix, &after, most, None);
-            return Ok((revision.max(page.newest), page));
-        };
-        if let Some(page) = self.at(call, prefix, (&after, token.left), revision, most).await? {
-            return Ok((revision, page));
+/// The objects that a list or deletecollection is about.
+pub(crate) async fn select(
+    state: &State,
+    call: &Call,
+) -> Result<(ListMeta, Vec<Arc<Object>>), Box<Status>> {
+    let query = &call.info.query;
+    let filter = Filter::parse(&call.info.query, &call.resource.definition)?;
+    let definition = &call.resource.definition;
+    let prefix = definition.key(&call.path.namespace, "");
+    let limit = count(query.get("limit"))?;
+    count(query.get("timeoutSeconds"))?;
+    let token = query.get("continue").filter(|t| !t.is_empty());
+    check_list_options(query, token)?;
+    let exact = query.get("resourceVersionMatch") == Some("Exact");
+    let version = query.get("resourceVersion");
+    let everything = filter.is_everything();
+    // What a filter leaves is only known when all have been looked at.
+    let most = limit.filter(|_| everything).unwrap_or(usize::MAX);
+    let (revision, Page { objects, behind, .. }) = match token {
+        Some(token) => continued(state, call, &prefix, decode_token(token)?, most).await?,
+        None if exact => {
+            let revision = parse_version(version)?.unwrap_or_default();
+            let old = || Status::expired("The resourceVersion for the provided list is too old.");
+            (
+                revision,
+                at(state, call, &prefix, ("", None), revision, most)
+                    .await?
+                    .ok_or_else(|| Box::new(old()))?,
+            )
         }
-        let mut status = Status::expired(CONTINUE_EXPIRED);
-        let token = Continue { rv: -1, left: None, ..token };
-        status.metadata.r#continue = encode_token(token);
-        Err(Box::new(status))
-    }
-
-    /// A range at one revision: from the cache if that is the state now, else from the store's history;
-    /// `None` if that has been compacted.
-    async fn at(
-        &self,
-        call: &Call,
-        prefix: &str,
-        (after, left): (&str, Option<usize>),
-        revision: Revision,
-        most: usize,
-    ) -> Result<Option<Page>, Box<Status>> {
-        let cache = call.cache()?;
-        let reached = self.hub.reached(revision).await;
-        reached.map_err(|_| {
-            Box::new(Status::too_large_resource_version(revision, self.hub.applied()))
-        })?;
-        if cache.newest() <= revision {
-            let page = cache.page(prefix, after, most, left);
-            if cache.newest() <= revision {
-                return Ok(Some(page));
-            }
+        None => {
+            let revision = fresh(state, version).await?;
+            let page = call.cache()?.page(&prefix, "", most, None);
+            // Changes go on while we look: a list may show some that are newer than what it waited for, and
+            // then it is the state at the newest of them.
+            (revision.max(page.newest), page)
         }
-        let mut range = KeyRange::prefix(prefix);
-        if after > prefix {
-            // The smallest key after `after`.
-            range.start = format!("{after}\0");
-        }
-        match self.hub.store.range(range, 0, revision).await {
-            Ok(found) => {
-                let object = |kv| Arc::new(call.resource.definition.loaded(kv));
-                let objects = found.items.iter().map(object).collect();
-                Ok(Some(Page { objects, ..Page::default() }))
-            }
-            Err(store::Error::Compacted { .. }) => Ok(None),
-            Err(other) => Err(Box::new(crate::server::store_status(other))),
-        }
-    }
-
-    pub(crate) async fn watch(&self, call: &Call) -> Result<Response<Body>, Box<Status>> {
-        let query = &call.info.query;
-        let timeout = count(query.get("timeoutSeconds"))?;
-        let mut filter = Filter::parse(call)?;
-        // A watch of one object, by its deprecated path.
-        if !call.path.name.is_empty() {
-            filter.only(&call.path.name);
-        }
-        let cache = call.cache()?.clone();
-        let prefix = cache.definition.key(&call.path.namespace, "");
-        let filter = Arc::new(filter);
-        let interest = interest(call, &cache.definition, &filter);
-        let version = parse_version(query.get("resourceVersion"))?;
-        let initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
-        check_watch_options(query, initial)?;
-        let send_state = initial.unwrap_or(matches!(version, None | Some(0)));
-        let watcher = if send_state {
-            self.fresh(query.get("resourceVersion")).await?;
-            cache.watch_from_now(interest)
-        } else {
-            let from = match version {
-                None | Some(0) => self.fresh(None).await?,
-                Some(version) => version,
-            };
-            // A version from the future is waited for: another server may have given it out.
-            let _ = self.hub.reached(from).await;
-            cache
-                .watch(from, interest)
-                .map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
-        };
-        // What is there already is converted as a whole, and not one by one as it goes out.
-        let there = watcher.backlog.iter().map(|event| event.object.clone()).collect();
-        cache.definition.shown(call.version, there).await?;
-        let floor = if send_state { 0 } else { version.unwrap_or(0) };
-        // As upstream: between 30 and 60 minutes where the client does not say.
-        let timeout = timeout.map_or_else(
-            || Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()),
-            |seconds| Duration::from_secs(seconds as u64).min(rt::FAR),
-        );
-        let mut accepted = call.accepted;
-        if cache.definition.custom.is_some() || accepted.encoding == Encoding::Yaml {
-            accepted.encoding = Encoding::Json;
-        }
-        let content_type = match accepted.encoding {
-            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-            _ => "application/json",
-        };
-        let initial_end = initial == Some(true) && query.flag("allowWatchBookmarks");
-        let seat = call.take_seat().filter(|_| !watcher.backlog.is_empty());
-        let stream = Stream {
-            hub: self.hub.clone(),
-            resource: call.resource.clone(),
-            version: call.version,
-            filter,
-            prefix,
-            floor,
-            accepted,
-            bookmarks: query.flag("allowWatchBookmarks"),
-            ends: Instant::now() + timeout,
-            next_bookmark: Instant::now() + BOOKMARK_EVERY,
-            initial_end: initial_end.then_some(watcher.revision),
-            sent_columns: false,
-            failed: false,
-            seat: seat.map(|seat| seat.for_at_most(self.config.request_timeout)),
-            watcher,
-        };
-        let frames = futures_util::stream::unfold(stream, |mut stream| async move {
-            let bytes = stream.next().await?;
-            Some((Ok(Frame::data(bytes)), stream))
+    };
+    let objects = definition.shown(call.version, objects).await?;
+    let mut matching = objects.into_iter().filter(|o| everything || filter.matches(o));
+    let Some(limit) = limit else {
+        return Ok((ListMeta { revision, ..ListMeta::default() }, matching.collect()));
+    };
+    let page: Vec<_> = matching.by_ref().take(limit).collect();
+    let rest = matching.count() + behind;
+    let mut meta = ListMeta { revision, ..ListMeta::default() };
+    if let Some(last) = page.last().filter(|_| rest > 0) {
+        // As upstream: with a selector the count is not known.
+        meta.remaining = everything.then_some(rest as u64);
+        meta.continue_token = encode_token(Continue {
+            v: "meta.k8s.io/v1".to_owned(),
+            rv: revision as i64,
+            start: last.key.strip_prefix(&*definition.prefix).unwrap_or_default().to_owned(),
+            left: everything.then_some(rest),
         });
-        let body = http_body_util::StreamBody::new(frames).boxed_unsync();
-        let mut response = answer::bytes(StatusCode::OK, content_type, Bytes::new());
-        *response.body_mut() = body;
-        Ok(response)
     }
+    Ok((meta, page))
+}
+
+/// The rest of a list, at the revision at which it began.
+async fn continued(
+    state: &State,
+    call: &Call,
+    prefix: &str,
+    token: Continue,
+    most: usize,
+) -> Result<(Revision, Page), Box<Status>> {
+    let after = format!("{}{}", call.resource.definition.prefix, token.start);
+    let Ok(revision) = Revision::try_from(token.rv) else {
+        let revision = fresh(state, None).await?;
+        let page = call.cache()?.page(prefix, &after, most, None);
+        return Ok((revision.max(page.newest), page));
+    };
+    if let Some(page) = at(state, call, prefix, (&after, token.left), revision, most).await? {
+        return Ok((revision, page));
+    }
+    let mut status = Status::expired(CONTINUE_EXPIRED);
+    let token = Continue { rv: -1, left: None, ..token };
+    status.metadata.r#continue = encode_token(token);
+    Err(Box::new(status))
+}
+
+/// A range at one revision: from the cache if that is the state now, else from the store's history;
+/// `None` if that has been compacted.
+async fn at(
+    state: &State,
+    call: &Call,
+    prefix: &str,
+    (after, left): (&str, Option<usize>),
+    revision: Revision,
+    most: usize,
+) -> Result<Option<Page>, Box<Status>> {
+    let cache = call.cache()?;
+    let reached = state.cache.reached(revision).await;
+    reached.map_err(|_| {
+        Box::new(Status::too_large_resource_version(revision, state.cache.applied()))
+    })?;
+    if cache.newest() <= revision {
+        let page = cache.page(prefix, after, most, left);
+        if cache.newest() <= revision {
+            return Ok(Some(page));
+        }
+    }
+    let mut range = KeyRange::prefix(prefix);
+    if after > prefix {
+        // The smallest key after `after`.
+        range.start = format!("{after}\0");
+    }
+    match state.cache.store.range(range, 0, revision).await {
+        Ok(found) => {
+            let object = |kv| Arc::new(call.resource.definition.loaded(kv));
+            let objects = found.items.iter().map(object).collect();
+            Ok(Some(Page { objects, ..Page::default() }))
+        }
+        Err(store::Error::Compacted { .. }) => Ok(None),
+        Err(other) => Err(store_status(other)),
+    }
+}
+
+pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, Box<Status>> {
+    let query = &call.info.query;
+    let timeout = count(query.get("timeoutSeconds"))?;
+    let mut filter = Filter::parse(&call.info.query, &call.resource.definition)?;
+    // A watch of one object, by its deprecated path.
+    if !call.path.name.is_empty() {
+        filter.only(&call.path.name);
+    }
+    let cache = call.cache()?.clone();
+    let prefix = cache.definition.key(&call.path.namespace, "");
+    let filter = Arc::new(filter);
+    let interest = interest(call, &cache.definition, &filter);
+    let version = parse_version(query.get("resourceVersion"))?;
+    let initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
+    check_watch_options(query, initial)?;
+    let send_state = initial.unwrap_or(matches!(version, None | Some(0)));
+    let watcher = if send_state {
+        fresh(state, query.get("resourceVersion")).await?;
+        cache.watch_from_now(interest)
+    } else {
+        let from = match version {
+            None | Some(0) => fresh(state, None).await?,
+            Some(version) => version,
+        };
+        // A version from the future is waited for: another server may have given it out.
+        let _ = state.cache.reached(from).await;
+        cache
+            .watch(from, interest)
+            .map_err(|old| Box::new(Status::too_old_resource_version(from, old.oldest)))?
+    };
+    // What is there already is converted as a whole, and not one by one as it goes out.
+    let there = watcher.backlog.iter().map(|event| event.object.clone()).collect();
+    cache.definition.shown(call.version, there).await?;
+    let floor = if send_state { 0 } else { version.unwrap_or(0) };
+    // As upstream: between 30 and 60 minutes where the client does not say.
+    let timeout = timeout.map_or_else(
+        || Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()),
+        |seconds| Duration::from_secs(seconds as u64).min(rt::FAR),
+    );
+    let mut accepted = call.accepted;
+    if cache.definition.custom.is_some() || accepted.encoding == Encoding::Yaml {
+        accepted.encoding = Encoding::Json;
+    }
+    let content_type = match accepted.encoding {
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        _ => "application/json",
+    };
+    let initial_end = initial == Some(true) && query.flag("allowWatchBookmarks");
+    let seat = call.take_seat().filter(|_| !watcher.backlog.is_empty());
+    let stream = Stream {
+        cache: state.cache.clone(),
+        resource: call.resource.clone(),
+        version: call.version,
+        filter,
+        prefix,
+        floor,
+        accepted,
+        bookmarks: query.flag("allowWatchBookmarks"),
+        ends: Instant::now() + timeout,
+        next_bookmark: Instant::now() + BOOKMARK_EVERY,
+        initial_end: initial_end.then_some(watcher.revision),
+        sent_columns: false,
+        failed: false,
+        seat: seat.map(|seat| seat.for_at_most(state.config.request_timeout)),
+        watcher,
+    };
+    let frames = futures_util::stream::unfold(stream, |mut stream| async move {
+        let bytes = stream.next().await?;
+        Some((Ok(Frame::data(bytes)), stream))
+    });
+    let body = http_body_util::StreamBody::new(frames).boxed_unsync();
+    let mut response = answer::bytes(StatusCode::OK, content_type, Bytes::new());
+    *response.body_mut() = body;
+    Ok(response)
 }
 
 /// What a watch must be told of: as little of the kind as is known beforehand.
@@ -355,10 +344,7 @@ fn count(text: Option<&str>) -> Result<Option<usize>, Box<Status>> {
     }
 }
 
-fn check_list_options(
-    query: &crate::request::info::Query,
-    token: Option<&str>,
-) -> Result<(), Box<Status>> {
+fn check_list_options(query: &Query, token: Option<&str>) -> Result<(), Box<Status>> {
     let version = query.get("resourceVersion").unwrap_or_default();
     let (field, mut errors) = (Path::new(MATCH), ErrorList::new());
     let wanted = query.get(MATCH).unwrap_or_default();
@@ -385,7 +371,7 @@ fn check_list_options(
         let detail = "sendInitialEvents is forbidden for list";
         errors.push(FieldError::forbidden(&Path::new(INITIAL), detail));
     }
-    crate::handlers::options::refuse("ListOptions", &errors)?;
+    options::refuse("ListOptions", &errors)?;
     if token.is_some() && !matches!(version, "" | "0") {
         let message = "specifying resource version is not allowed when using continue";
         return Err(Box::new(Status::bad_request(message)));
@@ -397,10 +383,7 @@ const MATCH: &str = "resourceVersionMatch";
 const MATCH_AND_CONTINUE: &str = "resourceVersionMatch is forbidden when continue is provided";
 const INITIAL: &str = "sendInitialEvents";
 
-fn check_watch_options(
-    query: &crate::request::info::Query,
-    initial: Option<bool>,
-) -> Result<(), Box<Status>> {
+fn check_watch_options(query: &Query, initial: Option<bool>) -> Result<(), Box<Status>> {
     let (field, mut errors) = (Path::new(MATCH), ErrorList::new());
     let mut forbid = |detail: &str| errors.push(FieldError::forbidden(&field, detail));
     let wanted = query.get(MATCH).unwrap_or_default();
@@ -420,7 +403,7 @@ fn check_watch_options(
             errors.push(FieldError::not_supported(&field, wanted, &["NotOlderThan"]));
         }
     }
-    crate::handlers::options::refuse("ListOptions", &errors)
+    options::refuse("ListOptions", &errors)
 }
 
 pub(crate) fn encode_token(token: Continue) -> String {

@@ -9,10 +9,14 @@ use tokio::time::Instant;
 
 use crate::{
     answer,
+    registry::definition::Served,
+    request::accept::{Accepted, Shape},
     watch_cache::{
         cache::Watcher,
         event::{Delivery, Event, EventKind, FrameKey},
         filter::Filter,
+        follower::WatchCache,
+        kinds::Resource,
     },
 };
 
@@ -20,8 +24,8 @@ pub(crate) const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// One watch on its way to a client.
 pub(crate) struct Stream {
-    pub(crate) hub: Arc<crate::watch_cache::follower::Hub>,
-    pub(crate) resource: crate::registry::definition::Resource,
+    pub(crate) cache: Arc<WatchCache>,
+    pub(crate) resource: Resource,
     pub(crate) version: usize,
     pub(crate) watcher: Watcher,
     /// Held until the client has what the watch begins with.
@@ -30,7 +34,7 @@ pub(crate) struct Stream {
     pub(crate) prefix: String,
     /// Changes up to here are not for this watcher.
     pub(crate) floor: Revision,
-    pub(crate) accepted: answer::Accepted,
+    pub(crate) accepted: Accepted,
     pub(crate) bookmarks: bool,
     pub(crate) ends: Instant,
     pub(crate) next_bookmark: Instant,
@@ -66,7 +70,7 @@ impl Stream {
                 () = tokio::time::sleep_until(self.next_bookmark), if self.bookmarks => {
                     self.next_bookmark += BOOKMARK_EVERY;
                     // What the caches have applied was queued before: an empty queue means all of it was sent.
-                    let revision = self.hub.applied().max(self.floor);
+                    let revision = self.cache.applied().max(self.floor);
                     if self.watcher.queue.is_empty() {
                         return Some(answer::bookmark(self.served(), self.accepted, revision, false));
                     }
@@ -112,7 +116,7 @@ impl Stream {
         Ok(Event { kind: event.kind, object, previous })
     }
 
-    fn served(&self) -> &crate::registry::definition::Served {
+    fn served(&self) -> &Served {
         &self.resource.definition.served[self.version]
     }
 
@@ -134,7 +138,7 @@ impl Stream {
         let (definition, served) = (&self.resource.definition, self.served());
         match self.accepted.shape {
             // Whole objects are what nearly every watcher asks for; these frames are shared.
-            answer::Shape::Whole => {
+            Shape::Whole => {
                 let key = FrameKey {
                     kind,
                     version: served.api_version.clone(),

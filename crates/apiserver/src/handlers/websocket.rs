@@ -18,8 +18,8 @@ use tokio_tungstenite::{
     },
 };
 
-use super::call::Call;
-use crate::{answer::Encoding, server::Server};
+use super::{call::Call, read, state::State};
+use crate::request::accept::Encoding;
 
 const BASE64: &str = "base64.binary.k8s.io";
 /// How logs may be asked for; the last is for clients that name no protocol.
@@ -54,22 +54,22 @@ impl Framing {
 
 /// Answers a watch, in messages if the client asks for a WebSocket.
 pub(crate) async fn watch(
-    server: &Server,
+    state: &State,
     call: &Call,
     mut parts: Parts,
 ) -> Result<Response<Body>, Box<Status>> {
     let upgraded = parts.extensions.remove::<OnUpgrade>();
     let Some(upgraded) = upgraded.filter(|_| serve::websocket::is_asked_for(&parts.headers)) else {
-        return server.watch(call).await;
+        return read::watch(state, call).await;
     };
     let headers = serve::websocket::accept_any(&parts.headers)
         .map_err(|e| Box::new(Status::bad_request(e.to_string())))?;
-    let events = server.watch(call).await?.into_body();
+    let events = read::watch(state, call).await?.into_body();
     let framing = match call.accepted.encoding {
         Encoding::Protobuf => Framing::Binary,
         _ => Framing::Text,
     };
-    Ok(answer(&server.kubelets.tasks, upgraded, headers, framing, events))
+    Ok(answer(&state.cache.tasks, upgraded, headers, framing, events))
 }
 
 /// Answers with an upgrade, after which a task sends what the plain answer would have been.

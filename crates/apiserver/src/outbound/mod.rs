@@ -1,4 +1,5 @@
 //! Connections that the API server makes by itself: to webhooks, and to what stands behind Nodes, Pods and Services.
 
+pub(crate) mod kubelets;
 pub(crate) mod target;
 pub(crate) mod webhook;

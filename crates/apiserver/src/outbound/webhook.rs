@@ -1,11 +1,11 @@
 //! Calls to webhooks: a review goes out by HTTPS to a URL or to a Service, and comes back answered.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use api_meta::{Budget, Objects as _};
+use api_meta::{Budget, Objects};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use client::{ClientTls, HttpTransport, TlsMaterial, Transport as _};
@@ -13,10 +13,7 @@ use http::{Method, Request, Uri, header};
 use serde_json::Value;
 
 use super::target;
-use crate::{
-    request::body::{self, BodyError},
-    security::Snapshot,
-};
+use crate::request::body::{self, BodyError};
 
 /// More than this a webhook cannot answer.
 const ANSWER_LIMIT: usize = 64 << 20;
@@ -31,7 +28,7 @@ const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 pub(crate) struct Webhook {
     config: Value,
     timeout: Duration,
-    objects: Snapshot,
+    objects: Arc<dyn Objects>,
     /// Made from the bundle at the first call.
     tls: Mutex<Option<ClientTls>>,
 }
@@ -51,7 +48,7 @@ struct Place {
 }
 
 impl Webhook {
-    pub(crate) fn new(config: Value, timeout: Duration, objects: Snapshot) -> Self {
+    pub(crate) fn new(config: Value, timeout: Duration, objects: Arc<dyn Objects>) -> Self {
         Self { config, timeout, objects, tls: Mutex::default() }
     }
 
@@ -146,7 +143,7 @@ impl Webhook {
             return Err(format!("no service port {port} found for service \"{name}\""));
         }
         let port = u16::try_from(port).ok();
-        port.and_then(|port| target::endpoint(&self.objects, namespace, name, port))
+        port.and_then(|port| target::endpoint(&*self.objects, namespace, name, port))
             .map(|address| address.to_string())
             .ok_or_else(|| format!("no endpoints available for service \"{name}\""))
     }

@@ -1,13 +1,13 @@
 //! APIServices of what this server itself serves: one for each group and version, of built-in and of custom kinds.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use api_meta::{GroupResource, Objects as _};
+use api_meta::{GroupResource, Objects};
 use client::{Client, DeleteOptions, Error, IfThere as _, Resource};
 use serde_json::{Value, json};
 
-use super::startup::ensure;
-use crate::server::Server;
+use super::ensure::ensure;
+use crate::watch_cache::follower::WatchCache;
 
 const API_SERVICES: Resource =
     Resource::constant("apiregistration.k8s.io", "v1", "apiservices", "APIService", false);
@@ -50,9 +50,13 @@ const USUAL: u32 = 15;
 const CUSTOM: (u32, u32) = (1000, 100);
 
 /// Makes the APIServices that are missing, and takes those away whose group or version is gone.
-pub(crate) async fn follow(server: &Server, client: &Client) -> Result<(), Error> {
-    let wanted = wanted(server);
-    let known = server.security.objects.list(&GroupResource::new(GROUP, "apiservices"), "");
+pub(crate) async fn follow(
+    cache: &WatchCache,
+    objects: &dyn Objects,
+    client: &Client,
+) -> Result<(), Error> {
+    let wanted = wanted(cache);
+    let known = objects.list(&GroupResource::new(GROUP, "apiservices"), "");
     for old in &known {
         let name = old["metadata"]["name"].as_str().unwrap_or_default();
         let ours =
@@ -70,8 +74,8 @@ pub(crate) async fn follow(server: &Server, client: &Client) -> Result<(), Error
     Ok(())
 }
 
-fn wanted(server: &Server) -> BTreeMap<String, Value> {
-    let kinds = server.hub.kinds();
+fn wanted(cache: &WatchCache) -> BTreeMap<String, Value> {
+    let kinds = cache.kinds();
     let definitions = kinds.all.values().map(|resource| &resource.definition);
     let served = definitions.flat_map(|d| {
         d.served.iter().filter(|s| s.enabled).map(|s| (&*s.group, &*s.version, d.custom.is_some()))
@@ -99,4 +103,20 @@ fn api_service(name: &str, group: &str, version: &str, custom: bool) -> Value {
         "metadata": {"name": name, "labels": {MANAGED: if custom { "true" } else { "onstart" }}},
         "spec": {"group": group, "version": version, "groupPriorityMinimum": of_group, "versionPriority": of_version},
     })
+}
+
+/// Makes the APIServices of the built-in kinds; those of custom kinds come and go with their definitions.
+pub(crate) async fn first(cache: &WatchCache, objects: &dyn Objects, client: &Client) {
+    let mut backoff = rt::Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+    loop {
+        let follow = follow(cache, objects, client);
+        match rt::catch("api services", "all", follow).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "making the APIServices of what is served; trying again")
+            }
+            Err(rt::Panicked { .. }) => {}
+        }
+        tokio::time::sleep(backoff.next(0.5)).await;
+    }
 }

@@ -7,8 +7,8 @@ use std::{fs, path::Path};
 use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource};
 use serde_json::{Value, json};
 
-use super::startup::ensure;
-use crate::config::Config;
+use super::ensure::ensure;
+use crate::{clock, config::Config};
 
 const NAMESPACE: &str = "kube-system";
 const AUTHENTICATION: &str = "extension-apiserver-authentication";
@@ -28,7 +28,7 @@ pub(crate) async fn run(config: &Config, client: &Client) -> Result<(), Error> {
         let apply = PatchKind::Apply { manager: "kube-apiserver", force: true };
         client.patch::<Value>(maps, at, apply, &map).await?;
     }
-    let today = crate::now().to_string();
+    let today = clock::now().to_string();
     let since = today.split('T').next().unwrap_or_default();
     let tracking = json!({"metadata": {"name": TRACKING}, "data": {"since": since}});
     ensure(client, maps, NAMESPACE, &tracking).await

@@ -6,23 +6,21 @@ use api_meta::{GroupResource, Objects as _, Status, Tree as _, UserInfo};
 use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
 
-use super::custom_names;
+use super::{api_services, custom_names};
 use crate::{
     handlers::{
         call::Call,
-        delete::{DeleteOptions, Origin},
+        delete::{CLEANUP, DeleteOptions, Origin, remove},
+        state::State,
     },
     registry::{
+        conditions::{holds, set_condition},
         custom::{definition, text},
         definition::Definition,
     },
-    security::Snapshot,
-    server::Server,
-    watch_cache::{event::Event, follower::Observer},
+    watch_cache::{errors::store_status, event::Event, follower::Observer},
 };
 
-/// Keeps a definition until the objects of its kind are gone.
-pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 const GROUP: &str = "apiextensions.k8s.io";
 const PLURAL: &str = "customresourcedefinitions";
 /// How often the objects of a kind that is going away are looked at: their finalizers take their time.
@@ -42,16 +40,16 @@ pub(crate) fn observer() -> (Observer, WorkQueue<String>) {
 
 /// Serves, changes and withdraws custom kinds as their definitions say.
 pub(crate) fn follow(
-    server: Arc<Server>,
+    state: Arc<State>,
     client: Client,
     queue: &WorkQueue<String>,
     tasks: &rt::Tasks,
 ) {
     let again = queue.clone();
     queue.run(tasks, "custom kinds", 1, move |name| {
-        let (server, client, again) = (server.clone(), client.clone(), again.clone());
+        let (state, client, again) = (state.clone(), client.clone(), again.clone());
         async move {
-            let done = reconcile(&server, &client, &again, &name).await;
+            let done = reconcile(&state, &client, &again, &name).await;
             done.inspect_err(
                 |error| tracing::warn!(definition = %name, %error, "serving a custom kind"),
             )
@@ -61,7 +59,7 @@ pub(crate) fn follow(
 }
 
 async fn reconcile(
-    server: &Server,
+    state: &State,
     client: &Client,
     queue: &WorkQueue<String>,
     name: &str,
@@ -70,26 +68,26 @@ async fn reconcile(
         Ok(crd) => crd,
         Err(error) if error.is_not_found() => {
             if let Some((plural, group)) = name.split_once('.') {
-                server.hub.remove(group, plural).await;
-                crate::reconcilers::api_services::follow(server, client).await?;
+                state.cache.remove(group, plural).await;
+                api_services::follow(&state.cache, &*state.security.objects, client).await?;
                 // Somebody may have waited for its names.
-                others(server, group, name).iter().for_each(|o| queue.add(name_of(o)));
+                others(state, group, name).iter().for_each(|o| queue.add(name_of(o)));
             }
             return Ok(());
         }
         Err(error) => return Err(error),
     };
     let group = text(&crd["spec"]["group"]);
-    let others = others(server, group, name);
+    let others = others(state, group, name);
     let taken: Vec<Value> = others
         .iter()
         .map(|other| other["status"]["acceptedNames"].clone())
-        .chain(built_in(server, group))
+        .chain(built_in(state, group))
         .collect();
     let names = custom_names::accept(&crd, &taken);
     // Once established a kind stays so, whatever a later change of names meets.
-    let established = names.conflict.is_none() || holds(&crd, "Established");
-    let changed = established && serve(server, &crd, &names.accepted).await;
+    let established = names.conflict.is_none() || holds(&crd["status"], "Established");
+    let changed = established && serve(state, &crd, &names.accepted).await;
     // Established only once the kind is served, so that who waits for it can use it at once.
     let status = status(&crd, &names, established);
     if status != crd["status"] {
@@ -98,10 +96,10 @@ async fn reconcile(
         others.iter().filter(|_| renamed).for_each(|o| queue.add(name_of(o)));
     }
     if changed {
-        crate::reconcilers::api_services::follow(server, client).await?;
+        api_services::follow(&state.cache, &*state.security.objects, client).await?;
     }
     if !crd["metadata"]["deletionTimestamp"].is_null()
-        && !finalize(server, client, &crd, status).await?
+        && !finalize(state, client, &crd, status).await?
     {
         queue.add_after(name.to_owned(), LOOK_AGAIN);
     }
@@ -113,15 +111,15 @@ fn name_of(crd: &Value) -> String {
 }
 
 /// The group's other definitions.
-fn others(server: &Server, group: &str, name: &str) -> Vec<Arc<Value>> {
-    let mut all = server.security.objects.list(&GroupResource::new(GROUP, PLURAL), "");
+fn others(state: &State, group: &str, name: &str) -> Vec<Arc<Value>> {
+    let mut all = state.security.objects.list(&GroupResource::new(GROUP, PLURAL), "");
     all.retain(|o| text(&o["spec"]["group"]) == group && text(&o["metadata"]["name"]) != name);
     all
 }
 
 /// The names of the group's built-in kinds, which nobody else may have.
-fn built_in(server: &Server, group: &str) -> Vec<Value> {
-    let kinds = server.hub.kinds();
+fn built_in(state: &State, group: &str) -> Vec<Value> {
+    let kinds = state.cache.kinds();
     let built_in = kinds.all.values().map(|r| &r.definition);
     built_in
         .filter(|d| d.custom.is_none() && *d.group == *group)
@@ -133,17 +131,16 @@ fn built_in(server: &Server, group: &str) -> Vec<Value> {
 }
 
 /// Serves the kind as its definition has it, under the names that it may have. Returns whether that is new.
-async fn serve(server: &Server, crd: &Value, accepted: &Value) -> bool {
+async fn serve(state: &State, crd: &Value, accepted: &Value) -> bool {
     let mut shown = crd.clone();
     shown.put(&["spec", "names"], accepted.clone());
-    let known = server.hub.kinds();
+    let known = state.cache.kinds();
     let known = known.get(text(&crd["spec"]["group"]), text(&accepted["plural"]));
     let known = known.and_then(|r| r.definition.custom.clone());
     let new = known.is_none_or(|old| old["spec"] != shown["spec"]);
     if new {
-        let objects = Snapshot::default();
-        objects.attach(&server.hub);
-        server.hub.add(Arc::new(definition(&shown, objects))).await;
+        let objects = state.security.objects.clone();
+        state.cache.add(Arc::new(definition(&shown, objects))).await;
     }
     new
 }
@@ -159,7 +156,7 @@ async fn set_status(client: &Client, name: &str, status: &Value) -> Result<(), E
 
 /// Deletes the kind's objects, then lets the definition go. Returns whether nothing is left to wait for.
 async fn finalize(
-    server: &Server,
+    state: &State,
     client: &Client,
     crd: &Value,
     mut status: Value,
@@ -175,7 +172,7 @@ async fn finalize(
     if set_condition(&mut status, "Terminating", true, progress, message) {
         set_status(client, name, &status).await?;
     }
-    match delete_objects(server, crd).await {
+    match delete_objects(state, crd).await {
         Ok(0) => {}
         Ok(left) => {
             tracing::debug!(
@@ -208,9 +205,9 @@ async fn finalize(
 }
 
 /// Deletes the objects of a kind, by its stored version: it may be that none is served. Returns how many are left.
-async fn delete_objects(server: &Server, crd: &Value) -> Result<usize, Box<Status>> {
+async fn delete_objects(state: &State, crd: &Value) -> Result<usize, Box<Status>> {
     let (group, names) = (text(&crd["spec"]["group"]), &crd["status"]["acceptedNames"]);
-    let Some(resource) = server.hub.kinds().get(group, text(&names["plural"])).cloned() else {
+    let Some(resource) = state.cache.kinds().get(group, text(&names["plural"])).cloned() else {
         return Ok(0);
     };
     let Some(cache) = resource.cache.clone() else { return Ok(0) };
@@ -222,36 +219,13 @@ async fn delete_objects(server: &Server, crd: &Value) -> Result<usize, Box<Statu
     for object in cache.list(&prefix, "") {
         let namespace = object.key.strip_prefix(&*prefix).and_then(|k| k.split_once('/'));
         let namespace = namespace.map_or("", |(namespace, _)| namespace);
-        match server.remove(&call, (namespace, object.name()), &options, Origin::Effect).await {
+        match remove(state, &call, (namespace, object.name()), &options, Origin::Effect).await {
             Err(status) if !status.is_not_found() => return Err(status),
             _ => {}
         }
     }
-    server.hub.caught_up().await.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    state.cache.caught_up().await.map_err(store_status)?;
     Ok(cache.list(&prefix, "").len())
-}
-
-/// Whether objects of a kind may still be made.
-pub(crate) fn check_terminating(server: &Server, call: &Call) -> Result<(), Box<Status>> {
-    let definition = &call.resource.definition;
-    if definition.custom.is_none() {
-        return Ok(());
-    }
-    let name = format!("{}.{}", definition.plural, definition.group);
-    let crd = server.security.objects.get(&GroupResource::new(GROUP, PLURAL), "", &name);
-    if crd.is_some_and(|crd| holds(&crd, "Terminating")) {
-        let verb = call.info.verb;
-        let mut status = Status::method_not_supported(&definition.group_resource(), verb);
-        status.message =
-            format!("{verb} not allowed while custom resource definition is terminating");
-        return Err(Box::new(status));
-    }
-    Ok(())
-}
-
-fn holds(crd: &Value, kind: &str) -> bool {
-    let conditions = crd["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().any(|c| c["type"] == kind && c["status"] == "True")
 }
 
 fn status(crd: &Value, names: &custom_names::Names, established: bool) -> Value {
@@ -287,33 +261,4 @@ fn status(crd: &Value, names: &custom_names::Names, established: bool) -> Value 
         );
     }
     status
-}
-
-/// Sets a condition. Returns whether that changed anything.
-pub(crate) fn set_condition(
-    status: &mut Value,
-    kind: &str,
-    holds: bool,
-    reason: &str,
-    message: &str,
-) -> bool {
-    let truth = if holds { "True" } else { "False" };
-    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-    let known = conditions.iter().position(|c| c["type"] == kind);
-    let before = known.map(|at| conditions[at].clone()).unwrap_or_default();
-    if before["status"] == truth && before["reason"] == reason && before["message"] == message {
-        return false;
-    }
-    // The time is that of the condition's last turn, not of a new reason.
-    let since = match before["status"] == truth {
-        true => before["lastTransitionTime"].clone(),
-        false => json!(crate::now().to_string()),
-    };
-    let condition = json!({"type": kind, "status": truth, "reason": reason, "message": message, "lastTransitionTime": since});
-    match known {
-        Some(at) => conditions[at] = condition,
-        None => conditions.push(condition),
-    }
-    status.put(&["conditions"], json!(conditions));
-    true
 }

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use api_meta::{GroupResource, Objects as _};
+use api_meta::{GroupResource, Objects};
 use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
 
-use super::custom_kinds::set_condition;
 use crate::{
-    registry::definition::Definition,
-    server::Server,
+    registry::{conditions::set_condition, definition::Definition},
     watch_cache::{event::Event, follower::Observer},
 };
 
@@ -29,15 +27,15 @@ pub(crate) fn observer() -> (Observer, WorkQueue<()>) {
 }
 
 pub(crate) fn follow(
-    server: Arc<Server>,
+    objects: Arc<dyn Objects>,
     client: Client,
     queue: &WorkQueue<()>,
     tasks: &rt::Tasks,
 ) {
     queue.run(tasks, "levels of flow schemas", 1, move |()| {
-        let (server, client) = (server.clone(), client.clone());
+        let (objects, client) = (objects.clone(), client.clone());
         async move {
-            let done = reconcile(&server, &client).await;
+            let done = reconcile(&*objects, &client).await;
             done.inspect_err(|error| {
                 tracing::warn!(%error, "saying which flow schemas have their priority levels");
             })
@@ -46,8 +44,7 @@ pub(crate) fn follow(
     });
 }
 
-async fn reconcile(server: &Server, client: &Client) -> Result<(), Error> {
-    let objects = &server.security.objects;
+async fn reconcile(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
     let levels = objects.list(&GroupResource::new(GROUP, "prioritylevelconfigurations"), "");
     for schema in objects.list(&GroupResource::new(GROUP, "flowschemas"), "") {
         let wanted = schema["spec"]["priorityLevelConfiguration"]["name"].as_str();

@@ -1,15 +1,15 @@
 //! Who this API server is: a Lease that says that it lives, as upstream's servers keep one each, so that anybody can
 //! count them. Those of servers that have long gone are taken away.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use api_meta::{GroupResource, Objects as _, Timestamp};
+use api_meta::{GroupResource, Objects, Timestamp};
 use client::{Client, DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource};
 use data_encoding::BASE32_NOPAD;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::server::Server;
+use crate::clock;
 
 const NAMESPACE: &str = "kube-system";
 const IDENTITY: &str = "apiserver.kubernetes.io/identity";
@@ -19,9 +19,9 @@ const EVERY: Duration = Duration::from_secs(10);
 const LIFE: u64 = 3600;
 
 /// Keeps this server's Lease until it stops.
-pub(crate) async fn keep(server: Arc<Server>, client: Client) {
+pub(crate) async fn keep(bind: SocketAddr, objects: Arc<dyn Objects>, client: Client) {
     let hostname = hostname();
-    let name = name_of(&hostname, &server.config.bind.to_string());
+    let name = name_of(&hostname, &bind.to_string());
     let holder = format!("{name}_{}", uuid::Uuid::new_v4());
     let mut every = tokio::time::interval(EVERY);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -29,7 +29,7 @@ pub(crate) async fn keep(server: Arc<Server>, client: Client) {
         every.tick().await;
         let kept = async {
             renew(&client, &name, &holder, &hostname).await?;
-            clean(&server, &client).await
+            clean(&*objects, &client).await
         };
         if let Err(error) = kept.await {
             tracing::warn!(%error, "keeping this API server's identity Lease; trying again");
@@ -61,9 +61,9 @@ async fn renew(client: &Client, name: &str, holder: &str, hostname: &str) -> Res
 }
 
 /// Takes away the Leases that have run out.
-async fn clean(server: &Server, client: &Client) -> Result<(), Error> {
-    let leases = server.security.objects.list(&GroupResource::LEASES, NAMESPACE);
-    let now = crate::now();
+async fn clean(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
+    let leases = objects.list(&GroupResource::LEASES, NAMESPACE);
+    let now = clock::now();
     for lease in leases.iter().filter(|l| l["metadata"]["labels"][IDENTITY] == "kube-apiserver") {
         let renewed = lease["spec"]["renewTime"].as_str().and_then(|t| t.parse::<Timestamp>().ok());
         let life = lease["spec"]["leaseDurationSeconds"].as_u64().unwrap_or(LIFE);

@@ -2,9 +2,11 @@
 
 pub(crate) mod api_services;
 pub(crate) mod cluster_authentication;
+pub(crate) mod compaction;
 pub(crate) mod custom_kinds;
 pub(crate) mod custom_names;
 pub(crate) mod endpoints;
+mod ensure;
 pub(crate) mod flow_schemas;
 pub(crate) mod identity_lease;
 pub(crate) mod service_repair;

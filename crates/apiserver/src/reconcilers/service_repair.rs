@@ -9,24 +9,32 @@ use std::{
     time::Duration,
 };
 
-use api_meta::{GroupResource, Objects as _, Timestamp};
-use client::{Client, Error, WorkQueue};
+use api_meta::{GroupResource, Objects, Timestamp};
+use client::{Error, WorkQueue};
 use serde_json::Value;
 
 use crate::{
     alloc::{
+        Pool,
         address::{self, Known, Place, is_labelled, is_managed},
         bitmap::Bitmap,
         ports::{PortsError, Stored},
         service::{addresses, ports},
     },
-    registry::definition::Definition,
-    server::Server,
+    clock,
+    registry::{definition::Definition, object::Object},
     watch_cache::{
         event::{Event, EventKind},
-        follower::Observer,
+        follower::{Observer, WatchCache},
     },
 };
+
+/// What the repair looks at, and works with.
+pub(crate) struct Repair {
+    pub(crate) cache: Arc<WatchCache>,
+    pub(crate) objects: Arc<dyn Objects>,
+    pub(crate) pool: Arc<Pool>,
+}
 
 /// A request lives no longer: an address whose Service is not there then is nobody's.
 const GRACE: Duration = Duration::from_secs(60);
@@ -52,9 +60,8 @@ pub(crate) fn observer() -> (Observer, WorkQueue<Key>) {
         let gone = event.kind == EventKind::Deleted;
         let object = &event.object;
         if definition.is("", "services") {
-            let of = |object: &crate::registry::object::Object| {
-                object.tree().map(|tree| addresses(&tree)).unwrap_or_default()
-            };
+            let of =
+                |object: &Object| object.tree().map(|tree| addresses(&tree)).unwrap_or_default();
             let before = event.previous.as_deref().map(of).unwrap_or_default();
             let now = if gone { Vec::new() } else { of(object) };
             let dropped = before.iter().filter(|address| !now.contains(address));
@@ -76,33 +83,32 @@ pub(crate) fn observer() -> (Observer, WorkQueue<Key>) {
 }
 
 /// Looks at every Service once. Before that, addresses that Services have from of old may look free.
-pub(crate) async fn first(server: &Server, client: &Client) -> BTreeMap<u16, u8> {
-    let services = server.security.objects.list(&GroupResource::new("", "services"), "");
+pub(crate) async fn first(repair: &Repair) -> BTreeMap<u16, u8> {
+    let services = repair.objects.list(&GroupResource::new("", "services"), "");
     for place in services.iter().map(|service| Place::of(service)) {
-        if let Err(error) = service(server, client, &place).await {
+        if let Err(error) = service(repair, &place).await {
             tracing::warn!(?place, %error, "the addresses of a Service");
         }
     }
     let mut left_over = BTreeMap::new();
-    all_ports(server, &mut left_over).await;
+    all_ports(repair, &mut left_over).await;
     left_over
 }
 
 /// Repairs what changes, and all ports again and again, until the server stops. `left_over`: what [`first`] has found.
 pub(crate) fn follow(
-    server: &Arc<Server>,
-    client: Client,
+    repair: &Arc<Repair>,
     queue: &WorkQueue<Key>,
     mut left_over: BTreeMap<u16, u8>,
     tasks: &rt::Tasks,
 ) {
-    let (own, again) = (server.clone(), queue.clone());
+    let (own, again) = (repair.clone(), queue.clone());
     queue.run(tasks, "addresses of services", 1, move |key| {
-        let (server, client, queue) = (own.clone(), client.clone(), again.clone());
+        let (repair, queue) = (own.clone(), again.clone());
         async move {
             let done = match &key {
-                Key::Service(place) => service(&server, &client, place).await,
-                Key::Address(address) => one_address(&server, &client, *address).await,
+                Key::Service(place) => service(&repair, place).await,
+                Key::Address(address) => one_address(&repair, *address).await,
             };
             match done {
                 Ok(again) => again.into_iter().for_each(|wait| queue.add_after(key.clone(), wait)),
@@ -114,11 +120,11 @@ pub(crate) fn follow(
             true
         }
     });
-    let server = server.clone();
+    let repair = repair.clone();
     tasks.spawn_until_shutdown("node ports of services", async move {
         loop {
             tokio::time::sleep(EVERY).await;
-            all_ports(&server, &mut left_over).await;
+            all_ports(&repair, &mut left_over).await;
         }
     });
 }
@@ -127,20 +133,20 @@ fn kind_of_addresses() -> GroupResource {
     GroupResource::new("networking.k8s.io", "ipaddresses")
 }
 
-fn find(server: &Server, address: IpAddr) -> Option<Arc<Value>> {
-    server.security.objects.get(&kind_of_addresses(), "", &address.to_string())
+fn find(repair: &Repair, address: IpAddr) -> Option<Arc<Value>> {
+    repair.objects.get(&kind_of_addresses(), "", &address.to_string())
 }
 
 /// Whether the Service is there, and has the address.
-fn has(server: &Server, place: &Place, address: IpAddr) -> bool {
+fn has(repair: &Repair, place: &Place, address: IpAddr) -> bool {
     let services = GroupResource::new("", "services");
-    let found = server.security.objects.get(&services, &place.namespace, &place.name);
+    let found = repair.objects.get(&services, &place.namespace, &place.name);
     found.is_some_and(|service| addresses(&service).contains(&address))
 }
 
 /// Lets the caches come up with everything that has been written: what one is to judge may be news to them.
-async fn up_to_date(server: &Server) -> Result<(), Error> {
-    server.hub.consistent().await.map(drop).map_err(|source| Error::Transport {
+async fn up_to_date(repair: &Repair) -> Result<(), Error> {
+    repair.cache.consistent().await.map(drop).map_err(|source| Error::Transport {
         operation: "reading",
         target: "the store's revision".to_owned(),
         source: Box::new(source),
@@ -148,41 +154,37 @@ async fn up_to_date(server: &Server) -> Result<(), Error> {
 }
 
 /// Makes the objects of a Service's addresses what they should be. Returns when to look again.
-async fn service(
-    server: &Server,
-    client: &Client,
-    place: &Place,
-) -> Result<Option<Duration>, Error> {
+async fn service(repair: &Repair, place: &Place) -> Result<Option<Duration>, Error> {
     let services = GroupResource::new("", "services");
-    let found = server.security.objects.get(&services, &place.namespace, &place.name);
+    let found = repair.objects.get(&services, &place.namespace, &place.name);
     let mut again = None;
     for address in found.map(|service| addresses(&service)).unwrap_or_default() {
-        if recorded(server, place, address) == Recorded::Well {
+        if recorded(repair, place, address) == Recorded::Well {
             continue;
         }
-        up_to_date(server).await?;
-        if !has(server, place, address) {
+        up_to_date(repair).await?;
+        if !has(repair, place, address) {
             continue;
         }
-        match recorded(server, place, address) {
+        match recorded(repair, place, address) {
             Recorded::Well => {}
             Recorded::ForOneToCome(wait) => again = Some(wait),
             Recorded::Wrongly(object) => {
                 tracing::warn!(?place, %address, "the IPAddress of a Service has a wrong reference; repairing");
-                address::delete(client, &Known::of(address, &object)).await?;
-                record(client, place, address).await?;
+                address::delete(&repair.pool.client, &Known::of(address, &object)).await?;
+                record(repair, place, address).await?;
             }
             Recorded::Nowhere => {
                 tracing::warn!(?place, %address, "the address of a Service is not allocated; repairing");
-                record(client, place, address).await?;
+                record(repair, place, address).await?;
             }
         }
     }
     Ok(again)
 }
 
-async fn record(client: &Client, place: &Place, address: IpAddr) -> Result<(), Error> {
-    if address::create(client, address, place).await?.is_none() {
+async fn record(repair: &Repair, place: &Place, address: IpAddr) -> Result<(), Error> {
+    if address::create(&repair.pool.client, address, place).await?.is_none() {
         tracing::warn!(?place, %address, "somebody else was given the address of a Service; recreate it");
     }
     Ok(())
@@ -199,11 +201,11 @@ enum Recorded {
     Nowhere,
 }
 
-fn recorded(server: &Server, place: &Place, address: IpAddr) -> Recorded {
-    let Some(object) = find(server, address) else { return Recorded::Nowhere };
+fn recorded(repair: &Repair, place: &Place, address: IpAddr) -> Recorded {
+    let Some(object) = find(repair, address) else { return Recorded::Nowhere };
     match Place::parent(&object) {
         Some(parent) if parent == *place && is_labelled(address, &object) => Recorded::Well,
-        Some(parent) if parent != *place && has(server, &parent, address) => {
+        Some(parent) if parent != *place && has(repair, &parent, address) => {
             tracing::warn!(?place, ?parent, %address, "an address was assigned to two Services; recreate one");
             Recorded::Well
         }
@@ -218,45 +220,41 @@ fn recorded(server: &Server, place: &Place, address: IpAddr) -> Recorded {
 /// How long the object may still be without its Service.
 fn grace(object: &Value) -> Option<Duration> {
     let born = object["metadata"]["creationTimestamp"].as_str()?.parse::<Timestamp>().ok()?;
-    GRACE.checked_sub(crate::now().since(born)).filter(|rest| !rest.is_zero())
+    GRACE.checked_sub(clock::now().since(born)).filter(|rest| !rest.is_zero())
 }
 
 /// Takes away what was made for a Service that has not come, or is no more. Returns when to look again.
-async fn one_address(
-    server: &Server,
-    client: &Client,
-    address: IpAddr,
-) -> Result<Option<Duration>, Error> {
+async fn one_address(repair: &Repair, address: IpAddr) -> Result<Option<Duration>, Error> {
     let is_used = |object: &Value| match Place::parent(object) {
-        Some(parent) => has(server, &parent, address),
+        Some(parent) => has(repair, &parent, address),
         None => false,
     };
-    let leaked = || find(server, address).filter(|it| is_managed(it) && !is_used(it));
+    let leaked = || find(repair, address).filter(|it| is_managed(it) && !is_used(it));
     let Some(object) = leaked() else { return Ok(None) };
     if let Some(rest) = grace(&object).filter(|_| Place::parent(&object).is_some()) {
         return Ok(Some(rest));
     }
-    up_to_date(server).await?;
+    up_to_date(repair).await?;
     let Some(object) = leaked() else { return Ok(None) };
     tracing::warn!(%address, "an IPAddress appears to have leaked: cleaning up");
-    address::delete(client, &Known::of(address, &object)).await?;
+    address::delete(&repair.pool.client, &Known::of(address, &object)).await?;
     Ok(None)
 }
 
-async fn all_ports(server: &Server, left_over: &mut BTreeMap<u16, u8>) {
-    if let Err(error) = ports_once(server, left_over).await {
+async fn all_ports(repair: &Repair, left_over: &mut BTreeMap<u16, u8>) {
+    if let Err(error) = ports_once(repair, left_over).await {
         tracing::warn!(%error, "repairing which node ports are taken; trying again");
     }
 }
 
 /// Stores which ports Services have. What is stored is read first, so that a Service that is there without its port being
 /// stored can only be one of old.
-async fn ports_once(server: &Server, left_over: &mut BTreeMap<u16, u8>) -> Result<(), PortsError> {
-    let stores = &server.allocators.ports;
+async fn ports_once(repair: &Repair, left_over: &mut BTreeMap<u16, u8>) -> Result<(), PortsError> {
+    let stores = &repair.pool.ports;
     loop {
         let stored = stores.stored().await?;
-        server.hub.consistent().await?;
-        let services = server.security.objects.list(&GroupResource::new("", "services"), "");
+        repair.cache.consistent().await?;
+        let services = repair.objects.list(&GroupResource::new("", "services"), "");
         let used: BTreeSet<u16> = services.iter().flat_map(|service| ports(service)).collect();
         let (map, seen) = repaired(stored.as_ref(), stores.range, &used, left_over);
         let unchanged = stored.as_ref().is_some_and(|stored| stored.map == map);

@@ -4,19 +4,17 @@
 
 use std::{
     collections::BTreeSet,
-    net::IpAddr,
-    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
-use api_meta::{GroupResource, Objects as _};
+use api_meta::{GroupResource, Objects};
 use auth::rbac::Ensure;
-use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource};
+use client::{Client, Error, PatchKind, Patched, Resource};
 use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join5, stream};
 use serde_json::{Value, json};
 
-use super::{cluster_authentication, custom_kinds::set_condition, endpoints};
-use crate::server::Server;
+use super::{cluster_authentication, endpoints::EndpointReconciler, ensure::ensure};
+use crate::{config::Config, registry::conditions::set_condition};
 
 const SERVICE_CIDRS: Resource =
     Resource::constant("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", false);
@@ -43,21 +41,25 @@ const AT_ONCE: usize = 32;
 const FIRST_SERVICE: Duration = Duration::from_secs(75);
 
 /// Brings the initial objects into being; safe to run again at every start.
-pub(crate) async fn run(server: &Server, client: &Client) -> Result<(), Error> {
+pub(crate) async fn run(
+    config: &Config,
+    objects: &dyn Objects,
+    endpoints: &EndpointReconciler,
+    client: &Client,
+) -> Result<(), Error> {
     // First, because what is namespaced is refused without its namespace.
     let kind = Resource::NAMESPACES;
     let namespaces = NAMESPACES.map(|name| json!({"metadata": {"name": name}}));
     together(namespaces.iter().map(|it| ensure(client, &kind, "", it))).await?;
     try_join5(
         priority_classes(client),
-        bootstrap_policy(server, client),
-        flow_control(server, client),
-        kubernetes_service(server, client),
-        cluster_authentication::run(&server.config, client),
+        bootstrap_policy(objects, client),
+        flow_control(objects, client),
+        kubernetes_service(config, objects, endpoints, client),
+        cluster_authentication::run(config, client),
     )
-    .await?;
-    server.readiness.started.store(true, Ordering::Relaxed);
-    Ok(())
+    .await
+    .map(drop)
 }
 
 /// Each write waits until the disk has it; those that wait together share one flush.
@@ -76,26 +78,8 @@ async fn priority_classes(client: &Client) -> Result<(), Error> {
     together(classes.iter().map(|it| ensure(client, &kind, "", it))).await
 }
 
-/// Creates an object unless it is there.
-pub(crate) async fn ensure(
-    client: &Client,
-    resource: &Resource,
-    namespace: &str,
-    object: &Value,
-) -> Result<(), Error> {
-    // Asked first: creating a Service anew would fail for its address, which the old one holds.
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    if client.get::<Value>(resource, namespace, name).await.if_there()?.is_some() {
-        return Ok(());
-    }
-    match client.create::<_, Value>(resource, namespace, object).await {
-        Err(error) if !error.is_already_exists() => Err(error),
-        _ => Ok(()),
-    }
-}
-
-async fn bootstrap_policy(server: &Server, client: &Client) -> Result<(), Error> {
-    let actions = auth::rbac::ensure_bootstrap(&server.security.objects);
+async fn bootstrap_policy(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
+    let actions = auth::rbac::ensure_bootstrap(objects);
     together(actions.iter().filter_map(|(kind, action)| {
         rbac_resource(kind).map(|resource| follow_policy(client, resource, action))
     }))
@@ -120,8 +104,8 @@ async fn follow_policy(client: &Client, resource: Resource, action: &Ensure) -> 
 }
 
 /// The flow schemas and priority levels that upstream suggests.
-async fn flow_control(server: &Server, client: &Client) -> Result<(), Error> {
-    let actions = flow::ensure_bootstrap(&server.security.objects);
+async fn flow_control(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
+    let actions = flow::ensure_bootstrap(objects);
     together(actions.iter().map(|(kind, action)| async move {
         let resource = flow_resource(kind);
         match action {
@@ -161,8 +145,12 @@ fn rbac_resource(kind: &GroupResource) -> Option<Resource> {
 }
 
 /// The Service by which Pods find the API server, at the first address of the Service range.
-async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Error> {
-    let config = &server.config;
+async fn kubernetes_service(
+    config: &Config,
+    objects: &dyn Objects,
+    endpoints: &EndpointReconciler,
+    client: &Client,
+) -> Result<(), Error> {
     let Some(range) = config.service_cidrs.first() else { return Ok(()) };
     let address = range.nth(1).unwrap_or(range.address).to_string();
     let family = if range.address.is_ipv4() { "IPv4" } else { "IPv6" };
@@ -170,8 +158,8 @@ async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Erro
         config.service_cidrs.iter().map(|range| range.network().to_string()).collect();
     let cidr = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ranges}});
     ensure(client, &SERVICE_CIDRS, "", &cidr).await?;
-    add_family(server, client, &ranges).await?;
-    ready(server, client).await?;
+    add_family(objects, client, &ranges).await?;
+    ready(objects, client).await?;
     let labels = json!({"component": "apiserver", "provider": "kubernetes"});
     let service = json!({
         "metadata": {"name": "kubernetes", "labels": labels},
@@ -186,11 +174,11 @@ async fn kubernetes_service(server: &Server, client: &Client) -> Result<(), Erro
         },
     });
     first_service(client, &service).await?;
-    let servers = endpoints::servers(server).await.unwrap_or_else(|error| {
+    let servers = endpoints.servers().await.unwrap_or_else(|error| {
         tracing::warn!(%error, "asking the store for the other API servers; they are asked for again soon");
         BTreeSet::from([config.advertise])
     });
-    endpoints(server, client, &servers).await
+    endpoints.write(&servers).await
 }
 
 /// Another server may be creating the Service, or may have died while it did: its address is then taken for as long as the
@@ -208,9 +196,13 @@ async fn first_service(client: &Client, service: &Value) -> Result<(), Error> {
 }
 
 /// The ranges of a cluster that was made with one family and is now configured with both.
-async fn add_family(server: &Server, client: &Client, ranges: &[String]) -> Result<(), Error> {
+async fn add_family(
+    objects: &dyn Objects,
+    client: &Client,
+    ranges: &[String],
+) -> Result<(), Error> {
     let kind = GroupResource::new("networking.k8s.io", "servicecidrs");
-    let known = server.security.objects.get(&kind, "", "kubernetes").unwrap_or_default();
+    let known = objects.get(&kind, "", "kubernetes").unwrap_or_default();
     if ranges.len() != 2 || known["spec"]["cidrs"] != json!([ranges[0]]) {
         return Ok(());
     }
@@ -220,9 +212,9 @@ async fn add_family(server: &Server, client: &Client, ranges: &[String]) -> Resu
 }
 
 /// Says that the configured ranges are in use, unless something else is said of them.
-async fn ready(server: &Server, client: &Client) -> Result<(), Error> {
+async fn ready(objects: &dyn Objects, client: &Client) -> Result<(), Error> {
     let kind = GroupResource::new("networking.k8s.io", "servicecidrs");
-    let known = server.security.objects.get(&kind, "", "kubernetes").unwrap_or_default();
+    let known = objects.get(&kind, "", "kubernetes").unwrap_or_default();
     let mut status = known["status"].clone();
     let conditions = status["conditions"].as_array();
     if conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Ready")) {
@@ -233,42 +225,4 @@ async fn ready(server: &Server, client: &Client) -> Result<(), Error> {
     let at = Patched { namespace: "", name: "kubernetes", subresource: "status" };
     let patch = json!({ "status": status });
     client.patch::<Value>(&SERVICE_CIDRS, at, PatchKind::Merge, &patch).await.map(drop)
-}
-
-/// Makes these servers the endpoints of the Service `kubernetes`. What is so already is not written.
-pub(crate) async fn endpoints(
-    server: &Server,
-    client: &Client,
-    servers: &BTreeSet<IpAddr>,
-) -> Result<(), Error> {
-    let config = &server.config;
-    // One Service has one family: that of this server's address.
-    let same = |a: &&IpAddr| a.is_ipv4() == config.advertise.is_ipv4();
-    let servers: Vec<String> = servers.iter().filter(same).map(ToString::to_string).collect();
-    let family = if config.advertise.is_ipv4() { "IPv4" } else { "IPv6" };
-    let port = json!([{"name": "https", "port": config.bind.port(), "protocol": "TCP"}]);
-    let addresses: Vec<Value> = servers.iter().map(|ip| json!({ "ip": ip })).collect();
-    let endpoints = json!({
-        "apiVersion": "v1",
-        "kind": "Endpoints",
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
-        "subsets": [{"addresses": addresses, "ports": port}],
-    });
-    put(client, &Resource::ENDPOINTS, &endpoints).await?;
-    let ready = |ip: &String| json!({"addresses": [ip], "conditions": {"ready": true}});
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
-        "addressType": family,
-        "endpoints": servers.iter().map(ready).collect::<Vec<_>>(),
-        "ports": port,
-    });
-    put(client, &Resource::ENDPOINT_SLICES, &slice).await
-}
-
-async fn put(client: &Client, resource: &Resource, object: &Value) -> Result<(), Error> {
-    let at = Patched { namespace: "default", name: "kubernetes", subresource: "" };
-    let apply = PatchKind::Apply { manager: "kube-apiserver", force: true };
-    client.patch::<Value>(resource, at, apply, object).await.map(drop)
 }

@@ -8,7 +8,6 @@ use api_schema::{NodeId, Schema};
 use serde_json::{Map, Value, json};
 
 use super::definition::{Conversion, Convert, Definition, Served};
-pub(crate) use crate::registry::converter::Converter;
 
 pub(crate) fn between(group: &str, version: &str, plural: &str) -> Option<Conversion> {
     let of = |to: fn(&mut Value), from: fn(&mut Value)| {

@@ -7,21 +7,15 @@ use std::{
     time::Duration,
 };
 
-use api_meta::{Path, Status, StatusReason, Tree as _, validation};
+use api_meta::{Objects, Path, Status, StatusReason, Tree as _, validation};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{
-    definition::{Definition, Served},
-    object::Object,
-};
-use crate::{answer, outbound::webhook::Webhook, security::Snapshot};
+use super::object::Object;
+use crate::outbound::webhook::Webhook;
 
 /// Upstream's: how long a webhook may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How many objects, and how many bytes of them, are asked for at once.
-const BATCH: usize = 500;
-const BATCH_BYTES: usize = 4 << 20;
 /// How many bytes of converted objects are kept.
 const KEPT_BYTES: usize = 16 << 20;
 const GROUP: &str = "apiextensions.k8s.io";
@@ -32,7 +26,14 @@ pub(crate) struct Converter {
     review: Option<String>,
     kept: Mutex<Kept>,
     /// Watchers of one change take turns, so that the first one's conversion serves all.
-    turn: tokio::sync::Mutex<()>,
+    pub(crate) turn: tokio::sync::Mutex<()>,
+}
+
+/// What objects are converted to.
+#[derive(Clone, Copy)]
+pub(crate) struct Version<'a> {
+    pub(crate) api_version: &'a str,
+    pub(crate) kind: &'a str,
 }
 
 #[derive(Default)]
@@ -45,7 +46,7 @@ struct Kept {
 
 impl Converter {
     /// The webhook that a definition names for its conversions.
-    pub(crate) fn of(crd: &Value, objects: Snapshot) -> Option<Self> {
+    pub(crate) fn of(crd: &Value, objects: Arc<dyn Objects>) -> Option<Self> {
         let conversion = &crd["spec"]["conversion"];
         if conversion["strategy"] != "Webhook" {
             return None;
@@ -66,7 +67,7 @@ impl Converter {
     }
 
     /// What is known of an object in a version.
-    fn known(&self, version: usize, object: &Object) -> Option<Arc<Object>> {
+    pub(crate) fn known(&self, version: usize, object: &Object) -> Option<Arc<Object>> {
         let kept = self.kept();
         let shown = kept.objects.get(&(version, object.key.clone(), object.bytes.clone()))?;
         match shown.revision == object.revision {
@@ -76,7 +77,7 @@ impl Converter {
         }
     }
 
-    fn keep(&self, version: usize, source: &Object, shown: &Arc<Object>) {
+    pub(crate) fn keep(&self, version: usize, source: &Object, shown: &Arc<Object>) {
         let mut kept = self.kept();
         if kept.bytes > KEPT_BYTES {
             *kept = Kept::default();
@@ -87,7 +88,11 @@ impl Converter {
     }
 
     /// Converts objects of one version to another.
-    async fn convert(&self, objects: Vec<Value>, to: &Served) -> Result<Vec<Value>, Box<Status>> {
+    pub(crate) async fn convert(
+        &self,
+        objects: Vec<Value>,
+        to: Version<'_>,
+    ) -> Result<Vec<Value>, Box<Status>> {
         let Some(first) = objects.first() else { return Ok(objects) };
         let text = |field: &str| first[field].as_str().unwrap_or_default().to_owned();
         let from = format!("{}, Kind={}", text("apiVersion"), text("kind"));
@@ -101,7 +106,7 @@ impl Converter {
         };
         let uid = uuid::Uuid::new_v4().to_string();
         let request = json!({"kind": "ConversionReview", "apiVersion": review, "request": {
-            "uid": uid, "desiredAPIVersion": *to.api_version, "objects": objects,
+            "uid": uid, "desiredAPIVersion": to.api_version, "objects": objects,
         }});
         let answer = self.webhook.call(&request).await;
         let converted = answer.and_then(|answer| converted(answer, review, &uid));
@@ -113,105 +118,6 @@ impl Converter {
         let pairs = objects.iter().zip(converted);
         let checked = pairs.map(|(original, converted)| restored(original, converted, to));
         checked.collect::<Result<_, _>>().map_err(failed)
-    }
-}
-
-impl Definition {
-    /// Objects as one of the served versions shows them.
-    pub(crate) async fn shown(
-        &self,
-        version: usize,
-        objects: Vec<Arc<Object>>,
-    ) -> Result<Vec<Arc<Object>>, Box<Status>> {
-        let Some(converter) = &self.converter else { return Ok(objects) };
-        let mut shown = objects;
-        let mut waiting: Vec<usize> = Vec::new();
-        for (i, object) in shown.iter_mut().enumerate() {
-            if usize::from(object.version) == version {
-                continue;
-            }
-            match converter.known(version, object) {
-                Some(known) => *object = known,
-                None => waiting.push(i),
-            }
-        }
-        while let Some(first) = waiting.first() {
-            // One review is about objects of one version.
-            let from = shown[*first].version;
-            let (mut batch, mut bytes) = (Vec::new(), 0);
-            waiting.retain(|i| {
-                let size = shown[*i].bytes.len();
-                let fits = batch.is_empty() || batch.len() < BATCH && bytes + size < BATCH_BYTES;
-                let taken = shown[*i].version == from && fits;
-                if taken {
-                    batch.push(*i);
-                    bytes += size;
-                }
-                !taken
-            });
-            let served = &self.served[usize::from(from)];
-            let trees = batch.iter().map(|i| answer::tree(served, &shown[*i])).collect();
-            let to = &self.served[version];
-            let converted = converter.convert(trees, to).await?;
-            for (i, mut tree) in batch.into_iter().zip(converted) {
-                crate::registry::conversion::fit_whole(to, &mut tree);
-                let (key, revision) = (shown[i].key.clone(), shown[i].revision);
-                let made = Bytes::copy_from_slice(&api_codec::encode_stored(&tree));
-                let version_shown = u8::try_from(version).unwrap_or_default();
-                let (made, _) = self.object_of(key, revision, made, version_shown);
-                let made = Arc::new(made);
-                converter.keep(version, &shown[i], &made);
-                shown[i] = made;
-            }
-        }
-        Ok(shown)
-    }
-
-    pub(crate) async fn shown_one(
-        &self,
-        version: usize,
-        object: Arc<Object>,
-    ) -> Result<Arc<Object>, Box<Status>> {
-        let mut shown = self.shown(version, vec![object]).await?;
-        shown.pop().ok_or_else(|| Box::new(Status::internal("nothing was converted")))
-    }
-
-    /// As [`Self::shown_one`], for one of many who ask for the same.
-    pub(crate) async fn shown_in_turn(
-        &self,
-        version: usize,
-        object: Arc<Object>,
-    ) -> Result<Arc<Object>, Box<Status>> {
-        let Some(converter) = &self.converter else { return Ok(object) };
-        let _turn = converter.turn.lock().await;
-        self.shown_one(version, object).await
-    }
-
-    /// What the store keeps of an object that one of the served versions shows; `managed` is the JSON of its
-    /// `managedFields` if the tree has not got them.
-    pub(crate) async fn to_store(
-        &self,
-        version: usize,
-        mut tree: Value,
-        managed: Option<&[u8]>,
-    ) -> Result<Bytes, Box<Status>> {
-        let (served, stored) = (&self.served[version], self.stored());
-        if let Some(converter) = self.converter.as_ref().filter(|_| version != self.storage) {
-            tree.put(&["kind"], json!(*served.kind));
-            tree.put(&["apiVersion"], json!(*served.api_version));
-            let converted = converter.convert(vec![tree], stored).await?;
-            tree = converted.into_iter().next().unwrap_or_default();
-            crate::registry::conversion::fit_whole(stored, &mut tree);
-        }
-        if let Some(conversion) = &served.conversion {
-            (conversion.to_storage)(&mut tree);
-        }
-        let bytes = api_codec::encode_managed(&tree, managed);
-        Ok(match self.custom {
-            Some(_) => crate::registry::stored::mark(bytes, &stored.api_version),
-            // A copy of the exact size: a vector has room to grow, and these bytes stay.
-            None => Bytes::copy_from_slice(&bytes),
-        })
     }
 }
 
@@ -249,7 +155,7 @@ fn converted(mut answer: Value, review: &str, uid: &str) -> Result<Vec<Value>, S
 
 /// The converted object, if it is the same one in the wanted version. Of its metadata, labels and annotations alone
 /// are the webhook's.
-fn restored(original: &Value, mut converted: Value, to: &Served) -> Result<Value, String> {
+fn restored(original: &Value, mut converted: Value, to: Version<'_>) -> Result<Value, String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let invalid = |what: &str, wanted: &str, got: &str| {
         Err(format!(
@@ -257,11 +163,11 @@ fn restored(original: &Value, mut converted: Value, to: &Served) -> Result<Value
         ))
     };
     let given = (text(&converted["apiVersion"]), text(&converted["kind"]));
-    if given.0 != *to.api_version {
-        return invalid("groupVersion", &to.api_version, &given.0);
+    if given.0 != to.api_version {
+        return invalid("groupVersion", to.api_version, &given.0);
     }
-    if given.1 != *to.kind {
-        return invalid("kind", &to.kind, &given.1);
+    if given.1 != to.kind {
+        return invalid("kind", to.kind, &given.1);
     }
     for (field, name) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let wanted = text(&original["metadata"][field]);

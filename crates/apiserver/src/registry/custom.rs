@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use api_meta::{ErrorList, Path, Timestamp, human_duration};
+use api_meta::{ErrorList, Objects, Path};
 use api_schema::Schema;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    conversion::Converter,
+    conversion,
+    converter::Converter,
     definition::{Definition, Served, ServedSubresource, api_version},
     object::{Read, Selectable},
 };
-use crate::security::Snapshot;
 
 const VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -42,7 +42,7 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
 
 /// The definition that a CustomResourceDefinition describes. A schema that cannot be used keeps everything; the
 /// definition's own validation has refused such schemas before they were stored.
-pub(crate) fn definition(crd: &Value, objects: Snapshot) -> Definition {
+pub(crate) fn definition(crd: &Value, objects: Arc<dyn Objects>) -> Definition {
     let spec = &crd["spec"];
     let (group, names) = (text(&spec["group"]), &spec["names"]);
     let plural = text(&names["plural"]);
@@ -66,7 +66,7 @@ pub(crate) fn definition(crd: &Value, objects: Snapshot) -> Definition {
     let converter = Converter::of(crd, objects);
     let differs = |i: &usize| converter.is_none() && of[*i]["schema"] != of[storage]["schema"];
     for i in (0..all.len()).filter(differs) {
-        all[i].conversion = Some(crate::registry::conversion::by_schema(&all[i], &all[storage]));
+        all[i].conversion = Some(conversion::by_schema(&all[i], &all[storage]));
     }
     Definition {
         group: group.into(),
@@ -149,61 +149,4 @@ fn subresources(group: &str, version: &str, kind: &str, given: &Value) -> Vec<Se
     let status = given.get("status").map(|_| of("status", group, version, kind, false));
     let scale = given.get("scale").map(|_| of("scale", "autoscaling", "v1", "Scale", true));
     status.into_iter().chain(scale).collect()
-}
-
-/// The columns of a custom kind's table: its name and what its definition adds, or its age.
-pub(crate) fn columns(given: &Value) -> Value {
-    let mut columns = vec![json!({
-        "name": "Name",
-        "type": "string",
-        "format": "name",
-        "priority": 0,
-        "description": "Name must be unique within a namespace.",
-    })];
-    for column in each(given) {
-        columns.push(json!({
-            "name": column["name"],
-            "type": column["type"],
-            "format": text(&column["format"]),
-            "priority": column["priority"].as_i64().unwrap_or(0),
-            "description": text(&column["description"]),
-        }));
-    }
-    json!(columns)
-}
-
-fn each(given: &Value) -> Vec<Value> {
-    match given.as_array().filter(|c| !c.is_empty()) {
-        Some(columns) => columns.clone(),
-        None => vec![json!({
-            "name": "Age",
-            "type": "date",
-            "jsonPath": ".metadata.creationTimestamp",
-            "description": "CreationTimestamp is a timestamp representing the server time when this object was created.",
-        })],
-    }
-}
-
-pub(crate) fn cells(given: &Value, object: &Value, now: Timestamp) -> Vec<Value> {
-    let mut cells = vec![object["metadata"]["name"].clone()];
-    for column in each(given) {
-        let found = gotmpl::jsonpath::find(object, text(&column["jsonPath"]));
-        cells.push(match (text(&column["type"]), found.as_slice()) {
-            (_, []) | (_, [Value::Null]) => Value::Null,
-            ("date", [time, ..]) => match text(time).parse::<Timestamp>() {
-                Ok(time) => json!(human_duration(now.since(time))),
-                Err(_) => json!("<invalid>"),
-            },
-            ("string", [Value::String(one)]) => json!(one),
-            ("string", [one]) => json!(one.to_string()),
-            ("string", many) => json!(
-                many.iter()
-                    .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
-                    .collect::<Vec<_>>()
-                    .join(",")
-            ),
-            (_, [one, ..]) => (*one).clone(),
-        });
-    }
-    cells
 }

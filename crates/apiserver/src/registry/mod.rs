@@ -1,9 +1,12 @@
 //! What the server knows of kinds and of the objects that it stores of them.
 
+pub(crate) mod builtin;
+pub(crate) mod conditions;
 pub(crate) mod conversion;
 pub(crate) mod converter;
 pub(crate) mod custom;
 pub(crate) mod definition;
 pub(crate) mod object;
 pub(crate) mod projection;
+pub(crate) mod shown;
 pub(crate) mod stored;

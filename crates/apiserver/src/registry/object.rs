@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use store::Revision;
 
-use super::{definition::Definition, projection::Wanted};
+use super::projection::Wanted;
 
 /// An object at one revision: canonical JSON bytes without kind, apiVersion and resource version, and beside
 /// them what selectors read. The bytes are shared with the store's memory index.
@@ -24,17 +24,6 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// An object on its way to the client that wrote it, which no selector looks at.
-    pub(crate) fn to_answer(
-        definition: &Definition,
-        key: Arc<str>,
-        revision: Revision,
-        value: &Bytes,
-    ) -> Self {
-        let (bytes, version) = definition.opened(value);
-        Self { key, revision, bytes, version, labels: Texts::default(), fields: Texts::default() }
-    }
-
     /// The last segment of the key.
     pub(crate) fn name(&self) -> &str {
         self.key.rsplit('/').next().unwrap_or_default()

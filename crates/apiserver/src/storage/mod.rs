@@ -21,10 +21,7 @@ use store::{
     WatchStream, Write,
 };
 
-use crate::registry::{
-    definition::{self, Definition},
-    stored,
-};
+use crate::registry::{builtin::builtin, definition::Definition, stored};
 
 mod beta;
 
@@ -58,17 +55,20 @@ enum FormError {
 pub const CARE: store::Care = store::Care {
     first: CUSTOM_DEFINITIONS,
     expiring: &[("/registry/events/", 3600)],
-    left: &[crate::reconcilers::endpoints::PLACE],
+    left: &[MASTER_LEASES],
 };
 
+/// Where each API server that shares its store keeps a lease.
+pub(crate) const MASTER_LEASES: &str = "/registry/masterleases/";
+
 /// What looks like objects there, and is none that is served.
-const BOOKKEEPING: [&str; 2] = [crate::reconcilers::endpoints::PLACE, "/registry/ranges/"];
+const BOOKKEEPING: [&str; 2] = [MASTER_LEASES, "/registry/ranges/"];
 
 const CUSTOM_DEFINITIONS: &str = "/registry/apiextensions.k8s.io/customresourcedefinitions/";
 
 impl UpstreamForm {
     pub fn new(inner: Arc<dyn Store>) -> Self {
-        let stored = definition::builtin().into_iter().filter(|d| d.is_stored());
+        let stored = builtin().into_iter().filter(|d| d.is_stored());
         let definitions = stored.map(|d| (d.prefix.clone(), d)).collect();
         Self { inner, form: Arc::new(Form { definitions, custom: RwLock::default() }) }
     }

@@ -10,7 +10,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use bytes::Bytes;
 use serde_json::Value;
 use store::{Change, ChangeKind, Revision};
 
@@ -19,15 +18,10 @@ use super::{
     queue,
     watchers::{self, Interest, namespace_of},
 };
-use crate::registry::{
-    definition::Definition,
-    object::{Object, Selectable, Texts, labels_of},
-};
+use crate::registry::{definition::Definition, object::Object};
 
 /// How many bytes of changes are kept for watchers that resume.
 const HISTORY_BYTES: usize = 8 << 20;
-/// Fewer objects than that are loaded by one thread.
-const LOADED_AT_ONCE: usize = 4096;
 /// An event's own size, beside its object's.
 const EVENT_OVERHEAD: usize = 256;
 
@@ -263,103 +257,6 @@ impl Inner {
             self.history_bytes -= event.object.bytes.len() + EVENT_OVERHEAD;
             self.oldest = event.object.revision;
         }
-    }
-}
-
-impl Definition {
-    /// Reads what selectors need from a stored object's bytes. An object that cannot be read is kept as no more
-    /// than its name: it can be seen and deleted, and breaks no list.
-    pub(crate) fn object(&self, kv: &store::KeyValue) -> Object {
-        self.read(kv).0
-    }
-
-    /// The same, with what was read.
-    fn read(&self, kv: &store::KeyValue) -> (Object, Value) {
-        let (bytes, version) = self.opened(&kv.value);
-        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version)
-    }
-
-    pub(crate) fn object_of(
-        &self,
-        key: Arc<str>,
-        revision: Revision,
-        mut bytes: Bytes,
-        version: u8,
-    ) -> (Object, Value) {
-        let readable = match bytes.starts_with(api_codec::STORED_PREFIX) {
-            true => self.wanted.read(&bytes).map_err(|e| e.to_string()),
-            false => Err("it is not in the form in which objects are stored".to_owned()),
-        };
-        let tree = readable.unwrap_or_else(|error| {
-            if !bytes.is_empty() {
-                tracing::error!(%key, %error, "a stored object cannot be read");
-            }
-            let stub = self.stub(&key);
-            bytes = api_codec::encode_stored(&stub).into();
-            stub
-        });
-        let fields =
-            Texts::of(self.selectable[Selectable::COMMON..].iter().map(|s| s.value(&tree)));
-        (Object { key, revision, bytes, version, labels: labels_of(&tree), fields }, tree)
-    }
-
-    /// What a key says of its object.
-    fn stub(&self, key: &str) -> Value {
-        let place = key.strip_prefix(&*self.prefix).unwrap_or(key);
-        match place.split_once('/').filter(|_| self.namespaced) {
-            Some((namespace, name)) => {
-                serde_json::json!({"metadata": {"name": name, "namespace": namespace}})
-            }
-            None => serde_json::json!({"metadata": {"name": place}}),
-        }
-    }
-
-    /// A stored value's bytes and which version they are in: without a mark, the one that is stored now.
-    pub(crate) fn opened(&self, value: &Bytes) -> (Bytes, u8) {
-        let (bytes, marked) = match self.custom {
-            Some(_) => crate::registry::stored::split(value),
-            None => (value.clone(), None),
-        };
-        let known = marked.and_then(|m| self.served.iter().position(|s| *s.api_version == *m));
-        let version = u8::try_from(known.unwrap_or(self.storage)).unwrap_or_default();
-        (bytes, version)
-    }
-
-    /// All of a range, read on all processors if there are many: nothing is served before that.
-    pub(crate) fn loaded_all(&self, items: &[store::KeyValue]) -> Vec<Arc<Object>> {
-        let load = |part: &[store::KeyValue]| -> Vec<Arc<Object>> {
-            part.iter().map(|kv| Arc::new(self.loaded(kv))).collect()
-        };
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let part = items.len().div_ceil(processors).max(LOADED_AT_ONCE);
-        std::thread::scope(|scope| {
-            let mut parts = items.chunks(part);
-            let own = parts.next().unwrap_or_default();
-            let others: Vec<_> =
-                parts.map(|part| (part, scope.spawn(move || load(part)))).collect();
-            let mut all = load(own);
-            for (part, other) in others {
-                // A thread that panicked has left its part to do.
-                all.extend(other.join().unwrap_or_else(|_| load(part)));
-            }
-            all
-        })
-    }
-
-    /// An object from the store that may be older than its kind's schema: only custom kinds' schemas change.
-    pub(crate) fn loaded(&self, kv: &store::KeyValue) -> Object {
-        let (bytes, version) = self.opened(&kv.value);
-        let tree = self.custom.as_ref().and_then(|_| serde_json::from_slice(&bytes).ok());
-        let Some(mut tree) = tree else { return self.object(kv) };
-        // Where nobody converts, every version's objects are those of the stored one.
-        let served = match self.converter {
-            Some(_) => &self.served[usize::from(version)],
-            None => self.stored(),
-        };
-        crate::registry::conversion::fit(&served.schema, served.node, &mut tree);
-        let fitted = api_codec::encode_stored(&tree);
-        let bytes = if fitted == bytes { bytes } else { fitted.into() };
-        self.object_of(kv.key.clone(), kv.mod_revision, bytes, version).0
     }
 }
 

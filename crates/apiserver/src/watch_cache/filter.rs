@@ -4,8 +4,11 @@ use api_meta::{FieldSelector, FieldSelectorError, Selector, SelectorError, Statu
 
 use super::event::{Event, EventKind};
 use crate::{
-    handlers::call::Call,
-    registry::object::{Object, Selectable},
+    registry::{
+        definition::Definition,
+        object::{Object, Selectable},
+    },
+    request::info::Query,
 };
 
 /// What of a collection was asked for.
@@ -17,8 +20,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    pub(crate) fn parse(call: &Call) -> Result<Self, Box<Status>> {
-        let query = &call.info.query;
+    pub(crate) fn parse(query: &Query, definition: &Definition) -> Result<Self, Box<Status>> {
         let labels = match query.get("labelSelector").filter(|s| !s.is_empty()) {
             Some(text) => {
                 let selector: Result<Selector, _> = text.parse();
@@ -29,10 +31,10 @@ impl Filter {
             None => None,
         };
         let fields = match query.get("fieldSelector").filter(|s| !s.is_empty()) {
-            Some(text) => field_terms(text, &call.resource.definition.selectable)?,
+            Some(text) => field_terms(text, &definition.selectable)?,
             None => Vec::new(),
         };
-        Ok(Self { labels, fields, namespaced: call.resource.definition.namespaced })
+        Ok(Self { labels, fields, namespaced: definition.namespaced })
     }
 
     /// Only the object of this name: the first of every kind's selectable fields.

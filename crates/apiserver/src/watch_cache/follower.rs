@@ -17,8 +17,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     cache::Cache,
     event::{Event, EventKind},
+    kinds::{Kinds, Resource},
 };
-use crate::registry::definition::{Definition, Kinds, Resource};
+use crate::registry::definition::Definition;
 
 const ROOT: &str = "/registry/";
 
@@ -35,7 +36,7 @@ const CATCH_UP: Duration = Duration::from_secs(3);
 /// read of the object comes along where it is at hand.
 pub(crate) type Observer = Box<dyn Fn(&Definition, &Event, Option<&Value>) + Send + Sync>;
 
-pub(crate) struct Hub {
+pub(crate) struct WatchCache {
     pub(crate) store: Arc<dyn Store>,
     /// For what goes on when the request that began it is gone.
     pub(crate) tasks: rt::Tasks,
@@ -55,22 +56,22 @@ enum Command {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum HubError {
+pub enum WatchCacheError {
     #[error("loading objects from the store: {0}")]
     Store(#[from] store::Error),
 }
 
-impl Hub {
+impl WatchCache {
     /// Loads every cache and starts to follow the store.
     pub(crate) async fn start(
         store: Arc<dyn Store>,
         definitions: Vec<Arc<Definition>>,
         observers: Vec<Observer>,
         tasks: &rt::Tasks,
-    ) -> Result<Arc<Self>, HubError> {
+    ) -> Result<Arc<Self>, WatchCacheError> {
         let (commands, inbox) = mpsc::channel(64);
         let (applied, _) = watch::channel(0);
-        let hub = Arc::new(Self {
+        let cache = Arc::new(Self {
             store,
             tasks: tasks.clone(),
             kinds: RwLock::default(),
@@ -80,7 +81,8 @@ impl Hub {
             following: AtomicBool::new(false),
             written: AtomicU64::new(0),
         });
-        let mut follower = Follower { hub: hub.clone(), caches: BTreeMap::new(), observers, inbox };
+        let mut follower =
+            Follower { shared: cache.clone(), caches: BTreeMap::new(), observers, inbox };
         follower.load(definitions).await?;
         let shutdown = tasks.shutdown().clone();
         // A cache or an observer that missed a change because it panicked would answer, and authorise, by what is no
@@ -88,7 +90,7 @@ impl Hub {
         tasks.essential("watch cache", async move {
             shutdown.unless_stopping(follower.follow()).await;
         });
-        Ok(hub)
+        Ok(cache)
     }
 
     pub(crate) fn kinds(&self) -> Arc<Kinds> {
@@ -174,19 +176,19 @@ impl Hub {
 
 /// The task that applies changes. It alone writes to the caches.
 struct Follower {
-    hub: Arc<Hub>,
+    shared: Arc<WatchCache>,
     caches: BTreeMap<Arc<str>, Arc<Cache>>,
     observers: Vec<Observer>,
     inbox: mpsc::Receiver<Command>,
 }
 
 impl Follower {
-    async fn load(&mut self, definitions: Vec<Arc<Definition>>) -> Result<(), HubError> {
-        let revision = self.hub.store.revision().await?;
+    async fn load(&mut self, definitions: Vec<Arc<Definition>>) -> Result<(), WatchCacheError> {
+        let revision = self.shared.store.revision().await?;
         for definition in definitions {
             self.add(definition, revision).await?;
         }
-        self.hub.applied.send_replace(revision);
+        self.shared.applied.send_replace(revision);
         Ok(())
     }
 
@@ -196,10 +198,11 @@ impl Follower {
         revision: Revision,
     ) -> Result<(), store::Error> {
         if !definition.is_stored() {
-            self.hub.change_kinds(|kinds| kinds.insert(Resource { definition, cache: None }));
+            self.shared.change_kinds(|kinds| kinds.insert(Resource { definition, cache: None }));
             return Ok(());
         }
-        let range = self.hub.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
+        let range =
+            self.shared.store.range(KeyRange::prefix(&definition.prefix), 0, revision).await?;
         let objects = definition.loaded_all(&range.items);
         drop(range);
         for object in &objects {
@@ -210,13 +213,13 @@ impl Follower {
         if let Some(old) = self.caches.insert(definition.prefix.clone(), cache.clone()) {
             old.end_watches();
         }
-        self.hub.change_kinds(|kinds| kinds.insert(Resource { definition, cache: Some(cache) }));
+        self.shared.change_kinds(|kinds| kinds.insert(Resource { definition, cache: Some(cache) }));
         Ok(())
     }
 
     fn remove(&mut self, group: &str, plural: &str) {
         let mut gone = None;
-        self.hub.change_kinds(|kinds| gone = kinds.remove(group, plural));
+        self.shared.change_kinds(|kinds| gone = kinds.remove(group, plural));
         if let Some(cache) = gone.and_then(|r| r.cache) {
             self.caches.remove(&cache.definition.prefix);
             cache.end_watches();
@@ -228,8 +231,8 @@ impl Follower {
     async fn follow(mut self) {
         let mut backoff = rt::Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
         loop {
-            let after = self.hub.applied();
-            let mut stream = match self.hub.store.watch(watched(), after).await {
+            let after = self.shared.applied();
+            let mut stream = match self.shared.store.watch(watched(), after).await {
                 Ok(stream) => stream,
                 Err(error @ store::Error::Compacted { .. }) => {
                     tracing::error!(%error, "the watch cache fell behind the store's history; starting again");
@@ -241,7 +244,7 @@ impl Follower {
                     continue;
                 }
             };
-            self.hub.following.store(true, Ordering::Relaxed);
+            self.shared.following.store(true, Ordering::Relaxed);
             loop {
                 tokio::select! {
                     message = stream.next() => match message {
@@ -255,7 +258,7 @@ impl Follower {
                     Some(command) = self.inbox.recv() => self.command(command).await,
                 }
             }
-            self.hub.following.store(false, Ordering::Relaxed);
+            self.shared.following.store(false, Ordering::Relaxed);
         }
     }
 
@@ -280,7 +283,7 @@ impl Follower {
     }
 
     fn advance(&self, revision: Revision) {
-        self.hub.applied.send_if_modified(|applied| {
+        self.shared.applied.send_if_modified(|applied| {
             let further = revision > *applied;
             *applied = revision.max(*applied);
             further
@@ -290,7 +293,7 @@ impl Follower {
     async fn command(&mut self, command: Command) {
         match command {
             Command::Add(definition, done) => {
-                let revision = self.hub.applied();
+                let revision = self.shared.applied();
                 if let Err(error) = self.add(definition.clone(), revision).await {
                     tracing::error!(plural = %definition.plural, %error, "loading a custom kind's objects");
                 }

@@ -8,7 +8,7 @@ use super::*;
 fn definition() -> Arc<Definition> {
     static CONFIG_MAPS: std::sync::OnceLock<Arc<Definition>> = std::sync::OnceLock::new();
     let find = || {
-        let all = crate::registry::definition::builtin();
+        let all = crate::registry::builtin::builtin();
         all.into_iter().find(|definition| definition.is("", "configmaps")).unwrap()
     };
     CONFIG_MAPS.get_or_init(find).clone()
@@ -19,7 +19,7 @@ fn object(name: usize, revision: u64) -> Arc<Object> {
         json!({"metadata": {"name": format!("m-{name}")}, "data": {"k": "value ".repeat(20)}});
     let key = format!("/registry/configmaps/default/m-{name}").into();
     let value = api_codec::encode_stored(&tree).into();
-    Arc::new(Object::to_answer(&definition(), key, revision, &value))
+    definition().written(key, revision, &value)
 }
 
 async fn read(blocks: &Arc<Blocks>, objects: &[Arc<Object>]) -> Value {
@@ -29,7 +29,13 @@ async fn read(blocks: &Arc<Blocks>, objects: &[Arc<Object>]) -> Value {
     let zipped = answer.into_body().collect().await.unwrap().to_bytes();
     let mut text = String::new();
     flate2::read::GzDecoder::new(&*zipped).read_to_string(&mut text).unwrap();
-    let plain = answer::list(&definition(), 0, answer::Accepted::JSON, &meta, objects.to_vec());
+    let plain = crate::answer::list(
+        &definition(),
+        0,
+        crate::request::accept::Accepted::JSON,
+        &meta,
+        objects.to_vec(),
+    );
     let plain = plain.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(text.as_bytes(), plain);
     serde_json::from_str(&text).unwrap()

@@ -4,23 +4,29 @@ use api_meta::{GroupResource, Status, Tree as _};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::Answer;
 use crate::{
-    answer,
-    handlers::{admission::Attributes, call::Call, decode, meta},
-    server::Server,
+    answer, clock,
+    handlers::{
+        admission,
+        attributes::Attributes,
+        body::read_body,
+        call::{Answer, Call},
+        change, decode, meta, options,
+        state::State,
+    },
+    watch_cache::errors::store_status,
 };
 
-pub(super) async fn create(server: &Server, call: &Call) -> Answer {
+pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let expected = decode::Expected::builtin("", "v1", "v1", "Binding")?;
-    crate::handlers::options::check(call, false)?;
-    let mut binding = decode::decode(call, &server.read_body(call).await?, expected)?;
+    options::check(call, false)?;
+    let mut binding = decode::decode(call, &read_body(state, call).await?, expected)?;
     meta::check_namespace(&call.resource.definition, &mut binding, &call.path.namespace)?;
     // What admission looks at (the node's labels) may have been written a moment ago.
-    let fresh = server.hub.caught_up().await;
-    fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    let fresh = state.cache.caught_up().await;
+    fresh.map_err(store_status)?;
     let attributes = Attributes::create(call);
-    server.admit(&attributes, &mut binding).await?;
+    admission::admit(state, &attributes, &mut binding).await?;
     let name = binding["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     if !call.path.name.is_empty() && call.path.name != name {
         let message = "name in URL does not match name in Binding object";
@@ -36,8 +42,8 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     if target.is_empty() {
         return Err(Box::new(Status::bad_request("target.name: Required value")));
     }
-    server.validate_admission(&attributes, &binding).await?;
-    let pods = server.hub.kinds();
+    admission::validate(state, &attributes, &binding).await?;
+    let pods = state.cache.kinds();
     let Some((resource, version)) = pods.find("", "v1", "pods") else {
         return Err(Box::new(Status::no_such_resource()));
     };
@@ -47,7 +53,7 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
     path.name = name;
     let on_pod = call.on(resource.clone(), version, path);
     let bind = |current: Option<&Value>| bound(current, &binding, target, &on_pod.path.name);
-    crate::handlers::subresource::change(server, &on_pod, &bind).await?;
+    change::effect(state, &on_pod, &bind, true).await?;
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(answer::value(call.accepted, StatusCode::CREATED, &status))
 }
@@ -94,7 +100,7 @@ fn bound(
         "type": "PodScheduled",
         "status": "True",
         "lastProbeTime": null,
-        "lastTransitionTime": crate::now().to_string(),
+        "lastTransitionTime": clock::now().to_string(),
     }));
     pod.put(&["status", "conditions"], json!(conditions));
     Ok(pod)

@@ -4,21 +4,21 @@ use api_meta::{Status, Tree as _};
 use serde_json::{Value, json};
 
 use crate::{
-    handlers::{admission::Attributes, call::Call},
-    server::Server,
+    handlers::{admission, attributes::Attributes, call::Call, state::State},
+    watch_cache::errors::store_status,
 };
 
-pub(super) async fn admit(server: &Server, call: &Call) -> Result<(), Box<Status>> {
+pub(super) async fn admit(state: &State, call: &Call) -> Result<(), Box<Status>> {
     if call.info.query.get("dryRun").is_some() {
         return Err(Box::new(Status::bad_request("dryRun is not supported")));
     }
     // What admission looks at may have been written a moment ago.
-    let fresh = server.hub.caught_up().await;
-    fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    let fresh = state.cache.caught_up().await;
+    fresh.map_err(store_status)?;
     let mut options = options(call)?;
     let attributes = Attributes::connect(call);
-    server.admit(&attributes, &mut options).await?;
-    server.validate_admission(&attributes, &options).await
+    admission::admit(state, &attributes, &mut options).await?;
+    admission::validate(state, &attributes, &options).await
 }
 
 /// `PodExecOptions` and its kin, as the subresource's kind has them; what is not said is left out.

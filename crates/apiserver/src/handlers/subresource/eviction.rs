@@ -8,35 +8,38 @@ use api_meta::{
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::Answer;
 use crate::{
-    answer,
+    answer, clock,
     handlers::{
-        admission::Attributes,
-        call::Call,
-        decode,
-        delete::{DeleteOptions, Origin},
-        meta,
+        admission,
+        attributes::Attributes,
+        body::read_body,
+        call::{Answer, Call},
+        change, decode,
+        delete::{DeleteOptions, Origin, remove},
+        meta, options,
+        read::current,
+        state::State,
     },
     request::info::ResourcePath,
-    server::Server,
+    watch_cache::errors::store_status,
 };
 
-pub(super) async fn create(server: &Server, call: &Call) -> Answer {
+pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let expected = decode::Expected::builtin("policy", "v1", "policy/v1", "Eviction")?;
-    crate::handlers::options::check(call, false)?;
-    let mut eviction = decode::decode(call, &server.read_body(call).await?, expected)?;
+    options::check(call, false)?;
+    let mut eviction = decode::decode(call, &read_body(state, call).await?, expected)?;
     meta::check_namespace(&call.resource.definition, &mut eviction, &call.path.namespace)?;
     // What admission looks at (the Pod's node) may have been written a moment ago.
-    let fresh = server.hub.caught_up().await;
-    fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
+    let fresh = state.cache.caught_up().await;
+    fresh.map_err(store_status)?;
     let attributes = Attributes::create(call);
-    server.admit(&attributes, &mut eviction).await?;
+    admission::admit(state, &attributes, &mut eviction).await?;
     if eviction["metadata"]["name"] != *call.path.name {
         let message = "name in URL does not match name in Eviction object";
         return Err(Box::new(Status::bad_request(message)));
     }
-    server.validate_admission(&attributes, &eviction).await?;
+    admission::validate(state, &attributes, &eviction).await?;
     // From here on the eviction has effects. Nothing of it is done if its options cannot be read.
     let options = match &eviction["deleteOptions"] {
         Value::Null => DeleteOptions::default(),
@@ -44,26 +47,26 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
             .map_err(|e| Box::new(Status::bad_request(format!("decoding DeleteOptions: {e}"))))?,
     };
     options.tell(call);
-    let object = server.current(call, None).await?;
+    let object = current(state, call, None).await?;
     let pod = object.tree().map_err(|e| Box::new(Status::internal(e)))?;
     // A Pod that is over, or that has not begun, disrupts nothing.
     let idle = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
     if !idle && pod["metadata"]["deletionTimestamp"].is_null() {
-        check_budgets(server, call, &pod).await?;
+        check_budgets(state, call, &pod).await?;
     }
     // Who names the version that is to go would be refused after a change of ours.
     if !call.dry_run() && !options.names_a_version() {
-        announce(server, call).await?;
+        announce(state, call).await?;
     }
     let at = (call.path.namespace.as_str(), call.path.name.as_str());
-    server.remove(call, at, &options, Origin::Effect).await?;
+    remove(state, call, at, &options, Origin::Effect).await?;
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(answer::value(call.accepted, StatusCode::CREATED, &status))
 }
 
 /// Says in the Pod's status why it goes, which its owner may want to know.
-async fn announce(server: &Server, call: &Call) -> Result<(), Box<Status>> {
-    let kinds = server.hub.kinds();
+async fn announce(state: &State, call: &Call) -> Result<(), Box<Status>> {
+    let kinds = state.cache.kinds();
     let Some((resource, version)) = kinds.find("", "v1", "pods") else { return Ok(()) };
     let path = ResourcePath { subresource: "status".into(), ..call.path.clone() };
     let on_pod = call.on(resource.clone(), version, path);
@@ -78,18 +81,18 @@ async fn announce(server: &Server, call: &Call) -> Result<(), Box<Status>> {
             "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting",
             "lastProbeTime": null,
-            "lastTransitionTime": crate::now().to_string(),
+            "lastTransitionTime": clock::now().to_string(),
         }));
         pod.put(&["status", "conditions"], json!(conditions));
         Ok(pod)
     };
-    crate::handlers::subresource::change(server, &on_pod, &say).await
+    change::effect(state, &on_pod, &say, true).await
 }
 
 /// Takes one disruption from the Pod's budget, or refuses.
-async fn check_budgets(server: &Server, call: &Call, pod: &Value) -> Result<(), Box<Status>> {
+async fn check_budgets(state: &State, call: &Call, pod: &Value) -> Result<(), Box<Status>> {
     let resource = GroupResource::new("policy", "poddisruptionbudgets");
-    let budgets = server.security.objects.list(&resource, &call.path.namespace);
+    let budgets = state.security.objects.list(&resource, &call.path.namespace);
     let covering: Vec<&Arc<Value>> = budgets.iter().filter(|budget| covers(budget, pod)).collect();
     let budget = match covering.as_slice() {
         [] => return Ok(()),
@@ -108,7 +111,7 @@ async fn check_budgets(server: &Server, call: &Call, pod: &Value) -> Result<(), 
     if !ready && (healthy || budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow") {
         return Ok(());
     }
-    let kinds = server.hub.kinds();
+    let kinds = state.cache.kinds();
     let Some((resource, version)) = kinds.find("policy", "v1", "poddisruptionbudgets") else {
         return Ok(());
     };
@@ -123,7 +126,7 @@ async fn check_budgets(server: &Server, call: &Call, pod: &Value) -> Result<(), 
     };
     let on_budget = call.on(resource.clone(), version, path);
     let take = |current: Option<&Value>| disrupt(current, &call.path.name);
-    crate::handlers::subresource::change(server, &on_budget, &take).await
+    change::effect(state, &on_budget, &take, true).await
 }
 
 fn covers(budget: &Value, pod: &Value) -> bool {
@@ -154,7 +157,7 @@ fn disrupt(budget: Option<&Value>, pod: &str) -> Result<Value, Box<Status>> {
     };
     if number("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
         let message =
-            format!("The disruption budget {name} is still being processed by the server.");
+            format!("The disruption budget {name} is still being processed by the state.");
         return refuse(message, SOON);
     }
     let allowed = number("disruptionsAllowed");
@@ -168,6 +171,6 @@ fn disrupt(budget: Option<&Value>, pod: &str) -> Result<Value, Box<Status>> {
     }
     let mut budget = budget.clone();
     budget.put(&["status", "disruptionsAllowed"], json!(allowed - 1));
-    budget.put(&["status", "disruptedPods", pod], json!(crate::now().to_string()));
+    budget.put(&["status", "disruptedPods", pod], json!(clock::now().to_string()));
     Ok(budget)
 }

@@ -2,15 +2,9 @@
 //!
 //! The answer's body, or after an upgrade the connection, is passed through as it comes.
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
-
 use api_meta::{GroupResource, Objects, Status, StatusReason, query_decode};
 use auth::second::Moment;
-use client::{ClientTls, HttpTransport, TlsFiles, TlsMaterial, Transport};
+use client::Transport as _;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
     request::Parts,
@@ -20,71 +14,24 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use serve::Body;
 
-use super::{Answer, rewrite::Proxied};
+use super::rewrite::Proxied;
 use crate::{
-    StartError,
-    config::Config,
     handlers::{
-        call::Call,
+        authorization::ask_again,
+        call::{Answer, Call},
+        state::State,
         websocket::{self, Framing},
     },
-    outbound::target::{self, Peer, Target},
+    outbound::target::{self, Target},
     request::info::Query,
-    server::Server,
+    watch_cache::errors::store_status,
 };
 
-/// Connections to kubelets, one for each address, kept while they are used.
-pub(crate) struct Kubelets {
-    /// What kubelets are shown.
-    tls: ClientTls,
-    /// Pods and Services are shown nothing, and may show what they like.
-    anyone: ClientTls,
-    known: Mutex<HashMap<(SocketAddr, String), Arc<HttpTransport>>>,
-    pub(crate) tasks: rt::Tasks,
-}
-
-const KNOWN_LIMIT: usize = 10_000;
-
-impl Kubelets {
-    pub(crate) fn new(config: &Config, tasks: &rt::Tasks) -> Result<Self, StartError> {
-        let files = TlsFiles {
-            insecure: config.kubelet_ca.is_none(),
-            ca: config.kubelet_ca.clone(),
-            certificate: Some(config.kubelet_client_certificate.clone()),
-            key: Some(config.kubelet_client_key.clone()),
-        };
-        let tls = ClientTls::from_files(files).map_err(StartError::KubeletClient)?;
-        let anyone = TlsMaterial { insecure: true, ..TlsMaterial::default() };
-        let anyone = anyone.client_config().map_err(StartError::KubeletClient)?.into();
-        Ok(Self { tls, anyone, known: Mutex::default(), tasks: tasks.clone() })
-    }
-
-    fn transport(&self, target: &Target) -> Arc<HttpTransport> {
-        let Peer::Kubelet { name } = &target.peer else {
-            let transport =
-                HttpTransport::http1_at(target.address, target.encrypted, self.anyone.clone());
-            return Arc::new(transport);
-        };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (target.address, name.clone());
-        if let Some(transport) = known.get(&key) {
-            return transport.clone();
-        }
-        let transport = HttpTransport::at(target.address, self.tls.clone()).with_server_name(name);
-        let transport = Arc::new(transport);
-        if known.len() >= KNOWN_LIMIT {
-            known.clear();
-        }
-        known.insert(key, transport.clone());
-        transport
-    }
-}
-
-pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Answer {
-    server.ask_again(call, Moment::Connect, &Value::Null, None)?;
-    let fresh = server.hub.consistent().await;
-    fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
-    let (target, mut path) = target(server, call).await?;
+pub(super) async fn proxy(state: &State, call: &Call, mut parts: Parts) -> Answer {
+    ask_again(&state.security, call, Moment::Connect, &Value::Null, None)?;
+    let fresh = state.cache.consistent().await;
+    fresh.map_err(store_status)?;
+    let (target, mut path) = target(state, call).await?;
     let (prefix, inner) = inner_path(call, parts.uri.path());
     let proxied = (call.path.subresource == "proxy")
         .then(|| Proxied { prefix: prefix.to_owned(), authority: target.address.to_string() });
@@ -100,7 +47,7 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
             None => {}
         }
     }
-    let transport = server.kubelets.transport(&target);
+    let transport = state.kubelets.transport(&target);
     let given = parts.uri.query().unwrap_or_default();
     let query = match call.path.subresource.as_str() {
         "attach" | "exec" if target.is_kubelet() => streams(given),
@@ -135,7 +82,7 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
             _ => Ok(match (proxied, socket, upgraded) {
                 (Some(proxied), ..) => proxied.answer(response),
                 (None, Some(accepted), Some(upgraded)) => {
-                    let tasks = &server.kubelets.tasks;
+                    let tasks = &state.cache.tasks;
                     let framing = Framing::of_logs(accepted.0);
                     websocket::answer(tasks, upgraded, accepted.1, framing, response.into_body())
                 }
@@ -149,7 +96,7 @@ pub(super) async fn proxy(server: &Server, call: &Call, mut parts: Parts) -> Ans
     let mut head = Response::new(serve::full(Vec::new()));
     *head.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *head.headers_mut() = response.headers().clone();
-    server.kubelets.tasks.spawn_until_shutdown("streaming", async move {
+    state.cache.tasks.spawn_until_shutdown("streaming", async move {
         let joined = async {
             let backend = hyper::upgrade::on(&mut response).await?;
             let caller = upgraded.await?;
@@ -261,8 +208,8 @@ fn onward_method(call: &Call, upgrade: bool) -> Method {
 }
 
 /// Where a call goes, and the path there.
-async fn target(server: &Server, call: &Call) -> Result<(Target, String), Box<Status>> {
-    let objects = &server.security.objects;
+async fn target(state: &State, call: &Call) -> Result<(Target, String), Box<Status>> {
+    let objects = &*state.security.objects;
     let path = &call.path;
     let rest = format!("/{}", path.rest);
     match &*call.resource.definition.plural {

@@ -10,19 +10,18 @@ mod scale;
 mod token;
 
 use api_meta::Status;
-use http::{Response, request::Parts};
-use serve::Body;
+use http::request::Parts;
 
 use super::{
-    call::Call,
-    write::{Part, Update},
+    call::{Answer, Call},
+    change::Part,
+    read::get,
+    state::State,
+    update::{patch, update},
 };
-use crate::server::Server;
-
-type Answer = Result<Response<Body>, Box<Status>>;
 
 /// Answers a call on a subresource.
-pub(crate) async fn dispatch(server: &Server, call: &Call, parts: Parts) -> Answer {
+pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer {
     let definition = &call.resource.definition;
     let (name, verb) = (call.path.subresource.as_str(), call.info.verb);
     let Some(subresource) = call.served().subresource(name) else {
@@ -33,51 +32,40 @@ pub(crate) async fn dispatch(server: &Server, call: &Call, parts: Parts) -> Answ
         return Err(Box::new(Status::method_not_allowed()));
     }
     match (&*definition.plural, name) {
-        ("pods", "log") => kubelet::proxy(server, call, parts).await,
+        ("pods", "log") => kubelet::proxy(state, call, parts).await,
         ("pods", "exec" | "attach" | "portforward" | "proxy")
         | ("nodes", "proxy")
         | ("services", "proxy") => {
-            connect::admit(server, call).await?;
-            kubelet::proxy(server, call, parts).await
+            connect::admit(state, call).await?;
+            kubelet::proxy(state, call, parts).await
         }
-        ("pods", "binding") => binding::create(server, call).await,
-        ("pods", "eviction") => eviction::create(server, call).await,
-        ("serviceaccounts", "token") => token::create(server, call).await,
-        (_, "scale") => scale::answer(server, call).await,
-        (_, "status") => part(server, call, Part::Status).await,
-        _ => part(server, call, Part::Sub).await,
+        ("pods", "binding") => binding::create(state, call).await,
+        ("pods", "eviction") => eviction::create(state, call).await,
+        ("serviceaccounts", "token") => token::create(state, call).await,
+        (_, "scale") => scale::answer(state, call).await,
+        (_, "status") => part(state, call, Part::Status).await,
+        _ => part(state, call, Part::Sub).await,
     }
 }
 
 /// A subresource that is a part of its object.
-async fn part(server: &Server, call: &Call, part: Part) -> Answer {
+async fn part(state: &State, call: &Call, part: Part) -> Answer {
     match call.info.verb {
-        "get" => server.get(call).await,
-        "update" => server.update(call, part).await,
-        _ => server.patch(call, part).await,
+        "get" => get(state, call).await,
+        "update" => update(state, call, part).await,
+        _ => patch(state, call, part).await,
     }
 }
 
 /// Answers a call on a resource that has no storage; `None` if this one has.
-pub(crate) async fn virtual_resource(server: &Server, call: &Call) -> Option<Answer> {
+pub(crate) async fn virtual_resource(state: &State, call: &Call) -> Option<Answer> {
     let definition = &call.resource.definition;
     match (&*definition.group, &*definition.plural) {
         ("authentication.k8s.io" | "authorization.k8s.io", _) => {
-            Some(reviews::create(server, call).await)
+            Some(reviews::create(state, call).await)
         }
-        ("", "bindings") => Some(binding::create(server, call).await),
-        ("", "componentstatuses") => Some(reviews::component_statuses(server, call)),
+        ("", "bindings") => Some(binding::create(state, call).await),
+        ("", "componentstatuses") => Some(reviews::component_statuses(state, call)),
         _ => None,
     }
-}
-
-/// Changes one object as the effect of a request that was admitted, tracked under the caller.
-async fn change(
-    server: &Server,
-    call: &Call,
-    change: &crate::handlers::write::Change<'_>,
-) -> Result<(), Box<Status>> {
-    let update =
-        Update { part: Part::Effect, change, view: None, create_if_absent: false, track: true };
-    server.mutate(call, update).await.map(drop)
 }

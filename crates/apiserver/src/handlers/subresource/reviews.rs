@@ -8,20 +8,27 @@ use auth::{
 use http::StatusCode;
 use serde_json::json;
 
-use super::Answer;
 use crate::{
-    answer::{self, Accepted},
-    handlers::{admission::Attributes, call::Call, decode},
-    server::Server,
+    answer, clock,
+    handlers::{
+        admission,
+        attributes::Attributes,
+        body::read_body,
+        call::{Answer, Call},
+        decode,
+        state::State,
+    },
+    request::accept::Accepted,
+    watch_cache::errors::store_status,
 };
 
-pub(super) async fn create(server: &Server, call: &Call) -> Answer {
+pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let accepted = Accepted::negotiate_without_tables(&call.headers, &call.info.query)?;
-    let mut review = decode::decode_object(call, server.read_body(call).await?)?;
+    let mut review = decode::decode_object(call, read_body(state, call).await?)?;
     let attributes = Attributes::create(call);
-    server.admit(&attributes, &mut review).await?;
-    server.validate_admission(&attributes, &review).await?;
-    let security = &server.security;
+    admission::admit(state, &attributes, &mut review).await?;
+    admission::validate(state, &attributes, &review).await?;
+    let security = &state.security;
     let access = |review: &mut _, subject| {
         access_review(review, subject, &security.authorizer).map_err(Box::new)
     };
@@ -33,10 +40,10 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
                 )));
             }
             // A token made a moment ago must find its service account.
-            let fresh = server.hub.consistent().await;
-            fresh.map_err(|e| Box::new(crate::server::store_status(e)))?;
-            let (authentication, objects) = (&security.authentication, &security.objects);
-            token_review(&mut review, authentication, crate::now(), objects);
+            let fresh = state.cache.consistent().await;
+            fresh.map_err(store_status)?;
+            let (authentication, objects) = (&security.authentication, &*security.objects);
+            token_review(&mut review, authentication, clock::now(), objects);
         }
         "selfsubjectreviews" => review.put(&["status"], json!({"userInfo": *call.user})),
         "subjectaccessreviews" => access(&mut review, Subject::Named)?,
@@ -50,8 +57,8 @@ pub(super) async fn create(server: &Server, call: &Call) -> Answer {
 }
 
 /// ComponentStatus, long deprecated: what this process knows of itself and its store.
-pub(super) fn component_statuses(server: &Server, call: &Call) -> Answer {
-    let healthy = server.hub.is_following();
+pub(super) fn component_statuses(state: &State, call: &Call) -> Answer {
+    let healthy = state.cache.is_following();
     let one = |name: &str| {
         let (status, message) = match healthy {
             true => ("True", "ok"),

@@ -5,16 +5,17 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::Answer;
 use crate::{
     answer,
     handlers::{
-        call::Call,
+        body::read_body,
+        call::{Answer, Call},
+        change::{self, Part, Update, View},
         decode,
         patch::Patch,
-        write::{Part, Update, View},
+        read::current,
+        state::State,
     },
-    server::Server,
 };
 
 /// Where a kind keeps what Scale shows, as JSON pointers.
@@ -24,35 +25,32 @@ struct Paths {
     selector: Option<String>,
 }
 
-pub(super) async fn answer(server: &Server, call: &Call) -> Answer {
+pub(super) async fn answer(state: &State, call: &Call) -> Answer {
     let paths = paths(call)?;
     let shown = async |object| {
         let object = call.resource.definition.shown_one(call.version, object).await?;
-        let scale = scale(&answer::tree(call.served(), &object), &paths)?;
+        let scale = scale(&call.served().tree(&object), &paths)?;
         Ok(answer::value(call.accepted, StatusCode::OK, &scale))
     };
     if call.info.verb == "get" {
-        return shown(server.current(call, call.info.query.get("resourceVersion")).await?).await;
+        return shown(current(state, call, call.info.query.get("resourceVersion")).await?).await;
     }
-    let body = server.read_body(call).await?;
+    let body = read_body(state, call).await?;
     let wanted = if call.info.verb == "update" { Some(decode(call, &body)?) } else { None };
     let change = |shown: Option<&Value>| match (&wanted, shown) {
         (Some(scale), _) => Ok(scale.clone()),
         (None, Some(shown)) => Patch::parse(call, &body)?.apply_untyped(call, shown),
-        (None, None) => {
-            let resource = call.resource.definition.group_resource();
-            Err(Box::new(Status::not_found(&resource, &call.path.name)))
-        }
+        (None, None) => Err(call.not_found()),
     };
     let update = Update {
         part: Part::Main,
         change: &change,
         view: Some(&paths),
-        create_if_absent: false,
         track: true,
+        admission: Some(state),
     };
-    let (object, _) = server.mutate(call, update).await?;
-    shown(object).await
+    let object = change::mutate(state, call, &update).await?;
+    shown(object.ok_or_else(|| call.not_found())?).await
 }
 
 impl View for Paths {

@@ -4,33 +4,39 @@ use api_meta::{FieldError, GroupKind, GroupResource, Objects as _, Path, Status,
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::Answer;
 use crate::{
-    answer,
-    handlers::{admission::Attributes, call::Call, decode},
-    server::Server,
+    answer, clock,
+    handlers::{
+        admission,
+        attributes::Attributes,
+        body::read_body,
+        call::{Answer, Call},
+        decode,
+        read::current,
+        state::State,
+    },
 };
 
-pub(super) async fn create(server: &Server, call: &Call) -> Answer {
+pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let api = "authentication.k8s.io/v1";
     let expected = decode::Expected::builtin("authentication.k8s.io", "v1", api, "TokenRequest")?;
-    let mut request = decode::decode(call, &server.read_body(call).await?, expected)?;
+    let mut request = decode::decode(call, &read_body(state, call).await?, expected)?;
     check_names(call, &request)?;
-    server.current(call, None).await?;
-    check_uid(server, call, &request)?;
+    current(state, call, None).await?;
+    check_uid(state, call, &request)?;
     // A kubelet may ask only for tokens of its own Pods: NodeRestriction sees to that.
     let attributes = Attributes::create(call);
-    server.admit(&attributes, &mut request).await?;
+    admission::admit(state, &attributes, &mut request).await?;
     request.put(&["metadata", "name"], json!(call.path.name));
     request.put(&["metadata", "namespace"], json!(call.path.namespace));
-    server.validate_admission(&attributes, &request).await?;
+    admission::validate(state, &attributes, &request).await?;
     let id = uuid::Uuid::new_v4().to_string();
     let owner = (call.path.namespace.as_str(), call.path.name.as_str());
-    let objects = &server.security.objects;
-    server
+    let objects = &*state.security.objects;
+    state
         .security
         .tokens
-        .answer(&mut request, owner, objects, crate::now(), id)
+        .answer(&mut request, owner, objects, clock::now(), id)
         .map_err(|status: Status| Box::new(status))?;
     Ok(answer::value(call.accepted, StatusCode::CREATED, &request))
 }
@@ -51,9 +57,9 @@ fn check_names(call: &Call, request: &Value) -> Result<(), Box<Status>> {
 }
 
 /// A token for one that is gone is not made for the next of its name.
-fn check_uid(server: &Server, call: &Call, request: &Value) -> Result<(), Box<Status>> {
+fn check_uid(state: &State, call: &Call, request: &Value) -> Result<(), Box<Status>> {
     let path = &call.path;
-    let objects = &server.security.objects;
+    let objects = &*state.security.objects;
     let account = objects.get(&GroupResource::SERVICE_ACCOUNTS, &path.namespace, &path.name);
     let is = account.as_ref().and_then(|a| a["metadata"]["uid"].as_str()).unwrap_or_default();
     match request["metadata"]["uid"].as_str().filter(|said| !said.is_empty() && *said != is) {

@@ -1,16 +1,17 @@
 use auth::authz::node::POD_MEMBERS;
+use bytes::Bytes;
 use proptest::prelude::{Just, Strategy, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use serde_json::{Value, json};
 use store::KeyValue;
 
 use super::*;
 use crate::{
-    registry::projection::Wanted,
+    registry::{object, projection::Wanted},
     watch_cache::event::{Delivery, EventKind, FrameKey},
 };
 
 fn definition(group: &str, plural: &str) -> Arc<Definition> {
-    let found = crate::registry::definition::builtin().into_iter().find(|d| d.is(group, plural));
+    let found = crate::registry::builtin::builtin().into_iter().find(|d| d.is(group, plural));
     found.unwrap()
 }
 
@@ -337,7 +338,7 @@ fn filled(schema: &api_schema::Schema, node: api_schema::NodeId, depth: usize) -
 
 #[test]
 fn what_selectors_read_is_what_is_read_for_them() {
-    for definition in crate::registry::definition::builtin() {
+    for definition in crate::registry::builtin::builtin() {
         let served = definition.stored();
         let whole = filled(&served.schema, served.node, 5);
         let sparse = definition.wanted.read(whole.to_string().as_bytes()).unwrap();
@@ -345,7 +346,7 @@ fn what_selectors_read_is_what_is_read_for_them() {
             let (sparse, whole) = (selectable.value(&sparse), selectable.value(&whole));
             assert_eq!(sparse, whole, "{} of {}", selectable.name, definition.plural);
         }
-        assert_eq!(labels_of(&sparse), labels_of(&whole));
+        assert_eq!(object::labels_of(&sparse), object::labels_of(&whole));
     }
 }
 

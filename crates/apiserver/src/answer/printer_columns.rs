@@ -1,0 +1,65 @@
+//! The columns of a custom kind's table.
+
+use api_meta::{Timestamp, human_duration};
+use serde_json::{Value, json};
+
+/// The columns: its name and what its definition adds, or its age.
+pub(crate) fn columns(given: &Value) -> Value {
+    let mut columns = vec![json!({
+        "name": "Name",
+        "type": "string",
+        "format": "name",
+        "priority": 0,
+        "description": "Name must be unique within a namespace.",
+    })];
+    for column in each(given) {
+        columns.push(json!({
+            "name": column["name"],
+            "type": column["type"],
+            "format": text(&column["format"]),
+            "priority": column["priority"].as_i64().unwrap_or(0),
+            "description": text(&column["description"]),
+        }));
+    }
+    json!(columns)
+}
+
+fn each(given: &Value) -> Vec<Value> {
+    match given.as_array().filter(|c| !c.is_empty()) {
+        Some(columns) => columns.clone(),
+        None => vec![json!({
+            "name": "Age",
+            "type": "date",
+            "jsonPath": ".metadata.creationTimestamp",
+            "description": "CreationTimestamp is a timestamp representing the server time when this object was created.",
+        })],
+    }
+}
+
+pub(crate) fn cells(given: &Value, object: &Value, now: Timestamp) -> Vec<Value> {
+    let mut cells = vec![object["metadata"]["name"].clone()];
+    for column in each(given) {
+        let found = gotmpl::jsonpath::find(object, text(&column["jsonPath"]));
+        cells.push(match (text(&column["type"]), found.as_slice()) {
+            (_, []) | (_, [Value::Null]) => Value::Null,
+            ("date", [time, ..]) => match text(time).parse::<Timestamp>() {
+                Ok(time) => json!(human_duration(now.since(time))),
+                Err(_) => json!("<invalid>"),
+            },
+            ("string", [Value::String(one)]) => json!(one),
+            ("string", [one]) => json!(one.to_string()),
+            ("string", many) => json!(
+                many.iter()
+                    .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+                    .collect::<Vec<_>>()
+                    .join(",")
+            ),
+            (_, [one, ..]) => (*one).clone(),
+        });
+    }
+    cells
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

@@ -1,0 +1,64 @@
+//! Trees, failures and bytes as responses.
+
+use api_meta::{Status, StatusReason};
+use api_schema::Schema;
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::Value;
+use serve::Body;
+
+use crate::request::accept::{Accepted, Encoding, Shape};
+
+/// Any tree as an answer.
+pub(crate) fn value(accepted: Accepted, code: StatusCode, tree: &Value) -> Response<Body> {
+    match accepted.encoding {
+        Encoding::Yaml => bytes(
+            code,
+            "application/yaml",
+            api_codec::to_yaml(tree).unwrap_or_default().into_bytes(),
+        ),
+        Encoding::Protobuf => match protobuf(tree) {
+            Some(encoded) => bytes(code, "application/vnd.kubernetes.protobuf", encoded),
+            None => bytes(code, "application/json", tree.to_string().into_bytes()),
+        },
+        Encoding::Json if accepted.pretty => {
+            let mut out = serde_json::to_vec_pretty(tree).unwrap_or_default();
+            out.push(b'\n');
+            bytes(code, "application/json", out)
+        }
+        Encoding::Json => bytes(code, "application/json", tree.to_string().into_bytes()),
+    }
+}
+
+pub(crate) fn status(accepted: Accepted, status: &Status) -> Response<Body> {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let tree = serde_json::to_value(status).unwrap_or_default();
+    let mut response = value(accepted, code, &tree);
+    if let Some(seconds) = tree.pointer("/details/retryAfterSeconds").and_then(Value::as_u64) {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+pub(crate) fn bytes(
+    code: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Bytes>,
+) -> Response<Body> {
+    let mut response = serve::answer(code, content_type, body);
+    let kept = HeaderValue::from_static("no-cache, private");
+    response.headers_mut().insert(header::CACHE_CONTROL, kept);
+    response
+}
+
+/// The answer to whoever asks for a list as one object, or the other way round.
+pub(crate) fn mismatch(accepted: Accepted, message: String) -> Response<Body> {
+    let refusal = Status::failure(406, StatusReason::NotAcceptable, message);
+    status(Accepted { shape: Shape::Whole, ..accepted }, &refusal)
+}
+
+/// A tree as protobuf, if its kind has a protobuf form.
+pub(crate) fn protobuf(tree: &Value) -> Option<Vec<u8>> {
+    let (version, kind) = (tree["apiVersion"].as_str()?, tree["kind"].as_str()?);
+    api_codec::protobuf::to_protobuf(Schema::builtin(), version, kind, tree).ok()
+}

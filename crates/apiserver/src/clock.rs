@@ -1,0 +1,10 @@
+//! The time of requests.
+
+use std::time::SystemTime;
+
+use api_meta::Timestamp;
+
+/// The moment of a request, to the second, as the API's times have it.
+pub(crate) fn now() -> Timestamp {
+    Timestamp::from(SystemTime::now()).to_seconds()
+}

@@ -1,0 +1,94 @@
+//! What an endpoint was asked, as it states it to admission.
+
+use admission::{Operation, Request};
+use api_meta::{GroupVersionKind, GroupVersionResource};
+use serde_json::Value;
+
+use super::{call::Call, options, state::State};
+use crate::clock;
+
+/// What an endpoint says of a request; the object goes beside it, since it changes.
+pub(crate) struct Attributes<'a> {
+    pub(super) call: &'a Call,
+    operation: Operation,
+    kind: GroupVersionKind,
+    resource: GroupVersionResource,
+    namespace: &'a str,
+    /// Empty where the request names no object: an object that is created then says its own name, as soon as it has one.
+    name: &'a str,
+    old: Option<&'a Value>,
+    options: Value,
+}
+
+impl<'a> Attributes<'a> {
+    /// A new object, be it by POST or by a PUT or an apply of what is not there.
+    pub(crate) fn create(call: &'a Call) -> Self {
+        let options = options::stated(call, "CreateOptions");
+        Self { options, ..Self::of(call, Operation::Create) }
+    }
+
+    pub(crate) fn update(call: &'a Call, old: &'a Value) -> Self {
+        let options = options::stated(call, "UpdateOptions");
+        Self { old: Some(old), options, ..Self::of(call, Operation::Update) }
+    }
+
+    /// The deletion of one object. Upstream names none of a collection's.
+    pub(crate) fn delete(
+        call: &'a Call,
+        (namespace, name): (&'a str, &'a str),
+        old: &'a Value,
+        options: Value,
+    ) -> Self {
+        Self { namespace, name, old: Some(old), options, ..Self::of(call, Operation::Delete) }
+    }
+
+    pub(crate) fn connect(call: &'a Call) -> Self {
+        Self::of(call, Operation::Connect)
+    }
+
+    fn of(call: &'a Call, operation: Operation) -> Self {
+        let served = call.served();
+        let (group, version) = (served.group.to_string(), served.version.to_string());
+        let kind = match served.subresource(&call.path.subresource) {
+            Some(s) => GroupVersionKind::new(
+                s.group.to_string(),
+                s.version.to_string(),
+                s.kind.to_string(),
+            ),
+            None => GroupVersionKind::new(group.clone(), version.clone(), served.kind.to_string()),
+        };
+        let plural = call.resource.definition.plural.to_string();
+        Self {
+            call,
+            operation,
+            kind,
+            resource: GroupVersionResource::new(group, version, plural),
+            namespace: &call.path.namespace,
+            name: &call.path.name,
+            old: None,
+            options: Value::Null,
+        }
+    }
+
+    pub(super) fn request<'r>(&'r self, state: &'r State, object: &'r str) -> Request<'r> {
+        let creates_namespace = self.operation == Operation::Create
+            && self.call.resource.definition.is("", "namespaces");
+        let name = if self.name.is_empty() { object } else { self.name };
+        Request {
+            operation: self.operation,
+            kind: &self.kind,
+            resource: &self.resource,
+            subresource: &self.call.path.subresource,
+            namespace: if creates_namespace { name } else { self.namespace },
+            name,
+            user: &self.call.user,
+            old: self.old,
+            options: &self.options,
+            dry_run: self.call.dry_run(),
+            objects: &*state.security.objects,
+            authorizer: &state.security.authorizer,
+            now: clock::now(),
+            random: &|below| rand::random_range(0..below.max(1)),
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Changes of objects that are there: from the wanted object to the store.
+
+use std::sync::Arc;
+
+use api_meta::{ErrorList, FieldError, Path, Status};
+use auth::second::Moment;
+use futures_util::future::BoxFuture;
+use http::Method;
+use serde_json::Value;
+use store::{Expected, Op, Outcome, Write};
+
+use super::{
+    attributes::Attributes,
+    authorization::{ask_again, ask_in_validation},
+    call::Call,
+    decode, meta,
+    state::State,
+};
+use crate::{
+    alloc::Held,
+    clock,
+    registry::{
+        definition::{Definition, Served},
+        object::Object,
+    },
+    watch_cache::errors::store_status,
+};
+
+/// How often a write without a resource version is tried again when others write in between.
+const ATTEMPTS: usize = 256;
+
+/// What changes an object: from the current one (none: it does not exist) to the wanted one, both as the
+/// called version shows them.
+pub(crate) type Change<'a> =
+    dyn Fn(Option<&Value>) -> Result<Value, Box<Status>> + Send + Sync + 'a;
+
+/// Which part of an object a write may touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Main,
+    Status,
+    /// Another subresource, which the kind's strategy narrows.
+    Sub,
+    /// What the server writes on behalf of a request that was admitted as what it is (a Pod's binding, a budget or a
+    /// quota that is charged): the server has narrowed it, and admission has had its say.
+    Effect,
+}
+
+/// What a subresource with a kind of its own shows of an object, and what it makes of it: Scale.
+pub(crate) trait View: Sync {
+    fn show(&self, object: &Value) -> Result<Value, Box<Status>>;
+    fn take(&self, object: &Value, shown: &Value) -> Result<Value, Box<Status>>;
+}
+
+pub(crate) struct Update<'a> {
+    pub(crate) part: Part,
+    /// From the object or, where there is one, what the view shows of it.
+    pub(crate) change: &'a Change<'a>,
+    pub(crate) view: Option<&'a dyn View>,
+    /// The manager and how it writes, for `managedFields`; apply keeps its own.
+    pub(crate) track: bool,
+    /// None for an effect.
+    pub(crate) admission: Option<&'a dyn Admission>,
+}
+
+/// Has its say about an object that is to be written.
+pub(crate) trait Admission: Sync {
+    /// Lets the object be changed.
+    fn admit<'a>(
+        &'a self,
+        attributes: &'a Attributes<'_>,
+        object: &'a mut Value,
+    ) -> BoxFuture<'a, Result<(), Box<Status>>>;
+
+    /// Asks whether the object may be, as it is now, and charges quotas.
+    fn validate<'a>(
+        &'a self,
+        attributes: &'a Attributes<'_>,
+        object: &'a Value,
+    ) -> BoxFuture<'a, Result<(), Box<Status>>>;
+}
+
+/// Reads, changes, admits, validates and writes one object, again if another write came in between: a
+/// caller who named a resource version then learns that it is no longer the newest. `None`: it is not there.
+pub(crate) async fn mutate(
+    state: &State,
+    call: &Call,
+    update: &Update<'_>,
+) -> Result<Option<Arc<Object>>, Box<Status>> {
+    let definition = &call.resource.definition;
+    let key: Arc<str> = definition.key(&call.path.namespace, &call.path.name).into();
+    state.cache.consistent().await.map_err(store_status)?;
+    let mut current = call.cache()?.get(&key);
+    for _ in 0..ATTEMPTS {
+        let Some(old) = current else { return Ok(None) };
+        match attempt(state, call, update, &old).await? {
+            Attempt::Done(object) => return Ok(Some(object)),
+            Attempt::Conflict { now } => current = now,
+        }
+    }
+    Err(Box::new(Status::server_timeout(&definition.group_resource(), "update", 1)))
+}
+
+/// Writes what follows from a request that was admitted, and is not asked about again. `track`: the caller owns it.
+pub(crate) async fn effect(
+    state: &State,
+    call: &Call,
+    change: &Change<'_>,
+    track: bool,
+) -> Result<(), Box<Status>> {
+    let update = Update { part: Part::Effect, change, view: None, track, admission: None };
+    match mutate(state, call, &update).await? {
+        Some(_) => Ok(()),
+        None => Err(call.not_found()),
+    }
+}
+
+async fn attempt(
+    state: &State,
+    call: &Call,
+    update: &Update<'_>,
+    stored: &Arc<Object>,
+) -> Result<Attempt, Box<Status>> {
+    let definition = &call.resource.definition;
+    let shown = definition.shown_one(call.version, stored.clone()).await?;
+    let old = call.served().tree(&shown);
+    let seen = update.view.map(|view| view.show(&old)).transpose()?;
+    let seen = seen.as_ref().unwrap_or(&old);
+    let admission = update.admission.map(|admission| (admission, Attributes::update(call, seen)));
+    let mut new = (update.change)(Some(seen))?;
+    if let (Some(view), Some((admission, attributes))) = (update.view, &admission) {
+        admission.admit(attributes, &mut new).await?;
+        new = view.take(&old, &new)?;
+    }
+    meta::check_namespace(definition, &mut new, &call.path.namespace)?;
+    check_version(call, stored, &new)?;
+    meta::keep(definition, &old, &mut new)?;
+    decode::defaults(call.served(), definition, &mut new)?;
+    if update.track {
+        track(call, Some(&old), &mut new);
+    }
+    prepare(call, update.part, &old, &mut new)?;
+    if let (None, Some((admission, attributes))) = (update.view, &admission) {
+        admission.admit(attributes, &mut new).await?;
+    }
+    ask_again(&state.security, call, Moment::Write, &new, Some(&old))?;
+    decode::defaults(call.served(), definition, &mut new)?;
+    let held = allocate(state, call, &mut new, Some(&old)).await?;
+    check_changed(state, call, update.part, &old, &new)?;
+    if let Some((admission, attributes)) = &admission {
+        let seen = update.view.map(|view| view.show(&new)).transpose()?;
+        admission.validate(attributes, seen.as_ref().unwrap_or(&new)).await?;
+    }
+    // A write that changes nothing still brings an object to the version that is stored now.
+    if meta::same(&new, &old) && usize::from(stored.version) == definition.storage {
+        return Ok(Attempt::Done(stored.clone()));
+    }
+    store_changed(state, call, stored, new, held).await
+}
+
+/// What of the wanted object the caller may not decide comes from the old one.
+fn prepare(call: &Call, part: Part, old: &Value, new: &mut Value) -> Result<(), Box<Status>> {
+    let definition = &call.resource.definition;
+    let now = clock::now().to_string();
+    match part {
+        Part::Main => definition.strategy.prepare_update(new, old, &now),
+        Part::Status => definition.strategy.prepare_status(new, old, &now),
+        Part::Sub => {
+            let name = &call.path.subresource;
+            let found = definition.strategy.prepare_subresource(name, new, old, &now);
+            found.ok_or_else(|| Box::new(Status::no_such_resource()))?;
+        }
+        Part::Effect => {}
+    }
+    Ok(())
+}
+
+fn check_changed(
+    state: &State,
+    call: &Call,
+    part: Part,
+    old: &Value,
+    new: &Value,
+) -> Result<(), Box<Status>> {
+    let definition = &call.resource.definition;
+    let (strategy, namespaced) = (definition.strategy, definition.namespaced);
+    let mut errors = match part {
+        Part::Main => strategy.update_errors(new, old, namespaced),
+        Part::Status => strategy.status_errors(new, old, namespaced),
+        Part::Sub => strategy.subresource_errors(&call.path.subresource, new, old, namespaced),
+        Part::Effect => ErrorList::new(),
+    };
+    decode::validate(definition, call.served(), new, Some(old), &mut errors);
+    ask_in_validation(&state.security, call, new, Some(old), &mut errors);
+    invalid(call.served(), new, errors)?;
+    if part == Part::Main {
+        warn_of(call, new);
+    }
+    Ok(())
+}
+
+async fn store_changed(
+    state: &State,
+    call: &Call,
+    stored: &Arc<Object>,
+    new: Value,
+    held: Held,
+) -> Result<Attempt, Box<Status>> {
+    let definition = &call.resource.definition;
+    // The last finalizer of an object that is being deleted takes the object along.
+    let finished = meta::finished(definition, &new);
+    let held = if finished { ending(state, definition, &new, held) } else { held };
+    let value = definition.to_store(call.version, new, None).await?;
+    let key = stored.key.clone();
+    if call.dry_run() {
+        let object = definition.written(key, stored.revision, &value);
+        return Ok(Attempt::Done(object));
+    }
+    let op = match finished {
+        true => Op::Delete,
+        false => Op::Put { value: value.clone(), ttl_seconds: ttl(state, definition) },
+    };
+    let expected = Expected::ModRevision(stored.revision);
+    let write = Write { key: key.clone(), expected, op };
+    match held.write(&state.cache, write).await.map_err(store_status)? {
+        Outcome::Done { revision, .. } => {
+            let object = definition.written(key, revision, &value);
+            Ok(Attempt::Done(object))
+        }
+        Outcome::Conflict { current } => {
+            let now = current.map(|kv| Arc::new(definition.loaded(&kv)));
+            Ok(Attempt::Conflict { now })
+        }
+    }
+}
+
+/// Gives a Service its addresses and ports; other kinds have none.
+pub(super) async fn allocate(
+    state: &State,
+    call: &Call,
+    tree: &mut Value,
+    old: Option<&Value>,
+) -> Result<Held, Box<Status>> {
+    if !call.resource.definition.is("", "services") || !call.path.subresource.is_empty() {
+        return Ok(Held::nothing());
+    }
+    state.allocators.allocate(tree, old, call.dry_run()).await
+}
+
+/// What a write that ends an object gives back: all that the object has, if it is a Service.
+pub(super) fn ending(state: &State, definition: &Definition, last: &Value, held: Held) -> Held {
+    if !definition.is("", "services") {
+        return held;
+    }
+    state.allocators.ending(last, held)
+}
+
+/// Records who owns which field: in the object, or for most new ones as the JSON of their `managedFields`.
+pub(super) fn track(call: &Call, old: Option<&Value>, new: &mut Value) -> Option<Vec<u8>> {
+    let served = call.served();
+    let (manager, now) = (call.manager(), clock::now().to_string());
+    let reset = decode::reset_fields(call);
+    let context = api_patch::Context {
+        schema: &served.schema,
+        node: Some(served.node),
+        manager: &manager,
+        api_version: &served.api_version,
+        versions: Some(&*call.resource.definition),
+        subresource: &call.path.subresource,
+        now: &now,
+        reset: reset.as_ref(),
+        force: false,
+    };
+    let created = old.is_none().then(|| api_patch::created(&context, new)).flatten();
+    if created.is_none() {
+        api_patch::update(&context, old, new);
+    }
+    created
+}
+
+/// What is allowed but deserves a word.
+pub(super) fn warn_of(call: &Call, tree: &Value) {
+    let warnings = (call.resource.definition.strategy.warnings)(tree);
+    warnings.into_iter().for_each(|warning| call.warn(warning));
+}
+
+pub(super) fn ttl(state: &State, definition: &Definition) -> Option<u64> {
+    definition.is("", "events").then_some(state.config.event_ttl.as_secs())
+}
+
+enum Attempt {
+    Done(Arc<Object>),
+    Conflict { now: Option<Arc<Object>> },
+}
+
+/// Whoever names a resource version means to change that very state; some kinds' updates must name one.
+fn check_version(call: &Call, stored: &Object, new: &Value) -> Result<(), Box<Status>> {
+    let definition = &call.resource.definition;
+    let named = new["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    if !named.is_empty() && named != stored.revision.to_string() {
+        return Err(Box::new(Status::modified(&definition.group_resource(), &call.path.name)));
+    }
+    let whole = call.method == Method::PUT && call.path.subresource != "scale";
+    if named.is_empty() && whole && !definition.strategy.unconditional_update {
+        let path = Path::new("metadata").child("resourceVersion");
+        let error = FieldError::invalid(&path, 0, "must be specified for an update");
+        let kind = call.served().group_kind();
+        return Err(Box::new(Status::invalid(&kind, &call.path.name, &[error])));
+    }
+    Ok(())
+}
+
+pub(super) fn invalid(served: &Served, tree: &Value, errors: ErrorList) -> Result<(), Box<Status>> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let name = tree["metadata"]["name"].as_str().unwrap_or_default();
+    Err(Box::new(Status::invalid(&served.group_kind(), name, &errors)))
+}

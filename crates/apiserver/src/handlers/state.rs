@@ -1,0 +1,20 @@
+//! What requests are answered from, whatever they ask.
+
+use std::sync::Arc;
+
+use crate::{
+    alloc::Allocators, answer::gzip_list::Blocks, config::Config, outbound::kubelets::Kubelets,
+    security::Security, watch_cache::follower::WatchCache,
+};
+
+pub(crate) struct State {
+    pub(crate) config: Config,
+    pub(crate) cache: Arc<WatchCache>,
+    pub(crate) security: Security,
+    pub(crate) chain: admission::Chain,
+    /// Held by one of those whose charge to a quota came too late.
+    pub(crate) quota_turn: tokio::sync::Mutex<()>,
+    pub(crate) allocators: Arc<Allocators>,
+    pub(crate) kubelets: Kubelets,
+    pub(crate) blocks: Arc<Blocks>,
+}

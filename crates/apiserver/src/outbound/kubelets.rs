@@ -1,0 +1,58 @@
+//! Connections to kubelets, and to Pods and Services behind a proxy.
+
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use client::{ClientTls, HttpTransport, TlsFiles, TlsMaterial};
+
+use super::target::{Peer, Target};
+use crate::config::Config;
+
+/// Connections to kubelets, one for each address, kept while they are used.
+pub(crate) struct Kubelets {
+    /// What kubelets are shown.
+    tls: ClientTls,
+    /// Pods and Services are shown nothing, and may show what they like.
+    anyone: ClientTls,
+    known: Mutex<HashMap<(SocketAddr, String), Arc<HttpTransport>>>,
+}
+
+const KNOWN_LIMIT: usize = 10_000;
+
+impl Kubelets {
+    pub(crate) fn new(config: &Config) -> Result<Self, client::TlsError> {
+        let files = TlsFiles {
+            insecure: config.kubelet_ca.is_none(),
+            ca: config.kubelet_ca.clone(),
+            certificate: Some(config.kubelet_client_certificate.clone()),
+            key: Some(config.kubelet_client_key.clone()),
+        };
+        let tls = ClientTls::from_files(files)?;
+        let anyone = TlsMaterial { insecure: true, ..TlsMaterial::default() };
+        let anyone = anyone.client_config()?.into();
+        Ok(Self { tls, anyone, known: Mutex::default() })
+    }
+
+    pub(crate) fn transport(&self, target: &Target) -> Arc<HttpTransport> {
+        let Peer::Kubelet { name } = &target.peer else {
+            let transport =
+                HttpTransport::http1_at(target.address, target.encrypted, self.anyone.clone());
+            return Arc::new(transport);
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (target.address, name.clone());
+        if let Some(transport) = known.get(&key) {
+            return transport.clone();
+        }
+        let transport = HttpTransport::at(target.address, self.tls.clone()).with_server_name(name);
+        let transport = Arc::new(transport);
+        if known.len() >= KNOWN_LIMIT {
+            known.clear();
+        }
+        known.insert(key, transport.clone());
+        transport
+    }
+}

@@ -1,0 +1,138 @@
+//! The built-in kinds: one definition for each, of the schema's table.
+
+use std::sync::Arc;
+
+use api_schema::{ApiResource, NodeId, Schema};
+use auth::authz::node::POD_MEMBERS;
+
+use super::{
+    conversion,
+    definition::{Definition, Served, ServedSubresource, api_version},
+    object::Selectable,
+};
+use crate::config::RuntimeConfig;
+
+/// Where upstream's etcd keys do not follow the plural name.
+fn storage_path(group: &str, plural: &str) -> String {
+    let path = match (group, plural) {
+        ("", "nodes") => "minions",
+        ("", "services") => "services/specs",
+        ("", "endpoints") => "services/endpoints",
+        ("", "replicationcontrollers") => "controllers",
+        ("networking.k8s.io", "ingresses") => "ingress",
+        ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => {
+            return format!("{group}/{plural}");
+        }
+        _ => plural,
+    };
+    path.to_owned()
+}
+
+/// What the kinds that are stored and do not act yet say to whoever writes them.
+fn warning(group: &str, plural: &str) -> Option<&'static str> {
+    match (group, plural) {
+        ("admissionregistration.k8s.io", _) => Some(
+            "this server stores admission webhooks and policies and does not call or evaluate them yet",
+        ),
+        ("apiregistration.k8s.io", "apiservices") => {
+            Some("this server stores APIServices and does not aggregate other API servers yet")
+        }
+        _ => None,
+    }
+}
+
+/// The built-in definitions.
+pub(crate) fn builtin() -> Vec<Arc<Definition>> {
+    let mut groups: Vec<(String, Vec<&'static ApiResource>)> = Vec::new();
+    for resource in api_schema::resources() {
+        let (group, plural) = storage_home(resource.group, resource.name);
+        let home = format!("{group}/{plural}");
+        match groups.iter_mut().find(|(h, _)| *h == home) {
+            Some((_, versions)) => versions.push(resource),
+            None => groups.push((home, vec![resource])),
+        }
+    }
+    groups.into_iter().map(|(_, versions)| Arc::new(builtin_definition(&versions))).collect()
+}
+
+/// Those that are served by a configuration. What is not served is stored all the same, as it is with upstream.
+pub(crate) fn configured(runtime: &RuntimeConfig) -> Vec<Arc<Definition>> {
+    let mut all = builtin();
+    for definition in &mut all {
+        // Nobody else has them yet.
+        let Some(definition) = Arc::get_mut(definition) else { continue };
+        let plural = definition.plural.clone();
+        for served in &mut definition.served {
+            served.enabled = runtime.serves(&served.group, &served.version, &plural);
+        }
+    }
+    all
+}
+
+/// Events of both groups are one resource.
+fn storage_home<'a>(group: &'a str, plural: &'a str) -> (&'a str, &'a str) {
+    match (group, plural) {
+        ("events.k8s.io", "events") => ("", "events"),
+        _ => (group, plural),
+    }
+}
+
+fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
+    let first = versions[0];
+    let (group, plural) = storage_home(first.group, first.name);
+    let strategy = api_rules::strategy(group, plural);
+    let selectable = Selectable::all(strategy.selectable);
+    let indexed = if (group, plural) == ("", "pods") { &POD_MEMBERS[..] } else { &[] };
+    let shown: Vec<Served> = versions.iter().map(|r| served(r)).collect();
+    Definition {
+        group: group.into(),
+        plural: plural.into(),
+        namespaced: first.namespaced,
+        prefix: format!("/registry/{}/", storage_path(group, plural)).into(),
+        wanted: Selectable::wanted(&selectable, indexed),
+        indexed: !indexed.is_empty(),
+        selectable,
+        // Where a resource has several versions, all but the stored one are converted.
+        storage: shown.iter().position(|version| version.conversion.is_none()).unwrap_or(0),
+        served: shown,
+        custom: None,
+        converter: None,
+        strategy,
+    }
+}
+
+fn served(resource: &'static ApiResource) -> Served {
+    let schema = Schema::builtin();
+    let node = schema.kind(resource.group, resource.version, resource.kind).unwrap_or(NodeId(0));
+    let shared = |words: &[&'static str]| words.iter().map(|w| Arc::from(*w)).collect();
+    Served {
+        group: resource.group.into(),
+        version: resource.version.into(),
+        api_version: api_version(resource.group, resource.version).into(),
+        kind: resource.kind.into(),
+        list_kind: format!("{}List", resource.kind).into(),
+        singular: resource.singular.into(),
+        verbs: shared(&resource.verbs),
+        short_names: shared(&resource.short_names),
+        categories: shared(&resource.categories),
+        storage_version_hash: resource.storage_version_hash.into(),
+        subresources: resource
+            .subresources
+            .iter()
+            .map(|s| ServedSubresource {
+                name: s.name.into(),
+                group: s.group.into(),
+                version: s.version.into(),
+                kind: s.kind.into(),
+                foreign: s.foreign,
+                verbs: shared(&s.verbs),
+            })
+            .collect(),
+        schema: schema.clone(),
+        node,
+        conversion: conversion::between(resource.group, resource.version, resource.name),
+        warning: warning(resource.group, resource.name).map(Arc::from),
+        columns: None,
+        enabled: true,
+    }
+}

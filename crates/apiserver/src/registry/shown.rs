@@ -1,0 +1,112 @@
+//! Objects between the version that they are stored in and the one that a client sees.
+
+use std::sync::Arc;
+
+use api_meta::{Status, Tree as _};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::{conversion::fit_whole, definition::Definition, object::Object, stored};
+
+/// How many objects, and how many bytes of them, a webhook is asked for at once.
+const BATCH: usize = 500;
+const BATCH_BYTES: usize = 4 << 20;
+
+impl Definition {
+    /// Objects as one of the served versions shows them.
+    pub(crate) async fn shown(
+        &self,
+        version: usize,
+        objects: Vec<Arc<Object>>,
+    ) -> Result<Vec<Arc<Object>>, Box<Status>> {
+        let Some(converter) = &self.converter else { return Ok(objects) };
+        let mut shown = objects;
+        let mut waiting: Vec<usize> = Vec::new();
+        for (i, object) in shown.iter_mut().enumerate() {
+            if usize::from(object.version) == version {
+                continue;
+            }
+            match converter.known(version, object) {
+                Some(known) => *object = known,
+                None => waiting.push(i),
+            }
+        }
+        while let Some(first) = waiting.first() {
+            // One review is about objects of one version.
+            let from = shown[*first].version;
+            let (mut batch, mut bytes) = (Vec::new(), 0);
+            waiting.retain(|i| {
+                let size = shown[*i].bytes.len();
+                let fits = batch.is_empty() || batch.len() < BATCH && bytes + size < BATCH_BYTES;
+                let taken = shown[*i].version == from && fits;
+                if taken {
+                    batch.push(*i);
+                    bytes += size;
+                }
+                !taken
+            });
+            let served = &self.served[usize::from(from)];
+            let trees = batch.iter().map(|i| served.tree(&shown[*i])).collect();
+            let to = &self.served[version];
+            let converted = converter.convert(trees, to.version()).await?;
+            for (i, mut tree) in batch.into_iter().zip(converted) {
+                fit_whole(to, &mut tree);
+                let (key, revision) = (shown[i].key.clone(), shown[i].revision);
+                let made = Bytes::copy_from_slice(&api_codec::encode_stored(&tree));
+                let version_shown = u8::try_from(version).unwrap_or_default();
+                let (made, _) = self.object_of(key, revision, made, version_shown);
+                let made = Arc::new(made);
+                converter.keep(version, &shown[i], &made);
+                shown[i] = made;
+            }
+        }
+        Ok(shown)
+    }
+
+    pub(crate) async fn shown_one(
+        &self,
+        version: usize,
+        object: Arc<Object>,
+    ) -> Result<Arc<Object>, Box<Status>> {
+        let mut shown = self.shown(version, vec![object]).await?;
+        shown.pop().ok_or_else(|| Box::new(Status::internal("nothing was converted")))
+    }
+
+    /// As [`Self::shown_one`], for one of many who ask for the same.
+    pub(crate) async fn shown_in_turn(
+        &self,
+        version: usize,
+        object: Arc<Object>,
+    ) -> Result<Arc<Object>, Box<Status>> {
+        let Some(converter) = &self.converter else { return Ok(object) };
+        let _turn = converter.turn.lock().await;
+        self.shown_one(version, object).await
+    }
+
+    /// What the store keeps of an object that one of the served versions shows; `managed` is the JSON of its
+    /// `managedFields` if the tree has not got them.
+    pub(crate) async fn to_store(
+        &self,
+        version: usize,
+        mut tree: Value,
+        managed: Option<&[u8]>,
+    ) -> Result<Bytes, Box<Status>> {
+        let (served, stored) = (&self.served[version], self.stored());
+        if let Some(converter) = self.converter.as_ref().filter(|_| version != self.storage) {
+            tree.put(&["kind"], json!(*served.kind));
+            tree.put(&["apiVersion"], json!(*served.api_version));
+            let converted = converter.convert(vec![tree], stored.version()).await?;
+            tree = converted.into_iter().next().unwrap_or_default();
+            fit_whole(stored, &mut tree);
+        }
+        if let Some(conversion) = &served.conversion {
+            (conversion.to_storage)(&mut tree);
+        }
+        let bytes = api_codec::encode_managed(&tree, managed);
+        Ok(match self.custom {
+            Some(_) => stored::mark(bytes, &stored.api_version),
+            // A copy of the exact size: a vector has room to grow, and these bytes stay.
+            None => Bytes::copy_from_slice(&bytes),
+        })
+    }
+}

@@ -1,0 +1,266 @@
+//! The one pipeline: every request of every component and person comes through [`Server::answer`].
+
+use std::{
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    time::Instant,
+};
+
+use api_meta::{Status, UserInfo};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use serve::{Body, Connection};
+
+use super::health::{self, Own};
+use crate::{
+    answer::{self, compress},
+    documents::{discovery, openapi::Documents},
+    handlers::{call::Call, dispatch::dispatch, state::State},
+    request::{
+        accept::{Accepted, Shape},
+        info::{RequestInfo, ResourcePath},
+    },
+    security::Selectors,
+    watch_cache::kinds::Kinds,
+};
+
+pub(crate) struct Server {
+    pub(crate) state: Arc<State>,
+    pub(crate) gate: Arc<flow::Gate>,
+    pub(crate) own: Own,
+    pub(crate) openapi: Documents,
+}
+
+/// Put into a request's extensions by an in-process client: who it is. A socket cannot set extensions.
+#[derive(Clone)]
+pub(crate) struct InProcess(pub(crate) Arc<UserInfo>);
+
+impl serve::Handler for Server {
+    fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
+        Box::pin(self.answer(request))
+    }
+}
+
+impl Server {
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let started = Instant::now();
+        let uri = request.uri();
+        let query = uri.query().unwrap_or_default();
+        let info = Arc::new(RequestInfo::new(request.method(), uri.path(), query));
+        let method = request.method().clone();
+        let in_flight = self.own.metrics.begin();
+        // OpenAPI documents and aggregated discovery have forms of their own.
+        let own_forms = info.path.starts_with("/openapi/")
+            || discovery::is_aggregated(&info.path, request.headers());
+        let negotiated = match own_forms {
+            true => Ok(Accepted::JSON),
+            false => Accepted::negotiate(request.headers(), &info.query),
+        };
+        let zip = method == Method::GET && compress::accepted(request.headers());
+        let mut response = match negotiated {
+            Ok(accepted) => {
+                let work = self.proceed(request, &info, accepted);
+                match rt::catch("request", &info.path, work).await {
+                    Ok(done) => done.unwrap_or_else(|status| refusal(&info, accepted, &status)),
+                    Err(rt::Panicked { .. }) => panicked(),
+                }
+            }
+            Err(status) => answer::status(Accepted::JSON, &status),
+        };
+        drop(in_flight);
+        if zip {
+            compress::large(&mut response);
+        }
+        if method == Method::HEAD {
+            *response.body_mut() = serve::full(Bytes::new());
+        }
+        self.own.metrics.record(&info, response.status(), started.elapsed());
+        response
+    }
+
+    async fn proceed(
+        &self,
+        mut request: Request<Body>,
+        info: &Arc<RequestInfo>,
+        accepted: Accepted,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let user = self.authenticate(&request, &info.path)?;
+        auth::authn::web_socket::remove_token(request.headers_mut());
+        let selectors = Selectors::of(info);
+        let asked = selectors.attributes(&user, info);
+        let impersonated = self.state.security.impersonate(&asked, request.headers())?;
+        let user = impersonated.unwrap_or(user);
+        self.state.security.forget_identity(request.headers_mut());
+        let attributes = selectors.attributes(&user, info);
+        self.state.security.authorize(&attributes)?;
+        // What stays open for long (exec, logs) holds no seat; a watch holds its seat until it has sent what it begins
+        // with.
+        let entered = match info.is_connection() {
+            true => None,
+            false => {
+                let entered = self.gate.enter(&attributes, self.seats(info)).await;
+                Some(entered.map_err(|rejected| Box::new(rejected.status()))?)
+            }
+        };
+        let (arrival, seat) = entered.map(|entered| (entered.arrival, entered.permit)).unzip();
+        let done = match info.resource.clone() {
+            Some(path) => {
+                let caller = (user.clone(), seat);
+                self.resource_request(request, info.clone(), path, caller, accepted).await
+            }
+            None => self.plain_request(&request, info, accepted),
+        };
+        let mut response = done.unwrap_or_else(|status| refusal(info, accepted, &status));
+        if let Some(arrival) = arrival {
+            add_flow(&arrival, &mut response);
+        }
+        Ok(response)
+    }
+
+    /// How much work a request is, as far as can be told: lists look at whole collections, and so do watches that
+    /// begin with one.
+    fn seats(&self, info: &RequestInfo) -> u32 {
+        let lists = match info.verb {
+            "list" => true,
+            "watch" => info.query.flag("sendInitialEvents"),
+            _ => false,
+        };
+        let Some(path) = info.resource.as_ref().filter(|_| lists) else { return 1 };
+        let kinds = self.state.cache.kinds();
+        let found = kinds.find(&path.group, &path.version, &path.resource);
+        let objects = found.and_then(|(resource, _)| Some(resource.cache.as_ref()?.len()));
+        flow::Gate::seats_of_list(objects.unwrap_or(0) as u64)
+    }
+
+    fn authenticate(
+        &self,
+        request: &Request<Body>,
+        path: &str,
+    ) -> Result<Arc<UserInfo>, Box<Status>> {
+        if let Some(InProcess(user)) = request.extensions().get() {
+            return Ok(user.clone());
+        }
+        self.state.security.authenticate(
+            request.extensions().get::<Arc<Connection>>(),
+            request.headers(),
+            path,
+        )
+    }
+
+    async fn resource_request(
+        &self,
+        request: Request<Body>,
+        info: Arc<RequestInfo>,
+        path: ResourcePath,
+        (user, seat): (Arc<UserInfo>, Option<flow::Permit>),
+        accepted: Accepted,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let kinds = self.state.cache.kinds();
+        let Some((resource, version)) = kinds.find(&path.group, &path.version, &path.resource)
+        else {
+            return Err(Box::new(Status::no_such_resource()));
+        };
+        let definition = &resource.definition;
+        let scope_is_wrong = path.namespace.is_empty() == definition.namespaced;
+        // A collection of a namespaced kind may span all namespaces; a namespace's own URL names it twice.
+        let spans =
+            definition.namespaced && matches!(info.verb, "list" | "watch" | "deletecollection");
+        if scope_is_wrong && !spans && !definition.is("", "namespaces") {
+            return Err(Box::new(Status::no_such_resource()));
+        }
+        let mut path = path;
+        if !definition.namespaced {
+            path.namespace.clear();
+        }
+        let accepted = match definition.custom {
+            Some(_) => Accepted::negotiate_custom(request.headers(), &info.query)?,
+            None => accepted,
+        };
+        let resource = resource.clone();
+        let user_agent = request
+            .headers()
+            .get(header::USER_AGENT)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default()
+            .to_owned();
+        let (parts, body) = request.into_parts();
+        let call = Call {
+            info,
+            path,
+            method: parts.method.clone(),
+            headers: parts.headers.clone(),
+            user,
+            user_agent,
+            resource,
+            version,
+            accepted,
+            body: Mutex::new(Some(body)),
+            warnings: Mutex::default(),
+            dry_run_in_body: AtomicBool::new(false),
+            seat: Mutex::new(seat),
+        };
+        let mut response = match dispatch(&self.state, &call, parts).await {
+            Ok(response) => response,
+            // Who is refused is warned all the same.
+            Err(status) if call.has_warnings() => refusal(&call.info, call.accepted, &status),
+            Err(status) => return Err(status),
+        };
+        add_warnings(&call, &mut response);
+        Ok(response)
+    }
+
+    fn plain_request(
+        &self,
+        request: &Request<Body>,
+        info: &RequestInfo,
+        accepted: Accepted,
+    ) -> Result<Response<Body>, Box<Status>> {
+        let kinds: Arc<Kinds> = self.state.cache.kinds();
+        let (path, headers) = (info.path.as_str(), request.headers());
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(Box::new(Status::no_such_resource()));
+        }
+        discovery::answer(&kinds, path, headers, accepted)
+            .or_else(|| self.openapi.answer(&kinds, path, &info.query, headers))
+            .or_else(|| health::document(&self.state, &self.own, path, &info.query, accepted))
+            .ok_or_else(|| Box::new(Status::no_such_resource()))
+    }
+}
+
+/// The answer to a request that panicked, in upstream's words: text, as no more of the request can be relied on.
+fn panicked() -> Response<Body> {
+    let words = "This request caused apiserver to panic. Look in the logs for details.\n";
+    answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
+}
+
+/// A failure as it goes out, which is always a whole Status.
+fn refusal(info: &RequestInfo, accepted: Accepted, status: &Status) -> Response<Body> {
+    if status.code >= 500 {
+        tracing::warn!(path = %info.path, verb = info.verb, message = %status.message, "request failed");
+    }
+    answer::status(Accepted { shape: Shape::Whole, ..accepted }, status)
+}
+
+/// Says which configuration of flow control took the request, as upstream does.
+fn add_flow(arrival: &flow::Arrival, response: &mut Response<Body>) {
+    for (name, uid) in [
+        ("x-kubernetes-pf-flowschema-uid", &arrival.schema_uid),
+        ("x-kubernetes-pf-prioritylevel-uid", &arrival.level_uid),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(uid) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+}
+
+fn add_warnings(call: &Call, response: &mut Response<Body>) {
+    let warnings =
+        std::mem::take(&mut *call.warnings.lock().unwrap_or_else(PoisonError::into_inner));
+    for warning in warnings {
+        let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
