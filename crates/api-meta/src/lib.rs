@@ -12,6 +12,7 @@ pub mod field;
 mod field_selector;
 #[cfg(test)]
 mod fuzzed;
+pub mod goregex;
 mod gvk;
 mod int_or_string;
 mod label_selector;

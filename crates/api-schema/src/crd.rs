@@ -267,7 +267,7 @@ impl Builder {
             format: text("format"),
             enumeration: list("enum"),
             pattern: text("pattern"),
-            regex: given["pattern"].as_str().and_then(|p| crate::goregex::compile(p).ok()),
+            regex: given["pattern"].as_str().and_then(|p| api_meta::goregex::compile(p).ok()),
             minimum: float("minimum"),
             exclusive_minimum: given["exclusiveMinimum"] == true,
             maximum: float("maximum"),

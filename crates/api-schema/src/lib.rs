@@ -20,7 +20,6 @@ mod fill;
 mod formats;
 #[cfg(test)]
 mod fuzzed;
-mod goregex;
 mod gowords;
 mod lookup;
 pub mod openapi;

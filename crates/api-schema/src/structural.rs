@@ -286,7 +286,7 @@ impl Check {
 
     fn keywords(&mut self, schema: &Value, path: &Path) {
         if let Some(pattern) = schema["pattern"].as_str()
-            && let Err(error) = crate::goregex::compile(pattern)
+            && let Err(error) = api_meta::goregex::compile(pattern)
         {
             let detail = format!("must be a valid regular expression, but isn't: {error}");
             self.errors.push(FieldError::invalid(&path.child("pattern"), pattern, detail));

@@ -17,6 +17,7 @@ pub(super) const LAYERS: &[Layer] = &[
         name: "API",
         crates: &[
             "api-meta",
+            "cel",
             "api-schema",
             "api-codec",
             "api-patch",

@@ -6,7 +6,7 @@
 use regex::{Regex, RegexBuilder};
 
 /// Compiles a pattern that is written for Go. The error is for people.
-pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
+pub fn compile(pattern: &str) -> Result<Regex, String> {
     let translated = translate(pattern)?;
     RegexBuilder::new(&translated).size_limit(1 << 20).build().map_err(|e| match e {
         regex::Error::CompiledTooBig(_) => {

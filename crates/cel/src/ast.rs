@@ -1,0 +1,132 @@
+//! Expressions as they are written: what the parser makes, and what checking, costs and planning walk.
+
+/// An expression with its number in the tree, by which the checker keeps what it finds out, and its place in the text.
+#[derive(Clone, Debug)]
+pub(crate) struct Expr {
+    pub(crate) id: usize,
+    /// In code points from the start of the text.
+    pub(crate) at: u32,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Literal(Literal),
+    /// A leading dot is kept in the name.
+    Ident(String),
+    /// `operand.field`, or `has(operand.field)`.
+    Select {
+        operand: Box<Expr>,
+        field: String,
+        test: bool,
+    },
+    Call {
+        function: String,
+        target: Option<Box<Expr>>,
+        args: Vec<Expr>,
+    },
+    List(Vec<Element>),
+    Map(Vec<Entry>),
+    Struct {
+        name: String,
+        fields: Vec<StructField>,
+    },
+    Comprehension(Box<Comprehension>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Element {
+    pub(crate) value: Expr,
+    /// `[?value]`
+    pub(crate) optional: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Expr,
+    pub(crate) value: Expr,
+    /// `{?key: value}`
+    pub(crate) optional: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct StructField {
+    pub(crate) at: u32,
+    pub(crate) name: String,
+    pub(crate) value: Expr,
+    pub(crate) optional: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Literal {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    String(String),
+    Bytes(Vec<u8>),
+}
+
+/// A macro that binds variables to what a range or an optional holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Comprehension {
+    pub(crate) what: Macro,
+    pub(crate) range: Expr,
+    pub(crate) variable: String,
+    /// Of the two-variable forms: the value, where `variable` is the key or index.
+    pub(crate) second: Option<String>,
+    pub(crate) filter: Option<Expr>,
+    pub(crate) body: Expr,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Macro {
+    All,
+    Exists,
+    ExistsOne,
+    /// `map` and `transformList`.
+    Map,
+    Filter,
+    TransformMap,
+    TransformMapEntry,
+    SortBy,
+    OptMap,
+    OptFlatMap,
+}
+
+impl Expr {
+    /// The dotted name that the expression spells, where it is one: `a.b.c`.
+    pub(crate) fn qualified_name(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Ident(name) => Some(name.clone()),
+            Kind::Select { operand, field, test: false } => {
+                Some(format!("{}.{field}", operand.qualified_name()?))
+            }
+            _ => None,
+        }
+    }
+
+    /// Visits the expressions directly below.
+    pub(crate) fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
+        match &self.kind {
+            Kind::Literal(_) | Kind::Ident(_) => {}
+            Kind::Select { operand, .. } => visit(operand),
+            Kind::Call { target, args, .. } => {
+                target.iter().for_each(|target| visit(target));
+                args.iter().for_each(visit);
+            }
+            Kind::List(elements) => elements.iter().for_each(|e| visit(&e.value)),
+            Kind::Map(entries) => entries.iter().for_each(|e| {
+                visit(&e.key);
+                visit(&e.value);
+            }),
+            Kind::Struct { fields, .. } => fields.iter().for_each(|f| visit(&f.value)),
+            Kind::Comprehension(comprehension) => {
+                visit(&comprehension.range);
+                comprehension.filter.iter().for_each(&mut *visit);
+                visit(&comprehension.body);
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What can be wrong with an expression, told the way upstream tells it, since people search for these words.
+
+use std::fmt;
+
+/// Everything that is wrong with an expression: it does not parse, or its types do not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issues {
+    source: Source,
+    issues: Vec<Issue>,
+}
+
+/// One thing that is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issue {
+    /// In code points from the start of the text.
+    at: u32,
+    pub message: String,
+}
+
+/// The text of an expression, for showing places in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    text: String,
+}
+
+/// Lines longer than this are not shown.
+const MAX_SNIPPET: usize = 16_384;
+
+impl Issue {
+    pub(crate) fn new(at: u32, message: impl Into<String>) -> Self {
+        Self { at, message: message.into() }
+    }
+}
+
+impl Source {
+    pub(crate) fn new(text: &str) -> Self {
+        Self { text: text.to_owned() }
+    }
+
+    /// Line and column of a place, the line counted from one and the column from zero, and the line itself.
+    fn place(&self, at: u32) -> (usize, usize, &str) {
+        let (mut line, mut column, mut start) = (1, 0, 0);
+        for (count, (offset, c)) in self.text.char_indices().enumerate() {
+            if count == at as usize {
+                break;
+            }
+            if c == '\n' {
+                (line, column, start) = (line + 1, 0, offset + 1);
+            } else {
+                column += 1;
+            }
+        }
+        let rest = &self.text[start..];
+        (line, column, rest.split('\n').next().unwrap_or_default())
+    }
+}
+
+impl Issues {
+    pub(crate) fn new(source: Source, mut issues: Vec<Issue>) -> Self {
+        issues.sort_by_key(|issue| issue.at);
+        Self { source, issues }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Issue> {
+        self.issues.iter()
+    }
+
+    fn show(&self, issue: &Issue, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (line, column, text) = self.source.place(issue.at);
+        write!(f, "ERROR: <input>:{line}:{}: {}", column + 1, issue.message)?;
+        if text.chars().count() > MAX_SNIPPET {
+            return Ok(());
+        }
+        let text = text.replace('\t', " ");
+        write!(f, "\n | {text}\n | ")?;
+        let mut characters = text.chars();
+        for c in characters.by_ref().take(column) {
+            // A wide character is pointed past by a wide dot.
+            f.write_str(if c.len_utf8() > 1 { "\u{ff0e}" } else { "." })?;
+        }
+        f.write_str(if characters.next().is_some_and(|c| c.len_utf8() > 1) {
+            "\u{ff3e}"
+        } else {
+            "^"
+        })
+    }
+}
+
+impl fmt::Display for Issues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, issue) in self.issues.iter().enumerate() {
+            if at > 0 {
+                f.write_str("\n")?;
+            }
+            self.show(issue, f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Issues {}
+
+/// Why an evaluation has no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EvalError {
+    /// The expression itself fails: a key that is not there, a division by zero, a value of the wrong type.
+    #[error("{0}")]
+    Failed(String),
+    #[error("operation cancelled: actual cost limit exceeded")]
+    CostLimit,
+    /// The caller's deadline has passed.
+    #[error("operation interrupted")]
+    Interrupted,
+}
+
+impl EvalError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self::Failed(message.into())
+    }
+
+    pub(crate) fn no_such_overload() -> Self {
+        Self::new("no such overload")
+    }
+
+    pub(crate) fn no_such_key(key: impl fmt::Display) -> Self {
+        Self::Failed(format!("no such key: {key}"))
+    }
+
+    /// Whether `&&` and `||` may go on: what ends the whole evaluation may not be hidden by its other side.
+    pub(crate) fn is_absorbable(&self) -> bool {
+        matches!(self, Self::Failed(_))
+    }
+}

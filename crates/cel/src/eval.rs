@@ -1,0 +1,562 @@
+//! Evaluation, which ends when it has cost what it may.
+
+use std::sync::Arc;
+
+use crate::{
+    ast::Macro,
+    charges,
+    error::EvalError,
+    natives::regexes,
+    program::{Call, How, Index, Loop, Make, Node, Pattern, Program, Select},
+    value::{Entries, Eval, List, Map, Record, Value, Work},
+};
+
+/// Upstream's limit of one evaluation: about a tenth of a second of its time.
+pub const PER_CALL_LIMIT: u64 = 1_000_000;
+/// How many turns a loop makes between two looks at the deadline.
+const CHECK_FREQUENCY: u32 = 100;
+/// Steps of functions that a unit of cost allows.
+const WORK_PER_COST: u64 = 64;
+/// What an evaluation may do in functions whatever little it may cost.
+const LEAST_WORK: u64 = 1 << 20;
+
+/// What an evaluation may use.
+#[derive(Clone, Copy)]
+pub struct Limits<'c> {
+    /// The most that it may cost.
+    pub cost: u64,
+    /// Whether nobody waits for it any more.
+    pub cancelled: Option<&'c (dyn Fn() -> bool + 'c)>,
+}
+
+impl Default for Limits<'_> {
+    fn default() -> Self {
+        Self { cost: PER_CALL_LIMIT, cancelled: None }
+    }
+}
+
+/// What an evaluation came to.
+#[derive(Debug)]
+pub struct Outcome<'a> {
+    pub value: Result<Value<'a>, EvalError>,
+    /// What it cost, which may be more than the limit by its last step.
+    pub cost: u64,
+}
+
+impl Program {
+    /// Evaluates with a value for each variable of the environment; one that is not given cannot be read.
+    pub fn evaluate<'a>(
+        &'a self,
+        variables: &[Option<Value<'a>>],
+        limits: Limits<'_>,
+    ) -> Outcome<'a> {
+        let work = limits.cost.saturating_mul(WORK_PER_COST).saturating_add(LEAST_WORK);
+        let mut frame =
+            Frame { variables, locals: Vec::new(), cost: 0, limits, work: Work(work), turns: 0 };
+        let value = frame.eval(&self.root);
+        Outcome { value, cost: frame.cost }
+    }
+}
+
+struct Frame<'a, 'c> {
+    variables: &'c [Option<Value<'a>>],
+    locals: Vec<Value<'a>>,
+    cost: u64,
+    limits: Limits<'c>,
+    work: Work,
+    turns: u32,
+}
+
+impl<'a> Frame<'a, '_> {
+    fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
+        self.cost = self.cost.saturating_add(cost);
+        if self.cost > self.limits.cost { Err(EvalError::CostLimit) } else { Ok(()) }
+    }
+
+    fn eval(&mut self, node: &'a Node) -> Eval<'a> {
+        match node {
+            Node::Const(value) => Ok(value.clone()),
+            Node::Variable { at, name, free } => {
+                self.charge(u64::from(!free))?;
+                self.variable(*at, name)
+            }
+            Node::Local { at, free } => {
+                self.charge(u64::from(!free))?;
+                Ok(self.locals[*at].clone())
+            }
+            Node::Select(select) => self.select(select),
+            Node::Index(index) => self.index(index),
+            Node::And(terms) => self.logical(terms, false),
+            Node::Or(terms) => self.logical(terms, true),
+            Node::Cond(parts) => match self.eval(&parts[0])? {
+                Value::Bool(true) => self.eval(&parts[1]),
+                Value::Bool(false) => self.eval(&parts[2]),
+                _ => Err(EvalError::no_such_overload()),
+            },
+            Node::Call(call) => self.call(call),
+            Node::Search(pattern) => self.search(pattern),
+            Node::Within(within) => {
+                let value = self.eval(&within.0)?;
+                Ok(Value::Bool(within.1.get(&value).is_some()))
+            }
+            Node::Or2 { both, value } => self.or_else(both, *value),
+            Node::List(items) => self.list(items),
+            Node::Map(entries) => self.map(entries),
+            Node::Make(make) => self.make(make),
+            Node::Comprehension(comprehension) => self.comprehension(comprehension),
+        }
+    }
+
+    fn variable(&self, at: usize, name: &str) -> Eval<'a> {
+        let value = self.variables.get(at).and_then(Option::as_ref);
+        value.cloned().ok_or_else(|| EvalError::Failed(format!("no such attribute(s): {name}")))
+    }
+
+    fn boolean(&mut self, node: &'a Node) -> Result<bool, EvalError> {
+        match self.eval(node)? {
+            Value::Bool(value) => Ok(value),
+            _ => Err(EvalError::no_such_overload()),
+        }
+    }
+
+    /// `&&` and `||`: one side may settle it even where the other fails.
+    fn logical(&mut self, terms: &'a [Node], settles: bool) -> Eval<'a> {
+        let mut failed = None;
+        for term in terms {
+            match self.boolean(term) {
+                Ok(value) if value == settles => return Ok(Value::Bool(settles)),
+                Ok(_) => {}
+                Err(error) if error.is_absorbable() => failed = failed.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        failed.map_or(Ok(Value::Bool(!settles)), Err)
+    }
+
+    #[inline(never)]
+    fn select(&mut self, select: &'a Select) -> Eval<'a> {
+        let operand = self.eval(&select.operand)?;
+        self.charge(select.cost)?;
+        match select.how {
+            How::Get => match operand {
+                Value::Optional(None) => Ok(Value::Optional(None)),
+                Value::Optional(Some(value)) => {
+                    // A field of what is no container is an error even here.
+                    field(&value, select).map(Value::optional)
+                }
+                operand => {
+                    field(&operand, select)?.ok_or_else(|| EvalError::no_such_key(&select.field))
+                }
+            },
+            How::Optional => match operand {
+                Value::Optional(None) => Ok(Value::Optional(None)),
+                Value::Optional(Some(value)) => field(&value, select).map(Value::optional),
+                operand => field(&operand, select).map(Value::optional),
+            },
+            How::Test => match operand {
+                Value::Optional(None) => Ok(Value::Bool(false)),
+                Value::Optional(Some(value)) => has(&value, select).map(Value::Bool),
+                operand => has(&operand, select).map(Value::Bool),
+            },
+        }
+    }
+
+    #[inline(never)]
+    fn index(&mut self, index: &'a Index) -> Eval<'a> {
+        let operand = self.eval(&index.operand)?;
+        let key = self.eval(&index.index)?;
+        self.charge(index.cost)?;
+        match operand {
+            Value::Optional(None) => Ok(Value::Optional(None)),
+            Value::Optional(Some(value)) => element(&value, &key).map(Value::optional),
+            operand => match (element(&operand, &key)?, index.how) {
+                (found, How::Optional) => Ok(Value::optional(found)),
+                (Some(found), _) => Ok(found),
+                (None, _) => Err(missing(&operand, &key)),
+            },
+        }
+    }
+
+    #[inline(never)]
+    fn call(&mut self, call: &'a Call) -> Eval<'a> {
+        // Most calls have two arguments at most.
+        match &*call.args {
+            [one] => {
+                let args = [self.eval(one)?];
+                self.charge((call.charge)(&args))?;
+                (call.native)(&mut self.work, &args)
+            }
+            [one, two] => {
+                let args = [self.eval(one)?, self.eval(two)?];
+                self.charge((call.charge)(&args))?;
+                (call.native)(&mut self.work, &args)
+            }
+            many => {
+                let args: Vec<Value<'a>> =
+                    many.iter().map(|arg| self.eval(arg)).collect::<Result<_, _>>()?;
+                self.charge((call.charge)(&args))?;
+                (call.native)(&mut self.work, &args)
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn search(&mut self, pattern: &'a Pattern) -> Eval<'a> {
+        let args: Vec<Value<'a>> =
+            pattern.args.iter().map(|arg| self.eval(arg)).collect::<Result<_, _>>()?;
+        self.charge((pattern.charge)(&args))?;
+        regexes::run(pattern.search, &mut self.work, &args, &pattern.regex)
+    }
+
+    fn or_else(&mut self, both: &'a [Node; 2], unwrap: bool) -> Eval<'a> {
+        match self.eval(&both[0])? {
+            Value::Optional(None) => self.eval(&both[1]),
+            Value::Optional(Some(value)) if unwrap => Ok((*value).clone()),
+            some @ Value::Optional(Some(_)) => Ok(some),
+            _ => Err(EvalError::no_such_overload()),
+        }
+    }
+
+    #[inline(never)]
+    fn list(&mut self, items: &'a [(Node, bool)]) -> Eval<'a> {
+        let mut values = Vec::with_capacity(items.len());
+        for (node, optional) in items {
+            match self.eval(node)? {
+                Value::Optional(value) if *optional => values.extend(value.as_deref().cloned()),
+                _ if *optional => return Err(EvalError::no_such_overload()),
+                value => values.push(value),
+            }
+        }
+        self.charge(charges::LIST)?;
+        Ok(Value::list(values))
+    }
+
+    #[inline(never)]
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Eval<'a> {
+        let mut made = Entries::default();
+        for (key, value, optional) in entries {
+            let key = self.eval(key)?;
+            match self.eval(value)? {
+                Value::Optional(value) if *optional => {
+                    if let Some(value) = value {
+                        made.insert(key, (*value).clone())?;
+                    }
+                }
+                _ if *optional => return Err(EvalError::no_such_overload()),
+                value => made.insert(key, value)?,
+            }
+        }
+        self.charge(charges::MAP)?;
+        Ok(Value::Map(Map::Entries(Arc::new(made))))
+    }
+
+    #[inline(never)]
+    fn make(&mut self, make: &'a Make) -> Eval<'a> {
+        let mut fields = vec![None; make.object.fields.len()];
+        for (at, node, optional) in &make.fields {
+            fields[*at] = match self.eval(node)? {
+                Value::Optional(value) if *optional => value.map(|value| (*value).clone()),
+                value => Some(value),
+            };
+        }
+        self.charge(charges::STRUCT)?;
+        let object = Arc::clone(&make.object);
+        Ok(Value::Object(Record::Made { object, fields: Arc::new(fields) }))
+    }
+
+    #[inline(never)]
+    fn comprehension(&mut self, comprehension: &'a Loop) -> Eval<'a> {
+        let before = self.cost;
+        let range = self.eval(&comprehension.range)?;
+        if let Macro::OptMap | Macro::OptFlatMap = comprehension.what {
+            let cost = self.cost - before;
+            return self.optional_map(comprehension, range, cost);
+        }
+        self.locals.truncate(comprehension.depth);
+        let mut turns = Turns::new(comprehension);
+        let result = self.turns(comprehension, &range, &mut turns);
+        self.locals.truncate(comprehension.depth);
+        result?;
+        self.finish(comprehension, range, turns)
+    }
+
+    fn turns(
+        &mut self,
+        comprehension: &'a Loop,
+        range: &Value<'a>,
+        turns: &mut Turns<'a>,
+    ) -> Result<(), EvalError> {
+        match range {
+            Value::List(list) => {
+                for at in 0..list.len() {
+                    let item = list.get(at)?;
+                    let second = if comprehension.two { Some(item.clone()) } else { None };
+                    let first = if comprehension.two { Value::Int(at as i64) } else { item };
+                    if !self.turn(comprehension, turns, first, second)? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Value::Map(map) if comprehension.two => {
+                for entry in map.entries() {
+                    let (key, value) = entry?;
+                    if !self.turn(comprehension, turns, key, Some(value))? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            Value::Map(map) => {
+                self.work.spend(map.len() as u64)?;
+                for key in map.keys() {
+                    if !self.turn(comprehension, turns, key, None)? {
+                        break;
+                    }
+                }
+                Ok(())
+            }
+            _ => Err(EvalError::no_such_overload()),
+        }
+    }
+
+    /// One turn of a loop; whether there is need for another.
+    fn turn(
+        &mut self,
+        comprehension: &'a Loop,
+        turns: &mut Turns<'a>,
+        first: Value<'a>,
+        second: Option<Value<'a>>,
+    ) -> Result<bool, EvalError> {
+        self.turns += 1;
+        if self.turns.is_multiple_of(CHECK_FREQUENCY)
+            && self.limits.cancelled.is_some_and(|cancelled| cancelled())
+        {
+            return Err(EvalError::Interrupted);
+        }
+        self.work.spend(1)?;
+        // The condition for going on is looked at before each turn.
+        self.charge(turns.condition)?;
+        if turns.settled {
+            return Ok(false);
+        }
+        self.locals.truncate(comprehension.depth);
+        let key = first.clone();
+        self.locals.push(first);
+        self.locals.extend(second);
+        if let Some(filter) = &comprehension.filter
+            && !self.boolean(filter)?
+        {
+            return Ok(true);
+        }
+        self.step(comprehension, turns, key)?;
+        Ok(true)
+    }
+
+    fn step(
+        &mut self,
+        comprehension: &'a Loop,
+        turns: &mut Turns<'a>,
+        key: Value<'a>,
+    ) -> Result<(), EvalError> {
+        let body = &comprehension.body;
+        match comprehension.what {
+            Macro::All | Macro::Exists => {
+                let settles = comprehension.what == Macro::Exists;
+                self.charge(1)?;
+                match self.boolean(body) {
+                    Ok(value) => turns.settled = value == settles,
+                    Err(error) if error.is_absorbable() => turns.failed = Some(error),
+                    Err(error) => return Err(error),
+                }
+            }
+            Macro::ExistsOne => {
+                if self.boolean(body)? {
+                    self.charge(2)?;
+                    turns.count += 1;
+                }
+            }
+            Macro::Map | Macro::SortBy => {
+                let constant = matches!(body, Node::Const(_));
+                let value = self.eval(body)?;
+                self.charge(2 + if constant { 0 } else { charges::LIST })?;
+                turns.items.push(value);
+            }
+            Macro::Filter => {
+                if self.boolean(body)? {
+                    self.charge(3 + charges::LIST)?;
+                    turns.items.push(key);
+                }
+            }
+            Macro::TransformMap => {
+                let value = self.eval(body)?;
+                self.charge(3)?;
+                turns.entries.insert(key, value)?;
+            }
+            Macro::TransformMapEntry => {
+                let value = self.eval(body)?;
+                self.charge(2)?;
+                let Value::Map(map) = value else { return Err(EvalError::no_such_overload()) };
+                for entry in map.entries() {
+                    self.work.spend(1)?;
+                    let (key, value) = entry?;
+                    turns.entries.insert(key, value)?;
+                }
+            }
+            Macro::OptMap | Macro::OptFlatMap => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, comprehension: &'a Loop, range: Value<'a>, turns: Turns<'a>) -> Eval<'a> {
+        self.charge(1)?;
+        match comprehension.what {
+            Macro::All | Macro::Exists => {
+                let exists = comprehension.what == Macro::Exists;
+                match turns.failed {
+                    Some(error) if !turns.settled => Err(error),
+                    _ => Ok(Value::Bool(turns.settled == exists)),
+                }
+            }
+            Macro::ExistsOne => {
+                self.charge(1)?;
+                Ok(Value::Bool(turns.count == 1))
+            }
+            Macro::TransformMap | Macro::TransformMapEntry => {
+                Ok(Value::Map(Map::Entries(Arc::new(turns.entries))))
+            }
+            Macro::SortBy => {
+                let args = [range, Value::list(turns.items)];
+                let charge =
+                    charges::charge("@sortByAssociatedKeys", Some("list_int_sortByAssociatedKeys"));
+                // The range is named twice.
+                self.charge(2 + charge(&args))?;
+                match crate::natives::native("@sortByAssociatedKeys") {
+                    Some(sort) => sort(&mut self.work, &args),
+                    None => Err(EvalError::no_such_overload()),
+                }
+            }
+            _ => Ok(Value::list(turns.items)),
+        }
+    }
+
+    /// `optMap` asks its target whether it has a value and then for it, each of which evaluates it in upstream's
+    /// expansion.
+    fn optional_map(&mut self, comprehension: &'a Loop, range: Value<'a>, cost: u64) -> Eval<'a> {
+        self.charge(1)?;
+        match range {
+            Value::Optional(None) => {
+                self.charge(1)?;
+                Ok(Value::Optional(None))
+            }
+            Value::Optional(Some(value)) => {
+                self.charge(cost + 1)?;
+                self.locals.truncate(comprehension.depth);
+                self.locals.push((*value).clone());
+                let body = self.eval(&comprehension.body);
+                self.locals.truncate(comprehension.depth);
+                let body = body?;
+                if comprehension.what == Macro::OptMap {
+                    self.charge(1)?;
+                    return Ok(Value::optional(Some(body)));
+                }
+                match body {
+                    Value::Optional(_) => Ok(body),
+                    _ => Err(EvalError::no_such_overload()),
+                }
+            }
+            _ => Err(EvalError::no_such_overload()),
+        }
+    }
+}
+
+/// What a loop has gathered.
+struct Turns<'a> {
+    condition: u64,
+    settled: bool,
+    failed: Option<EvalError>,
+    count: u64,
+    items: Vec<Value<'a>>,
+    entries: Entries<'a>,
+}
+
+impl Turns<'_> {
+    fn new(comprehension: &Loop) -> Self {
+        let condition = match comprehension.what {
+            Macro::All => 2,
+            Macro::Exists => 3,
+            _ => 0,
+        };
+        Self {
+            condition,
+            settled: false,
+            failed: None,
+            count: 0,
+            items: Vec::new(),
+            entries: Entries::default(),
+        }
+    }
+}
+
+/// A field's value, if the field is there.
+fn field<'a>(value: &Value<'a>, select: &Select) -> Result<Option<Value<'a>>, EvalError> {
+    match value {
+        Value::Object(record) => match place(record, select) {
+            Some(at) => record.field(at),
+            None => Ok(None),
+        },
+        Value::Map(map) => map.get(&select.name),
+        _ => Err(EvalError::no_such_key(&select.field)),
+    }
+}
+
+fn has(value: &Value<'_>, select: &Select) -> Result<bool, EvalError> {
+    match value {
+        Value::Object(record) => Ok(place(record, select).is_some_and(|at| record.has(at))),
+        Value::Map(map) => Ok(map.get(&select.name)?.is_some()),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+/// Where a field is: as the checker found it, or, of a value whose type was not known before, by its name.
+fn place(record: &Record<'_>, select: &Select) -> Option<usize> {
+    match &select.known {
+        Some((object, at)) if Arc::ptr_eq(object, record.object()) => Some(*at),
+        _ => record.object().position(&select.field),
+    }
+}
+
+fn element<'a>(operand: &Value<'a>, key: &Value<'_>) -> Result<Option<Value<'a>>, EvalError> {
+    match operand {
+        Value::List(list) => match position(list, key)? {
+            Some(at) => list.get(at).map(Some),
+            None => Ok(None),
+        },
+        Value::Map(map) => map.get(key),
+        _ => Err(EvalError::no_such_overload()),
+    }
+}
+
+fn position(list: &List<'_>, key: &Value<'_>) -> Result<Option<usize>, EvalError> {
+    let at = match key {
+        Value::Int(at) => usize::try_from(*at).ok(),
+        Value::Uint(at) => usize::try_from(*at).ok(),
+        Value::Double(at) if at.fract() == 0.0 => Some(*at as usize).filter(|_| *at >= 0.0),
+        _ => {
+            let ty = key.type_of();
+            return Err(EvalError::Failed(format!(
+                "unsupported index type '{}' in list",
+                ty.name()
+            )));
+        }
+    };
+    Ok(at.filter(|at| *at < list.len()))
+}
+
+fn missing(operand: &Value<'_>, key: &Value<'_>) -> EvalError {
+    let key = crate::format::show(key);
+    match operand {
+        Value::List(_) => EvalError::Failed(format!("index out of bounds: {key}")),
+        _ => EvalError::no_such_key(key),
+    }
+}

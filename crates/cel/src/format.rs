@@ -1,0 +1,256 @@
+//! `'…'.format([…])`, and how values are shown in texts.
+
+use crate::{
+    error::EvalError,
+    time,
+    value::{List, Value, Work},
+};
+
+/// A double as Go prints it: the fewest digits that tell it, with an exponent where it is very large or small.
+pub(crate) fn double(value: f64) -> String {
+    if value.is_nan() {
+        return "NaN".to_owned();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf".to_owned() } else { "-Inf".to_owned() };
+    }
+    let scientific = format!("{value:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if (-4..21).contains(&exponent) {
+        return format!("{value}");
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.abs())
+}
+
+/// In double quotes, with what needs it escaped.
+pub(crate) fn quote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A value for an error's message.
+pub(crate) fn show(value: &Value<'_>) -> String {
+    match value {
+        Value::String(text) => text.to_string(),
+        other => {
+            shown(&mut Work(10_000), other).unwrap_or_else(|_| other.type_of().name().to_owned())
+        }
+    }
+}
+
+/// `%s`: any value.
+fn shown(work: &mut Work, value: &Value<'_>) -> Result<String, EvalError> {
+    work.spend(8)?;
+    Ok(match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Uint(value) => value.to_string(),
+        Value::Double(value) if value.is_infinite() => {
+            if *value > 0.0 { "Infinity" } else { "-Infinity" }.to_owned()
+        }
+        Value::Double(value) => double(*value),
+        Value::String(text) => {
+            work.spend(text.len() as u64)?;
+            text.to_string()
+        }
+        Value::Bytes(bytes) => {
+            work.spend(bytes.len() as u64)?;
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+        Value::Timestamp(time) => time::show_timestamp(*time),
+        Value::Duration(nanos) => time::show_duration(*nanos),
+        Value::Type(ty) => ty.name().to_owned(),
+        Value::List(list) => {
+            let mut parts = Vec::new();
+            for item in list.iter() {
+                parts.push(shown(work, &item?)?);
+            }
+            format!("[{}]", parts.join(", "))
+        }
+        Value::Map(map) => {
+            let mut parts = Vec::new();
+            for entry in map.entries() {
+                let (key, value) = entry?;
+                parts.push(format!("{}: {}", shown(work, &key)?, shown(work, &value)?));
+            }
+            // In an order that does not depend on how the map was made.
+            parts.sort();
+            format!("{{{}}}", parts.join(", "))
+        }
+        Value::Optional(None) => "optional.none()".to_owned(),
+        Value::Optional(Some(value)) => format!("optional.of({})", shown(work, value)?),
+        Value::Object(_) => {
+            return Err(clause(
+                "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
+                value,
+            ));
+        }
+        Value::Opaque(opaque) => opaque.to_string(),
+    })
+}
+
+fn clause(rule: &str, given: &Value<'_>) -> EvalError {
+    let ty = given.type_of();
+    EvalError::Failed(format!("error during formatting: {rule}, was given {}", ty.name()))
+}
+
+/// What a text with clauses comes to with these arguments.
+pub(crate) fn format(work: &mut Work, text: &str, args: &List<'_>) -> Result<String, EvalError> {
+    let mut out = String::new();
+    let mut chars = text.chars().peekable();
+    let mut next = 0;
+    while let Some(c) = chars.next() {
+        work.spend(1)?;
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        if chars.peek() == Some(&'%') {
+            chars.next();
+            out.push('%');
+            continue;
+        }
+        let precision = precision(&mut chars)?;
+        let Some(verb) = chars.next() else {
+            return Err(EvalError::new(
+                "could not parse formatting clause: unexpected end of string",
+            ));
+        };
+        if next >= args.len() {
+            return Err(EvalError::Failed(format!("index {next} out of range")));
+        }
+        let value = args.get(next)?;
+        next += 1;
+        let piece = verbed(work, verb, precision, &value)?;
+        work.spend(piece.len() as u64)?;
+        out.push_str(&piece);
+    }
+    Ok(out)
+}
+
+/// `.3` before a verb.
+fn precision(
+    chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
+) -> Result<Option<usize>, EvalError> {
+    if chars.next_if_eq(&'.').is_none() {
+        return Ok(None);
+    }
+    let mut digits = String::new();
+    while let Some(digit) = chars.next_if(char::is_ascii_digit) {
+        digits.push(digit);
+    }
+    match digits.parse::<usize>() {
+        // As many digits as a double can have.
+        Ok(precision) if precision <= 1100 => Ok(Some(precision)),
+        _ => {
+            Err(EvalError::new("could not parse formatting clause: error while parsing precision"))
+        }
+    }
+}
+
+fn verbed(
+    work: &mut Work,
+    verb: char,
+    precision: Option<usize>,
+    value: &Value<'_>,
+) -> Result<String, EvalError> {
+    match verb {
+        's' => shown(work, value),
+        'd' => match value {
+            Value::Int(_) | Value::Uint(_) => shown(work, value),
+            Value::Double(double) if !double.is_finite() => shown(work, value),
+            Value::Double(_) => shown(work, value),
+            other => Err(clause("decimal clause can only be used on integers", other)),
+        },
+        'f' => fixed(value, precision.unwrap_or(6)),
+        'e' => scientific(value, precision.unwrap_or(6)),
+        'b' => match value {
+            Value::Int(value) => Ok(signed(*value, |n| format!("{n:b}"))),
+            Value::Uint(value) => Ok(format!("{value:b}")),
+            Value::Bool(value) => Ok(u8::from(*value).to_string()),
+            other => Err(clause("only integers and bools can be formatted as binary", other)),
+        },
+        'o' => match value {
+            Value::Int(value) => Ok(signed(*value, |n| format!("{n:o}"))),
+            Value::Uint(value) => Ok(format!("{value:o}")),
+            other => Err(clause("octal clause can only be used on integers", other)),
+        },
+        'x' => hex(value),
+        'X' => hex(value).map(|text| text.to_ascii_uppercase()),
+        other => Err(EvalError::Failed(format!(
+            "could not parse formatting clause: unrecognized formatting clause \"{other}\""
+        ))),
+    }
+}
+
+fn signed(value: i64, show: fn(u64) -> String) -> String {
+    let sign = if value < 0 { "-" } else { "" };
+    format!("{sign}{}", show(value.unsigned_abs()))
+}
+
+fn hex(value: &Value<'_>) -> Result<String, EvalError> {
+    let bytes = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    match value {
+        Value::Int(value) => Ok(signed(*value, |n| format!("{n:x}"))),
+        Value::Uint(value) => Ok(format!("{value:x}")),
+        Value::String(text) => Ok(bytes(text.as_bytes())),
+        Value::Bytes(raw) => Ok(bytes(raw)),
+        other => {
+            Err(clause("only integers, byte buffers, and strings can be formatted as hex", other))
+        }
+    }
+}
+
+fn number(value: &Value<'_>, rule: &str) -> Result<f64, EvalError> {
+    match value {
+        Value::Double(value) => Ok(*value),
+        Value::Int(value) => Ok(*value as f64),
+        Value::Uint(value) => Ok(*value as f64),
+        other => Err(clause(rule, other)),
+    }
+}
+
+fn special(value: f64) -> Option<String> {
+    if value.is_nan() {
+        return Some("NaN".to_owned());
+    }
+    value
+        .is_infinite()
+        .then(|| if value > 0.0 { "Infinity".to_owned() } else { "-Infinity".to_owned() })
+}
+
+fn fixed(value: &Value<'_>, precision: usize) -> Result<String, EvalError> {
+    let value = number(value, "fixed-point clause can only be used on doubles")?;
+    Ok(special(value).unwrap_or_else(|| format!("{value:.precision$}")))
+}
+
+fn scientific(value: &Value<'_>, precision: usize) -> Result<String, EvalError> {
+    let value = number(value, "scientific clause can only be used on doubles")?;
+    if let Some(special) = special(value) {
+        return Ok(special);
+    }
+    let text = format!("{value:.precision$e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    let sign = if exponent < 0 { '-' } else { '+' };
+    Ok(format!("{digits}e{sign}{:02}", exponent.abs()))
+}

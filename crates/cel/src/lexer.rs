@@ -1,0 +1,295 @@
+//! The text of an expression as tokens.
+
+use crate::{ast::Literal, error::Issue};
+
+/// Upstream's limit of an expression, in code points.
+pub(crate) const MAX_CODE_POINTS: usize = 100_000;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Token {
+    Literal(Literal),
+    /// Digits of an integer, which a minus before them may make the smallest of all.
+    Int(String),
+    Ident(String),
+    /// `` `name with.dots` ``, for fields only.
+    Escaped(String),
+    Symbol(&'static str),
+    In,
+    End,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Lexeme {
+    pub(crate) token: Token,
+    pub(crate) at: u32,
+    /// As it is written, for messages.
+    pub(crate) text: String,
+}
+
+/// Longer ones first, so that they are seen first.
+const SYMBOLS: [&str; 24] = [
+    "==", "!=", "<=", ">=", "&&", "||", "<", ">", "[", "]", "{", "}", "(", ")", ".", ",", "-", "!",
+    "?", ":", "+", "*", "/", "%",
+];
+
+pub(crate) fn lex(text: &str) -> Result<Vec<Lexeme>, Issue> {
+    let chars: Vec<char> = text.chars().collect();
+    if chars.len() > MAX_CODE_POINTS {
+        return Err(Issue::new(
+            0,
+            format!(
+                "expression code point size exceeds limit: size: {}, limit {MAX_CODE_POINTS}",
+                chars.len()
+            ),
+        ));
+    }
+    let mut lexer = Lexer { chars: &chars, at: 0 };
+    let mut lexemes = Vec::new();
+    loop {
+        lexer.skip_blank();
+        let at = lexer.at;
+        let token = lexer.token()?;
+        let end = token == Token::End;
+        let text = if end { "<EOF>".to_owned() } else { chars[at..lexer.at].iter().collect() };
+        lexemes.push(Lexeme { token, at: at as u32, text });
+        if end {
+            return Ok(lexemes);
+        }
+    }
+}
+
+struct Lexer<'c> {
+    chars: &'c [char],
+    at: usize,
+}
+
+impl Lexer<'_> {
+    fn peek(&self, ahead: usize) -> Option<char> {
+        self.chars.get(self.at + ahead).copied()
+    }
+
+    fn starts(&self, text: &str) -> bool {
+        text.chars().enumerate().all(|(i, c)| self.peek(i) == Some(c))
+    }
+
+    fn skip_blank(&mut self) {
+        while let Some(c) = self.peek(0) {
+            if matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{c}') {
+                self.at += 1;
+            } else if self.starts("//") {
+                while self.peek(0).is_some_and(|c| c != '\n') {
+                    self.at += 1;
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn taken(&mut self, wanted: impl Fn(char) -> bool) -> String {
+        let start = self.at;
+        while self.peek(0).is_some_and(&wanted) {
+            self.at += 1;
+        }
+        self.chars[start..self.at].iter().collect()
+    }
+
+    fn unknown(&self, at: usize) -> Issue {
+        let end = (self.at + 1).clamp(at, self.chars.len());
+        let text: String = self.chars[at..end].iter().take(64).collect();
+        Issue::new(at as u32, format!("Syntax error: token recognition error at: '{text}'"))
+    }
+
+    fn token(&mut self) -> Result<Token, Issue> {
+        let Some(first) = self.peek(0) else { return Ok(Token::End) };
+        if let Some(prefix) = self.string_prefix() {
+            return self.string(prefix);
+        }
+        if first.is_ascii_digit()
+            || first == '.' && self.peek(1).is_some_and(|c| c.is_ascii_digit())
+        {
+            return self.number();
+        }
+        if first.is_ascii_alphabetic() || first == '_' {
+            let word = self.taken(|c| c.is_ascii_alphanumeric() || c == '_');
+            return Ok(match word.as_str() {
+                "true" => Token::Literal(Literal::Bool(true)),
+                "false" => Token::Literal(Literal::Bool(false)),
+                "null" => Token::Literal(Literal::Null),
+                "in" => Token::In,
+                _ => Token::Ident(word),
+            });
+        }
+        if first == '`' {
+            let start = self.at;
+            self.at += 1;
+            let name = self.taken(|c| c.is_ascii_alphanumeric() || "_.-/ ".contains(c));
+            if name.is_empty() || self.peek(0) != Some('`') {
+                return Err(self.unknown(start));
+            }
+            self.at += 1;
+            return Ok(Token::Escaped(name));
+        }
+        match SYMBOLS.iter().find(|symbol| self.starts(symbol)) {
+            Some(symbol) => {
+                self.at += symbol.len();
+                Ok(Token::Symbol(symbol))
+            }
+            None => Err(self.unknown(self.at)),
+        }
+    }
+
+    fn number(&mut self) -> Result<Token, Issue> {
+        let start = self.at;
+        let unsigned = |this: &mut Self| {
+            let found = matches!(this.peek(0), Some('u' | 'U'));
+            this.at += usize::from(found);
+            found
+        };
+        if self.starts("0x") && self.peek(2).is_some_and(|c| c.is_ascii_hexdigit()) {
+            self.at += 2;
+            let digits = self.taken(|c| c.is_ascii_hexdigit());
+            if unsigned(self) {
+                return u64::from_str_radix(&digits, 16)
+                    .map(|value| Token::Literal(Literal::Uint(value)))
+                    .map_err(|_| Issue::new(start as u32, "invalid uint literal"));
+            }
+            return Ok(Token::Int(format!("0x{digits}")));
+        }
+        let mut text = self.taken(|c| c.is_ascii_digit());
+        let mut float = false;
+        if self.peek(0) == Some('.') && self.peek(1).is_some_and(|c| c.is_ascii_digit()) {
+            float = true;
+            self.at += 1;
+            text.push('.');
+            text.push_str(&self.taken(|c| c.is_ascii_digit()));
+        }
+        let sign = usize::from(matches!(self.peek(1), Some('+' | '-')));
+        if matches!(self.peek(0), Some('e' | 'E'))
+            && self.peek(1 + sign).is_some_and(|c| c.is_ascii_digit())
+        {
+            float = true;
+            text.extend(&self.chars[self.at..=self.at + sign]);
+            self.at += 1 + sign;
+            text.push_str(&self.taken(|c| c.is_ascii_digit()));
+        }
+        if float {
+            return match text.parse::<f64>() {
+                Ok(value) if value.is_finite() => Ok(Token::Literal(Literal::Double(value))),
+                _ => Err(Issue::new(start as u32, "invalid double literal")),
+            };
+        }
+        if unsigned(self) {
+            return text
+                .parse()
+                .map(|value| Token::Literal(Literal::Uint(value)))
+                .map_err(|_| Issue::new(start as u32, "invalid uint literal"));
+        }
+        Ok(Token::Int(text))
+    }
+
+    /// How many letters (`r`, `b`) stand before a quote here, if a string begins.
+    fn string_prefix(&self) -> Option<usize> {
+        (0..=2).find(|&n| {
+            let letters: String =
+                (0..n).filter_map(|i| self.peek(i)).collect::<String>().to_ascii_lowercase();
+            matches!(letters.as_str(), "" | "r" | "b" | "br")
+                && letters.len() == n
+                && matches!(self.peek(n), Some('"' | '\''))
+        })
+    }
+
+    fn string(&mut self, prefix: usize) -> Result<Token, Issue> {
+        let start = self.at;
+        let letters: String =
+            self.chars[start..start + prefix].iter().collect::<String>().to_ascii_lowercase();
+        let (bytes, raw) = (letters.contains('b'), letters.contains('r'));
+        self.at += prefix;
+        let quote = self.chars[self.at];
+        let triple = (0..3).all(|i| self.peek(i) == Some(quote));
+        let length = if triple { 3 } else { 1 };
+        self.at += length;
+        let mut out = Text { bytes, buffer: Vec::new() };
+        loop {
+            let Some(c) = self.peek(0) else { return Err(self.unknown(start)) };
+            if (0..length).all(|i| self.peek(i) == Some(quote)) {
+                self.at += length;
+                break;
+            }
+            if !triple && matches!(c, '\n' | '\r') {
+                return Err(self.unknown(start));
+            }
+            self.at += 1;
+            if c == '\\' && !raw {
+                self.escape(&mut out).map_err(|message| match message {
+                    "" => self.unknown(start),
+                    message => Issue::new(start as u32, message),
+                })?;
+            } else {
+                out.character(c);
+            }
+        }
+        let literal = if bytes {
+            Literal::Bytes(out.buffer)
+        } else {
+            // Only whole characters were written.
+            Literal::String(String::from_utf8_lossy(&out.buffer).into_owned())
+        };
+        Ok(Token::Literal(literal))
+    }
+
+    fn escape(&mut self, out: &mut Text) -> Result<(), &'static str> {
+        let Some(c) = self.peek(0) else { return Err("") };
+        self.at += 1;
+        match c {
+            'a' => out.character('\u{7}'),
+            'b' => out.character('\u{8}'),
+            'f' => out.character('\u{c}'),
+            'n' => out.character('\n'),
+            'r' => out.character('\r'),
+            't' => out.character('\t'),
+            'v' => out.character('\u{b}'),
+            '"' | '\'' | '\\' | '?' | '`' => out.character(c),
+            'x' | 'X' => out.code(self.digits(2, 16)?)?,
+            'u' if !out.bytes => out.code(self.digits(4, 16)?)?,
+            'U' if !out.bytes => out.code(self.digits(8, 16)?)?,
+            'u' | 'U' => return Err("unable to unescape string"),
+            '0'..='3' => {
+                self.at -= 1;
+                out.code(self.digits(3, 8)?)?;
+            }
+            _ => return Err(""),
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self, count: usize, radix: u32) -> Result<u32, &'static str> {
+        let mut value = 0_u32;
+        for _ in 0..count {
+            let digit = self.peek(0).and_then(|c| c.to_digit(radix)).ok_or("")?;
+            value = value.wrapping_mul(radix) | digit;
+            self.at += 1;
+        }
+        Ok(value)
+    }
+}
+
+struct Text {
+    /// Whether a numeric escape is a byte rather than a character.
+    bytes: bool,
+    buffer: Vec<u8>,
+}
+
+impl Text {
+    fn character(&mut self, c: char) {
+        self.buffer.extend(c.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+
+    fn code(&mut self, code: u32) -> Result<(), &'static str> {
+        match u8::try_from(code) {
+            Ok(byte) if self.bytes => self.buffer.push(byte),
+            _ => self.character(char::from_u32(code).ok_or("unable to unescape string")?),
+        }
+        Ok(())
+    }
+}

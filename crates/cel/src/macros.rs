@@ -1,0 +1,126 @@
+//! Calls that are macros: they bind variables, or ask whether a field is there.
+
+use crate::{
+    ast::{Comprehension, Expr, Kind, Macro},
+    error::Issue,
+    parser::Parser,
+};
+
+/// Which macros beyond the standard ones an environment has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Macros {
+    /// `optMap`, `optFlatMap` and the optional syntax.
+    pub(crate) optionals: bool,
+    /// `all(i, v, …)`, `transformList` and their kin.
+    pub(crate) two_variables: bool,
+    /// `sortBy`
+    pub(crate) sort_by: bool,
+}
+
+/// How a macro's arguments are laid out.
+struct Layout {
+    what: Macro,
+    variables: usize,
+    filtered: bool,
+}
+
+/// The accumulator of a comprehension in upstream's expansion, which no variable may hide.
+const ACCUMULATOR: &str = "__result__";
+
+impl Macros {
+    fn layout(self, name: &str, args: usize) -> Option<Layout> {
+        use Macro::*;
+        let of = |what, variables, filtered| Some(Layout { what, variables, filtered });
+        match (name, args) {
+            ("all", 2) => of(All, 1, false),
+            ("exists", 2) => of(Exists, 1, false),
+            ("exists_one" | "existsOne", 2) => of(ExistsOne, 1, false),
+            ("map", 2) => of(Map, 1, false),
+            ("map", 3) => of(Map, 1, true),
+            ("filter", 2) => of(Filter, 1, false),
+            ("all", 3) if self.two_variables => of(All, 2, false),
+            ("exists", 3) if self.two_variables => of(Exists, 2, false),
+            ("existsOne" | "exists_one", 3) if self.two_variables => of(ExistsOne, 2, false),
+            ("transformList", 3) if self.two_variables => of(Map, 2, false),
+            ("transformList", 4) if self.two_variables => of(Map, 2, true),
+            ("transformMap", 3) if self.two_variables => of(TransformMap, 2, false),
+            ("transformMap", 4) if self.two_variables => of(TransformMap, 2, true),
+            ("transformMapEntry", 3) if self.two_variables => of(TransformMapEntry, 2, false),
+            ("transformMapEntry", 4) if self.two_variables => of(TransformMapEntry, 2, true),
+            ("sortBy", 2) if self.sort_by => of(SortBy, 1, false),
+            ("optMap", 2) if self.optionals => of(OptMap, 1, false),
+            ("optFlatMap", 2) if self.optionals => of(OptFlatMap, 1, false),
+            _ => None,
+        }
+    }
+}
+
+/// `target.name(args)`, a macro or a method.
+pub(crate) fn member(
+    parser: &mut Parser,
+    at: u32,
+    target: Expr,
+    name: String,
+    args: Vec<Expr>,
+) -> Result<Expr, Issue> {
+    let Some(layout) = parser.macros().layout(&name, args.len()) else {
+        return parser
+            .make(at, Kind::Call { function: name, target: Some(Box::new(target)), args });
+    };
+    let mut args = args.into_iter();
+    let mut names = Vec::new();
+    for arg in args.by_ref().take(layout.variables) {
+        names.push(variable(&layout, &name, &arg)?);
+    }
+    if names.len() == 2 && names[0] == names[1] {
+        return Err(Issue::new(at, format!("duplicate variable name: {}", names[0])));
+    }
+    let filter = args.by_ref().take(usize::from(layout.filtered)).next();
+    let (mut names, body) = (names.into_iter(), args.next());
+    let (Some(variable), Some(body)) = (names.next(), body) else {
+        return Err(Issue::new(at, format!("{name}() takes a variable and an expression")));
+    };
+    let second = names.next();
+    let comprehension =
+        Comprehension { what: layout.what, range: target, variable, second, filter, body };
+    parser.make(at, Kind::Comprehension(Box::new(comprehension)))
+}
+
+fn variable(layout: &Layout, name: &str, arg: &Expr) -> Result<String, Issue> {
+    match &arg.kind {
+        Kind::Ident(variable) if variable == ACCUMULATOR => {
+            Err(Issue::new(arg.at, "iteration variable overwrites accumulator variable"))
+        }
+        Kind::Ident(variable) if !variable.starts_with('.') => Ok(variable.clone()),
+        _ => Err(Issue::new(
+            arg.at,
+            match layout.what {
+                Macro::OptMap | Macro::OptFlatMap => {
+                    format!("{name}() variable name must be a simple identifier")
+                }
+                Macro::Map | Macro::Filter if layout.variables == 1 => {
+                    "argument is not an identifier".to_owned()
+                }
+                _ => "argument must be a simple name".to_owned(),
+            },
+        )),
+    }
+}
+
+/// `name(args)`, of which only `has` is a macro.
+pub(crate) fn global(
+    parser: &mut Parser,
+    at: u32,
+    name: String,
+    mut args: Vec<Expr>,
+) -> Result<Expr, Issue> {
+    if name != "has" || args.len() != 1 {
+        return parser.make(at, Kind::Call { function: name, target: None, args });
+    }
+    match args.pop() {
+        Some(Expr { kind: Kind::Select { operand, field, test: false }, at, .. }) => {
+            parser.make(at, Kind::Select { operand, field, test: true })
+        }
+        _ => Err(Issue::new(at, "invalid argument to has() macro")),
+    }
+}

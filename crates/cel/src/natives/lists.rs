@@ -1,0 +1,218 @@
+//! Lists: Kubernetes' own functions, the lists extension, and sets.
+
+use std::cmp::Ordering;
+
+use super::{Native, mistyped};
+use crate::{
+    error::EvalError,
+    value::{Eval, List, Value, Work, compare, equal},
+};
+
+pub(super) fn native(name: &str) -> Option<Native> {
+    Some(match name {
+        "isSorted" => is_sorted,
+        "sum" => sum,
+        "max" => |work, args| extreme(work, args, Ordering::Greater, "max"),
+        "min" => |work, args| extreme(work, args, Ordering::Less, "min"),
+        "slice" => slice,
+        "flatten" => flatten,
+        "lists.range" => range,
+        "reverse" => reverse,
+        "distinct" => distinct,
+        "sort" => |work, args| sorted(work, args[0].as_list()?, args[0].as_list()?),
+        "@sortByAssociatedKeys" => {
+            |work, args| sorted(work, args[0].as_list()?, args[1].as_list()?)
+        }
+        "sets.contains" => {
+            |work, args| Ok(Value::Bool(contains(work, args[0].as_list()?, args[1].as_list()?)?))
+        }
+        "sets.equivalent" => |work, args| {
+            let (a, b) = (args[0].as_list()?, args[1].as_list()?);
+            Ok(Value::Bool(contains(work, a, b)? && contains(work, b, a)?))
+        },
+        "sets.intersects" => intersects,
+        _ => return None,
+    })
+}
+
+fn is_sorted<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let list = args[0].as_list()?;
+    work.spend(list.len() as u64)?;
+    let mut before: Option<Value<'a>> = None;
+    for item in list.iter() {
+        let item = item?;
+        if let Some(before) = &before
+            && compare(before, &item)? == Some(Ordering::Greater)
+        {
+            return Ok(Value::Bool(false));
+        }
+        before = Some(item);
+    }
+    Ok(Value::Bool(true))
+}
+
+fn sum<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let list = args[0].as_list()?;
+    work.spend(list.len() as u64)?;
+    let Some(add) = super::operators::native("_+_") else { return mistyped() };
+    let mut total: Option<Value<'a>> = None;
+    for item in list.iter() {
+        let item = item?;
+        total = Some(match total {
+            None => item,
+            Some(total) => add(work, &[total, item])?,
+        });
+    }
+    // What the sum of nothing is, the list's type would say; zero is equal to all of them but a duration.
+    Ok(total.unwrap_or(Value::Int(0)))
+}
+
+fn extreme<'a>(work: &mut Work, args: &[Value<'a>], wanted: Ordering, name: &str) -> Eval<'a> {
+    let list = args[0].as_list()?;
+    work.spend(list.len() as u64)?;
+    let mut best: Option<Value<'a>> = None;
+    for item in list.iter() {
+        let item = item?;
+        let better = match &best {
+            None => true,
+            Some(best) => compare(&item, best)? == Some(wanted),
+        };
+        if better {
+            best = Some(item);
+        }
+    }
+    best.ok_or_else(|| EvalError::Failed(format!("{name} called on empty list")))
+}
+
+pub(super) fn index_of<'a>(work: &mut Work, list: &List<'a>, wanted: &Value<'a>) -> Eval<'a> {
+    for (at, item) in list.iter().enumerate() {
+        if equal(&item?, wanted, work)? {
+            return Ok(Value::Int(at as i64));
+        }
+    }
+    Ok(Value::Int(-1))
+}
+
+pub(super) fn last_index_of<'a>(work: &mut Work, list: &List<'a>, wanted: &Value<'a>) -> Eval<'a> {
+    for at in (0..list.len()).rev() {
+        if equal(&list.get(at)?, wanted, work)? {
+            return Ok(Value::Int(at as i64));
+        }
+    }
+    Ok(Value::Int(-1))
+}
+
+fn slice<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let list = args[0].as_list()?;
+    let (start, end, length) = (args[1].as_int()?, args[2].as_int()?, list.len());
+    let failed = |why: &str| Err(EvalError::Failed(format!("cannot slice({start}, {end}), {why}")));
+    let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end)) else {
+        return failed("negative indexes not supported");
+    };
+    if from > to {
+        return failed("start index must be less than or equal to end index");
+    }
+    if to > length {
+        return failed(&format!("list is length {length}"));
+    }
+    work.spend((to - from) as u64)?;
+    Ok(Value::list((from..to).map(|at| list.get(at)).collect::<Result<_, _>>()?))
+}
+
+fn flatten<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let depth = args.get(1).map_or(Ok(1), Value::as_int)?;
+    if depth < 0 {
+        return Err(EvalError::new("level must be non-negative"));
+    }
+    let mut out = Vec::new();
+    flatten_into(work, args[0].as_list()?, depth, &mut out)?;
+    Ok(Value::list(out))
+}
+
+fn flatten_into<'a>(
+    work: &mut Work,
+    list: &List<'a>,
+    depth: i64,
+    out: &mut Vec<Value<'a>>,
+) -> Result<(), EvalError> {
+    for item in list.iter() {
+        work.spend(1)?;
+        match item? {
+            Value::List(inner) if depth > 0 => flatten_into(work, &inner, depth - 1, out)?,
+            other => out.push(other),
+        }
+    }
+    Ok(())
+}
+
+fn range<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let end = args[0].as_int()?.max(0);
+    work.spend(end.unsigned_abs())?;
+    Ok(Value::list((0..end).map(Value::Int).collect()))
+}
+
+fn reverse<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let list = args[0].as_list()?;
+    work.spend(list.len() as u64)?;
+    Ok(Value::list((0..list.len()).rev().map(|at| list.get(at)).collect::<Result<_, _>>()?))
+}
+
+fn distinct<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let mut kept: Vec<Value<'a>> = Vec::new();
+    'items: for item in args[0].as_list()?.iter() {
+        let item = item?;
+        for other in &kept {
+            if equal(&item, other, work)? {
+                continue 'items;
+            }
+        }
+        kept.push(item);
+    }
+    Ok(Value::list(kept))
+}
+
+/// The items in the order of their keys, equal ones as they were.
+fn sorted<'a>(work: &mut Work, list: &List<'a>, keys: &List<'a>) -> Eval<'a> {
+    let (length, found) = (list.len(), keys.len());
+    if length != found {
+        return Err(EvalError::Failed(format!(
+            "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got {length} and {found} elements respectively"
+        )));
+    }
+    let levels = length.checked_ilog2().map_or(0, |log| u64::from(log) + 1);
+    work.spend((length as u64).saturating_mul(levels))?;
+    let mut items: Vec<(Value<'a>, Value<'a>)> = keys
+        .iter()
+        .zip(list.iter())
+        .map(|(key, item)| Ok((key?, item?)))
+        .collect::<Result<_, EvalError>>()?;
+    if let Some((first, _)) = items.first() {
+        compare(first, first).map_err(|_| EvalError::new("list elements must be comparable"))?;
+        let ty = first.type_of();
+        if items.iter().any(|(key, _)| key.type_of() != ty) {
+            return Err(EvalError::new("list elements must have the same type"));
+        }
+    }
+    items.sort_by(|(a, _), (b, _)| compare(a, b).ok().flatten().unwrap_or(Ordering::Equal));
+    Ok(Value::list(items.into_iter().map(|(_, item)| item).collect()))
+}
+
+/// Whether all items of the second are in the first.
+fn contains<'a>(work: &mut Work, list: &List<'a>, other: &List<'a>) -> Result<bool, EvalError> {
+    for item in other.iter() {
+        if !list.contains(&item?, work)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn intersects<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let (a, b) = (args[0].as_list()?, args[1].as_list()?);
+    for item in a.iter() {
+        if b.contains(&item?, work)? {
+            return Ok(Value::Bool(true));
+        }
+    }
+    Ok(Value::Bool(false))
+}

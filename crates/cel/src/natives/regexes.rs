@@ -1,0 +1,80 @@
+//! `matches`, `find` and `findAll`, in Go's dialect. A pattern that is a constant is compiled with its expression.
+
+use api_meta::goregex;
+use regex::Regex;
+
+use super::{Native, mistyped};
+use crate::{
+    error::EvalError,
+    value::{Eval, Text, Value, Work},
+};
+
+pub(super) fn native(name: &str) -> Option<Native> {
+    Some(match name {
+        "matches" => |work, args| with_pattern(Search::Matches, work, args),
+        "find" => |work, args| with_pattern(Search::Find, work, args),
+        "findAll" => |work, args| with_pattern(Search::FindAll, work, args),
+        _ => return None,
+    })
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Search {
+    Matches,
+    Find,
+    FindAll,
+}
+
+impl Search {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name {
+            "matches" => Some(Self::Matches),
+            "find" => Some(Self::Find),
+            "findAll" => Some(Self::FindAll),
+            _ => None,
+        }
+    }
+}
+
+fn with_pattern<'a>(search: Search, work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let pattern = args[1].as_str()?;
+    // Compiling takes about as long as some thousand steps.
+    work.spend(4096 + 64 * pattern.len() as u64)?;
+    run(search, work, args, &compile(pattern)?)
+}
+
+pub(crate) fn compile(pattern: &str) -> Result<Regex, EvalError> {
+    goregex::compile(pattern).map_err(EvalError::Failed)
+}
+
+pub(crate) fn run<'a>(
+    search: Search,
+    work: &mut Work,
+    args: &[Value<'a>],
+    regex: &Regex,
+) -> Eval<'a> {
+    let Value::String(text) = &args[0] else { return mistyped() };
+    work.spend(text.len() as u64)?;
+    match search {
+        Search::Matches => Ok(Value::Bool(regex.is_match(text))),
+        Search::Find => {
+            let found = regex.find(text).map(|found| part(text, found.range()));
+            Ok(Value::String(found.unwrap_or(Text::Borrowed(""))))
+        }
+        Search::FindAll => {
+            let most = args.get(2).map_or(Ok(-1), Value::as_int)?;
+            // A negative number is for all.
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            let found = regex.find_iter(text).take(most);
+            Ok(Value::list(found.map(|found| Value::String(part(text, found.range()))).collect()))
+        }
+    }
+}
+
+/// A part of a text, without a copy where the text is borrowed.
+pub(crate) fn part<'a>(text: &Text<'a>, range: std::ops::Range<usize>) -> Text<'a> {
+    match text {
+        Text::Borrowed(text) => Text::Borrowed(&text[range]),
+        Text::Shared(text) => Text::Shared(text[range].into()),
+    }
+}

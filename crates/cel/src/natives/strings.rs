@@ -1,0 +1,186 @@
+//! The strings extension. Places in a text are counted in code points.
+
+use super::{Native, lists, mistyped, regexes::part};
+use crate::{
+    error::EvalError,
+    format,
+    value::{Eval, Text, Value, Work},
+};
+
+pub(super) fn native(name: &str) -> Option<Native> {
+    Some(match name {
+        "contains" => |work, args| test(work, args, |text, other| text.contains(other)),
+        "startsWith" => |work, args| test(work, args, |text, other| text.starts_with(other)),
+        "endsWith" => |work, args| test(work, args, |text, other| text.ends_with(other)),
+        "charAt" => char_at,
+        "indexOf" => index_of,
+        "lastIndexOf" => last_index_of,
+        "lowerAscii" => |work, args| mapped(work, args, str::to_ascii_lowercase),
+        "upperAscii" => |work, args| mapped(work, args, str::to_ascii_uppercase),
+        "strings.quote" => |work, args| mapped(work, args, format::quote),
+        "replace" => replace,
+        "split" => split,
+        "substring" => substring,
+        "trim" => trim,
+        "format" => |work, args| {
+            let text = format::format(work, args[0].as_str()?, args[1].as_list()?)?;
+            Ok(Value::string(text))
+        },
+        "join" => join,
+        _ => return None,
+    })
+}
+
+fn text<'v, 'a>(value: &'v Value<'a>) -> Result<&'v Text<'a>, EvalError> {
+    match value {
+        Value::String(text) => Ok(text),
+        _ => mistyped(),
+    }
+}
+
+fn test<'a>(work: &mut Work, args: &[Value<'a>], test: fn(&str, &str) -> bool) -> Eval<'a> {
+    let (text, other) = (args[0].as_str()?, args[1].as_str()?);
+    work.spend(text.len() as u64 / 4)?;
+    Ok(Value::Bool(test(text, other)))
+}
+
+fn mapped<'a>(work: &mut Work, args: &[Value<'a>], map: fn(&str) -> String) -> Eval<'a> {
+    let text = args[0].as_str()?;
+    work.spend(text.len() as u64)?;
+    Ok(Value::string(map(text)))
+}
+
+fn outside(at: i64) -> EvalError {
+    EvalError::Failed(format!("index out of range: {at}"))
+}
+
+/// The byte at which a code point begins; the end of the text is a place too.
+fn offset(text: &str, at: i64) -> Result<usize, EvalError> {
+    let wanted = usize::try_from(at).map_err(|_| outside(at))?;
+    let mut places = text.char_indices().map(|(offset, _)| offset).chain([text.len()]);
+    places.nth(wanted).ok_or_else(|| outside(at))
+}
+
+fn char_at<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let text = text(&args[0])?;
+    work.spend(text.len() as u64 / 4)?;
+    let start = offset(text, args[1].as_int()?)?;
+    let length = text[start..].chars().next().map_or(0, char::len_utf8);
+    Ok(Value::String(part(text, start..start + length)))
+}
+
+fn counted(text: &str, bytes: Option<usize>) -> i64 {
+    bytes.map_or(-1, |bytes| text[..bytes].chars().count() as i64)
+}
+
+fn index_of<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    if let Value::List(list) = &args[0] {
+        return lists::index_of(work, list, &args[1]);
+    }
+    let (text, wanted) = (text(&args[0])?, args[1].as_str()?);
+    work.spend(text.len() as u64)?;
+    let from = args.get(2).map_or(Ok(0), Value::as_int)?;
+    let start = offset(text, from)?;
+    let found = text[start..].find(wanted).map(|at| start + at);
+    Ok(Value::Int(counted(text, found)))
+}
+
+fn last_index_of<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    if let Value::List(list) = &args[0] {
+        return lists::last_index_of(work, list, &args[1]);
+    }
+    let (text, wanted) = (text(&args[0])?, args[1].as_str()?);
+    work.spend(text.len() as u64)?;
+    let end = match args.get(2) {
+        Some(last) => (offset(text, last.as_int()?)? + wanted.len()).min(text.len()),
+        None => text.len(),
+    };
+    let found = text.as_bytes()[..end]
+        .windows(wanted.len().max(1))
+        .rposition(|window| window == wanted.as_bytes());
+    // Nothing is found where the text ends.
+    let found = if wanted.is_empty() { Some(end.min(text.len())) } else { found };
+    Ok(Value::Int(counted(text, found)))
+}
+
+fn replace<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let (text, from, to) = (args[0].as_str()?, args[1].as_str()?, args[2].as_str()?);
+    let most = args.get(3).map_or(Ok(-1), Value::as_int)?;
+    // An empty text is found before each character, and at the end.
+    let often = if from.is_empty() { text.len() + 1 } else { text.len() / from.len() };
+    let often = usize::try_from(most).map_or(often, |most| often.min(most));
+    work.spend(text.len() as u64 + (often as u64).saturating_mul(to.len() as u64))?;
+    Ok(Value::string(text.replacen(from, to, often)))
+}
+
+fn split<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let (text, by) = (text(&args[0])?, args[1].as_str()?);
+    let most = args.get(2).map_or(Ok(-1), Value::as_int)?;
+    work.spend(text.len() as u64 + 1)?;
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut parts = Vec::new();
+    if most == 0 {
+        return Ok(Value::list(parts));
+    }
+    let mut start = 0;
+    let piece = |range| Value::String(part(text, range));
+    let ends: Box<dyn Iterator<Item = usize>> = if by.is_empty() {
+        // Between all characters.
+        Box::new(text.char_indices().map(|(at, _)| at).skip(1))
+    } else {
+        Box::new(text.match_indices(by).map(|(at, _)| at))
+    };
+    for end in ends {
+        if parts.len() + 1 >= most {
+            break;
+        }
+        parts.push(piece(start..end));
+        start = end + by.len();
+    }
+    if !by.is_empty() || !text.is_empty() {
+        parts.push(piece(start..text.len()));
+    }
+    Ok(Value::list(parts))
+}
+
+fn substring<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let text = text(&args[0])?;
+    work.spend(text.len() as u64)?;
+    let start = args[1].as_int()?;
+    let end = args.get(2).map(Value::as_int).transpose()?;
+    if let Some(end) = end.filter(|end| *end < start) {
+        return Err(EvalError::Failed(format!(
+            "invalid substring range. start: {start}, end: {end}"
+        )));
+    }
+    let from = offset(text, start)?;
+    let to = end.map_or(Ok(text.len()), |end| offset(text, end))?;
+    Ok(Value::String(part(text, from..to)))
+}
+
+fn trim<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let text = text(&args[0])?;
+    work.spend(text.len() as u64)?;
+    let start = text.len() - text.trim_start().len();
+    let end = text.trim_end().len().max(start);
+    Ok(Value::String(part(text, start..end)))
+}
+
+fn join<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    let list = args[0].as_list()?;
+    let separator = args.get(1).map_or(Ok(""), Value::as_str)?;
+    let mut out = String::new();
+    for (at, item) in list.iter().enumerate() {
+        let item = item?;
+        let Value::String(text) = &item else {
+            let shown = format::show(&item);
+            return Err(EvalError::Failed(format!("join: invalid input: {shown}")));
+        };
+        work.spend((text.len() + separator.len()) as u64 + 1)?;
+        if at > 0 {
+            out.push_str(separator);
+        }
+        out.push_str(text);
+    }
+    Ok(Value::string(out))
+}

@@ -1,0 +1,477 @@
+//! Compiled expressions: names are places, functions are pointers, constants are made once.
+
+use std::sync::Arc;
+
+use crate::{
+    ast::{Comprehension, Entry, Expr, Kind, Literal, Macro, StructField},
+    charges::{self, Charge},
+    checker::{Checked, Reference, check},
+    cost::{Cost, estimate},
+    env::Env,
+    error::{Issue, Issues},
+    natives::{
+        self, Native,
+        regexes::{self, Search},
+    },
+    parser::Parsed,
+    types::{Object, Type},
+    value::{Entries, List, Value, Work},
+};
+
+/// An expression that is ready to be evaluated, any number of times and by any number of threads.
+#[derive(Debug)]
+pub struct Program {
+    pub(crate) root: Node,
+    pub(crate) estimate: Cost,
+    result: Type,
+    uses: Vec<bool>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Node {
+    Const(Value<'static>),
+    Variable {
+        at: usize,
+        name: Arc<str>,
+        free: bool,
+    },
+    Local {
+        at: usize,
+        free: bool,
+    },
+    Select(Box<Select>),
+    Index(Box<Index>),
+    And(Box<[Node]>),
+    Or(Box<[Node]>),
+    Cond(Box<[Node; 3]>),
+    Call(Box<Call>),
+    Search(Box<Pattern>),
+    /// `x in [constants]`
+    Within(Box<(Node, Entries<'static>)>),
+    /// `a.or(b)` and `a.orValue(b)`, of which the second is evaluated only if it is needed.
+    Or2 {
+        both: Box<[Node; 2]>,
+        value: bool,
+    },
+    List(Box<[(Node, bool)]>),
+    Map(Box<[(Node, Node, bool)]>),
+    Make(Box<Make>),
+    Comprehension(Box<Loop>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Select {
+    pub(crate) operand: Node,
+    pub(crate) name: Value<'static>,
+    pub(crate) field: Arc<str>,
+    /// Where the field is, if the operand's type is declared.
+    pub(crate) known: Option<(Arc<Object>, usize)>,
+    pub(crate) how: How,
+    pub(crate) cost: u64,
+}
+
+/// What is asked of a field or an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Get,
+    /// `has(…)`
+    Test,
+    /// `.?`, `[?]`
+    Optional,
+}
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub(crate) operand: Node,
+    pub(crate) index: Node,
+    pub(crate) how: How,
+    pub(crate) cost: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) native: Native,
+    pub(crate) args: Box<[Node]>,
+    pub(crate) charge: Charge,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    pub(crate) search: Search,
+    pub(crate) regex: regex::Regex,
+    pub(crate) args: Box<[Node]>,
+    pub(crate) charge: Charge,
+}
+
+#[derive(Debug)]
+pub(crate) struct Make {
+    pub(crate) object: Arc<Object>,
+    pub(crate) fields: Box<[(usize, Node, bool)]>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Loop {
+    pub(crate) what: Macro,
+    pub(crate) range: Node,
+    pub(crate) two: bool,
+    pub(crate) filter: Option<Node>,
+    pub(crate) body: Node,
+    /// How many variables are bound outside.
+    pub(crate) depth: usize,
+}
+
+impl Program {
+    pub(crate) fn new(env: &Env, parsed: Parsed) -> Result<Self, Issues> {
+        let checked = check(env, &parsed)?;
+        let mut planner = Planner {
+            env,
+            checked: &checked,
+            issues: Vec::new(),
+            uses: vec![false; env.variables.len()],
+            depth: 0,
+        };
+        planner.homogeneous(&parsed.root);
+        let root = planner.node(&parsed.root);
+        if !planner.issues.is_empty() {
+            return Err(Issues::new(parsed.source, planner.issues));
+        }
+        let uses = planner.uses;
+        let estimate = estimate(env, &checked, &parsed);
+        let result = checked.ty(&parsed.root).clone();
+        Ok(Self { root, estimate, result, uses })
+    }
+
+    /// The type of its values.
+    pub fn result(&self) -> &Type {
+        &self.result
+    }
+
+    /// Whether it mentions a variable of its environment, by the variable's place.
+    pub fn uses(&self, variable: usize) -> bool {
+        self.uses.get(variable).copied().unwrap_or_default()
+    }
+
+    /// What an evaluation costs at least and at most.
+    pub fn estimate(&self) -> Cost {
+        self.estimate
+    }
+}
+
+struct Planner<'e> {
+    env: &'e Env,
+    checked: &'e Checked,
+    issues: Vec<Issue>,
+    uses: Vec<bool>,
+    depth: usize,
+}
+
+fn constant(literal: &Literal) -> Value<'static> {
+    match literal {
+        Literal::Null => Value::Null,
+        Literal::Bool(value) => Value::Bool(*value),
+        Literal::Int(value) => Value::Int(*value),
+        Literal::Uint(value) => Value::Uint(*value),
+        Literal::Double(value) => Value::Double(*value),
+        Literal::String(text) => Value::string(text.as_str()),
+        Literal::Bytes(bytes) => Value::Bytes(bytes.as_slice().into()),
+    }
+}
+
+impl Planner<'_> {
+    fn issue(&mut self, at: u32, message: impl Into<String>) -> Node {
+        self.issues.push(Issue::new(at, message));
+        Node::Const(Value::Null)
+    }
+
+    fn node(&mut self, expr: &Expr) -> Node {
+        self.priced(expr, false)
+    }
+
+    /// `free` is for what a conditional chooses: upstream does not count its first name.
+    fn priced(&mut self, expr: &Expr, free: bool) -> Node {
+        match self.checked.reference(expr) {
+            Reference::Variable(at) => {
+                self.uses[*at] = true;
+                let name = Arc::from(self.env.variables[*at].name.as_str());
+                return Node::Variable { at: *at, name, free };
+            }
+            Reference::Local(at) => return Node::Local { at: *at, free },
+            Reference::Type(ty) if !matches!(expr.kind, Kind::Struct { .. }) => {
+                return Node::Const(Value::Type(ty.clone()));
+            }
+            _ => {}
+        }
+        match &expr.kind {
+            Kind::Literal(literal) => Node::Const(constant(literal)),
+            // The checker has complained of it.
+            Kind::Ident(_) => Node::Const(Value::Null),
+            Kind::Select { operand, field, test } => {
+                let how = if *test { How::Test } else { How::Get };
+                self.select(operand, field, how, free)
+            }
+            Kind::Call { function, target, args } => {
+                self.call(expr, function, target.as_deref(), args, free)
+            }
+            Kind::List(elements) => {
+                let items: Vec<(Node, bool)> =
+                    elements.iter().map(|e| (self.node(&e.value), e.optional)).collect();
+                list(items)
+            }
+            Kind::Map(entries) => self.map(entries),
+            Kind::Struct { fields, .. } => self.make(expr, fields),
+            Kind::Comprehension(comprehension) => self.comprehension(comprehension),
+        }
+    }
+
+    /// The operand of a field or an index, and what getting there costs beyond it. A way through fields costs each of
+    /// its steps and its first name; where it begins with another expression, one in place of the name.
+    fn operand(&mut self, operand: &Expr, free: bool) -> (Node, u64) {
+        let node = self.priced(operand, free);
+        let attribute = matches!(
+            node,
+            Node::Variable { .. }
+                | Node::Local { .. }
+                | Node::Select(_)
+                | Node::Index(_)
+                | Node::Cond(_)
+        );
+        (node, u64::from(!attribute && !free))
+    }
+
+    fn select(&mut self, operand: &Expr, field: &str, how: How, free: bool) -> Node {
+        let known = match self.checked.ty(operand) {
+            Type::Object(object) => object.position(field).map(|at| (Arc::clone(object), at)),
+            _ => None,
+        };
+        let (operand, base) = self.operand(operand, free);
+        let cost = base + u64::from(how != How::Test);
+        let name = Value::string(field);
+        Node::Select(Box::new(Select { operand, name, field: field.into(), known, how, cost }))
+    }
+
+    fn call(
+        &mut self,
+        expr: &Expr,
+        function: &str,
+        target: Option<&Expr>,
+        args: &[Expr],
+        free: bool,
+    ) -> Node {
+        match (function, args) {
+            ("_?._", [operand, name]) => {
+                if let Kind::Literal(Literal::String(field)) = &name.kind {
+                    return self.select(operand, field, How::Optional, free);
+                }
+            }
+            ("_[_]" | "_[?_]", [operand, index]) => {
+                let how = if function == "_[_]" { How::Get } else { How::Optional };
+                let (operand, base) = self.operand(operand, free);
+                let index = self.node(index);
+                return Node::Index(Box::new(Index { operand, index, how, cost: base + 1 }));
+            }
+            ("_&&_", _) => return Node::And(args.iter().map(|arg| self.node(arg)).collect()),
+            ("_||_", _) => return Node::Or(args.iter().map(|arg| self.node(arg)).collect()),
+            ("_?:_" | "_?_:_", [condition, then, otherwise]) => {
+                let condition = self.node(condition);
+                let branches = [condition, self.priced(then, true), self.priced(otherwise, true)];
+                return Node::Cond(Box::new(branches));
+            }
+            _ => {}
+        }
+        let Reference::Overloads { found, qualified } = self.checked.reference(expr) else {
+            return Node::Const(Value::Null);
+        };
+        let target = target.filter(|_| !qualified);
+        let nodes: Vec<Node> = target.into_iter().chain(args).map(|arg| self.node(arg)).collect();
+        let overload = match found.as_slice() {
+            [one] => Some(one.id),
+            _ => None,
+        };
+        let name = found.first().map_or(function, |overload| overload.name);
+        self.planned(expr, name, overload, nodes, args)
+    }
+
+    fn planned(
+        &mut self,
+        expr: &Expr,
+        name: &str,
+        overload: Option<&str>,
+        mut nodes: Vec<Node>,
+        args: &[Expr],
+    ) -> Node {
+        let charge = charges::charge(name, overload);
+        if let ("or" | "orValue", 2) = (name, nodes.len())
+            && let (Some(second), Some(first)) = (nodes.pop(), nodes.pop())
+        {
+            return Node::Or2 { both: Box::new([first, second]), value: name == "orValue" };
+        }
+        if let (Some(search), Some(Node::Const(Value::String(pattern)))) =
+            (Search::named(name), nodes.get(1))
+        {
+            let at = args.last().map_or(expr.at, |arg| arg.at);
+            return match regexes::compile(pattern) {
+                Ok(regex) => {
+                    let args = nodes.into();
+                    Node::Search(Box::new(Pattern { search, regex, args, charge }))
+                }
+                Err(_) => self.issue(at, format!("invalid {name} argument")),
+            };
+        }
+        if let ("@in", Some("in_list"), [_, Node::Const(Value::List(list))]) =
+            (name, overload, nodes.as_slice())
+            && let Some(set) = set(list)
+        {
+            return Node::Within(Box::new((nodes.swap_remove(0), set)));
+        }
+        let Some(native) = natives::native(name) else {
+            // Every function of a table is here; a test sees to it.
+            return self.issue(expr.at, format!("no such function: {name}"));
+        };
+        if let (true, [Node::Const(value)]) = (converts(name), nodes.as_slice()) {
+            return match native(&mut Work(1 << 20), std::slice::from_ref(value)) {
+                Ok(value) => Node::Const(value),
+                Err(_) if matches!(name, "duration" | "timestamp") => {
+                    let at = args.first().map_or(expr.at, |arg| arg.at);
+                    self.issue(at, format!("invalid {name} argument"))
+                }
+                Err(_) => Node::Call(Box::new(Call { native, args: nodes.into(), charge })),
+            };
+        }
+        Node::Call(Box::new(Call { native, args: nodes.into(), charge }))
+    }
+
+    fn map(&mut self, entries: &[Entry]) -> Node {
+        let nodes: Vec<(Node, Node, bool)> = entries
+            .iter()
+            .map(|entry| (self.node(&entry.key), self.node(&entry.value), entry.optional))
+            .collect();
+        let mut made = Entries::default();
+        for node in &nodes {
+            match node {
+                (Node::Const(key), Node::Const(value), false)
+                    if made.insert(key.clone(), value.clone()).is_ok() => {}
+                _ => return Node::Map(nodes.into()),
+            }
+        }
+        Node::Const(Value::Map(crate::value::Map::Entries(Arc::new(made))))
+    }
+
+    fn make(&mut self, expr: &Expr, fields: &[StructField]) -> Node {
+        let Reference::Type(Type::Object(object)) = self.checked.reference(expr) else {
+            return Node::Const(Value::Null);
+        };
+        let fields = fields
+            .iter()
+            .filter_map(|field| {
+                let at = object.position(&field.name)?;
+                Some((at, self.node(&field.value), field.optional))
+            })
+            .collect();
+        Node::Make(Box::new(Make { object: Arc::clone(object), fields }))
+    }
+
+    fn comprehension(&mut self, comprehension: &Comprehension) -> Node {
+        let range = self.node(&comprehension.range);
+        let (depth, two) = (self.depth, comprehension.second.is_some());
+        self.depth += 1 + usize::from(two);
+        let filter = comprehension.filter.as_ref().map(|filter| self.node(filter));
+        let body = self.node(&comprehension.body);
+        self.depth = depth;
+        Node::Comprehension(Box::new(Loop {
+            what: comprehension.what,
+            range,
+            two,
+            filter,
+            body,
+            depth,
+        }))
+    }
+
+    /// All items of a list or map that is written out are of one type, but where they are for `format`.
+    fn homogeneous(&mut self, expr: &Expr) {
+        match &expr.kind {
+            Kind::List(elements) => {
+                self.alike(elements.iter().map(|e| (&e.value, e.optional)));
+            }
+            Kind::Map(entries) => {
+                self.alike(entries.iter().map(|e| (&e.key, false)));
+                self.alike(entries.iter().map(|e| (&e.value, e.optional)));
+            }
+            Kind::Call { function, target: Some(_), .. } if function == "format" => return,
+            _ => {}
+        }
+        let mut children = Vec::new();
+        expr.children(&mut |child| children.push(child));
+        children.into_iter().for_each(|child| self.homogeneous(child));
+    }
+
+    fn alike<'x>(&mut self, items: impl Iterator<Item = (&'x Expr, bool)>) {
+        if !self.env.strict() {
+            return;
+        }
+        let mut first: Option<&Type> = None;
+        for (item, optional) in items {
+            let ty = match self.checked.ty(item) {
+                Type::Optional(of) if optional => of,
+                ty => ty,
+            };
+            match first {
+                None => first = Some(ty),
+                Some(first) if first == ty => {}
+                Some(first) => {
+                    self.issue(item.at, format!("expected type '{first}' but found '{ty}'"));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A list, made at once if all of it is constant.
+fn list(items: Vec<(Node, bool)>) -> Node {
+    if !items.iter().all(|(node, optional)| matches!(node, Node::Const(_)) && !optional) {
+        return Node::List(items.into());
+    }
+    let values = items.into_iter().filter_map(|(node, _)| match node {
+        Node::Const(value) => Some(value),
+        _ => None,
+    });
+    Node::Const(Value::list(values.collect()))
+}
+
+/// Conversions of constants are made at once.
+fn converts(name: &str) -> bool {
+    matches!(
+        name,
+        "bool" | "bytes" | "double" | "duration" | "int" | "string" | "timestamp" | "uint"
+    )
+}
+
+/// What a list of constants holds, for looking it up. A number that is not whole cannot be looked up.
+fn set(list: &List<'static>) -> Option<Entries<'static>> {
+    let mut set = Entries::default();
+    for item in list.iter() {
+        let item = item.ok()?;
+        if matches!(item, Value::Double(_)) {
+            return None;
+        }
+        if set.get(&item).is_none() {
+            set.insert(item, Value::Null).ok()?;
+        }
+    }
+    Some(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{decls, natives};
+
+    #[test]
+    fn every_declared_function_is_here() {
+        let planned =
+            |name| matches!(name, "_?_:_" | "_&&_" | "_||_" | "_[_]" | "_[?_]" | "or" | "orValue");
+        for name in decls::names() {
+            assert!(planned(name) || natives::native(name).is_some(), "{name}");
+        }
+    }
+}

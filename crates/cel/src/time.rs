@@ -1,0 +1,162 @@
+//! Times and durations as CEL reads, shows and takes them apart.
+
+use api_meta::Timestamp;
+
+use crate::error::EvalError;
+
+const SECOND: i64 = 1_000_000_000;
+/// 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, between which timestamps are.
+const FIRST: i64 = -62_135_596_800;
+const LAST: i64 = 253_402_300_799;
+
+/// A timestamp within CEL's range.
+pub(crate) fn timestamp(seconds: i64, nanos: u32) -> Result<Timestamp, EvalError> {
+    if (FIRST..=LAST).contains(&seconds) {
+        Ok(Timestamp::from_unix(seconds, nanos))
+    } else {
+        Err(EvalError::new("timestamp overflow"))
+    }
+}
+
+pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
+    let time: Timestamp = text.parse().ok()?;
+    timestamp(time.unix(), time.nanos()).ok()
+}
+
+/// A timestamp moved by nanoseconds.
+pub(crate) fn moved(time: Timestamp, by: i128) -> Result<Timestamp, EvalError> {
+    let total = total(time) + by;
+    let seconds = total.div_euclid(SECOND.into());
+    let nanos = total.rem_euclid(SECOND.into());
+    let overflow = || EvalError::new("timestamp overflow");
+    timestamp(
+        i64::try_from(seconds).map_err(|_| overflow())?,
+        u32::try_from(nanos).map_err(|_| overflow())?,
+    )
+}
+
+/// Nanoseconds since 1970.
+pub(crate) fn total(time: Timestamp) -> i128 {
+    i128::from(time.unix()) * i128::from(SECOND) + i128::from(time.nanos())
+}
+
+/// RFC 3339 with as many digits of a fraction as there are.
+pub(crate) fn show_timestamp(time: Timestamp) -> String {
+    let whole = time.to_string();
+    match time.nanos() {
+        0 => whole,
+        nanos => {
+            let fraction = format!("{nanos:09}");
+            format!("{}.{}Z", &whole[..whole.len() - 1], fraction.trim_end_matches('0'))
+        }
+    }
+}
+
+/// Go's duration text, `1h30m`, in nanoseconds.
+pub(crate) fn parse_duration(text: &str) -> Option<i64> {
+    let (negative, mut rest) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    let mut total: i128 = 0;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, after) = rest.split_at(end);
+        let (name, unit) = [
+            ("ns", 1_i128),
+            ("us", 1_000),
+            ("\u{b5}s", 1_000),
+            ("\u{3bc}s", 1_000),
+            ("ms", 1_000_000),
+            ("s", 1_000_000_000),
+            ("m", 60_000_000_000),
+            ("h", 3_600_000_000_000),
+        ]
+        .into_iter()
+        .find(|(name, _)| after.starts_with(name))?;
+        total = total.checked_add(scaled(number, unit)?)?;
+        rest = &after[name.len()..];
+    }
+    i64::try_from(if negative { -total } else { total }).ok()
+}
+
+/// A decimal number of units.
+fn scaled(number: &str, unit: i128) -> Option<i128> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || number.len() > 40 {
+        return None;
+    }
+    let read = |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<i128>().ok() };
+    // Beyond fifteen digits a fraction of an hour is less than a nanosecond.
+    let fraction = &fraction[..fraction.len().min(15)];
+    let divisor = 10_i128.pow(fraction.len() as u32);
+    read(whole)?.checked_mul(unit)?.checked_add(read(fraction)? * unit / divisor)
+}
+
+/// Seconds, with as many digits of a fraction as there are: `1.5s`.
+pub(crate) fn show_duration(nanos: i64) -> String {
+    let sign = if nanos < 0 { "-" } else { "" };
+    let (seconds, rest) =
+        (nanos.unsigned_abs() / SECOND as u64, nanos.unsigned_abs() % SECOND as u64);
+    if rest == 0 {
+        return format!("{sign}{seconds}s");
+    }
+    let fraction = format!("{rest:09}");
+    format!("{sign}{seconds}.{}s", fraction.trim_end_matches('0'))
+}
+
+/// Part of a timestamp in a time zone, by the name of its method.
+pub(crate) fn part(time: Timestamp, zone: Option<&str>, method: &str) -> Result<i64, EvalError> {
+    let local = moved_freely(time, offset(zone.unwrap_or("UTC"))?);
+    let text = local.to_string();
+    let mut numbers =
+        text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<i64>().ok());
+    let mut next = || numbers.next().unwrap_or_default();
+    let (year, month, day, hour, minute, second) = (next(), next(), next(), next(), next(), next());
+    let days = local.unix().div_euclid(86_400);
+    Ok(match method {
+        "getFullYear" => year,
+        "getMonth" => month - 1,
+        "getDate" => day,
+        "getDayOfMonth" => day - 1,
+        "getDayOfYear" => {
+            let first: Timestamp = format!("{year:04}-01-01T00:00:00Z").parse().unwrap_or_default();
+            days - first.unix().div_euclid(86_400)
+        }
+        // 1970-01-01 was a Thursday.
+        "getDayOfWeek" => (days + 4).rem_euclid(7),
+        "getHours" => hour,
+        "getMinutes" => minute,
+        "getSeconds" => second,
+        _ => i64::from(local.nanos()) / 1_000_000,
+    })
+}
+
+fn moved_freely(time: Timestamp, seconds: i64) -> Timestamp {
+    Timestamp::from_unix(time.unix().saturating_add(seconds), time.nanos())
+}
+
+/// Seconds east of Greenwich: `UTC`, or hours and minutes. Zones with names need a data base that is not here.
+fn offset(zone: &str) -> Result<i64, EvalError> {
+    if matches!(zone, "UTC" | "" | "GMT" | "Etc/UTC") {
+        return Ok(0);
+    }
+    let unknown = || EvalError::Failed(format!("unknown time zone {zone}"));
+    let (sign, digits) = match zone.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, zone.strip_prefix('+').unwrap_or(zone)),
+    };
+    let (hours, minutes) = digits.split_once(':').ok_or_else(unknown)?;
+    let read = |n: &str| n.parse::<i64>().ok().filter(|n| (0..100).contains(n));
+    match (read(hours), read(minutes)) {
+        (Some(hours), Some(minutes)) => Ok(sign * (hours * 3600 + minutes * 60)),
+        _ => Err(unknown()),
+    }
+}

@@ -1,0 +1,163 @@
+//! Types that are still to be found out, and whether one fits where another is wanted.
+
+use crate::types::Type;
+
+/// What the variables among types stand for. What a failed attempt bound is undone.
+#[derive(Default)]
+pub(crate) struct Types {
+    bound: Vec<Option<Type>>,
+    trail: Vec<(usize, Option<Type>)>,
+}
+
+impl Types {
+    pub(crate) fn fresh(&mut self) -> Type {
+        self.bound.push(None);
+        Type::Param((self.bound.len() - 1) as u32)
+    }
+
+    /// The parameters of a declaration as new variables. `made` has those of one call.
+    pub(crate) fn instantiate(&mut self, ty: &Type, made: &mut Vec<Option<Type>>) -> Type {
+        match ty {
+            Type::Param(at) => {
+                let at = *at as usize;
+                if made.len() <= at {
+                    made.resize(at + 1, None);
+                }
+                made[at].get_or_insert_with(|| self.fresh()).clone()
+            }
+            other => other.rebuilt(&mut |below| self.instantiate(below, made)),
+        }
+    }
+
+    fn shallow(&self, ty: &Type) -> Type {
+        let mut ty = ty;
+        while let Type::Param(at) = ty {
+            match self.bound.get(*at as usize).and_then(Option::as_ref) {
+                Some(bound) => ty = bound,
+                None => break,
+            }
+        }
+        ty.clone()
+    }
+
+    /// The type with what is known of its variables.
+    pub(crate) fn resolve(&self, ty: &Type) -> Type {
+        self.shallow(ty).rebuilt(&mut |below| self.resolve(below))
+    }
+
+    /// The same, where what is still unknown may be anything.
+    pub(crate) fn settle(&self, ty: &Type) -> Type {
+        match self.shallow(ty) {
+            Type::Param(_) => Type::Dyn,
+            other => other.rebuilt(&mut |below| self.settle(below)),
+        }
+    }
+
+    fn bind(&mut self, at: u32, ty: Type) {
+        let place = &mut self.bound[at as usize];
+        self.trail.push((at as usize, place.replace(ty)));
+    }
+
+    /// Whether values of type `from` may stand where `to` is wanted. Variables are bound only if so.
+    pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> bool {
+        self.attempt(|this| this.fits(from, to))
+    }
+
+    pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> bool {
+        from.len() == to.len()
+            && self.attempt(|this| from.iter().zip(to).all(|(from, to)| this.fits(from, to)))
+    }
+
+    fn attempt(&mut self, act: impl FnOnce(&mut Self) -> bool) -> bool {
+        let mark = self.trail.len();
+        let fits = act(self);
+        if !fits {
+            while self.trail.len() > mark {
+                if let Some((at, before)) = self.trail.pop() {
+                    self.bound[at] = before;
+                }
+            }
+        }
+        fits
+    }
+
+    fn fits(&mut self, from: &Type, to: &Type) -> bool {
+        if let Type::Param(at) = to
+            && let Some(bound) = self.bound[*at as usize].clone()
+        {
+            return self.widens(*at, &bound, from);
+        }
+        if let Type::Param(at) = from
+            && let Some(bound) = self.bound[*at as usize].clone()
+        {
+            return self.widens(*at, &bound, to);
+        }
+        match (from, to) {
+            (Type::Param(a), Type::Param(b)) if a == b => true,
+            (other, Type::Param(at)) | (Type::Param(at), other) => {
+                if self.mentions(other, *at) {
+                    return false;
+                }
+                self.bind(*at, other.clone());
+                true
+            }
+            (a, b) if a.is_dyn() || b.is_dyn() => true,
+            (Type::Null, Type::Null) => true,
+            (Type::Null, other) | (other, Type::Null) => matches!(
+                other,
+                Type::Object(_)
+                    | Type::Opaque(_)
+                    | Type::Optional(_)
+                    | Type::Timestamp
+                    | Type::Duration
+            ),
+            (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => {
+                self.fits(a, b)
+            }
+            // Types of all types can be compared.
+            (Type::Type(_), Type::Type(_)) => true,
+            (Type::Map(a), Type::Map(b)) => self.fits(&a.0, &b.0) && self.fits(&a.1, &b.1),
+            (a, b) => a == b,
+        }
+    }
+
+    /// A variable that is bound already takes the more general of two types that fit.
+    fn widens(&mut self, at: u32, bound: &Type, other: &Type) -> bool {
+        if !self.fits(other, bound) {
+            return false;
+        }
+        let general = self.general(bound, other);
+        if general != *bound && !self.mentions(&general, at) {
+            self.bind(at, general);
+        }
+        true
+    }
+
+    /// The more general of two types that fit each other.
+    pub(crate) fn general(&self, a: &Type, b: &Type) -> Type {
+        let (a, b) = (self.shallow(a), self.shallow(b));
+        match (&a, &b) {
+            _ if a.is_dyn() => a,
+            _ if b.is_dyn() => b,
+            (Type::Null, _) => b,
+            (Type::List(x), Type::List(y)) => Type::list(self.general(x, y)),
+            (Type::Optional(x), Type::Optional(y)) => Type::optional(self.general(x, y)),
+            (Type::Map(x), Type::Map(y)) => {
+                Type::map(self.general(&x.0, &y.0), self.general(&x.1, &y.1))
+            }
+            _ => a,
+        }
+    }
+
+    /// One type for two: what both fit, or anything.
+    pub(crate) fn join(&mut self, a: &Type, b: &Type) -> Type {
+        if self.assign(b, a) { self.general(a, b) } else { Type::Dyn }
+    }
+
+    fn mentions(&self, ty: &Type, at: u32) -> bool {
+        match self.shallow(ty) {
+            Type::Param(other) => other == at,
+            other => other.parameters().any(|below| self.mentions(below, at)),
+        }
+    }
+}
