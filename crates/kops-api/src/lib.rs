@@ -18,6 +18,7 @@ mod legacy;
 mod object;
 mod read;
 mod schema;
+mod set;
 mod spec;
 mod write;
 pub mod yaml;

@@ -91,20 +91,19 @@ impl Reader {
                 });
                 read.collect::<Option<Map<_, _>>>().map(Value::Object)
             }
-            (shape, value) => match scalar(shape, &value, self.version) {
+            (shape, value) => match scalar(shape, value, self.version, at) {
                 Ok(value) => Some(value),
-                Err(wanted) => {
-                    // A tree may be in the place of a number: what is shown stays short.
-                    let shown = match value {
-                        Value::Array(_) => Value::from("[...]"),
-                        Value::Object(_) => Value::from("{...}"),
-                        other => other,
-                    };
-                    self.problems.push(FieldError::type_invalid(at, shown, wanted));
+                Err(problem) => {
+                    self.problems.push(problem);
                     None
                 }
             },
         }
+    }
+
+    /// A value of the hub that holds no other.
+    pub(crate) fn scalar(shape: &Shape, value: Value, at: &Path) -> Result<Value, FieldError> {
+        scalar(shape, value, Version::Hub, at)
     }
 
     /// A list's or map's value: `null` is its kind's zero value, as Go has it.
@@ -122,8 +121,20 @@ impl Reader {
     }
 }
 
+fn scalar(shape: &Shape, value: Value, version: Version, at: &Path) -> Result<Value, FieldError> {
+    canonical(shape, &value, version).map_err(|wanted| {
+        // A tree may be in the place of a number: what is shown stays short.
+        let shown = match value {
+            Value::Array(_) => Value::from("[...]"),
+            Value::Object(_) => Value::from("{...}"),
+            other => other,
+        };
+        FieldError::type_invalid(at, shown, wanted)
+    })
+}
+
 /// A value that holds no other, or what would have been right.
-fn scalar(shape: &Shape, value: &Value, version: Version) -> Result<Value, &'static str> {
+fn canonical(shape: &Shape, value: &Value, version: Version) -> Result<Value, &'static str> {
     let text = value.as_str();
     match shape {
         Shape::Text => text.map(Value::from).ok_or("must be a string"),
@@ -170,7 +181,7 @@ fn scalar(shape: &Shape, value: &Value, version: Version) -> Result<Value, &'sta
         Shape::Object => value.is_object().then(|| value.clone()).ok_or("must be a map"),
         Shape::Struct(_) | Shape::Loose(_) | Shape::Map(_) => Err("must be a map"),
         Shape::List(_) => Err("must be a list"),
-        Shape::Pointer(inner) => scalar(inner, value, version),
+        Shape::Pointer(inner) => canonical(inner, value, version),
     }
 }
 

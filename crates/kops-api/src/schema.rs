@@ -14,7 +14,7 @@ const FACTS: &str = include_str!("../facts/fields.tsv");
 
 /// A form that objects have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub(crate) enum Version {
     /// The form that everything works on, which is also what machines' configurations contain.
     Hub,
     V1alpha2,

@@ -1,4 +1,5 @@
-//! What kOps makes of what the user says: options become a cluster and its groups, these a complete spec ([`complete`]).
+//! What kOps makes of what the user says: options become a cluster and its groups ([`create`]), these a complete
+//! spec ([`complete`]).
 //!
 //! Invariants:
 //! - The crate is pure. What a cloud, a channel and a store hold comes in as [`World`] and [`channel::Channel`].
@@ -10,6 +11,7 @@ mod assign;
 pub mod channel;
 mod cluster;
 mod complete;
+pub mod create;
 mod error;
 mod names;
 mod ranges;

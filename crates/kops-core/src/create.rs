@@ -1,0 +1,234 @@
+//! `create cluster`: options become a cluster and its groups, which say what the user wants and leave the rest to completion.
+
+mod etcd;
+mod groups;
+mod network;
+mod options;
+
+use std::collections::BTreeMap;
+
+use kops_api::{Kind, Object, Spec};
+use serde_json::{Value, json};
+
+pub use self::options::Options;
+use crate::{
+    CloudName, Cluster, Error, Version, World, assign, channel::Channel, cluster::CLOUD_LABEL,
+};
+
+/// Makes a cluster and its groups, settled but not completed, as they are stored.
+pub fn create(
+    options: &Options,
+    channel: &Channel,
+    world: &World,
+    kops: &Version,
+) -> Result<(Object, Vec<Object>), Error> {
+    let mut options = options.clone();
+    check(&mut options)?;
+    let mut cluster = basics(&options, channel, kops)?;
+    let subnets = network::zones(&options, &mut cluster, world)?;
+    network::provider(&options, &mut cluster)?;
+    network::topology(&options, &mut cluster, world)?;
+    let control_planes = groups::control_planes(&options, &cluster, &subnets)?;
+    etcd::clusters(&options, &mut cluster, &control_planes);
+    let mut groups = control_planes;
+    groups.extend(groups::api_servers(&options, &cluster, &subnets));
+    groups.extend(groups::nodes(&options, &mut cluster, &subnets)?);
+    groups.extend(groups::bastions(&options, &cluster));
+    network::api(&options, &mut cluster)?;
+    for group in &mut groups {
+        groups::finish(&options, &cluster, group, channel, world)?;
+    }
+    extras(&options, &mut cluster, &mut groups)?;
+    assign(&mut cluster, world)?;
+    Ok((cluster, groups))
+}
+
+fn check(options: &mut Options) -> Result<(), Error> {
+    let missing = |field: &str, hint| Error::Missing { field: field.to_owned(), hint };
+    if options.name.is_empty() {
+        return Err(missing("--name", ": it is the cluster's DNS name"));
+    }
+    if options.zones.is_empty() {
+        return Err(missing("--zones", ": at least one zone"));
+    }
+    if options.topology.is_empty() {
+        options.topology = if options.ipv6 { "private" } else { "public" }.to_owned();
+    }
+    Ok(())
+}
+
+/// What does not depend on the network.
+fn basics(options: &Options, channel: &Channel, kops: &Version) -> Result<Object, Error> {
+    let mut cluster = Object::new(Kind::Cluster, &options.name);
+    let spec = &mut cluster.spec;
+    spec.set("channel", options.channel.clone());
+    let version = match options.kubernetes_version.as_str() {
+        "" => channel.kubernetes(kops).unwrap_or_default(),
+        version => version,
+    };
+    if !version.is_empty() {
+        version.parse::<Version>()?;
+        spec.set("kubernetesVersion", version);
+    }
+    spec.set(
+        "configStore.base",
+        format!("{}/{}", options.store.trim_end_matches('/'), options.name),
+    );
+    match options.authorization.to_ascii_lowercase().as_str() {
+        "alwaysallow" => spec.set("authorization.alwaysAllow", json!({})),
+        "" | "rbac" => spec.set("authorization.rbac", json!({})),
+        _ => {
+            return Err(Error::value(
+                "--authorization",
+                &options.authorization,
+                "is neither RBAC nor AlwaysAllow",
+            ));
+        }
+    }
+    spec.set("iam.allowContainerRegistry", true);
+    spec.set("kubelet.anonymousAuth", false);
+    feature_gates(options, spec);
+    let all = || vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()];
+    let admin = if options.admin_access.is_empty() { all() } else { options.admin_access.clone() };
+    let ssh =
+        if options.ssh_access.is_empty() { admin.clone() } else { options.ssh_access.clone() };
+    spec.set("api.access", admin);
+    spec.set("sshAccess", ssh);
+    cloud(options, &mut cluster)?;
+    if !options.discovery_store.is_empty() {
+        let store = format!("{}/{}", options.discovery_store.trim_end_matches('/'), options.name);
+        cluster.spec.set("serviceAccountIssuerDiscovery.discoveryStore", store);
+        if cluster.cloud() == CloudName::Aws {
+            cluster.spec.set("serviceAccountIssuerDiscovery.enableAWSOIDCProvider", true);
+            cluster.spec.set("iam.useServiceAccountExternalPermissions", true);
+        }
+    }
+    Ok(cluster)
+}
+
+fn cloud(options: &Options, cluster: &mut Object) -> Result<(), Error> {
+    match options.cloud.as_str() {
+        "aws" => cluster.spec.set("cloudProvider.aws", json!({})),
+        "gce" => {
+            cluster.spec.set("cloudProvider.gce", json!({}));
+            cluster.spec.set("cloudConfig", json!({}));
+        }
+        // These have no cloud to name: a label says where machines come from.
+        "metal" | "local" => {
+            cluster.metadata.set("labels", json!({ CLOUD_LABEL: options.cloud }));
+        }
+        "" => {
+            return Err(Error::Missing {
+                field: "--cloud".into(),
+                hint: ": aws, gce, metal or local",
+            });
+        }
+        other => {
+            let remedy = "clusters are made on aws, gce, metal and local";
+            return Err(Error::Unsupported { what: format!("cloud {other:?}"), remedy });
+        }
+    }
+    Ok(())
+}
+
+/// `+Name` and `Name` switch a gate on, `-Name` off, in every component.
+fn feature_gates(options: &Options, spec: &mut Value) {
+    const COMPONENTS: [&str; 5] =
+        ["kubelet", "kubeAPIServer", "kubeControllerManager", "kubeProxy", "kubeScheduler"];
+    if options.feature_gates.is_empty() {
+        return;
+    }
+    let gate = |text: &String| {
+        let plain = text.strip_prefix('+').unwrap_or(text);
+        let (name, on) = plain.strip_prefix('-').map_or((plain, true), |name| (name, false));
+        (name.to_owned(), Value::from(on.to_string()))
+    };
+    let gates: serde_json::Map<_, _> = options.feature_gates.iter().map(gate).collect();
+    for component in COMPONENTS {
+        spec.set(&format!("{component}.featureGates"), gates.clone());
+    }
+}
+
+/// What flags say of single fields, after everything else.
+fn extras(options: &Options, cluster: &mut Object, groups: &mut [Object]) -> Result<(), Error> {
+    let labels = cloud_labels(&options.cloud_labels)?;
+    if !labels.is_empty() {
+        cluster.spec.set("cloudLabels", json!(labels));
+    }
+    for group in groups {
+        groups::extras(options, group);
+    }
+    if !options.dns_zone.is_empty() {
+        cluster.spec.set("dnsZone", options.dns_zone.clone());
+    }
+    if let Some((first, more)) = options.network_cidrs.split_first() {
+        cluster.spec.set("networking.networkCIDR", first.clone());
+        if !more.is_empty() {
+            cluster.spec.set("networking.additionalNetworkCIDRs", more);
+        }
+    }
+    if options.disable_subnet_tags {
+        cluster.spec.set("networking.tagSubnets", false);
+    }
+    if !options.api_public_name.is_empty() {
+        cluster.spec.set("api.publicName", options.api_public_name.clone());
+    }
+    let refused = |problem: api_meta::FieldError| {
+        Error::Object(kops_api::Error::Fields {
+            what: "--set and --unset".to_owned(),
+            problems: vec![problem],
+        })
+    };
+    for path in &options.unsets {
+        cluster.unset_field(path).map_err(refused)?;
+    }
+    for set in &options.sets {
+        let Some((path, text)) = set.split_once('=') else {
+            return Err(Error::value("--set", set, "is not of the form path=value"));
+        };
+        cluster.set_field(path, text).map_err(refused)?;
+    }
+    // Calico's eBPF does kube-proxy's work, and takes its port.
+    if cluster.spec.is("networking.calico.bpfEnabled") && !cluster.spec.has("kubeProxy.enabled") {
+        cluster.spec.set("kubeProxy.enabled", false);
+    }
+    Ok(())
+}
+
+/// `a=b,"c d"=e`: pairs separated by commas, keys and values in quotes where they hold an equals sign.
+fn cloud_labels(text: &str) -> Result<BTreeMap<String, String>, Error> {
+    let wrong = |pair: &str| Error::value("--cloud-labels", pair, "is not of the form key=value");
+    let mut labels = BTreeMap::new();
+    for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
+        let mut fields = vec![String::new()];
+        let mut quoted = false;
+        for c in pair.trim_start().chars() {
+            match (c, fields.last_mut()) {
+                ('"', _) => quoted = !quoted,
+                ('=', _) if !quoted => fields.push(String::new()),
+                (c, Some(field)) => field.push(c),
+                (_, None) => {}
+            }
+        }
+        match (<[String; 2]>::try_from(fields), quoted) {
+            (Ok([key, value]), false) if !key.is_empty() => labels.insert(key, value),
+            _ => return Err(wrong(pair)),
+        };
+    }
+    Ok(labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cloud_labels_are_pairs() {
+        let labels = cloud_labels("Owner=John Doe,dn=\"cn=John: dc=a\", foo/bar=x+y").unwrap();
+        let expected = [("Owner", "John Doe"), ("dn", "cn=John: dc=a"), ("foo/bar", "x+y")];
+        assert!(labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).eq(expected));
+        for wrong in ["a", "a=b=c", "a=\"b", "=x"] {
+            assert!(cloud_labels(wrong).is_err(), "{wrong}");
+        }
+    }
+}

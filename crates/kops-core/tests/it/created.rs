@@ -1,0 +1,135 @@
+use kops_api::{Spec as _, VersionName};
+use kops_core::{
+    MachineType, Machines, Version,
+    channel::Channel,
+    complete,
+    create::{Options, create},
+};
+use serde_json::Value;
+
+use crate::golden::{difference, judge, read, source, world};
+
+/// Cases that come out otherwise, and why.
+const MISSED: &[(&str, &str)] = &[];
+
+/// The options by the names of upstream's test files, in any case.
+fn options(tree: &Value) -> Options {
+    let mut options = Options { store: "memfs://tests".to_owned(), ..Options::default() };
+    for (key, value) in tree.as_object().unwrap() {
+        let text = || value.as_str().unwrap_or_else(|| panic!("{key}: {value}")).to_owned();
+        let texts =
+            || value.as_array().unwrap().iter().map(|v| v.as_str().unwrap().to_owned()).collect();
+        let number = || value.as_u64().unwrap() as u32;
+        match key.to_ascii_lowercase().as_str() {
+            "clustername" => options.name = text(),
+            "cloudprovider" => options.cloud = text(),
+            "kubernetesversion" => options.kubernetes_version = text(),
+            "kubernetesfeaturegates" => options.feature_gates = texts(),
+            "sshaccess" => options.ssh_access = texts(),
+            "discoverystore" => options.discovery_store = text(),
+            "zones" => options.zones = texts(),
+            "controlplanezones" => options.control_plane_zones = texts(),
+            "controlplanecount" => options.control_plane_count = number(),
+            "apiservercount" => options.api_server_count = number(),
+            "nodecount" => options.node_count = number(),
+            "bastion" => options.bastion = value.as_bool().unwrap(),
+            "instancemanager" => options.instance_manager = text(),
+            "image" => options.image = text(),
+            "controlplaneimage" => options.control_plane_image = text(),
+            "nodeimage" => options.node_image = text(),
+            "controlplanesizes" => options.control_plane_sizes = texts(),
+            "nodesizes" => options.node_sizes = texts(),
+            "controlplanevolumesize" => options.control_plane_volume_size = number(),
+            "controlplanevolumetype" => options.control_plane_volume_type = text(),
+            "nodevolumesize" => options.node_volume_size = number(),
+            "nodevolumetype" => options.node_volume_type = text(),
+            "controlplanesecuritygroups" => options.control_plane_security_groups = texts(),
+            "nodesecuritygroups" => options.node_security_groups = texts(),
+            "encryptetcdstorage" => options.encrypt_etcd_storage = value.as_bool(),
+            "networking" => options.networking = text(),
+            "networkid" => options.network_id = text(),
+            "networkcidrs" => options.network_cidrs = texts(),
+            "subnetids" => options.subnet_ids = texts(),
+            "utilitysubnetids" => options.utility_subnet_ids = texts(),
+            "egress" => options.egress = text(),
+            "ipv6" => options.ipv6 = value.as_bool().unwrap(),
+            "topology" => options.topology = text(),
+            "dnstype" => options.dns = text(),
+            "project" => options.project = text(),
+            "gceserviceaccount" => options.gce_service_account = text(),
+            "cloudlabels" => options.cloud_labels = text(),
+            "sets" => options.sets = texts(),
+            other => panic!("the test does not know option {other}"),
+        }
+    }
+    options
+}
+
+/// The mock cloud as `create cluster`'s tests leave it.
+fn mock(gce: bool) -> kops_core::World {
+    let mut world = world(gce);
+    let network = world.networks.get_mut("vpc-12345678").unwrap();
+    network.cidr = "10.0.0.0/12".to_owned();
+    let subnet = |id: &str, cidr: &str| kops_core::Subnet {
+        id: id.to_owned(),
+        zone: "us-test-1a".to_owned(),
+        cidr: cidr.to_owned(),
+    };
+    network.subnets = vec![subnet("subnet-1", "10.10.0.0/24"), subnet("subnet-2", "10.11.0.0/24")];
+    let types = [
+        ("ControlPlane", "m3.medium"),
+        ("APIServer", "m3.medium"),
+        ("Node", "t2.medium"),
+        ("Bastion", "t2.micro"),
+    ];
+    world.default_machine_types =
+        types.map(|(role, kind)| (role.to_owned(), kind.to_owned())).into();
+    let arm = MachineType { architecture: "arm64".to_owned() };
+    world.machine_types = [("m6g.xlarge".to_owned(), arm)].into();
+    world
+}
+
+fn created(tree: &Value, channel: &Channel) -> Result<String, String> {
+    let options = options(tree);
+    let world = mock(options.cloud == "gce");
+    let kops: Version = "1.36.2".parse().unwrap();
+    let (mut cluster, mut groups) =
+        create(&options, channel, &world, &kops).map_err(|e| e.to_string())?;
+    // What is created can be completed.
+    complete(&cluster, &groups, &world, &Machines::default()).map_err(|e| e.to_string())?;
+    groups.sort_by(|a, b| a.name().cmp(b.name()));
+    cluster.metadata.set("creationTimestamp", "2017-01-01T00:00:00Z");
+    let mut written = vec![cluster.to_yaml(VersionName::V1alpha2)];
+    for mut group in groups {
+        group.metadata.set("creationTimestamp", "2017-01-01T00:00:00Z");
+        written.push(group.to_yaml(VersionName::V1alpha2));
+    }
+    let written: Vec<_> = written.iter().map(|text| text.trim()).collect();
+    Ok(written.join("\n\n---\n\n"))
+}
+
+#[test]
+fn clusters_are_created_as_upstream_creates_them() {
+    let Some(source) = source() else { return };
+    let channel =
+        Channel::read("stable", read(&source.join("channels/stable")).as_bytes()).unwrap();
+    let cases = std::fs::read_dir(source.join("tests/integration/create_cluster")).unwrap();
+    let mut cases: Vec<_> = cases.map(|case| case.unwrap().path()).collect();
+    cases.sort();
+    let (mut missed, mut count) = (Vec::new(), 0);
+    for case in cases {
+        let name = case.file_name().unwrap().to_string_lossy().into_owned();
+        let options = read(&case.join("options.yaml"));
+        let options = api_codec::from_yaml(options.as_bytes()).unwrap();
+        if !["aws", "gce"].contains(&options.text("CloudProvider")) {
+            continue;
+        }
+        count += 1;
+        let why = match created(&options, &channel) {
+            Ok(ours) => difference(&ours, read(&case.join("expected-v1alpha2.yaml")).trim()),
+            Err(error) => Some(error),
+        };
+        missed.extend(why.map(|why| (name, why)));
+    }
+    judge("create cluster", count, &missed, MISSED);
+}
