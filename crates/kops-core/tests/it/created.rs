@@ -15,11 +15,11 @@ const MISSED: &[(&str, &str)] = &[];
 /// The options by the names of upstream's test files, in any case.
 fn options(tree: &Value) -> Options {
     let mut options = Options { store: "memfs://tests".to_owned(), ..Options::default() };
-    for (key, value) in tree.as_object().unwrap() {
+    for (key, value) in tree.as_object().into_iter().flatten() {
         let text = || value.as_str().unwrap_or_else(|| panic!("{key}: {value}")).to_owned();
-        let texts =
-            || value.as_array().unwrap().iter().map(|v| v.as_str().unwrap().to_owned()).collect();
-        let number = || value.as_u64().unwrap() as u32;
+        let items = || value.as_array().into_iter().flatten().filter_map(Value::as_str);
+        let texts = || items().map(str::to_owned).collect();
+        let number = || value.as_u64().unwrap_or_default() as u32;
         match key.to_ascii_lowercase().as_str() {
             "clustername" => options.name = text(),
             "cloudprovider" => options.cloud = text(),
@@ -32,7 +32,7 @@ fn options(tree: &Value) -> Options {
             "controlplanecount" => options.control_plane_count = number(),
             "apiservercount" => options.api_server_count = number(),
             "nodecount" => options.node_count = number(),
-            "bastion" => options.bastion = value.as_bool().unwrap(),
+            "bastion" => options.bastion = value.as_bool() == Some(true),
             "instancemanager" => options.instance_manager = text(),
             "image" => options.image = text(),
             "controlplaneimage" => options.control_plane_image = text(),
@@ -52,7 +52,7 @@ fn options(tree: &Value) -> Options {
             "subnetids" => options.subnet_ids = texts(),
             "utilitysubnetids" => options.utility_subnet_ids = texts(),
             "egress" => options.egress = text(),
-            "ipv6" => options.ipv6 = value.as_bool().unwrap(),
+            "ipv6" => options.ipv6 = value.as_bool() == Some(true),
             "topology" => options.topology = text(),
             "dnstype" => options.dns = text(),
             "project" => options.project = text(),
@@ -68,7 +68,7 @@ fn options(tree: &Value) -> Options {
 /// The mock cloud as `create cluster`'s tests leave it.
 fn mock(gce: bool) -> kops_core::World {
     let mut world = world(gce);
-    let network = world.networks.get_mut("vpc-12345678").unwrap();
+    let network = world.networks.entry("vpc-12345678".to_owned()).or_default();
     network.cidr = "10.0.0.0/12".to_owned();
     let subnet = |id: &str, cidr: &str| kops_core::Subnet {
         id: id.to_owned(),
@@ -92,7 +92,7 @@ fn mock(gce: bool) -> kops_core::World {
 fn created(tree: &Value, channel: &Channel) -> Result<String, String> {
     let options = options(tree);
     let world = mock(options.cloud == "gce");
-    let kops: Version = "1.36.2".parse().unwrap();
+    let kops: Version = "1.36.2".parse().map_err(|e: kops_core::Error| e.to_string())?;
     let (mut cluster, mut groups) =
         create(&options, channel, &world, &kops).map_err(|e| e.to_string())?;
     // What is created can be completed.
