@@ -91,7 +91,8 @@ fn without_times(managed: &Value) -> Value {
     managed
 }
 
-/// The object's namespace is the URL's; one that names another is refused.
+/// The object's namespace is the URL's; one that names another is refused. An object without a namespace loses the one
+/// that it names: charts put their release's into everything.
 pub(crate) fn check_namespace(
     definition: &Definition,
     tree: &mut Value,
@@ -105,7 +106,7 @@ pub(crate) fn check_namespace(
         return Err(Box::new(Status::bad_request("the object has no metadata")));
     };
     let own = meta.get("namespace").and_then(Value::as_str).unwrap_or_default();
-    if !own.is_empty() && own != namespace {
+    if definition.namespaced && !own.is_empty() && own != namespace {
         return Err(Box::new(Status::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         )));

@@ -220,3 +220,24 @@ async fn requests_at_once_do_not_spend_the_same_room_of_a_quota() {
     let quota = api.get(&format!("{core}/resourcequotas/q")).await.ok();
     assert_eq!(quota["status"]["used"]["configmaps"], "5");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_scoped_object_loses_the_namespace_that_it_names() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let name = format!("role-{namespace}");
+    let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let role = |rules: Value| {
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name, "namespace": namespace}, "rules": rules})
+    };
+    let one = format!("{path}/{name}");
+    let applied = format!("{one}?fieldManager=chart");
+    for made in [
+        api.post(path, &role(json!([]))).await.ok(),
+        api.put(&one, &role(json!([]))).await.ok(),
+        api.patch(&one, "merge", &role(json!([]))).await.ok(),
+        api.patch(&applied, "apply", &role(json!([]))).await.ok(),
+    ] {
+        assert_eq!(made["metadata"].get("namespace"), None);
+    }
+}
