@@ -16,6 +16,7 @@ mod pod;
 pub mod quota;
 mod strategy;
 pub mod table;
+mod warnings;
 
 pub use kinds::{api_approval, schema_path, service, strategy};
 pub use meta::NameRule;

@@ -147,10 +147,11 @@ pub(crate) fn check_finalizer_owners(object: &Value, path: &Path, errors: &mut E
     }
 }
 
+pub(crate) const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "kubernetes", "orphan"];
+
 /// A finalizer is one of Kubernetes', or of some domain.
 pub(crate) fn check_finalizer_owner(name: &str, path: &Path, errors: &mut ErrorList) {
-    let standard = ["foregroundDeletion", "kubernetes", "orphan"].contains(&name);
-    if !name.contains('/') && !standard {
+    if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
         let detail = "name is neither a standard finalizer name nor is it fully qualified";
         errors.push(FieldError::invalid(path, name, detail));
     }

@@ -26,10 +26,12 @@ pub(crate) use resources::{
 };
 pub(crate) use spec::{check_volume_claim_spec, invalid_ip, none_or_one_of, one_of};
 pub(crate) use volumes::check_fields as check_volume_source;
+pub(crate) use warnings::OLD_VOLUMES;
 
 use crate::{
     look::{Look, put},
     strategy::{Selectable, Strategy, Subresource},
+    warnings::name_as_host,
 };
 
 pub(crate) static POD: Strategy = Strategy {
@@ -49,10 +51,14 @@ pub(crate) static POD: Strategy = Strategy {
         }
     },
     check_update: update::check,
-    warnings: |pod| {
-        let mut found = warnings::of_host_name(pod);
-        found.extend(warnings::of(pod.at("spec"), &Path::new("spec")));
-        found
+    // People seldom change Pods, and kubelets often.
+    warnings: |pod, old| match old {
+        Some(_) => Vec::new(),
+        None => {
+            let mut found = Vec::from_iter(name_as_host(pod, "the Pod's hostname"));
+            found.extend(warnings::of(pod, &Path::new("")));
+            found
+        }
     },
     subresources: &[
         Subresource {
@@ -120,9 +126,21 @@ pub(crate) fn check_template(
     spec::check(template.at("spec"), &spec_path, errors);
 }
 
-/// The warnings for a template at `path`.
-pub(crate) fn template_warnings(object: &Value, path: &str) -> Vec<String> {
-    warnings::of(object.at(path).at("spec"), &Path::new(path).child("spec"))
+/// The warnings for a workload with a template at `path`, where there is something new in it.
+pub(crate) fn template_warnings(object: &Value, old: Option<&Value>, path: &str) -> Vec<String> {
+    let generation = |object: &Value| object.int("metadata.generation");
+    if old.is_some_and(|old| generation(old) == generation(object)) {
+        return Vec::new();
+    }
+    warnings::of(object.at(path), &Path::new(path))
+}
+
+/// As [`template_warnings`], for workloads whose Pods have the workload's name in theirs.
+pub(crate) fn workload_warnings(object: &Value, old: Option<&Value>, path: &str) -> Vec<String> {
+    let name = name_as_host(object, "Pod names and hostnames").filter(|_| old.is_none());
+    let mut found = Vec::from_iter(name);
+    found.extend(template_warnings(object, old, path));
+    found
 }
 
 /// Reports a restart policy that a workload does not allow in its template.

@@ -7,6 +7,7 @@ use crate::{
     fields::{self, FieldRule},
     look::{Look, keep, put, slot},
     meta::{self, NameRule},
+    warnings,
 };
 
 /// A field selector and how to read its field.
@@ -42,8 +43,8 @@ pub struct Strategy {
     pub check_create: fn(&Value, &mut ErrorList),
     pub check_update: fn(&Value, &Value, &mut ErrorList),
     pub check_status: fn(&Value, &Value, &mut ErrorList),
-    /// What is allowed, but deserves a `Warning` header.
-    pub warnings: fn(&Value) -> Vec<String>,
+    /// What is allowed, but deserves a `Warning` header, in a new object or in a change of an old one.
+    pub warnings: fn(&Value, Option<&Value>) -> Vec<String>,
     pub subresources: &'static [Subresource],
     /// Field selectors beyond `metadata.name` and `metadata.namespace`.
     pub selectable: &'static [Selectable],
@@ -72,7 +73,7 @@ impl Strategy {
         check_create: |_, _| {},
         check_update: |_, _, _| {},
         check_status: |_, _, _| {},
-        warnings: |_| Vec::new(),
+        warnings: |_, _| Vec::new(),
         subresources: &[],
         selectable: &[],
         graceful_delete: false,
@@ -86,6 +87,7 @@ impl Strategy {
             generation: true,
             owned_finalizers: false,
             unconditional_update: false,
+            warnings: warnings::finalizers,
             ..Strategy::PLAIN
         };
         static WITHOUT: Strategy = CUSTOM;

@@ -12,7 +12,7 @@ use crate::{
     meta::{at_least_zero, check_immutable, check_not_negative},
     pod::{
         check_template, check_template_restart, none_or_one_of, one_of, template_defaults,
-        template_warnings,
+        workload_warnings,
     },
     strategy::Strategy,
 };
@@ -61,7 +61,7 @@ pub(crate) static JOB: Strategy = Strategy {
     },
     check_update: check_job_update,
     selectable: &[("status.successful", |job| job.int("status.succeeded").to_string())],
-    warnings: |object| template_warnings(object, "spec.template"),
+    warnings: |job, old| job_warnings(job, old, "spec"),
     ..Strategy::PLAIN
 };
 
@@ -74,9 +74,26 @@ pub(crate) static CRON_JOB: Strategy = Strategy {
         }
     },
     check: check_cron_job,
-    warnings: |object| template_warnings(object, "spec.jobTemplate.spec.template"),
+    warnings: |cron, old| {
+        let mut found = job_warnings(cron, old, "spec.jobTemplate.spec");
+        if old.is_some() && cron.text("spec.schedule").contains("TZ") {
+            found.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".to_owned());
+        }
+        found
+    },
     ..Strategy::PLAIN
 };
+
+/// The warnings for a Job, or what makes Jobs, whose specification is at `path`.
+fn job_warnings(object: &Value, old: Option<&Value>, path: &str) -> Vec<String> {
+    let mut found = workload_warnings(object, old, &format!("{path}.template"));
+    let spec = object.at(path);
+    let many = spec.int("completions") > 100_000 && spec.int("parallelism") > 10_000;
+    if spec.text("completionMode") == "Indexed" && many {
+        found.push(format!("{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
+    }
+    found
+}
 
 /// A Job without labels has its template's.
 fn copy_labels(job: &mut Value) {

@@ -78,7 +78,20 @@ fn name_label(namespace: &mut Value) {
     }
 }
 
-pub(crate) static SERVICE_ACCOUNT: Strategy = Strategy { ..Strategy::PLAIN };
+const MOUNTABLE_SECRETS: &str = "kubernetes.io/enforce-mountable-secrets";
+
+pub(crate) static SERVICE_ACCOUNT: Strategy = Strategy {
+    warnings: |new, old| {
+        let has = |o: &Value| o.at("metadata.annotations").get(MOUNTABLE_SECRETS).is_some();
+        match has(new) && !old.is_some_and(has) {
+            false => Vec::new(),
+            true => vec![format!(
+                "metadata.annotations[{MOUNTABLE_SECRETS}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+            )],
+        }
+    },
+    ..Strategy::PLAIN
+};
 
 pub(crate) static LEASE: Strategy = Strategy {
     check: |lease, errors| {

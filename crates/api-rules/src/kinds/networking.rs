@@ -13,6 +13,7 @@ use crate::{
     meta::{NameRule, check_immutable, immutable},
     pod::{check_port, invalid_ip, label_selector, none_or_one_of, one_of},
     strategy::Strategy,
+    warnings,
 };
 
 pub(super) const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
@@ -55,6 +56,22 @@ pub(crate) static ENDPOINTS: Strategy = Strategy {
         ("subsets[].ports[].name", Text(validation::dns1123_label)),
     ],
     create_on_update: true,
+    warnings: |endpoints, _| {
+        // The controller writes what is right.
+        if endpoints.at("metadata.labels").get("endpoints.kubernetes.io/managed-by").is_some() {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for (i, subset) in endpoints.items("subsets").iter().enumerate() {
+            for list in ["addresses", "notReadyAddresses"] {
+                for (j, address) in subset.items(list).iter().enumerate() {
+                    let path = Path::new("subsets").index(i).child(list).index(j).child("ip");
+                    found.extend(warnings::ip(address.text("ip"), &path));
+                }
+            }
+        }
+        found
+    },
     ..Strategy::PLAIN
 };
 
@@ -102,6 +119,23 @@ pub(crate) static ENDPOINT_SLICE: Strategy = Strategy {
         ("ports[].appProtocol", Text(validation::qualified_name)),
     ],
     check_update: |new, old, errors| check_immutable(new, old, "addressType", errors),
+    warnings: |slice, old| {
+        let mut found = Vec::new();
+        if old.is_none() && slice.text("addressType") == "FQDN" {
+            found.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
+        }
+        let manager = slice.at("metadata.labels").get("endpointslice.kubernetes.io/managed-by");
+        if manager.and_then(Value::as_str).is_some_and(|name| name.ends_with(".k8s.io")) {
+            return found;
+        }
+        for (i, endpoint) in slice.items("endpoints").iter().enumerate() {
+            for (j, address) in endpoint.items("addresses").iter().enumerate() {
+                let path = Path::new("endpoints").index(i).child("addresses").index(j);
+                found.extend(warnings::ip(address.as_str().unwrap_or_default(), &path));
+            }
+        }
+        found
+    },
     ..Strategy::PLAIN
 };
 
@@ -136,9 +170,10 @@ pub(crate) static INGRESS: Strategy = Strategy {
         ("spec.tls[].hosts[]", Text(tls_host)),
         ("spec.tls[].secretName", TextIfAny(validation::dns1123_subdomain)),
     ],
-    warnings: |ingress| {
-        let old = ingress.at("metadata.annotations").get("kubernetes.io/ingress.class");
-        old.map(|_| "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead".to_owned()).into_iter().collect()
+    warnings: |ingress, old| {
+        let annotation = ingress.at("metadata.annotations").get("kubernetes.io/ingress.class");
+        let applies = old.is_none() && !ingress.has("spec.ingressClassName");
+        annotation.filter(|_| applies).map(|_| "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead".to_owned()).into_iter().collect()
     },
     ..Strategy::PLAIN
 };
@@ -339,6 +374,23 @@ pub(crate) static NETWORK_POLICY: Strategy = Strategy {
                 errors.push(FieldError::not_supported(&path, kind.clone(), &["Egress", "Ingress"]));
             }
         }
+    },
+    warnings: |policy, _| {
+        let mut found = Vec::new();
+        for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
+            for (i, rule) in policy.at("spec").items(rules).iter().enumerate() {
+                let path = Path::new("spec").child(rules).index(i).child(peers);
+                for (j, peer) in rule.items(peers).iter().enumerate() {
+                    let path = path.index(j).child("ipBlock");
+                    found.extend(warnings::cidr(peer.text("ipBlock.cidr"), &path.child("cidr")));
+                    for (k, except) in peer.items("ipBlock.except").iter().enumerate() {
+                        let path = path.child("except").index(k);
+                        found.extend(warnings::cidr(except.as_str().unwrap_or_default(), &path));
+                    }
+                }
+            }
+        }
+        found
     },
     ..Strategy::PLAIN
 };

@@ -9,6 +9,7 @@ use crate::{
     meta::check_immutable,
     pod::{amount, check_effect, check_toleration, container_resource_name},
     strategy::Strategy,
+    warnings,
 };
 
 pub(crate) static NODE: Strategy = Strategy {
@@ -30,6 +31,20 @@ pub(crate) static NODE: Strategy = Strategy {
         }
     },
     check_update,
+    warnings: |node, _| {
+        let old = [
+            ("spec.configSource", "the feature is removed"),
+            ("spec.externalID", "this field is deprecated, and is unused by Kubernetes"),
+        ];
+        let old = old.into_iter().filter(|(field, _)| !node.blank(field));
+        let mut found: Vec<String> =
+            old.map(|(field, words)| format!("{field}: {words}")).collect();
+        for (i, range) in node.items("spec.podCIDRs").iter().enumerate() {
+            let path = Path::new("spec").child("podCIDRs").index(i);
+            found.extend(warnings::cidr(range.as_str().unwrap_or_default(), &path));
+        }
+        found
+    },
     selectable: &[("spec.unschedulable", |node| node.flag("spec.unschedulable").to_string())],
     ..Strategy::PLAIN
 };
@@ -111,6 +126,11 @@ pub(crate) static RUNTIME_CLASS: Strategy = Strategy {
     },
     fields: &[("scheduling.nodeSelector", Labels)],
     check_update: |new, old, errors| check_immutable(new, old, "handler", errors),
+    warnings: |class, _| {
+        let labels = class.pairs("scheduling.nodeSelector");
+        let old = labels.filter_map(|(label, _)| warnings::node_label(label));
+        old.map(|words| format!("scheduling.nodeSelector: {words}")).collect()
+    },
     unconditional_update: false,
     ..Strategy::PLAIN
 };

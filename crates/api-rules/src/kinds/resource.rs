@@ -112,6 +112,16 @@ pub(crate) static SLICE: Strategy = Strategy {
         ("spec.nodeName", |slice| slice.text("spec.nodeName").to_owned()),
         ("spec.driver", |slice| slice.text("spec.driver").to_owned()),
     ],
+    warnings: |slice, _| {
+        let driver = slice.text("spec.driver");
+        let applies = driver.chars().any(char::is_uppercase);
+        let words = || {
+            format!(
+                "spec.driver: driver names should be lowercase; {driver:?} contains uppercase characters"
+            )
+        };
+        applies.then(words).into_iter().collect()
+    },
     ..Strategy::PLAIN
 };
 

@@ -16,6 +16,7 @@ use crate::{
     meta::NameRule,
     pod::{check_port, invalid_ip, none_or_one_of, one_of},
     strategy::Strategy,
+    warnings,
 };
 
 pub(crate) static SERVICE: Strategy = Strategy {
@@ -41,29 +42,7 @@ pub(crate) static SERVICE: Strategy = Strategy {
         ("spec.loadBalancerClass", Text(validation::qualified_name)),
     ],
     check_update,
-    warnings: |service| {
-        let mut found = Vec::new();
-        if !service.blank("spec.externalIPs") {
-            found.push(
-                "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
-                    .to_owned(),
-            );
-        }
-        if service.text("spec.trafficDistribution") == "PreferClose" {
-            found.push(
-                "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\""
-                    .to_owned(),
-            );
-        }
-        if is_headless(service) && service.text("spec.sessionAffinity") == "ClientIP" {
-            found.push("spec.SessionAffinity is ignored for headless services".to_owned());
-        }
-        if !needs_cluster_ip(service) && !service.blank("spec.externalIPs") {
-            let text = "spec.externalIPs is ignored when spec.type is \"ExternalName\"";
-            found.push(text.to_owned());
-        }
-        found
-    },
+    warnings: warn,
     selectable: &[
         ("spec.clusterIP", |s| s.text("spec.clusterIP").to_owned()),
         ("spec.type", |s| s.text("spec.type").to_owned()),
@@ -71,6 +50,67 @@ pub(crate) static SERVICE: Strategy = Strategy {
     create_on_update: true,
     ..Strategy::PLAIN
 };
+
+fn warn(service: &Value, _: Option<&Value>) -> Vec<String> {
+    let kind = service.text("spec.type");
+    let (external, headless) =
+        (kind == "ExternalName", kind == "ClusterIP" && is_headless(service));
+    let outside = !service.blank("spec.externalIPs");
+    let hints = "service.kubernetes.io/topology-aware-hints";
+    let path = Path::new("spec");
+    let each = |list: &str, judge: fn(&str, &Path) -> Option<String>| {
+        let items = service.at("spec").items(list).iter().enumerate();
+        let judged = items
+            .map(|(i, item)| judge(item.as_str().unwrap_or_default(), &path.child(list).index(i)));
+        judged.flatten().collect::<Vec<_>>()
+    };
+    let mut found = Vec::new();
+    if service.at("metadata.annotations").get(hints).is_some() {
+        found.push(format!("annotation {hints} is deprecated, please use service.kubernetes.io/topology-mode instead"));
+    }
+    found.extend(each("clusterIPs", warnings::ip));
+    for (applies, words) in [
+        (
+            !service.blank("spec.loadBalancerIP"),
+            "spec.loadBalancerIP is ignored for headless services",
+        ),
+        (outside, "spec.externalIPs is ignored for headless services"),
+        (
+            service.text("spec.sessionAffinity") != "None",
+            "spec.SessionAffinity is ignored for headless services",
+        ),
+    ] {
+        if headless && applies {
+            found.push(words.to_owned());
+        }
+    }
+    found.extend(each("externalIPs", warnings::ip));
+    if outside && !headless && !external {
+        found.push(
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+                .to_owned(),
+        );
+    }
+    let balancer = service.text("spec.loadBalancerIP");
+    found.extend(warnings::ip(balancer, &path.child("loadBalancerIP")));
+    found.extend(each("loadBalancerSourceRanges", warnings::cidr));
+    for (applies, words) in [
+        (external && outside, "spec.externalIPs is ignored when spec.type is \"ExternalName\""),
+        (
+            !external && !service.blank("spec.externalName"),
+            "spec.externalName is ignored when spec.type is not \"ExternalName\"",
+        ),
+        (
+            service.text("spec.trafficDistribution") == "PreferClose",
+            "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"",
+        ),
+    ] {
+        if applies {
+            found.push(words.to_owned());
+        }
+    }
+    found
+}
 
 /// Whether a Service of this kind has addresses inside the cluster.
 pub fn needs_cluster_ip(service: &Value) -> bool {

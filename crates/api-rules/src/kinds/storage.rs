@@ -7,8 +7,12 @@ use crate::{
     fields::Rule::{Amount, IsText, Named, Required, Selector, Text, Unique, UniqueBy, Within},
     look::{Look, default, keep, put},
     meta::check_immutable,
-    pod::{check_volume_claim_spec, check_volume_source, node_selector, none_or_one_of, one_of},
+    pod::{
+        OLD_VOLUMES, check_volume_claim_spec, check_volume_source, node_selector, none_or_one_of,
+        one_of,
+    },
     strategy::Strategy,
+    warnings,
 };
 
 pub(crate) static CLAIM: Strategy = Strategy {
@@ -27,6 +31,15 @@ pub(crate) static CLAIM: Strategy = Strategy {
     },
     check_update: check_claim_update,
     selectable: &[("name", |claim| claim.text("metadata.name").to_owned())],
+    warnings: |claim, _| {
+        let old = claim
+            .at("metadata.annotations")
+            .get(BETA_CLASS)
+            .map(|_| format!("metadata.annotations[{BETA_CLASS}]: {OLD_CLASS}"));
+        let mut found = Vec::from_iter(old);
+        found.extend(warnings::claim(claim.at("spec"), &Path::new("spec")));
+        found
+    },
     ..Strategy::PLAIN
 };
 
@@ -89,8 +102,37 @@ pub(crate) static VOLUME: Strategy = Strategy {
         }
     },
     selectable: &[("name", |volume| volume.text("metadata.name").to_owned())],
+    warnings: volume_warnings,
     ..Strategy::PLAIN
 };
+
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+const OLD_CLASS: &str = "deprecated since v1.8; use \"storageClassName\" attribute instead";
+const BETA_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
+const OLD_OPTIONS: &str = "deprecated since v1.31; use \"mountOptions\" attribute instead";
+
+fn volume_warnings(volume: &Value, _: Option<&Value>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (key, words) in [(BETA_CLASS, OLD_CLASS), (BETA_OPTIONS, OLD_OPTIONS)] {
+        if volume.at("metadata.annotations").get(key).is_some() {
+            found.push(format!("metadata.annotations[{key}]: {words}"));
+        }
+    }
+    let (spec, path) = (volume.at("spec"), Path::new("spec"));
+    if spec.text("persistentVolumeReclaimPolicy") == "Recycle" {
+        found.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".to_owned());
+    }
+    let terms = path.child("nodeAffinity").child("required").child("nodeSelectorTerms");
+    for (i, term) in spec.items("nodeAffinity.required.nodeSelectorTerms").iter().enumerate() {
+        found.extend(warnings::selector_term(term, false, &terms.index(i)));
+    }
+    // Upstream says nothing of two drivers that are as dead.
+    let told = OLD_VOLUMES.iter().filter(|(kind, _)| !matches!(*kind, "flocker" | "quobyte"));
+    for (kind, words) in told.filter(|(kind, _)| spec.has(kind)) {
+        found.push(format!("spec.{kind}: {words}"));
+    }
+    found
+}
 
 /// The members of a PersistentVolume's specification that are not its source.
 const NOT_SOURCES: [&str; 9] = [
@@ -215,6 +257,18 @@ pub(crate) static STORAGE_CLASS: Strategy = Strategy {
         }
         check_immutable(new, old, "volumeBindingMode", errors);
     },
+    warnings: |class, _| {
+        let mut found = Vec::new();
+        for (i, topology) in class.items("allowedTopologies").iter().enumerate() {
+            let path = Path::new("allowedTopologies").index(i).child("matchLabelExpressions");
+            for (j, expression) in topology.items("matchLabelExpressions").iter().enumerate() {
+                let path = path.index(j).child("key");
+                let old = warnings::node_label(expression.text("key"));
+                found.extend(old.map(|words| format!("{path}: {words}")));
+            }
+        }
+        found
+    },
     ..Strategy::PLAIN
 };
 
@@ -268,6 +322,14 @@ pub(crate) static CSI_DRIVER: Strategy = Strategy {
         }
     },
     unconditional_update: false,
+    warnings: |driver, old| {
+        let tokens = driver.at("spec.tokenRequests");
+        let new = old.is_none_or(|old| old.at("spec.tokenRequests") != tokens);
+        match new && !tokens.blank_itself() && !driver.has("spec.serviceAccountTokenInSecrets") {
+            false => Vec::new(),
+            true => vec!["spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()],
+        }
+    },
     ..Strategy::PLAIN
 };
 
@@ -347,5 +409,14 @@ pub(crate) static CAPACITY: Strategy = Strategy {
         ("capacity", Amount),
     ],
     unconditional_update: false,
+    warnings: |capacity, _| {
+        let (topology, path) = (capacity.at("nodeTopology"), Path::new("nodeTopology"));
+        let mut found = warnings::selector_term(topology, false, &path);
+        for (label, _) in topology.pairs("matchLabels") {
+            let path = path.child("matchLabels").child(label);
+            found.extend(warnings::node_label(label).map(|words| format!("{path}: {words}")));
+        }
+        found
+    },
     ..Strategy::PLAIN
 };

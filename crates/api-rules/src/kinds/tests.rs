@@ -480,7 +480,8 @@ fn no_object_is_too_odd() {
             strategy.defaults(&mut object);
             strategy.prepare_create(&mut object, NOW);
             strategy.create_errors(&object, resource.namespaced);
-            (strategy.warnings)(&object);
+            (strategy.warnings)(&object, Some(&object));
+            (strategy.warnings)(&object, None);
             crate::table::cells(resource.group, resource.name, &object, now);
             strategy.selectable.iter().for_each(|(_, read)| drop(read(&object)));
             for subresource in strategy.subresources {
@@ -584,4 +585,102 @@ fn conversions_of_custom_kinds() {
     let crd = json!({"spec": {"names": {"plural": "xs", "kind": "X"}, "conversion": service(json!({"name": "a", "namespace": "b"}))}});
     let crd = made("apiextensions.k8s.io", "customresourcedefinitions", crd);
     assert_eq!(crd["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"], 443);
+}
+
+#[test]
+fn warnings_in_upstreams_words() {
+    let told = |group: &str, resource: &str, object: Value| {
+        (strategy(group, resource).warnings)(&made(group, resource, object), None)
+    };
+    let service = |spec: Value| told("", "services", json!({ "spec": spec }));
+    assert_eq!(
+        service(
+            json!({"clusterIP": "None", "sessionAffinity": "ClientIP", "loadBalancerIP": "1.2.3.4", "externalIPs": ["FD::1"]})
+        ),
+        [
+            "spec.loadBalancerIP is ignored for headless services",
+            "spec.externalIPs is ignored for headless services",
+            "spec.SessionAffinity is ignored for headless services",
+            "spec.externalIPs[0]: IPv6 address \"FD::1\" should be in RFC 5952 canonical format (\"fd::1\")",
+        ]
+    );
+    assert_eq!(
+        service(json!({"externalName": "a.b", "loadBalancerSourceRanges": ["10.0.0.1/8"]})),
+        [
+            "spec.loadBalancerSourceRanges[0]: CIDR value \"10.0.0.1/8\" is ambiguous in this context (should be \"10.0.0.0/8\" or \"10.0.0.1/32\"?)",
+            "spec.externalName is ignored when spec.type is not \"ExternalName\"",
+        ]
+    );
+    for (group, resource, object, want) in [
+        (
+            "",
+            "persistentvolumes",
+            json!({"spec": {"persistentVolumeReclaimPolicy": "Recycle"}}),
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
+        ),
+        (
+            "",
+            "persistentvolumes",
+            json!({"spec": {"cephfs": {}}}),
+            "spec.cephfs: deprecated in v1.28, non-functional in v1.31+",
+        ),
+        (
+            "",
+            "persistentvolumeclaims",
+            json!({"spec": {"resources": {"requests": {"storage": "1500m"}}}}),
+            "spec.resources.requests[storage]: fractional byte value \"1500m\" is invalid, must be an integer",
+        ),
+        (
+            "",
+            "nodes",
+            json!({"spec": {"podCIDRs": ["FD::/64"]}}),
+            "spec.podCIDRs[0]: IPv6 CIDR value \"FD::/64\" should be in RFC 5952 canonical format (\"fd::/64\")",
+        ),
+        (
+            "",
+            "serviceaccounts",
+            json!({"metadata": {"annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}}),
+            "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets",
+        ),
+        (
+            "networking.k8s.io",
+            "networkpolicies",
+            json!({"spec": {"podSelector": {}, "egress": [{"to": [{"ipBlock": {"cidr": "10.1.0.0/8"}}]}]}}),
+            "spec.egress[0].to[0].ipBlock.cidr: CIDR value \"10.1.0.0/8\" is ambiguous in this context (should be \"10.0.0.0/8\" or \"10.1.0.0/32\"?)",
+        ),
+        (
+            "node.k8s.io",
+            "runtimeclasses",
+            json!({"handler": "h", "scheduling": {"nodeSelector": {"node-role.kubernetes.io/master": ""}}}),
+            "scheduling.nodeSelector: use \"node-role.kubernetes.io/control-plane\" instead",
+        ),
+        (
+            "storage.k8s.io",
+            "storageclasses",
+            json!({"provisioner": "p", "allowedTopologies": [{"matchLabelExpressions": [{"key": "beta.kubernetes.io/arch", "values": ["a"]}]}]}),
+            "allowedTopologies[0].matchLabelExpressions[0].key: deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+        ),
+        (
+            "storage.k8s.io",
+            "csidrivers",
+            json!({"spec": {"tokenRequests": [{"audience": "a"}]}}),
+            "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes",
+        ),
+    ] {
+        assert_eq!(told(group, resource, object), [want]);
+    }
+
+    // A change says what is new in the template, and no more about the name.
+    let mut old = made("apps", "deployments", deployment(json!({})));
+    old["metadata"]["name"] = json!("a.b");
+    old["spec"]["template"]["spec"]["hostAliases"] = json!([{"ip": "::1"}, {"ip": "::1"}]);
+    let warnings = strategy("apps", "deployments").warnings;
+    assert_eq!(warnings(&old, None).len(), 2);
+    assert_eq!(warnings(&old, Some(&old)), Vec::<String>::new());
+    let mut new = old.clone();
+    new["metadata"]["generation"] = json!(2);
+    assert_eq!(
+        warnings(&new, Some(&old)),
+        ["spec.template.spec.hostAliases[1].ip: duplicate ip \"::1\""]
+    );
 }

@@ -11,9 +11,10 @@ use crate::{
     meta::{NameRule, at_least_zero, check_immutable, check_not_negative},
     pod::{
         check_template, check_template_restart, check_volume_claim_spec, none_or_one_of, one_of,
-        template_defaults, template_warnings,
+        template_defaults, template_warnings, workload_warnings,
     },
     strategy::Strategy,
+    warnings,
 };
 
 const REPLICAS: (&str, fn(&Value) -> String) =
@@ -45,7 +46,7 @@ pub(crate) static DEPLOYMENT: Strategy = Strategy {
         ];
         check_counts(new, &fields, errors);
     },
-    warnings: |object| template_warnings(object, "spec.template"),
+    warnings: |object, old| workload_warnings(object, old, "spec.template"),
     ..Strategy::PLAIN
 };
 
@@ -61,7 +62,7 @@ pub(crate) static REPLICA_SET: Strategy = Strategy {
     check_update: |new, old, errors| check_immutable(new, old, "spec.selector", errors),
     check_status: |new, _, errors| check_replica_status(new, errors),
     selectable: &[REPLICAS],
-    warnings: |object| template_warnings(object, "spec.template"),
+    warnings: |object, old| workload_warnings(object, old, "spec.template"),
     ..Strategy::PLAIN
 };
 
@@ -102,7 +103,7 @@ pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
     },
     check_status: |new, _, errors| check_replica_status(new, errors),
     selectable: &[REPLICAS],
-    warnings: |object| template_warnings(object, "spec.template"),
+    warnings: |object, old| workload_warnings(object, old, "spec.template"),
     ..Strategy::PLAIN
 };
 
@@ -135,7 +136,7 @@ pub(crate) static STATEFUL_SET: Strategy = Strategy {
         ];
         check_counts(new, &fields, errors);
     },
-    warnings: |object| template_warnings(object, "spec.template"),
+    warnings: stateful_set_warnings,
     ..Strategy::PLAIN
 };
 
@@ -168,7 +169,7 @@ pub(crate) static DAEMON_SET: Strategy = Strategy {
         ];
         check_counts(new, &fields, errors);
     },
-    warnings: |object| template_warnings(object, "spec.template"),
+    warnings: |object, old| template_warnings(object, old, "spec.template"),
     ..Strategy::PLAIN
 };
 
@@ -178,7 +179,7 @@ pub(crate) static POD_TEMPLATE: Strategy = Strategy {
     check: |object, errors| {
         check_template(object.at("template"), None, &Path::new("template"), errors);
     },
-    warnings: |object| template_warnings(object, "template"),
+    warnings: |object, old| template_warnings(object, old, "template"),
     ..Strategy::PLAIN
 };
 
@@ -435,6 +436,19 @@ fn check_stateful_set(object: &Value, errors: &mut ErrorList) {
         let path = path.child("persistentVolumeClaimRetentionPolicy");
         none_or_one_of(retention, field, &["Retain", "Delete"], &path, errors);
     }
+}
+
+fn stateful_set_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut found = template_warnings(object, old, "spec.template");
+    for (i, claim) in object.items("spec.volumeClaimTemplates").iter().enumerate() {
+        let path = Path::new("spec").child("volumeClaimTemplates").index(i);
+        let path = if old.is_some() { path.child("Spec") } else { path };
+        found.extend(warnings::claim(claim.at("spec"), &path));
+    }
+    if object.int("spec.revisionHistoryLimit") < 0 {
+        found.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_owned());
+    }
+    found
 }
 
 fn check_stateful_set_update(new: &Value, old: &Value, errors: &mut ErrorList) {

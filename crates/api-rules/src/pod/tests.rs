@@ -282,7 +282,7 @@ fn warnings_in_upstreams_words() {
         "resources": {"limits": {"memory": "500m"}}})));
     pod["spec"]["nodeSelector"] = json!({"beta.kubernetes.io/os": "linux"});
     assert_eq!(
-        (POD.warnings)(&pod),
+        (POD.warnings)(&pod, None),
         [
             "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",
             "spec.containers[0].resources.limits[memory]: fractional byte value \"500m\" is invalid, must be an integer",
@@ -292,6 +292,56 @@ fn warnings_in_upstreams_words() {
     );
     pod["metadata"]["name"] = json!("a.b");
     assert!(
-        (POD.warnings)(&pod)[0].starts_with("metadata.name: this is used in the Pod's hostname")
+        (POD.warnings)(&pod, None)[0]
+            .starts_with("metadata.name: this is used in the Pod's hostname")
+    );
+    assert_eq!((POD.warnings)(&pod, Some(&pod)), Vec::<String>::new());
+}
+
+#[test]
+fn what_containers_and_volumes_share_is_warned_of() {
+    let mut pod = pod(container(json!({
+    "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "$(A):2"}, {"name": "A", "value": "$(A)"}],
+    "ports": [
+        {"name": "p", "containerPort": 1, "protocol": "TCP"},
+        {"name": "p", "containerPort": 1, "protocol": "UDP"},
+        {"containerPort": 1, "protocol": "TCP", "hostPort": 9},
+        {"containerPort": 1, "protocol": "UDP", "hostIP": "127.0.0.1"},
+    ]})));
+    pod["metadata"]["annotations"] = json!({
+        "seccomp.security.alpha.kubernetes.io/pod": "x",
+        "container.seccomp.security.alpha.kubernetes.io/c": "x",
+        "scheduler.alpha.kubernetes.io/critical-pod": "",
+    });
+    pod["spec"]["volumes"] = json!([
+        {"name": "g", "gitRepo": {"repository": "r"}},
+        {"name": "m", "configMap": {"name": "n", "items": [{"key": "a", "path": "p"}, {"key": "b", "path": "p/q"}]}},
+        {"name": "j", "projected": {"sources": [{}, {"secret": {"name": "s", "items": [{"key": "a", "path": "p"}]}}, {"serviceAccountToken": {"path": "p"}}]}},
+    ]);
+    pod["spec"]["topologySpreadConstraints"] = json!([{"topologyKey": "beta.kubernetes.io/arch"}]);
+    pod["spec"]["affinity"] = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": {}}]}});
+    pod["spec"]["imagePullSecrets"] = json!([{"name": "s"}, {"name": "s"}]);
+    let name = pod["spec"]["containers"][0]["name"].as_str().unwrap().to_owned();
+    assert_eq!(name, "c");
+    assert_eq!(
+        (POD.warnings)(&pod, None),
+        [
+            "spec.topologySpreadConstraints[0].topologyKey: beta.kubernetes.io/arch is deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+            "spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod",
+            "metadata.annotations[scheduler.alpha.kubernetes.io/critical-pod]: non-functional in v1.16+; use the \"priorityClassName\" field instead",
+            "spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+",
+            "volume \"m\" (ConfigMap \"n\"): overlapping paths: \"p/q\" with \"p\"",
+            "volume \"j\" (Projected) has no sources provided",
+            "volume \"j\" (Projected): overlapping paths: \"p\" (ServiceAccountToken) with \"p\" (Secret \"s\")",
+            "spec.imagePullSecrets[1].name: duplicate name \"s\"",
+            "metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: non-functional in v1.27+; use the \"seccompProfile\" field instead",
+            "metadata.annotations[container.seccomp.security.alpha.kubernetes.io/c]: non-functional in v1.27+; use the \"seccompProfile\" field instead",
+            "spec.containers[0].env[2]: hides previous definition of \"A\", which may be dropped when using apply",
+            "spec.containers[0].ports[2]: overlapping port definition with spec.containers[0].ports[0]",
+            "spec.containers[0].ports[3]: hostIP set without hostPort: {Name: HostPort:0 ContainerPort:1 Protocol:UDP HostIP:127.0.0.1}",
+            "spec.containers[0].ports[3]: overlapping port definition with spec.containers[0].ports[1]",
+            "spec.containers[0].ports[1]: duplicate port name \"p\" with spec.containers[0].ports[0], services and probes that select ports by name will use spec.containers[0].ports[0]",
+            "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.labelSelector: a null labelSelector results in matching no pod",
+        ]
     );
 }

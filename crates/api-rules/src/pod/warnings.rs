@@ -1,102 +1,297 @@
-//! What is allowed in a Pod but deserves a warning.
+//! What is allowed in a Pod, or in a template for Pods, but deserves a warning.
 
-use std::collections::HashMap;
+mod paths;
 
-use api_meta::{Path, Quantity};
+use std::collections::{HashMap, HashSet};
+
+use api_meta::Path;
 use serde_json::Value;
 
-use crate::look::Look;
+use crate::{
+    look::Look,
+    warnings::{fractional, ip, node_label, selector_term},
+};
 
-/// Labels of nodes that have newer names, with the release that renamed them.
-const OLD_LABELS: [(&str, &str, &str); 5] = [
-    ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
-    ("beta.kubernetes.io/os", "v1.14", "kubernetes.io/os"),
-    ("failure-domain.beta.kubernetes.io/region", "v1.17", "topology.kubernetes.io/region"),
-    ("failure-domain.beta.kubernetes.io/zone", "v1.17", "topology.kubernetes.io/zone"),
-    ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
+/// Annotations that fields have replaced; containers' end in the container's name.
+const OLD_ANNOTATIONS: [(&str, &str); 3] = [
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/unsafe-sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+];
+const POD_SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const CONTAINER_SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const CONTAINER_APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+const APPARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
+
+/// Volumes whose drivers are gone, with when they were deprecated and when they ceased to work.
+pub(crate) const OLD_VOLUMES: [(&str, &str); 9] = [
+    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
-/// The warnings for a Pod's specification at `path`.
-pub(super) fn of(spec: &Value, path: &Path) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for (label, _) in spec.pairs("nodeSelector") {
-        if let Some((_, since, new)) = OLD_LABELS.iter().find(|(old, ..)| old == label) {
-            let path = path.child("nodeSelector").key(label);
-            warnings.push(format!("{path}: deprecated since {since}; use {new:?} instead"));
-        }
-    }
-    for (i, volume) in spec.items("volumes").iter().enumerate() {
-        if volume.has("gitRepo") {
-            let path = path.child("volumes").index(i).child("gitRepo");
-            warnings.push(format!("{path}: deprecated in v1.11"));
-        }
-    }
+const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
+
+/// The warnings for a Pod, which lies at the root, or a template at `path`, in upstream's order.
+pub(super) fn of(pod: &Value, path: &Path) -> Vec<String> {
+    let mut found = Found { warnings: Vec::new() };
+    let (spec, at) = (pod.at("spec"), path.child("spec"));
+    found.placement(spec, &at);
+    found.annotations(pod, path);
+    found.volumes(spec, &at);
+    found.warnings.extend(paths::of(spec));
+    found.repeated(spec, "hostAliases", "ip", &at);
+    found.repeated(spec, "imagePullSecrets", "name", &at);
     for (i, secret) in spec.items("imagePullSecrets").iter().enumerate() {
         if secret.blank("name") {
-            let path = path.child("imagePullSecrets").index(i).child("name");
-            warnings.push(format!("{path}: invalid empty name \"\""));
+            let path = at.child("imagePullSecrets").index(i).child("name");
+            found.say(&path, "invalid empty name \"\"");
         }
     }
+    found.fractions(spec, "overhead", &BYTES, &at);
+    found.containers(pod, path);
+    found.ports(spec, &at);
     if spec.int("terminationGracePeriodSeconds") < 0 {
-        let path = path.child("terminationGracePeriodSeconds");
-        warnings.push(format!(
-            "{path}: must be >= 0; negative values are invalid and will be treated as 1"
-        ));
+        found.say(
+            &at.child("terminationGracePeriodSeconds"),
+            "must be >= 0; negative values are invalid and will be treated as 1",
+        );
     }
-    for list in ["initContainers", "containers"] {
-        for (i, container) in spec.items(list).iter().enumerate() {
-            of_container(container, &path.child(list).index(i), &mut warnings);
-        }
+    found.affinity(spec, &at.child("affinity"));
+    for (i, server) in spec.items("dnsConfig.nameservers").iter().enumerate() {
+        let path = at.child("dnsConfig").child("nameservers").index(i);
+        found.warnings.extend(ip(server.as_str().unwrap_or_default(), &path));
     }
-    warnings
+    for (i, alias) in spec.items("hostAliases").iter().enumerate() {
+        let path = at.child("hostAliases").index(i).child("ip");
+        found.warnings.extend(ip(alias.text("ip"), &path));
+    }
+    found.warnings
 }
 
-fn of_container(container: &Value, path: &Path, warnings: &mut Vec<String>) {
-    for amounts in ["limits", "requests"] {
-        for (name, amount) in container.at("resources").pairs(amounts) {
-            let fractional = amount.as_str().and_then(|text| Quantity::parse(text).ok());
-            let fractional = fractional.is_some_and(|q| !q.is_integer());
-            if matches!(name.as_str(), "memory" | "ephemeral-storage") && fractional {
-                let path = path.child("resources").child(amounts).key(name);
-                warnings.push(format!(
-                    "{path}: fractional byte value {amount} is invalid, must be an integer"
-                ));
+/// A Pod's containers in the order in which upstream visits them, with their places.
+fn containers<'a>(spec: &'a Value, path: &Path) -> Vec<(&'a Value, Path)> {
+    let mut all = Vec::new();
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        let path = path.child(list);
+        let items = spec.items(list).iter().enumerate();
+        all.extend(items.map(|(i, container)| (container, path.index(i))));
+    }
+    all
+}
+
+struct Found {
+    warnings: Vec<String>,
+}
+
+impl Found {
+    fn say(&mut self, path: &Path, what: impl std::fmt::Display) {
+        self.warnings.push(format!("{path}: {what}"));
+    }
+
+    fn placement(&mut self, spec: &Value, path: &Path) {
+        for (label, _) in spec.pairs("nodeSelector") {
+            if let Some(old) = node_label(label) {
+                self.say(&path.child("nodeSelector").key(label), old);
+            }
+        }
+        let node = path.child("affinity").child("nodeAffinity");
+        let required = "requiredDuringSchedulingIgnoredDuringExecution";
+        let terms = spec.items(&format!("affinity.nodeAffinity.{required}.nodeSelectorTerms"));
+        for (i, term) in terms.iter().enumerate() {
+            let path = node.child(required).child("nodeSelectorTerms").index(i);
+            self.warnings.extend(selector_term(term, false, &path));
+        }
+        let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+        let terms = spec.items(&format!("affinity.nodeAffinity.{preferred}"));
+        for (i, term) in terms.iter().enumerate() {
+            let path = node.child(preferred).index(i).child("preference");
+            self.warnings.extend(selector_term(term.at("preference"), true, &path));
+        }
+        for (i, constraint) in spec.items("topologySpreadConstraints").iter().enumerate() {
+            let path = path.child("topologySpreadConstraints").index(i);
+            let key = constraint.text("topologyKey");
+            if let Some(old) = node_label(key) {
+                self.say(&path.child("topologyKey"), format_args!("{key} is {old}"));
+            }
+            self.selects(constraint, &path);
+        }
+    }
+
+    /// A selector that is left out selects nothing, which is seldom meant.
+    fn selects(&mut self, term: &Value, path: &Path) {
+        if !term.has("labelSelector") {
+            let what = "a null labelSelector results in matching no pod";
+            self.say(&path.child("labelSelector"), what);
+        }
+    }
+
+    fn affinity(&mut self, spec: &Value, path: &Path) {
+        for kind in ["podAffinity", "podAntiAffinity"] {
+            let affinity = spec.at("affinity").at(kind);
+            for list in [
+                "requiredDuringSchedulingIgnoredDuringExecution",
+                "preferredDuringSchedulingIgnoredDuringExecution",
+            ] {
+                for (i, term) in affinity.items(list).iter().enumerate() {
+                    let path = path.child(kind).child(list).index(i);
+                    match list.starts_with("preferred") {
+                        true => {
+                            self.selects(term.at("podAffinityTerm"), &path.child("podAffinityTerm"))
+                        }
+                        false => self.selects(term, &path),
+                    }
+                }
             }
         }
     }
-    let mut names = std::collections::HashSet::new();
-    for (i, variable) in container.items("env").iter().enumerate() {
-        let name = variable.text("name");
-        if !names.insert(name) {
-            let path = path.child("env").index(i);
-            warnings.push(format!(
-                "{path}: hides previous definition of {name:?}, which may be dropped when using apply"
-            ));
-        }
-    }
-    let mut ports = HashMap::new();
-    for (i, port) in container.items("ports").iter().enumerate() {
-        let path = path.child("ports").index(i);
-        let key = (
-            port.int("containerPort"),
-            port.text("protocol"),
-            port.text("hostIP"),
-            port.int("hostPort"),
-        );
-        if let Some(first) = ports.insert(key, path.clone()) {
-            warnings.push(format!("{path}: duplicate port definition with {first}"));
-        }
-    }
-}
 
-/// A name with dots is no good host name.
-pub(super) fn of_host_name(object: &Value) -> Vec<String> {
-    let messages = api_meta::validation::dns1123_label(object.text("metadata.name"));
-    match messages.is_empty() || object.blank("metadata.name") {
-        true => Vec::new(),
-        false => vec![format!(
-            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [{}]",
-            messages.join(" ")
-        )],
+    fn annotations(&mut self, pod: &Value, path: &Path) {
+        let at = path.child("metadata").child("annotations");
+        for (key, message) in OLD_ANNOTATIONS {
+            if pod.at("metadata.annotations").get(key).is_some() {
+                self.say(&at.key(key), message);
+            }
+        }
+    }
+
+    fn volumes(&mut self, spec: &Value, path: &Path) {
+        for (i, volume) in spec.items("volumes").iter().enumerate() {
+            let path = path.child("volumes").index(i);
+            for (kind, message) in OLD_VOLUMES {
+                if volume.has(kind) {
+                    self.say(&path.child(kind), message);
+                }
+            }
+            let claim = volume.at("ephemeral.volumeClaimTemplate.spec");
+            let path = path.child("ephemeral").child("volumeClaimTemplate").child("spec");
+            self.warnings.extend(crate::warnings::claim(claim, &path));
+        }
+    }
+
+    fn repeated(&mut self, spec: &Value, list: &str, field: &str, path: &Path) {
+        let mut seen = HashSet::new();
+        for (i, item) in spec.items(list).iter().enumerate() {
+            let text = item.text(field);
+            if !seen.insert(text) {
+                let path = path.child(list).index(i).child(field);
+                self.say(&path, format_args!("duplicate {field} {text:?}"));
+            }
+        }
+    }
+
+    fn fractions(&mut self, object: &Value, field: &str, names: &[&str], path: &Path) {
+        for name in names {
+            let path = path.child(field).key(name);
+            self.warnings.extend(fractional(object.at(field).get(*name), &path));
+        }
+    }
+
+    fn containers(&mut self, pod: &Value, path: &Path) {
+        let annotations = pod.at("metadata.annotations");
+        let (spec, at) = (pod.at("spec"), path.child("metadata").child("annotations"));
+        if annotations.get(POD_SECCOMP).is_some() && !spec.has("securityContext.seccompProfile") {
+            self.say(&at.key(POD_SECCOMP), SECCOMP);
+        }
+        for (container, path) in containers(spec, &path.child("spec")) {
+            for (prefix, field, message) in [
+                (CONTAINER_SECCOMP, "securityContext.seccompProfile", SECCOMP),
+                (CONTAINER_APPARMOR, "securityContext.appArmorProfile", APPARMOR),
+            ] {
+                let key = format!("{prefix}{}", container.text("name"));
+                if annotations.get(&key).is_some() && !container.has(field) {
+                    self.say(&at.key(&key), message);
+                }
+            }
+            let (resources, path_of) = (container.at("resources"), path.child("resources"));
+            for name in BYTES {
+                for amounts in ["limits", "requests"] {
+                    self.fractions(resources, amounts, &[name], &path_of);
+                }
+            }
+            self.environment(container, &path);
+        }
+    }
+
+    /// A variable may be given again where the new value is made of the old one.
+    fn environment(&mut self, container: &Value, path: &Path) {
+        let mut names = HashSet::new();
+        for (i, variable) in container.items("env").iter().enumerate() {
+            let (name, value) = (variable.text("name"), variable.text("value"));
+            let reference = format!("$({name})");
+            let extends = value != reference && value.contains(&reference);
+            if !names.insert(name) && (variable.has("valueFrom") || !extends) {
+                self.say(
+                    &path.child("env").index(i),
+                    format_args!(
+                        "hides previous definition of {name:?}, which may be dropped when using apply"
+                    ),
+                );
+            }
+        }
+    }
+
+    fn ports(&mut self, spec: &Value, path: &Path) {
+        let mut all: HashMap<(i64, &str), Vec<(&Value, Path)>> = HashMap::new();
+        for (container, path) in containers(spec, path) {
+            for (i, port) in container.items("ports").iter().enumerate() {
+                let path = path.child("ports").index(i);
+                let (number, host, address) =
+                    (port.int("containerPort"), port.int("hostPort"), port.text("hostIP"));
+                let protocol = port.text("protocol");
+                if !address.is_empty() && host == 0 {
+                    let name = port.text("name");
+                    self.say(&path, format_args!("hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} HostIP:{address}}}"));
+                }
+                let others = all.entry((number, protocol)).or_default();
+                for (other, first) in others.iter() {
+                    let (other_host, other_address) = (other.int("hostPort"), other.text("hostIP"));
+                    let word = if (host, address) == (other_host, other_address) {
+                        "duplicate"
+                    } else if host == 0 || other_host == 0 {
+                        "overlapping"
+                    } else if host == other_host && address.is_empty() != other_address.is_empty() {
+                        "dangerously ambiguous"
+                    } else {
+                        continue;
+                    };
+                    self.say(&path, format_args!("{word} port definition with {first}"));
+                }
+                others.push((port, path));
+            }
+        }
+        self.port_names(spec, path);
+    }
+
+    fn port_names(&mut self, spec: &Value, path: &Path) {
+        let mut names: HashMap<&str, Path> = HashMap::new();
+        for (container, path) in containers(spec, path) {
+            for (i, port) in container.items("ports").iter().enumerate() {
+                let (name, path) = (port.text("name"), path.child("ports").index(i));
+                match names.get(name) {
+                    _ if name.is_empty() => {}
+                    Some(first) => self.say(&path, format_args!("duplicate port name {name:?} with {first}, services and probes that select ports by name will use {first}")),
+                    None => {
+                        names.insert(name, path);
+                    }
+                }
+            }
+        }
     }
 }

@@ -194,7 +194,7 @@ fn check_changed(
     ask_in_validation(&state.security, call, new, Some(old), &mut errors);
     invalid(call.served(), new, errors)?;
     if part == Part::Main {
-        warn_of(call, new);
+        warn_of(call, new, Some(old));
     }
     Ok(())
 }
@@ -279,8 +279,8 @@ pub(super) fn track(call: &Call, old: Option<&Value>, new: &mut Value) -> Option
 }
 
 /// What is allowed but deserves a word.
-pub(super) fn warn_of(call: &Call, tree: &Value) {
-    let warnings = (call.resource.definition.strategy.warnings)(tree);
+pub(super) fn warn_of(call: &Call, new: &Value, old: Option<&Value>) {
+    let warnings = (call.resource.definition.strategy.warnings)(new, old);
     warnings.into_iter().for_each(|warning| call.warn(warning));
 }
 

@@ -102,7 +102,7 @@ async fn insert_prepared(
     decode::validate(definition, call.served(), &tree, None, &mut errors);
     ask_in_validation(&state.security, call, &tree, None, &mut errors);
     invalid(call.served(), &tree, errors)?;
-    warn_of(call, &tree);
+    warn_of(call, &tree, None);
     ask_again(&state.security, call, Moment::Create, &tree, None)?;
     admission::validate(state, attributes, &tree).await?;
     let text = |field: &str| tree["metadata"][field].as_str().unwrap_or_default().to_owned();
