@@ -2,6 +2,7 @@
 
 mod containers;
 mod defaults;
+mod image;
 mod label_keys;
 mod placement;
 mod probes;

@@ -8,7 +8,7 @@ use crate::{
         FieldRule,
         Rule::{IsText, IsWithin, Named, OneOf, Required, TextIfAny, Unique, UniqueBy, Within},
     },
-    look::Look,
+    look::{Look, default, items_mut, put, slot},
     meta::check_immutable,
     strategy::Strategy,
 };
@@ -41,6 +41,7 @@ pub(crate) static DEVICE_CLASS: Strategy = Strategy {
 
 pub(crate) static CLAIM: Strategy = Strategy {
     status: Some(|| json!({})),
+    own_defaults: |claim| count_devices(claim, "spec.devices"),
     check: |claim, errors| check_claim(claim.at("spec"), &Path::new("spec"), errors),
     check_update: |new, old, errors| check_immutable(new, old, "spec", errors),
     ..Strategy::PLAIN
@@ -90,7 +91,30 @@ fn check_claim(spec: &Value, path: &Path, errors: &mut ErrorList) {
     }
 }
 
+/// Who asks for a number of devices and says none gets one.
+fn count_devices(object: &mut Value, devices: &str) {
+    let count = |request: &mut Value| {
+        if request.text("allocationMode") == "ExactCount" && request.int("count") == 0 {
+            put(request, "count", 1);
+        }
+    };
+    for request in items_mut(object, &format!("{devices}.requests")) {
+        slot(request, "exactly").into_iter().for_each(count);
+        items_mut(request, "firstAvailable").for_each(count);
+    }
+}
+
+/// A taint is as old as the write that brings it.
+fn date_taints(slice: &mut Value, now: &str) {
+    for device in items_mut(slice, "spec.devices") {
+        for taint in items_mut(device, "taints") {
+            default(taint, "timeAdded", now);
+        }
+    }
+}
+
 pub(crate) static CLAIM_TEMPLATE: Strategy = Strategy {
+    own_defaults: |template| count_devices(template, "spec.spec.devices"),
     check: |template, errors| {
         let path = Path::new("spec").child("spec");
         check_claim(template.at("spec.spec"), &path, errors);
@@ -101,6 +125,8 @@ pub(crate) static CLAIM_TEMPLATE: Strategy = Strategy {
 
 pub(crate) static SLICE: Strategy = Strategy {
     generation: true,
+    own_create: date_taints,
+    own_update: |new, _, now| date_taints(new, now),
     check: check_slice,
     fields: SLICE_FIELDS,
     check_update: |new, old, errors| {

@@ -103,6 +103,34 @@ fn defaults_that_depend() {
         made("apps", "deployments", deployment(json!({"strategy": {"type": "Recreate"}})));
     assert_eq!(recreate["spec"]["strategy"], json!({"type": "Recreate"}));
 
+    // What a strategy is given beside its type stays as it is.
+    for (strategy, want) in [
+        (json!({}), json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}})),
+        (json!({"type": "RollingUpdate"}), json!({"type": "RollingUpdate"})),
+        (json!({"type": "OnDelete"}), json!({"type": "OnDelete"})),
+        (
+            json!({"rollingUpdate": {"maxUnavailable": 2}}),
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2, "partition": 0}}),
+        ),
+    ] {
+        let set = stateful_set(json!({}), json!({ "updateStrategy": strategy }));
+        assert_eq!(made("apps", "statefulsets", set)["spec"]["updateStrategy"], want);
+    }
+
+    let devices = json!({"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "c"}},
+        {"name": "b", "exactly": {"deviceClassName": "c", "allocationMode": "All"}},
+        {"name": "c", "firstAvailable": [{"name": "s", "deviceClassName": "c", "count": 0}]}]}});
+    for (resource, spec, at) in [
+        ("resourceclaims", devices.clone(), "spec.devices"),
+        ("resourceclaimtemplates", json!({ "spec": devices }), "spec.spec.devices"),
+    ] {
+        let claim = made("resource.k8s.io", resource, json!({ "spec": spec }));
+        let requests = claim.at(at).items("requests");
+        assert_eq!(requests[0].int("exactly.count"), 1);
+        assert_eq!(requests[1].at("exactly.count"), &Value::Null);
+        assert_eq!(requests[2].items("firstAvailable")[0].int("count"), 1);
+    }
+
     let secret =
         made("", "secrets", json!({"data": {"a": "WA==", "c": "WA=="}, "stringData": {"a": "b"}}));
     assert_eq!(secret["data"], json!({"a": "Yg==", "c": "WA=="}));

@@ -114,7 +114,13 @@ pub(crate) static STATEFUL_SET: Strategy = Strategy {
     own_defaults: |object| {
         let Some(spec) = slot(object, "spec") else { return };
         template_defaults(spec);
-        if spec.text("updateStrategy.type") == "RollingUpdate" {
+        if spec.blank("updateStrategy.type") {
+            put(spec, "updateStrategy.type", "RollingUpdate");
+            default(spec, "updateStrategy.rollingUpdate", json!({}));
+        }
+        // A strategy that was given its type is not given the rest.
+        let rolls = spec.text("updateStrategy.type") == "RollingUpdate";
+        if rolls && spec.has("updateStrategy.rollingUpdate") {
             default(spec, "updateStrategy.rollingUpdate.partition", 0);
         }
         for claim in items_mut(spec, "volumeClaimTemplates") {

@@ -46,18 +46,18 @@ fn pod_spec(spec: &mut Value) {
         if sources == 0 {
             put(volume, "emptyDir", json!({}));
         }
+        if volume.has("image") && volume.blank("image.pullPolicy") {
+            let policy = pull_policy(volume.text("image.reference"));
+            put(volume, "image.pullPolicy", policy);
+        }
     }
 }
 
 /// `Always` for an image without a fixed version, as `latest` is.
 fn pull_policy(image: &str) -> &'static str {
-    if image.contains('@') {
-        return "IfNotPresent";
-    }
-    let last = image.rsplit('/').next().unwrap_or_default();
-    match last.split_once(':') {
-        None | Some((_, "latest")) => "Always",
-        Some(_) => "IfNotPresent",
+    match super::image::tag(image) {
+        Some("latest") => "Always",
+        _ => "IfNotPresent",
     }
 }
 

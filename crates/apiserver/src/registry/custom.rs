@@ -63,6 +63,9 @@ pub(crate) fn definition(crd: &Value, objects: Arc<dyn Objects>) -> Definition {
     let selectable: Vec<_> = Selectable::all(&[]).into_iter().chain(own).collect();
     let storage = of.iter().position(|v| v["storage"] == Value::Bool(true)).unwrap_or(0);
     let mut all: Vec<Served> = of.iter().map(|v| served(group, names, v)).collect();
+    for (version, served) in of.iter().zip(&mut all) {
+        served.warning = deprecation(group, names, version, of).map(Into::into);
+    }
     let converter = Converter::of(crd, objects);
     let differs = |i: &usize| converter.is_none() && of[*i]["schema"] != of[storage]["schema"];
     for i in (0..all.len()).filter(differs) {
@@ -82,6 +85,23 @@ pub(crate) fn definition(crd: &Value, objects: Arc<dyn Objects>) -> Definition {
         converter: converter.map(Arc::new),
         strategy: api_rules::Strategy::custom(has_status),
     }
+}
+
+/// What is said whenever a deprecated version is asked for: the definition's own words, or which newer one to use.
+fn deprecation(group: &str, names: &Value, version: &Value, all: &[Value]) -> Option<String> {
+    if version["deprecated"] != true {
+        return None;
+    }
+    let given = text(&version["deprecationWarning"]);
+    if !given.is_empty() {
+        return Some(given.to_owned());
+    }
+    let (name, kind) = (text(&version["name"]), text(&names["kind"]));
+    let rank = |version: &Value| crate::discovery::version_rank(text(&version["name"]));
+    let newer = all.iter().filter(|v| v["served"] == true && v["deprecated"] != true);
+    let newest = newer.filter(|v| rank(v) > rank(version)).max_by_key(|v| rank(v));
+    let instead = newest.map(|v| format!("; use {group}/{} {kind}", text(&v["name"])));
+    Some(format!("{group}/{name} {kind} is deprecated{}", instead.unwrap_or_default()))
 }
 
 fn served(group: &str, names: &Value, version: &Value) -> Served {
@@ -124,12 +144,7 @@ fn served(group: &str, names: &Value, version: &Value) -> Served {
         schema: Arc::new(schema),
         node,
         conversion: None,
-        warning: (version["deprecated"] == Value::Bool(true)).then(|| {
-            match text(&version["deprecationWarning"]) {
-                "" => format!("{group}/{name} {kind} is deprecated").into(),
-                given => given.into(),
-            }
-        }),
+        warning: None,
         columns: Some(Arc::new(version["additionalPrinterColumns"].clone())),
         enabled: version["served"] == Value::Bool(true),
     }
