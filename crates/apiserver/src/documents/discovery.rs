@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     answer,
-    registry::definition::{Definition, Served, api_version},
+    registry::definition::{Definition, Served, api_version, version_rank},
     request::accept::Accepted,
     watch_cache::kinds::Kinds,
 };
@@ -91,23 +91,6 @@ fn served(kinds: &Kinds) -> impl Iterator<Item = (&Arc<Definition>, &Served)> {
     kinds.all.values().flat_map(|r| {
         r.definition.served.iter().filter(|s| s.enabled).map(move |s| (&r.definition, s))
     })
-}
-
-/// Kubernetes' version priority: GA before beta before alpha, each by number; others last.
-pub(crate) fn version_rank(version: &str) -> (u8, u32, u32) {
-    let parse = || {
-        let rest = version.strip_prefix('v')?;
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let major = rest[..digits].parse().ok()?;
-        let (stage, rest) = match &rest[digits..] {
-            "" => return Some((3, major, 0)),
-            rest if rest.starts_with("beta") => (2, &rest[4..]),
-            rest if rest.starts_with("alpha") => (1, &rest[5..]),
-            _ => return None,
-        };
-        Some((stage, major, rest.parse().ok()?))
-    };
-    parse().unwrap_or((0, 0, 0))
 }
 
 fn groups(kinds: &Kinds) -> Value {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     conversion,
     converter::Converter,
-    definition::{Definition, Served, ServedSubresource, api_version},
+    definition::{Definition, Served, ServedSubresource, api_version, version_rank},
     object::{Read, Selectable},
 };
 
@@ -64,7 +64,7 @@ pub(crate) fn definition(crd: &Value, objects: Arc<dyn Objects>) -> Definition {
     let storage = of.iter().position(|v| v["storage"] == Value::Bool(true)).unwrap_or(0);
     let mut all: Vec<Served> = of.iter().map(|v| served(group, names, v)).collect();
     for (version, served) in of.iter().zip(&mut all) {
-        served.warning = deprecation(group, names, version, of).map(Into::into);
+        served.warning = deprecation(group, names, version, &of).map(Into::into);
     }
     let converter = Converter::of(crd, objects);
     let differs = |i: &usize| converter.is_none() && of[*i]["schema"] != of[storage]["schema"];
@@ -88,7 +88,7 @@ pub(crate) fn definition(crd: &Value, objects: Arc<dyn Objects>) -> Definition {
 }
 
 /// What is said whenever a deprecated version is asked for: the definition's own words, or which newer one to use.
-fn deprecation(group: &str, names: &Value, version: &Value, all: &[Value]) -> Option<String> {
+fn deprecation(group: &str, names: &Value, version: &Value, all: &[&Value]) -> Option<String> {
     if version["deprecated"] != true {
         return None;
     }
@@ -97,7 +97,7 @@ fn deprecation(group: &str, names: &Value, version: &Value, all: &[Value]) -> Op
         return Some(given.to_owned());
     }
     let (name, kind) = (text(&version["name"]), text(&names["kind"]));
-    let rank = |version: &Value| crate::discovery::version_rank(text(&version["name"]));
+    let rank = |version: &Value| version_rank(text(&version["name"]));
     let newer = all.iter().filter(|v| v["served"] == true && v["deprecated"] != true);
     let newest = newer.filter(|v| rank(v) > rank(version)).max_by_key(|v| rank(v));
     let instead = newest.map(|v| format!("; use {group}/{} {kind}", text(&v["name"])));

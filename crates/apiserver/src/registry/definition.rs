@@ -150,6 +150,23 @@ impl Served {
     }
 }
 
+/// Kubernetes' version priority: GA before beta before alpha, each by number; others last.
+pub(crate) fn version_rank(version: &str) -> (u8, u32, u32) {
+    let parse = || {
+        let rest = version.strip_prefix('v')?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let major = rest[..digits].parse().ok()?;
+        let (stage, rest) = match &rest[digits..] {
+            "" => return Some((3, major, 0)),
+            rest if rest.starts_with("beta") => (2, &rest[4..]),
+            rest if rest.starts_with("alpha") => (1, &rest[5..]),
+            _ => return None,
+        };
+        Some((stage, major, rest.parse().ok()?))
+    };
+    parse().unwrap_or((0, 0, 0))
+}
+
 pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
