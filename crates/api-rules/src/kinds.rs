@@ -22,12 +22,13 @@ mod tests;
 mod workloads;
 
 use crate::{pod, strategy::Strategy};
-pub use crd::{api_approval, schema_path};
+pub use crd::{CLEANUP, api_approval, schema_path};
 
 /// The strategy of a built-in resource, by its plural name; custom kinds have [`Strategy::custom`].
 pub fn strategy(group: &str, resource: &str) -> &'static Strategy {
     static PLAIN: Strategy = Strategy::PLAIN;
     match (group, resource) {
+        ("", "componentstatuses") => &core::COMPONENT_STATUS,
         ("", "configmaps") => &config::CONFIG_MAP,
         ("", "endpoints") => &networking::ENDPOINTS,
         ("" | "events.k8s.io", "events") => &core::EVENT,

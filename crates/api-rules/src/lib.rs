@@ -18,6 +18,6 @@ mod strategy;
 pub mod table;
 mod warnings;
 
-pub use kinds::{api_approval, schema_path, service, strategy};
+pub use kinds::{CLEANUP, api_approval, schema_path, service, strategy};
 pub use meta::NameRule;
-pub use strategy::{Selectable, Strategy, Subresource};
+pub use strategy::{Cleanup, Selectable, Strategy, Subresource};

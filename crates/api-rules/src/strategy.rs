@@ -54,6 +54,34 @@ pub struct Strategy {
     pub create_on_update: bool,
     /// Whether an update without a resource version is let through.
     pub unconditional_update: bool,
+    /// Where objects lie in the store, if upstream's etcd keys do not follow the plural name.
+    pub storage_path: Option<&'static str>,
+    /// Whether upstream stores objects as JSON, and not as protobuf.
+    pub stored_as_json: bool,
+    /// Whether objects end by themselves, after the server's `--event-ttl`.
+    pub expires: bool,
+    /// Whether objects are lists' items that are made when they are asked for, and not stored.
+    pub computed: bool,
+    /// Whether it is what other kinds' objects lie in: its URL names it twice, its contents go before it does, and
+    /// finalizers in its `spec` hold it, too.
+    pub scope: bool,
+    /// Whether the server gives objects addresses and ports.
+    pub allocated: bool,
+    /// Whether the server writes into the `spec` who made the object.
+    pub signed: bool,
+    /// Whether a deletion that says nothing of dependents leaves them, as with kinds of old.
+    pub orphans: bool,
+    /// What a deletion adds: a finalizer, and the reason and message of the condition `Terminating`.
+    pub cleanup: Option<Cleanup>,
+    /// What upstream warns of whenever the kind is asked for.
+    pub deprecation: Option<&'static str>,
+}
+
+/// How an object says that it waits for what belongs to it.
+pub struct Cleanup {
+    pub finalizer: &'static str,
+    pub reason: &'static str,
+    pub message: &'static str,
 }
 
 impl Strategy {
@@ -79,6 +107,16 @@ impl Strategy {
         graceful_delete: false,
         create_on_update: false,
         unconditional_update: true,
+        storage_path: None,
+        stored_as_json: false,
+        expires: false,
+        computed: false,
+        scope: false,
+        allocated: false,
+        signed: false,
+        orphans: false,
+        cleanup: None,
+        deprecation: None,
     };
 
     /// A custom kind, with or without the status subresource.

@@ -38,6 +38,19 @@ const IMPURE: &[&str] = &[
 /// Who may start tasks by himself: `rt`, whose purpose it is, and those whose task ends with what it serves.
 const SPAWNS: &[&str] = &["crates/rt/", "crates/client/src/http.rs"];
 
+/// Where the API server asks which kind it has before it. A kind is data: what it needs elsewhere is a field of its
+/// strategy.
+const ASKS_FOR_KINDS: &[&str] = &[
+    "crates/apiserver/src/alloc/hints.rs",
+    "crates/apiserver/src/handlers/decode.rs",
+    "crates/apiserver/src/handlers/subresource/mod.rs",
+    "crates/apiserver/src/reconcilers",
+    "crates/apiserver/src/watch_cache/snapshot.rs",
+];
+
+/// How it would ask.
+const ASKING: &[&str] = &["definition.is(", "(&*definition.group, &*definition.plural)"];
+
 /// What holds as much as comes.
 const UNBOUNDED: &[&str] =
     &["unbounded_channel(", "std::sync::mpsc::channel(", "flume::unbounded("];
@@ -112,6 +125,14 @@ pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
     for word in UNBOUNDED.iter().filter(|word| in_crates && holds(word)) {
         report.problems.push(format!("{shown} has a queue without a bound: {word}…)"));
     }
+    let of_server = file.path.starts_with("crates/apiserver");
+    if of_server && !ASKS_FOR_KINDS.iter().any(|at| file.path.starts_with(at)) {
+        for word in ASKING.iter().filter(|word| holds(word)) {
+            report.problems.push(format!(
+                "{shown} asks which kind it has ({word}…); make what it wants to know a field of api_rules::Strategy"
+            ));
+        }
+    }
     match code.len() {
         lines if lines > TOO_LONG => {
             report.problems.push(format!("{shown} has {lines} lines of code; split it"))
@@ -142,7 +163,7 @@ fn crate_of(path: &Path) -> &str {
 }
 
 /// Tests, benchmarks and helps for them, by where they lie.
-fn is_test(path: &Path) -> bool {
+pub(super) fn is_test(path: &Path) -> bool {
     let known = ["tests", "tests.rs", "testing", "testing.rs", "fuzzed.rs", "benches", "examples"];
     let is_one = |part: &str| known.contains(&part) || part.ends_with("_tests.rs");
     path.iter().any(|part| part.to_str().is_some_and(is_one))
@@ -156,7 +177,7 @@ fn production(text: &str) -> impl Iterator<Item = &str> {
         .filter(|line| !line.is_empty() && !line.starts_with("//"))
 }
 
-fn before_tests(text: &str) -> &str {
+pub(super) fn before_tests(text: &str) -> &str {
     let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
     &text[..end]
 }

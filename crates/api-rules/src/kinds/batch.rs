@@ -21,6 +21,7 @@ const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 
 pub(crate) static JOB: Strategy = Strategy {
+    orphans: true,
     status: Some(|| json!({})),
     generation: true,
     own_defaults: |job| {

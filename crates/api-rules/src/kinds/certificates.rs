@@ -11,6 +11,7 @@ use crate::{
 };
 
 pub(crate) static REQUEST: Strategy = Strategy {
+    signed: true,
     name: NameRule::PathSegment,
     status: Some(|| json!({})),
     own_update: |new, old, _| keep(new, old, "spec"),

@@ -11,6 +11,7 @@ use crate::{
 };
 
 pub(crate) static NAMESPACE: Strategy = Strategy {
+    scope: true,
     name: NameRule::Label,
     status: Some(|| json!({"phase": "Active"})),
     own_defaults: name_label,
@@ -93,6 +94,12 @@ pub(crate) static SERVICE_ACCOUNT: Strategy = Strategy {
     ..Strategy::PLAIN
 };
 
+pub(crate) static COMPONENT_STATUS: Strategy = Strategy {
+    computed: true,
+    deprecation: Some("v1 ComponentStatus is deprecated in v1.19+"),
+    ..Strategy::PLAIN
+};
+
 pub(crate) static LEASE: Strategy = Strategy {
     check: |lease, errors| {
         let (spec, path) = (lease.at("spec"), Path::new("spec"));
@@ -110,6 +117,7 @@ pub(crate) static LEASE: Strategy = Strategy {
 };
 
 pub(crate) static EVENT: Strategy = Strategy {
+    expires: true,
     name: NameRule::PathSegment,
     check_create: event::check_create,
     check_update: event::check_update,

@@ -12,10 +12,20 @@ use crate::{
     look::{Look, put},
     meta::NameRule,
     pod::one_of,
-    strategy::Strategy,
+    strategy::{Cleanup, Strategy},
 };
 
+/// Keeps a CustomResourceDefinition until the objects of its kind are gone.
+pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
 pub(crate) static CUSTOM_RESOURCE_DEFINITION: Strategy = Strategy {
+    storage_path: Some("apiextensions.k8s.io/customresourcedefinitions"),
+    stored_as_json: true,
+    cleanup: Some(Cleanup {
+        finalizer: CLEANUP,
+        reason: "InstanceDeletionPending",
+        message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+    }),
     status: Some(|| json!({"acceptedNames": {"kind": "", "plural": ""}, "storedVersions": []})),
     generation: true,
     owned_finalizers: false,
@@ -408,6 +418,8 @@ fn check_versions(spec: &Value, path: &Path, errors: &mut ErrorList) {
 }
 
 pub(crate) static API_SERVICE: Strategy = Strategy {
+    storage_path: Some("apiregistration.k8s.io/apiservices"),
+    stored_as_json: true,
     name: NameRule::Any,
     owned_finalizers: false,
     status: Some(|| json!({})),

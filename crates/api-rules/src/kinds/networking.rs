@@ -19,6 +19,10 @@ use crate::{
 pub(super) const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 pub(crate) static ENDPOINTS: Strategy = Strategy {
+    storage_path: Some("services/endpoints"),
+    deprecation: Some(
+        "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    ),
     check: |endpoints, errors| {
         for (i, subset) in endpoints.items("subsets").iter().enumerate() {
             let path = Path::new("subsets").index(i);
@@ -162,6 +166,7 @@ pub(super) fn check_endpoint_ip(text: &str, path: &Path, errors: &mut ErrorList)
 }
 
 pub(crate) static INGRESS: Strategy = Strategy {
+    storage_path: Some("ingress"),
     status: Some(|| json!({"loadBalancer": {}})),
     generation: true,
     check: check_ingress,

@@ -13,6 +13,7 @@ use crate::{
 };
 
 pub(crate) static NODE: Strategy = Strategy {
+    storage_path: Some("minions"),
     own_defaults: |node| {
         if node.blank("status.allocatable") && !node.blank("status.capacity") {
             let capacity = node.at("status.capacity").clone();

@@ -20,6 +20,8 @@ use crate::{
 };
 
 pub(crate) static SERVICE: Strategy = Strategy {
+    storage_path: Some("services/specs"),
+    allocated: true,
     name: NameRule::Label1035,
     status: Some(|| json!({"loadBalancer": {}})),
     own_defaults: defaults,

@@ -67,6 +67,8 @@ pub(crate) static REPLICA_SET: Strategy = Strategy {
 };
 
 pub(crate) static REPLICATION_CONTROLLER: Strategy = Strategy {
+    storage_path: Some("controllers"),
+    orphans: true,
     status: Some(|| json!({"replicas": 0})),
     generation: true,
     own_defaults: |object| {

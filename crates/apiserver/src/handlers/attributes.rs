@@ -71,8 +71,8 @@ impl<'a> Attributes<'a> {
     }
 
     pub(super) fn request<'r>(&'r self, state: &'r State, object: &'r str) -> Request<'r> {
-        let creates_namespace = self.operation == Operation::Create
-            && self.call.resource.definition.is("", "namespaces");
+        let creates_namespace =
+            self.operation == Operation::Create && self.call.resource.definition.strategy.scope;
         let name = if self.name.is_empty() { object } else { self.name };
         Request {
             operation: self.operation,

@@ -241,7 +241,7 @@ pub(super) async fn allocate(
     tree: &mut Value,
     old: Option<&Value>,
 ) -> Result<Held, Box<Status>> {
-    if !call.resource.definition.is("", "services") || !call.path.subresource.is_empty() {
+    if !call.resource.definition.strategy.allocated || !call.path.subresource.is_empty() {
         return Ok(Held::nothing());
     }
     state.allocators.allocate(tree, old, call.dry_run()).await
@@ -249,7 +249,7 @@ pub(super) async fn allocate(
 
 /// What a write that ends an object gives back: all that the object has, if it is a Service.
 pub(super) fn ending(state: &State, definition: &Definition, last: &Value, held: Held) -> Held {
-    if !definition.is("", "services") {
+    if !definition.strategy.allocated {
         return held;
     }
     state.allocators.ending(last, held)
@@ -285,7 +285,7 @@ pub(super) fn warn_of(call: &Call, new: &Value, old: Option<&Value>) {
 }
 
 pub(super) fn ttl(state: &State, definition: &Definition) -> Option<u64> {
-    definition.is("", "events").then_some(state.config.event_ttl.as_secs())
+    definition.strategy.expires.then_some(state.config.event_ttl.as_secs())
 }
 
 enum Attempt {

@@ -16,7 +16,7 @@ use super::{
     body::read_body,
     call::Call,
     change::ending,
-    decode, options,
+    decode, meta, options,
     read::{answer_object, select},
     state::State,
 };
@@ -27,8 +27,6 @@ use crate::{
     watch_cache::errors::store_status,
 };
 
-/// Keeps a CustomResourceDefinition until the objects of its kind are gone.
-pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 const ATTEMPTS: usize = 256;
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -315,8 +313,7 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
         None => grace,
     };
     let waits = tree["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty())
-        || definition.is("", "namespaces")
-            && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+        || meta::has_contents(definition, tree);
     if !waits && grace == 0 {
         return true;
     }
@@ -332,14 +329,12 @@ fn begin(definition: &Definition, tree: &mut Value, options: &DeleteOptions) -> 
             }
         }
     }
-    if definition.is("", "namespaces") {
+    if definition.strategy.scope {
         tree.put(&["status", "phase"], json!("Terminating"));
     }
-    if !already && definition.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        let message =
-            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-        let (mut status, reason) = (tree.take_at(&["status"]), "InstanceDeletionPending");
-        set_condition(&mut status, "Terminating", true, reason, message);
+    if let Some(cleanup) = definition.strategy.cleanup.as_ref().filter(|_| !already) {
+        let mut status = tree.take_at(&["status"]);
+        set_condition(&mut status, "Terminating", true, cleanup.reason, cleanup.message);
         tree.put(&["status"], status);
     }
     false
@@ -363,14 +358,6 @@ fn grace_period(definition: &Definition, tree: &Value, asked: Option<i64>) -> i6
     }
 }
 
-/// What a deletion that says nothing does with dependents: these kinds, of old, leave them.
-fn default_propagation(definition: &Definition) -> Option<&'static str> {
-    match (&*definition.group, &*definition.plural) {
-        ("", "replicationcontrollers") | ("batch", "jobs") => Some("Orphan"),
-        _ => None,
-    }
-}
-
 /// Foreground and orphaning deletion wait for the garbage collector, by finalizers.
 fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOptions) {
     let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) else { return };
@@ -379,7 +366,7 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
         Some(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         None => Vec::new(),
     };
-    let default = default_propagation(definition);
+    let default = definition.strategy.orphans.then_some("Orphan");
     let wanted = match options.propagation().or(default) {
         Some("Foreground") => Some(FOREGROUND),
         Some("Orphan") => Some(ORPHAN),
@@ -393,12 +380,10 @@ fn set_finalizers(definition: &Definition, tree: &mut Value, options: &DeleteOpt
     };
     finalizers.retain(|f| f != FOREGROUND && f != ORPHAN);
     finalizers.extend(wanted.map(str::to_owned));
-    // A definition stays until the objects of its kind are gone.
-    if new
-        && definition.is("apiextensions.k8s.io", "customresourcedefinitions")
-        && !finalizers.iter().any(|f| f == CLEANUP)
+    if let Some(cleanup) = definition.strategy.cleanup.as_ref().filter(|_| new)
+        && !finalizers.iter().any(|f| f == cleanup.finalizer)
     {
-        finalizers.push(CLEANUP.to_owned());
+        finalizers.push(cleanup.finalizer.to_owned());
     }
     if finalizers.is_empty() {
         meta.remove("finalizers");

@@ -14,7 +14,6 @@ use super::{
     update::{patch, update},
     websocket,
 };
-use crate::registry::definition::Definition;
 
 pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer {
     if !call.path.subresource.is_empty() {
@@ -31,7 +30,7 @@ pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer
     if misplaced || !served.has_verb(call.info.verb) {
         return Err(Box::new(Status::method_not_allowed()));
     }
-    if let Some(warning) = deprecation(definition) {
+    if let Some(warning) = definition.strategy.deprecation {
         call.warn(warning);
     }
     if let Some(answer) = subresource::virtual_resource(state, call).await {
@@ -52,16 +51,5 @@ pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer
         "delete" => delete(state, call).await,
         "deletecollection" => delete_collection(state, call).await,
         _ => Err(Box::new(Status::method_not_allowed())),
-    }
-}
-
-/// What upstream warns of whenever the kind is asked for.
-fn deprecation(definition: &Definition) -> Option<&'static str> {
-    match (&*definition.group, &*definition.plural) {
-        ("", "componentstatuses") => Some("v1 ComponentStatus is deprecated in v1.19+"),
-        ("", "endpoints") => {
-            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
-        }
-        _ => None,
     }
 }

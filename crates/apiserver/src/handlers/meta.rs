@@ -164,7 +164,7 @@ pub(crate) fn begin_life(tree: &mut Value) {
 
 /// A signing request says who made it, whatever its maker says.
 pub(crate) fn sign(call: &Call, tree: &mut Value) {
-    if !call.resource.definition.is("certificates.k8s.io", "certificatesigningrequests") {
+    if !call.resource.definition.strategy.signed {
         return;
     }
     let user = json!(*call.user);
@@ -183,7 +183,12 @@ pub(crate) fn finished(definition: &Definition, tree: &Value) -> bool {
     let meta = &tree["metadata"];
     let finalizers = meta["finalizers"].as_array().map_or(0, Vec::len);
     let grace = meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    let contents = definition.is("", "namespaces")
-        && tree["spec"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+    let contents = has_contents(definition, tree);
     !meta["deletionTimestamp"].is_null() && finalizers == 0 && grace == 0 && !contents
+}
+
+/// Whether finalizers in the `spec` hold an object, as they do a namespace with its contents.
+pub(crate) fn has_contents(definition: &Definition, tree: &Value) -> bool {
+    let finalizers = tree["spec"]["finalizers"].as_array();
+    definition.strategy.scope && finalizers.is_some_and(|f| !f.is_empty())
 }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api_meta::{GroupResource, Objects as _, Status, Tree as _, UserInfo};
+use api_rules::CLEANUP;
 use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use super::{api_services, custom_names};
 use crate::{
     handlers::{
         call::Call,
-        delete::{CLEANUP, DeleteOptions, Origin, remove},
+        delete::{DeleteOptions, Origin, remove},
         state::State,
     },
     registry::{

@@ -12,22 +12,6 @@ use super::{
 };
 use crate::config::RuntimeConfig;
 
-/// Where upstream's etcd keys do not follow the plural name.
-fn storage_path(group: &str, plural: &str) -> String {
-    let path = match (group, plural) {
-        ("", "nodes") => "minions",
-        ("", "services") => "services/specs",
-        ("", "endpoints") => "services/endpoints",
-        ("", "replicationcontrollers") => "controllers",
-        ("networking.k8s.io", "ingresses") => "ingress",
-        ("apiextensions.k8s.io" | "apiregistration.k8s.io", _) => {
-            return format!("{group}/{plural}");
-        }
-        _ => plural,
-    };
-    path.to_owned()
-}
-
 /// What the kinds that are stored and do not act yet say to whoever writes them.
 fn warning(group: &str, plural: &str) -> Option<&'static str> {
     match (group, plural) {
@@ -88,7 +72,7 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
         group: group.into(),
         plural: plural.into(),
         namespaced: first.namespaced,
-        prefix: format!("/registry/{}/", storage_path(group, plural)).into(),
+        prefix: format!("/registry/{}/", strategy.storage_path.unwrap_or(plural)).into(),
         wanted: Selectable::wanted(&selectable, indexed),
         indexed: !indexed.is_empty(),
         selectable,

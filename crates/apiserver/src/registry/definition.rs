@@ -107,7 +107,7 @@ impl Definition {
 
     /// Reviews and bindings are not stored.
     pub(crate) fn is_stored(&self) -> bool {
-        self.stored().has_verb("list") && !self.is("", "componentstatuses")
+        self.stored().has_verb("list") && !self.strategy.computed
     }
 
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {

@@ -165,7 +165,7 @@ impl Server {
         // A collection of a namespaced kind may span all namespaces; a namespace's own URL names it twice.
         let spans =
             definition.namespaced && matches!(info.verb, "list" | "watch" | "deletecollection");
-        if scope_is_wrong && !spans && !definition.is("", "namespaces") {
+        if scope_is_wrong && !spans && !definition.strategy.scope {
             return Err(Box::new(Status::no_such_resource()));
         }
         let mut path = path;

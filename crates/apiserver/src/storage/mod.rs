@@ -74,11 +74,6 @@ impl UpstreamForm {
     }
 }
 
-/// These kinds have no protobuf form that upstream stores.
-fn is_json(definition: &Definition) -> bool {
-    matches!(&*definition.group, "apiextensions.k8s.io" | "apiregistration.k8s.io")
-}
-
 impl Form {
     fn definition(&self, key: &str) -> Option<&Arc<Definition>> {
         let before = (Bound::Unbounded, Bound::Included(key));
@@ -104,7 +99,7 @@ impl Form {
         let stored = definition.stored();
         tree.put(&["kind"], (*stored.kind).into());
         tree.put(&["apiVersion"], (*stored.api_version).into());
-        if is_json(definition) {
+        if definition.strategy.stored_as_json {
             self.learn(key, &tree);
             return Ok(serde_json::to_vec(&tree)?.into());
         }
