@@ -8,6 +8,7 @@ mod documents;
 mod indexing;
 mod layers;
 mod metadata;
+mod modules;
 mod settings;
 mod sources;
 #[cfg(test)]
@@ -41,6 +42,7 @@ fn check(root: &Path) -> Result<Report, String> {
     let text = fs::read_to_string(&document)
         .map_err(|e| format!("reading {}: {e}", document.display()))?;
     report.problems.extend(documents::problems(&text, &crates));
+    report.problems.extend(modules::problems(&files));
     report.problems.extend(settings::problems(&files));
     for file in &files {
         sources::check(file, root, &mut report);

@@ -1,0 +1,273 @@
+//! Which files of a crate use which, by their `use` lines and paths. They point one way, so that a file is understood by
+//! those below it: a circle must be known as a whole, by whoever changes any of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use super::sources::{self, File};
+
+/// Crates whose files point one way, and their folders as well: `mod.rs` and `lib.rs` are files, too, and show what lies
+/// below or are used by it, not both. A crate that comes to this list stays.
+const ONE_WAY: &[&str] = &["api-docs", "apiserver", "cni", "flow", "testkit", "vip"];
+
+/// A file by its path in the crate, without `mod`, `lib` and `main`.
+type Module = Vec<String>;
+
+/// Who uses whom, and what of it.
+type Graph = BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>>;
+
+pub(super) fn problems(files: &[File]) -> Vec<String> {
+    let mut crates: BTreeMap<&str, Vec<(Module, &File)>> = BTreeMap::new();
+    for file in files {
+        if let Some((name, module)) = module_of(&file.path).filter(|at| ONE_WAY.contains(&at.0)) {
+            crates.entry(name).or_default().push((module, file));
+        }
+    }
+    let mut problems = Vec::new();
+    for (name, files) in crates {
+        let graph = graph(&files);
+        let found = circles(&graph)
+            .or_else(|| circles(&folders(&graph)).map(|found| format!("by folders, {found}")));
+        problems.extend(found.map(|found| format!("{name}: {found}")));
+    }
+    problems
+}
+
+fn module_of(path: &Path) -> Option<(&str, Module)> {
+    let mut parts = path.iter().filter_map(|part| part.to_str());
+    let name = match parts.next()? {
+        "crates" => parts.next()?,
+        other => other,
+    };
+    if parts.next()? != "src" || sources::is_test(path) {
+        return None;
+    }
+    let mut module: Module = parts.map(str::to_owned).collect();
+    let file = module.pop()?.strip_suffix(".rs")?.to_owned();
+    if !matches!(file.as_str(), "mod" | "lib" | "main") {
+        module.push(file);
+    }
+    Some((name, module))
+}
+
+fn graph(files: &[(Module, &File)]) -> Graph {
+    let modules: BTreeSet<&Module> = files.iter().map(|(module, _)| module).collect();
+    let mut graph = Graph::new();
+    for (module, file) in files {
+        let used = graph.entry(module.clone()).or_default();
+        for path in paths(sources::before_tests(&file.text)) {
+            if let Some((other, item)) = resolve(module, &path, &modules).filter(|u| u.0 != *module)
+            {
+                used.entry(other).or_default().insert(item);
+            }
+        }
+    }
+    graph
+}
+
+/// The same by the first folder, or the file that lies beside these.
+fn folders(graph: &Graph) -> Graph {
+    let top = |module: &Module| module.iter().take(1).cloned().collect::<Module>();
+    let mut all = Graph::new();
+    for (user, used) in graph {
+        for (module, items) in used.iter().filter(|(module, _)| top(module) != top(user)) {
+            all.entry(top(user)).or_default().entry(top(module)).or_default().extend(items.clone());
+        }
+    }
+    all
+}
+
+/// Every path of a file: those that it imports, and those that it calls by their names.
+fn paths(text: &str) -> Vec<String> {
+    let (mut found, mut import) = (Vec::new(), None::<String>);
+    for line in text.lines().map(|line| line.split("//").next().unwrap_or_default().trim()) {
+        if import.is_none()
+            && (line.starts_with("use ") || line.starts_with("pub") && line.contains(" use "))
+        {
+            import = Some(String::new());
+        }
+        let Some(begun) = &mut import else {
+            let words = line.split(|c: char| !(c.is_alphanumeric() || "_:".contains(c)));
+            found.extend(words.filter(|word| word.contains("::")).map(str::to_owned));
+            continue;
+        };
+        begun.push_str(line);
+        if let Some(whole) = begun.strip_suffix(';') {
+            let tree = whole.split_once("use ").map_or("", |(_, tree)| tree);
+            spread("", tree, &mut found);
+            import = None;
+        }
+    }
+    found
+}
+
+/// Writes out the paths of an import: `a::{b, c::d}` is `a::b` and `a::c::d`.
+fn spread(before: &str, tree: &str, found: &mut Vec<String>) {
+    let tree = tree.trim();
+    let Some((path, inner)) = tree.split_once('{') else {
+        let path = tree.split(" as ").next().unwrap_or_default().trim();
+        return found.push(format!("{before}{path}"));
+    };
+    let (mut depth, mut start) = (0, 0);
+    let inner = inner.trim_end().strip_suffix('}').unwrap_or(inner);
+    for (at, sign) in inner.char_indices().chain([(inner.len(), ',')]) {
+        match sign {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                if !inner[start..at].trim().is_empty() {
+                    spread(&format!("{before}{}", path.trim()), &inner[start..at], found);
+                }
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The file that a path leads to, and what of it is named; none if it leads out of the crate.
+fn resolve(at: &Module, path: &str, modules: &BTreeSet<&Module>) -> Option<(Module, String)> {
+    let mut names = path.split("::").map(str::trim).peekable();
+    let mut module = match *names.peek()? {
+        "crate" => Module::new(),
+        "self" | "super" => at.clone(),
+        child => {
+            let child: Module = at.iter().cloned().chain([child.to_owned()]).collect();
+            modules.contains(&child).then(|| at.clone())?
+        }
+    };
+    while let Some(step) = names.next_if(|name| matches!(*name, "crate" | "self" | "super")) {
+        if step == "super" {
+            module.pop()?;
+        }
+    }
+    while let Some(name) = names.peek() {
+        module.push((*name).to_owned());
+        if !modules.contains(&module) {
+            module.pop();
+            break;
+        }
+        names.next();
+    }
+    modules.contains(&module).then(|| (module, names.next().unwrap_or("itself").to_owned()))
+}
+
+/// The shortest circle, by the names that tie it, and how many files are in circles.
+fn circles(graph: &Graph) -> Option<String> {
+    let circles: Vec<Vec<&Module>> = graph.keys().filter_map(|file| circle(graph, file)).collect();
+    let shortest = circles.iter().min_by_key(|circle| circle.len())?;
+    let ties = shortest.iter().zip(shortest.iter().cycle().skip(1));
+    let ties: Vec<String> = ties.map(|(user, used)| tie(graph, user, used)).collect();
+    Some(format!("{} files are in circles: {}", circles.len(), ties.join("; ")))
+}
+
+fn tie(graph: &Graph, user: &Module, used: &Module) -> String {
+    let shown = |module: &Module| match module.as_slice() {
+        [] => "the crate's root".to_owned(),
+        names => names.join("/"),
+    };
+    let items: Vec<&str> = graph[user][used].iter().map(String::as_str).collect();
+    format!("{} uses {} ({})", shown(user), shown(used), items.join(", "))
+}
+
+/// The shortest way from a file back to itself.
+fn circle<'a>(graph: &'a Graph, file: &'a Module) -> Option<Vec<&'a Module>> {
+    let mut ways = vec![vec![file]];
+    let mut seen = BTreeSet::new();
+    while !ways.is_empty() {
+        let mut longer = Vec::new();
+        for way in ways {
+            for used in
+                way.last().and_then(|last| graph.get(*last)).into_iter().flat_map(|u| u.keys())
+            {
+                if used == file {
+                    return Some(way);
+                }
+                if seen.insert(used) {
+                    longer.push(way.iter().copied().chain([used]).collect());
+                }
+            }
+        }
+        ways = longer;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        let file =
+            |(path, text): &(&str, &str)| File { path: path.into(), text: (*text).to_owned() };
+        problems(&files.iter().map(file).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_circle_is_told_by_the_names_that_tie_it() {
+        let low = ("crates/flow/src/low.rs", "pub struct Low;\n");
+        let high = ("crates/flow/src/high.rs", "use crate::low::Low;\n");
+        assert!(found(&[low, high]).is_empty());
+        let tied = "flow: 2 files are in circles: high uses low (Low); low uses high (up)";
+        for back in [
+            "use crate::high::up;\n",
+            "use super::high::up;\n",
+            "pub(crate) use crate::{\n    other::x,\n    high::{self as y, up},\n};\n",
+            "fn f() { crate::high::up(); }\n",
+            "fn f(x: super::high::up) {}\n",
+        ] {
+            let problems = found(&[("crates/flow/src/low.rs", back), high]);
+            assert_eq!(problems.len(), 1, "{back}");
+            assert!(
+                problems[0].contains("low uses high (") && problems[0].contains("up"),
+                "{problems:?}"
+            );
+        }
+        assert_eq!(found(&[("crates/flow/src/low.rs", "use super::high::up;\n"), high]), [tied]);
+    }
+
+    #[test]
+    fn what_is_no_use_ties_nothing() {
+        let high = ("crates/flow/src/high.rs", "use crate::low::Low;\n");
+        for text in [
+            "// use crate::high::up;\n",
+            "use other::high::up;\n",
+            "#[cfg(test)]\nmod tests {\n    use crate::high::up;\n}\n",
+            "mod high;\n",
+        ] {
+            assert!(found(&[("crates/flow/src/low.rs", text), high]).is_empty(), "{text}");
+        }
+        let tests = ("crates/flow/src/low/tests.rs", "use crate::high::up;\n");
+        assert!(found(&[("crates/flow/src/low.rs", ""), high, tests]).is_empty());
+        let elsewhere = ("crates/vip/src/low.rs", "use crate::high::up;\n");
+        assert!(found(&[elsewhere, high]).is_empty());
+    }
+
+    #[test]
+    fn a_folders_face_and_the_crates_root_are_files() {
+        let face = ("crates/flow/src/x/mod.rs", "mod y;\npub use self::y::Y;\n");
+        assert!(found(&[face, ("crates/flow/src/x/y.rs", "pub struct Y;\n")]).is_empty());
+        assert_eq!(found(&[face, ("crates/flow/src/x/y.rs", "use super::Z;\n")]).len(), 1);
+        let root = ("crates/flow/src/lib.rs", "mod c;\nuse c::C;\n");
+        assert_eq!(found(&[root, ("crates/flow/src/c.rs", "use crate::D;\n")]).len(), 1);
+    }
+
+    #[test]
+    fn folders_point_one_way() {
+        let files = [
+            ("crates/apiserver/src/x/mod.rs", "pub mod a;\npub mod d;\n"),
+            ("crates/apiserver/src/y/mod.rs", "pub mod b;\npub mod c;\n"),
+            ("crates/apiserver/src/x/a.rs", "use crate::y::b::B;\n"),
+            ("crates/apiserver/src/y/b.rs", ""),
+            ("crates/apiserver/src/y/c.rs", "use crate::x::d::D;\n"),
+            ("crates/apiserver/src/x/d.rs", ""),
+        ];
+        let problems = found(&files);
+        assert_eq!(
+            problems,
+            ["apiserver: by folders, 2 files are in circles: x uses y (B); y uses x (D)"]
+        );
+    }
+}
