@@ -123,13 +123,22 @@ pub(crate) fn decode(
     body: &Bytes,
     expected: Expected<'_>,
 ) -> Result<Value, Box<Status>> {
-    let json = as_json(call, body, expected)?;
-    let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Defaults);
-    // A body of another kind is told so, whatever else is wrong with it. Most say that they are of this kind, and need
-    // not be read a second time.
-    if !decoded.as_ref().is_ok_and(|decoded| expected.is_type_of(&decoded.value)) {
-        check_type(&json, expected)?;
-    }
+    let decoded = match given(call, body, expected)? {
+        Given::Json(json) => {
+            let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Defaults);
+            // A body of another kind is told so, whatever else is wrong with it. Most say that they are of this kind, and
+            // need not be read a second time.
+            if !decoded.as_ref().is_ok_and(|decoded| expected.is_type_of(&decoded.value)) {
+                check_type(&json, expected)?;
+            }
+            decoded
+        }
+        Given::Tree(tree) => {
+            let text = |field: &str| tree[field].as_str().unwrap_or_default();
+            check_named((text("apiVersion"), text("kind")), &[], expected)?;
+            api_schema::decode_value(expected.schema, expected.node, tree, Fill::Defaults)
+        }
+    };
     let mut decoded = decoded.map_err(|error| expected.undecodable(&error))?;
     report(call, &decoded, expected)?;
     expected.put_type(&mut decoded.value)?;
@@ -212,36 +221,47 @@ fn decode_again(
 pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Status>> {
     let body = Bytes::copy_from_slice(body);
     let expected = Expected::builtin("", "v1", "v1", "DeleteOptions")?;
-    let json = as_json(call, &body, expected)?;
-    let decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
-        .map_err(|error| expected.undecodable(&error))?;
+    let decoded = match given(call, &body, expected)? {
+        Given::Json(json) => api_schema::decode(expected.schema, expected.node, &json, Fill::Given),
+        Given::Tree(tree) => {
+            api_schema::decode_value(expected.schema, expected.node, tree, Fill::Given)
+        }
+    };
+    let decoded = decoded.map_err(|error| expected.undecodable(&error))?;
     report(call, &decoded, expected)?;
     Ok(decoded.value)
 }
 
-fn as_json(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Bytes, Box<Status>> {
+/// What a body is before the schema has vouched for it.
+enum Given {
+    Json(Bytes),
+    /// Protobuf has no duplicate fields and no syntax to tell of, and needs not become JSON first.
+    Tree(Value),
+}
+
+fn given(call: &Call, body: &Bytes, expected: Expected<'_>) -> Result<Given, Box<Status>> {
     let content_type = call
         .headers
         .get(header::CONTENT_TYPE)
         .and_then(|v| v.to_str().ok())
         .unwrap_or("application/json");
     match content_type.split(';').next().unwrap_or_default().trim() {
-        "application/json" | "" | "*/*" | "application/x-www-form-urlencoded" => Ok(body.clone()),
+        "application/json" | "" | "*/*" | "application/x-www-form-urlencoded" => {
+            Ok(Given::Json(body.clone()))
+        }
         "application/yaml" | "application/x-yaml" | "text/yaml" => {
             let tree = api_codec::from_yaml(body).map_err(|e| expected.unrecognized(e))?;
-            serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
+            let json = serde_json::to_vec(&tree).map_err(|e| expected.unrecognized(e))?;
+            Ok(Given::Json(json.into()))
         }
         "application/vnd.kubernetes.protobuf" if !expected.custom => {
-            let tree =
-                api_codec::protobuf::from_protobuf(Schema::builtin(), body).map_err(|error| {
-                    match error {
-                        ProtobufError::Exceeded(Exceeded::Memory(_)) => {
-                            Box::new(Status::request_too_large(error))
-                        }
-                        error => expected.unrecognized(error),
-                    }
-                })?;
-            serde_json::to_vec(&tree).map(Bytes::from).map_err(|e| expected.unrecognized(e))
+            let tree = api_codec::protobuf::from_protobuf(Schema::builtin(), body);
+            tree.map(Given::Tree).map_err(|error| match error {
+                ProtobufError::Exceeded(Exceeded::Memory(_)) => {
+                    Box::new(Status::request_too_large(error))
+                }
+                error => expected.unrecognized(error),
+            })
         }
         _ => Err(Box::new(Status::unsupported_media_type(&[
             "application/json",
@@ -263,24 +283,33 @@ fn check_type(json: &[u8], expected: Expected<'_>) -> Result<(), Box<Status>> {
         let cause = format!("Object 'Kind' is missing in '{body}' ({start}{more})");
         return Err(expected.unrecognized(cause));
     }
-    let left_out = given.api_version.is_empty() && !expected.custom;
-    if !left_out && given.api_version != expected.api_version {
+    check_named((&given.api_version, &given.kind), json, expected)
+}
+
+/// `json` is where an object that is refused has its name.
+fn check_named(
+    (api_version, kind): (&str, &str),
+    json: &[u8],
+    expected: Expected<'_>,
+) -> Result<(), Box<Status>> {
+    let left_out = api_version.is_empty() && !expected.custom;
+    if !left_out && api_version != expected.api_version {
         return Err(Box::new(Status::bad_request(format!(
             "the API version in the data ({}) does not match the expected API version ({})",
-            given.api_version, expected.api_version
+            api_version, expected.api_version
         ))));
     }
-    if expected.custom && given.kind != expected.kind {
+    if expected.custom && kind != expected.kind {
         let detail = format!("must be {}", expected.kind);
-        let error = FieldError::invalid(&Path::new("kind"), given.kind.as_ref(), detail);
+        let error = FieldError::invalid(&Path::new("kind"), kind, detail);
         let group = expected.api_version.split_once('/').map_or("", |(group, _)| group);
-        let kind = GroupKind::new(group.to_owned(), given.kind.to_string());
-        return Err(Box::new(Status::invalid(&kind, &name_in(json), &[error])));
+        let named = GroupKind::new(group.to_owned(), kind.to_owned());
+        return Err(Box::new(Status::invalid(&named, &name_in(json), &[error])));
     }
-    if !given.kind.is_empty() && given.kind != expected.kind {
+    if !kind.is_empty() && kind != expected.kind {
         return Err(Box::new(Status::bad_request(format!(
             "{} in version \"{}\" cannot be handled as a {}: converting ({}) to ({}): unknown conversion",
-            given.kind, expected.version, expected.kind, given.kind, expected.kind
+            kind, expected.version, expected.kind, kind, expected.kind
         ))));
     }
     Ok(())
