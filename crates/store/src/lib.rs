@@ -129,6 +129,9 @@ pub enum Error {
     Corrupt { file: String, offset: u64, detail: String },
     #[error("the store to copy into holds {keys} keys already; name an empty one")]
     NotEmpty { keys: u64 },
+    /// Nothing was written: encryption at rest is asked for and failed.
+    #[error("encrypting the value of {key}: {detail}")]
+    Transform { key: Arc<str>, detail: String },
     #[error("{operation} on {path}: {source}")]
     Io { operation: &'static str, path: String, source: std::io::Error },
 }
@@ -177,6 +180,24 @@ pub trait Store: Send + Sync + 'static {
     /// Asks that every watch soon be sent a [`WatchMessage::Progress`] of at least the newest revision,
     /// unless it has seen that already. Without asking, watches are told about once a second.
     fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>>;
+
+    /// Whether a key's value should be written anew though nothing in it changes, as it is encrypted with an old key.
+    fn is_stale<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async { Ok(false) })
+    }
+}
+
+/// What no value of an object begins with.
+const UNREADABLE: &[u8] = b"\0unreadable:";
+
+/// Stands in the place of a value that is there and cannot be decrypted, and says why.
+pub fn unreadable(why: &str) -> Bytes {
+    [UNREADABLE, why.as_bytes()].concat().into()
+}
+
+/// Why a value cannot be read, if it is [`unreadable`].
+pub fn why_unreadable(value: &[u8]) -> Option<String> {
+    value.strip_prefix(UNREADABLE).map(|why| String::from_utf8_lossy(why).into_owned())
 }
 
 impl Write {

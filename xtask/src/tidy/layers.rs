@@ -38,6 +38,7 @@ pub(super) const LAYERS: &[Layer] = &[
         crates: &[
             "store",
             "store-etcd",
+            "encryption",
             "client",
             "events",
             "serve",

@@ -1,0 +1,284 @@
+//! A configuration in use, and the next one that takes its place.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use api_meta::GroupResource;
+use futures_util::future::join_all;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+
+use crate::{
+    ConfigError, TransformError,
+    config::{EncryptionConfiguration, ResourceConfiguration, parse_resource},
+    kms::Plugin,
+    provider::{self, Provider, Read},
+};
+
+/// How often the file is looked at, where it is read again.
+pub const POLL: Duration = Duration::from_secs(60);
+/// How long a new configuration's plugins have to be well before it is taken, at the least.
+const PROVEN: Duration = Duration::from_secs(10);
+
+/// What is encrypted and how, now.
+pub struct Encryption {
+    tasks: rt::Tasks,
+    clock: Arc<dyn rt::Clock>,
+    current: RwLock<Arc<Loaded>>,
+    /// Counts the configurations that took another's place.
+    changed: watch::Sender<u64>,
+}
+
+struct Loaded {
+    resources: HashMap<GroupResource, Arc<Vec<Arc<Provider>>>>,
+    identity: Arc<Vec<Arc<Provider>>>,
+    plugins: Vec<Arc<Plugin>>,
+    /// Tells one text of the file from another without keeping the keys in it.
+    digest: Vec<u8>,
+    end: End,
+}
+
+/// Ends what follows the plugins, when nobody uses them any longer.
+struct End(rt::Shutdown);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl Loaded {
+    fn none() -> Self {
+        Self {
+            resources: HashMap::new(),
+            identity: Arc::new(vec![Arc::new(Provider::identity())]),
+            plugins: Vec::new(),
+            digest: Vec::new(),
+            end: End(rt::Shutdown::new()),
+        }
+    }
+
+    /// Lists one after another; what an earlier one covers whole, a later one may not name.
+    fn add(
+        &mut self,
+        entry: &ResourceConfiguration,
+        building: &mut HashMap<GroupResource, Vec<Arc<Provider>>>,
+        clock: &Arc<dyn rt::Clock>,
+    ) -> Result<(), ConfigError> {
+        let mut providers = Vec::new();
+        for given in &entry.providers {
+            let provider = match &given.kms {
+                Some(kms) if kms.api_version() == "v1" => return Err(ConfigError::KmsV1),
+                Some(kms) => {
+                    let plugin = Arc::new(Plugin::new(kms, clock.clone()));
+                    self.plugins.push(plugin.clone());
+                    Provider::kms(plugin)
+                }
+                None => Provider::of_keys(given)?.unwrap_or_else(Provider::identity),
+            };
+            providers.push(Arc::new(provider));
+        }
+        for name in &entry.resources {
+            let resource = parse_resource(name);
+            let group = GroupResource::new(resource.group.clone(), "*");
+            let masks = [group, GroupResource::new("*", "*")];
+            if let Some(by) = masks.iter().find(|mask| building.contains_key(*mask)) {
+                let (resource, by) = (shown(&resource), shown(by));
+                return Err(ConfigError::Masked { resource, by });
+            }
+            building.entry(resource).or_default().extend(providers.iter().cloned());
+        }
+        Ok(())
+    }
+}
+
+/// A resource as configurations name it.
+fn shown(resource: &GroupResource) -> String {
+    match (&*resource.group, &*resource.resource) {
+        ("", "*") => "*.".to_owned(),
+        ("", name) => name.to_owned(),
+        (group, name) => format!("{name}.{group}"),
+    }
+}
+
+impl Encryption {
+    /// Encrypts nothing, and refuses to read what is encrypted.
+    pub fn none() -> Self {
+        let tasks = rt::Tasks::new(rt::Shutdown::new());
+        Self::of(Loaded::none(), tasks, Arc::new(rt::SystemClock))
+    }
+
+    fn of(loaded: Loaded, tasks: rt::Tasks, clock: Arc<dyn rt::Clock>) -> Self {
+        let current = RwLock::new(Arc::new(loaded));
+        Self { tasks, clock, current, changed: watch::Sender::new(0) }
+    }
+
+    /// Reads a file. Plugins that do not answer stop nothing: what they guard cannot be read until they do.
+    pub async fn load(
+        path: PathBuf,
+        reload: bool,
+        tasks: rt::Tasks,
+        clock: Arc<dyn rt::Clock>,
+    ) -> Result<Self, ConfigError> {
+        let (loaded, _) = read(&path, reload, &tasks, &clock).await?;
+        Ok(Self::of(loaded, tasks, clock))
+    }
+
+    /// Looks at the file from time to time, and takes what it says if that is valid and its plugins are well.
+    pub async fn follow(self: Arc<Self>, path: PathBuf, poll: Duration) {
+        let mut backoff = rt::Backoff::new(Duration::from_secs(1), poll);
+        let mut wait = poll;
+        loop {
+            tokio::time::sleep(wait).await;
+            wait = poll;
+            match self.reload(&path).await {
+                Ok(changed) => {
+                    backoff.reset();
+                    if changed {
+                        tracing::info!(path = %path.display(), "the encryption configuration was loaded anew");
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(path = %path.display(), %error, "error processing encryption config file; the last that was good stays in use");
+                    wait = backoff.next(0.1).min(poll);
+                }
+            }
+        }
+    }
+
+    /// Reads the file again. Returns whether it says something else than before.
+    pub async fn reload(&self, path: &std::path::Path) -> Result<bool, ConfigError> {
+        let text = text(path)?;
+        if digest(&text) == self.current().digest {
+            return Ok(false);
+        }
+        let (new, patience) = read(path, true, &self.tasks, &self.clock).await?;
+        let proof = async {
+            loop {
+                match health(&new.plugins).await {
+                    Ok(()) => return,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                }
+            }
+        };
+        if tokio::time::timeout(patience.max(PROVEN), proof).await.is_err() {
+            let told = health(&new.plugins).await.err().unwrap_or_default();
+            return Err(ConfigError::Unhealthy(told));
+        }
+        // Requests on their way hold the old one, whose plugins are followed until the last has let it go.
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        self.changed.send_modify(|count| *count += 1);
+        Ok(true)
+    }
+
+    /// Tells when another configuration has taken this one's place.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Whether all plugins are well: `/healthz/kms-providers`.
+    pub async fn health(&self) -> Result<(), String> {
+        health(&self.current().plugins).await
+    }
+
+    /// Whether there is anything to be well.
+    pub fn has_plugins(&self) -> bool {
+        !self.current().plugins.is_empty()
+    }
+
+    fn current(&self) -> Arc<Loaded> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Who encrypts a resource: what names it, its group, or all of them, in this order.
+    fn providers(&self, of: &GroupResource) -> Arc<Vec<Arc<Provider>>> {
+        let current = self.current();
+        let named = current.resources.get(of);
+        let found = named
+            .or_else(|| current.resources.get(&GroupResource::new(of.group.clone(), "*")))
+            .or_else(|| current.resources.get(&GroupResource::new("*", "*")));
+        found.unwrap_or(&current.identity).clone()
+    }
+
+    /// Whether the configuration speaks of a resource.
+    pub(crate) fn covers(&self, of: &GroupResource) -> bool {
+        !Arc::ptr_eq(&self.providers(of), &self.current().identity)
+    }
+
+    pub(crate) fn encrypt(
+        &self,
+        of: &GroupResource,
+        value: &[u8],
+        place: &str,
+    ) -> Result<Option<Vec<u8>>, TransformError> {
+        provider::encrypt(&self.providers(of), value, place.as_bytes())
+    }
+
+    pub(crate) async fn decrypt(
+        &self,
+        of: &GroupResource,
+        data: &[u8],
+        place: &str,
+    ) -> Result<Read, TransformError> {
+        provider::decrypt(&self.providers(of), data, place.as_bytes()).await
+    }
+}
+
+async fn health(plugins: &[Arc<Plugin>]) -> Result<(), String> {
+    let answers = join_all(plugins.iter().map(|plugin| plugin.health())).await;
+    let bad: Vec<_> = answers
+        .into_iter()
+        .enumerate()
+        .filter_map(|(i, answer)| Some(format!("kms-provider-{i}: {}", answer.err()?)))
+        .collect();
+    match bad.len() {
+        0 => Ok(()),
+        1 => Err(bad.join("")),
+        _ => Err(format!("[{}]", bad.join(", "))),
+    }
+}
+
+fn text(path: &std::path::Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path)
+        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+}
+
+fn digest(text: &str) -> Vec<u8> {
+    Sha256::digest(text).to_vec()
+}
+
+/// Reads and builds, and asks each plugin once. Also how long its plugins may take altogether.
+async fn read(
+    path: &std::path::Path,
+    reload: bool,
+    tasks: &rt::Tasks,
+    clock: &Arc<dyn rt::Clock>,
+) -> Result<(Loaded, Duration), ConfigError> {
+    let text = text(path)?;
+    let config = EncryptionConfiguration::parse(path, &text)?;
+    let errors = config.errors(reload);
+    if !errors.is_empty() {
+        return Err(ConfigError::Invalid(api_meta::field::aggregate(&errors)));
+    }
+    let end = End(tasks.shutdown().child());
+    let mut loaded = Loaded { digest: digest(&text), end, ..Loaded::none() };
+    let mut building = HashMap::new();
+    for entry in &config.resources {
+        loaded.add(entry, &mut building, clock)?;
+    }
+    loaded.resources = building.into_iter().map(|(of, list)| (of, Arc::new(list))).collect();
+    // Asked now, so that a server whose plugins are well writes at once.
+    let _ = health(&loaded.plugins).await;
+    for plugin in &loaded.plugins {
+        let (end, work) = (loaded.end.0.clone(), plugin.clone().follow());
+        tasks.spawn("following a KMS plugin", async move {
+            let _ended = end.unless_stopping(work).await;
+        });
+    }
+    let patience = loaded.plugins.iter().map(|plugin| plugin.timeout * 2).sum();
+    Ok((loaded, patience))
+}

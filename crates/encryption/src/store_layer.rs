@@ -1,0 +1,185 @@
+//! A store whose values are encrypted, seen as one whose values are not.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use api_meta::GroupResource;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use store::{
+    Change, Error, KeyRange, KeyValue, Op, Outcome, RangeResult, Result, Revision, Store,
+    WatchMessage, WatchStream, Write,
+};
+
+use crate::{Encryption, TransformError};
+
+/// What kind of thing is under a key; None: bookkeeping, which is never encrypted.
+pub type Kinds = dyn Fn(&str) -> Option<GroupResource> + Send + Sync;
+
+pub struct Encrypted {
+    inner: Arc<dyn Store>,
+    how: Arc<How>,
+}
+
+struct How {
+    encryption: Arc<Encryption>,
+    kinds: Arc<Kinds>,
+}
+
+impl Encrypted {
+    pub fn new(inner: Arc<dyn Store>, encryption: Arc<Encryption>, kinds: Arc<Kinds>) -> Self {
+        Self { inner, how: Arc::new(How { encryption, kinds }) }
+    }
+}
+
+impl How {
+    /// What cannot be decrypted is told, and says so to whoever reads it.
+    async fn read(&self, mut kv: KeyValue) -> KeyValue {
+        // A deletion has no value.
+        let Some(of) = (self.kinds)(&kv.key).filter(|_| !kv.value.is_empty()) else { return kv };
+        match self.encryption.decrypt(&of, &kv.value, &kv.key).await {
+            Ok(read) => kv.value = read.value.map_or(kv.value, Bytes::from),
+            Err(error) => {
+                tracing::error!(key = %kv.key, %error, "failed to decrypt data");
+                kv.value = store::unreadable(&error.to_string());
+            }
+        }
+        kv
+    }
+
+    async fn read_all(&self, items: Vec<KeyValue>) -> Vec<KeyValue> {
+        let mut read = Vec::with_capacity(items.len());
+        for kv in items {
+            read.push(self.read(kv).await);
+        }
+        read
+    }
+
+    async fn read_some(&self, kv: Option<KeyValue>) -> Option<KeyValue> {
+        match kv {
+            Some(kv) => Some(self.read(kv).await),
+            None => None,
+        }
+    }
+
+    async fn read_change(&self, change: Change) -> Change {
+        let previous = self.read_some(change.previous).await;
+        Change { kv: self.read(change.kv).await, previous, kind: change.kind }
+    }
+}
+
+impl Store for Encrypted {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(Option<KeyValue>, Revision)>> {
+        Box::pin(async move {
+            let (kv, revision) = self.inner.get(key).await?;
+            Ok((self.how.read_some(kv).await, revision))
+        })
+    }
+
+    fn range<'a>(
+        &'a self,
+        range: KeyRange,
+        limit: usize,
+        revision: Revision,
+    ) -> BoxFuture<'a, Result<RangeResult>> {
+        Box::pin(async move {
+            let mut result = self.inner.range(range, limit, revision).await?;
+            result.items = self.how.read_all(result.items).await;
+            Ok(result)
+        })
+    }
+
+    fn write<'a>(&'a self, mut write: Write) -> BoxFuture<'a, Result<Outcome>> {
+        Box::pin(async move {
+            if let (Op::Put { value, .. }, Some(of)) = (&mut write.op, (self.how.kinds)(&write.key))
+            {
+                let sealed = self.how.encryption.encrypt(&of, value, &write.key);
+                let failed = |error: TransformError| {
+                    let (key, detail) = (write.key.clone(), error.to_string());
+                    tracing::error!(%key, %error, "failed to encrypt data");
+                    Error::Transform { key, detail }
+                };
+                if let Some(sealed) = sealed.map_err(failed)? {
+                    *value = sealed.into();
+                }
+            }
+            Ok(match self.inner.write(write).await? {
+                Outcome::Done { revision, previous } => {
+                    Outcome::Done { revision, previous: self.how.read_some(previous).await }
+                }
+                Outcome::Conflict { current } => {
+                    Outcome::Conflict { current: self.how.read_some(current).await }
+                }
+            })
+        })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        range: KeyRange,
+        after: Revision,
+    ) -> BoxFuture<'a, Result<Box<dyn WatchStream>>> {
+        Box::pin(async move {
+            let inner = self.inner.watch(range, after).await?;
+            let (waiting, read) = (VecDeque::new(), Vec::new());
+            let how = self.how.clone();
+            Ok(Box::new(Reading { inner, how, waiting, read }) as Box<dyn WatchStream>)
+        })
+    }
+
+    fn revision<'a>(&'a self) -> BoxFuture<'a, Result<Revision>> {
+        self.inner.revision()
+    }
+
+    fn compact<'a>(&'a self, revision: Revision) -> BoxFuture<'a, Result<()>> {
+        self.inner.compact(revision)
+    }
+
+    fn size_bytes<'a>(&'a self) -> BoxFuture<'a, Result<u64>> {
+        self.inner.size_bytes()
+    }
+
+    fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
+        self.inner.request_progress()
+    }
+
+    fn is_stale<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let Some(of) = (self.how.kinds)(key) else { return Ok(false) };
+            // Nothing is stale where nothing is configured.
+            if !self.how.encryption.covers(&of) {
+                return Ok(false);
+            }
+            let (kv, _) = self.inner.get(key).await?;
+            let Some(kv) = kv else { return Ok(false) };
+            let read = self.how.encryption.decrypt(&of, &kv.value, key).await;
+            Ok(read.is_ok_and(|read| read.stale))
+        })
+    }
+}
+
+struct Reading {
+    inner: Box<dyn WatchStream>,
+    how: Arc<How>,
+    /// Of one message: a future that is dropped while a plugin decrypts takes nothing of it along.
+    waiting: VecDeque<Change>,
+    read: Vec<Change>,
+}
+
+impl WatchStream for Reading {
+    fn next(&mut self) -> BoxFuture<'_, Option<WatchMessage>> {
+        Box::pin(async move {
+            if self.waiting.is_empty() && self.read.is_empty() {
+                match self.inner.next().await? {
+                    WatchMessage::Changes(changes) => self.waiting = changes.into(),
+                    progress @ WatchMessage::Progress(_) => return Some(progress),
+                }
+            }
+            while let Some(change) = self.waiting.front() {
+                let change = self.how.read_change(change.clone()).await;
+                self.waiting.pop_front();
+                self.read.push(change);
+            }
+            Some(WatchMessage::Changes(std::mem::take(&mut self.read)))
+        })
+    }
+}

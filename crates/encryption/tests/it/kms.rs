@@ -1,0 +1,222 @@
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use data_encoding::BASE64;
+use encryption::testing::{
+    DecryptRequest, DecryptResponse, EncryptRequest, EncryptResponse, KeyManagementService,
+    KeyManagementServiceServer, StatusRequest, StatusResponse,
+};
+use hyper::{server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use store::Store as _;
+use tonic::{Request, Response, Status};
+
+use crate::harness::{Bench, SECRET, put, secrets, value};
+
+/// A plugin whose cipher is base64.
+#[derive(Clone)]
+pub(crate) struct Plugin(Arc<Inner>);
+
+struct Inner {
+    key_id: Mutex<String>,
+    ill: AtomicBool,
+    hangs: AtomicBool,
+    decrypted: AtomicUsize,
+}
+
+/// Ends the plugin when it goes.
+pub(crate) struct Served(tokio::task::JoinHandle<()>);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Plugin {
+    pub(crate) fn new(key_id: &str) -> Self {
+        Self(Arc::new(Inner {
+            key_id: Mutex::new(key_id.to_owned()),
+            ill: AtomicBool::new(false),
+            hangs: AtomicBool::new(false),
+            decrypted: AtomicUsize::new(0),
+        }))
+    }
+
+    pub(crate) fn serve(&self, bench: &Bench, name: &str) -> Served {
+        let socket = bench.socket(name);
+        let _ = std::fs::remove_file(&socket);
+        let listener = tokio::net::UnixListener::bind(socket).unwrap();
+        let service = KeyManagementServiceServer::new(self.clone());
+        Served(tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let service = service.clone();
+                let answer = service_fn(move |request| {
+                    let mut service = service.clone();
+                    async move { tower::Service::call(&mut service, request).await }
+                });
+                let serving = http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), answer);
+                tokio::spawn(async move {
+                    let _ended = serving.await;
+                });
+            }
+        }))
+    }
+
+    fn turn_to(&self, key_id: &str) {
+        *self.0.key_id.lock().unwrap() = key_id.to_owned();
+    }
+}
+
+impl Bench {
+    fn socket(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn kms(&self, name: &str) -> String {
+        let socket = self.socket(name);
+        let socket = socket.display();
+        format!(
+            "{{kms: {{apiVersion: v2, name: {name}, endpoint: 'unix://{socket}', timeout: 1s}}}}"
+        )
+    }
+}
+
+#[tonic::async_trait]
+impl KeyManagementService for Plugin {
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        if self.0.hangs.load(SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        let healthz = if self.0.ill.load(SeqCst) { "ill" } else { "ok" }.to_owned();
+        let key_id = self.0.key_id.lock().unwrap().clone();
+        Ok(Response::new(StatusResponse { version: "v2".to_owned(), healthz, key_id }))
+    }
+
+    async fn decrypt(
+        &self,
+        request: Request<DecryptRequest>,
+    ) -> Result<Response<DecryptResponse>, Status> {
+        self.0.decrypted.fetch_add(1, SeqCst);
+        let request = request.into_inner();
+        assert!(request.annotations.contains_key("version.encryption.remote.io"));
+        let plaintext = BASE64.decode(&request.ciphertext);
+        let plaintext = plaintext.map_err(|e| Status::invalid_argument(e.to_string()))?;
+        Ok(Response::new(DecryptResponse { plaintext }))
+    }
+
+    async fn encrypt(
+        &self,
+        request: Request<EncryptRequest>,
+    ) -> Result<Response<EncryptResponse>, Status> {
+        let ciphertext = BASE64.encode(&request.into_inner().plaintext).into_bytes();
+        let key_id = self.0.key_id.lock().unwrap().clone();
+        let annotations = [("version.encryption.remote.io".to_owned(), b"1".to_vec())].into();
+        Ok(Response::new(EncryptResponse { ciphertext, key_id, annotations }))
+    }
+}
+
+/// Past what a health check's answer is good for.
+const LATER: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn a_plugin_is_asked_once_for_each_seed_and_its_key_can_be_another() {
+    let bench = Bench::new();
+    let plugin = Plugin::new("1");
+    let _served = plugin.serve(&bench, "plugin");
+    bench.configure(&secrets(&bench.kms("plugin")));
+    let encryption = bench.load().await.unwrap();
+    let store = bench.wrap(encryption.clone());
+    put(&store, SECRET, "plain").await.unwrap();
+    assert!(value(&*bench.raw, SECRET).await.unwrap().starts_with(b"k8s:enc:kms:v2:plugin:"));
+    assert_eq!(value(&store, SECRET).await.unwrap(), b"plain");
+    assert_eq!(plugin.0.decrypted.load(SeqCst), 0, "its own seed is known");
+    // A server that starts anew has it decrypted, once.
+    let again = bench.wrap(bench.load().await.unwrap());
+    for _ in 0..3 {
+        assert_eq!(value(&again, SECRET).await.unwrap(), b"plain");
+    }
+    assert_eq!(plugin.0.decrypted.load(SeqCst), 1);
+    assert!(!store.is_stale(SECRET).await.unwrap());
+    plugin.turn_to("2");
+    bench.clock.advance(LATER);
+    encryption.health().await.unwrap();
+    assert_eq!(value(&store, SECRET).await.unwrap(), b"plain");
+    assert!(store.is_stale(SECRET).await.unwrap(), "the key is another one");
+    put(&store, SECRET, "plain").await.unwrap();
+    assert!(!store.is_stale(SECRET).await.unwrap());
+}
+
+/// Whoever is not well is not written with for longer than three minutes; what is there is read.
+#[tokio::test]
+async fn an_ill_plugin_stops_writes_after_a_while_and_no_reads() {
+    let bench = Bench::new();
+    let plugin = Plugin::new("1");
+    let _served = plugin.serve(&bench, "plugin");
+    bench.configure(&secrets(&bench.kms("plugin")));
+    let encryption = bench.load().await.unwrap();
+    let store = bench.wrap(encryption.clone());
+    put(&store, SECRET, "plain").await.unwrap();
+    plugin.0.hangs.store(true, SeqCst);
+    bench.clock.advance(LATER);
+    let told = encryption.health().await.unwrap_err();
+    assert!(told.starts_with("kms-provider-0: failed to perform status section of the healthz check for KMS Provider plugin, error: "), "{told}");
+    put(&store, SECRET, "still").await.unwrap();
+    bench.clock.advance(Duration::from_secs(181));
+    let told = put(&store, SECRET, "late").await.unwrap_err().to_string();
+    assert!(told.contains("encryptedDEKSource with keyID hash \"sha256:"), "{told}");
+    assert!(told.contains("expired at"), "{told}");
+    assert_eq!(value(&store, SECRET).await.unwrap(), b"still");
+    plugin.0.hangs.store(false, SeqCst);
+    bench.clock.advance(LATER);
+    encryption.health().await.unwrap();
+    put(&store, SECRET, "well").await.unwrap();
+    assert_eq!(value(&store, SECRET).await.unwrap(), b"well");
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_not_there_stops_nothing_else() {
+    let bench = Bench::new();
+    let both = format!("{}, {{identity: {{}}}}", bench.kms("plugin"));
+    bench.configure(&format!(
+        "[{{resources: [secrets], providers: [{both}]}}, {{resources: ['*.*'], providers: [{{identity: {{}}}}]}}]"
+    ));
+    let encryption = bench.load().await.unwrap();
+    let store = bench.wrap(encryption.clone());
+    let told = put(&store, SECRET, "plain").await.unwrap_err().to_string();
+    assert!(told.ends_with("got unexpected nil transformer"), "{told}");
+    put(&*bench.raw, SECRET, "before").await.unwrap();
+    assert_eq!(value(&store, SECRET).await.unwrap(), b"before");
+    put(&store, "/registry/configmaps/default/one", "open").await.unwrap();
+    // It comes late, and all is well.
+    let _served = Plugin::new("1").serve(&bench, "plugin");
+    bench.clock.advance(LATER);
+    encryption.health().await.unwrap();
+    put(&store, SECRET, "plain").await.unwrap();
+    assert_eq!(value(&store, SECRET).await.unwrap(), b"plain");
+}
+
+#[tokio::test]
+async fn what_a_plugin_may_not_say() {
+    let bench = Bench::new();
+    for (key_id, ill, wanted) in [
+        ("", false, "keyID is empty"),
+        (&*"x".repeat(1025), false, "keyID is 1025 bytes, which exceeds the max size of 1024"),
+        ("1", true, "got unexpected healthz status: ill"),
+    ] {
+        let plugin = Plugin::new(key_id);
+        plugin.0.ill.store(ill, SeqCst);
+        let _served = plugin.serve(&bench, "plugin");
+        bench.configure(&secrets(&bench.kms("plugin")));
+        let encryption = bench.load().await.unwrap();
+        let told = encryption.health().await.unwrap_err();
+        assert!(told.contains(wanted), "{told}");
+    }
+}
