@@ -51,6 +51,13 @@ pub struct Args {
     pub enable_bootstrap_token_auth: bool,
     #[command(flatten)]
     pub storage: Storage,
+    /// Says which objects are encrypted in the store, and how: an EncryptionConfiguration
+    #[arg(long)]
+    pub encryption_provider_config: Option<PathBuf>,
+    /// Read it again when it changes
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
+        action = clap::ArgAction::Set)]
+    pub encryption_provider_config_automatic_reload: bool,
     #[arg(long, default_value = "1h0m0s")]
     pub event_ttl: GoDuration,
     /// How long a request may take to come
@@ -231,6 +238,7 @@ impl Args {
             kubelet_client_key: self.kubelet_client_key.clone(),
             kubelet_ca: self.kubelet_certificate_authority.clone(),
             front_proxy: self.front_proxy.config(),
+            encryption: None,
             anonymous: self.anonymous_auth,
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             enable_admission: self.enable_admission_plugins.clone(),
@@ -267,6 +275,12 @@ impl Args {
         if self.storage.etcd_prefix != "/registry" {
             let reason = "keys begin with /registry";
             return refuse("etcd-prefix", self.storage.etcd_prefix.clone(), reason);
+        }
+        if self.encryption_provider_config_automatic_reload
+            && self.encryption_provider_config.is_none()
+        {
+            let reason = "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config";
+            return Err(FlagError::Missing { flag: "encryption-provider-config", reason });
         }
         if self.service_cluster_ip_range.is_empty() {
             let reason = "Services get their addresses from it";
@@ -330,7 +344,7 @@ impl RequestHeader {
 const NO_AUDIT: &str = "requests are not audited here";
 const NO_OIDC: &str = "OpenID Connect tokens are not accepted here";
 const NO_WEBHOOK: &str = "no webhook is asked who somebody is or what they may do";
-const ONE_STORE: &str = "all objects are in one store, as they are";
+const ONE_STORE: &str = "all objects are in one store";
 
 /// Flags that promise security, or a place for data, that is not here: the server does not start with them.
 const REFUSED: &[Flag] = &[
@@ -384,8 +398,6 @@ const REFUSED: &[Flag] = &[
     ("authorization-webhook-version", true, NO_WEBHOOK),
     ("disable-http2-serving", false, "clients choose between HTTP/1.1 and HTTP/2"),
     ("egress-selector-config-file", true, "connections leave directly"),
-    ("encryption-provider-config", true, ONE_STORE),
-    ("encryption-provider-config-automatic-reload", false, ONE_STORE),
     ("etcd-servers-overrides", true, ONE_STORE),
     ("kubernetes-service-node-port", true, "the Service kubernetes has a cluster address only"),
     ("oidc-ca-file", true, NO_OIDC),

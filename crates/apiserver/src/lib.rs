@@ -40,7 +40,7 @@ use tokio::net::TcpListener;
 pub use config::{Config, FrontProxy};
 pub use documents::version::KUBERNETES_VERSION;
 pub use security::SecurityError;
-pub use storage::{CARE, UpstreamForm};
+pub use storage::{CARE, UpstreamForm, encrypted::encrypted};
 pub use watch_cache::follower::WatchCacheError;
 
 use crate::{
@@ -63,7 +63,10 @@ use crate::{
         in_process::{Local, own_client, system},
         pipeline::Server,
     },
-    watch_cache::{follower::WatchCache, snapshot::following},
+    watch_cache::{
+        follower::{WatchCache, retry_unreadable},
+        snapshot::following,
+    },
 };
 
 /// Why the API server cannot start.
@@ -183,6 +186,8 @@ fn reconcile(
     tasks.keep("identity", move || identity_lease::keep(bind, objects.clone(), identity.clone()));
     let blocks = server.state.blocks.clone();
     tasks.keep("compressed lists", move || forget(blocks.clone()));
+    let loaded = cache.clone();
+    tasks.keep("unreadable objects", move || retry_unreadable(loaded.clone()));
     tasks.keep("compaction", move || compaction::keep(cache.clone(), interval));
 }
 

@@ -28,6 +28,7 @@ const PROVEN: Duration = Duration::from_secs(10);
 pub struct Encryption {
     tasks: rt::Tasks,
     clock: Arc<dyn rt::Clock>,
+    reload: bool,
     current: RwLock<Arc<Loaded>>,
     /// Counts the configurations that took another's place.
     changed: watch::Sender<u64>,
@@ -105,16 +106,28 @@ fn shown(resource: &GroupResource) -> String {
     }
 }
 
+/// Shows no keys.
+impl std::fmt::Debug for Encryption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Encryption").field("reload", &self.reload).finish_non_exhaustive()
+    }
+}
+
 impl Encryption {
     /// Encrypts nothing, and refuses to read what is encrypted.
     pub fn none() -> Self {
         let tasks = rt::Tasks::new(rt::Shutdown::new());
-        Self::of(Loaded::none(), tasks, Arc::new(rt::SystemClock))
+        Self::of(Loaded::none(), false, tasks, Arc::new(rt::SystemClock))
     }
 
-    fn of(loaded: Loaded, tasks: rt::Tasks, clock: Arc<dyn rt::Clock>) -> Self {
+    fn of(
+        loaded: Loaded,
+        reload: bool,
+        tasks: rt::Tasks,
+        clock: Arc<dyn rt::Clock>,
+    ) -> Self {
         let current = RwLock::new(Arc::new(loaded));
-        Self { tasks, clock, current, changed: watch::Sender::new(0) }
+        Self { tasks, clock, reload, current, changed: watch::Sender::new(0) }
     }
 
     /// Reads a file. Plugins that do not answer stop nothing: what they guard cannot be read until they do.
@@ -125,7 +138,7 @@ impl Encryption {
         clock: Arc<dyn rt::Clock>,
     ) -> Result<Self, ConfigError> {
         let (loaded, _) = read(&path, reload, &tasks, &clock).await?;
-        Ok(Self::of(loaded, tasks, clock))
+        Ok(Self::of(loaded, reload, tasks, clock))
     }
 
     /// Looks at the file from time to time, and takes what it says if that is valid and its plugins are well.
@@ -185,9 +198,9 @@ impl Encryption {
         health(&self.current().plugins).await
     }
 
-    /// Whether there is anything to be well.
-    pub fn has_plugins(&self) -> bool {
-        !self.current().plugins.is_empty()
+    /// Whether there is a health check: as upstream, where there are plugins or the file may come to name some.
+    pub fn is_checked(&self) -> bool {
+        self.reload || !self.current().plugins.is_empty()
     }
 
     fn current(&self) -> Arc<Loaded> {

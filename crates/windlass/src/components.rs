@@ -11,6 +11,7 @@ use api_config::{
     known::{self, Flag, Known},
 };
 use client::Client;
+use encryption::Encryption;
 use store::{Store, embedded::Embedded};
 
 use crate::{
@@ -65,9 +66,11 @@ pub(crate) async fn kube_apiserver(
     args: &apiserver::flags::Args,
     tasks: rt::Tasks,
 ) -> Result<(), Failure> {
-    let config = args.config()?;
+    let mut config = args.config()?;
     args.ignored.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
-    let store = open_store(&args.storage).await?;
+    let encryption = encryption(args, &tasks).await?;
+    config.encryption = Some(encryption.clone());
+    let store = open_store(&args.storage, encryption).await?;
     if let Some(schedule) = args.storage.schedule() {
         let saved = store.clone();
         tasks.keep("snapshots", move || {
@@ -80,20 +83,46 @@ pub(crate) async fn kube_apiserver(
     Ok(())
 }
 
+/// What the flags say of encryption at rest. Without it nothing that is encrypted is taken for an object.
+async fn encryption(
+    args: &apiserver::flags::Args,
+    tasks: &rt::Tasks,
+) -> Result<Arc<Encryption>, Failure> {
+    let Some(path) = args.encryption_provider_config.clone() else {
+        return Ok(Arc::new(Encryption::none()));
+    };
+    let reload = args.encryption_provider_config_automatic_reload;
+    let clock = Arc::new(rt::SystemClock);
+    let loaded = Encryption::load(path.clone(), reload, tasks.clone(), clock).await?;
+    let encryption = Arc::new(loaded);
+    if reload {
+        let kept = encryption.clone();
+        tasks.keep("encryption configuration", move || {
+            kept.clone().follow(path.clone(), encryption::POLL)
+        });
+    }
+    Ok(encryption)
+}
+
 /// The store that the flags name. etcd may be shared with upstream's API servers, a directory is ours alone.
-async fn open_store(storage: &apiserver::flags::Storage) -> Result<Arc<dyn Store>, Failure> {
+async fn open_store(
+    storage: &apiserver::flags::Storage,
+    encryption: Arc<Encryption>,
+) -> Result<Arc<dyn Store>, Failure> {
     if let Some(directory) = storage.store_dir.clone() {
         std::fs::create_dir_all(&directory)
             .map_err(|error| format!("creating {}: {error}", directory.display()))?;
         let open = move || Embedded::open(&directory, store::embedded::Options::default());
-        return Ok(Arc::new(tokio::task::spawn_blocking(open).await??));
+        let store = Arc::new(tokio::task::spawn_blocking(open).await??);
+        return Ok(apiserver::encrypted(store, encryption));
     }
     let identity = storage.etcd_certfile.clone().zip(storage.etcd_keyfile.clone());
     let tls = storage.etcd_cafile.clone().map(|ca| store_etcd::TlsFiles { ca, identity });
     let options = store_etcd::Options::new(storage.etcd_servers.clone(), tls);
     // A server that ended for want of etcd would be in the kubelet's back-off when etcd has its quorum again.
     let etcd = store_etcd::Etcd::connect_patiently(options).await?;
-    Ok(Arc::new(apiserver::UpstreamForm::new(Arc::new(etcd))))
+    let etcd = apiserver::encrypted(Arc::new(etcd), encryption);
+    Ok(Arc::new(apiserver::UpstreamForm::new(etcd)))
 }
 
 /// Runs the controllers of the control plane

@@ -5,6 +5,7 @@ mod runtime;
 use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -45,6 +46,8 @@ pub struct Config {
     /// Verifies the kubelets' serving certificates; without it they are not checked, as upstream.
     pub kubelet_ca: Option<PathBuf>,
     pub front_proxy: Option<FrontProxy>,
+    /// What the store is encrypted with, whose plugins health checks ask.
+    pub encryption: Option<Arc<encryption::Encryption>>,
     pub anonymous: bool,
     pub bootstrap_tokens: bool,
     pub enable_admission: Vec<String>,

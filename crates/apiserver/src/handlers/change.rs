@@ -153,7 +153,10 @@ async fn attempt(
     }
     // A write that changes nothing still brings an object to the version that is stored now.
     if meta::same(&new, &old) && usize::from(stored.version) == definition.storage {
-        return Ok(Attempt::Done(stored.clone()));
+        // And to the key that is written with now.
+        if !state.cache.store.is_stale(&stored.key).await.map_err(store_status)? {
+            return Ok(Attempt::Done(stored.clone()));
+        }
     }
     store_changed(state, call, stored, new, held).await
 }

@@ -17,6 +17,8 @@ pub(crate) struct Object {
     pub(crate) bytes: Bytes,
     /// Which of the definition's versions the bytes are in.
     pub(crate) version: u8,
+    /// Why it could not be decrypted; the bytes then are no more than its name, and nobody gets them.
+    pub(crate) unreadable: Option<Arc<str>>,
     /// Each label's key, and behind it its value.
     pub(crate) labels: Texts,
     /// The values of the resource's own selectable fields, in the order of its definition.
@@ -154,6 +156,7 @@ mod tests {
             revision: 1,
             bytes: Bytes::new(),
             version: 0,
+            unreadable: None,
             labels: Texts::default(),
             fields: Texts::default(),
         };

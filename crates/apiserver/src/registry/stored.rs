@@ -61,12 +61,14 @@ impl Definition {
         mut bytes: Bytes,
         version: u8,
     ) -> (Object, Value) {
+        let unreadable = store::why_unreadable(&bytes).map(Arc::from);
         let readable = match bytes.starts_with(api_codec::STORED_PREFIX) {
             true => self.wanted.read(&bytes).map_err(|e| e.to_string()),
             false => Err("it is not in the form in which objects are stored".to_owned()),
         };
         let tree = readable.unwrap_or_else(|error| {
-            if !bytes.is_empty() {
+            // What cannot be decrypted was told by who tried.
+            if !bytes.is_empty() && unreadable.is_none() {
                 tracing::error!(%key, %error, "a stored object cannot be read");
             }
             let stub = self.stub(&key);
@@ -75,7 +77,8 @@ impl Definition {
         });
         let fields =
             Texts::of(self.selectable[Selectable::COMMON..].iter().map(|s| s.value(&tree)));
-        (Object { key, revision, bytes, version, labels: labels_of(&tree), fields }, tree)
+        let labels = labels_of(&tree);
+        (Object { key, revision, bytes, version, unreadable, labels, fields }, tree)
     }
 
     /// What a key says of its object.
@@ -145,6 +148,7 @@ impl Definition {
             revision,
             bytes,
             version,
+            unreadable: None,
             labels: Texts::default(),
             fields: Texts::default(),
         })

@@ -34,6 +34,8 @@ pub(crate) struct Readiness {
     /// The initial objects (namespaces, RBAC) are there.
     pub(crate) started: Arc<AtomicBool>,
     pub(crate) stopping: Arc<AtomicBool>,
+    /// A KMS plugin did not answer as it should when it was last asked.
+    pub(crate) plugins_ill: Arc<AtomicBool>,
 }
 
 /// Answers a path that is no resource's; `None` if it is none of these.
@@ -112,6 +114,17 @@ fn metrics_page(state: &State, metrics: &Metrics) -> Response<Body> {
     ok_text(metrics.text(&objects, size))
 }
 
+/// Has the plugins that guard keys say how they are, if a request is about health. Each keeps its answer for some seconds.
+pub(super) async fn ask_plugins(state: &State, readiness: &Readiness, path: &str) {
+    let about = ["/healthz", "/readyz", "/livez"].iter().any(|check| path.starts_with(check));
+    let Some(encryption) = state.config.encryption.as_ref().filter(|_| about) else { return };
+    let health = encryption.health().await;
+    if let Err(error) = &health {
+        tracing::warn!(%error, "kms-providers check failed");
+    }
+    readiness.plugins_ill.store(health.is_err(), Ordering::Relaxed);
+}
+
 fn health(
     state: &State,
     readiness: &Readiness,
@@ -132,6 +145,9 @@ fn health(
         "poststarthook/start-system-namespaces-controller",
         readiness.started.load(Ordering::Relaxed),
     ));
+    if state.config.encryption.as_ref().is_some_and(|encryption| encryption.is_checked()) {
+        checks.push(("kms-providers", !readiness.plugins_ill.load(Ordering::Relaxed)));
+    }
     if ready {
         checks.push(("shutdown", !readiness.stopping.load(Ordering::Relaxed)));
     }

@@ -108,7 +108,10 @@ impl Server {
                 let caller = (user.clone(), seat);
                 self.resource_request(request, info.clone(), path, caller, accepted).await
             }
-            None => self.plain_request(&request, info, accepted),
+            None => {
+                health::ask_plugins(&self.state, &self.own.readiness, &info.path).await;
+                self.plain_request(&request, info, accepted)
+            }
         };
         let mut response = done.unwrap_or_else(|status| refusal(info, accepted, &status));
         if let Some(arrival) = arrival {

@@ -24,6 +24,7 @@ use store::{
 use crate::registry::{builtin::builtin, definition::Definition, stored};
 
 mod beta;
+pub(crate) mod encrypted;
 
 /// A store whose values are in upstream's form, seen as one whose values are in ours.
 pub struct UpstreamForm {
@@ -252,6 +253,10 @@ impl Store for UpstreamForm {
 
     fn request_progress<'a>(&'a self) -> BoxFuture<'a, Result<()>> {
         self.inner.request_progress()
+    }
+
+    fn is_stale<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<bool>> {
+        self.inner.is_stale(key)
     }
 }
 

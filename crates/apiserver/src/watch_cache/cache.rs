@@ -56,6 +56,8 @@ struct Inner {
     bytes: usize,
     history: VecDeque<Arc<Event>>,
     history_bytes: usize,
+    /// Whether any object came that could not be decrypted.
+    unreadable: bool,
     /// Changes after this revision are in the history.
     oldest: Revision,
     /// The newest change that this cache has applied, or the revision it was loaded at.
@@ -76,6 +78,7 @@ impl Cache {
         revision: Revision,
     ) -> Self {
         let bytes = objects.iter().map(|o| o.bytes.len()).sum();
+        let unreadable = objects.iter().any(|o| o.unreadable.is_some());
         let objects: BTreeMap<_, _> = objects.into_iter().map(|o| (o.key.clone(), o)).collect();
         let mut counts = BTreeMap::new();
         objects.keys().for_each(|key| count_one_more(&mut counts, key));
@@ -85,6 +88,7 @@ impl Cache {
             bytes,
             history: VecDeque::new(),
             history_bytes: 0,
+            unreadable,
             oldest: revision,
             newest: revision,
             watchers: watchers::Watchers::default(),
@@ -173,6 +177,7 @@ impl Cache {
                 }
                 inner.objects.insert(object.key.clone(), object.clone());
                 inner.bytes += object.bytes.len();
+                inner.unreadable |= object.unreadable.is_some();
                 let kind = if previous.is_some() { EventKind::Modified } else { EventKind::Added };
                 Event { kind, object, previous }
             }
@@ -191,8 +196,24 @@ impl Cache {
         inner.newest = event.object.revision;
         let event = Arc::new(event);
         inner.remember(event.clone());
-        inner.watchers.deliver(&self.definition.prefix, &event);
+        // Who watches must not take an object for empty: the next watch learns why there is none.
+        match event.object.unreadable.is_some() {
+            true => inner.watchers.clear(),
+            false => inner.watchers.deliver(&self.definition.prefix, &event),
+        }
         (event, read)
+    }
+
+    /// The key of an object that could not be decrypted, if there is one.
+    pub(crate) fn unreadable(&self) -> Option<Arc<str>> {
+        let mut inner = self.lock();
+        if !inner.unreadable {
+            return None;
+        }
+        let found = inner.objects.values().find(|object| object.unreadable.is_some());
+        let found = found.map(|object| object.key.clone());
+        inner.unreadable = found.is_some();
+        found
     }
 
     /// Forgets the history up to `revision`, as the store has.

@@ -6,6 +6,7 @@ use api_meta::{Status, StatusReason};
 pub(crate) fn store_status(error: store::Error) -> Box<Status> {
     Box::new(match error {
         store::Error::TooLarge { .. } => Status::request_too_large(&error),
+        store::Error::Transform { detail, .. } => Status::internal(detail),
         store::Error::Compacted { requested, oldest } => {
             Status::too_old_resource_version(requested, oldest)
         }

@@ -32,6 +32,35 @@ fn watched() -> KeyRange {
 /// How long a read waits for the cache to reach the store's revision before it gives up.
 const CATCH_UP: Duration = Duration::from_secs(3);
 
+/// How often what could not be decrypted is tried again.
+const UNREADABLE: Duration = Duration::from_secs(2);
+
+impl Definition {
+    /// Whether requests are authorised and admitted by what objects of the kind say.
+    fn decides(&self) -> bool {
+        match &*self.group {
+            "" => matches!(&*self.plural, "namespaces" | "limitranges" | "resourcequotas"),
+            group => matches!(group, "rbac.authorization.k8s.io" | "admissionregistration.k8s.io"),
+        }
+    }
+}
+
+/// Loads kinds anew of which some objects could not be decrypted: the file may have got its key, or the plugin its health.
+pub(crate) async fn retry_unreadable(cache: Arc<WatchCache>) {
+    loop {
+        tokio::time::sleep(UNREADABLE).await;
+        let kinds = cache.kinds();
+        for resource in kinds.all.values() {
+            let key = resource.cache.as_ref().and_then(|cache| cache.unreadable());
+            let Some(key) = key else { continue };
+            let Ok((Some(kv), _)) = cache.store.get(&key).await else { continue };
+            if store::why_unreadable(&kv.value).is_none() {
+                cache.add(resource.definition.clone()).await;
+            }
+        }
+    }
+}
+
 /// Called with every change, in order, from the task that applies them; it must not block. What its definition wants
 /// read of the object comes along where it is at hand.
 pub(crate) type Observer = Box<dyn Fn(&Definition, &Event, Option<&Value>) + Send + Sync>;
@@ -186,7 +215,13 @@ impl Follower {
     async fn load(&mut self, definitions: Vec<Arc<Definition>>) -> Result<(), WatchCacheError> {
         let revision = self.shared.store.revision().await?;
         for definition in definitions {
-            self.add(definition, revision).await?;
+            self.add(definition.clone(), revision).await?;
+            // Who cannot be read who may do what, and what is admitted, answers nobody: a plugin may come yet.
+            while definition.decides() && self.is_unreadable(&definition) {
+                tracing::error!(plural = %definition.plural, "objects that requests are judged by cannot be decrypted; waiting");
+                tokio::time::sleep(UNREADABLE).await;
+                self.add(definition.clone(), revision).await?;
+            }
         }
         self.shared.applied.send_replace(revision);
         Ok(())
@@ -215,6 +250,10 @@ impl Follower {
         }
         self.shared.change_kinds(|kinds| kinds.insert(Resource { definition, cache: Some(cache) }));
         Ok(())
+    }
+
+    fn is_unreadable(&self, definition: &Definition) -> bool {
+        self.caches.get(&definition.prefix).is_some_and(|cache| cache.unreadable().is_some())
     }
 
     fn remove(&mut self, group: &str, plural: &str) {
@@ -250,7 +289,9 @@ impl Follower {
                     message = stream.next() => match message {
                         Some(WatchMessage::Changes(changes)) => {
                             backoff.reset();
-                            self.apply(&changes);
+                            if !self.apply(&changes) {
+                                return;
+                            }
                         }
                         Some(WatchMessage::Progress(revision)) => self.advance(revision),
                         None => break,
@@ -262,7 +303,8 @@ impl Follower {
         }
     }
 
-    fn apply(&mut self, changes: &[Change]) {
+    /// Returns whether all of it could be.
+    fn apply(&mut self, changes: &[Change]) -> bool {
         for change in changes {
             let candidate = self
                 .caches
@@ -271,6 +313,11 @@ impl Follower {
             if let Some((_, cache)) =
                 candidate.filter(|(prefix, _)| change.kv.key.starts_with(&***prefix))
             {
+                let unreadable = store::why_unreadable(&change.kv.value);
+                if let Some(why) = unreadable.filter(|_| cache.definition.decides()) {
+                    tracing::error!(key = %change.kv.key, %why, "an object that requests are judged by cannot be decrypted; starting again");
+                    return false;
+                }
                 let (event, read) = cache.apply(change);
                 for observe in &self.observers {
                     observe(&cache.definition, &event, read.as_ref());
@@ -280,6 +327,7 @@ impl Follower {
         if let Some(last) = changes.last() {
             self.advance(last.kv.mod_revision);
         }
+        true
     }
 
     fn advance(&self, revision: Revision) {

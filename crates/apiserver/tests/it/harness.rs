@@ -127,6 +127,7 @@ fn config(at: &Path) -> Config {
         kubelet_client_key: at.join("kubelet-client.key"),
         kubelet_ca: None,
         front_proxy: None,
+        encryption: None,
         anonymous: true,
         bootstrap_tokens: true,
         enable_admission: vec!["NodeRestriction".to_owned()],

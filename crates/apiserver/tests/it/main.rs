@@ -10,6 +10,7 @@ mod bodies;
 mod conversion;
 mod custom;
 mod deletion;
+mod encryption;
 mod harness;
 mod hostile;
 mod linear;

@@ -1,5 +1,7 @@
 //! Encryption at rest, seen through the store that it wraps.
 
+#![allow(clippy::unwrap_used)]
+
 mod config;
 mod harness;
 mod kms;
