@@ -20,6 +20,7 @@ mod read;
 mod schema;
 mod set;
 mod spec;
+mod validate;
 mod write;
 pub mod yaml;
 
@@ -27,3 +28,4 @@ pub use error::Error;
 pub use object::{Object, VersionName, documents, is_ours};
 pub use schema::{Kind, has_field};
 pub use spec::Spec;
+pub use validate::{validate_cluster, validate_group};

@@ -3,7 +3,8 @@
 mod builders;
 mod defaults;
 
-use kops_api::{Object, Spec};
+use api_meta::FieldError;
+use kops_api::{Object, Spec, validate_cluster};
 use serde_json::{Value, json};
 
 use crate::{CloudName, Cluster, Dns, Error, Version, World, assign, ranges};
@@ -26,6 +27,7 @@ pub fn complete(
     machines: &Machines,
 ) -> Result<Object, Error> {
     let mut cluster = cluster.normalized();
+    check("spec", validate_cluster(&cluster, false))?;
     if cluster.cloud() == CloudName::Other {
         let what = "this cloud".to_owned();
         return Err(Error::Unsupported {
@@ -36,7 +38,6 @@ pub fn complete(
     assign_ranges(&mut cluster.spec)?;
     cluster.spec.default("channel", "stable");
     assign(&mut cluster, world)?;
-    check_etcd(&cluster.spec)?;
     let base = cluster.spec.text("configStore.base").trim_end_matches('/').to_owned();
     cluster.spec.default("configStore.keypairs", format!("{base}/pki"));
     cluster.spec.default("configStore.secrets", format!("{base}/secrets"));
@@ -47,7 +48,16 @@ pub fn complete(
     let mut kubelet = cluster.spec.get("kubelet").cloned().unwrap_or_else(|| json!({}));
     overlay(&mut kubelet, cluster.spec.get("controlPlaneKubelet").unwrap_or(&Value::Null));
     cluster.spec.set("controlPlaneKubelet", kubelet);
-    settle(&cluster, world, machines)
+    let complete = settle(&cluster, world, machines)?;
+    check("complete spec", validate_cluster(&complete, true))?;
+    Ok(complete)
+}
+
+fn check(what: &str, problems: Vec<FieldError>) -> Result<(), Error> {
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(kops_api::Error::Fields { what: what.to_owned(), problems }.into()),
+    }
 }
 
 /// Runs the builders until nothing changes. What the user says goes over what they say, every time.
@@ -103,43 +113,6 @@ fn assign_ranges(spec: &mut Value) -> Result<(), Error> {
     let services = if v4 { "100.64.0.0/13" } else { "fd00:5e4f:ce::/108" };
     spec.default("networking.serviceClusterIPRange", services);
     spec.default("kubeControllerManager", json!({}));
-    Ok(())
-}
-
-/// An even number of members bears no more failures than one fewer, and a name must not be there twice.
-fn check_etcd(spec: &Value) -> Result<(), Error> {
-    if spec.list("etcdClusters").is_empty() {
-        return Err(Error::Missing { field: "spec.etcdClusters".into(), hint: "" });
-    }
-    for (number, etcd) in spec.list("etcdClusters").iter().enumerate() {
-        let at = format!("spec.etcdClusters[{number}]");
-        let members = etcd.list("etcdMembers");
-        let required = |field: String| Error::Missing { field, hint: "" };
-        if etcd.text("name").is_empty() {
-            return Err(required(format!("{at}.name")));
-        }
-        for (number, member) in members.iter().enumerate() {
-            let at = format!("{at}.etcdMembers[{number}]");
-            let name = member.text("name");
-            if let Some(field) =
-                ["name", "instanceGroup"].iter().find(|f| member.text(f).is_empty())
-            {
-                return Err(required(format!("{at}.{field}")));
-            }
-            if members[..number].iter().any(|other| other.text("name") == name) {
-                return Err(Error::value(&format!("{at}.name"), name, "is another member's name"));
-            }
-        }
-        if members.len() % 2 == 0 {
-            let reason = "members: their number must be odd. Use --zones and --control-plane-zones to tell workers' zones \
-                          from control planes'";
-            return Err(Error::value(
-                &format!("{at}.etcdMembers"),
-                members.len().to_string(),
-                reason,
-            ));
-        }
-    }
     Ok(())
 }
 

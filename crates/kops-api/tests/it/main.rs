@@ -3,3 +3,4 @@
 mod conversion;
 mod golden;
 mod strict;
+mod validation;

@@ -1,4 +1,4 @@
-use kops_api::{Kind, Object, Spec as _, VersionName, documents, is_ours};
+use kops_api::{Kind, Object, Spec as _, VersionName, documents, is_ours, validate_group};
 use kops_core::{Machines, complete};
 use serde_json::Value;
 
@@ -53,11 +53,23 @@ fn objects(case: &str, text: &str) -> Result<Vec<Object>, kops_api::Error> {
     Ok(objects)
 }
 
+/// A group's image is filled in from the channel where it has none.
+fn with_image(group: &Object) -> Object {
+    let mut group = group.clone();
+    group.spec.default("image", "ami-12345678");
+    group
+}
+
 fn completed(case: &str, input: &str) -> Result<String, String> {
     let mut objects = objects(case, input).map_err(|e| e.to_string())?;
     let at = objects.iter().position(|o| o.kind == Kind::Cluster).ok_or("no cluster")?;
     let cluster = objects.remove(at);
     let world = world(cluster.spec.has("cloudProvider.gce"));
+    // What upstream accepts is not refused.
+    for group in objects.iter().filter(|object| object.kind == Kind::InstanceGroup) {
+        let refused = validate_group(&with_image(group), Some(&cluster));
+        assert!(refused.is_empty(), "{case} {}: {refused:?}", group.name());
+    }
     let completed = complete(&cluster, &objects, &world, &Machines::default());
     Ok(completed.map_err(|e| e.to_string())?.to_yaml(VersionName::V1alpha2))
 }

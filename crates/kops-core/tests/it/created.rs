@@ -1,4 +1,4 @@
-use kops_api::{Spec as _, VersionName};
+use kops_api::{Spec as _, VersionName, validate_group};
 use kops_core::{
     MachineType, Machines, Version,
     channel::Channel,
@@ -95,7 +95,11 @@ fn created(tree: &Value, channel: &Channel) -> Result<String, String> {
     let kops: Version = "1.36.2".parse().map_err(|e: kops_core::Error| e.to_string())?;
     let (mut cluster, mut groups) =
         create(&options, channel, &world, &kops).map_err(|e| e.to_string())?;
-    // What is created can be completed.
+    // What is created is valid, and can be completed.
+    let problems = groups.iter().flat_map(|group| validate_group(group, Some(&cluster)));
+    if let Some(problem) = problems.into_iter().next() {
+        return Err(problem.to_string());
+    }
     complete(&cluster, &groups, &world, &Machines::default()).map_err(|e| e.to_string())?;
     groups.sort_by(|a, b| a.name().cmp(b.name()));
     cluster.metadata.set("creationTimestamp", "2017-01-01T00:00:00Z");

@@ -1,0 +1,313 @@
+//! The control plane's components, etcd, the runtime and the rest of a cluster's spec.
+
+use api_meta::{ErrorList, FieldError, IntOrString, Path};
+use serde_json::Value;
+
+use super::spec;
+use crate::Spec as _;
+
+pub(super) fn check(tree: &Value, complete: bool, errors: &mut ErrorList) {
+    etcd(tree, errors);
+    api_server(tree, complete, errors);
+    if tree.has("kubeControllerManager.experimentalClusterSigningDuration") {
+        let at = spec("kubeControllerManager.experimentalClusterSigningDuration");
+        let detail = "experimentalClusterSigningDuration has been replaced with clusterSigningDuration as of kubernetes 1.25";
+        errors.push(FieldError::forbidden(&at, detail));
+    }
+    if let Some(containerd) = tree.get("containerd") {
+        runtime(containerd, tree, true, &spec("containerd"), errors);
+    }
+    let labels = tree.get("cloudLabels").and_then(Value::as_object);
+    for (key, _) in labels.into_iter().flatten() {
+        super::cloud_label(key, errors);
+    }
+    if tree.is("kubeDNS.nodeLocalDNS.enabled") {
+        node_local_dns(tree, errors);
+    }
+    if let Some(update) = tree.get("rollingUpdate") {
+        rolling_update(update, false, &spec("rollingUpdate"), errors);
+    }
+    for (number, addon) in tree.list("addons").iter().enumerate() {
+        let manifest = addon.text("manifest");
+        // Machines fetch it, and see no files of whoever writes the spec.
+        if manifest.starts_with("file:") {
+            let at = spec("addons").index(number).child("manifest");
+            errors.push(FieldError::invalid(
+                &at,
+                manifest,
+                "manifest must be readable by the machines: a file is not",
+            ));
+        }
+    }
+    if let Some(repository) = tree.at("assets.fileRepository").and_then(Value::as_str) {
+        file_repository(repository, errors);
+    }
+    if tree.flag("cloudProvider.aws.ebsCSIDriver.enabled") == Some(false) {
+        let at = spec("cloudProvider.aws.ebsCSIDriver.enabled");
+        errors.push(FieldError::forbidden(&at, "must not be disabled"));
+    }
+    let blocks = tree.flag("cloudProvider.openstack.blockStorage.createStorageClass");
+    if let (Some(ours), Some(theirs)) = (tree.flag("cloudConfig.manageStorageClasses"), blocks)
+        && ours != theirs
+    {
+        let detail = "Management of storage classes and OpenStack block storage classes are both specified but disagree";
+        errors.push(FieldError::forbidden(&spec("cloudConfig.manageStorageClasses"), detail));
+    }
+}
+
+/// An even number of members bears no more failures than one fewer.
+fn etcd(tree: &Value, errors: &mut ErrorList) {
+    let clusters = tree.list("etcdClusters");
+    if clusters.is_empty() {
+        errors.push(FieldError::required(&spec("etcdClusters"), ""));
+    }
+    for (number, etcd) in clusters.iter().enumerate() {
+        let at = spec("etcdClusters").index(number);
+        let name = etcd.text("name");
+        if name.is_empty() {
+            errors.push(FieldError::required(&at.child("name"), "etcdCluster did not have name"));
+        } else if clusters[..number].iter().any(|other| other.text("name") == name) {
+            errors.push(FieldError::duplicate(&at.child("name"), name));
+        }
+        let members = etcd.list("etcdMembers");
+        let at = at.child("etcdMembers");
+        if members.is_empty() {
+            errors.push(FieldError::required(&at, "No members defined in etcd cluster"));
+        } else if members.len() % 2 == 0 {
+            let detail = "Should be an odd number of control-plane-zones for quorum. Use --zones and --control-plane-zones to declare node zones and control-plane zones separately";
+            errors.push(FieldError::invalid(&at, members.len(), detail));
+        }
+        for (number, member) in members.iter().enumerate() {
+            let at = at.index(number);
+            let name = member.text("name");
+            for field in ["name", "instanceGroup"].iter().filter(|f| member.text(f).is_empty()) {
+                errors.push(FieldError::required(
+                    &at.child(field),
+                    format!("etcdMember did not have {field}"),
+                ));
+            }
+            if members[..number].iter().any(|other| other.text("name") == name) {
+                errors.push(FieldError::duplicate(&at.child("name"), name));
+            }
+        }
+    }
+}
+
+fn api_server(tree: &Value, complete: bool, errors: &mut ErrorList) {
+    let Some(server) = tree.get("kubeAPIServer") else { return };
+    let at = spec("kubeAPIServer");
+    let oidc =
+        tree.at("authentication.oidc").and_then(Value::as_object).is_some_and(|o| !o.is_empty());
+    let mut forbid =
+        |field: &str, detail: &str| errors.push(FieldError::forbidden(&at.child(field), detail));
+    if !server.text("authenticationConfigFile").is_empty() && oidc {
+        forbid(
+            "authenticationConfigFile",
+            "authenticationConfigFile is mutually exclusive with OIDC options, remove all existing OIDC options to use authenticationConfigFile",
+        );
+    }
+    if server.is("enableBootstrapTokenAuth") {
+        forbid("enableBootstrapTokenAuth", "bootstrap tokens are not supported");
+    }
+    if !server.list("admissionControl").is_empty() {
+        forbid(
+            "admissionControl",
+            "admissionControl has been replaced with enableAdmissionPlugins",
+        );
+    }
+    if server.texts("enableAdmissionPlugins").contains(&"PodSecurityPolicy") {
+        forbid("enableAdmissionPlugins", "PodSecurityPolicy has been removed from Kubernetes 1.25");
+    }
+    let services = server.text("serviceClusterIPRange");
+    let given = complete || !services.is_empty();
+    if given && services != tree.text("networking.serviceClusterIPRange") {
+        forbid(
+            "serviceClusterIPRange",
+            "kubeAPIServer serviceClusterIPRange did not match cluster serviceClusterIPRange",
+        );
+    }
+    if server.has("proxyClientCertFile") != server.has("proxyClientKeyFile") {
+        let detail =
+            "proxyClientCertFile and proxyClientKeyFile must both be specified (or neither)";
+        errors.push(FieldError::forbidden(&at, detail));
+    }
+    let ports = server.text("serviceNodePortRange");
+    if !ports.is_empty() && !is_port_range(ports) {
+        let detail = "must be a range of ports, as 30000-32767";
+        errors.push(FieldError::invalid(&at.child("serviceNodePortRange"), ports, detail));
+    }
+    authorization(tree, server, &at, errors);
+    audit(server, &at, errors);
+}
+
+/// `30000-32767`, `30000+2767` or one port.
+fn is_port_range(text: &str) -> bool {
+    let port = |text: &str| text.trim().parse::<u16>().ok();
+    if let Some((from, to)) = text.split_once('-') {
+        return matches!((port(from), port(to)), (Some(from), Some(to)) if from <= to);
+    }
+    if let Some((from, count)) = text.split_once('+') {
+        return matches!((port(from), port(count)), (Some(from), Some(count)) if from.checked_add(count).is_some());
+    }
+    port(text).is_some()
+}
+
+fn authorization(tree: &Value, server: &Value, at: &Path, errors: &mut ErrorList) {
+    const MODES: [&str; 6] = ["ABAC", "Webhook", "Node", "RBAC", "AlwaysAllow", "AlwaysDeny"];
+    let Some(text) = server.get("authorizationMode").and_then(Value::as_str) else { return };
+    let modes: Vec<_> = text.split(',').collect();
+    if modes.contains(&"Webhook") && !server.has("authorizationWebhookConfigFile") {
+        let detail =
+            "Authorization mode Webhook requires authorizationWebhookConfigFile to be specified";
+        errors.push(FieldError::required(&at.child("authorizationWebhookConfigFile"), detail));
+    }
+    if !tree.has("authorization.rbac") {
+        return;
+    }
+    for mode in modes.iter().filter(|mode| !MODES.contains(mode)) {
+        errors.push(FieldError::not_supported(&at.child("authorizationMode"), *mode, &MODES));
+    }
+    let both = modes.contains(&"Node") && modes.contains(&"RBAC");
+    if tree.has("cloudProvider.aws") && !both {
+        let detail = "As of kubernetes 1.19 on AWS, authorizationMode must include RBAC and Node";
+        errors.push(FieldError::required(&at.child("authorizationMode"), detail));
+    }
+}
+
+fn audit(server: &Value, at: &Path, errors: &mut ErrorList) {
+    let (policy, webhook) = (server.text("auditPolicyFile"), server.text("auditWebhookConfigFile"));
+    let directory =
+        |path: &str| path.rsplit_once('/').map_or(".", |(directory, _)| directory).to_owned();
+    let detail = match (policy, webhook) {
+        (_, "") => return,
+        ("", _) => "an audit policy is required for the audit webhook config",
+        (policy, webhook) if directory(policy) != directory(webhook) => {
+            "the audit webhook config must be placed in the same directory as the audit policy"
+        }
+        _ => return,
+    };
+    errors.push(FieldError::invalid(&at.child("auditWebhookConfigFile"), webhook, detail));
+}
+
+/// The container runtime's settings, a cluster's or a group's.
+pub(super) fn runtime(
+    containerd: &Value,
+    cluster: &Value,
+    of_cluster: bool,
+    at: &Path,
+    errors: &mut ErrorList,
+) {
+    if containerd.is("nri.enabled") {
+        let numbers = containerd.text("version").split('.').take(2).map(|n| n.parse::<u32>());
+        let numbers: Result<Vec<_>, _> = numbers.collect();
+        if numbers.is_ok_and(|n| n.as_slice() < [1, 7].as_slice()) {
+            let detail = "NRI is available starting from version 1.7.0 and above";
+            errors.push(FieldError::forbidden(&at.child("nri"), detail));
+        }
+    }
+    let openstack = cluster.has("cloudProvider.openstack");
+    if containerd.is("nvidiaGPU.enabled") {
+        let at = at.child("nvidiaGPU");
+        if !cluster.has("cloudProvider.aws") && !openstack {
+            errors
+                .push(FieldError::forbidden(&at, "Nvidia is only supported on AWS and OpenStack"));
+        }
+        if openstack && of_cluster {
+            let detail = "OpenStack supports nvidia configuration only in instance group";
+            errors.push(FieldError::forbidden(&at, detail));
+        }
+    }
+    if containerd.has("gvisor") && of_cluster {
+        let detail = "gVisor can only be enabled on instance groups";
+        errors.push(FieldError::forbidden(&at.child("gvisor"), detail));
+    }
+}
+
+fn node_local_dns(tree: &Value, errors: &mut ErrorList) {
+    let local = tree.text("kubeDNS.nodeLocalDNS.localIP");
+    if !local.is_empty() && local.parse::<std::net::IpAddr>().is_err() {
+        let detail = "Cluster had an invalid kubeDNS.nodeLocalDNS.localIP";
+        errors.push(FieldError::invalid(&spec("kubeDNS.nodeLocalDNS.localIP"), local, detail));
+    }
+    if tree.text("kubeProxy.proxyMode") != "ipvs" && !tree.has("networking.cilium") {
+        return;
+    }
+    for kubelet in ["kubelet", "controlPlaneKubelet"] {
+        let at = format!("{kubelet}.clusterDNS");
+        if !["", local].contains(&tree.text(&at)) {
+            let detail = "Kubelet ClusterDNS must be set to the default IP address for LocalIP";
+            errors.push(FieldError::forbidden(&spec(&at), detail));
+        }
+    }
+}
+
+/// How many machines may be away, and how many too many, while groups are rolled.
+pub(super) fn rolling_update(
+    update: &Value,
+    control_plane: bool,
+    at: &Path,
+    errors: &mut ErrorList,
+) {
+    let scaled = |value: &Value, total: i64, up: bool| -> Result<i64, String> {
+        let value: IntOrString =
+            serde_json::from_value(value.clone()).map_err(|e| e.to_string())?;
+        value.scaled(total, up).map_err(|e| e.to_string())
+    };
+    let mut unavailable = 1;
+    if let Some(value) = update.get("maxUnavailable").filter(|v| !v.is_null()) {
+        let at = at.child("maxUnavailable");
+        match scaled(value, 1, false) {
+            // A percentage of one machine rounds to none, also below zero.
+            Ok(n) if n < 0 || value.as_str().is_some_and(|text| text.starts_with('-')) => {
+                errors.push(FieldError::invalid(&at, value.clone(), "Cannot be negative"));
+                unavailable = n;
+            }
+            Ok(n) => unavailable = n,
+            Err(error) => {
+                errors.push(FieldError::invalid(
+                    &at,
+                    value.clone(),
+                    format!("Unable to parse: {error}"),
+                ));
+            }
+        }
+    }
+    let Some(value) = update.get("maxSurge").filter(|v| !v.is_null()) else { return };
+    let at = at.child("maxSurge");
+    match scaled(value, 1000, true) {
+        Ok(surge) if control_plane && surge != 0 => {
+            let detail = "Cannot surge instance groups with role \"ControlPlane\"";
+            errors.push(FieldError::forbidden(&at, detail));
+        }
+        Ok(surge) if surge < 0 => {
+            errors.push(FieldError::invalid(&at, value.clone(), "Cannot be negative"))
+        }
+        Ok(0) if unavailable == 0 => {
+            errors.push(FieldError::forbidden(&at, "Cannot be zero if maxUnavailable is zero"));
+        }
+        Ok(_) => {}
+        Err(error) => errors.push(FieldError::invalid(
+            &at,
+            value.clone(),
+            format!("Unable to parse: {error}"),
+        )),
+    }
+}
+
+fn file_repository(text: &str, errors: &mut ErrorList) {
+    let at = spec("assets.fileRepository");
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match rest {
+        None => {
+            errors.push(FieldError::invalid(
+                &at,
+                text,
+                "fileRepository must be an http:// or https:// URL",
+            ));
+        }
+        Some(rest) if rest.split('/').next().is_none_or(str::is_empty) => {
+            errors.push(FieldError::invalid(&at, text, "fileRepository must include a host"));
+        }
+        Some(_) => {}
+    }
+}

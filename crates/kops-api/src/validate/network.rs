@@ -1,0 +1,285 @@
+//! Ranges of addresses and subnets.
+
+use api_meta::{Cidr, ErrorList, FieldError, Path};
+use serde_json::Value;
+
+use super::{overlap, range, spec};
+use crate::{Object, Spec as _};
+
+/// What the other ranges of a cluster are.
+#[derive(Default)]
+struct Ranges {
+    networks: Vec<Cidr>,
+    pods: Option<Cidr>,
+    services: Option<Cidr>,
+}
+
+pub(super) fn check(cluster: &Object, complete: bool, errors: &mut ErrorList) {
+    let networking = cluster.spec.at("networking").unwrap_or(&Value::Null);
+    let ranges = ranges(networking, complete, errors);
+    subnets(cluster, networking, &ranges, complete, errors);
+    for (field, detail) in [
+        ("external", "external is not supported for Kubernetes >= 1.26"),
+        ("weave", "Weave is no longer supported"),
+        ("canal", "Canal is not supported for Kubernetes >= 1.28"),
+        ("romana", "support for Romana has been removed"),
+        ("lyftvpc", "support for LyftVPC has been removed"),
+    ] {
+        if networking.has(field) {
+            errors.push(FieldError::forbidden(&spec("networking").child(field), detail));
+        }
+    }
+    if networking.has("classic") {
+        errors.push(FieldError::invalid(
+            &spec("networking"),
+            "classic",
+            "classic networking is not supported",
+        ));
+    }
+}
+
+fn ranges(networking: &Value, complete: bool, errors: &mut ErrorList) -> Ranges {
+    let at = spec("networking");
+    let mut ranges = Ranges::default();
+    let network = networking.text("networkCIDR");
+    if !network.is_empty() {
+        ranges.networks.extend(range(&at.child("networkCIDR"), network, errors));
+    }
+    for (number, text) in networking.texts("additionalNetworkCIDRs").into_iter().enumerate() {
+        let at = at.child("additionalNetworkCIDRs").index(number);
+        ranges.networks.extend(range(&at, text, errors));
+    }
+    let outside = networking.text("nonMasqueradeCIDR");
+    let masqueraded = match outside {
+        "" => None,
+        text => range(&at.child("nonMasqueradeCIDR"), text, errors),
+    };
+    let v6 = outside.contains(':');
+    if v6 && outside != "::/0" {
+        let detail = "IPv6 clusters must have a nonMasqueradeCIDR of \"::/0\"";
+        errors.push(FieldError::forbidden(&at.child("nonMasqueradeCIDR"), detail));
+    }
+    // Where Pods have addresses of the machines' network the two are one.
+    let shared = networking.has("amazonVPC") || networking.text("cilium.ipam") == "eni";
+    let met = masqueraded.filter(|_| !shared);
+    for network in
+        ranges.networks.iter().filter(|n| met.is_some_and(|outside| overlap(outside, **n)))
+    {
+        let detail =
+            format!("nonMasqueradeCIDR {outside:?} cannot overlap with networkCIDR \"{network}\"");
+        errors.push(FieldError::forbidden(&at.child("nonMasqueradeCIDR"), detail));
+    }
+    let mut one = |field: &str, needed: bool| match networking.text(field) {
+        "" => {
+            if needed {
+                errors.push(FieldError::required(
+                    &at.child(field),
+                    format!("Cluster did not have {field} set"),
+                ));
+            }
+            None
+        }
+        text => range(&at.child(field), text, errors),
+    };
+    ranges.pods = one("podCIDR", complete && !v6);
+    ranges.services = one("serviceClusterIPRange", complete);
+    if let (Some(pods), Some(outside)) = (ranges.pods, masqueraded)
+        && !outside.covers(pods)
+    {
+        let detail =
+            format!("podCIDR \"{pods}\" must be a subnet of nonMasqueradeCIDR \"{outside}\"");
+        errors.push(FieldError::forbidden(&at.child("podCIDR"), detail));
+    }
+    ranges
+}
+
+fn subnets(
+    cluster: &Object,
+    networking: &Value,
+    ranges: &Ranges,
+    complete: bool,
+    errors: &mut ErrorList,
+) {
+    let at = spec("networking.subnets");
+    let subnets = networking.list("subnets");
+    let (aws, gce) = (cluster.spec.has("cloudProvider.aws"), cluster.spec.has("cloudProvider.gce"));
+    if subnets.is_empty() && (aws || gce) {
+        errors.push(FieldError::required(&at, "must configure at least one subnet (use --zones)"));
+    }
+    for (number, subnet) in subnets.iter().enumerate() {
+        let at = at.index(number);
+        one(subnet, networking, ranges, aws && complete, &at, errors);
+        if subnets[..number].iter().any(|s| s.text("name") == subnet.text("name")) {
+            errors.push(FieldError::duplicate(&at.child("name"), subnet.text("name")));
+        }
+        if subnet.text("id").is_empty() != subnets[0].text("id").is_empty() {
+            let detail = "cannot mix subnets with specified ID and unspecified ID";
+            errors.push(FieldError::forbidden(&at.child("id"), detail));
+        }
+        if !aws && !subnet.text("ipv6CIDR").is_empty() {
+            let detail = "ipv6CIDR can only be specified for AWS";
+            errors.push(FieldError::forbidden(&at.child("ipv6CIDR"), detail));
+        }
+        if gce && subnet.text("region").is_empty() {
+            errors.push(FieldError::required(&at.child("region"), "region must be specified"));
+        } else if gce && subnet.text("region") != subnets[0].text("region") {
+            errors.push(FieldError::forbidden(&at.child("region"), "clusters cannot span regions"));
+        }
+        if aws && subnet.has("additionalRoutes") {
+            routes(subnet, &ranges.networks, &at.child("additionalRoutes"), errors);
+        }
+    }
+}
+
+fn one(
+    subnet: &Value,
+    networking: &Value,
+    ranges: &Ranges,
+    needs_range: bool,
+    at: &Path,
+    errors: &mut ErrorList,
+) {
+    let name = subnet.text("name");
+    if name.is_empty() {
+        errors.push(FieldError::required(&at.child("name"), ""));
+    }
+    let v6_only = networking.text("nonMasqueradeCIDR").contains(':');
+    match subnet.text("cidr") {
+        "" if needs_range && !(v6_only && subnet.has("ipv6CIDR")) => {
+            errors.push(FieldError::required(&at.child("cidr"), "subnet does not have a cidr set"));
+        }
+        "" => {}
+        text => ipv4(name, text, networking, ranges, &at.child("cidr"), errors),
+    }
+    ipv6(subnet.text("ipv6CIDR"), ranges, &at.child("ipv6CIDR"), errors);
+    egress(subnet, &at.child("egress"), errors);
+    match subnet.text("type") {
+        "" => {
+            let kinds = ["Public", "Private", "DualStack", "Utility"];
+            errors.push(FieldError::not_supported(&at.child("type"), "", &kinds));
+        }
+        "DualStack" if !v6_only => {
+            let detail = "subnet type DualStack may only be used in IPv6 clusters";
+            errors.push(FieldError::forbidden(&at.child("type"), detail));
+        }
+        _ => {}
+    }
+}
+
+fn ipv4(
+    name: &str,
+    text: &str,
+    networking: &Value,
+    ranges: &Ranges,
+    at: &Path,
+    errors: &mut ErrorList,
+) {
+    let Some(own) = range(at, text, errors) else { return };
+    let mut forbid = |detail: String| {
+        errors.push(FieldError::forbidden(at, format!("subnet {name:?} cidr {text:?} {detail}")))
+    };
+    if !ranges.networks.is_empty() && !ranges.networks.iter().any(|network| network.covers(own)) {
+        let more = if ranges.networks.len() > 1 { " or an additionalNetworkCIDR" } else { "" };
+        forbid(format!(
+            "is not a subnet of the networkCIDR {:?}{more}",
+            networking.text("networkCIDR")
+        ));
+    }
+    if let Some(pods) =
+        ranges.pods.filter(|pods| overlap(*pods, own) && !networking.has("amazonVPC"))
+    {
+        forbid(format!("must not overlap podCIDR \"{pods}\""));
+    }
+    if let Some(services) = ranges.services.filter(|services| overlap(*services, own)) {
+        forbid(format!("must not overlap serviceClusterIPRange \"{services}\""));
+    }
+}
+
+/// A range, or `/64#1f`: which part of that size of the network's own range.
+fn ipv6(text: &str, ranges: &Ranges, at: &Path, errors: &mut ErrorList) {
+    if text.is_empty() {
+        return;
+    }
+    if let Some(rest) = text.strip_prefix('/') {
+        let part = rest.split_once('#');
+        let size = part.and_then(|(size, _)| size.parse::<u8>().ok()).filter(|size| *size <= 128);
+        let number = part.and_then(|(_, number)| u64::from_str_radix(number, 16).ok());
+        if size.is_none() || number.is_none() {
+            errors.push(FieldError::invalid(at, text, "IPv6 CIDR subnet is not parsable"));
+        }
+        return;
+    }
+    match range(at, text, errors) {
+        Some(own) if own.address.is_ipv4() => {
+            errors.push(FieldError::invalid(at, text, "Network is not an IPv6 CIDR"));
+        }
+        Some(own) if ranges.services.is_some_and(|services| overlap(services, own)) => {
+            errors.push(FieldError::forbidden(
+                at,
+                format!("ipv6CIDR {text:?} must not overlap serviceClusterIPRange"),
+            ));
+        }
+        _ => {}
+    }
+}
+
+fn egress(subnet: &Value, at: &Path, errors: &mut ErrorList) {
+    let text = subnet.text("egress");
+    if text.is_empty() {
+        return;
+    }
+    let kind = text.split('-').next().unwrap_or_default();
+    if !["nat", "eipalloc", "i", "External", "tgw"].contains(&kind) {
+        let detail = "egress must be of type NAT Gateway, NAT Gateway with existing ElasticIP, NAT EC2 Instance, Transit Gateway, or External";
+        errors.push(FieldError::invalid(at, text, detail));
+    }
+    let outward = match subnet.text("type") {
+        "DualStack" | "Private" => true,
+        "Public" => subnet.has("ipv6CIDR"),
+        _ => false,
+    };
+    if text != "External" && !outward {
+        let detail = "egress can only be specified for private or IPv6-capable public subnets";
+        errors.push(FieldError::forbidden(at, detail));
+    }
+}
+
+fn routes(subnet: &Value, networks: &[Cidr], at: &Path, errors: &mut ErrorList) {
+    if !subnet.text("id").is_empty() {
+        errors.push(FieldError::forbidden(
+            at,
+            "additional routes cannot be added if the subnet is shared",
+        ));
+    } else if subnet.text("type") != "Private" {
+        errors.push(FieldError::forbidden(
+            at,
+            "additional routes can only be added on private subnets",
+        ));
+    }
+    let routes = subnet.list("additionalRoutes");
+    for (number, route) in routes.iter().enumerate() {
+        let at = at.index(number);
+        let (cidr, target) = (route.text("cidr"), route.text("target"));
+        if !["pcx-", "i-", "nat-", "tgw-", "igw-", "eigw-"]
+            .iter()
+            .any(|kind| target.starts_with(kind))
+        {
+            errors.push(FieldError::invalid(
+                &at.child("target"),
+                target,
+                "unknown target type for route",
+            ));
+        }
+        if let Some(own) = range(&at.child("cidr"), cidr, errors)
+            && target.starts_with("pcx-")
+            && networks.iter().any(|network| network.contains(own.address))
+        {
+            let detail = "target is more specific than a network CIDR block. This route can target only an interface or an instance.";
+            errors.push(FieldError::forbidden(&at.child("target"), detail));
+        }
+        let again = routes[..number].iter().any(|other| other.text("cidr") == cidr);
+        if again || networks.iter().any(|network| network.to_string() == cidr) {
+            errors.push(FieldError::duplicate(&at.child("cidr"), cidr));
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The Pod networks' own settings.
+
+use std::net::IpAddr;
+
+use api_meta::{ErrorList, FieldError, Path};
+use regex::Regex;
+use serde_json::Value;
+
+use super::{range, spec};
+use crate::Spec as _;
+
+pub(super) fn check(tree: &Value, errors: &mut ErrorList) {
+    if let Some(flannel) = tree.at("networking.flannel")
+        && flannel.text("backend").is_empty()
+    {
+        errors.push(FieldError::required(
+            &spec("networking.flannel.backend"),
+            "Flannel backend must be specified",
+        ));
+    }
+    if let Some(calico) = tree.at("networking.calico") {
+        check_calico(tree, calico, errors);
+    }
+    if let Some(cilium) = tree.at("networking.cilium") {
+        check_cilium(tree, cilium, errors);
+    }
+    if tree.is("networking.kindnet.masquerade.enabled") {
+        let mut found = ErrorList::new();
+        for text in tree.texts("networking.kindnet.masquerade.nonMasqueradeCIDRs") {
+            range(&spec("networking.kindnet"), text, &mut found);
+        }
+        errors.append(&mut found);
+    }
+    if tree.has("networking.kubeRouter") && uses_kube_proxy(tree) {
+        let detail = "kube-router requires kubeProxy to be disabled";
+        errors.push(FieldError::forbidden(&spec("kubeProxy.enabled"), detail));
+    }
+}
+
+fn is_v6(tree: &Value) -> bool {
+    tree.text("networking.nonMasqueradeCIDR").contains(':')
+}
+
+fn uses_kube_proxy(tree: &Value) -> bool {
+    tree.has("kubeProxy") && tree.flag("kubeProxy.enabled") != Some(false)
+}
+
+fn check_calico(tree: &Value, calico: &Value, errors: &mut ErrorList) {
+    let at = spec("networking.calico");
+    let v6 = is_v6(tree);
+    let mut forbid =
+        |field: &str, detail: &str| errors.push(FieldError::forbidden(&at.child(field), detail));
+    if v6 && !["", "DoNothing"].contains(&calico.text("awsSrcDstCheck")) {
+        forbid("awsSrcDstCheck", "awsSrcDstCheck may only be \"DoNothing\" for IPv6 clusters");
+    }
+    let encapsulation = calico.text("encapsulationMode");
+    match (encapsulation, v6) {
+        ("", _) | ("none", true) => {}
+        (_, true) => forbid("encapsulationMode", "IPv6 requires an encapsulationMode of \"none\""),
+        ("none", false) => {
+            forbid(
+                "encapsulationMode",
+                "encapsulationMode \"none\" is only supported for IPv6 clusters",
+            );
+        }
+        _ => {}
+    }
+    for (field, mode, detail) in [
+        (
+            "ipipMode",
+            "ipip",
+            "IP-in-IP encapsulation requires use of Calico's \"ipip\" encapsulation mode",
+        ),
+        (
+            "vxlanMode",
+            "vxlan",
+            "VXLAN encapsulation requires use of Calico's \"vxlan\" encapsulation mode",
+        ),
+    ] {
+        let used = !["", "Never"].contains(&calico.text(field));
+        if used && !["", mode].contains(&encapsulation) {
+            forbid(field, detail);
+        }
+    }
+    if v6 && calico.is("wireguardEnabled") {
+        forbid("wireguardEnabled", "WireGuard is not supported on IPv6 clusters");
+    }
+    if calico.is("bpfEnabled") && uses_kube_proxy(tree) {
+        let detail = "calico in BPF mode (spec.networking.calico.bpfEnabled=true) requires kubeProxy to be disabled";
+        errors.push(FieldError::forbidden(&spec("kubeProxy.enabled"), detail));
+    }
+    if let Some(replicas) = calico.int("typhaReplicas").filter(|n| *n < 0) {
+        let detail = format!(
+            "Unable to set number of Typha replicas to less than 0, you've specified {replicas}"
+        );
+        errors.push(FieldError::invalid(&at.child("typhaReplicas"), replicas, detail));
+    }
+    for (field, v6) in [("ipv4AutoDetectionMethod", false), ("ipv6AutoDetectionMethod", true)] {
+        detection(calico.text(field), v6, &at.child(field), errors);
+    }
+}
+
+/// `first-found`, `can-reach=ADDRESS`, `interface=REGEX,…`, `skip-interface=REGEX,…`.
+fn detection(text: &str, v6: bool, at: &Path, errors: &mut ErrorList) {
+    if text.is_empty() {
+        return;
+    }
+    let mut refuse = |detail: String| errors.push(FieldError::invalid(at, text, detail));
+    let (method, rest) = text.split_once('=').unwrap_or((text, ""));
+    if rest.contains('=') {
+        return refuse("malformed autodetection method".to_owned());
+    }
+    match method {
+        "first-found" => {}
+        "can-reach" => {
+            if !rest.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6() == v6) {
+                refuse(format!("must be a valid IPv{} address", if v6 { 6 } else { 4 }));
+            }
+        }
+        "interface" | "skip-interface" => {
+            if rest.split(',').next().is_none_or(|first| first.trim().is_empty()) {
+                refuse(format!(
+                    "'{method}=' must be followed by a comma separated list of interface regular expressions"
+                ));
+            }
+            for part in rest.split(',').map(str::trim) {
+                if let Err(error) = Regex::new(part) {
+                    refuse(format!("regexp {part} does not compile: {error}"));
+                }
+            }
+        }
+        _ => refuse("unsupported autodetection method".to_owned()),
+    }
+}
+
+fn check_cilium(tree: &Value, cilium: &Value, errors: &mut ErrorList) {
+    let at = spec("networking.cilium");
+    version(cilium.text("version"), &at.child("version"), errors);
+    let mut forbid = |field: &str, detail: &str| {
+        errors.push(FieldError::forbidden(&super::below(&at, field), detail));
+    };
+    let v6 = is_v6(tree);
+    if cilium.is("hubble.enabled") && !tree.is("certManager.enabled") {
+        forbid("hubble.enabled", "Hubble requires that cert manager is enabled");
+    }
+    if cilium.text("identityAllocationMode") == "kvstore" && !cilium.is("etcdManaged") {
+        forbid(
+            "identityAllocationMode",
+            "Cilium requires managed etcd to allocate identities on kvstore mode",
+        );
+    }
+    if cilium.is("bpfLBSockHostNSOnly") && !cilium.is("bpfLBSock") {
+        forbid("bpfLBSockHostNSOnly", "bpfLBSockHostNSOnly requires bpfLBSock to be enabled");
+    }
+    if cilium.is("enableEncryption") && v6 {
+        forbid("enableEncryption", "encryption is not supported on IPv6 clusters");
+    }
+    if !cilium.text("encryptionType").is_empty() && !cilium.is("enableEncryption") {
+        forbid("encryptionType", "encryptionType requires enableEncryption");
+    }
+    if cilium.is("enableL7Proxy") && cilium.flag("installIptablesRules") == Some(false) {
+        forbid("enableL7Proxy", "Cilium L7 Proxy requires installIptablesRules.");
+    }
+    if cilium.text("ipam") == "eni" {
+        if !tree.has("cloudProvider.aws") {
+            forbid("ipam", "Cilum ENI IPAM is supported only in AWS");
+        }
+        if v6 {
+            forbid("ipam", "Cilium ENI IPAM does not support IPv6");
+        }
+    }
+    if cilium.is("enableNodePort") && uses_kube_proxy(tree) {
+        let detail = "When Cilium NodePort is enabled, kubeProxy must be disabled";
+        errors.push(FieldError::forbidden(&spec("kubeProxy.enabled"), detail));
+    }
+    let own = tree.list("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
+    if cilium.is("etcdManaged") && !own {
+        let detail = "Cilium with managed etcd requires a dedicated etcd cluster";
+        errors.push(FieldError::required(&spec("etcdClusters"), detail));
+    }
+}
+
+fn version(text: &str, at: &Path, errors: &mut ErrorList) {
+    if text.is_empty() {
+        return;
+    }
+    let mut refuse = |detail| errors.push(FieldError::invalid(at, text, detail));
+    let Some(plain) = text.strip_prefix('v') else {
+        return refuse("Cilium version must be prefixed with 'v'");
+    };
+    let numbers: Vec<_> = plain.split(['-', '+']).next().unwrap_or_default().split('.').collect();
+    if numbers.len() != 3 || numbers.iter().any(|n| n.parse::<u64>().is_err()) {
+        refuse("Could not parse as semantic version");
+    } else if numbers[1] != "18" {
+        refuse("Only version 1.18 is supported");
+    }
+}
