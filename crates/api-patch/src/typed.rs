@@ -74,22 +74,25 @@ impl<'s> Form<'s> {
         }
     }
 
-    /// The path element of a list's element; an error names the key it lacks.
-    pub(crate) fn element(&self, schema: &Schema, value: &Value) -> Result<String, Arc<str>> {
-        let Form::MapList { item, keys } = self else { return Ok(format!("v:{value}")) };
-        let mut keys: Vec<&Arc<str>> = keys.iter().collect();
-        keys.sort_unstable();
+    /// The path element of a list's element: the keys that it has, or that have defaults. An error names all keys of
+    /// the list, where there are none of them; an element without one of several is just another element.
+    pub(crate) fn element(&self, schema: &Schema, value: &Value) -> Result<String, &'s [Arc<str>]> {
+        let Form::MapList { item, keys } = *self else { return Ok(format!("v:{value}")) };
+        let mut sorted: Vec<&Arc<str>> = keys.iter().collect();
+        sorted.sort_unstable();
         let mut text = String::with_capacity(64);
         text.push_str("k:{");
-        for (i, key) in keys.into_iter().enumerate() {
-            let value = match value.get(&**key) {
-                Some(value) if !value.is_null() => value,
-                _ => key_default(schema, *item, key).ok_or_else(|| key.clone())?,
-            };
-            text.push_str(if i == 0 { "\"" } else { ",\"" });
+        let empty = text.len();
+        for key in sorted {
+            let given = value.get(&**key).filter(|value| !value.is_null());
+            let Some(value) = given.or_else(|| key_default(schema, item, key)) else { continue };
+            text.push_str(if text.len() == empty { "\"" } else { ",\"" });
             text.push_str(key);
             text.push_str("\":");
             text.push_str(&value.to_string());
+        }
+        if text.len() == empty {
+            return Err(keys);
         }
         text.push('}');
         Ok(text)

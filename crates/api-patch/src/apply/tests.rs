@@ -285,7 +285,7 @@ fn bad_configurations() {
         ),
         (
             json!({"containers": [{"image": "a"}], "foo": 1}),
-            "errors:\n  .spec.containers[0]: associative list with keys has an element that omits key field \"name\" (and doesn't have default value)\n  .spec.foo: field not declared in schema",
+            "errors:\n  .spec.containers[0]: associative list with keys has an element that omits all key fields [\"name\"] (and doesn't have default values for any key fields)\n  .spec.foo: field not declared in schema",
         ),
     ];
     for (spec, want) in cases {
@@ -450,4 +450,32 @@ fn each_owner_is_asked_in_the_version_that_he_wrote_in() {
 
 fn of_v1(versions: &Renamed, object: &Value) -> Value {
     crate::Versions::convert(versions, object, "v2", "v1")
+}
+
+#[test]
+fn an_element_may_lack_a_key_where_it_has_another() {
+    let schema = api_schema::Schema::builtin();
+    let ctx = Context {
+        schema,
+        node: schema.kind("resource.k8s.io", "v1", "ResourceClaim"),
+        manager: "driver",
+        api_version: "resource.k8s.io/v1",
+        subresource: "status",
+        now: "2026-01-01T00:00:00Z",
+        reset: None,
+        versions: None,
+        force: false,
+    };
+    let claim = |device: Value| {
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": "c"}, "status": {"devices": [device]}})
+    };
+    let device = json!({"driver": "d", "pool": "p", "device": "x", "data": {"a": 1}});
+    let made = apply(&ctx, None, &claim(device)).unwrap();
+    let devices = &owned(&made, "driver")["f:status"]["f:devices"];
+    let keys: Vec<&String> = devices.as_object().unwrap().keys().collect();
+    assert_eq!(keys, [r#"k:{"device":"x","driver":"d","pool":"p"}"#]);
+    let error = apply(&ctx, None, &claim(json!({"data": {}}))).unwrap_err().to_string();
+    let want = r#".status.devices[0]: associative list with keys has an element that omits all key fields ["driver" "device" "pool" "shareID"] (and doesn't have default values for any key fields)"#;
+    assert!(error.ends_with(want), "{error}");
 }

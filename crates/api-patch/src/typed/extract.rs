@@ -65,10 +65,12 @@ impl Walk<'_> {
         for (index, item) in items.iter().enumerate() {
             let element = match form.element(self.schema, item) {
                 Ok(element) => element,
-                Err(key) => {
+                Err(keys) => {
+                    let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
                     self.path.push(format!("i:{index}"));
                     self.error(&format!(
-                        "associative list with keys has an element that omits key field {key:?} (and doesn't have default value)"
+                        "associative list with keys has an element that omits all key fields [{}] (and doesn't have default values for any key fields)",
+                        keys.join(" ")
                     ));
                     self.path.pop();
                     continue;
