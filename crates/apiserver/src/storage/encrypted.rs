@@ -6,7 +6,7 @@ use api_meta::GroupResource;
 use encryption::{Encrypted, Encryption};
 use store::Store;
 
-use crate::registry::definition;
+use crate::registry::builtin::builtin;
 
 /// What upstream encrypts as, that is no object of a kind that is served.
 const OTHERS: [(&str, &str); 2] =
@@ -18,7 +18,7 @@ pub fn encrypted(inner: Arc<dyn Store>, encryption: Arc<Encryption>) -> Arc<dyn 
 }
 
 fn kinds() -> impl Fn(&str) -> Option<GroupResource> + Send + Sync {
-    let stored = definition::builtin().into_iter().filter(|d| d.is_stored());
+    let stored = builtin().into_iter().filter(|d| d.is_stored());
     let mut known: BTreeMap<Arc<str>, GroupResource> =
         stored.map(|d| (d.prefix.clone(), d.group_resource())).collect();
     known.extend(OTHERS.map(|(prefix, name)| (prefix.into(), GroupResource::new("", name))));
