@@ -4,7 +4,6 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use encryption::Encryption;
 use serde_json::{Value, json};
-use store::Store as _;
 
 use crate::harness::{Api, TestServer, start};
 
