@@ -6,20 +6,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, Uri};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 
-use crate::{Body, BoxError, Handler, answer};
+use crate::{Body, BoxError, Handler};
 
 /// The handler's answer. Where it panics the answer says so, and the connection with its other requests lives on.
-pub(crate) async fn contained(handler: &dyn Handler, request: Request<Body>) -> Response<Body> {
+pub async fn contained(handler: &dyn Handler, request: Request<Body>) -> Response<Body> {
     let asked = Asked(request.method().clone(), request.uri().clone());
     let answered = rt::catch("request", asked.clone(), async { handler.handle(request).await });
-    let Ok(response) = answered.await else {
-        let text = "Internal Server Error\n";
-        return answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", text);
-    };
+    let Ok(response) = answered.await else { return handler.panicked() };
     // What is there as a whole runs no code of ours any more.
     if response.body().size_hint().exact().is_some() {
         return response;

@@ -40,10 +40,10 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    contained::contained,
     held::Held,
     slots::{Admission, Busy, Slot, Slots},
 };
+pub use contained::contained;
 pub use policy::{PolicyError, TlsPolicy};
 pub use slots::{Life, Standing};
 pub use tls::{ServerTls, TlsError};
@@ -87,9 +87,15 @@ impl Connection {
     }
 }
 
-/// Answers requests. It must not fail: whatever goes wrong is an answer. Should it panic, its client is answered 500.
+/// Answers requests. It must not fail: whatever goes wrong is an answer.
 pub trait Handler: Send + Sync + 'static {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>>;
+
+    /// What a client is told whose request has panicked.
+    fn panicked(&self) -> Response<Body> {
+        let text = "Internal Server Error\n";
+        answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", text)
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use api_meta::UserInfo;
 use client::{Client, Transport};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
-use serve::{Body, Handler as _};
+use serve::Body;
 
 use super::pipeline::{InProcess, Server};
 
@@ -51,6 +51,6 @@ impl Transport for Local {
         mut request: Request<Body>,
     ) -> BoxFuture<'_, Result<Response<Body>, client::Error>> {
         request.extensions_mut().insert(InProcess(self.user.clone()));
-        Box::pin(async move { Ok(self.server.handle(request).await) })
+        Box::pin(async move { Ok(serve::contained(&*self.server, request).await) })
     }
 }

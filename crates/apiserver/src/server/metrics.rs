@@ -4,10 +4,10 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use http::StatusCode;
@@ -41,21 +41,36 @@ struct Series {
     buckets: [u64; BUCKETS.len()],
 }
 
-pub(crate) struct InFlight<'a>(&'a AtomicI64);
+/// A request that is being answered. If it panics it is counted as what its client is told.
+pub(crate) struct InFlight<'a> {
+    metrics: &'a Metrics,
+    info: Arc<RequestInfo>,
+    started: Instant,
+}
+
+impl InFlight<'_> {
+    pub(crate) fn answered(self, code: StatusCode) {
+        self.metrics.record(&self.info, code, self.started.elapsed());
+    }
+}
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if std::thread::panicking() {
+            let code = StatusCode::INTERNAL_SERVER_ERROR;
+            self.metrics.record(&self.info, code, self.started.elapsed());
+        }
     }
 }
 
 impl Metrics {
-    pub(crate) fn begin(&self) -> InFlight<'_> {
+    pub(crate) fn begin(&self, info: Arc<RequestInfo>) -> InFlight<'_> {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(&self.in_flight)
+        InFlight { metrics: self, info, started: Instant::now() }
     }
 
-    pub(crate) fn record(&self, info: &RequestInfo, code: StatusCode, took: Duration) {
+    fn record(&self, info: &RequestInfo, code: StatusCode, took: Duration) {
         // Paths that name no served resource would let a client grow this without bound.
         let known = code != StatusCode::NOT_FOUND;
         let resource = info.resource.as_ref().filter(|_| known);

@@ -1,9 +1,6 @@
 //! The one pipeline: every request of every component and person comes through [`Server::answer`].
 
-use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
-    time::Instant,
-};
+use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
 
 use api_meta::{Status, UserInfo};
 use bytes::Bytes;
@@ -39,16 +36,21 @@ impl serve::Handler for Server {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         Box::pin(self.answer(request))
     }
+
+    /// Upstream's words: text, as no more of the request can be relied on.
+    fn panicked(&self) -> Response<Body> {
+        let words = "This request caused apiserver to panic. Look in the logs for details.\n";
+        answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
+    }
 }
 
 impl Server {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
-        let started = Instant::now();
         let uri = request.uri();
         let query = uri.query().unwrap_or_default();
         let info = Arc::new(RequestInfo::new(request.method(), uri.path(), query));
         let method = request.method().clone();
-        let in_flight = self.own.metrics.begin();
+        let in_flight = self.own.metrics.begin(info.clone());
         // OpenAPI documents and aggregated discovery have forms of their own.
         let own_forms = info.path.starts_with("/openapi/")
             || discovery::is_aggregated(&info.path, request.headers());
@@ -59,22 +61,18 @@ impl Server {
         let zip = method == Method::GET && compress::accepted(request.headers());
         let mut response = match negotiated {
             Ok(accepted) => {
-                let work = self.proceed(request, &info, accepted);
-                match rt::catch("request", &info.path, work).await {
-                    Ok(done) => done.unwrap_or_else(|status| refusal(&info, accepted, &status)),
-                    Err(rt::Panicked { .. }) => panicked(),
-                }
+                let done = self.proceed(request, &info, accepted).await;
+                done.unwrap_or_else(|status| refusal(&info, accepted, &status))
             }
             Err(status) => answer::status(Accepted::JSON, &status),
         };
-        drop(in_flight);
         if zip {
             compress::large(&mut response);
         }
         if method == Method::HEAD {
             *response.body_mut() = serve::full(Bytes::new());
         }
-        self.own.metrics.record(&info, response.status(), started.elapsed());
+        in_flight.answered(response.status());
         response
     }
 
@@ -228,12 +226,6 @@ impl Server {
             .or_else(|| health::document(&self.state, &self.own, path, &info.query, accepted))
             .ok_or_else(|| Box::new(Status::no_such_resource()))
     }
-}
-
-/// The answer to a request that panicked, in upstream's words: text, as no more of the request can be relied on.
-fn panicked() -> Response<Body> {
-    let words = "This request caused apiserver to panic. Look in the logs for details.\n";
-    answer::bytes(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", words)
 }
 
 /// A failure as it goes out, which is always a whole Status.

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod admission_plugins;
 mod allocation;
 mod bodies;
 mod conversion;

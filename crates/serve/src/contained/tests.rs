@@ -3,13 +3,14 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
+use http::StatusCode;
 use http_body_util::StreamBody;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::{Limits, full, serve};
+use crate::{Limits, answer, full, serve};
 
 /// Panics when it is asked, while it works, or while its answer is sent.
 struct Panicking;
