@@ -32,11 +32,7 @@ pub(crate) fn change(event: Event) -> Result<Change> {
         EventType::Put => ChangeKind::Put,
         EventType::Delete => ChangeKind::Delete,
     };
-    Ok(Change {
-        kind,
-        kv: key_value(event.kv.unwrap_or_default())?,
-        previous: event.prev_kv.map(key_value).transpose()?,
-    })
+    Ok(Change { kind, kv: key_value(event.kv.unwrap_or_default())? })
 }
 
 fn key(bytes: &[u8]) -> Result<Arc<str>> {

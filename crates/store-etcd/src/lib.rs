@@ -181,7 +181,7 @@ impl Etcd {
         let key = write.key.as_bytes().to_vec();
         let (change, lease) = match &write.op {
             Op::Delete => {
-                let request = DeleteRangeRequest { key, prev_kv: true, ..Default::default() };
+                let request = DeleteRangeRequest { key, ..Default::default() };
                 (Request::RequestDeleteRange(request), None)
             }
             Op::Put { value, ttl_seconds } => {
@@ -193,7 +193,7 @@ impl Etcd {
                     key,
                     value: value.clone(),
                     lease: lease.unwrap_or(0),
-                    prev_kv: true,
+                    ..Default::default()
                 };
                 (Request::RequestPut(request), lease)
             }
@@ -240,18 +240,15 @@ fn transaction(write: &Write, change: Request) -> TxnRequest {
 
 fn outcome(response: TxnResponse) -> Result<Outcome> {
     let revision = convert::revision(response.header.as_ref());
+    if response.succeeded {
+        return Ok(Outcome::Done { revision });
+    }
     let answer = response.responses.into_iter().next().and_then(|op| op.response);
     let found = match answer {
-        Some(Response::ResponsePut(put)) => put.prev_kv,
-        Some(Response::ResponseDeleteRange(deleted)) => deleted.prev_kvs.into_iter().next(),
         Some(Response::ResponseRange(range)) => range.kvs.into_iter().next(),
-        None => None,
+        _ => None,
     };
-    let found = found.map(convert::key_value).transpose()?;
-    Ok(match response.succeeded {
-        true => Outcome::Done { revision, previous: found },
-        false => Outcome::Conflict { current: found },
-    })
+    Ok(Outcome::Conflict { current: found.map(convert::key_value).transpose()? })
 }
 
 async fn wait_after(error: &Error) {

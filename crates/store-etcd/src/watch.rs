@@ -57,7 +57,7 @@ impl Watches {
             start_revision: after as i64 + 1,
             // Before progress was ordered, etcd could also tell it unasked too early.
             progress_notify: self.ordered,
-            prev_kv: true,
+            ..Default::default()
         };
         let watch = create_watch(channels, create).await?;
         let mut outboxes = self.outboxes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -82,10 +82,13 @@ pub enum Op {
 /// A write's outcome. A conflict is not an error: the caller decides with the current value in hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// `previous` is what the write replaced or deleted.
-    Done { revision: Revision, previous: Option<KeyValue> },
+    Done {
+        revision: Revision,
+    },
     /// The condition did not hold. `current` is what is there.
-    Conflict { current: Option<KeyValue> },
+    Conflict {
+        current: Option<KeyValue>,
+    },
 }
 
 /// One change, as a watcher sees it. Changes come in revision order, every one exactly once.
@@ -94,7 +97,6 @@ pub struct Change {
     pub kind: ChangeKind,
     /// For a deletion the value is empty and `mod_revision` is the deletion's revision.
     pub kv: KeyValue,
-    pub previous: Option<KeyValue>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

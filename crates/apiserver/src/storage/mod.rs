@@ -21,7 +21,7 @@ use store::{
     WatchStream, Write,
 };
 
-use crate::registry::{builtin::builtin, definition::Definition, stored};
+use crate::registry::{Definition, builtin::builtin, stored};
 
 mod beta;
 pub(crate) mod encrypted;
@@ -183,12 +183,11 @@ impl Form {
     }
 
     fn read_outcome(&self, outcome: Outcome) -> Outcome {
-        let read = |kv: Option<KeyValue>| kv.map(|kv| self.read(kv));
         match outcome {
-            Outcome::Done { revision, previous } => {
-                Outcome::Done { revision, previous: read(previous) }
+            Outcome::Conflict { current } => {
+                Outcome::Conflict { current: current.map(|kv| self.read(kv)) }
             }
-            Outcome::Conflict { current } => Outcome::Conflict { current: read(current) },
+            done => done,
         }
     }
 }
@@ -272,11 +271,7 @@ impl WatchStream for Reading {
                 WatchMessage::Changes(changes) => changes,
                 progress @ WatchMessage::Progress(_) => return Some(progress),
             };
-            let read = |change: Change| Change {
-                kv: self.form.read(change.kv),
-                previous: change.previous.map(|kv| self.form.read(kv)),
-                kind: change.kind,
-            };
+            let read = |change: Change| Change { kv: self.form.read(change.kv), kind: change.kind };
             Some(WatchMessage::Changes(changes.into_iter().map(read).collect()))
         })
     }

@@ -117,7 +117,7 @@ async fn watched(maps: &Maps, from: Revision, until: Revision) -> Vec<Change> {
                 mod_revision: revision(object),
                 version: 0,
             };
-            seen.push(Change { kind, kv, previous: None });
+            seen.push(Change { kind, kv });
         }
         if seen.last().is_some_and(|c: &Change| c.kv.mod_revision >= until) {
             return seen;

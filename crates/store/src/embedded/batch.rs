@@ -103,10 +103,8 @@ impl<'a> Batch<'a> {
             return Ok(Outcome::Conflict { current });
         }
         match write.op {
-            Op::Delete if current.is_none() => {
-                Ok(Outcome::Done { revision: self.revision(), previous: None })
-            }
-            Op::Delete => Ok(self.delete(&write.key, current)),
+            Op::Delete if current.is_none() => Ok(Outcome::Done { revision: self.revision() }),
+            Op::Delete => Ok(self.delete(&write.key)),
             Op::Put { value, ttl_seconds } => {
                 let needed = self.index.bytes() + self.bytes + cost(&write.key, value.len());
                 if needed > self.quota {
@@ -120,15 +118,15 @@ impl<'a> Batch<'a> {
                 let expires = ttl_seconds.map_or(0, |ttl| self.expiry(ttl));
                 Step::Put { key: &write.key, value: &value, expires }.encode(&mut self.frame);
                 let kv = successor(current.as_ref(), &write.key, value, self.revision() + 1);
-                Ok(self.stage(ChangeKind::Put, kv, current, expires))
+                Ok(self.stage(ChangeKind::Put, kv, expires))
             }
         }
     }
 
     /// Stages the deletion of a key whose time has come, unless it has been written since.
     pub(super) fn expire(&mut self, key: &Arc<str>, revision: Revision) {
-        if let Some(kv) = self.current(key).filter(|kv| kv.mod_revision == revision) {
-            self.delete(key, Some(kv));
+        if self.current(key).is_some_and(|kv| kv.mod_revision == revision) {
+            self.delete(key);
         }
     }
 
@@ -146,27 +144,20 @@ impl<'a> Batch<'a> {
         Ok(true)
     }
 
-    fn delete(&mut self, key: &Arc<str>, current: Option<KeyValue>) -> Outcome {
+    fn delete(&mut self, key: &Arc<str>) -> Outcome {
         Step::Delete { key }.encode(&mut self.frame);
         let kv = tombstone(key, self.revision() + 1);
-        self.stage(ChangeKind::Delete, kv, current, 0)
+        self.stage(ChangeKind::Delete, kv, 0)
     }
 
-    fn stage(
-        &mut self,
-        kind: ChangeKind,
-        kv: KeyValue,
-        previous: Option<KeyValue>,
-        expires: u64,
-    ) -> Outcome {
+    fn stage(&mut self, kind: ChangeKind, kv: KeyValue, expires: u64) -> Outcome {
         self.records += 1;
         self.bytes += cost(&kv.key, kv.value.len());
         let next = (kind == ChangeKind::Put).then(|| kv.clone());
         self.overlay.insert(kv.key.clone(), next);
         let revision = kv.mod_revision;
-        let change = Change { kind, kv, previous: previous.clone() };
-        self.staged.push(Staged { change, expires });
-        Outcome::Done { revision, previous }
+        self.staged.push(Staged { change: Change { kind, kv }, expires });
+        Outcome::Done { revision }
     }
 
     fn expiry(&self, ttl_seconds: u64) -> u64 {

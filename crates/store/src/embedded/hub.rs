@@ -172,9 +172,5 @@ fn size(message: &WatchMessage) -> u64 {
         WatchMessage::Changes(changes) => changes.as_slice(),
         WatchMessage::Progress(_) => &[],
     };
-    changes
-        .iter()
-        .flat_map(|change| change.previous.iter().chain([&change.kv]))
-        .map(|kv| cost(&kv.key, kv.value.len()))
-        .sum()
+    changes.iter().map(|change| cost(&change.kv.key, change.kv.value.len())).sum()
 }

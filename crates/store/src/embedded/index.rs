@@ -258,10 +258,9 @@ impl Index {
     fn change(&self, key: &Arc<str>, revision: Revision) -> Option<Change> {
         let entry = self.keys.get(key)?;
         let version = entry.at(revision)?;
-        let previous = entry.at(revision - 1).and_then(|version| version.key_value(key));
         Some(match version.key_value(key) {
-            Some(kv) => Change { kind: ChangeKind::Put, kv, previous },
-            None => Change { kind: ChangeKind::Delete, kv: tombstone(key, revision), previous },
+            Some(kv) => Change { kind: ChangeKind::Put, kv },
+            None => Change { kind: ChangeKind::Delete, kv: tombstone(key, revision) },
         })
     }
 

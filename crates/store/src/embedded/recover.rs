@@ -278,9 +278,8 @@ fn apply(index: &mut Index, step: &Step<'_>, revision: Revision) {
         Some(value) => Change {
             kind: ChangeKind::Put,
             kv: successor(previous.as_ref(), &key, value, revision),
-            previous: None,
         },
-        None => Change { kind: ChangeKind::Delete, kv: tombstone(&key, revision), previous: None },
+        None => Change { kind: ChangeKind::Delete, kv: tombstone(&key, revision) },
     };
     index.apply(&change, expires);
 }

@@ -112,7 +112,7 @@ fn change(revision: Revision, kind: ChangeKind, value: &str) -> Change {
         mod_revision: revision,
         version: 0,
     };
-    Change { kind, kv, previous: None }
+    Change { kind, kv }
 }
 
 fn write(begun: u64, ended: u64, expected: Revision, value: Option<&str>, answer: Answer) -> Call {

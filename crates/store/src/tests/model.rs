@@ -147,9 +147,9 @@ impl Model {
         }
         if value.is_some() || current.is_some() {
             self.revision += 1;
-            self.apply(key, value, current.clone());
+            self.apply(key, value, current);
         }
-        let done = Outcome::Done { revision: self.revision, previous: current };
+        let done = Outcome::Done { revision: self.revision };
         same("outcome", &outcome, &done)
     }
 
@@ -173,7 +173,7 @@ impl Model {
             ChangeKind::Put => self.live.insert(key, kv.clone()),
             ChangeKind::Delete => self.live.remove(&key),
         };
-        self.changes.push(Change { kind, kv, previous });
+        self.changes.push(Change { kind, kv });
     }
 
     async fn get(&self, store: &dyn Store, dice: &mut Dice) -> Verdict {

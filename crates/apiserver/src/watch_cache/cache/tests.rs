@@ -6,7 +6,7 @@ use store::KeyValue;
 
 use super::*;
 use crate::{
-    registry::{object, projection::Wanted},
+    registry::{object, projection::Projection},
     watch_cache::event::{Delivery, EventKind, FrameKey},
 };
 
@@ -37,7 +37,7 @@ fn put(key: &str, revision: Revision, labels: Value) -> Change {
         mod_revision: revision,
         version: 1,
     };
-    Change { kind: ChangeKind::Put, kv, previous: None }
+    Change { kind: ChangeKind::Put, kv }
 }
 
 fn delete(key: &str, revision: Revision) -> Change {
@@ -341,22 +341,23 @@ fn what_selectors_read_is_what_is_read_for_them() {
     for definition in crate::registry::builtin::builtin() {
         let served = definition.stored();
         let whole = filled(&served.schema, served.node, 5);
-        let sparse = definition.wanted.read(whole.to_string().as_bytes()).unwrap();
+        let projected = definition.projection.read(whole.to_string().as_bytes()).unwrap();
         for selectable in &definition.selectable {
-            let (sparse, whole) = (selectable.value(&sparse), selectable.value(&whole));
-            assert_eq!(sparse, whole, "{} of {}", selectable.name, definition.plural);
+            let (projected, whole) = (selectable.value(&projected), selectable.value(&whole));
+            assert_eq!(projected, whole, "{} of {}", selectable.name, definition.plural);
         }
-        assert_eq!(object::labels_of(&sparse), object::labels_of(&whole));
+        assert_eq!(object::labels_of(&projected), object::labels_of(&whole));
     }
 }
 
 #[test]
 fn what_indexes_read_is_read_for_them() {
-    let indexed = |json: &Value| Wanted::of(POD_MEMBERS).read(json.to_string().as_bytes()).unwrap();
+    let indexed =
+        |json: &Value| Projection::of(POD_MEMBERS).read(json.to_string().as_bytes()).unwrap();
     let pods = definition("", "pods");
     let served = pods.stored();
     let whole = filled(&served.schema, served.node, 6);
-    let sparse = pods.wanted.read(whole.to_string().as_bytes()).unwrap();
+    let projected = pods.projection.read(whole.to_string().as_bytes()).unwrap();
     assert!(pods.indexed && !indexed(&whole)["spec"]["volumes"][0]["secret"].is_null());
-    assert_eq!(indexed(&sparse), indexed(&whole));
+    assert_eq!(indexed(&projected), indexed(&whole));
 }
