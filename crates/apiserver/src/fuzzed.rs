@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
 
-use crate::request::{accept::Accepted, info::RequestInfo};
+use crate::request::{Accepted, RequestInfo};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -88,7 +88,7 @@ fn definitions_of_custom_kinds() {
         {
             let definition = crate::registry::custom::definition(
                 &tree,
-                std::sync::Arc::new(crate::watch_cache::snapshot::Snapshot::default()),
+                std::sync::Arc::new(crate::watch_cache::Snapshot::default()),
             );
             let _ = crate::reconcilers::custom_names::accept(&tree, &[]);
             let _ = definition.stored();

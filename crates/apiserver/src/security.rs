@@ -26,11 +26,8 @@ use serve::{Connection, Standing};
 
 use crate::{
     config::Config,
-    request::info::RequestInfo,
-    watch_cache::{
-        follower::Observer,
-        snapshot::{Snapshot, following},
-    },
+    request::RequestInfo,
+    watch_cache::{Observer, Snapshot, following},
 };
 
 pub(crate) struct Security {

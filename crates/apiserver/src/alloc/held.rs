@@ -11,7 +11,7 @@ use super::{
     pool::Pool,
     service::{addresses, ports},
 };
-use crate::watch_cache::follower::WatchCache;
+use crate::watch_cache::WatchCache;
 
 /// What one write of a Service takes and gives back. When it is dropped without the write, what was taken is given
 /// back.

@@ -11,11 +11,8 @@ use api_meta::Cidr;
 use super::service::{family, strings};
 use crate::{
     config::Config,
-    registry::definition::Definition,
-    watch_cache::{
-        event::{Event, EventKind},
-        follower::Observer,
-    },
+    registry::Definition,
+    watch_cache::{Event, EventKind, Observer},
 };
 
 /// What this server has heard of addresses, which may be out of date.

@@ -9,7 +9,7 @@ use super::{
     address::{self, Known, Place},
     ports::Ports,
 };
-use crate::{config::Config, watch_cache::follower::WatchCache};
+use crate::{config::Config, watch_cache::WatchCache};
 
 pub(crate) struct Pool {
     pub(super) cache: Arc<WatchCache>,

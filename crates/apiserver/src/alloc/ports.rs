@@ -8,7 +8,7 @@ use store::{Expected, KeyValue, Op, Outcome, Revision, Write};
 use tokio::sync::Mutex;
 
 use super::bitmap::{Bitmap, FormError, KEY};
-use crate::watch_cache::{errors::store_status, follower::WatchCache};
+use crate::watch_cache::{WatchCache, store_status};
 
 pub(crate) struct Ports {
     cache: Arc<WatchCache>,

@@ -54,18 +54,18 @@ pub(crate) fn large(response: &mut Response<Body>) {
     mark(response);
     let body = std::mem::replace(response.body_mut(), serve::full(Bytes::new()));
     let encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    let zipped = Zipped { body, rest: Bytes::new(), encoder: Some(encoder) };
-    *response.body_mut() = zipped.boxed_unsync();
+    let gzipped = Gzipped { body, rest: Bytes::new(), encoder: Some(encoder) };
+    *response.body_mut() = gzipped.boxed_unsync();
 }
 
-struct Zipped {
+struct Gzipped {
     body: Body,
     /// Taken from the body and not yet compressed.
     rest: Bytes,
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
-impl http_body::Body for Zipped {
+impl http_body::Body for Gzipped {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -123,15 +123,15 @@ mod tests {
         large(&mut response);
         assert_eq!(response.headers()[header::CONTENT_ENCODING], "gzip");
         let mut body = response.into_body();
-        let (mut zipped, mut pieces) = (Vec::new(), 0);
+        let (mut gzipped, mut pieces) = (Vec::new(), 0);
         while let Some(frame) = body.frame().await {
-            zipped.extend_from_slice(&frame.unwrap().into_data().unwrap());
+            gzipped.extend_from_slice(&frame.unwrap().into_data().unwrap());
             pieces += 1;
         }
         let mut back = String::new();
-        flate2::read::GzDecoder::new(&*zipped).read_to_string(&mut back).unwrap();
+        flate2::read::GzDecoder::new(&*gzipped).read_to_string(&mut back).unwrap();
         assert_eq!(back, text);
-        assert!(pieces > 1 && zipped.len() < text.len());
+        assert!(pieces > 1 && gzipped.len() < text.len());
 
         let mut small = Response::new(serve::full("small"));
         large(&mut small);

@@ -24,7 +24,7 @@ use super::{
     respond::bytes,
     written::{ListMeta, write_object},
 };
-use crate::registry::{definition::Definition, object::Object};
+use crate::registry::{Definition, Object};
 
 /// One key in so many ends a block.
 const SPACING: u32 = 64;

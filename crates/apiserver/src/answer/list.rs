@@ -16,11 +16,8 @@ use super::{
     written::{ListMeta, partial, write_object},
 };
 use crate::{
-    registry::{
-        definition::{Definition, Served},
-        object::Object,
-    },
-    request::accept::{Accepted, Of, Shape},
+    registry::{Definition, Object, Served},
+    request::{Accepted, Of, Shape},
 };
 
 /// How much of a list is joined before it is handed on.

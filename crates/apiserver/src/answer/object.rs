@@ -10,11 +10,8 @@ use super::{
     written::{ListMeta, partial, write_object},
 };
 use crate::{
-    registry::{
-        definition::{Definition, Served},
-        object::Object,
-    },
-    request::accept::{Accepted, Of, Shape},
+    registry::{Definition, Object, Served},
+    request::{Accepted, Of, Shape},
 };
 
 /// One object's answer.

@@ -7,7 +7,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
 use serve::Body;
 
-use crate::request::accept::{Accepted, Encoding, Shape};
+use crate::request::{Accepted, Encoding, Shape};
 
 /// Any tree as an answer.
 pub(crate) fn value(accepted: Accepted, code: StatusCode, tree: &Value) -> Response<Body> {

@@ -8,8 +8,8 @@ use super::{
     written::{ListMeta, partial},
 };
 use crate::{
-    registry::definition::{Definition, Served},
-    request::accept::Include,
+    registry::{Definition, Served},
+    request::Include,
 };
 
 /// How objects of one kind are shown as rows.

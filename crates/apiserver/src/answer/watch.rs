@@ -13,9 +13,9 @@ use super::{
     written::{ListMeta, partial, write_object},
 };
 use crate::{
-    registry::definition::{Definition, Served},
-    request::accept::{Accepted, Encoding, Shape},
-    watch_cache::event::{Event, EventKind},
+    registry::{Definition, Served},
+    request::{Accepted, Encoding, Shape},
+    watch_cache::{Event, EventKind},
 };
 
 /// One event of a watch, with its line feed. `first`: only the first table of a watch names its columns.

@@ -5,7 +5,7 @@ use api_meta::Tree as _;
 use serde_json::{Value, json};
 use store::Revision;
 
-use crate::registry::{definition::Served, object::Object};
+use crate::registry::{Object, Served};
 
 /// What a list answer says of itself.
 #[derive(Clone, Debug, Default)]

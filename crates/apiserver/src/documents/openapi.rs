@@ -18,9 +18,9 @@ use sha2::{Digest, Sha256};
 use crate::{
     answer::{self, compress},
     documents::version::KUBERNETES_VERSION,
-    registry::definition::{Definition, Served},
-    request::info::Query,
-    watch_cache::kinds::Kinds,
+    registry::{Definition, Served},
+    request::Query,
+    watch_cache::Kinds,
 };
 
 /// How long a client may keep a document that it asked for by its hash.

@@ -16,7 +16,7 @@ use super::{
     change::{self, Admission},
     state::State,
 };
-use crate::request::info::ResourcePath;
+use crate::request::ResourcePath;
 
 impl Admission for State {
     fn admit<'a>(

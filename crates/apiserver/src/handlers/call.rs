@@ -7,10 +7,9 @@ use http::{HeaderMap, Method, Response};
 use serve::Body;
 
 use crate::{
-    registry::definition::Served,
-    request::accept::Accepted,
-    request::info::{RequestInfo, ResourcePath},
-    watch_cache::{cache::Cache, kinds::Resource},
+    registry::Served,
+    request::{Accepted, RequestInfo, ResourcePath},
+    watch_cache::{Cache, Resource},
 };
 
 /// What comes of a call.

@@ -19,11 +19,8 @@ use super::{
 use crate::{
     alloc::Held,
     clock,
-    registry::{
-        definition::{Definition, Served},
-        object::Object,
-    },
-    watch_cache::errors::store_status,
+    registry::{Definition, Object, Served},
+    watch_cache::store_status,
 };
 
 /// How often a write without a resource version is tried again when others write in between.

@@ -23,8 +23,8 @@ use super::{
 use crate::{
     alloc::Held,
     clock,
-    registry::{conditions::holds, object::Object},
-    watch_cache::errors::store_status,
+    registry::{Object, holds},
+    watch_cache::store_status,
 };
 
 /// How many generated names are tried before the client is told that all were taken.

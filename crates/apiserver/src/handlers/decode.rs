@@ -12,10 +12,7 @@ use super::{
     call::Call,
     options::{Validation, validation},
 };
-use crate::registry::{
-    custom,
-    definition::{Definition, Served},
-};
+use crate::registry::{Definition, Served, custom};
 
 /// The type that a body must have.
 #[derive(Clone, Copy)]

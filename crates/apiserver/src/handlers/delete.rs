@@ -23,8 +23,8 @@ use super::{
 use crate::{
     alloc::Held,
     answer, clock,
-    registry::{conditions::set_condition, definition::Definition, object::Object},
-    watch_cache::errors::store_status,
+    registry::{Definition, Object, set_condition},
+    watch_cache::store_status,
 };
 
 const ATTEMPTS: usize = 256;

@@ -6,7 +6,7 @@ use api_meta::{FieldError, Path, Status, Tree as _};
 use serde_json::{Map, Value, json};
 
 use super::call::Call;
-use crate::{clock, registry::definition::Definition};
+use crate::{clock, registry::Definition};
 
 /// Takes over what an update may not decide: identity, birth, deletion and generation. An update may leave
 /// them out; naming another uid is a conflict.

@@ -21,9 +21,9 @@ use super::{
 };
 use crate::{
     answer::{self, ListMeta, compress, gzip_list},
-    registry::{definition::Definition, object::Object},
-    request::{accept::Encoding, info::Query},
-    watch_cache::{cache::Page, errors::store_status, filter::Filter, watchers::Interest},
+    registry::{Definition, Object},
+    request::{Encoding, Query},
+    watch_cache::{Filter, Interest, Page, store_status},
 };
 
 /// So many objects are read and written anew in a few milliseconds.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     alloc::Allocators, answer::gzip_list::Blocks, config::Config, outbound::kubelets::Kubelets,
-    security::Security, watch_cache::follower::WatchCache,
+    security::Security, watch_cache::WatchCache,
 };
 
 pub(crate) struct State {

@@ -9,15 +9,9 @@ use tokio::time::Instant;
 
 use crate::{
     answer,
-    registry::definition::Served,
-    request::accept::{Accepted, Shape},
-    watch_cache::{
-        cache::Watcher,
-        event::{Delivery, Event, EventKind, FrameKey},
-        filter::Filter,
-        follower::WatchCache,
-        kinds::Resource,
-    },
+    registry::Served,
+    request::{Accepted, Shape},
+    watch_cache::{Delivery, Event, EventKind, Filter, FrameKey, Resource, WatchCache, Watcher},
 };
 
 pub(crate) const BOOKMARK_EVERY: Duration = Duration::from_secs(60);

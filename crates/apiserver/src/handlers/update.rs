@@ -17,7 +17,7 @@ use super::{
     read::answer_object,
     state::State,
 };
-use crate::registry::object::Object;
+use crate::registry::Object;
 
 pub(crate) async fn update(
     state: &State,

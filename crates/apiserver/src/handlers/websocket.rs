@@ -19,7 +19,7 @@ use tokio_tungstenite::{
 };
 
 use super::{call::Call, read, state::State};
-use crate::request::accept::Encoding;
+use crate::request::Encoding;
 
 const BASE64: &str = "base64.binary.k8s.io";
 /// How logs may be asked for; the last is for clients that name no protocol.

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use api_meta::{GroupResource, Objects, Status, StatusReason, validation};
 use serde_json::Value;
 
-use crate::request::info::ResourcePath;
+use crate::request::ResourcePath;
 
 /// The port of a kubelet whose Node says nothing of it.
 const KUBELET_PORT: u16 = 10250;

@@ -7,7 +7,7 @@ use client::{Client, DeleteOptions, Error, IfThere as _, Resource};
 use serde_json::{Value, json};
 
 use super::ensure::ensure;
-use crate::watch_cache::follower::WatchCache;
+use crate::watch_cache::WatchCache;
 
 const API_SERVICES: Resource =
     Resource::constant("apiregistration.k8s.io", "v1", "apiservices", "APIService", false);

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use crate::watch_cache::follower::WatchCache;
+use crate::watch_cache::WatchCache;
 
 /// Every interval forgets what was superseded before the previous one, in turns with other API servers.
 pub(crate) async fn keep(cache: Arc<WatchCache>, interval: Duration) {

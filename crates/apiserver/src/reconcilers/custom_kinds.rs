@@ -15,11 +15,11 @@ use crate::{
         state::State,
     },
     registry::{
-        conditions::{holds, set_condition},
+        Definition,
         custom::{definition, text},
-        definition::Definition,
+        holds, set_condition,
     },
-    watch_cache::{errors::store_status, event::Event, follower::Observer},
+    watch_cache::{Event, Observer, store_status},
 };
 
 const GROUP: &str = "apiextensions.k8s.io";

@@ -7,8 +7,8 @@ use client::{Client, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueu
 use serde_json::{Value, json};
 
 use crate::{
-    registry::{conditions::set_condition, definition::Definition},
-    watch_cache::{event::Event, follower::Observer},
+    registry::{Definition, set_condition},
+    watch_cache::{Event, Observer},
 };
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";

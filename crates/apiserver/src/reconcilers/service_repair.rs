@@ -22,11 +22,8 @@ use crate::{
         service::{addresses, ports},
     },
     clock,
-    registry::{definition::Definition, object::Object},
-    watch_cache::{
-        event::{Event, EventKind},
-        follower::{Observer, WatchCache},
-    },
+    registry::{Definition, Object},
+    watch_cache::{Event, EventKind, Observer, WatchCache},
 };
 
 /// What the repair looks at, and works with.

@@ -14,7 +14,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, future::try_join5, stream}
 use serde_json::{Value, json};
 
 use super::{cluster_authentication, endpoints::EndpointReconciler, ensure::ensure};
-use crate::{config::Config, registry::conditions::set_condition};
+use crate::{config::Config, registry::set_condition};
 
 const SERVICE_CIDRS: Resource =
     Resource::constant("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", false);

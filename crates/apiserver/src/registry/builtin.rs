@@ -73,7 +73,7 @@ fn builtin_definition(versions: &[&'static ApiResource]) -> Definition {
         plural: plural.into(),
         namespaced: first.namespaced,
         prefix: format!("/registry/{}/", strategy.storage_path.unwrap_or(plural)).into(),
-        wanted: Selectable::wanted(&selectable, indexed),
+        projection: Selectable::projection(&selectable, indexed),
         indexed: !indexed.is_empty(),
         selectable,
         // Where a resource has several versions, all but the stored one are converted.

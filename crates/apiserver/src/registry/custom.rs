@@ -76,7 +76,7 @@ pub(crate) fn definition(crd: &Value, objects: Arc<dyn Objects>) -> Definition {
         plural: plural.into(),
         namespaced: spec["scope"] == "Namespaced",
         prefix: format!("/registry/{group}/{plural}/").into(),
-        wanted: Selectable::wanted(&selectable, &[]),
+        projection: Selectable::projection(&selectable, &[]),
         indexed: false,
         selectable,
         storage,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     converter::{Converter, Version},
     object::{Object, Selectable},
-    projection::Wanted,
+    projection::Projection,
 };
 
 /// A resource as it is stored, with all the groups and versions that serve it.
@@ -22,7 +22,7 @@ pub(crate) struct Definition {
     pub(crate) prefix: Arc<str>,
     pub(crate) selectable: Vec<Selectable>,
     /// What of an object is read to know its labels and selectable fields, and for indexes.
-    pub(crate) wanted: Wanted,
+    pub(crate) projection: Projection,
     /// Whether that is all that indexes look at; they read other kinds' objects whole.
     pub(crate) indexed: bool,
     pub(crate) served: Vec<Served>,

@@ -10,3 +10,9 @@ pub(crate) mod object;
 pub(crate) mod projection;
 pub(crate) mod shown;
 pub(crate) mod stored;
+
+pub(crate) use self::{
+    conditions::{holds, set_condition},
+    definition::{Definition, Served, api_version},
+    object::{Object, Selectable},
+};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use store::Revision;
 
-use super::projection::Wanted;
+use super::projection::Projection;
 
 /// An object at one revision: canonical JSON bytes without kind, apiVersion and resource version, and beside
 /// them what selectors read. The bytes are shared with the store's memory index.
@@ -106,7 +106,7 @@ impl Selectable {
     }
 
     /// The members that are read for these fields, for label selectors and for indexes.
-    pub(crate) fn wanted(all: &[Self], indexed: &[&str]) -> Wanted {
+    pub(crate) fn projection(all: &[Self], indexed: &[&str]) -> Projection {
         let path = |selectable: &Self| match &selectable.read {
             // The one selector that is called otherwise than the field that it reads.
             Read::Built(_) if &*selectable.name == "status.successful" => "status.succeeded".into(),
@@ -115,7 +115,7 @@ impl Selectable {
         };
         let paths: Vec<String> = all.iter().map(path).collect();
         let paths = paths.iter().map(String::as_str).chain(["metadata.labels"]);
-        Wanted::of(paths.chain(indexed.iter().copied()))
+        Projection::of(paths.chain(indexed.iter().copied()))
     }
 
     pub(crate) fn value(&self, tree: &Value) -> String {

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 /// Members to read, as a tree; one without members of its own is read whole. What is wanted of a list is wanted of
 /// each of its items.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted(Vec<(Box<str>, Wanted)>);
+pub(crate) struct Projection(Vec<(Box<str>, Projection)>);
 
-impl Wanted {
+impl Projection {
     /// `paths` are dotted, and do not mention lists.
     pub(crate) fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
         let mut wanted = Self::default();
@@ -38,7 +38,7 @@ impl Wanted {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &Wanted {
+impl<'de> DeserializeSeed<'de> for &Projection {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -49,7 +49,7 @@ impl<'de> DeserializeSeed<'de> for &Wanted {
     }
 }
 
-impl<'de> Visitor<'de> for &Wanted {
+impl<'de> Visitor<'de> for &Projection {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,10 +107,10 @@ impl<'de> Visitor<'de> for &Wanted {
 }
 
 /// A member's name, looked up without copying it.
-struct Member<'a>(&'a [(Box<str>, Wanted)]);
+struct Member<'a>(&'a [(Box<str>, Projection)]);
 
 impl<'de, 'a> DeserializeSeed<'de> for Member<'a> {
-    type Value = Option<&'a (Box<str>, Wanted)>;
+    type Value = Option<&'a (Box<str>, Projection)>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
@@ -118,7 +118,7 @@ impl<'de, 'a> DeserializeSeed<'de> for Member<'a> {
 }
 
 impl<'a> Visitor<'_> for Member<'a> {
-    type Value = Option<&'a (Box<str>, Wanted)>;
+    type Value = Option<&'a (Box<str>, Projection)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a member's name")
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn only_what_is_wanted_is_read() {
-        let wanted = Wanted::of(["metadata.name", "metadata.labels", "spec.a.b", "kind"]);
+        let wanted = Projection::of(["metadata.name", "metadata.labels", "spec.a.b", "kind"]);
         let table = [
             (json!({}), json!({})),
             (

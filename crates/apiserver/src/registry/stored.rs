@@ -63,7 +63,7 @@ impl Definition {
     ) -> (Object, Value) {
         let unreadable = store::why_unreadable(&bytes).map(Arc::from);
         let readable = match bytes.starts_with(api_codec::STORED_PREFIX) {
-            true => self.wanted.read(&bytes).map_err(|e| e.to_string()),
+            true => self.projection.read(&bytes).map_err(|e| e.to_string()),
             false => Err("it is not in the form in which objects are stored".to_owned()),
         };
         let tree = readable.unwrap_or_else(|error| {

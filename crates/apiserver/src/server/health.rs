@@ -18,7 +18,7 @@ use crate::{
     answer,
     documents::version,
     handlers::state::State,
-    request::{accept::Accepted, info::Query},
+    request::{Accepted, Query},
 };
 
 /// What the server counts and knows of itself.

@@ -12,7 +12,7 @@ use std::{
 
 use http::StatusCode;
 
-use crate::request::info::RequestInfo;
+use crate::request::RequestInfo;
 
 /// Upstream's buckets of `apiserver_request_duration_seconds`, thinned.
 const BUCKETS: [f64; 12] = [0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 1.0, 2.0, 5.0, 15.0, 60.0];

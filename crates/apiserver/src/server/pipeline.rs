@@ -13,12 +13,9 @@ use crate::{
     answer::{self, compress},
     documents::{discovery, openapi::Documents},
     handlers::{call::Call, dispatch::dispatch, state::State},
-    request::{
-        accept::{Accepted, Shape},
-        info::{RequestInfo, ResourcePath},
-    },
+    request::{Accepted, RequestInfo, ResourcePath, Shape},
     security::Selectors,
-    watch_cache::kinds::Kinds,
+    watch_cache::Kinds,
 };
 
 pub(crate) struct Server {

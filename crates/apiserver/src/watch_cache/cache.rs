@@ -18,7 +18,7 @@ use super::{
     queue,
     watchers::{self, Interest, namespace_of},
 };
-use crate::registry::{definition::Definition, object::Object};
+use crate::registry::{Definition, Object};
 
 /// How many bytes of changes are kept for watchers that resume.
 const HISTORY_BYTES: usize = 8 << 20;

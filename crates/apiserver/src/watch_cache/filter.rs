@@ -4,11 +4,8 @@ use api_meta::{FieldSelector, FieldSelectorError, Selector, SelectorError, Statu
 
 use super::event::{Event, EventKind};
 use crate::{
-    registry::{
-        definition::Definition,
-        object::{Object, Selectable},
-    },
-    request::info::Query,
+    registry::{Definition, Object, Selectable},
+    request::Query,
 };
 
 /// What of a collection was asked for.

@@ -19,7 +19,7 @@ use super::{
     event::{Event, EventKind},
     kinds::{Kinds, Resource},
 };
-use crate::registry::definition::Definition;
+use crate::registry::Definition;
 
 const ROOT: &str = "/registry/";
 

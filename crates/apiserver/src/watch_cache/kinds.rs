@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::cache::Cache;
-use crate::registry::definition::Definition;
+use crate::registry::Definition;
 
 /// A definition in use, with its cache; reviews and bindings, which are not stored, have none.
 #[derive(Clone)]

@@ -9,3 +9,14 @@ pub(crate) mod kinds;
 pub(crate) mod queue;
 pub(crate) mod snapshot;
 pub(crate) mod watchers;
+
+pub(crate) use self::{
+    cache::{Cache, Page, Watcher},
+    errors::store_status,
+    event::{Delivery, Event, EventKind, FrameKey},
+    filter::Filter,
+    follower::{Observer, WatchCache},
+    kinds::{Kinds, Resource},
+    snapshot::{Snapshot, following},
+    watchers::Interest,
+};

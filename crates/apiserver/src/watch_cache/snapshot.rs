@@ -6,7 +6,7 @@ use api_meta::{GroupResource, Objects, Observer, Tree as _};
 use serde_json::Value;
 
 use super::{event::EventKind, follower::WatchCache};
-use crate::registry::{definition::Definition, object::Object};
+use crate::registry::{Definition, Object};
 
 /// An index that follows the caches: told of every change of the resources that it wants.
 pub(crate) fn following(index: Arc<impl Observer + 'static>) -> super::follower::Observer {
@@ -15,7 +15,7 @@ pub(crate) fn following(index: Arc<impl Observer + 'static>) -> super::follower:
         let found = resources.iter().find(|r| definition.is(&r.group, &r.resource));
         let Some(resource) = found else { return };
         let tree = |object: &Object| match definition.indexed {
-            true => definition.wanted.read(&object.bytes).ok(),
+            true => definition.projection.read(&object.bytes).ok(),
             false => object.tree().ok(),
         };
         let old = event.previous.as_deref().and_then(tree);

@@ -26,13 +26,13 @@ async fn read(blocks: &Arc<Blocks>, objects: &[Arc<Object>]) -> Value {
     let meta = ListMeta { revision: 7, ..ListMeta::default() };
     let answer = list(blocks.clone(), definition(), 0, &meta, objects.to_vec());
     assert_eq!(answer.headers()["content-encoding"], "gzip");
-    let zipped = answer.into_body().collect().await.unwrap().to_bytes();
+    let gzipped = answer.into_body().collect().await.unwrap().to_bytes();
     let mut text = String::new();
-    flate2::read::GzDecoder::new(&*zipped).read_to_string(&mut text).unwrap();
+    flate2::read::GzDecoder::new(&*gzipped).read_to_string(&mut text).unwrap();
     let plain = crate::answer::list(
         &definition(),
         0,
-        crate::request::accept::Accepted::JSON,
+        crate::request::Accepted::JSON,
         &meta,
         objects.to_vec(),
     );
@@ -47,7 +47,7 @@ fn sizes(blocks: &Blocks) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn a_zipped_list_is_the_list() {
+async fn a_compressed_list_is_the_list() {
     let blocks = Arc::new(Blocks::default());
     for count in [0, 1, 2, 63, 64, 1000] {
         let objects: Vec<_> = (0..count).map(|n| object(n, n as u64 + 1)).collect();

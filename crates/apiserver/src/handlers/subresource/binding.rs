@@ -14,7 +14,7 @@ use crate::{
         change, decode, meta, options,
         state::State,
     },
-    watch_cache::errors::store_status,
+    watch_cache::store_status,
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {

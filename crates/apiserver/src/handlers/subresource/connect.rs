@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     handlers::{admission, attributes::Attributes, call::Call, state::State},
-    watch_cache::errors::store_status,
+    watch_cache::store_status,
 };
 
 pub(super) async fn admit(state: &State, call: &Call) -> Result<(), Box<Status>> {

@@ -21,8 +21,8 @@ use crate::{
         read::current,
         state::State,
     },
-    request::info::ResourcePath,
-    watch_cache::errors::store_status,
+    request::ResourcePath,
+    watch_cache::store_status,
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {

@@ -23,8 +23,8 @@ use crate::{
         websocket::{self, Framing},
     },
     outbound::target::{self, Target},
-    request::info::Query,
-    watch_cache::errors::store_status,
+    request::Query,
+    watch_cache::store_status,
 };
 
 pub(super) async fn proxy(state: &State, call: &Call, mut parts: Parts) -> Answer {

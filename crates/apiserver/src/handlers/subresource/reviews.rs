@@ -18,8 +18,8 @@ use crate::{
         decode,
         state::State,
     },
-    request::accept::Accepted,
-    watch_cache::errors::store_status,
+    request::Accepted,
+    watch_cache::store_status,
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
