@@ -6,13 +6,12 @@
 
 use std::{
     collections::HashMap,
-    io::Write as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use bytes::Bytes;
-use flate2::{Compression, Crc, write::DeflateEncoder};
+use flate2::{Compress, Compression, Crc, FlushCompress};
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
@@ -59,11 +58,7 @@ impl Block {
         }
         let mut crc = Crc::new();
         crc.update(&joined);
-        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(&joined)?;
-        // A flushed stream ends with a whole byte, and another may go on there.
-        encoder.flush()?;
-        let deflated = Bytes::copy_from_slice(encoder.get_ref());
+        let deflated = Bytes::copy_from_slice(&deflate(&joined)?);
         let objects = objects.iter().map(Arc::downgrade).collect();
         Ok(Self { objects, deflated, crc })
     }
@@ -77,6 +72,23 @@ impl Block {
 
     fn size(&self) -> usize {
         self.deflated.len() + self.objects.len() * size_of::<Weak<Object>>()
+    }
+}
+
+/// Compresses text into a stream that ends with a whole byte, where another may go on.
+///
+/// What ends it comes only when the compressor is asked for it and has room; asked for less the next time, it forgets
+/// it, as `DeflateEncoder::flush` does when its buffer is full.
+fn deflate(text: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut compress = Compress::new(Compression::fast(), false);
+    let mut out = Vec::with_capacity(text.len() / 4 + 64);
+    loop {
+        let done = compress.total_in() as usize;
+        compress.compress_vec(&text[done..], &mut out, FlushCompress::Sync)?;
+        if out.len() < out.capacity() {
+            return Ok(out);
+        }
+        out.reserve(text.len() / 4 + 64);
     }
 }
 

@@ -56,6 +56,25 @@ async fn a_compressed_list_is_the_list() {
     }
 }
 
+#[test]
+fn a_stream_ends_with_a_whole_byte_however_long_it_is() {
+    let mut random = 1_u64;
+    let mut byte = || {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        b'a' + (random >> 60) as u8
+    };
+    let noise: Vec<u8> = (0..400_000).map(|_| byte()).collect();
+    for length in (0..noise.len()).step_by(9_973) {
+        let mut zipped = deflate(&noise[..length]).unwrap();
+        zipped.extend(deflate(b"after").unwrap());
+        zipped.extend([3, 0]);
+        let mut text = Vec::new();
+        flate2::read::DeflateDecoder::new(&*zipped).read_to_end(&mut text).unwrap();
+        assert!(text == [&noise[..length], b"after"].concat(), "{length}");
+    }
+}
+
 #[tokio::test]
 async fn a_write_changes_one_block() {
     let blocks = Arc::new(Blocks::default());
