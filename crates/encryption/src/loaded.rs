@@ -120,12 +120,7 @@ impl Encryption {
         Self::of(Loaded::none(), false, tasks, Arc::new(rt::SystemClock))
     }
 
-    fn of(
-        loaded: Loaded,
-        reload: bool,
-        tasks: rt::Tasks,
-        clock: Arc<dyn rt::Clock>,
-    ) -> Self {
+    fn of(loaded: Loaded, reload: bool, tasks: rt::Tasks, clock: Arc<dyn rt::Clock>) -> Self {
         let current = RwLock::new(Arc::new(loaded));
         Self { tasks, clock, reload, current, changed: watch::Sender::new(0) }
     }

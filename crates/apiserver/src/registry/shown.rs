@@ -20,7 +20,8 @@ impl Definition {
         objects: Vec<Arc<Object>>,
     ) -> Result<Vec<Arc<Object>>, Box<Status>> {
         // Nobody may take what cannot be decrypted for what its bytes say, or write over it.
-        if let Some((object, why)) = objects.iter().find_map(|o| Some((o, o.unreadable.as_ref()?))) {
+        if let Some((object, why)) = objects.iter().find_map(|o| Some((o, o.unreadable.as_ref()?)))
+        {
             let told = match objects.len() {
                 1 => why.to_string(),
                 _ => format!("unable to transform key {:?}: {why}", object.key),

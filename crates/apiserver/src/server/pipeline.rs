@@ -160,11 +160,15 @@ impl Server {
         };
         let definition = &resource.definition;
         let scope_is_wrong = path.namespace.is_empty() == definition.namespaced;
-        // A collection of a namespaced kind may span all namespaces; a namespace's own URL names it twice.
-        let spans =
-            definition.namespaced && matches!(info.verb, "list" | "watch" | "deletecollection");
+        // A collection of a namespaced kind may span all namespaces, but only to be read; a namespace's own URL names it
+        // twice.
+        let spans = definition.namespaced && matches!(info.verb, "list" | "watch");
         if scope_is_wrong && !spans && !definition.strategy.scope {
-            return Err(Box::new(Status::no_such_resource()));
+            let is_read = definition.namespaced && path.name.is_empty();
+            return Err(Box::new(match is_read && definition.custom.is_none() {
+                true => Status::method_not_allowed(),
+                false => Status::no_such_resource(),
+            }));
         }
         let mut path = path;
         if !definition.namespaced {

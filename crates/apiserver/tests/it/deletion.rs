@@ -142,6 +142,9 @@ async fn collections_go_by_selection() {
     assert_eq!(left["items"].as_array().unwrap().len(), 1);
     api.send("DELETE", &format!("{maps}?dryRun=All"), &[], "").await.ok();
     assert_eq!(api.get(&maps).await.ok()["items"].as_array().unwrap().len(), 1);
+    // Those of all namespaces at once do not go.
+    api.delete("/api/v1/configmaps", &json!({})).await.refused(405, "MethodNotAllowed");
+    api.post("/api/v1/configmaps", &json!({})).await.refused(405, "MethodNotAllowed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
