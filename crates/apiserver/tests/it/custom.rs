@@ -108,8 +108,12 @@ async fn a_custom_kind_is_a_kind() {
     changed["spec"]["size"] = json!(9);
     let updated = api.put(&format!("{one}/status"), &changed).await.ok();
     assert_eq!((&updated["status"]["phase"], &updated["spec"]["size"]), (&json!("Up"), &json!(3)));
-    let scale =
-        api.patch(&format!("{one}/scale"), "merge", &json!({"spec": {"replicas": 5}})).await.ok();
+    let scale = format!("{one}/scale");
+    let message = api.get(&scale).await.refused(500, "InternalError");
+    assert!(message.ends_with("the spec replicas field \".spec.replicas\" does not exist"));
+    let message = api.patch(&scale, "merge", &json!({})).await.refused(400, "BadRequest");
+    assert_eq!(message, "the spec replicas field \".spec.replicas\" cannot be empty");
+    let scale = api.patch(&scale, "merge", &json!({"spec": {"replicas": 5}})).await.ok();
     assert_eq!((&scale["spec"]["replicas"], &scale["status"]["replicas"]), (&json!(5), &json!(2)));
     // Updates must say what they replace.
     api.put(&one, &object("Gadget", "a", json!({}))).await.refused(422, "Invalid");

@@ -25,6 +25,9 @@ struct Paths {
     selector: Option<String>,
 }
 
+/// The replicas of an object that says nothing of them, as those who change its Scale are shown it.
+const UNSET: i64 = i32::MIN as i64;
+
 pub(super) async fn answer(state: &State, call: &Call) -> Answer {
     let paths = paths(call)?;
     let shown = async |object| {
@@ -33,7 +36,15 @@ pub(super) async fn answer(state: &State, call: &Call) -> Answer {
         Ok(answer::value(call.accepted, StatusCode::OK, &scale))
     };
     if call.info.verb == "get" {
-        return shown(current(state, call, call.info.query.get("resourceVersion")).await?).await;
+        let object = current(state, call, call.info.query.get("resourceVersion")).await?;
+        let object = call.resource.definition.shown_one(call.version, object).await?;
+        let scale = scale(&answer::tree(call.served(), &object), &paths)?;
+        if scale["spec"]["replicas"] == UNSET {
+            let field = paths.spec.replace('/', ".");
+            let cause = format!("the spec replicas field \"{field}\" does not exist");
+            return Err(Box::new(Status::internal(cause)));
+        }
+        return Ok(answer::value(call.accepted, StatusCode::OK, &scale));
     }
     let body = read_body(state, call).await?;
     let wanted = if call.info.verb == "update" { Some(decode(call, &body)?) } else { None };
@@ -100,15 +111,15 @@ fn scale(object: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
             metadata.insert(field.to_owned(), value.clone());
         }
     }
-    let number = |pointer: &str| match nested(object, pointer)? {
-        None | Some(Value::Null) => Ok(0),
+    let number = |pointer: &str, unset: i64| match nested(object, pointer)? {
+        None | Some(Value::Null) => Ok(unset),
         Some(value) => value.as_i64().ok_or_else(|| accessor(pointer, value, "int64")),
     };
-    let spec = match number(&paths.spec)? {
+    let spec = match number(&paths.spec, UNSET)? {
         0 => json!({}),
         replicas => json!({"replicas": replicas}),
     };
-    let mut status = Map::from_iter([("replicas".to_owned(), json!(number(&paths.status)?))]);
+    let mut status = Map::from_iter([("replicas".to_owned(), json!(number(&paths.status, 0)?))]);
     let selector = match &paths.selector {
         None => selector_text(&object["spec"]["selector"]),
         Some(pointer) => match nested(object, pointer)? {
@@ -170,6 +181,11 @@ fn selector_text(selector: &Value) -> Option<String> {
 
 fn scaled(object: &Value, wanted: &Value, paths: &Paths) -> Result<Value, Box<Status>> {
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
+    if replicas == UNSET {
+        let field = paths.spec.replace('/', ".");
+        let message = format!("the spec replicas field \"{field}\" cannot be empty");
+        return Err(Box::new(Status::bad_request(message)));
+    }
     if replicas < 0 {
         let path = Path::new("spec").child("replicas");
         let error = FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
