@@ -471,3 +471,42 @@ async fn owners_of_one_version_keep_others_from_their_fields() {
     let owners = taken["metadata"]["managedFields"].as_array().unwrap();
     assert_eq!(owners.len(), 1, "{owners:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_a_deprecated_version_learns_of_a_newer_one() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let mut deprecated = definition("relics", "Relic");
+    let mut version = deprecated["spec"]["versions"][0].clone();
+    version["storage"] = json!(false);
+    for (name, given, warning) in [
+        ("v1beta1", json!(true), Value::Null),
+        ("v1alpha1", json!(true), json!("ask for another")),
+        ("v1beta2", json!(false), Value::Null),
+        ("v2", json!(true), Value::Null),
+    ] {
+        version["name"] = json!(name);
+        version["deprecated"] = given;
+        version["deprecationWarning"] = warning;
+        deprecated["spec"]["versions"].as_array_mut().unwrap().push(version.clone());
+    }
+    define(&api, &deprecated).await;
+    for (version, want) in [
+        (
+            "v1beta1",
+            "299 - \"test.example.com/v1beta1 Relic is deprecated; use test.example.com/v1 Relic\"",
+        ),
+        ("v1alpha1", "299 - \"ask for another\""),
+        ("v2", "299 - \"test.example.com/v2 Relic is deprecated\""),
+        ("v1beta2", ""),
+    ] {
+        let path = format!("/apis/test.example.com/{version}/namespaces/{namespace}/relics");
+        let relic = json!({"kind": "Relic", "apiVersion": format!("test.example.com/{version}"),
+            "metadata": {"name": version}, "spec": {}});
+        let made = api.post(&path, &relic).await;
+        assert_eq!(made.code, 201);
+        assert_eq!(made.warnings().concat(), want, "{version}");
+    }
+    // A custom collection in all namespaces is no place to delete from.
+    let all = "/apis/test.example.com/v1/relics";
+    api.delete(all, &json!({})).await.refused(404, "NotFound");
+}
