@@ -85,6 +85,10 @@ async fn binding_gives_a_node() {
         api.post(&format!("{pods}/p/binding"), &binding("p", "n2")).await.refused(409, "Conflict");
     assert!(message.contains("pod p is already assigned to node \"n1\""), "{message}");
     api.post(&pods, &pod("q")).await.ok();
+    let mut stale = binding("q", "n1");
+    stale["metadata"]["resourceVersion"] = json!("1");
+    let message = api.post(&format!("{pods}/q/binding"), &stale).await.refused(409, "Conflict");
+    assert!(message.contains("ResourceVersion in precondition: 1, "), "{message}");
     let bindings = format!("/api/v1/namespaces/{namespace}/bindings");
     api.post(&bindings, &binding("q", "n2")).await.ok();
     api.post(&format!("{pods}/none/binding"), &binding("none", "n1"))

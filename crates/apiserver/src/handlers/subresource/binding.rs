@@ -71,12 +71,15 @@ fn bound(
         let resource = GroupResource::new("", "pods/binding");
         Err(Box::new(Status::conflict(&resource, name, cause)))
     };
-    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-    if let Some(wanted) = binding["metadata"]["uid"].as_str().filter(|u| !u.is_empty() && *u != uid)
-    {
-        return conflict(format!(
-            "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
-        ));
+    for (field, word) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let text =
+            |object: &Value| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let (wanted, own) = (text(binding), text(pod));
+        if !wanted.is_empty() && wanted != own {
+            return conflict(format!(
+                "Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {own}"
+            ));
+        }
     }
     if !pod["metadata"]["deletionTimestamp"].is_null() {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
@@ -89,6 +92,10 @@ fn bound(
     }
     let mut pod = pod.clone();
     pod.put(&["spec", "nodeName"], json!(target));
+    // Who is bound is nominated no more.
+    if let Some(status) = pod.at_mut(&["status"]).and_then(Value::as_object_mut) {
+        status.remove("nominatedNodeName");
+    }
     for field in ["annotations", "labels"] {
         for (key, value) in binding["metadata"][field].as_object().into_iter().flatten() {
             pod.put(&["metadata", field, key], value.clone());
