@@ -62,8 +62,7 @@ impl How {
     }
 
     async fn read_change(&self, change: Change) -> Change {
-        let previous = self.read_some(change.previous).await;
-        Change { kv: self.read(change.kv).await, previous, kind: change.kind }
+        Change { kv: self.read(change.kv).await, kind: change.kind }
     }
 }
 
@@ -103,9 +102,7 @@ impl Store for Encrypted {
                 }
             }
             Ok(match self.inner.write(write).await? {
-                Outcome::Done { revision, previous } => {
-                    Outcome::Done { revision, previous: self.how.read_some(previous).await }
-                }
+                done @ Outcome::Done { .. } => done,
                 Outcome::Conflict { current } => {
                     Outcome::Conflict { current: self.how.read_some(current).await }
                 }

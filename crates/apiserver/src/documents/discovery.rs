@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     answer,
-    registry::definition::{Definition, Served, api_version, version_rank},
+    registry::{Definition, Served, api_version, version_rank},
     request::accept::Accepted,
     watch_cache::kinds::Kinds,
 };

@@ -23,6 +23,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) version: &'a str,
     pub(crate) kind: &'a str,
     pub(crate) custom: bool,
+    /// A former version of the same shape, which is taken too.
+    pub(crate) former: &'a str,
 }
 
 impl<'a> Expected<'a> {
@@ -34,6 +36,7 @@ impl<'a> Expected<'a> {
             version: &served.version,
             kind: &served.kind,
             custom: definition.custom.is_some(),
+            former: "",
         }
     }
 
@@ -48,7 +51,7 @@ impl<'a> Expected<'a> {
         let node = schema
             .kind(group, version, kind)
             .ok_or_else(|| Box::new(Status::internal(format!("the schema has no {kind}"))))?;
-        Ok(Self { schema, node, api_version, version, kind, custom: false })
+        Ok(Self { schema, node, api_version, version, kind, custom: false, former: "" })
     }
 
     /// Has an object say what it is.
@@ -290,7 +293,9 @@ fn check_named(
     expected: Expected<'_>,
 ) -> Result<(), Box<Status>> {
     let left_out = api_version.is_empty() && !expected.custom;
-    if !left_out && api_version != expected.api_version {
+    let fits = api_version == expected.api_version
+        || !expected.former.is_empty() && api_version == expected.former;
+    if !left_out && !fits {
         return Err(Box::new(Status::bad_request(format!(
             "the API version in the data ({}) does not match the expected API version ({})",
             api_version, expected.api_version

@@ -147,7 +147,12 @@ async fn eviction_asks_budgets() {
     let now = api.get(&format!("{budgets}/b")).await.ok();
     assert_eq!(now["status"]["disruptionsAllowed"], 0);
     assert!(now["status"]["disruptedPods"]["a"].is_string());
-    let (path, eviction) = evict("b");
+    let (path, mut eviction) = evict("b");
+    eviction["kind"] = json!("Eviction");
+    eviction["apiVersion"] = json!("policy/v2");
+    api.post(&path, &eviction).await.refused(400, "BadRequest");
+    // The former version is understood still.
+    eviction["apiVersion"] = json!("policy/v1beta1");
     let refused = api.post(&path, &eviction).await;
     refused.refused(429, "TooManyRequests");
     let cause = &refused.json()["details"]["causes"][0];

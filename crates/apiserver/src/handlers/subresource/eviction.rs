@@ -26,7 +26,8 @@ use crate::{
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
-    let expected = decode::Expected::builtin("policy", "v1", "policy/v1", "Eviction")?;
+    let mut expected = decode::Expected::builtin("policy", "v1", "policy/v1", "Eviction")?;
+    expected.former = "policy/v1beta1";
     options::check(call, false)?;
     let mut eviction = decode::decode(call, &read_body(state, call).await?, expected)?;
     meta::check_namespace(&call.resource.definition, &mut eviction, &call.path.namespace)?;

@@ -38,7 +38,7 @@ pub(super) async fn answer(state: &State, call: &Call) -> Answer {
     if call.info.verb == "get" {
         let object = current(state, call, call.info.query.get("resourceVersion")).await?;
         let object = call.resource.definition.shown_one(call.version, object).await?;
-        let scale = scale(&answer::tree(call.served(), &object), &paths)?;
+        let scale = scale(&call.served().tree(&object), &paths)?;
         if scale["spec"]["replicas"] == UNSET {
             let field = paths.spec.replace('/', ".");
             let cause = format!("the spec replicas field \"{field}\" does not exist");
