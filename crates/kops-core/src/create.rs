@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use kops_api::{Kind, Object, Spec};
 use serde_json::{Value, json};
 
+pub(crate) use self::groups::fill;
 pub use self::options::Options;
 use crate::{
     CloudName, Cluster, Error, Version, World, assign, channel::Channel, cluster::CLOUD_LABEL,

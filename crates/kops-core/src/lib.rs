@@ -1,5 +1,5 @@
 //! What kOps makes of what the user says: options become a cluster and its groups ([`create`]), these a complete
-//! spec ([`complete`]).
+//! spec ([`complete`]) and complete groups ([`complete_group`]), these what machines read ([`node_config`]).
 //!
 //! Invariants:
 //! - The crate is pure. What a cloud, a channel and a store hold comes in as [`World`] and [`channel::Channel`].
@@ -13,7 +13,10 @@ mod cluster;
 mod complete;
 pub mod create;
 mod error;
+mod files;
+mod group;
 mod names;
+mod node;
 mod ranges;
 mod version;
 mod world;
@@ -22,5 +25,8 @@ pub use assign::assign;
 pub use cluster::{CloudName, Cluster, Dns};
 pub use complete::{Machines, complete};
 pub use error::Error;
+pub use files::Hashes;
+pub use group::complete_group;
+pub use node::{NodeInputs, NodeKeyset, node_config};
 pub use version::{Version, VersionRange};
 pub use world::{DnsZone, MachineType, Network, Subnet, World};

@@ -9,6 +9,8 @@ pub struct World {
     pub machine_types: BTreeMap<String, MachineType>,
     /// The machine type that a role gets (`ControlPlane`, `Node`, `Bastion`, `APIServer`), where the cloud has it to say.
     pub default_machine_types: BTreeMap<String, String>,
+    /// Whether the cluster has groups of API servers: then control planes say that they are such, too.
+    pub api_server_nodes: bool,
     /// Regions of the S3 buckets that the spec names.
     pub bucket_regions: BTreeMap<String, String>,
     /// The project that a GCE cluster is made in, unless its options name one.
@@ -41,6 +43,7 @@ pub struct DnsZone {
 pub struct MachineType {
     /// `amd64` or `arm64`.
     pub architecture: String,
+    pub gpu: bool,
 }
 
 impl World {

@@ -165,7 +165,7 @@ fn names(spec: &Value, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
     subnets.filter(|s| is_wanted(s.text("type"))).map(|s| s.text("name").to_owned()).collect()
 }
 
-/// Machine type, image and subnets where options say nothing, and the labels.
+/// What options leave open, and the labels.
 pub(super) fn finish(
     options: &Options,
     cluster: &Object,
@@ -173,11 +173,25 @@ pub(super) fn finish(
     channel: &Channel,
     world: &World,
 ) -> Result<(), Error> {
+    fill(cluster, group, &options.image, channel, world)?;
+    group.spec.set("nodeLabels", json!({ GROUP_LABEL: group.name() }));
+    group.metadata.set("labels", json!({ CLUSTER_LABEL: cluster.name() }));
+    Ok(())
+}
+
+/// Machine type, image and subnets, where the group does not say them.
+pub(crate) fn fill(
+    cluster: &Object,
+    group: &mut Object,
+    image: &str,
+    channel: &Channel,
+    world: &World,
+) -> Result<(), Error> {
     let architecture = world.machine_types.get(group.spec.text("machineType"));
     let architecture = architecture.map_or("amd64", |machine| machine.architecture.as_str());
     if group.spec.text("image").is_empty() && !cluster.cloud().is_bare() {
         let version: Version = cluster.spec.text("kubernetesVersion").parse()?;
-        let image = match options.image.as_str() {
+        let image = match image {
             "" => channel.image(cluster.cloud().word(), &version, architecture),
             image => Some(image),
         };
@@ -189,10 +203,7 @@ pub(super) fn finish(
     if let (Some(kind), false) = (machine_type(cluster, &role, world), managed) {
         group.spec.default("machineType", kind);
     }
-    set_subnets(cluster, group, &role)?;
-    group.spec.set("nodeLabels", json!({ GROUP_LABEL: group.name() }));
-    group.metadata.set("labels", json!({ CLUSTER_LABEL: cluster.name() }));
-    Ok(())
+    set_subnets(cluster, group, &role)
 }
 
 fn machine_type<'w>(cluster: &Object, role: &str, world: &'w World) -> Option<&'w str> {

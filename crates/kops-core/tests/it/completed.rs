@@ -8,7 +8,7 @@ use crate::golden::{difference, judge, read, source, world};
 const MISSED: &[(&str, &str)] = &[];
 
 /// Clouds that nothing is completed for.
-const OTHER_CLOUDS: &[&str] =
+pub(crate) const OTHER_CLOUDS: &[&str] =
     &["gossip-hetzner", "minimal_hetzner", "minimal_scaleway", "gossip-azure", "minimal_azure"];
 
 /// Fields of inputs that v1alpha2 does not have: case, kind, field of the spec, or of its etcd clusters. Upstream drops
@@ -41,7 +41,7 @@ fn without_unknown(case: &str, tree: &mut Value) {
     }
 }
 
-fn objects(case: &str, text: &str) -> Result<Vec<Object>, kops_api::Error> {
+pub(crate) fn objects(case: &str, text: &str) -> Result<Vec<Object>, kops_api::Error> {
     let mut objects = Vec::new();
     for document in documents(text) {
         let mut tree = api_codec::from_yaml(document.as_bytes()).unwrap_or_else(|e| panic!("{e}"));

@@ -84,7 +84,7 @@ fn mock(gce: bool) -> kops_core::World {
     ];
     world.default_machine_types =
         types.map(|(role, kind)| (role.to_owned(), kind.to_owned())).into();
-    let arm = MachineType { architecture: "arm64".to_owned() };
+    let arm = MachineType { architecture: "arm64".to_owned(), gpu: false };
     world.machine_types = [("m6g.xlarge".to_owned(), arm)].into();
     world
 }

@@ -3,3 +3,4 @@
 mod completed;
 mod created;
 mod golden;
+mod node;

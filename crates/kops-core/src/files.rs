@@ -1,0 +1,145 @@
+//! The programs that machines fetch: where each comes from, and by which hash it is known.
+
+use std::collections::BTreeMap;
+
+use kops_api::{Object, Spec};
+use serde_json::Value;
+
+use crate::{CloudName, Cluster, Error, Version};
+
+/// The machines that there are programs for.
+pub(crate) const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+
+const CNI_131: &str = "1.5.1";
+const CNI: &str = "1.6.2";
+const CRICTL: &str = "1.29.0";
+const NERDCTL: &str = "1.7.4";
+const AWS: &str = "https://artifacts.k8s.io/binaries/cloud-provider-aws/v1.31.7";
+const GCP: &str = "https://artifacts.k8s.io/binaries/cloud-provider-gcp/v35.0.0";
+
+/// SHA-256 sums by address, in hexadecimal. They come from the project's releases, not from code.
+pub type Hashes = BTreeMap<String, String>;
+
+/// What machines of a group fetch, as `HASH@URL`.
+pub(crate) fn all(
+    cluster: &Object,
+    kubelet: &str,
+    hashes: &Hashes,
+    arch: &str,
+) -> Result<Vec<String>, Error> {
+    let version: Version = kubelet.parse()?;
+    let mut found = Vec::new();
+    let mut add = |url: String| {
+        found.push(asset(&cluster.spec, &[url], hashes)?);
+        Ok::<_, Error>(())
+    };
+    for program in ["kubelet", "kubectl"] {
+        add(format!("https://dl.k8s.io/release/v{version}/bin/linux/{arch}/{program}"))?;
+    }
+    let spec = &cluster.spec;
+    let given = |cloud: &str| {
+        spec.at(&format!("cloudProvider.{cloud}.binariesLocation")).and_then(Value::as_str)
+    };
+    match cluster.cloud() {
+        CloudName::Aws => {
+            let base = given("aws").unwrap_or(AWS);
+            add(format!("{base}/linux/{arch}/ecr-credential-provider-linux-{arch}"))?;
+        }
+        CloudName::Gce => {
+            let base = given("gce").unwrap_or(GCP);
+            add(format!("{base}/auth-provider-gcp/linux/{arch}/auth-provider-gcp"))?;
+        }
+        _ => {}
+    }
+    if installs_cni(spec) {
+        let cni = if version.is_before(32) { CNI_131 } else { CNI };
+        let base = "https://github.com/containernetworking/plugins/releases/download";
+        add(format!("{base}/v{cni}/cni-plugins-linux-{arch}-v{cni}.tgz"))?;
+    }
+    if !spec.is("containerd.skipInstall") {
+        found.extend(runtime(spec, hashes, arch)?);
+    }
+    Ok(found)
+}
+
+/// Networks that bring their own plugins need none.
+pub(crate) fn installs_cni(spec: &Value) -> bool {
+    !["amazonVPC", "calico", "cilium"].iter().any(|n| spec.has(&format!("networking.{n}")))
+}
+
+fn runtime(spec: &Value, hashes: &Hashes, arch: &str) -> Result<Vec<String>, Error> {
+    let mut found = Vec::new();
+    let base = "https://github.com";
+    let suffix = if arch == "amd64" { "Amd64" } else { "Arm64" };
+    for (path, url) in [
+        (
+            "containerd",
+            format!(
+                "{base}/containerd/containerd/releases/download/v{{}}/containerd-{{}}-linux-{arch}.tar.gz"
+            ),
+        ),
+        (
+            "containerd.runc",
+            format!("{base}/opencontainers/runc/releases/download/v{{}}/runc.{arch}"),
+        ),
+    ] {
+        let own = |field: &str| spec.text(&format!("{path}.packages.{field}{suffix}")).to_owned();
+        let (at, hash) = (own("url"), own("hash"));
+        if !at.is_empty() && !hash.is_empty() {
+            let hashes = [(at.clone(), hash)].into();
+            found.push(asset(spec, &[at], &hashes)?);
+        } else {
+            let version = spec.text(&format!("{path}.version")).trim_start_matches('v').to_owned();
+            found.push(asset(spec, &[url.replace("{}", &version)], hashes)?);
+        }
+    }
+    if spec.is("containerd.installNerdctl") {
+        let url = format!(
+            "{base}/containerd/nerdctl/releases/download/v{NERDCTL}/nerdctl-{NERDCTL}-linux-{arch}.tar.gz"
+        );
+        found.push(asset(spec, &[url], hashes)?);
+    }
+    if spec.is("containerd.installCriCtl") {
+        let url = format!(
+            "{base}/kubernetes-sigs/cri-tools/releases/download/v{CRICTL}/crictl-v{CRICTL}-linux-{arch}.tar.gz"
+        );
+        found.push(asset(spec, &[url], hashes)?);
+    }
+    Ok(found)
+}
+
+/// kOps' own program for old control planes, which has two homes.
+pub(crate) fn protokube(
+    cluster: &Object,
+    kops: &str,
+    hashes: &Hashes,
+    arch: &str,
+) -> Result<String, Error> {
+    let urls = [
+        format!("https://artifacts.k8s.io/binaries/kops/{kops}/linux/{arch}/protokube"),
+        format!(
+            "https://github.com/kubernetes/kops/releases/download/v{kops}/protokube-linux-{arch}"
+        ),
+    ];
+    asset(&cluster.spec, &urls, hashes)
+}
+
+/// A file by its hash and places; a repository of one's own takes the place of all hosts.
+fn asset(spec: &Value, urls: &[String], hashes: &Hashes) -> Result<String, Error> {
+    let remedy = "its hash must be known, so that a machine runs nothing else";
+    let name = urls.first().cloned().unwrap_or_default();
+    let hash = hashes.get(&name).ok_or(Error::Unknown { what: "file", name, remedy })?;
+    let moved =
+        urls.iter().map(|url| match spec.at("assets.fileRepository").and_then(Value::as_str) {
+            Some(repository) => {
+                let path = url.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
+                format!(
+                    "{}/{}",
+                    repository.trim_end_matches('/'),
+                    path.map_or("", |(_, path)| path)
+                )
+            }
+            None => url.clone(),
+        });
+    Ok(format!("{hash}@{}", moved.collect::<Vec<_>>().join(",")))
+}

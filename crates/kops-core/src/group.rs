@@ -1,0 +1,134 @@
+//! An instance group, completed beside its complete cluster: sizes, image, machine type, and all that its machines' kubelet
+//! is told.
+
+use std::collections::BTreeSet;
+
+use kops_api::{Object, Spec, validate_group};
+use serde_json::{Map, Value, json};
+
+use crate::{CloudName, Cluster, Error, World, channel::Channel, complete::overlay, create};
+
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+const API_SERVER: &str = "node-role.kubernetes.io/api-server";
+const NODE: &str = "node-role.kubernetes.io/node";
+
+/// Completes a group of a complete cluster.
+pub fn complete_group(
+    cluster: &Object,
+    group: &Object,
+    channel: &Channel,
+    world: &World,
+) -> Result<Object, Error> {
+    let mut group = group.normalized();
+    let role = group.spec.text("role").to_owned();
+    create::fill(cluster, &mut group, "", channel, world)?;
+    let size = if ["ControlPlane", "Bastion"].contains(&role.as_str()) { 1 } else { 2 };
+    if group.spec.text("manager") != "Karpenter" {
+        for field in ["minSize", "maxSize"]
+            .iter()
+            .filter(|f| group.spec.int(f).is_none())
+            .collect::<Vec<_>>()
+        {
+            group.spec.set(field, size);
+        }
+    }
+    accelerate(cluster, &mut group, world);
+    group.spec.default("manager", "CloudGroup");
+    let kubelet = kubelet(cluster, &group, &role, world.api_server_nodes);
+    group.spec.set("kubelet", kubelet);
+    let problems = validate_group(&group, Some(cluster));
+    match problems.is_empty() {
+        true => Ok(group),
+        false => {
+            let what = format!("instance group {}", group.name());
+            Err(kops_api::Error::Fields { what, problems }.into())
+        }
+    }
+}
+
+fn label(group: &mut Object, key: &str, value: &str) {
+    let mut labels =
+        group.spec.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default();
+    labels.insert(key.to_owned(), value.into());
+    group.spec.set("nodeLabels", labels);
+}
+
+/// Machines with a GPU are for those who ask for one.
+fn accelerate(cluster: &Object, group: &mut Object, world: &World) {
+    let nvidia = |object: &Object| object.spec.is("containerd.nvidiaGPU.enabled");
+    let gpu = world.machine_types.get(group.spec.text("machineType")).is_some_and(|m| m.gpu);
+    if cluster.cloud() == CloudName::Aws && gpu && (nvidia(cluster) || nvidia(group)) {
+        label(group, "kops.k8s.io/gpu", "1");
+        let mut taints = group.spec.list("taints").to_vec();
+        if !group.spec.texts("taints").iter().any(|taint| taint.starts_with("nvidia.com/gpu")) {
+            taints.push("nvidia.com/gpu:NoSchedule".into());
+            group.spec.set("taints", taints);
+        }
+    }
+    if group.spec.is("containerd.gvisor.enabled") {
+        label(group, "kops.k8s.io/gvisor", "1");
+    }
+}
+
+/// The cluster's settings of its role, the group's over them. Taints of all are joined.
+fn kubelet(cluster: &Object, group: &Object, role: &str, api_server_nodes: bool) -> Value {
+    let own = group.spec.get("kubelet").cloned().unwrap_or(Value::Null);
+    let base = if role == "ControlPlane" { "controlPlaneKubelet" } else { "kubelet" };
+    let mut kubelet = cluster.spec.get(base).cloned().unwrap_or_else(|| json!({}));
+    if cluster.spec.flag("kubelet.anonymousAuth") == Some(false) && role == "ControlPlane" {
+        kubelet.set("anonymousAuth", false);
+    }
+    let sources = [
+        kubelet.texts("taints"),
+        group.spec.texts("taints"),
+        own.texts("taints"),
+        cluster.spec.texts("kubelet.taints"),
+    ];
+    let mut taints: BTreeSet<String> = sources.concat().into_iter().map(str::to_owned).collect();
+    let mut labels =
+        kubelet.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default();
+    labels.extend(own.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default());
+    labels.extend(role_labels(role));
+    if role == "ControlPlane" && api_server_nodes {
+        labels.insert(API_SERVER.to_owned(), "".into());
+    }
+    labels.extend(
+        group.spec.get("nodeLabels").and_then(Value::as_object).cloned().unwrap_or_default(),
+    );
+    let secure = kubelet.is("anonymousAuth");
+    overlay(&mut kubelet, &own);
+    match role {
+        "ControlPlane" => drop(taints.insert(format!("{CONTROL_PLANE}=:NoSchedule"))),
+        "APIServer" => drop(taints.insert(format!("{API_SERVER}=:NoSchedule"))),
+        _ => {}
+    }
+    if group.spec.text("manager") == "Karpenter" {
+        taints.insert("karpenter.sh/unregistered=:NoExecute".to_owned());
+    }
+    if secure {
+        kubelet.set("anonymousAuth", false);
+    }
+    kubelet.remove("nodeLabels");
+    if !labels.is_empty() {
+        kubelet.set("nodeLabels", labels);
+    }
+    kubelet.remove("taints");
+    if !taints.is_empty() {
+        kubelet.set("taints", taints.into_iter().collect::<Vec<_>>());
+    }
+    kubelet
+}
+
+fn role_labels(role: &str) -> Map<String, Value> {
+    let keys: &[&str] = match role {
+        "ControlPlane" => &[
+            CONTROL_PLANE,
+            "kops.k8s.io/kops-controller-pki",
+            "node.kubernetes.io/exclude-from-external-load-balancers",
+        ],
+        "APIServer" => &[API_SERVER],
+        "Node" => &[NODE],
+        _ => &[],
+    };
+    keys.iter().map(|key| ((*key).to_owned(), "".into())).collect()
+}

@@ -1,0 +1,414 @@
+//! A group's node configuration: what nodeup reads on its machines.
+
+use std::collections::BTreeMap;
+
+use kops_api::{Object, Spec, yaml};
+use serde_json::{Map, Value, json};
+
+use crate::{CloudName, Cluster, Dns, Error, complete::overlay, files};
+
+/// What a configuration needs beside the complete cluster and the complete group.
+#[derive(Clone, Debug, Default)]
+pub struct NodeInputs {
+    /// The version of kOps whose programs old control planes fetch.
+    pub kops: String,
+    pub hashes: files::Hashes,
+    pub keysets: BTreeMap<String, NodeKeyset>,
+    /// Addresses that the API's load balancer has, as far as they are known.
+    pub api_addresses: Vec<String>,
+    /// Images that machines of a warm pool fetch before they are needed.
+    pub warm_images: Vec<String>,
+    /// The scheduler's configuration.
+    pub scheduler_config: String,
+    /// The newest version that kubelets may have, while the control plane has not been updated.
+    pub kubelet: Option<String>,
+    /// Of the secret that objects are encrypted with at rest, if there is one.
+    pub encryption_hash: String,
+}
+
+/// A keyset's public half.
+#[derive(Clone, Debug, Default)]
+pub struct NodeKeyset {
+    pub primary_id: String,
+    /// All certificates that are not distrusted, in PEM.
+    pub certificates: String,
+    /// Likewise the public keys.
+    pub public_keys: String,
+}
+
+/// The configuration of a group's machines, as a document. Both objects are complete.
+pub fn node_config(cluster: &Object, group: &Object, inputs: &NodeInputs) -> Result<String, Error> {
+    let (cluster, group) = (&cluster.normalized(), &group.normalized());
+    let role = group.spec.text("role");
+    let control_plane = role == "ControlPlane";
+    let serves = control_plane || role == "APIServer";
+    let mut config = basics(cluster, group, role, inputs)?;
+    let part = Part { cluster, group, inputs, control_plane, serves };
+    part.networking(&mut config);
+    part.cloud(&mut config);
+    part.keys(&mut config, role)?;
+    if serves {
+        part.api_server(&mut config)?;
+    }
+    if control_plane {
+        part.control_plane(&mut config);
+    }
+    part.files(&mut config, role)?;
+    part.extras(&mut config);
+    Ok(yaml::to_string(&Value::Object(config)))
+}
+
+/// Writes a field if there is something to write.
+fn put(config: &mut Map<String, Value>, name: &str, value: Option<&Value>) {
+    let empty = |value: &&Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    if let Some(value) = value.filter(|value| !empty(value)) {
+        config.insert(name.to_owned(), value.clone());
+    }
+}
+
+fn basics(
+    cluster: &Object,
+    group: &Object,
+    role: &str,
+    inputs: &NodeInputs,
+) -> Result<Map<String, Value>, Error> {
+    let (spec, own) = (&cluster.spec, &group.spec);
+    let kubelet = match (&inputs.kubelet, role) {
+        // A kubelet is never newer than the API servers that it talks to.
+        (Some(version), "Node" | "Bastion") => version.clone(),
+        _ => spec.text("kubernetesVersion").to_owned(),
+    };
+    let gossip = cluster.dns() == Dns::Gossip;
+    let hooks = [own, spec].map(|spec| for_role(spec.list("hooks"), role));
+    let hooks = hooks.map(|hooks| if hooks.is_empty() { Value::Null } else { hooks.into() });
+    let policy = [own, spec].map(|spec| spec.text("updatePolicy"));
+    let policy = policy.into_iter().find(|p| !p.is_empty()).unwrap_or("automatic");
+    let config = json!({
+        "ClusterName": cluster.name(),
+        "KubernetesVersion": kubelet,
+        "CAs": {}, "KeypairIDs": {}, "Networking": {},
+        "KubeletConfig": own.get("kubelet").cloned().unwrap_or_else(|| json!({})),
+        "Hooks": hooks,
+        "UpdatePolicy": policy,
+        "usesLegacyGossip": gossip,
+        "usesNoneDNS": cluster.dns() == Dns::None,
+    });
+    let Value::Object(mut config) = config else { return Ok(Map::new()) };
+    let mut assets = Map::new();
+    for arch in files::ARCHITECTURES {
+        let mut all = files::all(cluster, &kubelet, &inputs.hashes, arch)?;
+        // Workers that learn names by gossip need it, unless they know addresses.
+        let told = asks_kops_controller(cluster) && !inputs.api_addresses.is_empty();
+        if role == "ControlPlane" || (gossip && role != "Bastion" && !told) {
+            all.push(files::protokube(cluster, &inputs.kops, &inputs.hashes, arch)?);
+        }
+        assets.insert(arch.to_owned(), all.into());
+    }
+    config.insert("Assets".to_owned(), assets.into());
+    Ok(config)
+}
+
+/// What is for a role, or for all; which roles it was for is not told.
+fn for_role(items: &[Value], role: &str) -> Vec<Value> {
+    let meant =
+        |item: &&Value| item.list("roles").is_empty() || item.texts("roles").contains(&role);
+    let plain = |item: &Value| {
+        let mut item = item.clone();
+        item.remove("roles");
+        item
+    };
+    items.iter().filter(meant).map(plain).collect()
+}
+
+/// Whether workers find kops-controller: by DNS or the hosts file, or with gossip by a load balancer that passes it on.
+fn asks_kops_controller(cluster: &Object) -> bool {
+    let balancer = cluster.spec.at("api.loadBalancer");
+    let passes =
+        |balancer: &Value| cluster.cloud() != CloudName::Aws || balancer.text("class") == "Network";
+    cluster.dns() != Dns::Gossip || balancer.is_some_and(passes)
+}
+
+struct Part<'a> {
+    cluster: &'a Object,
+    group: &'a Object,
+    inputs: &'a NodeInputs,
+    control_plane: bool,
+    /// Whether its machines have an API server.
+    serves: bool,
+}
+
+impl Part<'_> {
+    fn networking(&self, config: &mut Map<String, Value>) {
+        let spec = &self.cluster.spec;
+        let networking = spec.get("networking").unwrap_or(&Value::Null);
+        let mut own = json!({});
+        for field in ["nonMasqueradeCIDR", "serviceClusterIPRange"] {
+            own.set_if(field, networking.get(field));
+        }
+        // Which network it is, and what machines need to know of it.
+        for provider in ["amazonVPC", "calico", "cilium", "flannel", "kubeRouter", "kindnet"] {
+            if networking.has(provider) {
+                own.set(provider, json!({}));
+            }
+        }
+        own.set_if("calico.wireguardEnabled", networking.at("calico.wireguardEnabled"));
+        if networking.is("cni.usesSecondaryIP") {
+            own.set("cni.usesSecondaryIP", true);
+        }
+        let eni = networking.text("cilium.ipam") == "eni";
+        if eni {
+            own.set("cilium.ipam", "eni");
+        }
+        let machine = self.group.spec.text("machineType").split(',').next().unwrap_or_default();
+        if eni || networking.has("amazonVPC") {
+            config.insert("DefaultMachineType".to_owned(), machine.into());
+        }
+        let gossip = self.cluster.dns() == Dns::Gossip;
+        if self.serves || gossip {
+            own.set_if("egressProxy", networking.get("egressProxy"));
+        }
+        config.insert("Networking".to_owned(), own);
+        let etcd = spec.list("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
+        for (name, flag) in [
+            (
+                "UsesKubenet",
+                ["kubenet", "gcp", "kopeio", "external"].iter().any(|n| networking.has(n)),
+            ),
+            ("InstallCNIAssets", files::installs_cni(spec)),
+            ("UseCiliumEtcd", networking.has("cilium") && etcd),
+            ("NTPUnmanaged", spec.flag("ntp.managed") == Some(false)),
+        ] {
+            put(config, name, flag.then_some(&Value::Bool(true)));
+        }
+        put(config, "ServiceNodePortRange", spec.at("kubeAPIServer.serviceNodePortRange"));
+        if self.control_plane || gossip {
+            put(config, "DNSZone", spec.get("dnsZone"));
+        }
+        if gossip {
+            put(config, "GossipConfig", spec.get("gossipConfig"));
+        }
+        let isolated = self.control_plane && networking.is("isolateControlPlane");
+        let runs = spec.flag("kubeProxy.enabled") != Some(false) && !isolated;
+        let proxy = spec.get("kubeProxy").filter(|_| runs).cloned().unwrap_or_default();
+        config.insert("KubeProxy".to_owned(), proxy);
+    }
+
+    fn cloud(&self, config: &mut Map<String, Value>) {
+        let spec = &self.cluster.spec;
+        let from = |cloud: &str, fields: &[&str], config: &mut Map<String, Value>| {
+            for field in fields {
+                put(config, field, spec.at(&format!("cloudProvider.{cloud}.{field}")));
+            }
+        };
+        if self.serves {
+            let fields = [
+                "disableSecurityGroupIngress",
+                "elbSecurityGroup",
+                "nlbSecurityGroupMode",
+                "nodeIPFamilies",
+            ];
+            from("aws", &fields, config);
+        }
+        from("gce", &["multizone", "nodeTags", "nodeInstancePrefix"], config);
+        if self.cluster.cloud() != CloudName::Aws {
+            return;
+        }
+        // The group's warm pool over the cluster's; without either there is none.
+        let mut pool = spec.at("cloudProvider.aws.warmPool").cloned().unwrap_or(Value::Null);
+        overlay(&mut pool, self.group.spec.get("warmPool").unwrap_or(&Value::Null));
+        if pool.is_null() || self.control_plane {
+            return;
+        }
+        if pool.is("enableLifecycleHook") && pool.int("maxSize") != Some(0) {
+            config.insert("EnableLifecycleHook".to_owned(), true.into());
+        }
+        put(config, "warmPoolImages", Some(&json!(self.inputs.warm_images)));
+    }
+
+    /// The authorities that machines trust, and the keys that they ask for. Bastions have none.
+    fn keys(&self, config: &mut Map<String, Value>, role: &str) -> Result<(), Error> {
+        if role == "Bastion" {
+            return Ok(());
+        }
+        let (mut cas, mut ids) = (Map::new(), Map::new());
+        let keysets = &self.inputs.keysets;
+        let mut load = |name: &str| {
+            let remedy = "keysets are made before configurations";
+            let keyset = keysets.get(name).ok_or(Error::Unknown {
+                what: "keyset",
+                name: name.to_owned(),
+                remedy,
+            })?;
+            cas.insert(name.to_owned(), keyset.certificates.clone().into());
+            ids.insert(name.to_owned(), keyset.primary_id.clone().into());
+            Ok::<_, Error>(())
+        };
+        load("kubernetes-ca")?;
+        if keysets.contains_key("etcd-clients-ca-cilium") {
+            load("etcd-clients-ca-cilium")?;
+        }
+        if self.control_plane {
+            load("etcd-clients-ca")?;
+            for etcd in self.cluster.spec.list("etcdClusters") {
+                let name = etcd.text("name");
+                load(&format!("etcd-manager-ca-{name}"))?;
+                load(&format!("etcd-peers-ca-{name}"))?;
+                if !["main", "events", "leases"].contains(&name) {
+                    load(&format!("etcd-clients-ca-{name}"))?;
+                }
+            }
+        }
+        if self.serves {
+            load("apiserver-aggregator-ca")?;
+            if keysets.contains_key("etcd-clients-ca") {
+                load("etcd-clients-ca")?;
+            }
+        }
+        let mut asked: Vec<&str> = Vec::new();
+        if self.serves {
+            asked.push("service-account");
+        } else {
+            asked.extend(["kubelet", "kube-proxy", "kube-router"]);
+        }
+        if !self.control_plane {
+            asked.push("etcd-client-cilium");
+        }
+        for (name, keyset) in asked.into_iter().filter_map(|name| Some((name, keysets.get(name)?)))
+        {
+            ids.insert(name.to_owned(), keyset.primary_id.clone().into());
+        }
+        // Workers get the cluster's authority with the address of who configures them.
+        if self.configured_by_server() {
+            cas.remove("kubernetes-ca");
+        }
+        config.insert("CAs".to_owned(), cas.into());
+        config.insert("KeypairIDs".to_owned(), ids.into());
+        Ok(())
+    }
+
+    /// Whether machines ask kops-controller, and hold no key to the store.
+    fn configured_by_server(&self) -> bool {
+        !self.serves && asks_kops_controller(self.cluster)
+    }
+
+    fn api_server(&self, config: &mut Map<String, Value>) -> Result<(), Error> {
+        let spec = &self.cluster.spec;
+        let mut api = json!({});
+        for field in ["publicName", "additionalSANs"] {
+            api.set_if(field, spec.at(&format!("api.{field}")));
+        }
+        if spec.has("api.dns") {
+            api.set("dns", json!({}));
+        }
+        if spec.is("api.loadBalancer.useForInternalAPI") {
+            api.set("loadBalancer.useForInternalAPI", true);
+        }
+        let remedy = "keysets are made before configurations";
+        let name = "service-account".to_owned();
+        let signer = self.inputs.keysets.get(&name);
+        let signer = signer.ok_or(Error::Unknown { what: "keyset", name, remedy })?;
+        let mut own = json!({
+            "ClusterDNSDomain": spec.text("clusterDNSDomain"),
+            "KubeAPIServer": spec.get("kubeAPIServer").cloned().unwrap_or_default(),
+            "API": api,
+            "ServiceAccountPublicKeys": signer.public_keys,
+        });
+        if let Some(authentication) = spec.get("authentication") {
+            let mut authentication = authentication.clone();
+            if authentication.has("aws") {
+                // Its settings are the add-on's.
+                authentication.set("aws", json!({}));
+            }
+            own.set("Authentication", authentication);
+        }
+        if !self.inputs.encryption_hash.is_empty() {
+            own.set("EncryptionConfigSecretHash", self.inputs.encryption_hash.clone());
+        }
+        config.insert("APIServerConfig".to_owned(), own);
+        put(config, "ApiserverAdditionalIPs", Some(&json!(self.inputs.api_addresses)));
+        let health = json!([{"key": "kube-apiserver-healthcheck", "path": "manifests/static/kube-apiserver-healthcheck.yaml"}]);
+        config.insert("staticManifests".to_owned(), health);
+        Ok(())
+    }
+
+    fn control_plane(&self, config: &mut Map<String, Value>) {
+        let spec = &self.cluster.spec;
+        let base = spec.text("configStore.base").trim_end_matches('/');
+        let part = |name: &str| spec.get(name).cloned().unwrap_or_else(|| json!({}));
+        let own = json!({
+            "KubeControllerManager": part("kubeControllerManager"), "KubeScheduler": part("kubeScheduler"),
+        });
+        config.insert("ControlPlaneConfig".to_owned(), own);
+        let clusters = spec.list("etcdClusters");
+        let names: Vec<_> = clusters.iter().map(|etcd| etcd.text("name")).collect();
+        put(config, "EtcdClusterNames", Some(&json!(names)));
+        let group = self.group.name();
+        let manifests = clusters.iter().flat_map(|etcd| {
+            let own = etcd
+                .list("etcdMembers")
+                .iter()
+                .filter(|member| member.text("instanceGroup") == group);
+            own.map(|_| format!("{base}/manifests/etcd/{}-{group}.yaml", etcd.text("name")))
+        });
+        put(config, "etcdManifests", Some(&json!(manifests.collect::<Vec<_>>())));
+        let channels = format!("{base}/manifests/channels/kops-channels.yaml");
+        config.insert("channelsManifest".to_owned(), channels.into());
+    }
+
+    fn files(&self, config: &mut Map<String, Value>, role: &str) -> Result<(), Error> {
+        let (spec, own) = (&self.cluster.spec, &self.group.spec);
+        let mut files = for_role(own.list("fileAssets"), role);
+        files.extend(for_role(spec.list("fileAssets"), role));
+        if self.serves {
+            files.push(json!({"path": "/var/lib/kube-scheduler/config.yaml", "content": self.inputs.scheduler_config}));
+        }
+        put(config, "FileAssets", Some(&json!(files)));
+        if self.serves || !asks_kops_controller(self.cluster) {
+            let store = spec.get("configStore").cloned().unwrap_or_default();
+            let store =
+                json!({"keypairs": store.text("keypairs"), "secrets": store.text("secrets")});
+            config.insert("configStore".to_owned(), store);
+        }
+        Ok(())
+    }
+
+    fn extras(&self, config: &mut Map<String, Value>) {
+        let (spec, own) = (&self.cluster.spec, &self.group.spec);
+        let mut containerd = spec.get("containerd").cloned().unwrap_or_else(|| json!({}));
+        overlay(&mut containerd, own.get("containerd").unwrap_or(&Value::Null));
+        let gvisor = own.is("containerd.gvisor.enabled");
+        if containerd.has("nvidiaGPU") {
+            let mut nvidia = containerd.get("nvidiaGPU").cloned().unwrap_or_default();
+            nvidia.default("package", "nvidia-driver-535-server");
+            config.insert("NvidiaGPU".to_owned(), nvidia);
+        }
+        if gvisor {
+            let mut own = own.at("containerd.gvisor").cloned().unwrap_or_default();
+            own.default("platform", "systrap");
+            config.insert("GVisor".to_owned(), own);
+        } else {
+            containerd.remove("gvisor");
+        }
+        config.insert("containerdConfig".to_owned(), containerd);
+        put(config, "VolumeMounts", own.get("volumeMounts"));
+        let packages = [spec.list("packages"), own.list("packages")].concat();
+        put(config, "packages", Some(&packages.into()));
+        let mut parameters: Vec<Value> = Vec::new();
+        for (spec, of) in [(own, "instance group"), (spec, "cluster")] {
+            let given = spec.list("sysctlParameters");
+            if !given.is_empty() {
+                parameters.push(format!("# Custom sysctl parameters from {of} spec").into());
+                parameters.push("".into());
+                parameters.extend_from_slice(given);
+            }
+        }
+        put(config, "SysctlParameters", Some(&parameters.into()));
+        let service = spec.at("serviceAccountIssuerDiscovery.discoveryService");
+        put(config, "discoveryServiceWithUniverse", service);
+    }
+}
