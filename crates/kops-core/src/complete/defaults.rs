@@ -4,7 +4,7 @@
 //! `=` before a path writes over what is there; without it the value is written only where nothing is. `*` is both
 //! kubelets. A value of `null` takes the field away.
 //!
-//! Conditions: `has:PATH`, `is:PATH` (true), `text:PATH=TEXT`, `cloud:NAME`, `ipv4`, `ipv6`, `k8s<1.34` (the control plane's
+//! Conditions: `has:PATH`, `is:PATH` (true), `text:PATH=TEXT`, `cloud:NAME`, `bare` (no cloud), `ipv4`, `ipv6`, `k8s<1.34` (the control plane's
 //! version; `>=` and `=` likewise), `node<1.34` (the kubelets'); `!` before one turns it round.
 
 use std::sync::LazyLock;
@@ -90,6 +90,7 @@ fn holds(condition: &str, cluster: &Object, known: &Known) -> bool {
         "is" => cluster.spec.is(rest),
         "text" => rest.split_once('=').is_some_and(|(path, text)| cluster.spec.text(path) == text),
         "cloud" => cluster.cloud().word() == rest,
+        "bare" => cluster.cloud().is_bare(),
         "ipv4" => !cluster.is_ipv6_only(),
         "ipv6" => cluster.is_ipv6_only(),
         _ => version_holds(condition, known).unwrap_or(false),
@@ -134,8 +135,8 @@ mod tests {
                 let path = rest.split_once('=').map_or(rest, |(path, _)| path);
                 let known = match word {
                     "has" | "is" | "text" => has_field(Kind::Cluster, &format!("spec.{path}")),
-                    "cloud" => ["aws", "gce", "metal", "local", "azure"].contains(&rest),
-                    "ipv4" | "ipv6" => true,
+                    "cloud" => ["aws", "gce", "azure"].contains(&rest),
+                    "bare" | "ipv4" | "ipv6" => true,
                     _ => {
                         let version = Version::release(1, 34);
                         let world = World::default();

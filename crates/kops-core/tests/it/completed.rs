@@ -2,7 +2,10 @@ use kops_api::{Kind, Object, Spec as _, VersionName, documents, is_ours, validat
 use kops_core::{Machines, complete};
 use serde_json::Value;
 
-use crate::golden::{difference, judge, read, source, world};
+use crate::{
+    golden::{difference, read, source},
+    mock::{judge, world},
+};
 
 /// Cases whose completed spec is not upstream's, and why.
 const MISSED: &[(&str, &str)] = &[];

@@ -7,7 +7,10 @@ use kops_core::{
 };
 use serde_json::Value;
 
-use crate::golden::{difference, judge, read, source, world};
+use crate::{
+    golden::{difference, read, source},
+    mock::{judge, world},
+};
 
 /// Cases that come out otherwise, and why.
 const MISSED: &[(&str, &str)] = &[];

@@ -2,5 +2,8 @@
 
 mod completed;
 mod created;
+#[path = "../../../kops-api/tests/it/golden.rs"]
 mod golden;
+mod mock;
 mod node;
+mod own;

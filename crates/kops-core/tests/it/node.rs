@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::{
     completed::{OTHER_CLOUDS, objects},
-    golden::{difference, judge, read, source, world},
+    golden::{difference, read, source},
+    mock::{judge, world},
 };
 
 /// Configurations that come out otherwise, and why.
