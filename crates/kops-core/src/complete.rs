@@ -4,6 +4,7 @@ mod builders;
 mod defaults;
 
 use api_meta::FieldError;
+pub(crate) use builders::remap;
 use kops_api::{Object, Spec, validate_cluster};
 use serde_json::{Value, json};
 

@@ -4,10 +4,8 @@ use kops_api::{Object, Spec};
 use serde_json::{Value, json};
 
 use super::defaults;
-use crate::{CloudName, Cluster, Error, Version, World, assign::items, names, ranges};
+use crate::{CloudName, Cluster, Error, Version, World, assign::items, etcd, names, ranges};
 
-const ETCD_35: &str = "3.5.31";
-const ETCD_36: &str = "3.6.12";
 const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
 
 /// The ports of etcd clusters on their machines, and what the API server keeps in each.
@@ -28,7 +26,7 @@ type Builder = fn(&mut Object, &Known) -> Result<(), Error>;
 
 const BUILDERS: &[(&str, Builder)] = &[
     ("Defaults", nothing),
-    ("Etcd", etcd),
+    ("Etcd", etcd_version),
     ("EtcdManager", etcd_manager),
     ("APIServer", api_server),
     ("Containerd", containerd),
@@ -64,17 +62,16 @@ fn nothing(_: &mut Object, _: &Known) -> Result<(), Error> {
     Ok(())
 }
 
-fn etcd(cluster: &mut Object, known: &Known) -> Result<(), Error> {
-    let version = if known.control_plane.is_before(34) { ETCD_35 } else { ETCD_36 };
+fn etcd_version(cluster: &mut Object, known: &Known) -> Result<(), Error> {
+    let [old, new] = etcd::LATEST;
+    let version = if known.control_plane.is_before(34) { old } else { new };
     items(&mut cluster.spec, "etcdClusters").for_each(|etcd| etcd.default("version", version));
     Ok(())
 }
 
 fn etcd_manager(cluster: &mut Object, known: &Known) -> Result<(), Error> {
     // etcd's programs are mounted as images, which is a gate before 1.36.
-    let containerd = cluster.spec.text("containerd.version").parse::<Version>();
-    let mounts = containerd.is_ok_and(|v| (v.major, v.minor) >= (2, 1));
-    if mounts && (33..36).contains(&known.control_plane.minor) {
+    if etcd::mounts_images(&cluster.spec) && known.control_plane.is_before(36) {
         cluster.spec.default("controlPlaneKubelet.featureGates.ImageVolume", "true");
     }
     let base = cluster.spec.text("configStore.base").trim_end_matches('/').to_owned();
@@ -82,21 +79,15 @@ fn etcd_manager(cluster: &mut Object, known: &Known) -> Result<(), Error> {
         let store = format!("{base}/backups/etcd/{}", etcd.text("name"));
         etcd.default("backups.backupStore", store);
         let version = etcd.text("version").trim_start_matches('v').to_owned();
-        if !is_supported_etcd(&version) {
+        if !etcd::is_supported(&version) {
+            let latest = etcd::LATEST.join(" or ");
             let reason = format!(
-                "is no version of etcd that there are programs for: use {ETCD_35} or {ETCD_36}, or leave it out"
+                "is no version of etcd that there are programs for: use {latest}, or leave it out"
             );
             return Err(Error::value("spec.etcdClusters.version", version, reason));
         }
     }
     Ok(())
-}
-
-/// Each of the two minor versions up to its latest patch.
-fn is_supported_etcd(version: &str) -> bool {
-    let latest = [ETCD_35, ETCD_36].into_iter().filter_map(|text| text.parse::<Version>().ok());
-    let Ok(version) = version.parse::<Version>() else { return false };
-    latest.into_iter().any(|l| (l.major, l.minor) == (version.major, version.minor) && version <= l)
 }
 
 /// A component's image, from the registry that the spec names.

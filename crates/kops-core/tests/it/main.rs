@@ -7,3 +7,4 @@ mod golden;
 mod mock;
 mod node;
 mod own;
+mod pods;

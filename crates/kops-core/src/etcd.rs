@@ -1,0 +1,272 @@
+//! etcd's versions, and the static Pod of upstream's etcd-manager, which runs it on the control planes of clusters that run
+//! upstream's programs.
+
+use kops_api::{Object, Spec, yaml};
+use serde_json::{Value, json};
+
+use crate::{CloudName, Cluster, Error, Version, complete::remap, names, pods};
+
+/// The newest of the two minor versions: up to 1.33, and from 1.34 on.
+pub(crate) const LATEST: [&str; 2] = ["3.5.31", "3.6.12"];
+
+const MANAGER: &str = "registry.k8s.io/etcd-manager/etcd-manager-slim:v3.0.20260707";
+
+/// Ports on the machine of each cluster's member: clients, peers, the manager's gRPC, clients while it is quarantined.
+const PORTS: [(&str, [u16; 4]); 4] = [
+    ("main", [4001, 2380, 3996, 3994]),
+    ("events", [4002, 2381, 3997, 3995]),
+    ("cilium", [4003, 2382, 3991, 3992]),
+    ("leases", [4004, 2383, 4006, 4005]),
+];
+
+/// Whether there are programs for a version: each minor version up to its latest patch.
+pub(crate) fn is_supported(version: &str) -> bool {
+    let Ok(version) = version.parse::<Version>() else { return false };
+    LATEST.iter().any(|latest| patches(latest).any(|patch| patch == version.to_string()))
+}
+
+/// All versions of a minor version up to its latest.
+fn patches(latest: &str) -> impl Iterator<Item = String> {
+    let (minor, patch) = latest.rsplit_once('.').unwrap_or((latest, "0"));
+    (0..=patch.parse::<u32>().unwrap_or(0)).map(move |patch| format!("{minor}.{patch}"))
+}
+
+fn dashed(version: &str) -> String {
+    version.replace('.', "-")
+}
+
+/// What etcd-manager makes of a new cluster, as it lies in the store.
+pub fn etcd_spec(etcd: &Value) -> String {
+    let version = etcd.text("version").trim_start_matches('v');
+    let members = etcd.list("etcdMembers").len();
+    format!("{{\n  \"memberCount\": {members},\n  \"etcdVersion\": \"{version}\"\n}}\n")
+}
+
+/// The Pod that runs the member of one etcd cluster. `api_servers`: whether machines without etcd have API servers, which
+/// then find it by name.
+pub fn etcd_pod(
+    cluster: &Object,
+    etcd: &Value,
+    kops: &str,
+    api_servers: bool,
+) -> Result<String, Error> {
+    let spec = &cluster.spec;
+    let name = etcd.text("name");
+    let ports = PORTS.iter().find(|(cluster, _)| *cluster == name);
+    let Some((_, ports)) = ports else {
+        return Err(Error::value(
+            "spec.etcdClusters.name",
+            name,
+            "is none of main, events, leases and cilium",
+        ));
+    };
+    let own = format!("{name}.etcd.internal.{}", cluster.name());
+    let host = match (api_servers, name) {
+        (true, _) => own.clone(),
+        (false, "cilium") => format!("api.internal.{}", cluster.name()),
+        _ => "__name__".to_owned(),
+    };
+    let whole = if name == "main" { "etcd".to_owned() } else { format!("etcd-{name}") };
+    let mut mounts = vec![
+        json!({"name": "rootfs", "mountPath": "/rootfs"}),
+        json!({"name": "run", "mountPath": "/run"}),
+        json!({"name": "pki", "mountPath": "/etc/kubernetes/pki/etcd-manager"}),
+        json!({"name": "opt", "mountPath": "/opt"}),
+    ];
+    let mut volumes = vec![
+        json!({"name": "rootfs", "hostPath": {"path": "/", "type": "Directory"}}),
+        json!({"name": "run", "hostPath": {"path": "/run", "type": "DirectoryOrCreate"}}),
+        json!({"name": "pki", "hostPath": {
+            "path": format!("/etc/kubernetes/pki/etcd-manager-{name}"), "type": "DirectoryOrCreate",
+        }}),
+        json!({"name": "opt", "emptyDir": {}}),
+    ];
+    let mut inits = Vec::new();
+    match mounts_images(spec) {
+        true => programs_mounted(spec, &mut volumes, &mut mounts),
+        false => inits = programs_copied(spec, kops),
+    }
+    mounts.push(json!({"name": "varlogetcd", "mountPath": "/var/log/etcd.log"}));
+    let log = json!({"path": format!("/var/log/{whole}.log"), "type": "FileOrCreate"});
+    volumes.push(json!({"name": "varlogetcd", "hostPath": log}));
+    if spec.is("useHostCertificates") {
+        mounts.push(
+            json!({"name": "etc-ssl-certs", "mountPath": "/etc/ssl/certs", "readOnly": true}),
+        );
+        let certificates = json!({"path": "/etc/ssl/certs", "type": "DirectoryOrCreate"});
+        volumes.push(json!({"name": "etc-ssl-certs", "hostPath": certificates}));
+    }
+    let mut args = vec![
+        "--log-file=/var/log/etcd.log".to_owned(),
+        "--also-stdout".into(),
+        "/ko-app/etcd-manager".into(),
+    ];
+    args.extend(flags(cluster, etcd, &whole, &host, ports)?);
+    let image = etcd.at("manager.image").and_then(Value::as_str).unwrap_or(MANAGER);
+    let request = |field: &str, fallback: &str| match etcd.text(field) {
+        "" => fallback.to_owned(),
+        given => given.to_owned(),
+    };
+    let container = json!({
+        "name": "etcd-manager", "image": remap(spec, image.to_owned()), "command": ["/go-runner"], "args": args,
+        "env": environment(cluster, etcd),
+        "resources": {"requests": {"cpu": request("cpuRequest", "200m"), "memory": request("memoryRequest", "100Mi")}},
+        "securityContext": {"privileged": true}, "volumeMounts": mounts,
+    });
+    let mut pod = pods::critical(
+        &format!("etcd-manager-{name}"),
+        "system-cluster-critical",
+        container,
+        volumes,
+    );
+    pod.set("spec.hostPID", true);
+    pod.set("spec.hostNetwork", true);
+    if !inits.is_empty() {
+        pod.set("spec.initContainers", inits);
+    }
+    if api_servers {
+        pod.set("metadata.annotations", json!({"dns.alpha.kubernetes.io/internal": own}));
+    }
+    Ok(yaml::to_string(&pod))
+}
+
+/// Since containerd 2.1 and Kubernetes 1.33 images are mounted, and nothing need be copied out of them.
+pub(crate) fn mounts_images(spec: &Value) -> bool {
+    let at_least = |field: &str, bound: (u64, u64)| {
+        spec.text(field).parse::<Version>().is_ok_and(|v| (v.major, v.minor) >= bound)
+    };
+    at_least("kubernetesVersion", (1, 33)) && at_least("containerd.version", (2, 1))
+}
+
+fn programs_mounted(spec: &Value, volumes: &mut Vec<Value>, mounts: &mut Vec<Value>) {
+    for latest in LATEST {
+        let volume = format!("etcd-v{}", dashed(latest));
+        let image = remap(spec, format!("registry.k8s.io/etcd:v{latest}"));
+        volumes.push(
+            json!({"name": volume, "image": {"reference": image, "pullPolicy": "IfNotPresent"}}),
+        );
+        for version in patches(latest) {
+            mounts.push(json!({"name": volume, "mountPath": format!("/opt/etcd-v{version}")}));
+        }
+    }
+}
+
+/// Containers that copy etcd's programs to a directory of the Pod, and link older versions to the latest.
+fn programs_copied(spec: &Value, kops: &str) -> Vec<Value> {
+    let utils = format!("registry.k8s.io/kops/kops-utils-cp:{kops}");
+    let container = |name: String, image: String, command: &str, args: Vec<String>| {
+        json!({
+            "name": name, "image": remap(spec, image), "command": [command], "args": args, "resources": {},
+            "volumeMounts": [{"name": "opt", "mountPath": "/opt"}],
+        })
+    };
+    let first =
+        vec!["--target-dir=/opt/kops-utils/".to_owned(), "--src=/ko-app/kops-utils-cp".to_owned()];
+    let mut all =
+        vec![container("kops-utils-cp".into(), utils.clone(), "/ko-app/kops-utils-cp", first)];
+    let copier = "/opt/kops-utils/kops-utils-cp";
+    for latest in LATEST {
+        let mut args = vec![format!("--target-dir=/opt/etcd-v{latest}")];
+        args.extend(["etcd", "etcdctl"].map(|program| format!("--src=/usr/local/bin/{program}")));
+        let name = format!("init-etcd-{}", dashed(latest));
+        all.push(container(name, format!("registry.k8s.io/etcd:v{latest}"), copier, args));
+    }
+    for latest in LATEST {
+        let mut older: Vec<_> = patches(latest).filter(|version| version != latest).collect();
+        older.sort();
+        let mut args = vec!["--symlink".to_owned()];
+        args.extend(older.iter().map(|version| format!("--target-dir=/opt/etcd-v{version}")));
+        args.extend(
+            ["etcd", "etcdctl"].map(|program| format!("--src=/opt/etcd-v{latest}/{program}")),
+        );
+        all.push(container(
+            format!("init-etcd-symlinks-{}", dashed(latest)),
+            utils.clone(),
+            copier,
+            args,
+        ));
+    }
+    all
+}
+
+/// etcd-manager's flags, in the order of their names.
+fn flags(
+    cluster: &Object,
+    etcd: &Value,
+    whole: &str,
+    host: &str,
+    [client, peer, grpc, quarantined]: &[u16; 4],
+) -> Result<Vec<String>, Error> {
+    let name = etcd.text("name");
+    let mut store = etcd.text("backups.backupStore").to_owned();
+    let mut flags = Vec::new();
+    let id = cluster.name();
+    let (provider, volume, tags) = match cluster.cloud() {
+        CloudName::Aws => {
+            let own = format!("kubernetes.io/cluster/{id}=owned");
+            let volume = format!("k8s.io/etcd/{name}");
+            ("aws", volume.clone(), vec![own, volume, "k8s.io/role/control-plane=1".to_owned()])
+        }
+        CloudName::Gce => {
+            let own = format!("k8s-io-cluster-name={}", names::gce(id));
+            let volume = format!("k8s-io-etcd-{name}");
+            ("gce", volume.clone(), vec![own, volume, "k8s-io-role-master=master".to_owned()])
+        }
+        CloudName::Metal => {
+            let node = format!("{id}--{name}--0");
+            let nodes = json!([{"id": node, "ip": [format!("node0.{name}.{id}")]}]);
+            let fixed = json!({"etcdVersion": etcd.text("version"), "nodes": nodes});
+            flags.push(format!("--static-config={fixed}"));
+            store = "file:///mnt/disks/backups".to_owned();
+            ("external", String::new(), vec![format!("{id}--{name}--")])
+        }
+        CloudName::Local | CloudName::Other => {
+            let what = "etcd-manager on this cloud".to_owned();
+            return Err(Error::Unsupported { what, remedy: "our own protokube runs etcd there" });
+        }
+    };
+    let level = etcd.int("manager.logLevel").unwrap_or(6);
+    flags.extend([
+        format!("--backup-store={store}"),
+        format!("--client-urls=https://{host}:{client}"),
+        format!("--cluster-name={whole}"),
+        "--containerized=true".to_owned(),
+        format!("--dns-suffix=.internal.{id}"),
+        format!("--grpc-port={grpc}"),
+        format!("--peer-urls=https://__name__:{peer}"),
+        format!("--quarantine-client-urls=https://__name__:{quarantined}"),
+        format!("--v={level}"),
+        format!("--volume-provider={provider}"),
+    ]);
+    flags.extend(tags.iter().map(|tag| format!("--volume-tag={tag}")));
+    for (flag, value) in [
+        ("volume-name-tag", volume.as_str()),
+        ("backup-interval", etcd.text("manager.backupInterval")),
+        ("discovery-poll-interval", etcd.text("manager.discoveryPollInterval")),
+    ] {
+        if !value.is_empty() {
+            flags.push(format!("--{flag}={value}"));
+        }
+    }
+    flags.sort();
+    Ok(flags)
+}
+
+fn environment(cluster: &Object, etcd: &Value) -> Vec<Value> {
+    let mut all = pods::environment(cluster);
+    let mut set = |name: &str, value: String| all.push(json!({"name": name, "value": value}));
+    if let Some(days) = etcd.int("manager.backupRetentionDays") {
+        set("ETCD_MANAGER_DAILY_BACKUPS_RETENTION", format!("{days}d"));
+    }
+    for (name, field) in [
+        ("ETCD_LISTEN_METRICS_URLS", "listenMetricsURLs"),
+        ("ETCD_LISTEN_CLIENT_HTTP_URLS", "listenClientHTTPURLs"),
+    ] {
+        let urls = etcd.texts(&format!("manager.{field}"));
+        if !urls.is_empty() {
+            set(name, urls.join(","));
+        }
+    }
+    all.extend_from_slice(etcd.list("manager.env"));
+    all
+}

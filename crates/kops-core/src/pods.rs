@@ -1,0 +1,98 @@
+//! Static Pods of upstream's programs on control planes.
+
+use kops_api::{Object, Spec, yaml};
+use serde_json::{Value, json};
+
+use crate::{CloudName, Cluster, complete::remap};
+
+/// A Pod of one container that the kubelet keeps when it must choose.
+pub(crate) fn critical(name: &str, priority: &str, container: Value, volumes: Vec<Value>) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "kube-system", "labels": {"k8s-app": name}},
+        "spec": {
+            "containers": [container], "volumes": volumes, "hostNetwork": true, "priorityClassName": priority,
+            "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
+        },
+        "status": {},
+    })
+}
+
+/// What programs are told of the way out, and of the region that they are in. In the order of names.
+pub(crate) fn environment(cluster: &Object) -> Vec<Value> {
+    let spec = &cluster.spec;
+    let mut all = Vec::new();
+    if cluster.cloud() == CloudName::Aws {
+        let zones = spec.list("networking.subnets").iter().map(|subnet| subnet.text("zone"));
+        let region = zones
+            .filter_map(|zone| zone.get(..zone.len().checked_sub(1)?))
+            .find(|region| !region.is_empty());
+        all.extend(region.map(|region| ("AWS_REGION", region.to_owned())));
+    }
+    if let Some(proxy) = spec.at("networking.egressProxy") {
+        let host = proxy.text("httpProxy.host");
+        let url = match proxy.int("httpProxy.port") {
+            Some(port) if port != 0 => format!("http://{host}:{port}"),
+            _ => format!("http://{host}"),
+        };
+        let excludes = proxy.text("excludes").to_owned();
+        all.extend([("http_proxy", url.clone()), ("https_proxy", url)]);
+        all.extend([("NO_PROXY", excludes.clone()), ("no_proxy", excludes)]);
+    }
+    all.sort();
+    all.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect()
+}
+
+/// The Pod that asks the API server for its health with a certificate, for load balancers, which have none.
+pub fn healthcheck_pod(cluster: &Object, kops: &str) -> String {
+    let directory = "/etc/kubernetes/kube-apiserver-healthcheck/secrets";
+    let image = format!("registry.k8s.io/kops/kube-apiserver-healthcheck:{kops}");
+    let probe =
+        json!({"host": "127.0.0.1", "port": 3990, "path": "/.kube-apiserver-healthcheck/healthz"});
+    let container = json!({
+        "name": "healthcheck", "image": remap(&cluster.spec, image),
+        "args": ["--ca-cert=/secrets/ca.crt", "--client-cert=/secrets/client.crt", "--client-key=/secrets/client.key"],
+        "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 5, "timeoutSeconds": 5},
+        "resources": {},
+        "securityContext": {"runAsNonRoot": true, "runAsUser": 10012},
+        "volumeMounts": [{"name": "healthcheck-secrets", "mountPath": "/secrets", "readOnly": true}],
+    });
+    yaml::to_string(&json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {}, "status": {},
+        "spec": {
+            "containers": [container],
+            "volumes": [{"name": "healthcheck-secrets", "hostPath": {"path": directory, "type": "Directory"}}],
+        },
+    }))
+}
+
+/// The Pod that applies the add-ons: the cluster's own channel, then the user's.
+pub fn channels_pod(cluster: &Object, kops: &str) -> String {
+    let kubeconfig = "/var/lib/kops/kubeconfig";
+    let spec = &cluster.spec;
+    let base = spec.text("configStore.base").trim_end_matches('/');
+    let fixed =
+        ["apply", "channel", "--v=4", "--yes", "--interval=1m0s", "--node-name=$(NODE_NAME)"];
+    let mut args: Vec<_> = fixed.map(str::to_owned).into();
+    args.push(format!("{base}/addons/bootstrap-channel.yaml"));
+    args.extend(spec.list("addons").iter().map(|addon| addon.text("manifest").to_owned()));
+    let mut env = vec![
+        json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}),
+        json!({"name": "KUBECONFIG", "value": kubeconfig}),
+        json!({"name": "HOME", "value": "/tmp"}),
+    ];
+    env.extend(environment(cluster));
+    let probe = json!({"host": "127.0.0.1", "port": 3986, "path": "/readyz"});
+    let container = json!({
+        "name": "kops-channels", "image": remap(spec, format!("registry.k8s.io/kops/channels:{kops}")),
+        "args": args, "env": env,
+        "readinessProbe": {"httpGet": probe, "initialDelaySeconds": 30, "periodSeconds": 10, "failureThreshold": 2},
+        "resources": {"requests": {"cpu": "50m", "memory": "50Mi"}},
+        "securityContext": {"runAsNonRoot": true, "runAsUser": 10013},
+        "volumeMounts": [{"name": "kubeconfig", "mountPath": kubeconfig, "readOnly": true}],
+    });
+    let volume = json!({"name": "kubeconfig", "hostPath": {"path": kubeconfig, "type": "File"}});
+    let mut pod = critical("kops-channels", "system-node-critical", container, vec![volume]);
+    pod.set("spec.dnsPolicy", "Default");
+    yaml::to_string(&pod)
+}

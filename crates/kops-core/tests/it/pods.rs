@@ -1,0 +1,89 @@
+use kops_api::{Kind, Object, Spec as _};
+use kops_core::{Machines, channels_pod, complete, etcd_pod, etcd_spec, healthcheck_pod};
+use serde_json::json;
+
+use crate::{
+    completed::{OTHER_CLOUDS, objects},
+    golden::{difference, read, source},
+    mock::{judge, world},
+};
+
+const KOPS: &str = "1.34.0-beta.1";
+
+/// What comes out otherwise, and why.
+const MISSED: &[(&str, &str)] = &[];
+
+/// What we write for a file of the store, by its name in upstream's goldens.
+fn written(cluster: &Object, groups: &[Object], file: &str) -> Option<Result<String, String>> {
+    let name = file.strip_prefix("aws_s3_object_")?.strip_suffix("_content")?;
+    let servers = groups.iter().any(|group| group.spec.text("role") == "APIServer");
+    let etcd = |name: &str| {
+        cluster.spec.list("etcdClusters").iter().find(|etcd| etcd.text("name") == name)
+    };
+    if let Some(rest) = name.strip_prefix("manifests-etcdmanager-") {
+        let etcd = etcd(rest.split('-').next()?)?;
+        return Some(etcd_pod(cluster, etcd, KOPS, servers).map_err(|e| e.to_string()));
+    }
+    if let Some(rest) = name.strip_prefix("etcd-cluster-spec-") {
+        return Some(Ok(etcd_spec(etcd(rest)?)));
+    }
+    match name {
+        "manifests-static-kube-apiserver-healthcheck" => Some(Ok(healthcheck_pod(cluster, KOPS))),
+        "manifests-channels-kops-channels" => Some(Ok(channels_pod(cluster, KOPS))),
+        _ => None,
+    }
+}
+
+#[test]
+fn static_pods_are_upstreams() {
+    let Some(source) = source() else { return };
+    let cases = std::fs::read_dir(source.join("tests/integration/update_cluster"));
+    let mut cases: Vec<_> = cases.into_iter().flatten().flatten().map(|case| case.path()).collect();
+    cases.sort();
+    let (mut missed, mut count) = (Vec::new(), 0);
+    for case in cases {
+        let name = case.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let complete_spec = case.join("data/aws_s3_object_cluster-completed.spec_content");
+        if !complete_spec.exists() || OTHER_CLOUDS.contains(&name.as_str()) {
+            continue;
+        }
+        let mut groups =
+            objects(&name, &read(&case.join("in-v1alpha2.yaml"))).unwrap_or_else(|e| panic!("{e}"));
+        let Some(at) = groups.iter().position(|o| o.kind == Kind::Cluster) else { continue };
+        let cluster = groups.remove(at);
+        let world = world(cluster.spec.has("cloudProvider.gce"));
+        let cluster = complete(&cluster, &groups, &world, &Machines::default());
+        let cluster = cluster.unwrap_or_else(|e| panic!("{name}: {e}"));
+        for file in std::fs::read_dir(case.join("data")).into_iter().flatten().flatten() {
+            let golden = file.file_name().to_string_lossy().into_owned();
+            let Some(ours) = written(&cluster, &groups, &golden) else { continue };
+            count += 1;
+            let why = match ours {
+                Ok(ours) => difference(&ours, &read(&file.path())),
+                Err(error) => Some(error),
+            };
+            missed.extend(why.map(|why| (format!("{name}/{golden}"), why)));
+        }
+    }
+    judge("etcd specs and static Pods", count, &missed, MISSED);
+}
+
+#[test]
+fn pods_say_where_their_volumes_are() {
+    let mut cluster = Object::new(Kind::Cluster, "a.example.com");
+    cluster.metadata.set("labels", json!({"alpha.kops.k8s.io/cloud": "metal"}));
+    let etcd = json!({"name": "main", "version": "3.6.12", "etcdMembers": [{"name": "a", "instanceGroup": "m"}]});
+    let pod = etcd_pod(&cluster, &etcd, "1.36.2", false).unwrap_or_else(|e| panic!("{e}"));
+    for part in [
+        "--volume-provider=external",
+        "--volume-tag=a.example.com--main--",
+        "file:///mnt/disks/backups",
+    ] {
+        assert!(pod.contains(part), "{part}:\n{pod}");
+    }
+    let strange = etcd_pod(&cluster, &json!({"name": "../x"}), "1.36.2", false);
+    assert!(
+        strange
+            .is_err_and(|e| e.to_string().contains("is none of main, events, leases and cilium"))
+    );
+}
