@@ -67,35 +67,8 @@ pub fn etcd_pod(
         _ => "__name__".to_owned(),
     };
     let whole = if name == "main" { "etcd".to_owned() } else { format!("etcd-{name}") };
-    let mut mounts = vec![
-        json!({"name": "rootfs", "mountPath": "/rootfs"}),
-        json!({"name": "run", "mountPath": "/run"}),
-        json!({"name": "pki", "mountPath": "/etc/kubernetes/pki/etcd-manager"}),
-        json!({"name": "opt", "mountPath": "/opt"}),
-    ];
-    let mut volumes = vec![
-        json!({"name": "rootfs", "hostPath": {"path": "/", "type": "Directory"}}),
-        json!({"name": "run", "hostPath": {"path": "/run", "type": "DirectoryOrCreate"}}),
-        json!({"name": "pki", "hostPath": {
-            "path": format!("/etc/kubernetes/pki/etcd-manager-{name}"), "type": "DirectoryOrCreate",
-        }}),
-        json!({"name": "opt", "emptyDir": {}}),
-    ];
-    let mut inits = Vec::new();
-    match mounts_images(spec) {
-        true => programs_mounted(spec, &mut volumes, &mut mounts),
-        false => inits = programs_copied(spec, kops),
-    }
-    mounts.push(json!({"name": "varlogetcd", "mountPath": "/var/log/etcd.log"}));
-    let log = json!({"path": format!("/var/log/{whole}.log"), "type": "FileOrCreate"});
-    volumes.push(json!({"name": "varlogetcd", "hostPath": log}));
-    if spec.is("useHostCertificates") {
-        mounts.push(
-            json!({"name": "etc-ssl-certs", "mountPath": "/etc/ssl/certs", "readOnly": true}),
-        );
-        let certificates = json!({"path": "/etc/ssl/certs", "type": "DirectoryOrCreate"});
-        volumes.push(json!({"name": "etc-ssl-certs", "hostPath": certificates}));
-    }
+    let (volumes, mounts) = volumes(spec, name, &whole);
+    let inits = if mounts_images(spec) { Vec::new() } else { programs_copied(spec, kops) };
     let mut args = vec![
         "--log-file=/var/log/etcd.log".to_owned(),
         "--also-stdout".into(),
@@ -128,6 +101,38 @@ pub fn etcd_pod(
         pod.set("metadata.annotations", json!({"dns.alpha.kubernetes.io/internal": own}));
     }
     Ok(yaml::to_string(&pod))
+}
+
+/// The Pod's volumes, and where they are mounted: the machine itself, keys, programs and the log.
+fn volumes(spec: &Value, name: &str, whole: &str) -> (Vec<Value>, Vec<Value>) {
+    let mut mounts = vec![
+        json!({"name": "rootfs", "mountPath": "/rootfs"}),
+        json!({"name": "run", "mountPath": "/run"}),
+        json!({"name": "pki", "mountPath": "/etc/kubernetes/pki/etcd-manager"}),
+        json!({"name": "opt", "mountPath": "/opt"}),
+    ];
+    let mut volumes = vec![
+        json!({"name": "rootfs", "hostPath": {"path": "/", "type": "Directory"}}),
+        json!({"name": "run", "hostPath": {"path": "/run", "type": "DirectoryOrCreate"}}),
+        json!({"name": "pki", "hostPath": {
+            "path": format!("/etc/kubernetes/pki/etcd-manager-{name}"), "type": "DirectoryOrCreate",
+        }}),
+        json!({"name": "opt", "emptyDir": {}}),
+    ];
+    if mounts_images(spec) {
+        programs_mounted(spec, &mut volumes, &mut mounts);
+    }
+    mounts.push(json!({"name": "varlogetcd", "mountPath": "/var/log/etcd.log"}));
+    let log = json!({"path": format!("/var/log/{whole}.log"), "type": "FileOrCreate"});
+    volumes.push(json!({"name": "varlogetcd", "hostPath": log}));
+    if spec.is("useHostCertificates") {
+        mounts.push(
+            json!({"name": "etc-ssl-certs", "mountPath": "/etc/ssl/certs", "readOnly": true}),
+        );
+        let certificates = json!({"path": "/etc/ssl/certs", "type": "DirectoryOrCreate"});
+        volumes.push(json!({"name": "etc-ssl-certs", "hostPath": certificates}));
+    }
+    (volumes, mounts)
 }
 
 /// Since containerd 2.1 and Kubernetes 1.33 images are mounted, and nothing need be copied out of them.

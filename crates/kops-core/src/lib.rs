@@ -8,6 +8,7 @@
 //! - What is not built here (other clouds) is refused by name.
 
 mod assign;
+mod boot;
 pub mod channel;
 mod cluster;
 mod complete;
@@ -24,6 +25,7 @@ mod version;
 mod world;
 
 pub use assign::assign;
+pub use boot::boot_config;
 pub use cluster::{CloudName, Cluster, Dns};
 pub use complete::{Machines, complete};
 pub use error::Error;

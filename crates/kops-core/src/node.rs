@@ -5,7 +5,12 @@ use std::collections::BTreeMap;
 use kops_api::{Object, Spec, yaml};
 use serde_json::{Map, Value, json};
 
-use crate::{CloudName, Cluster, Dns, Error, complete::overlay, files};
+use crate::{
+    CloudName, Cluster, Dns, Error,
+    boot::{addresses, asks_kops_controller},
+    complete::overlay,
+    files,
+};
 
 /// What a configuration needs beside the complete cluster and the complete group.
 #[derive(Clone, Debug, Default)]
@@ -103,7 +108,7 @@ fn basics(
     for arch in files::ARCHITECTURES {
         let mut all = files::all(cluster, &kubelet, &inputs.hashes, arch)?;
         // Workers that learn names by gossip need it, unless they know addresses.
-        let told = asks_kops_controller(cluster) && !inputs.api_addresses.is_empty();
+        let told = !addresses(cluster, group, inputs).is_empty();
         if role == "ControlPlane" || (gossip && role != "Bastion" && !told) {
             all.push(files::protokube(cluster, &inputs.kops, &inputs.hashes, arch)?);
         }
@@ -123,14 +128,6 @@ fn for_role(items: &[Value], role: &str) -> Vec<Value> {
         item
     };
     items.iter().filter(meant).map(plain).collect()
-}
-
-/// Whether workers find kops-controller: by DNS or the hosts file, or with gossip by a load balancer that passes it on.
-fn asks_kops_controller(cluster: &Object) -> bool {
-    let balancer = cluster.spec.at("api.loadBalancer");
-    let passes =
-        |balancer: &Value| cluster.cloud() != CloudName::Aws || balancer.text("class") == "Network";
-    cluster.dns() != Dns::Gossip || balancer.is_some_and(passes)
 }
 
 struct Part<'a> {

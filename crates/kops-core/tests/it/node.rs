@@ -3,8 +3,8 @@ use std::{collections::BTreeMap, path::Path};
 use base64::Engine as _;
 use kops_api::{Kind, Object, Spec as _, yaml};
 use kops_core::{
-    Hashes, MachineType, Machines, NodeInputs, NodeKeyset, World, channel::Channel, complete,
-    complete_group, node_config,
+    Hashes, MachineType, Machines, NodeInputs, NodeKeyset, World, boot_config, channel::Channel,
+    complete, complete_group, node_config,
 };
 use serde_json::{Value, json};
 
@@ -132,6 +132,10 @@ fn scheduler(objects: &[Value]) -> String {
     yaml::to_string(&config)
 }
 
+/// A group's configuration, and what its machines are started with.
+type Written = Result<(String, String), String>;
+
+#[derive(Clone)]
 struct Golden {
     hashes: Hashes,
     keysets: BTreeMap<String, NodeKeyset>,
@@ -139,6 +143,31 @@ struct Golden {
 }
 
 impl Golden {
+    fn read(source: &Path) -> Self {
+        let channel = Channel::read("stable", read(&source.join("channels/stable")).as_bytes());
+        let channel = channel.unwrap_or_else(|e| panic!("{e}"));
+        Self { hashes: hashes(source), keysets: keysets(source), channel }
+    }
+
+    /// Hashes of versions before a release are in no table: upstream's tests fetched them, and they stand in its goldens.
+    fn with_fetched(&self, case: &Path) -> Self {
+        let mut golden = self.clone();
+        for file in std::fs::read_dir(case.join("data")).into_iter().flatten().flatten() {
+            if !file.file_name().to_string_lossy().contains("nodeupconfig") {
+                continue;
+            }
+            for line in read(&file.path()).lines() {
+                if let Some((hash, url)) =
+                    line.trim_start_matches("  - ").split_once("@https://dl.k8s.io/")
+                {
+                    let url = format!("https://dl.k8s.io/{url}");
+                    golden.hashes.entry(url).or_insert_with(|| hash.to_owned());
+                }
+            }
+        }
+        golden
+    }
+
     fn inputs(&self, cluster: &Object, text: &str) -> NodeInputs {
         let cilium =
             cluster.spec.list("etcdClusters").iter().any(|etcd| etcd.text("name") == "cilium");
@@ -157,11 +186,7 @@ impl Golden {
     }
 
     /// Every group's configuration, by the group's name.
-    fn configs(
-        &self,
-        case: &str,
-        text: &str,
-    ) -> Result<BTreeMap<String, Result<String, String>>, String> {
+    fn configs(&self, case: &str, text: &str) -> Result<BTreeMap<String, Written>, String> {
         let mut objects = objects(case, text).map_err(|e| e.to_string())?;
         let at = objects.iter().position(|o| o.kind == Kind::Cluster).ok_or("no cluster")?;
         let cluster = objects.remove(at);
@@ -172,8 +197,12 @@ impl Golden {
         let inputs = self.inputs(&cluster, text);
         let one = |group: &Object| {
             let complete = complete_group(&cluster, group, &self.channel, &world);
-            let config = complete.and_then(|group| node_config(&cluster, &group, &inputs));
-            (group.name().to_owned(), config.map_err(|e| e.to_string()))
+            let both = complete.and_then(|group| {
+                let config = node_config(&cluster, &group, &inputs)?;
+                let boot = boot_config(&cluster, &group, &inputs, &config);
+                Ok((config, boot))
+            });
+            (group.name().to_owned(), both.map_err(|e| e.to_string()))
         };
         Ok(objects.iter().filter(|o| o.kind == Kind::InstanceGroup).map(one).collect())
     }
@@ -182,9 +211,7 @@ impl Golden {
 #[test]
 fn machines_read_what_upstreams_read() {
     let Some(source) = source() else { return };
-    let channel = Channel::read("stable", read(&source.join("channels/stable")).as_bytes());
-    let channel = channel.unwrap_or_else(|e| panic!("{e}"));
-    let mut golden = Golden { hashes: hashes(&source), keysets: keysets(&source), channel };
+    let golden = Golden::read(&source);
     let cases = std::fs::read_dir(source.join("tests/integration/update_cluster"));
     let mut cases: Vec<_> = cases.into_iter().flatten().flatten().map(|case| case.path()).collect();
     cases.sort();
@@ -203,16 +230,7 @@ fn machines_read_what_upstreams_read() {
         if groups.is_empty() || OTHER_CLOUDS.contains(&name.as_str()) {
             continue;
         }
-        // Hashes of versions before a release are in no table: upstream's tests fetched them.
-        for line in groups.iter().flat_map(|(_, text)| text.lines()) {
-            if let Some((hash, url)) =
-                line.trim_start_matches("  - ").split_once("@https://dl.k8s.io/")
-            {
-                let url = format!("https://dl.k8s.io/{url}");
-                golden.hashes.entry(url).or_insert_with(|| hash.to_owned());
-            }
-        }
-        let ours = golden.configs(&name, &read(&case.join("in-v1alpha2.yaml")));
+        let ours = golden.with_fetched(&case).configs(&name, &read(&case.join("in-v1alpha2.yaml")));
         for (group, theirs) in groups {
             count += 1;
             let ours = match &ours {
@@ -220,11 +238,54 @@ fn machines_read_what_upstreams_read() {
                 Err(error) => Err(error.clone()),
             };
             let why = match ours {
-                Ok(ours) => difference(&ours, &theirs),
+                Ok((ours, _)) => difference(&ours, &theirs),
                 Err(error) => Some(error),
             };
             missed.extend(why.map(|why| (format!("{name}/{group}"), why)));
         }
     }
     judge("node configurations", count, &missed, MISSED);
+}
+
+/// The document that user data carries, between the lines that begin and end it.
+fn carried(user_data: &str) -> Option<&str> {
+    let (_, rest) = user_data.split_once("cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n")?;
+    rest.split_once("\n__EOF_KUBE_ENV").map(|(document, _)| document)
+}
+
+#[test]
+fn machines_are_started_with_what_upstreams_are() {
+    let Some(source) = source() else { return };
+    let golden = Golden::read(&source);
+    let cases = std::fs::read_dir(source.join("tests/integration/update_cluster"));
+    let mut cases: Vec<_> = cases.into_iter().flatten().flatten().map(|case| case.path()).collect();
+    cases.sort();
+    let (mut missed, mut count) = (Vec::new(), 0);
+    for case in cases {
+        let name = case.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let complete = case.join("data/aws_s3_object_cluster-completed.spec_content");
+        if !complete.exists() || OTHER_CLOUDS.contains(&name.as_str()) {
+            continue;
+        }
+        let ours = golden.with_fetched(&case).configs(&name, &read(&case.join("in-v1alpha2.yaml")));
+        for file in std::fs::read_dir(case.join("data")).into_iter().flatten().flatten() {
+            // Some are packed; their documents are another case's.
+            let Ok(text) = std::fs::read_to_string(file.path()) else { continue };
+            let Some(theirs) = carried(&text) else { continue };
+            count += 1;
+            let document =
+                api_codec::from_yaml(theirs.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
+            let group = document.text("InstanceGroupName").to_owned();
+            let ours = match &ours {
+                Ok(ours) => ours.get(&group).cloned().unwrap_or(Err("no such group".to_owned())),
+                Err(error) => Err(error.clone()),
+            };
+            let why = match ours {
+                Ok((_, ours)) => difference(&ours, theirs),
+                Err(error) => Some(error),
+            };
+            missed.extend(why.map(|why| (format!("{name}/{group}"), why)));
+        }
+    }
+    judge("boot documents of user data", count, &missed, MISSED);
 }

@@ -1,0 +1,147 @@
+//! What a machine is started with: whom it asks for its configuration, and by which hash it knows it.
+
+use std::net::IpAddr;
+
+use api_meta::Cidr;
+use base64::Engine as _;
+use kops_api::{Object, Spec, yaml};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use crate::{CloudName, Cluster, Dns, NodeInputs};
+
+/// Where kops-controller listens.
+const PORT: u16 = 3988;
+
+/// The document `kube_env.yaml` of a machine's user data. `config` is its group's node configuration: a machine that is
+/// given another one does not start.
+pub fn boot_config(cluster: &Object, group: &Object, inputs: &NodeInputs, config: &str) -> String {
+    let role = group.spec.text("role");
+    let hash = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(config.as_bytes()));
+    let mut boot = json!({
+        "CloudProvider": cluster.cloud().word(),
+        "ClusterName": cluster.name(),
+        "InstanceGroupName": group.name(),
+        "InstanceGroupRole": role,
+        "NodeupConfigHash": hash,
+    });
+    let addresses = addresses(cluster, group, inputs);
+    if serves(group) || !asks_kops_controller(cluster) {
+        boot.set("ConfigBase", cluster.spec.text("configStore.base"));
+    } else {
+        let name = format!("kops-controller.internal.{}", cluster.name());
+        let authority = inputs.keysets.get("kubernetes-ca").filter(|_| role != "Bastion");
+        boot.set(
+            "ConfigServer.CACertificates",
+            authority.map_or("", |keyset| &keyset.certificates),
+        );
+        let hosts = match addresses.is_empty() {
+            true => vec![name],
+            false => {
+                boot.set("ConfigServer.tlsServerName", name);
+                addresses.clone()
+            }
+        };
+        let servers = hosts.iter().map(|host| match host.contains(':') {
+            true => format!("https://[{host}]:{PORT}/"),
+            false => format!("https://{host}:{PORT}/"),
+        });
+        boot.set("ConfigServer.servers", servers.collect::<Vec<_>>());
+    }
+    if !addresses.is_empty() {
+        boot.set("APIServerIPs", addresses);
+    }
+    yaml::to_string(&boot)
+}
+
+fn serves(group: &Object) -> bool {
+    ["ControlPlane", "APIServer"].contains(&group.spec.text("role"))
+}
+
+/// Whether workers find kops-controller: by DNS or the hosts file, or with gossip by a load balancer that passes it on.
+pub(crate) fn asks_kops_controller(cluster: &Object) -> bool {
+    cluster.dns() != Dns::Gossip || is_balanced(cluster)
+}
+
+/// Whether the API's load balancer passes kops-controller on.
+fn is_balanced(cluster: &Object) -> bool {
+    let balancer = cluster.spec.at("api.loadBalancer");
+    let aws = cluster.cloud() == CloudName::Aws;
+    match cluster.dns() {
+        Dns::None => true,
+        Dns::Gossip => balancer.is_some_and(|balancer| !aws || balancer.text("class") == "Network"),
+        Dns::Public | Dns::Private => false,
+    }
+}
+
+/// The addresses that a machine writes into its hosts file, of those that the API has: only such as it can reach from
+/// inside.
+pub(crate) fn addresses(cluster: &Object, group: &Object, inputs: &NodeInputs) -> Vec<String> {
+    let cloud = cluster.cloud();
+    if !(is_balanced(cluster) && !serves(group) || cloud.is_bare()) {
+        return Vec::new();
+    }
+    let spec = &cluster.spec;
+    let inside: Vec<&str> = match cloud {
+        CloudName::Gce => {
+            spec.list("networking.subnets").iter().map(|subnet| subnet.text("cidr")).collect()
+        }
+        _ => [
+            spec.texts("networking.additionalNetworkCIDRs"),
+            vec![spec.text("networking.networkCIDR")],
+        ]
+        .concat(),
+    };
+    let ranges: Vec<Cidr> = inside.into_iter().filter_map(|range| range.parse().ok()).collect();
+    let reached = |text: &&String| match text.parse::<IpAddr>() {
+        _ if cloud.is_bare() => true,
+        Ok(ip) => {
+            ranges.iter().any(|range| range.contains(ip))
+                || (cloud == CloudName::Aws && ip.is_ipv6())
+        }
+        Err(_) => false,
+    };
+    inputs.api_addresses.iter().filter(reached).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_api::Kind;
+
+    use super::*;
+
+    #[test]
+    fn machines_are_told_what_they_can_reach() {
+        let mut cluster = Object::new(Kind::Cluster, "a.example.com");
+        cluster.spec = json!({
+            "cloudProvider": {"aws": {}}, "networking": {"networkCIDR": "10.0.0.0/8", "topology": {"dns": "None"}},
+        });
+        let mut group = Object::new(Kind::InstanceGroup, "nodes");
+        group.spec = json!({"role": "Node"});
+        let inputs = NodeInputs {
+            api_addresses: ["10.1.2.3", "203.0.113.9", "lb.example.com", "fd00::1"]
+                .map(str::to_owned)
+                .into(),
+            ..NodeInputs::default()
+        };
+        assert_eq!(addresses(&cluster, &group, &inputs), ["10.1.2.3", "fd00::1"]);
+        let boot = boot_config(&cluster, &group, &inputs, "");
+        for part in [
+            "- https://10.1.2.3:3988/",
+            "- https://[fd00::1]:3988/",
+            "tlsServerName: kops-controller.internal.a.example.com",
+        ] {
+            assert!(boot.contains(part), "{boot}");
+        }
+        // The sum of nothing.
+        assert!(
+            boot.contains("NodeupConfigHash: 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="),
+            "{boot}"
+        );
+        group.spec = json!({"role": "ControlPlane"});
+        assert!(addresses(&cluster, &group, &inputs).is_empty());
+        cluster.spec.set("networking.topology.dns", "Public");
+        group.spec = json!({"role": "Node"});
+        assert!(addresses(&cluster, &group, &inputs).is_empty());
+    }
+}
