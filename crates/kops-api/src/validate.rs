@@ -8,10 +8,12 @@ mod cluster;
 mod group;
 mod network;
 mod pods;
+mod update;
 
 use api_meta::{Cidr, ErrorList, FieldError, Path};
 use serde_json::Value;
 
+pub use self::update::validate_cluster_update;
 use crate::{Kind, Object, Spec as _};
 
 const VALUES: &str = include_str!("../facts/values.tsv");

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use api_meta::FieldError;
-use kops_api::{Kind, Object, validate_cluster, validate_group};
+use kops_api::{Kind, Object, validate_cluster, validate_cluster_update, validate_group};
 use serde_json::{Value, json};
 
 const TABLE: &str = include_str!("validation.tsv");
@@ -133,5 +133,39 @@ fn names_are_those_of_dns() {
         let mut object = cluster();
         object.metadata = json!({"name": name});
         assert_eq!(!validate_cluster(&object, true).is_empty(), wrong, "{name:?}");
+    }
+}
+
+#[test]
+fn members_of_etcd_stay_where_their_volumes_are() {
+    let of = |clusters: Value| {
+        let mut cluster = cluster();
+        overlay(&mut cluster.spec, json!({"etcdClusters": clusters}));
+        cluster
+    };
+    let members = |groups: &[(&str, &str)]| -> Value {
+        groups.iter().map(|(name, group)| json!({"name": name, "instanceGroup": group})).collect()
+    };
+    let main = |groups| json!([{"name": "main", "etcdMembers": members(groups)}]);
+    let three = of(main(&[("a", "x"), ("b", "y"), ("c", "z")]));
+    for (new, old, created, expected) in [
+        (main(&[("a", "x"), ("b", "y"), ("d", "w")]), &three, "main", None),
+        (main(&[("a", "x"), ("b", "y"), ("c", "z")]), &of(main(&[("a", "x")])), "main", None),
+        (main(&[("a", "x"), ("b", "y"), ("c", "w")]), &three, "events", None),
+        (
+            main(&[("a", "x"), ("b", "y"), ("c", "w")]),
+            &three,
+            "main",
+            Some("Forbidden::spec.etcdClusters[main].etcdMembers[c].instanceGroup"),
+        ),
+        (
+            json!([{"name": "events", "etcdMembers": members(&[("a", "x")])}]),
+            &three,
+            "main",
+            Some("Forbidden::spec.etcdClusters[main]"),
+        ),
+    ] {
+        let errors = validate_cluster_update(&of(new), old, &[created]);
+        assert_eq!(told(&errors), expected.map(str::to_owned).into_iter().collect());
     }
 }

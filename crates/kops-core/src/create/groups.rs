@@ -9,6 +9,9 @@ use crate::{CloudName, Cluster, Error, Version, World, channel::Channel};
 const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 
+/// Each is a group and a member of every etcd cluster.
+const MOST_CONTROL_PLANES: usize = 99;
+
 fn group(name: &str, role: &str, count: usize) -> Object {
     let mut group = Object::new(Kind::InstanceGroup, name);
     group.spec = json!({"role": role, "minSize": count, "maxSize": count});
@@ -53,6 +56,12 @@ pub(super) fn control_planes(
             let reason = format!(
                 "is less than the {} zones of --control-plane-zones: make it as many, or leave it out",
                 own.len()
+            );
+            return Err(Error::value("--control-plane-count", count.to_string(), reason));
+        }
+        count if count > MOST_CONTROL_PLANES => {
+            let reason = format!(
+                "is more than {MOST_CONTROL_PLANES}: etcd is slower with each member, and bears enough failures with seven"
             );
             return Err(Error::value("--control-plane-count", count.to_string(), reason));
         }

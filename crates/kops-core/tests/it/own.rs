@@ -141,7 +141,7 @@ fn ranges_are_shared_out() {
 
 #[test]
 fn what_cannot_be_made_is_refused_with_a_remedy() {
-    let cases: [Case<Options>; 15] = [
+    let cases: [Case<Options>; 16] = [
         (|o| o.name.clear(), "--name is required"),
         (|o| o.zones.clear(), "--zones is required"),
         (|o| o.cloud.clear(), "--cloud is required"),
@@ -156,6 +156,7 @@ fn what_cannot_be_made_is_refused_with_a_remedy() {
         (|o| o.network_cidrs = vec!["10.0.0.0".into()], "it has no prefix length"),
         (|o| o.sets = vec!["spec.chanel=x".into()], "unknown field \"chanel\""),
         (|o| o.instance_manager = "karpenter".into(), "--discovery-store is required"),
+        (|o| o.control_plane_count = u32::MAX, "is more than 99"),
         (|o| o.control_plane_count = 1, ""),
     ];
     for (change, wrong) in cases {

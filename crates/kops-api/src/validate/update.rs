@@ -1,0 +1,38 @@
+//! What of a cluster must not change once it is there.
+
+use api_meta::{ErrorList, FieldError};
+use serde_json::Value;
+
+use super::spec;
+use crate::{Object, Spec as _};
+
+/// What is wrong with changing one cluster into another. `created` are the etcd clusters that run: their members' volumes
+/// are where their groups are.
+pub fn validate_cluster_update(new: &Object, old: &Object, created: &[&str]) -> ErrorList {
+    let mut errors = super::validate_cluster(new, false);
+    for before in old.spec.list("etcdClusters") {
+        let name = before.text("name");
+        let at = spec("etcdClusters").key(name);
+        let Some(after) = named(new.spec.list("etcdClusters"), name) else {
+            errors.push(FieldError::forbidden(&at, "EtcdClusters cannot be removed"));
+            continue;
+        };
+        if !created.contains(&name) {
+            continue;
+        }
+        for member in before.list("etcdMembers") {
+            let name = member.text("name");
+            let moved = named(after.list("etcdMembers"), name)
+                .is_some_and(|after| after.text("instanceGroup") != member.text("instanceGroup"));
+            if moved {
+                let at = at.child("etcdMembers").key(name).child("instanceGroup");
+                errors.push(FieldError::forbidden(&at, "instanceGroup cannot be changed"));
+            }
+        }
+    }
+    errors
+}
+
+fn named<'s>(items: &'s [Value], name: &str) -> Option<&'s Value> {
+    items.iter().find(|item| item.text("name") == name)
+}
