@@ -74,6 +74,8 @@ const FORMER: &[(&str, &str)] = &[
     ("namespace", "namespace-controller"),
     ("nodeipam", "node-ipam-controller"),
     ("nodelifecycle", "node-lifecycle-controller"),
+    ("ephemeral-volume", "ephemeral-volume-controller"),
+    ("persistentvolume-binder", "persistentvolume-binder-controller"),
     ("podgc", "pod-garbage-collector-controller"),
     ("pv-protection", "persistentvolume-protection-controller"),
     ("pvc-protection", "persistentvolumeclaim-protection-controller"),
@@ -88,12 +90,10 @@ const FORMER: &[(&str, &str)] = &[
 
 /// Upstream's controllers that are not here (yet); naming one is no mistake.
 const ELSEWHERE: &[&str] = &[
-    "ephemeral-volume-controller",
     "horizontal-pod-autoscaler-controller",
     "legacy-serviceaccount-token-cleaner-controller",
     "node-route-controller",
     "persistentvolume-attach-detach-controller",
-    "persistentvolume-binder-controller",
     "persistentvolume-expander-controller",
     "resourceclaim-controller",
     "service-lb-controller",

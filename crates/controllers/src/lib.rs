@@ -23,6 +23,7 @@ mod registry;
 mod shared;
 mod views;
 
+mod binder;
 mod bootstrap_tokens;
 mod certificates;
 mod cluster_role;
@@ -31,6 +32,7 @@ mod daemonset;
 mod deployment;
 mod disruption;
 mod endpointslice;
+mod ephemeral;
 mod garbage;
 mod job;
 mod namespace;

@@ -52,22 +52,11 @@ fn plan(meta: &Meta, finalizer: &str, in_use: bool) -> Option<Vec<String>> {
 
 /// Whether a Pod that has not ended has the claim.
 fn uses(pod: &Pod, claim: &str) -> bool {
-    let named = pod.spec.volumes.iter().any(|volume| match &volume.persistent_volume_claim {
-        Some(source) => source.claim_name == claim,
-        None => {
-            volume.ephemeral.is_some() && format!("{}-{}", pod.metadata.name, volume.name) == claim
-        }
-    });
-    named && !pod.node().is_empty() && !pod.finished()
+    !pod.node().is_empty() && !pod.finished() && pod.claims().any(|own| own == claim)
 }
 
 fn claims_of(pod: &Pod) -> Vec<String> {
-    let volumes = pod.spec.volumes.iter();
-    let names = volumes.filter_map(|volume| match &volume.persistent_volume_claim {
-        Some(source) => Some(source.claim_name.clone()),
-        None => volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.metadata.name, volume.name)),
-    });
-    names.map(|name| format!("{}/{name}", pod.metadata.namespace)).collect()
+    pod.claims().map(|name| format!("{}/{name}", pod.metadata.namespace)).collect()
 }
 
 pub(crate) fn start_claims(context: Context) {

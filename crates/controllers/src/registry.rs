@@ -1,7 +1,8 @@
 use crate::{
-    bootstrap_tokens, certificates, cluster_role, context::Context, cronjob, daemonset, deployment,
-    disruption, endpointslice, garbage, job, namespace, node_ipam, node_lifecycle, pod_gc,
-    protection, quota, replicaset, root_ca, service_account, service_cidr, statefulset, ttl,
+    binder, bootstrap_tokens, certificates, cluster_role, context::Context, cronjob, daemonset,
+    deployment, disruption, endpointslice, ephemeral, garbage, job, namespace, node_ipam,
+    node_lifecycle, pod_gc, protection, quota, replicaset, root_ca, service_account, service_cidr,
+    statefulset, ttl,
 };
 
 /// One controller.
@@ -52,6 +53,10 @@ pub fn registry() -> &'static [Controller] {
         "disruption-controller" as "disruption-controller"
             on ["poddisruptionbudgets" "pods" "replicasets" "replicationcontrollers" "statefulsets" "deployments"]
             = disruption::start;
+        "persistentvolume-binder-controller" as "persistent-volume-binder"
+            on ["persistentvolumeclaims" "persistentvolumes" "storageclasses" "pods"] = binder::start;
+        "ephemeral-volume-controller" as "ephemeral-volume-controller"
+            on ["pods" "persistentvolumeclaims"] = ephemeral::start;
         "persistentvolumeclaim-protection-controller" as "pvc-protection-controller"
             on ["persistentvolumeclaims" "pods"] = protection::start_claims;
         "persistentvolume-protection-controller" as "pv-protection-controller" on ["persistentvolumes"]

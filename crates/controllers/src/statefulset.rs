@@ -1,6 +1,7 @@
 //! Pods with names, an order, and volumes of their own.
 
 mod plan;
+mod retention;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,6 +17,9 @@ use crate::{
     views::{ControllerRevision, MetaOnly, Pod, Set},
 };
 use plan::{Plan, Step};
+
+/// How long to wait for a claim that goes, before its successor is made.
+const CLAIM_GOES: Duration = Duration::from_secs(1);
 
 struct Reconciler {
     context: Context,
@@ -77,12 +81,13 @@ impl Reconciler {
         let current = set.status["currentRevision"].as_str().unwrap_or(&update.name).to_owned();
         let Plan { steps, again } =
             plan::plan(&set, &pods, &current, &update.name, self.context.now());
-        let mut result = Ok(());
+        // Before a Pod is scaled away its claims must know that they go with it.
+        let mut result = self.keep_claims(&owner, &set, &pods).await;
         for step in steps {
-            result = self.take(&owner, &set, step, &revisions, &update).await;
             if result.is_err() {
                 break;
             }
+            result = self.take(&owner, &set, step, &revisions, &update).await;
         }
         let status = plan::status(&set, &pods, &current, &update, self.context.now());
         self.context
@@ -96,6 +101,35 @@ impl Reconciler {
         live.extend([current, update.name]);
         self.context.trim_history(&set, &revisions, &live).await?;
         result
+    }
+
+    /// Brings the owner references of the Pods' claims to what the set's policy says.
+    async fn keep_claims(
+        &self,
+        owner: &OwnerOf,
+        set: &Set,
+        pods: &[Arc<Pod>],
+    ) -> Result<(), Error> {
+        let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
+        for pod in pods {
+            let of_pod = OwnerOf::new(Resource::PODS, &pod.metadata).reference();
+            for name in plan::claim_names(set, &pod.metadata.name) {
+                let key = format!("{}/{name}", set.metadata.namespace);
+                let Some(claim) = self.claims.get(&key) else { continue };
+                let condemned = plan::is_surplus(set, pod);
+                let ours = (set, owner.reference());
+                let change = retention::references(
+                    ours,
+                    (&pod.metadata, of_pod.clone()),
+                    condemned,
+                    &claim.metadata,
+                );
+                if let Some(change) = change {
+                    self.context.merge_by_update(resource, &claim.metadata, "", &change).await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn take(
@@ -138,7 +172,11 @@ impl Reconciler {
         let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         for claim in plan::claims_for(set, &pod_name) {
             let claim_name = claim["metadata"]["name"].as_str().unwrap_or_default();
-            if self.claims.get(&format!("{namespace}/{claim_name}")).is_some() {
+            if let Some(there) = self.claims.get(&format!("{namespace}/{claim_name}")) {
+                if retention::is_going(&there.metadata) {
+                    self.queue.add_after(set.metadata.key(), CLAIM_GOES);
+                    return Ok(());
+                }
                 continue;
             }
             let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;

@@ -5,6 +5,7 @@ mod jobs;
 mod panics;
 mod rollouts;
 mod sets;
+mod storage;
 mod upkeep;
 
 use std::time::Duration;

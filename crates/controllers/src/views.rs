@@ -1,6 +1,7 @@
 //! The fields that controllers read. Informers keep these and nothing else, so a field here costs memory for
 //! every object there is.
 
+mod storage;
 mod workloads;
 
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use api_meta::{LabelSelector, Selector, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+pub(crate) use storage::*;
 pub(crate) use workloads::*;
 
 pub(crate) type Labels = BTreeMap<String, String>;
@@ -292,6 +294,19 @@ pub(crate) fn is_true(all: &[Condition], kind: &str) -> bool {
 }
 
 impl Pod {
+    /// The names of its claims, those made for it alone included.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = String> {
+        self.spec.volumes.iter().filter_map(|volume| match &volume.persistent_volume_claim {
+            Some(source) => Some(source.claim_name.clone()),
+            None => volume.ephemeral.as_ref().map(|_| self.ephemeral_claim(volume)),
+        })
+    }
+
+    /// The name of the claim that is made for one of its volumes.
+    pub(crate) fn ephemeral_claim(&self, volume: &Volume) -> String {
+        format!("{}-{}", self.metadata.name, volume.name)
+    }
+
     pub(crate) fn ready(&self) -> bool {
         is_true(&self.status.conditions, "Ready")
     }

@@ -210,6 +210,20 @@ pub(super) fn pod_for(
     pod
 }
 
+/// The names of one Pod's claims.
+pub(super) fn claim_names(set: &Set, pod: &str) -> impl Iterator<Item = String> {
+    let volumes = set.spec.volume_claim_templates.iter();
+    volumes
+        .filter_map(|template| template["metadata"]["name"].as_str())
+        .map(move |v| format!("{v}-{pod}"))
+}
+
+/// Whether the set is to have no Pod of this number any more.
+pub(super) fn is_surplus(set: &Set, pod: &Pod) -> bool {
+    let number = ordinal(&set.metadata.name, &pod.metadata.name);
+    number.is_some_and(|number| !range(set).contains(&number))
+}
+
 /// The claims of one Pod. They outlive it: its successor gets the same volumes.
 pub(super) fn claims_for(set: &Set, pod: &str) -> Vec<Value> {
     let claim = |template: &Value| {

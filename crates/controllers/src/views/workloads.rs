@@ -115,6 +115,17 @@ pub(crate) struct SetSpec {
     #[serde(deserialize_with = "nullable")]
     pub(crate) volume_claim_templates: Vec<Value>,
     pub(crate) ordinals: Option<Ordinals>,
+    pub(crate) persistent_volume_claim_retention_policy: RetentionPolicy,
+}
+
+/// Whether a StatefulSet's claims go with it, or with Pods that are scaled away.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct RetentionPolicy {
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) when_deleted: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) when_scaled: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

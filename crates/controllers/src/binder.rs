@@ -1,0 +1,195 @@
+//! Claims get volumes, and volumes are given back (persistentvolume-binder-controller).
+
+mod matching;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use client::{Error, IfThere as _, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, merged, synced},
+    pods::OwnerOf,
+    shared::Watched,
+    views::{Meta, PersistentVolume, Pod, StorageClass, VolumeClaim},
+};
+use plan::{Around, Plan, Said, Target, Write, plan_claim, plan_volume};
+
+const CLAIMS: Resource = Resource::PERSISTENT_VOLUME_CLAIMS;
+const VOLUMES: Resource = Resource::PERSISTENT_VOLUMES;
+
+/// What one worker does for a claim ends after so many writes; binding takes four.
+const MOST_WRITES: usize = 8;
+
+struct Binder {
+    context: Context,
+    claims: Watched<VolumeClaim>,
+    volumes: Watched<PersistentVolume>,
+    classes: Watched<StorageClass>,
+    pods: Watched<Pod>,
+    queue: WorkQueue<String>,
+}
+
+/// Keys of claims have a namespace, those of volumes have none.
+fn is_claim(key: &str) -> bool {
+    key.contains('/')
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let binder = Arc::new(Binder {
+        claims: context.watch(CLAIMS),
+        volumes: context.watch(VOLUMES),
+        classes: context.watch(Resource::STORAGE_CLASSES),
+        pods: context.watch(Resource::PODS),
+        queue: queue.clone(),
+        context: context.clone(),
+    });
+    binder.follow();
+    let waits = vec![
+        synced(&binder.claims),
+        synced(&binder.volumes),
+        synced(&binder.classes),
+        synced(&binder.pods),
+    ];
+    // One worker: two claims that are looked at together would choose the same volume.
+    context.run(&queue, 1, waits, move |key| {
+        let binder = binder.clone();
+        async move { binder.reconcile(&key).await }
+    });
+}
+
+impl Binder {
+    fn follow(&self) {
+        let add = self.queue.clone();
+        self.claims.on(move |change| {
+            add.add(change.key.to_owned());
+            let named = change.old.into_iter().chain(change.new).map(|c| &c.spec.volume_name);
+            named.filter(|name| !name.is_empty()).for_each(|name| add.add(name.clone()));
+        });
+        let (add, claims) = (self.queue.clone(), self.claims.clone());
+        self.volumes.on(move |change| {
+            add.add(change.key.to_owned());
+            let seen = || change.old.into_iter().chain(change.new);
+            let referred = seen().filter_map(|volume| volume.spec.claim_ref.as_ref());
+            referred.for_each(|claim| add.add(claim.key()));
+            // Those that are bound to it may have lost it, and those that wait may have it.
+            let concerned = |claim: &VolumeClaim| match claim.spec.volume_name.as_str() {
+                "" => seen().any(|volume| volume.class() == claim.class().unwrap_or("")),
+                name => name == change.key,
+            };
+            let list = claims.list();
+            let concerned = list.iter().filter(|claim| concerned(claim));
+            concerned.for_each(|claim| add.add(claim.metadata.key()));
+        });
+        let (add, claims) = (self.queue.clone(), self.claims.clone());
+        self.classes.on(move |_| {
+            let list = claims.list();
+            let unbound = list.iter().filter(|claim| claim.spec.volume_name.is_empty());
+            unbound.for_each(|claim| add.add(claim.metadata.key()));
+        });
+    }
+
+    async fn reconcile(&self, key: &str) -> Result<(), Error> {
+        if is_claim(key) {
+            return self.reconcile_claim(key).await;
+        }
+        let Some(volume) = self.volumes.get(key) else { return Ok(()) };
+        let claim = self.claim_of(&volume).await?;
+        let plan = plan_volume(&volume, claim.as_deref());
+        if let (true, Some(claim)) = (plan.wakes_claim, &claim) {
+            self.queue.add(claim.metadata.key());
+        }
+        let about = |target: &Target| match (target, &claim) {
+            (Target::Claim, Some(claim)) => OwnerOf::new(CLAIMS, &claim.metadata),
+            _ => OwnerOf::new(VOLUMES, &volume.metadata),
+        };
+        self.say(plan.said.as_ref(), about);
+        match plan.write {
+            Some(write) => self.write(&VOLUMES, &volume.metadata, &write).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// The claim that a volume refers to. Before it counts as gone the API is asked: the volume may have been made for a
+    /// claim of which the informer does not know yet, and what is on it would be lost.
+    async fn claim_of(&self, volume: &PersistentVolume) -> Result<Option<Arc<VolumeClaim>>, Error> {
+        let Some(reference) = &volume.spec.claim_ref else { return Ok(None) };
+        let known = self.claims.get(&reference.key());
+        if known.as_ref().is_some_and(|claim| reference.names(&claim.metadata)) {
+            return Ok(known);
+        }
+        let (namespace, name) = (&reference.namespace, &reference.name);
+        self.context.client.get(&CLAIMS, namespace, name).await.if_there().map(|c| c.map(Arc::new))
+    }
+
+    async fn reconcile_claim(&self, key: &str) -> Result<(), Error> {
+        let Some(claim) = self.claims.get(key) else { return Ok(()) };
+        let mut claim = (*claim).clone();
+        let mut volumes = self.volumes.list();
+        let named = claim.spec.volume_name.as_str();
+        if !named.is_empty() && volumes.iter().all(|volume| volume.metadata.name != named) {
+            // Before a volume counts as lost the API is asked: its informer may be behind that of claims.
+            let there = self.context.client.get(&VOLUMES, "", named).await.if_there()?;
+            volumes.extend(there.map(Arc::new));
+        }
+        let classes = self.classes.list();
+        let waiting = self.waiting(&claim.metadata);
+        for _ in 0..MOST_WRITES {
+            let around = Around { volumes: &volumes, classes: &classes, waiting: &waiting };
+            let Plan { write, said, .. } = plan_claim(&claim, &around);
+            self.say(said.as_ref(), |_| OwnerOf::new(CLAIMS, &claim.metadata));
+            let Some(write) = write else { return Ok(()) };
+            match &write.target {
+                Target::Claim => {
+                    let written = self.write(&CLAIMS, &claim.metadata, &write).await?;
+                    let Ok(new) = serde_json::from_value(written) else { return Ok(()) };
+                    claim = new;
+                }
+                Target::Volume(name) => {
+                    let at = volumes.iter().position(|volume| volume.metadata.name == *name);
+                    let Some(volume) = at.and_then(|at| volumes.get_mut(at)) else { return Ok(()) };
+                    let written = self.write(&VOLUMES, &volume.metadata, &write).await?;
+                    let Ok(new) = serde_json::from_value(written) else { return Ok(()) };
+                    *volume = Arc::new(new);
+                }
+            }
+            if said.is_some() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn waiting(&self, claim: &Meta) -> Vec<String> {
+        let pods = self.pods.in_namespace(&claim.namespace);
+        let uses = |pod: &&Arc<Pod>| {
+            pod.node().is_empty() && !pod.finished() && pod.claims().any(|own| own == claim.name)
+        };
+        pods.iter().filter(uses).map(|pod| pod.metadata.name.clone()).collect()
+    }
+
+    fn say(&self, said: Option<&Said>, about: impl Fn(&Target) -> OwnerOf) {
+        let Some(said) = said else { return };
+        let object = about(&said.about).object();
+        match said.warning {
+            true => self.context.events.warning(object, said.reason, &*said.message),
+            false => self.context.events.normal(object, said.reason, &*said.message),
+        }
+    }
+
+    /// Writes to the version that was looked at. Any other means that somebody wrote in between, perhaps that the volume
+    /// is another's by now: then the plan is made anew.
+    async fn write(&self, resource: &Resource, meta: &Meta, write: &Write) -> Result<Value, Error> {
+        let (namespace, name) = (meta.namespace.as_str(), meta.name.as_str());
+        let current: Value = self.context.client.get(resource, namespace, name).await?;
+        let mut wanted = merged(&current, &write.change);
+        let version = json!(meta.resource_version);
+        api_meta::Tree::put(&mut wanted, &["metadata", "resourceVersion"], version);
+        let client = &self.context.client;
+        client.update_subresource(resource, namespace, name, write.subresource, &wanted).await
+    }
+}

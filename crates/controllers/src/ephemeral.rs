@@ -1,0 +1,93 @@
+//! Makes the claims of Pods' generic ephemeral volumes, which go with their Pods.
+
+use std::sync::Arc;
+
+use client::{Error, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    pods::OwnerOf,
+    shared::Watched,
+    views::{MetaOnly, Pod, Volume},
+};
+
+const CLAIMS: Resource = Resource::PERSISTENT_VOLUME_CLAIMS;
+
+/// The claim for one of the Pod's volumes.
+fn claim_for(owner: &OwnerOf, pod: &Pod, volume: &Volume) -> Option<Value> {
+    let template = volume.ephemeral.as_ref()?.get("volumeClaimTemplate")?;
+    let meta = &template["metadata"];
+    Some(json!({
+        "metadata": {
+            "name": pod.ephemeral_claim(volume),
+            "namespace": pod.metadata.namespace,
+            "labels": meta["labels"],
+            "annotations": meta["annotations"],
+            "ownerReferences": [owner.reference()],
+        },
+        "spec": template["spec"],
+    }))
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let pods = context.watch::<Pod>(Resource::PODS);
+    let claims = context.watch::<MetaOnly>(CLAIMS);
+    let add = queue.clone();
+    pods.on(move |change| {
+        let volumes = change.new.into_iter().flat_map(|pod| &pod.spec.volumes);
+        if volumes.into_iter().any(|volume| volume.ephemeral.is_some()) {
+            add.add(change.key.to_owned());
+        }
+    });
+    let add = queue.clone();
+    claims.on(move |change| {
+        // A claim that was taken away is made again while its Pod is there.
+        let gone = change.old.filter(|_| change.new.is_none());
+        let owner = gone.and_then(|claim| claim.metadata.controller());
+        if let (Some(claim), Some(pod)) = (gone, owner.filter(|owner| owner.kind == "Pod")) {
+            add.add(format!("{}/{}", claim.metadata.namespace, pod.name));
+        }
+    });
+    let waits = vec![synced(&pods), synced(&claims)];
+    let run = context.clone();
+    context.run(&queue, 2, waits, move |key| {
+        let (context, pods, claims) = (run.clone(), pods.clone(), claims.clone());
+        async move {
+            let pod: Option<Arc<Pod>> = pods.get(&key);
+            let going = |pod: &Arc<Pod>| pod.metadata.terminating() || pod.finished();
+            let Some(pod) = pod.filter(|pod| !going(pod)) else { return Ok(()) };
+            reconcile(&context, &claims, &pod).await
+        }
+    });
+}
+
+async fn reconcile(context: &Context, claims: &Watched<MetaOnly>, pod: &Pod) -> Result<(), Error> {
+    let owner = OwnerOf::new(Resource::PODS, &pod.metadata);
+    let namespace = &pod.metadata.namespace;
+    for volume in &pod.spec.volumes {
+        let Some(claim) = claim_for(&owner, pod, volume) else { continue };
+        let name = pod.ephemeral_claim(volume);
+        if let Some(there) = claims.get(&format!("{namespace}/{name}")) {
+            // A claim of that name may be anybody's: the Pod has no right to what is on it.
+            if !there.metadata.controlled_by(&pod.metadata.uid) {
+                let message = format!(
+                    "ephemeral volume {}: PVC {namespace}/{name} was not created for pod {namespace}/{} (pod is not owner)",
+                    volume.name, pod.metadata.name
+                );
+                context.events.warning(owner.object(), "FailedBinding", message);
+            }
+            continue;
+        }
+        match context.client.create::<_, Value>(&CLAIMS, namespace, &claim).await {
+            Err(error) if !error.is_already_exists() => {
+                let message = format!("ephemeral volume {}: {error}", volume.name);
+                context.events.warning(owner.object(), "FailedBinding", message);
+                return Err(error);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

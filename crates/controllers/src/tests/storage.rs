@@ -1,0 +1,164 @@
+use super::*;
+
+fn claim(name: &str, spec: Value) -> Value {
+    let own =
+        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    json!({"metadata": {"name": name, "namespace": "default"}, "spec": crate::context::merged(&own, &spec)})
+}
+
+fn volume(name: &str, spec: Value) -> Value {
+    let own = json!({"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": "/srv/data"}});
+    json!({"metadata": {"name": name}, "spec": crate::context::merged(&own, &spec)})
+}
+
+fn at<'a>(name: &'a str, subresource: &'static str) -> Patched<'a> {
+    Patched { namespace: "default", name, subresource }
+}
+
+fn get_claim(api: &FakeApi, name: &str) -> Value {
+    api.get(&Resource::PERSISTENT_VOLUME_CLAIMS, "default", name).unwrap_or_default()
+}
+
+fn phase_of_volume(api: &FakeApi, name: &str) -> Value {
+    api.get(&Resource::PERSISTENT_VOLUMES, "", name).unwrap_or_default()["status"]["phase"].clone()
+}
+
+#[tokio::test]
+async fn a_claim_is_bound_kept_and_its_volume_released() {
+    let controllers = [
+        "persistentvolume-binder-controller",
+        "persistentvolume-protection-controller",
+        "persistentvolumeclaim-protection-controller",
+    ];
+    let cluster = Cluster::start(&controllers, Config::default());
+    let api = &cluster.api;
+    api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim("data", json!({}))).await;
+    api.until("it is told that there is no volume", |api| {
+        get_claim(api, "data")["status"]["phase"] == "Pending"
+            && !events(api, "FailedBinding").is_empty()
+    })
+    .await;
+    api.create(&Resource::PERSISTENT_VOLUMES, volume("disk", json!({}))).await;
+    api.until("both are bound", |api| {
+        get_claim(api, "data")["status"]["phase"] == "Bound"
+            && phase_of_volume(api, "disk") == "Bound"
+    })
+    .await;
+    let bound = get_claim(api, "data");
+    assert_eq!(bound["spec"]["volumeName"], "disk");
+    assert_eq!(bound["status"]["capacity"]["storage"], "2Gi");
+    assert_eq!(bound["status"]["accessModes"], json!(["ReadWriteOnce"]));
+    for mark in ["pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller"] {
+        assert_eq!(bound["metadata"]["annotations"][mark], "yes");
+    }
+    // Neither goes while it is in use.
+    let user = api.client("user");
+    let none = Default::default();
+    user.delete(&Resource::PERSISTENT_VOLUMES, "", "disk", &none).await.unwrap();
+    assert_eq!(phase_of_volume(api, "disk"), "Bound");
+    let pod = json!({"metadata": {"name": "db", "namespace": "default"}, "spec": {"nodeName": "n", "volumes": [
+        {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}});
+    api.create(&Resource::PODS, pod).await;
+    user.delete(&Resource::PERSISTENT_VOLUME_CLAIMS, "default", "data", &none).await.unwrap();
+    api.until("the Pod runs", |api| {
+        api.get(&Resource::PODS, "default", "db").unwrap()["status"]["phase"] == "Running"
+    })
+    .await;
+    assert_eq!(get_claim(api, "data")["status"]["phase"], "Bound");
+    user.delete(&Resource::PODS, "default", "db", &none).await.unwrap();
+    api.until("claim and volume are gone", |api| {
+        get_claim(api, "data").is_null() && phase_of_volume(api, "disk").is_null()
+    })
+    .await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_retained_volume_is_nobody_elses() {
+    let cluster = Cluster::start(&["persistentvolume-binder-controller"], Config::default());
+    let api = &cluster.api;
+    api.create(&Resource::PERSISTENT_VOLUMES, volume("disk", json!({}))).await;
+    api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim("data", json!({}))).await;
+    api.until("it is bound", |api| get_claim(api, "data")["status"]["phase"] == "Bound").await;
+    let user = api.client("user");
+    let none = Default::default();
+    user.delete(&Resource::PERSISTENT_VOLUME_CLAIMS, "default", "data", &none).await.unwrap();
+    api.until("it is released", |api| phase_of_volume(api, "disk") == "Released").await;
+    // A successor of the same name, and one that asks for it by name, wait.
+    api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim("data", json!({}))).await;
+    let named = claim("thief", json!({"volumeName": "disk"}));
+    api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, named).await;
+    api.until("the thief is told", |api| {
+        events(api, "FailedBinding").iter().any(|e| e.contains("already bound to a different"))
+            && get_claim(api, "data")["status"]["phase"] == "Pending"
+    })
+    .await;
+    assert_eq!(phase_of_volume(api, "disk"), "Released");
+    // Its owner gives it free by hand.
+    let free = json!({"spec": {"claimRef": null}});
+    let disk = Patched { namespace: "", name: "disk", subresource: "" };
+    api.merge(&Resource::PERSISTENT_VOLUMES, disk, free).await;
+    api.until("somebody has it", |api| phase_of_volume(api, "disk") == "Bound").await;
+    let phases = ["data", "thief"].map(|name| get_claim(api, name)["status"]["phase"].clone());
+    assert!(phases.iter().filter(|phase| **phase == "Bound").count() <= 1, "{phases:?}");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_pod_of_an_ephemeral_volume_gets_a_claim_and_never_somebody_elses() {
+    let cluster = Cluster::start(&["ephemeral-volume-controller"], Config::default());
+    let api = &cluster.api;
+    let pod = |name: &str| {
+        json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"volumes": [{"name": "scratch",
+            "ephemeral": {"volumeClaimTemplate": {"metadata": {"labels": {"a": "b"}},
+                "spec": {"accessModes": ["ReadWriteOnce"]}}}}]}})
+    };
+    api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim("thief-scratch", json!({}))).await;
+    let made = api.create(&Resource::PODS, pod("own")).await;
+    api.create(&Resource::PODS, pod("thief")).await;
+    api.until("the claim is made", |api| !get_claim(api, "own-scratch").is_null()).await;
+    let own = get_claim(api, "own-scratch");
+    assert_eq!(own["metadata"]["ownerReferences"][0]["uid"], made["metadata"]["uid"]);
+    assert_eq!(
+        (&own["metadata"]["labels"]["a"], &own["spec"]["accessModes"][0]),
+        (&json!("b"), &json!("ReadWriteOnce"))
+    );
+    api.until("the other is told", |api| {
+        events(api, "FailedBinding").iter().any(|e| e.contains("(pod is not owner)"))
+    })
+    .await;
+    assert!(get_claim(api, "thief-scratch")["metadata"]["ownerReferences"].is_null());
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn claims_of_a_stateful_set_go_with_pods_that_are_scaled_away() {
+    let controllers = ["statefulset-controller", "garbage-collector-controller"];
+    let cluster = Cluster::start(&controllers, Config::default());
+    let api = &cluster.api;
+    let set = json!({"metadata": {"name": "db", "namespace": "default"}, "spec": {"replicas": 2, "serviceName": "db",
+        "selector": {"matchLabels": {"app": "d"}},
+        "template": {"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete", "whenDeleted": "Retain"},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}});
+    api.create(&Resource::STATEFUL_SETS, set).await;
+    let ready = |api: &FakeApi| {
+        let set = api.get(&Resource::STATEFUL_SETS, "default", "db").unwrap();
+        set["status"]["readyReplicas"].as_i64().unwrap_or_default()
+    };
+    api.until("two run", |api| ready(api) == 2).await;
+    let first = get_claim(api, "data-db-1")["metadata"]["uid"].clone();
+    let scale = async |replicas: i64| {
+        let patch = json!({"spec": {"replicas": replicas}});
+        api.merge(&Resource::STATEFUL_SETS, at("db", ""), patch).await;
+    };
+    scale(1).await;
+    api.until("the claim goes with its Pod", |api| get_claim(api, "data-db-1").is_null()).await;
+    assert!(!get_claim(api, "data-db-0").is_null());
+    scale(2).await;
+    api.until("two run again", |api| ready(api) == 2).await;
+    let second = get_claim(api, "data-db-1")["metadata"]["uid"].clone();
+    assert!(second.is_string() && second != first, "a new Pod has a new claim");
+    cluster.stop().await;
+}

@@ -1,0 +1,168 @@
+//! Volumes, claims and classes.
+
+use std::collections::BTreeMap;
+
+use api_meta::{LabelSelector, Quantity};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Meta, nullable};
+
+/// Names a claim's or volume's class where `spec.storageClassName` is not used.
+const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct VolumeClaim {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: ClaimSpec,
+    pub(crate) status: ClaimStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ClaimSpec {
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) access_modes: Vec<String>,
+    pub(crate) selector: Option<LabelSelector>,
+    pub(crate) resources: Requested,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) volume_name: String,
+    pub(crate) storage_class_name: Option<String>,
+    pub(crate) volume_mode: Option<String>,
+    pub(crate) volume_attributes_class_name: Option<String>,
+    pub(crate) data_source: Option<Value>,
+    pub(crate) data_source_ref: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Requested {
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) requests: BTreeMap<String, Quantity>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct ClaimStatus {
+    pub(crate) phase: String,
+}
+
+impl VolumeClaim {
+    /// The class that the claim is for: none said is not the same as the empty one.
+    pub(crate) fn class(&self) -> Option<&str> {
+        let annotated = self.metadata.annotations.get(CLASS);
+        annotated.or(self.spec.storage_class_name.as_ref()).map(String::as_str)
+    }
+
+    pub(crate) fn annotated(&self, name: &str) -> bool {
+        self.metadata.annotations.contains_key(name)
+    }
+
+    pub(crate) fn size(&self) -> Quantity {
+        self.spec.resources.requests.get("storage").copied().unwrap_or_default()
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PersistentVolume {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: VolumeSpec,
+    pub(crate) status: VolumeStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct VolumeSpec {
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) capacity: BTreeMap<String, Quantity>,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) access_modes: Vec<String>,
+    pub(crate) claim_ref: Option<ClaimRef>,
+    pub(crate) persistent_volume_reclaim_policy: String,
+    pub(crate) storage_class_name: Option<String>,
+    pub(crate) volume_mode: Option<String>,
+    pub(crate) volume_attributes_class_name: Option<String>,
+    /// Where the volume can be reached from.
+    pub(crate) node_affinity: Option<Value>,
+}
+
+impl VolumeSpec {
+    /// The host name of the one node that the volume is on, if it is said as provisioners of local volumes say it.
+    pub(crate) fn host(&self) -> Option<&str> {
+        let terms = &self.node_affinity.as_ref()?["required"]["nodeSelectorTerms"];
+        let wanted = &terms[0]["matchExpressions"][0];
+        let named = wanted["key"] == "kubernetes.io/hostname" && wanted["operator"] == "In";
+        wanted["values"][0].as_str().filter(|_| named)
+    }
+}
+
+/// The claim that a volume is bound to or kept for; without a uid it is any claim of that name.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct ClaimRef {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) uid: String,
+}
+
+impl ClaimRef {
+    pub(crate) fn key(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Whether the volume is this claim's, or kept for it.
+    pub(crate) fn names(&self, claim: &Meta) -> bool {
+        self.namespace == claim.namespace
+            && self.name == claim.name
+            && (self.uid.is_empty() || self.uid == claim.uid)
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct VolumeStatus {
+    pub(crate) phase: String,
+}
+
+impl PersistentVolume {
+    pub(crate) fn class(&self) -> &str {
+        let annotated = self.metadata.annotations.get(CLASS);
+        annotated.or(self.spec.storage_class_name.as_ref()).map_or("", String::as_str)
+    }
+
+    pub(crate) fn annotated(&self, name: &str) -> bool {
+        self.metadata.annotations.contains_key(name)
+    }
+
+    pub(crate) fn size(&self) -> Quantity {
+        self.spec.capacity.get("storage").copied().unwrap_or_default()
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct StorageClass {
+    pub(crate) metadata: Meta,
+    pub(crate) provisioner: String,
+    pub(crate) reclaim_policy: Option<String>,
+    pub(crate) volume_binding_mode: Option<String>,
+}
+
+impl StorageClass {
+    /// Whether claims wait until the scheduler has chosen a node for their first Pod.
+    pub(crate) fn waits(&self) -> bool {
+        self.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+    }
+
+    pub(crate) fn is_default(&self) -> bool {
+        let marks = [
+            "storageclass.kubernetes.io/is-default-class",
+            "storageclass.beta.kubernetes.io/is-default-class",
+        ];
+        let annotations = &self.metadata.annotations;
+        marks.iter().any(|mark| annotations.get(*mark).is_some_and(|value| value == "true"))
+    }
+}
