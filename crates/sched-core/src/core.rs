@@ -9,7 +9,8 @@ use crate::{
     preempt::{Budget, Preemption, preempt},
     queue::{Event, NodeChange, Queue, QueueLengths},
     schedule::{Diagnosis, NoFit, Nominated, Outcome, Turn, check_node, schedule_among},
-    view::{BudgetView, PersistentVolumeView, SpreaderView, VolumeClaimView},
+    view::{BudgetView, PersistentVolumeView, SpreaderView, StorageClassView, VolumeClaimView},
+    volumes::{ClaimBinding, Progress},
 };
 
 /// What can be set; the defaults are upstream's.
@@ -58,6 +59,8 @@ pub enum Decision {
         node: Arc<str>,
         evaluated: usize,
         feasible: usize,
+        /// What is to be written, and to have come about, before the Pod is bound.
+        claims: Vec<ClaimBinding>,
     },
     Unschedulable(Failure),
 }
@@ -143,6 +146,7 @@ impl Core {
         self.queue.remove(&pod.id.uid);
         self.forget_promise(&pod.id.uid);
         let assumed = self.assumed.remove(&pod.id.uid);
+        self.cluster.volumes.forget(&pod.id.uid);
         let before = self.cluster.placement(&pod.id.uid).map(|(_, pod)| pod.clone());
         let frees = before.as_ref().is_some_and(|old| old.requests != pod.requests);
         let ix = self.cluster.add_pod(pod.clone(), node);
@@ -178,6 +182,7 @@ impl Core {
         self.suspects.remove(uid);
         self.queue.remove(uid);
         self.assumed.remove(uid);
+        self.cluster.volumes.forget(uid);
         self.forget_promise(uid);
         if let Some((node, pod)) = self.cluster.remove_pod(uid) {
             self.queue.happened(&self.cluster, &Event::PodGone { pod: &pod, node }, now);
@@ -242,6 +247,24 @@ impl Core {
         self.queue.happened(&self.cluster, &Event::Volumes, now);
     }
 
+    pub fn set_class(&mut self, name: &str, view: Option<&StorageClassView>, now: u64) {
+        self.cluster.volumes.set_class(name, view);
+        self.queue.happened(&self.cluster, &Event::Volumes, now);
+    }
+
+    /// How far the claims of a Pod are that was given a node.
+    pub fn binding(&self, pod: &Pod, claims: &[ClaimBinding]) -> Progress {
+        match self.assumed.contains_key(&pod.id.uid) {
+            true => self.cluster.volumes.progress(pod, claims),
+            false => Progress::Refused("the pod is gone".to_owned()),
+        }
+    }
+
+    /// Whether a provisioner has given back the node of a claim for which it was to make a volume.
+    pub fn given_back(&self, pod: &Pod, claims: &[ClaimBinding]) -> bool {
+        claims.iter().any(|binding| self.cluster.volumes.given_back(pod, binding))
+    }
+
     pub fn set_budget(&mut self, namespace: &str, name: &str, budget: Option<&BudgetView>) {
         let key = (namespace.into(), name.into());
         match budget {
@@ -271,10 +294,13 @@ impl Core {
         let name = self.cluster.node(node).name.clone();
         self.queue.remove(&pod.id.uid);
         self.forget_promise(&pod.id.uid);
+        let volumes = &self.cluster.volumes;
+        let claims = volumes.choose(&pod, self.cluster.node(node)).unwrap_or_default();
+        self.cluster.volumes.promise(&pod, &claims);
         self.cluster.add_pod(pod.clone(), &name);
         self.assumed.insert(pod.id.uid.clone(), pod.clone());
         self.queue.happened(&self.cluster, &Event::PodPlaced { pod: &pod }, now);
-        Decision::Bind { pod, node: name, evaluated, feasible }
+        Decision::Bind { pod, node: name, evaluated, feasible, claims }
     }
 
     /// When [`Core::next`] may have a decision that it does not have now.
@@ -285,6 +311,7 @@ impl Core {
     /// The binding of an assumed Pod was refused: it is nowhere again, and is tried again after a while.
     pub fn bind_failed(&mut self, pod: &PodRef, now: u64) {
         let Some(pod) = self.assumed.remove(&pod.uid) else { return };
+        self.cluster.volumes.forget(&pod.id.uid);
         if let Some((node, gone)) = self.cluster.remove_pod(&pod.id.uid) {
             self.queue.happened(&self.cluster, &Event::PodGone { pod: &gone, node }, now);
         }

@@ -43,8 +43,9 @@ pub use self::{
     sym::Sym,
     view::{
         BudgetView, LabelSelectorView, NodeView, PersistentVolumeView, PodView, SpreaderView,
-        VolumeClaimView,
+        StorageClassView, VolumeClaimView,
     },
+    volumes::{ClaimBinding, Progress},
 };
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod naive;
 mod scenes;
+mod volumes;
 
 use std::sync::Arc;
 

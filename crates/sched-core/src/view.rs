@@ -322,11 +322,30 @@ pub enum SpreaderSelectorView {
     Selector(LabelSelectorView),
 }
 
+/// The metadata of a claim or volume, in which annotations say how far binding has come.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BindingMetaView {
+    pub uid: Text,
+    pub deletion_timestamp: Option<Text>,
+    #[serde(deserialize_with = "nullable")]
+    pub labels: TextMap,
+    #[serde(deserialize_with = "nullable")]
+    pub annotations: TextMap,
+}
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeClaimView {
-    pub metadata: MetaView,
+    pub metadata: BindingMetaView,
     pub spec: VolumeClaimSpecView,
+    pub status: PhaseView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PhaseView {
+    pub phase: Text,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -335,19 +354,70 @@ pub struct VolumeClaimSpecView {
     pub volume_name: Option<Text>,
     #[serde(deserialize_with = "nullable")]
     pub access_modes: Vec<Text>,
+    pub storage_class_name: Option<Text>,
+    pub volume_mode: Option<Text>,
+    pub selector: Option<LabelSelectorView>,
+    pub resources: ClaimResourcesView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimResourcesView {
+    #[serde(deserialize_with = "nullable")]
+    pub requests: BTreeMap<Text, Quantity>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeView {
-    pub metadata: MetaView,
+    pub metadata: BindingMetaView,
     pub spec: PersistentVolumeSpecView,
+    pub status: PhaseView,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PersistentVolumeSpecView {
     pub node_affinity: Option<VolumeNodeAffinityView>,
+    #[serde(deserialize_with = "nullable")]
+    pub capacity: BTreeMap<Text, Quantity>,
+    #[serde(deserialize_with = "nullable")]
+    pub access_modes: Vec<Text>,
+    pub storage_class_name: Option<Text>,
+    pub volume_mode: Option<Text>,
+    pub claim_ref: Option<ClaimRefView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimRefView {
+    pub namespace: Text,
+    pub name: Text,
+    pub uid: Option<Text>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageClassView {
+    pub provisioner: Text,
+    pub volume_binding_mode: Option<Text>,
+    #[serde(deserialize_with = "nullable")]
+    pub allowed_topologies: Vec<TopologyTermView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TopologyTermView {
+    #[serde(deserialize_with = "nullable")]
+    pub match_label_expressions: Vec<TopologyView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TopologyView {
+    pub key: Text,
+    #[serde(deserialize_with = "nullable")]
+    pub values: Vec<Text>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -1,26 +1,200 @@
-use std::{collections::HashMap, sync::Arc};
+//! Claims, volumes and classes as scheduling sees them, and which volumes were promised to Pods that are being bound.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use api_meta::Quantity;
 
 use crate::{
+    labels::{Labels, Selector},
+    node::Node,
     nodeaffinity::NodeSelector,
     pod::Pod,
-    view::{PersistentVolumeView, VolumeClaimView},
+    sym::Sym,
+    view::{BindingMetaView, PersistentVolumeView, StorageClassView, VolumeClaimView},
 };
+
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+/// The provisioner of classes whose volumes are all made by people.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+/// Where a volume is that says so by its labels.
+const ZONES: [&str; 4] = [
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+];
 
 /// What scheduling needs to know of a volume claim.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    pub(crate) volume: Option<Box<str>>,
+    uid: Box<str>,
+    /// The volume that it names, and whether that is settled.
+    volume: Option<Box<str>>,
+    is_bound: bool,
+    pub(crate) going: bool,
+    pub(crate) lost: bool,
     pub(crate) one_pod_only: bool,
+    class: Box<str>,
+    selected_node: Option<Box<str>>,
+    block: bool,
+    modes: Vec<Box<str>>,
+    size: Quantity,
+    selector: Option<Selector>,
+}
+
+impl Claim {
+    fn new(view: &VolumeClaimView) -> Self {
+        let (meta, spec) = (&view.metadata, &view.spec);
+        Self {
+            uid: meta.uid.clone(),
+            volume: spec.volume_name.clone().filter(|v| !v.is_empty()),
+            is_bound: meta.annotations.contains_key(BIND_COMPLETED),
+            going: meta.deletion_timestamp.is_some(),
+            lost: &*view.status.phase == "Lost",
+            one_pod_only: spec.access_modes.iter().any(|m| &**m == "ReadWriteOncePod"),
+            class: class(meta, spec.storage_class_name.as_deref()),
+            selected_node: meta.annotations.get(SELECTED_NODE).cloned(),
+            block: spec.volume_mode.as_deref() == Some("Block"),
+            modes: spec.access_modes.clone(),
+            size: spec.resources.requests.get("storage").copied().unwrap_or_default(),
+            selector: spec.selector.as_ref().map(Selector::new),
+        }
+    }
+
+    /// The volume that it is bound to.
+    pub(crate) fn bound(&self) -> Option<&str> {
+        self.volume.as_deref().filter(|_| self.is_bound)
+    }
+}
+
+fn class(meta: &BindingMetaView, field: Option<&str>) -> Box<str> {
+    let annotated = meta.annotations.get(CLASS).map(|class| &**class);
+    annotated.or(field).unwrap_or("").into()
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Volume {
+    /// The nodes that it can be reached from; all without.
+    pub(crate) nodes: Option<NodeSelector>,
+    /// Labels that the node must have, of each one of these values.
+    pub(crate) zones: Vec<(Sym, Vec<Sym>)>,
+    labels: Labels,
+    class: Box<str>,
+    block: bool,
+    modes: Vec<Box<str>>,
+    size: Quantity,
+    free: bool,
+    /// The claim that it is kept for: namespace, name, and the uid if that is settled.
+    claim: Option<(Box<str>, Box<str>, Box<str>)>,
+}
+
+impl Volume {
+    fn new(view: &PersistentVolumeView) -> Self {
+        let (meta, spec) = (&view.metadata, &view.spec);
+        let required = spec.node_affinity.as_ref().and_then(|a| a.required.as_ref());
+        let zones = ZONES.iter().filter_map(|zone| {
+            let values = meta.labels.get(*zone)?;
+            Some((Sym::of(zone), values.split("__").map(Sym::of).collect()))
+        });
+        let claim = spec.claim_ref.as_ref();
+        Self {
+            nodes: NodeSelector::new(&Default::default(), required),
+            zones: zones.collect(),
+            labels: Labels::from_map(&meta.labels),
+            class: class(meta, spec.storage_class_name.as_deref()),
+            block: spec.volume_mode.as_deref() == Some("Block"),
+            modes: spec.access_modes.clone(),
+            size: spec.capacity.get("storage").copied().unwrap_or_default(),
+            free: &*view.status.phase == "Available" && meta.deletion_timestamp.is_none(),
+            claim: claim.map(|own| {
+                (own.namespace.clone(), own.name.clone(), own.uid.clone().unwrap_or_default())
+            }),
+        }
+    }
+
+    fn fits(&self, key: &Key, claim: &Claim) -> bool {
+        let kept = |(namespace, name, uid): &(Box<str>, Box<str>, Box<str>)| {
+            **namespace == *key.0 && *name == key.1 && (uid.is_empty() || *uid == claim.uid)
+        };
+        self.free
+            && self.claim.as_ref().is_none_or(kept)
+            && self.class == claim.class
+            && self.block == claim.block
+            && self.size >= claim.size
+            && claim.modes.iter().all(|mode| self.modes.contains(mode))
+            && claim.selector.as_ref().is_none_or(|selector| selector.matches(&self.labels))
+    }
+
+    pub(crate) fn reaches(&self, node: &Node) -> bool {
+        self.nodes.as_ref().is_none_or(|nodes| nodes.matches(node))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Class {
+    waits: bool,
+    provisions: bool,
+    /// Of each term, labels and the values that they may have; any node without a term.
+    topologies: Vec<Vec<(Sym, Vec<Sym>)>>,
+}
+
+impl Class {
+    fn new(view: &StorageClassView) -> Self {
+        let topologies = view.allowed_topologies.iter().map(|term| {
+            let labels = term.match_label_expressions.iter();
+            labels
+                .map(|l| (Sym::of(&l.key), l.values.iter().map(|v| Sym::of(v)).collect()))
+                .collect()
+        });
+        Self {
+            waits: view.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer"),
+            provisions: !view.provisioner.is_empty() && &*view.provisioner != NO_PROVISIONER,
+            topologies: topologies.collect(),
+        }
+    }
+
+    fn allows(&self, node: &Node) -> bool {
+        let holds = |(key, values): &(Sym, Vec<Sym>)| {
+            node.labels.get(*key).is_some_and(|value| values.contains(&value))
+        };
+        self.topologies.is_empty() || self.topologies.iter().any(|term| term.iter().all(holds))
+    }
 }
 
 type Key = (Arc<str>, Box<str>);
+
+/// What is to be written for one claim of a Pod that has a node now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimBinding {
+    pub claim: Box<str>,
+    pub uid: Box<str>,
+    /// The volume to bind it to; without one, a volume is to be made for the node.
+    pub volume: Option<Box<str>>,
+}
+
+/// How far the claims of a Pod are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    Bound,
+    Waiting,
+    /// It will not come about; the Pod needs another node.
+    Refused(String),
+}
 
 /// Claims, volumes, and how many running Pods use each claim.
 #[derive(Default)]
 pub(crate) struct Volumes {
     claims: HashMap<Key, Claim>,
-    volumes: HashMap<Box<str>, Option<NodeSelector>>,
+    volumes: HashMap<Box<str>, Volume>,
+    classes: HashMap<Box<str>, Class>,
     users: HashMap<Key, u32>,
+    /// Volumes that are being bound for Pods, by the Pods' uids.
+    promised: HashMap<Arc<str>, Vec<Box<str>>>,
 }
 
 impl Volumes {
@@ -32,28 +206,22 @@ impl Volumes {
     ) {
         let key = (namespace.clone(), name.into());
         match view {
-            Some(view) => {
-                let volume = view.spec.volume_name.clone().filter(|v| !v.is_empty());
-                let one_pod_only =
-                    view.spec.access_modes.iter().any(|m| &**m == "ReadWriteOncePod");
-                self.claims.insert(key, Claim { volume, one_pod_only });
-            }
-            None => {
-                self.claims.remove(&key);
-            }
+            Some(view) => drop(self.claims.insert(key, Claim::new(view))),
+            None => drop(self.claims.remove(&key)),
         }
     }
 
     pub(crate) fn set_volume(&mut self, name: &str, view: Option<&PersistentVolumeView>) {
         match view {
-            Some(view) => {
-                let required = view.spec.node_affinity.as_ref().and_then(|a| a.required.as_ref());
-                let selector = NodeSelector::new(&Default::default(), required);
-                self.volumes.insert(name.into(), selector);
-            }
-            None => {
-                self.volumes.remove(name);
-            }
+            Some(view) => drop(self.volumes.insert(name.into(), Volume::new(view))),
+            None => drop(self.volumes.remove(name)),
+        }
+    }
+
+    pub(crate) fn set_class(&mut self, name: &str, view: Option<&StorageClassView>) {
+        match view {
+            Some(view) => drop(self.classes.insert(name.into(), Class::new(view))),
+            None => drop(self.classes.remove(name)),
         }
     }
 
@@ -65,9 +233,87 @@ impl Volumes {
         self.users.get(&(pod.id.namespace.clone(), Box::from(name))).copied().unwrap_or(0)
     }
 
-    /// The node selector of a volume; `None` when there is no such volume, or no condition.
-    pub(crate) fn selector(&self, volume: &str) -> Option<&NodeSelector> {
-        self.volumes.get(volume)?.as_ref()
+    pub(crate) fn volume(&self, name: &str) -> Option<&Volume> {
+        self.volumes.get(name)
+    }
+
+    /// Whether the claim waits until its first Pod has a node.
+    pub(crate) fn waits(&self, claim: &Claim) -> bool {
+        claim.volume.is_none() && self.classes.get(&claim.class).is_some_and(|class| class.waits)
+    }
+
+    /// What the claims that wait for the Pod's node would get on this one; `None` if one of them would get nothing.
+    /// Each takes the smallest volume that fits and no other claim takes; the order is the Pod's.
+    pub(crate) fn choose(&self, pod: &Pod, node: &Node) -> Option<Vec<ClaimBinding>> {
+        if pod.claims.is_empty() {
+            return Some(Vec::new());
+        }
+        let mut taken: HashSet<&str> =
+            self.promised.values().flatten().map(|volume| &**volume).collect();
+        let mut out = Vec::new();
+        for name in &pod.claims {
+            let key = (pod.id.namespace.clone(), name.clone());
+            let claim = self.claims.get(&key)?;
+            if claim.bound().is_some() || out.iter().any(|b: &ClaimBinding| b.claim == *name) {
+                continue;
+            }
+            let fits = self.volumes.iter().filter(|(name, volume)| {
+                !taken.contains(&***name) && volume.fits(&key, claim) && volume.reaches(node)
+            });
+            // One that is kept for the claim goes before all others.
+            let best = fits.min_by_key(|(name, v)| (v.claim.is_none(), v.size, (*name).clone()));
+            let volume = best.map(|(name, _)| name);
+            if volume.is_none() && !self.may_be_made(claim, node) {
+                return None;
+            }
+            taken.extend(volume.map(|volume| &**volume));
+            let (claim, uid) = (name.clone(), claim.uid.clone());
+            out.push(ClaimBinding { claim, uid, volume: volume.cloned() });
+        }
+        Some(out)
+    }
+
+    fn may_be_made(&self, claim: &Claim, node: &Node) -> bool {
+        let class = self.classes.get(&claim.class);
+        class.is_some_and(|class| class.provisions && class.allows(node))
+            // A volume may be under way for the node that was chosen before.
+            && claim.selected_node.as_ref().is_none_or(|chosen| **chosen == *node.name)
+    }
+
+    /// Keeps what was chosen from other Pods.
+    pub(crate) fn promise(&mut self, pod: &Pod, chosen: &[ClaimBinding]) {
+        let volumes: Vec<_> = chosen.iter().filter_map(|binding| binding.volume.clone()).collect();
+        if !volumes.is_empty() {
+            self.promised.insert(pod.id.uid.clone(), volumes);
+        }
+    }
+
+    /// The Pod is bound, gone, or to be given another node.
+    pub(crate) fn forget(&mut self, uid: &str) {
+        self.promised.remove(uid);
+    }
+
+    pub(crate) fn progress(&self, pod: &Pod, claims: &[ClaimBinding]) -> Progress {
+        let mut progress = Progress::Bound;
+        for binding in claims {
+            let name = &binding.claim;
+            let claim = self.claim(pod, name).filter(|claim| claim.uid == binding.uid);
+            let Some(claim) = claim.filter(|claim| !claim.going) else {
+                return Progress::Refused(format!("persistentvolumeclaim \"{name}\" is gone"));
+            };
+            match claim.bound() {
+                Some(volume) if self.volumes.contains_key(volume) => {}
+                _ => progress = Progress::Waiting,
+            }
+        }
+        progress
+    }
+
+    /// Whether the provisioner has given the node of a claim back, which was written before.
+    pub(crate) fn given_back(&self, pod: &Pod, binding: &ClaimBinding) -> bool {
+        let claim = self.claim(pod, &binding.claim);
+        binding.volume.is_none()
+            && claim.is_some_and(|claim| claim.bound().is_none() && claim.selected_node.is_none())
     }
 
     pub(crate) fn add_pod(&mut self, pod: &Pod) {

@@ -2,7 +2,8 @@ use std::sync::Arc;
 
 use client::{Change, Client, Informer, ListOptions, Resource};
 use sched_core::{
-    BudgetView, Core, Labels, Node, PersistentVolumeView, Pod, SpreaderView, VolumeClaimView,
+    BudgetView, Core, Labels, Node, PersistentVolumeView, Pod, SpreaderView, StorageClassView,
+    VolumeClaimView,
 };
 use serde::Deserialize;
 
@@ -16,6 +17,7 @@ pub(crate) struct Feed {
     spreaders: Vec<Fed<SpreaderView>>,
     claims: Fed<VolumeClaimView>,
     volumes: Fed<PersistentVolumeView>,
+    classes: Fed<StorageClassView>,
     budgets: Fed<BudgetView>,
 }
 
@@ -93,6 +95,10 @@ impl Feed {
             informer(client, Resource::PERSISTENT_VOLUMES, shared, tasks, |core, change, now| {
                 core.set_volume(change.key, change.new.map(|v| &**v), now);
             });
+        let classes =
+            informer(client, Resource::STORAGE_CLASSES, shared, tasks, |core, change, now| {
+                core.set_class(change.key, change.new.map(|v| &**v), now);
+            });
         let budgets =
             informer(client, Resource::POD_DISRUPTION_BUDGETS, shared, tasks, |core, change, _| {
                 let (namespace, name) = parts(change.key);
@@ -118,7 +124,16 @@ impl Feed {
                 },
             ),
         ];
-        let feed = Arc::new(Self { pods, nodes, namespaces, spreaders, claims, volumes, budgets });
+        let feed = Arc::new(Self {
+            pods,
+            nodes,
+            namespaces,
+            spreaders,
+            claims,
+            volumes,
+            classes,
+            budgets,
+        });
         let _ = shared.feed.set(Arc::downgrade(&feed));
         feed
     }
@@ -130,6 +145,7 @@ impl Feed {
         self.spreaders.iter().for_each(|spreader| spreader.tell_all(core, now));
         self.claims.tell_all(core, now);
         self.volumes.tell_all(core, now);
+        self.classes.tell_all(core, now);
         self.budgets.tell_all(core, now);
         self.pods.tell_all(core, now);
     }
@@ -142,6 +158,7 @@ impl Feed {
         }
         self.claims.synced().await;
         self.volumes.synced().await;
+        self.classes.synced().await;
         self.budgets.synced().await;
         self.pods.synced().await;
     }

@@ -2,8 +2,9 @@
 //!
 //! Invariants: all deciding happens in the core, under one lock that is never held across an await; a
 //! decision's writes (binding, condition, Event, deleted victims) run beside the next decisions, in bounded
-//! number, and a refused binding is given back to the core.
+//! number, and a refused binding is given back to the core. A Pod whose claims are bound first waits outside of that number.
 
+mod claims;
 mod config;
 mod feed;
 mod work;
@@ -14,7 +15,7 @@ use client::{Client, LeaderElection, LeaderElectionConfig};
 use events::EventRecorder;
 use sched_core::Core;
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::{Notify, Semaphore, watch},
     time::Instant,
 };
 
@@ -25,8 +26,10 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// The core may have a decision.
     changed: Notify,
+    /// For those who wait until the core knows of something: how often it was told.
+    told: watch::Sender<u64>,
     start: Instant,
-    /// What tells a core that takes the place of one that panicked.
+    // What tells a core that takes the place of one that panicked.
     feed: OnceLock<Weak<feed::Feed>>,
 }
 
@@ -35,6 +38,7 @@ impl Shared {
         Arc::new(Self {
             core: Mutex::new(core),
             changed: Notify::new(),
+            told: watch::Sender::new(0),
             start: Instant::now(),
             feed: OnceLock::new(),
         })
@@ -63,6 +67,7 @@ impl Shared {
     fn tell(&self, change: impl FnOnce(&mut Core, u64)) {
         change(&mut self.core(), self.now());
         self.changed.notify_one();
+        self.told.send_modify(|count| *count = count.wrapping_add(1));
     }
 }
 

@@ -84,3 +84,83 @@ async fn a_thousand_panics_leave_no_pod_without_a_node() {
     until("every loop runs", || tasks.missing().is_empty()).await;
     assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_until_the_claim_that_waited_for_it_is_bound() {
+    let api = FakeApi::default();
+    let tasks = rt::Tasks::new(rt::Shutdown::new());
+    let (client, running) = (api.client("scheduler"), tasks.clone());
+    tasks.spawn("scheduler", async move { run(Config::default(), client, &running).await });
+    let class = json!({"metadata": {"name": "late"}, "provisioner": "test/p",
+        "volumeBindingMode": "WaitForFirstConsumer"});
+    api.create(&Resource::STORAGE_CLASSES, class).await;
+    let allocatable = json!({"cpu": "8", "memory": "8Gi", "pods": "110"});
+    let node = json!({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}});
+    api.create(&Resource::NODES, node).await;
+    let claim = |name: &str| {
+        json!({"metadata": {"name": name, "namespace": "default"}, "spec": {"storageClassName": "late",
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})
+    };
+    let user = |name: &str| {
+        let mut pod = pod(name);
+        api_meta::Tree::put(
+            &mut pod,
+            &["spec", "volumes"],
+            json!([{"name": "v", "persistentVolumeClaim": {"claimName": name}}]),
+        );
+        pod
+    };
+    let get = |name: &str| {
+        api.get(&Resource::PERSISTENT_VOLUME_CLAIMS, "default", name).unwrap_or_default()
+    };
+    let node_of = |name: &str| {
+        api.get(&Resource::PODS, "default", name).unwrap_or_default()["spec"]["nodeName"].clone()
+    };
+    let bind = async |name: &str, volume: &str| {
+        let at = client::Patched { namespace: "default", name, subresource: "" };
+        let change = json!({"spec": {"volumeName": volume},
+            "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}});
+        api.merge(&Resource::PERSISTENT_VOLUME_CLAIMS, at, change).await;
+    };
+    let selected = "volume.kubernetes.io/selected-node";
+    api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim("made")).await;
+    api.create(&Resource::PODS, user("made")).await;
+    until("the provisioner is told the node", || {
+        get("made")["metadata"]["annotations"][selected] == "n"
+    })
+    .await;
+    assert!(node_of("made").is_null(), "it is not bound before its claim");
+    // The provisioner gives the node back, and is asked again after the Pod's back-off.
+    let at = client::Patched { namespace: "default", name: "made", subresource: "" };
+    let back = json!({"metadata": {"annotations": {selected: null}}});
+    api.merge(&Resource::PERSISTENT_VOLUME_CLAIMS, at, back).await;
+    until("the Pod is told", || {
+        let events = api.list(&Resource::EVENTS, "default");
+        events.iter().any(|e| {
+            e["message"]
+                .as_str()
+                .is_some_and(|m| m.contains("does not make a volume for this node"))
+        })
+    })
+    .await;
+    until("it is asked again", || get("made")["metadata"]["annotations"][selected] == "n").await;
+    let made = json!({"metadata": {"name": "new"}, "spec": {"capacity": {"storage": "1Gi"}}});
+    api.create(&Resource::PERSISTENT_VOLUMES, made).await;
+    bind("made", "new").await;
+    until("the Pod has its node", || node_of("made") == "n").await;
+    // One that is there is kept for the claim, and nobody makes another.
+    let there = json!({"metadata": {"name": "there"}, "spec": {"capacity": {"storage": "1Gi"},
+        "storageClassName": "late", "accessModes": ["ReadWriteOnce"]}, "status": {"phase": "Available"}});
+    api.create(&Resource::PERSISTENT_VOLUMES, there).await;
+    api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, claim("found")).await;
+    api.create(&Resource::PODS, user("found")).await;
+    let kept = || {
+        let volume = api.get(&Resource::PERSISTENT_VOLUMES, "", "there").unwrap_or_default();
+        volume["spec"]["claimRef"]["uid"] == get("found")["metadata"]["uid"]
+    };
+    until("the volume is the claim's", kept).await;
+    assert!(node_of("found").is_null() && get("found")["metadata"]["annotations"].is_null());
+    bind("found", "there").await;
+    until("the Pod has its node", || node_of("found") == "n").await;
+    assert!(tasks.drain(Duration::from_secs(5)).await.unfinished.is_empty());
+}

@@ -7,7 +7,7 @@ use sched_core::{Core, Decision, Failure, Pod};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::Instant};
 
-use crate::Shared;
+use crate::{Shared, claims::ClaimsError};
 
 pub(crate) type Decide = dyn Fn(&mut Core, u64) -> Option<Decision> + Send + Sync;
 
@@ -42,6 +42,9 @@ impl Worker {
                 continue;
             };
             let worker = self.clone();
+            // Claims may be bound in minutes only, and others must not wait for that.
+            let waits = matches!(&decision, Decision::Bind { claims, .. } if !claims.is_empty());
+            let permit = (!waits).then_some(permit);
             self.tasks.spawn("scheduling write", async move {
                 worker.write(decision).await;
                 drop(permit);
@@ -76,12 +79,23 @@ impl Worker {
 
     async fn carry_out(&self, decision: Decision) {
         match decision {
-            Decision::Bind { pod, node, evaluated, feasible } => {
+            Decision::Bind { pod, node, evaluated, feasible, claims } => {
                 tracing::debug!(pod = %pod.id, %node, evaluated, feasible, "binding");
-                self.bind(&pod, &node).await;
+                match self.bind_claims(&pod, &node, &claims).await {
+                    Ok(()) => self.bind(&pod, &node).await,
+                    Err(error) => self.without_volumes(&pod, &error),
+                }
             }
             Decision::Unschedulable(failure) => self.refuse(failure).await,
         }
+    }
+
+    /// The Pod's claims are not bound, so that it is not bound either.
+    fn without_volumes(&self, pod: &Pod, error: &ClaimsError) {
+        tracing::warn!(pod = %pod.id, %error, "claims not bound");
+        let message = format!("running PreBind plugin \"VolumeBinding\": {error}");
+        self.events.warning(object(pod), "FailedScheduling", message);
+        self.shared.tell(|core, now| core.bind_failed(&pod.id, now));
     }
 
     async fn bind(&self, pod: &Pod, node: &str) {

@@ -12,6 +12,7 @@ mod taint_toleration;
 mod topology_spread;
 mod volume_binding;
 mod volume_restrictions;
+mod volume_zone;
 
 use crate::plugin::Plugin;
 
@@ -26,6 +27,7 @@ pub fn registry() -> &'static [&'static dyn Plugin] {
         &fit::NodeResourcesFit,
         &volume_restrictions::VolumeRestrictions,
         &volume_binding::VolumeBinding,
+        &volume_zone::VolumeZone,
         &topology_spread::PodTopologySpread,
         &inter_pod_affinity::InterPodAffinity,
         &balanced::NodeResourcesBalancedAllocation,

@@ -2,19 +2,25 @@ use std::borrow::Cow;
 
 use crate::{
     cluster::{Cluster, NodeIx},
-    nodeaffinity::NodeSelector,
     plugin::{Cx, Filter, Plan, Plugin, Verdict},
     pod::Pod,
     queue::Event,
+    volumes::Volume,
 };
 
-/// A Pod's claims must be bound, and its volumes reachable from the node.
+/// A Pod's volumes must be reachable from the node, and there must be some, or one can be made, for each claim that
+/// waits for the node to be known.
 pub(super) struct VolumeBinding;
 
 struct Look<'a> {
     cluster: &'a Cluster,
-    selectors: Vec<&'a NodeSelector>,
+    pod: &'a Pod,
+    bound: Vec<&'a Volume>,
+    waits: bool,
 }
+
+const AFFINITY: u32 = 0;
+const NONE: u32 = 1;
 
 impl Plugin for VolumeBinding {
     fn name(&self) -> &'static str {
@@ -22,21 +28,37 @@ impl Plugin for VolumeBinding {
     }
 
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
-        let mut selectors = Vec::new();
+        let volumes = &cx.cluster.volumes;
+        let mut look = Look { cluster: cx.cluster, pod: cx.pod, bound: Vec::new(), waits: false };
         for name in &cx.pod.claims {
-            let Some(claim) = cx.cluster.volumes.claim(cx.pod, name) else {
+            let Some(claim) = volumes.claim(cx.pod, name) else {
                 return Plan::Reject(format!("persistentvolumeclaim \"{name}\" not found"));
             };
-            let Some(volume) = &claim.volume else {
-                return Plan::Reject("pod has unbound immediate PersistentVolumeClaims".into());
-            };
-            selectors.extend(cx.cluster.volumes.selector(volume));
+            if claim.lost {
+                return Plan::Reject(format!(
+                    "persistentvolumeclaim \"{name}\" bound to non-existent persistentvolume"
+                ));
+            }
+            if claim.going {
+                return Plan::Reject(format!("persistentvolumeclaim \"{name}\" is being deleted"));
+            }
+            match claim.bound() {
+                Some(volume) => match volumes.volume(volume) {
+                    Some(volume) => look.bound.push(volume),
+                    None => {
+                        return Plan::Reject(format!(
+                            "persistentvolumeclaim \"{name}\" bound to non-existent persistentvolume \"{volume}\""
+                        ));
+                    }
+                },
+                None if volumes.waits(claim) => look.waits = true,
+                None => {
+                    return Plan::Reject("pod has unbound immediate PersistentVolumeClaims".into());
+                }
+            }
         }
-        if selectors.is_empty() {
-            Plan::Skip
-        } else {
-            Plan::Check(Box::new(Look { cluster: cx.cluster, selectors }))
-        }
+        look.bound.retain(|volume| volume.nodes.is_some());
+        if look.bound.is_empty() && !look.waits { Plan::Skip } else { Plan::Check(Box::new(look)) }
     }
 
     fn wakes(&self, _: &Cluster, _: &Pod, event: &Event<'_>) -> bool {
@@ -51,14 +73,19 @@ impl Plugin for VolumeBinding {
 impl Filter for Look<'_> {
     fn check(&self, node: NodeIx) -> Verdict {
         let node = self.cluster.node(node);
-        if self.selectors.iter().all(|s| s.matches(node)) {
-            Verdict::PASS
+        if !self.bound.iter().all(|volume| volume.reaches(node)) {
+            Verdict::never(AFFINITY)
+        } else if self.waits && self.cluster.volumes.choose(self.pod, node).is_none() {
+            Verdict::never(NONE)
         } else {
-            Verdict::never(0)
+            Verdict::PASS
         }
     }
 
-    fn reason(&self, _: u32) -> Cow<'static, str> {
-        "node(s) didn't match PersistentVolume's node affinity".into()
+    fn reason(&self, number: u32) -> Cow<'static, str> {
+        match number {
+            AFFINITY => "node(s) didn't match PersistentVolume's node affinity".into(),
+            _ => "node(s) didn't find available persistent volumes to bind".into(),
+        }
     }
 }

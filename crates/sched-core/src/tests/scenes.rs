@@ -172,7 +172,10 @@ fn unbound_and_missing_claims_are_named() {
             .message
             .starts_with("0/1 nodes are available: persistentvolumeclaim \"data\" not found.")
     );
-    let claim = serde_json::from_value(json!({"spec": {"volumeName": "pv"}})).unwrap();
+    let claim = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"volumeName": "pv"}});
+    let claim = serde_json::from_value(claim).unwrap();
     core.set_claim(&"default".into(), "data", Some(&claim), 1);
+    core.set_volume("pv", Some(&Default::default()), 1);
     assert_eq!(&*bound(core.next(1)), "a");
 }

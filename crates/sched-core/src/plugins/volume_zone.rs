@@ -1,0 +1,59 @@
+use std::borrow::Cow;
+
+use crate::{
+    cluster::{Cluster, NodeIx},
+    plugin::{Cx, Filter, Plan, Plugin, Verdict},
+    pod::Pod,
+    queue::Event,
+    volumes::Volume,
+};
+
+/// A volume whose labels name zones is for nodes of one of them.
+pub(super) struct VolumeZone;
+
+struct Look<'a> {
+    cluster: &'a Cluster,
+    volumes: Vec<&'a Volume>,
+}
+
+impl Plugin for VolumeZone {
+    fn name(&self) -> &'static str {
+        "VolumeZone"
+    }
+
+    fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
+        let volumes = &cx.cluster.volumes;
+        let bound = |name: &Box<str>| volumes.claim(cx.pod, name)?.bound();
+        let all = cx.pod.claims.iter().filter_map(bound).filter_map(|name| volumes.volume(name));
+        let zoned: Vec<_> = all.filter(|volume| !volume.zones.is_empty()).collect();
+        if zoned.is_empty() {
+            Plan::Skip
+        } else {
+            Plan::Check(Box::new(Look { cluster: cx.cluster, volumes: zoned }))
+        }
+    }
+
+    fn wakes(&self, _: &Cluster, _: &Pod, event: &Event<'_>) -> bool {
+        match event {
+            Event::Volumes => true,
+            Event::Node { change, .. } => change.added || change.labels,
+            _ => false,
+        }
+    }
+}
+
+impl Filter for Look<'_> {
+    fn check(&self, node: NodeIx) -> Verdict {
+        let node = self.cluster.node(node);
+        let in_zone = |volume: &&Volume| {
+            volume.zones.iter().all(|(zone, values)| {
+                node.labels.get(*zone).is_some_and(|value| values.contains(&value))
+            })
+        };
+        if self.volumes.iter().all(in_zone) { Verdict::PASS } else { Verdict::never(0) }
+    }
+
+    fn reason(&self, _: u32) -> Cow<'static, str> {
+        "node(s) had no available volume zone".into()
+    }
+}
