@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use crate::{context::Context, pods::Pods};
+use crate::{context::Context, local_volumes, pods::Pods};
 
 const LOOK: Duration = Duration::from_secs(10);
 const ORPHANS: Duration = Duration::from_secs(60);
@@ -26,6 +26,9 @@ pub(crate) async fn run(ctx: Arc<Context>, pods: Pods, mut sources: watch::Recei
     loop {
         if let Err(error) = groups.bring_about(&ctx, &pods) {
             tracing::warn!(%error, "limit the classes of Pods");
+        }
+        if let Err(error) = local_volumes::look(&ctx).await {
+            tracing::warn!(%error, "offer and remove local volumes");
         }
         pods.allot_again();
         tokio::time::sleep(LOOK).await;

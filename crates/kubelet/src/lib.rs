@@ -18,6 +18,7 @@ mod eviction;
 mod flags;
 mod housekeeping;
 mod kernel;
+mod local_volumes;
 mod logs;
 mod machine;
 mod node;

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration},
+    api::core::v1::{
+        NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint, Toleration,
+    },
     apimachinery::pkg::api::resource::Quantity,
 };
 
@@ -176,6 +178,16 @@ fn selectors(pod: &Pod, node: &NodeView<'_>) -> Result<(), Refusal> {
     }
     let text = "node(s) didn't match Pod's node affinity/selector";
     Err(Refusal::predicate("NodeAffinity", text))
+}
+
+/// Whether a volume can be reached from a node of this name and these labels.
+pub fn volume_reaches(
+    required: Option<&NodeSelector>,
+    name: &str,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    let node = NodeView { name, ..NodeView::default() };
+    required.is_none_or(|r| r.node_selector_terms.iter().any(|t| term(t, &node, labels)))
 }
 
 fn term(term: &NodeSelectorTerm, node: &NodeView<'_>, labels: &BTreeMap<String, String>) -> bool {

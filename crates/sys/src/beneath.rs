@@ -120,7 +120,7 @@ fn open_beneath(root: &Path, below: &Path, flags: OFlag) -> Result<OwnedFd, Erro
 }
 
 /// Opens a path below an open directory, through no link, and never above the directory.
-fn walk(from: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+pub(crate) fn walk(from: BorrowedFd<'_>, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
     let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
     loop {

@@ -12,12 +12,14 @@ pub mod mount;
 mod pause;
 pub mod process;
 mod program;
+mod tree;
 
 pub use beneath::{Held, hold_beneath, make_beneath, read_beneath};
 pub use directory::make_directories;
 pub use disk::{DiskUse, disk_use, read_partitions_again};
 pub use pause::pause;
 pub use program::{HostPrograms, ProgramError, ProgramOutput, Programs, RecordedPrograms};
+pub use tree::{give_tree, remove_beneath};
 
 /// An operation on a path that the kernel refused.
 #[derive(Debug, thiserror::Error)]

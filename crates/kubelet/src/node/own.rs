@@ -25,6 +25,7 @@ struct Status {
 #[serde(default)]
 struct Metadata {
     labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -36,6 +37,10 @@ struct Spec {
 impl View {
     pub(crate) fn labels(&self) -> &BTreeMap<String, String> {
         &self.metadata.labels
+    }
+
+    pub(crate) fn annotations(&self) -> &BTreeMap<String, String> {
+        &self.metadata.annotations
     }
 
     pub(crate) fn conditions(&self) -> &[NodeCondition] {

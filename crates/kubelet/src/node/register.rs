@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::Instant};
 
 use super::status;
-use crate::context::Context;
+use crate::{context::Context, local_volumes};
 
 /// A node that is not ready looks again soon, so that it is ready as soon as it can be.
 const NOT_READY: Duration = Duration::from_millis(250);
@@ -130,7 +130,10 @@ async fn register(
 ) -> Result<(), client::Error> {
     let name = &ctx.settings.node_name;
     let labels = labels(ctx);
-    let annotations = json!({ "volumes.kubernetes.io/controller-managed-attach-detach": "true" });
+    let annotations = json!({
+        "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+        (local_volumes::PROVISIONER): local_volumes::directory(ctx).display().to_string(),
+    });
     let mut node = json!({
         "metadata": { "name": name, "labels": labels, "annotations": annotations },
         "spec": {},

@@ -7,10 +7,12 @@
 //! where upstream's kubelet has it, so that either can go on with the other's Pods.
 
 mod atomic;
+mod claim;
 mod config_map;
 mod downward_api;
 mod empty_dir;
 mod host_path;
+mod local;
 mod operations;
 mod ownership;
 mod projected;
@@ -31,6 +33,7 @@ use sys::mount::Mounts;
 
 use crate::{context::Context, objects::ObjectsError};
 
+pub(crate) use local::{DIRECTORY as LOCAL_DIRECTORY, PLUGIN as LOCAL_PLUGIN};
 pub(crate) use operations::{Earlier, OperationError, Operations};
 pub(crate) use sub_path::{SubPath, SubPathError};
 pub(crate) use token::Tokens;
@@ -75,6 +78,8 @@ pub(crate) enum Error {
     Operation(#[from] OperationError),
     #[error("{0}")]
     HostPath(String),
+    #[error("{0}")]
+    Claim(#[from] claim::ClaimError),
     #[error("volumes of this type are not supported by this kubelet")]
     Unsupported,
 }
@@ -124,7 +129,12 @@ struct Site {
 impl Site {
     /// The volume's directory, made if need be.
     fn dir(&self, plugin: &str) -> Result<PathBuf, Error> {
-        let dir = self.pod_dir.join("volumes").join(plugin).join(&self.volume);
+        self.dir_named(plugin, &self.volume)
+    }
+
+    /// A directory of another name: that of a persistent volume.
+    fn dir_named(&self, plugin: &str, name: &str) -> Result<PathBuf, Error> {
+        let dir = self.pod_dir.join("volumes").join(plugin).join(name);
         let make = || {
             dir.parent().map_or(Ok(()), |above| sys::make_directories(above, DIRECTORY_MODE))?;
             // It is what containers see, whoever they run as.
@@ -167,13 +177,14 @@ trait Plugin: Sync {
     fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>>;
 }
 
-const PLUGINS: [&dyn Plugin; 6] = [
+const PLUGINS: [&dyn Plugin; 7] = [
     &empty_dir::EmptyDir,
     &host_path::HostPath,
     &config_map::ConfigMaps,
     &secret::Secrets,
     &projected::Projected,
     &downward_api::DownwardApi,
+    &claim::Claims,
 ];
 
 fn may_change_one(volume: &Volume) -> bool {

@@ -181,11 +181,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_hangs_holds_its_own_volume_and_its_result_is_kept() {
-        let operations = Operations::new(Duration::from_millis(20));
+        let operations = Operations::new(Duration::from_millis(500));
         let (answer, server) = mpsc::channel::<u32>();
         let hung = operations.run(("a", "nfs"), Earlier::Counts, move || server.recv());
         let error = hung.await.unwrap_err().to_string();
-        assert!(error.starts_with("the volume's files have not answered for 0 s"), "{error}");
+        assert!(error.starts_with("the volume's files have not answered for "), "{error}");
         let other = operations.run(("a", "cache"), Earlier::Counts, || 1).await;
         assert_eq!(other.unwrap(), 1, "the Pod's other volumes and other Pods go on");
         let again =
@@ -202,7 +202,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_stale_or_of_another_kind_is_done_again_and_a_panic_is_an_end() {
-        let operations = Operations::new(Duration::from_millis(20));
+        let operations = Operations::new(Duration::from_millis(500));
         let (answer, server) = mpsc::channel::<u32>();
         let (second, other) = mpsc::channel::<u32>();
         let hangs = |server: mpsc::Receiver<u32>| move || server.recv().unwrap();

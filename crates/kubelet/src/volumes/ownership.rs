@@ -27,6 +27,13 @@ pub(super) fn user(pod: &Pod) -> Option<u32> {
     users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok())?
 }
 
+/// Whether a directory is the group's already, so that what is in it is taken to be too.
+pub(super) fn has_group(dir: &Path, group: u32) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let bits = 0o2070;
+    fs::symlink_metadata(dir).is_ok_and(|meta| meta.gid() == group && meta.mode() & bits == bits)
+}
+
 /// Gives a fresh directory to the Pod's group; what is made in it later inherits the group.
 pub(super) fn give_directory(dir: &Path, group: u32, mode: u32) -> Result<(), Error> {
     chown(dir, None, Some(group)).map_err(Error::file("give away", dir))?;

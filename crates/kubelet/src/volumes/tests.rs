@@ -74,7 +74,7 @@ fn context(root: &Path, mounts: Arc<dyn Mounts>) -> Context {
         events: crate::events::Events::new(None, "node", clock.clone(), &tasks),
         cgroups: Box::new(sys::cgroup::RecordedCgroups::default()),
         mounts,
-        operations: Operations::new(Duration::from_millis(50)),
+        operations: Operations::new(Duration::from_secs(2)),
         pulls: tokio::sync::Semaphore::new(1),
         mirrors: Default::default(),
         pressures: Default::default(),
@@ -149,4 +149,158 @@ fn a_volume_is_of_one_type_and_only_what_shows_objects_changes() {
         volume["name"] = json!("v");
         assert_eq!(may_change(&pod("p", json!([volume]))), changes, "{source}");
     }
+}
+
+/// A kubelet that sees a claim `data` of the Pod's namespace and a volume `disk`, each changed so.
+async fn with_claim(root: &Path, claim: Value, volume: Value) -> (Context, Arc<RecordedMounts>) {
+    let api = testkit::FakeApi::default();
+    let merge = |base: Value, more: Value| {
+        let mut base = base;
+        json_patch(&mut base, more);
+        base
+    };
+    let made = json!({"metadata": {"name": "data", "namespace": "default", "uid": "u"},
+        "spec": {"volumeName": "disk"}, "status": {"phase": "Bound"}});
+    let claim = api.create(&client::Resource::PERSISTENT_VOLUME_CLAIMS, merge(made, claim)).await;
+    let disk = json!({"metadata": {"name": "disk"}, "spec": {"claimRef": {
+        "namespace": "default", "name": "data", "uid": claim["metadata"]["uid"]}}});
+    api.create(&client::Resource::PERSISTENT_VOLUMES, merge(disk, volume)).await;
+    let kernel = Arc::new(RecordedMounts::default());
+    let mut ctx = context(root, kernel.clone());
+    ctx.client = Some(api.client("kubelet"));
+    ctx.operations = Operations::default();
+    (ctx, kernel)
+}
+
+fn json_patch(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                json_patch(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+fn user() -> Arc<Pod> {
+    pod("db", json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]))
+}
+
+#[tokio::test]
+async fn a_pod_gets_the_volume_of_its_own_claim_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (srv, none) = (json!({"spec": {"hostPath": {"path": dir.path()}}}), json!({}));
+    let with = |spec: Value| {
+        let mut volume = srv.clone();
+        json_patch(&mut volume, json!({ "spec": spec }));
+        volume
+    };
+    let elsewhere = json!({"required": {"nodeSelectorTerms": [{"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": ["other"]}]}]}});
+    let going =
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}});
+    for (claim, volume, words) in [
+        (
+            json!({"metadata": {"name": "other"}}),
+            srv.clone(),
+            "persistentvolumeclaim \"data\" not found",
+        ),
+        (
+            json!({"metadata": {"namespace": "else"}}),
+            srv.clone(),
+            "persistentvolumeclaim \"data\" not found",
+        ),
+        (
+            json!({"status": {"phase": "Pending"}}),
+            srv.clone(),
+            "PersistentVolumeClaim is not bound: \"default/data\"",
+        ),
+        (
+            json!({"spec": {"volumeName": "none"}}),
+            srv.clone(),
+            "persistentvolume \"none\" not found",
+        ),
+        // A claim may name any volume: the volume says whose it is.
+        (
+            none.clone(),
+            with(json!({"claimRef": {"namespace": "else"}})),
+            "is not bound to PersistentVolumeClaim",
+        ),
+        (
+            none.clone(),
+            with(json!({"claimRef": {"uid": "former"}})),
+            "is not bound to PersistentVolumeClaim",
+        ),
+        (none.clone(), with(json!({"claimRef": null})), "is not bound to PersistentVolumeClaim"),
+        (none.clone(), with(json!({"nodeAffinity": elsewhere})), "no matching NodeSelectorTerms"),
+        (none.clone(), with(json!({"volumeMode": "Block"})), "is a block device"),
+        (
+            none.clone(),
+            with(json!({"hostPath": null, "nfs": {"server": "s", "path": "/"}})),
+            "does not mount",
+        ),
+        (going, srv.clone(), "PVC is being deleted"),
+    ] {
+        let case = format!("{claim} {volume}");
+        let (ctx, _) = with_claim(&dir.path().join("kubelet"), claim, volume).await;
+        let error = mounted(&ctx, &user()).await.unwrap_err();
+        assert!(error.contains(words), "{case}: {error}");
+    }
+    let (ctx, _) = with_claim(&dir.path().join("kubelet"), none, srv).await;
+    let at = mounted(&ctx, &user()).await.unwrap();
+    assert_eq!(at.path("v").unwrap(), &At { path: dir.path().to_owned(), read_only: false });
+    // Its name is that of an ephemeral volume's claim, but it was not made for this Pod.
+    let thief =
+        pod("da", json!([{"name": "ta", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]));
+    let named = json!({"metadata": {"name": "da-ta"}});
+    let (ctx, _) = with_claim(&dir.path().join("kubelet"), named, json!({})).await;
+    let error = mounted(&ctx, &thief).await.unwrap_err();
+    assert!(error.contains("was not created for pod default/da (pod is not owner)"), "{error}");
+}
+
+#[tokio::test]
+async fn local_volumes_are_mounted_by_descriptor_and_made_only_where_the_kubelet_keeps_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("kubelet");
+    let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+    std::fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink("/", &link).unwrap();
+    let local = |path: &Path| json!({"spec": {"local": {"path": path}}});
+    for (path, words) in [
+        (link.clone(), "links are not followed"),
+        (real.join("../real"), "must not contain '..'"),
+        (dir.path().join("none"), "No such file"),
+        (PathBuf::from("/"), "it is no directory below another"),
+        // Not the volume's own name: the kubelet makes nothing here.
+        (root.join("local-volumes/other"), "No such file"),
+    ] {
+        let mut volume = local(&path);
+        json_patch(
+            &mut volume,
+            json!({"metadata": {"annotations": {
+            "pv.kubernetes.io/provisioned-by": "windlass.local/volumes"}}}),
+        );
+        let (ctx, _) = with_claim(&root, json!({}), volume).await;
+        let error = mounted(&ctx, &user()).await.unwrap_err();
+        assert!(error.contains(words), "{}: {error}", path.display());
+    }
+    let (ctx, kernel) = with_claim(&root, json!({}), local(&real)).await;
+    let at = mounted(&ctx, &user()).await.unwrap().path("v").unwrap().path.clone();
+    assert_eq!(at, root.join("pods/db/volumes/kubernetes.io~local-volume/disk"));
+    assert_eq!(kernel.below(&root).unwrap(), [at]);
+    let own = root.join("local-volumes/disk");
+    let mut volume = local(&own);
+    json_patch(
+        &mut volume,
+        json!({"metadata": {"annotations": {
+        "pv.kubernetes.io/provisioned-by": "windlass.local/volumes"}}}),
+    );
+    let (ctx, _) = with_claim(&root, json!({}), volume).await;
+    mounted(&ctx, &user()).await.unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(own.metadata().unwrap().permissions().mode() & 0o7777, 0o777);
+    std::fs::write(own.join("row"), "1").unwrap();
+    tear_down(&ctx, "db").await.unwrap();
+    assert_eq!(std::fs::read_to_string(own.join("row")).unwrap(), "1", "it outlives its Pod");
 }

@@ -1,0 +1,125 @@
+//! The node's side of volumes that are directories of a node: it offers a place for them, and removes what it is told to.
+//!
+//! The controller `local-volume-provisioner-controller` makes the PersistentVolumes; the directory of one is made when a
+//! Pod first mounts it. A node may not write PersistentVolumes, so the two speak by annotations of the Node: the node
+//! says where its directories are, the controller names one that is to go, and the node answers in the same annotation.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use client::{PatchKind, Patched, Resource};
+use serde_json::{Value, json};
+
+use crate::{
+    context::Context,
+    volumes::{Earlier, LOCAL_DIRECTORY, LOCAL_PLUGIN},
+};
+
+/// The provisioner's name, and the annotation of a Node that says where its directories are.
+pub(crate) const PROVISIONER: &str = "windlass.local/volumes";
+/// What annotations begin with that name a volume to be removed.
+const REMOVE: &str = "remove.windlass.local/";
+const ASKED: &str = "asked";
+const REMOVED: &str = "removed";
+
+pub(crate) fn directory(ctx: &Context) -> PathBuf {
+    ctx.settings.root.join(LOCAL_DIRECTORY)
+}
+
+/// The volumes that are to be removed.
+fn asked(annotations: &BTreeMap<String, String>) -> Vec<String> {
+    let asked = annotations.iter().filter(|(_, value)| *value == ASKED);
+    let names = asked.filter_map(|(key, _)| key.strip_prefix(REMOVE));
+    // A name that is no volume's leads elsewhere.
+    let is_name = |name: &&str| {
+        name.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
+    };
+    names.filter(is_name).map(str::to_owned).collect()
+}
+
+/// Offers the directory, and removes what is to go.
+pub(crate) async fn look(ctx: &Context) -> Result<(), client::Error> {
+    let (Some(client), Some(node)) = (&ctx.client, ctx.node.get()) else { return Ok(()) };
+    let mut answers = serde_json::Map::new();
+    let directory = directory(ctx).display().to_string();
+    if node.annotations().get(PROVISIONER) != Some(&directory) {
+        answers.insert(PROVISIONER.to_owned(), json!(directory));
+    }
+    for volume in asked(node.annotations()) {
+        let answer = match remove(ctx, &volume).await {
+            Ok(()) => REMOVED.to_owned(),
+            Err(why) => {
+                tracing::warn!(volume, why, "remove a local volume");
+                format!("failed: {why}")
+            }
+        };
+        answers.insert(format!("{REMOVE}{volume}"), json!(answer));
+    }
+    if answers.is_empty() {
+        return Ok(());
+    }
+    let at = Patched { namespace: "", name: &ctx.settings.node_name, subresource: "" };
+    let patch = json!({"metadata": {"annotations": answers}});
+    client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
+}
+
+async fn remove(ctx: &Context, volume: &str) -> Result<(), String> {
+    let (root, pods) = (directory(ctx), ctx.settings.root.join("pods"));
+    let (name, mounts) = (volume.to_owned(), ctx.mounts.clone());
+    let work = move || -> Result<(), String> {
+        if let Some(pod) = user(&pods, &name) {
+            return Err(format!("the Pod with the uid {pod} has it mounted"));
+        }
+        // What a container mounted in it would be emptied too.
+        let at = root.join(&name);
+        mounts.unmount_below(&at).map_err(|error| error.to_string())?;
+        if !mounts.below(&at).map_err(|error| error.to_string())?.is_empty() {
+            return Err("something is mounted in it".to_owned());
+        }
+        sys::remove_beneath(&root, &name).map_err(|error| error.to_string())
+    };
+    let key = (LOCAL_DIRECTORY, volume);
+    let done = ctx.operations.run(key, Earlier::IsStale, work).await;
+    done.map_err(|error| error.to_string())?
+}
+
+/// The Pod that has the volume in its directory.
+fn user(pods: &std::path::Path, volume: &str) -> Option<String> {
+    let entries = std::fs::read_dir(pods).into_iter().flatten().flatten();
+    let mut uids = entries.map(|entry| entry.file_name());
+    let mounts = |uid: &std::ffi::OsString| {
+        pods.join(uid).join("volumes").join(LOCAL_PLUGIN).join(volume).exists()
+    };
+    uids.find(mounts).map(|uid| uid.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_are_asked_for_are_removed() {
+        let annotations = [
+            ("remove.windlass.local/pvc-1", "asked"),
+            ("remove.windlass.local/pvc-2", "removed"),
+            ("remove.windlass.local/pvc-3", "failed: it is busy"),
+            ("remove.windlass.local/..", "asked"),
+            ("remove.windlass.local/../pods", "asked"),
+            ("remove.windlass.local/", "asked"),
+            ("windlass.local/volumes", "asked"),
+        ];
+        let annotations =
+            annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        assert_eq!(asked(&annotations), ["pvc-1"]);
+    }
+
+    #[test]
+    fn a_volume_that_a_pod_has_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(user(dir.path(), "pvc-1"), None);
+        let at = dir.path().join("uid/volumes").join(LOCAL_PLUGIN).join("pvc-1");
+        std::fs::create_dir_all(at).unwrap();
+        assert_eq!(user(dir.path(), "pvc-1").as_deref(), Some("uid"));
+        assert_eq!(user(dir.path(), "pvc-2"), None);
+    }
+}

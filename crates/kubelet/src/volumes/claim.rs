@@ -1,0 +1,161 @@
+//! Volumes that a claim stands for. Whatever the Pod says, it gets the volume that the API says is its claim's.
+
+use std::path::PathBuf;
+
+use client::Resource;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Volume};
+use pod_core::admit::volume_reaches;
+
+use super::{At, Error, Plugin, Prepared, Request, Work, host_path, local};
+use crate::objects::ObjectsError;
+
+/// Says of a volume who made it, and the name under which the kubelet's own directories are asked for.
+const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    #[error("persistentvolumeclaim \"{0}\" not found")]
+    Missing(String),
+    #[error("PersistentVolumeClaim is not bound: \"{0}\"")]
+    Unbound(String),
+    #[error("PVC is being deleted: \"{0}\"")]
+    Going(String),
+    #[error("PVC {claim} was not created for pod {pod} (pod is not owner)")]
+    NotOwner { claim: String, pod: String },
+    #[error("persistentvolume \"{volume}\" is not bound to PersistentVolumeClaim \"{claim}\"")]
+    NotItsVolume { volume: String, claim: String },
+    #[error("PersistentVolume \"{0}\" is for other nodes: no matching NodeSelectorTerms")]
+    OtherNode(String),
+    #[error("PersistentVolume \"{0}\" is a block device, which this kubelet does not give to Pods")]
+    Block(String),
+    #[error(
+        "PersistentVolume \"{0}\" is of a type that this kubelet does not mount: it knows hostPath and local"
+    )]
+    Type(String),
+}
+
+pub(super) struct Claims;
+
+impl Plugin for Claims {
+    fn prepare<'a>(&self, request: Request<'a>) -> Option<Prepared<'a>> {
+        let volume = request.volume;
+        let source = volume.persistent_volume_claim.as_ref();
+        if source.is_none() && volume.ephemeral.is_none() {
+            return None;
+        }
+        let read_only = source.is_some_and(|source| source.read_only == Some(true));
+        Some(Box::pin(async move {
+            let claim = claim_of(&request, volume).await?;
+            let volume = volume_of(&request, &claim).await?;
+            work(&request, &volume, read_only)
+        }))
+    }
+}
+
+async fn get<T: serde::de::DeserializeOwned>(
+    request: &Request<'_>,
+    resource: &Resource,
+    namespace: &str,
+    (kind, name): (&'static str, &str),
+) -> Result<Option<T>, Error> {
+    let Some(client) = &request.ctx.client else {
+        return Err(ObjectsError::Standalone { kind, name: name.to_owned() }.into());
+    };
+    match client.get(resource, namespace, name).await {
+        Ok(object) => Ok(Some(object)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(ObjectsError::from(error).into()),
+    }
+}
+
+/// The Pod's claim, if it is bound and, where it was made for a Pod, for this one.
+async fn claim_of(request: &Request<'_>, volume: &Volume) -> Result<PersistentVolumeClaim, Error> {
+    let pod = &request.pod.metadata;
+    let pod_name = pod.name.as_deref().unwrap_or_default();
+    let name = match &volume.persistent_volume_claim {
+        Some(source) => source.claim_name.clone(),
+        None => format!("{pod_name}-{}", volume.name),
+    };
+    let key = format!("{}/{name}", request.namespace());
+    let resource = &Resource::PERSISTENT_VOLUME_CLAIMS;
+    let found: Option<PersistentVolumeClaim> =
+        get(request, resource, request.namespace(), ("persistentvolumeclaim", &name)).await?;
+    let claim = found.ok_or(ClaimError::Missing(name))?;
+    let mut owners = claim.metadata.owner_references.iter().flatten();
+    if volume.ephemeral.is_some()
+        && !owners.any(|o| o.controller == Some(true) && Some(&o.uid) == pod.uid.as_ref())
+    {
+        let pod = format!("{}/{pod_name}", request.namespace());
+        return Err(ClaimError::NotOwner { claim: key, pod }.into());
+    }
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Err(ClaimError::Going(key).into());
+    }
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    if phase != Some("Bound") {
+        return Err(ClaimError::Unbound(key).into());
+    }
+    Ok(claim)
+}
+
+/// The claim's volume, which must name this very claim: a claim can name any volume.
+async fn volume_of(
+    request: &Request<'_>,
+    claim: &PersistentVolumeClaim,
+) -> Result<PersistentVolume, Error> {
+    let key = || {
+        let name = claim.metadata.name.as_deref().unwrap_or_default();
+        format!("{}/{name}", request.namespace())
+    };
+    let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
+    if name.is_empty() {
+        return Err(ClaimError::Unbound(key()).into());
+    }
+    let resource = &Resource::PERSISTENT_VOLUMES;
+    let volume: Option<PersistentVolume> =
+        get(request, resource, "", ("persistentvolume", &name)).await?;
+    let volume = volume.ok_or(Error::Missing { kind: "persistentvolume", name: name.clone() })?;
+    let spec = volume.spec.as_ref();
+    let refers = spec.and_then(|spec| spec.claim_ref.as_ref());
+    let own = &claim.metadata;
+    if !refers.is_some_and(|r| {
+        r.uid.is_some() && (&r.uid, &r.namespace, &r.name) == (&own.uid, &own.namespace, &own.name)
+    }) {
+        return Err(ClaimError::NotItsVolume { volume: name, claim: key() }.into());
+    }
+    if spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block") {
+        return Err(ClaimError::Block(name).into());
+    }
+    let required = spec.and_then(|s| s.node_affinity.as_ref()).and_then(|a| a.required.as_ref());
+    let node = request.ctx.node.get();
+    let no_labels = Default::default();
+    let labels = node.as_ref().map_or(&no_labels, |node| node.labels());
+    if !volume_reaches(required, &request.ctx.settings.node_name, labels) {
+        return Err(ClaimError::OtherNode(name).into());
+    }
+    Ok(volume)
+}
+
+fn work(request: &Request<'_>, volume: &PersistentVolume, read_only: bool) -> Result<Work, Error> {
+    let name = volume.metadata.name.clone().unwrap_or_default();
+    let Some(spec) = &volume.spec else { return Err(ClaimError::Type(name).into()) };
+    if let Some(source) = spec.host_path.clone() {
+        return Ok(Box::new(move |_| {
+            let At { path, .. } = host_path::set_up(&source)?;
+            Ok(At { path, read_only })
+        }));
+    }
+    let Some(source) = &spec.local else { return Err(ClaimError::Type(name).into()) };
+    let annotations = volume.metadata.annotations.as_ref();
+    let made_here = annotations.and_then(|all| all.get(PROVISIONED_BY))
+        == Some(&crate::local_volumes::PROVISIONER.to_owned());
+    let path = PathBuf::from(&source.path);
+    let root = crate::local_volumes::directory(request.ctx);
+    // Only what lies where the kubelet keeps its own is the kubelet's to make.
+    let own = (made_here && path == root.join(&name)).then_some(root);
+    let security = request.pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let policy = security.and_then(|context| context.fs_group_change_policy.as_deref());
+    let keeps_matching_group = policy == Some("OnRootMismatch");
+    let local = local::Local { volume: name, path, own, read_only, keeps_matching_group };
+    Ok(Box::new(move |site| local.set_up(site)))
+}
