@@ -3,6 +3,7 @@
 mod coredns;
 pub mod network;
 mod proxy;
+pub mod storage;
 
 pub use coredns::{corefile, objects as coredns};
 pub use proxy::objects as kube_proxy;

@@ -35,6 +35,7 @@ mod endpointslice;
 mod ephemeral;
 mod garbage;
 mod job;
+mod local_volumes;
 mod namespace;
 mod node_ipam;
 mod node_lifecycle;

@@ -1,8 +1,8 @@
 use crate::{
     binder, bootstrap_tokens, certificates, cluster_role, context::Context, cronjob, daemonset,
-    deployment, disruption, endpointslice, ephemeral, garbage, job, namespace, node_ipam,
-    node_lifecycle, pod_gc, protection, quota, replicaset, root_ca, service_account, service_cidr,
-    statefulset, ttl,
+    deployment, disruption, endpointslice, ephemeral, garbage, job, local_volumes, namespace,
+    node_ipam, node_lifecycle, pod_gc, protection, quota, replicaset, root_ca, service_account,
+    service_cidr, statefulset, ttl,
 };
 
 /// One controller.
@@ -55,6 +55,8 @@ pub fn registry() -> &'static [Controller] {
             = disruption::start;
         "persistentvolume-binder-controller" as "persistent-volume-binder"
             on ["persistentvolumeclaims" "persistentvolumes" "storageclasses" "pods"] = binder::start;
+        "local-volume-provisioner-controller" as "local-volume-provisioner"
+            on ["persistentvolumeclaims" "persistentvolumes" "storageclasses" "nodes"] = local_volumes::start;
         "ephemeral-volume-controller" as "ephemeral-volume-controller"
             on ["pods" "persistentvolumeclaims"] = ephemeral::start;
         "persistentvolumeclaim-protection-controller" as "pvc-protection-controller"

@@ -24,6 +24,7 @@ mod preflight;
 mod process;
 mod replicated;
 mod status;
+mod storage;
 mod supervisor;
 mod up;
 
@@ -39,5 +40,6 @@ pub use nodes::{
     space::{enter as enter_node, hold as hold_node},
 };
 pub use status::{Args as StatusArgs, run as status};
+pub use storage::{Command as StorageCommand, print as print_storage};
 pub use supervisor::run as run_supervisor;
 pub use up::{Args as UpArgs, run as up};

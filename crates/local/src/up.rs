@@ -445,6 +445,7 @@ async fn add_ons(cluster: &Cluster, client: &Client) -> Result<(), Error> {
     }
     objects.push(bootstrap_core::objects::cluster_admins());
     objects.push(bootstrap_core::objects::api_server_kubelet_client());
+    objects.extend(addons::storage::objects());
     apply(client, objects).await
 }
 

@@ -59,6 +59,9 @@ enum Command {
     KubeProxy(proxy::Args),
     #[command(subcommand)]
     Network(local::NetworkCommand),
+    /// The default StorageClass as an add-on
+    #[command(subcommand)]
+    Storage(local::StorageCommand),
     KubeApiserver(Box<apiserver::flags::Args>),
     KubeControllerManager(Box<components::ControllerManager>),
     KubeScheduler(Box<components::Scheduler>),
@@ -346,6 +349,7 @@ fn run(command: Command) -> ExitCode {
         Command::KubeProxy(args) => {
             component("kube-proxy", |tasks| components::kube_proxy(args, tasks))
         }
+        Command::Storage(local::StorageCommand::Print) => short(local::print_storage()),
         Command::Network(local::NetworkCommand::Print(args)) => short(local::print_network(args)),
         Command::Network(local::NetworkCommand::Run(args)) => component(
             "network",

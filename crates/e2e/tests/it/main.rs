@@ -33,6 +33,7 @@ mod policy;
 mod proxy_modes;
 mod rotate;
 mod status;
+mod storage;
 mod streams;
 mod survive;
 mod systemd;

@@ -1,0 +1,45 @@
+//! The default StorageClass: directories of the nodes, which the controller manager and the kubelets make and remove.
+
+use serde_json::{Value, json};
+
+/// The service account of the controller.
+const ACCOUNT: &str = "local-volume-provisioner";
+const ROLE: &str = "windlass:local-volume-provisioner";
+
+/// The class, and what its provisioner may do: make and delete volumes, give a claim's node back, ask nodes.
+pub fn objects() -> Vec<Value> {
+    let rbac = "rbac.authorization.k8s.io";
+    let group = format!("{rbac}/v1");
+    vec![
+        json!({
+            "apiVersion": group, "kind": "ClusterRole", "metadata": {"name": ROLE},
+            "rules": [
+                {"apiGroups": [""], "resources": ["persistentvolumes"],
+                    "verbs": ["create", "delete", "get", "list", "update", "watch"]},
+                {"apiGroups": [""], "resources": ["persistentvolumeclaims"],
+                    "verbs": ["get", "list", "update", "watch"]},
+                {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch", "watch"]},
+                {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"],
+                    "verbs": ["get", "list", "watch"]},
+                {"apiGroups": ["", "events.k8s.io"], "resources": ["events"],
+                    "verbs": ["create", "patch", "update"]},
+            ],
+        }),
+        json!({
+            "apiVersion": group, "kind": "ClusterRoleBinding", "metadata": {"name": ROLE},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": ROLE},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "kube-system"}],
+        }),
+        json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {
+                "name": "local",
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+            },
+            "provisioner": "windlass.local/volumes",
+            // A directory is on one node, so the Pod's node is known first.
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "reclaimPolicy": "Delete",
+        }),
+    ]
+}

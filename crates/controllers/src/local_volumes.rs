@@ -1,0 +1,162 @@
+//! Volumes that are directories of a node, made for claims and removed with them
+//! (local-volume-provisioner-controller).
+//!
+//! It does for the provisioner `windlass.local/volumes` what an external provisioner does. The kubelet of the node makes
+//! the directory when a Pod first mounts it, and removes it: it is told by an annotation of its Node, and answers there.
+
+mod plan;
+
+use std::sync::Arc;
+
+use client::{DeleteOptions, Error, IfThere as _, PatchKind, Patched, Resource, WorkQueue};
+use serde_json::{Value, json};
+
+use crate::{
+    context::{Context, synced},
+    pods::OwnerOf,
+    shared::Watched,
+    views::{Meta, Node, PersistentVolume, StorageClass, VolumeClaim},
+};
+use plan::{FINALIZER, Made, REMOVE, Reclaim};
+
+const CLAIMS: Resource = Resource::PERSISTENT_VOLUME_CLAIMS;
+const VOLUMES: Resource = Resource::PERSISTENT_VOLUMES;
+
+struct Provisioner {
+    context: Context,
+    claims: Watched<VolumeClaim>,
+    volumes: Watched<PersistentVolume>,
+    classes: Watched<StorageClass>,
+    nodes: Watched<Node>,
+}
+
+pub(crate) fn start(context: Context) {
+    let queue = WorkQueue::default();
+    let own = Arc::new(Provisioner {
+        claims: context.watch(CLAIMS),
+        volumes: context.watch(VOLUMES),
+        classes: context.watch(Resource::STORAGE_CLASSES),
+        nodes: context.watch(Resource::NODES),
+        context: context.clone(),
+    });
+    // Claims have a namespace in their keys; volumes, and what nodes are asked to remove, have none.
+    own.claims.on_key(&queue);
+    own.volumes.on_key(&queue);
+    let add = queue.clone();
+    own.nodes.on(move |change| {
+        let annotations = change.new.into_iter().flat_map(|node| node.metadata.annotations.keys());
+        annotations.filter_map(|key| key.strip_prefix(REMOVE)).for_each(|v| add.add(v.to_owned()));
+    });
+    let waits =
+        vec![synced(&own.claims), synced(&own.volumes), synced(&own.classes), synced(&own.nodes)];
+    let again = queue.clone();
+    context.run(&queue, 2, waits, move |key| {
+        let (own, again) = (own.clone(), again.clone());
+        async move {
+            match key.contains('/') {
+                true => own.provision(&key).await,
+                false => own.reclaim(&key, &again).await,
+            }
+        }
+    });
+}
+
+impl Provisioner {
+    async fn provision(&self, key: &str) -> Result<(), Error> {
+        let Some(claim) = self.claims.get(key) else { return Ok(()) };
+        let class = self.classes.get(claim.class().unwrap_or_default());
+        let node = claim.metadata.annotations.get(plan::SELECTED_NODE);
+        let node = node.and_then(|name| self.nodes.get(name));
+        let object = OwnerOf::new(CLAIMS, &claim.metadata).object();
+        match plan::provision(&claim, class.as_deref(), node.as_deref()) {
+            Made::Nothing => Ok(()),
+            Made::Volume(volume) => {
+                let made = self.context.client.create::<_, Value>(&VOLUMES, "", &volume).await;
+                match made {
+                    // An earlier attempt of ours: the name has the claim's uid in it.
+                    Err(error) if error.is_already_exists() => Ok(()),
+                    Err(error) => {
+                        let message = format!("failed to provision volume: {error}");
+                        self.context.events.warning(object, "ProvisioningFailed", message);
+                        Err(error)
+                    }
+                    Ok(_) => {
+                        let name = volume["metadata"]["name"].as_str().unwrap_or_default();
+                        let message = format!("Successfully provisioned volume {name}");
+                        self.context.events.normal(object, "ProvisioningSucceeded", message);
+                        Ok(())
+                    }
+                }
+            }
+            Made::Refused { why, reschedules } => {
+                self.context.events.warning(object, "ProvisioningFailed", why);
+                if !reschedules {
+                    return Ok(());
+                }
+                let change = json!({"metadata": {"annotations": {plan::SELECTED_NODE: null}}});
+                self.context.merge_by_update(&CLAIMS, &claim.metadata, "", &change).await.map(drop)
+            }
+        }
+    }
+
+    async fn reclaim(&self, name: &str, queue: &WorkQueue<String>) -> Result<(), Error> {
+        let volume = self.volumes.get(name);
+        let nodes = self.nodes.list();
+        let Some(volume) = volume else { return self.forget(name, &nodes).await };
+        match plan::reclaim(&volume, &nodes) {
+            Reclaim::Nothing => Ok(()),
+            Reclaim::Ask(node) => self.annotate(&node, name, json!(plan::ASKED)).await,
+            Reclaim::Failed { node, why } => {
+                let object = OwnerOf::new(VOLUMES, &volume.metadata).object();
+                self.context.events.warning(object, "VolumeFailedDelete", why);
+                if let Some(node) = node {
+                    self.annotate(&node, name, json!(plan::ASKED)).await?;
+                }
+                queue.add_after(name.to_owned(), plan::AGAIN);
+                Ok(())
+            }
+            Reclaim::Delete => self.delete(&volume.metadata).await,
+        }
+    }
+
+    /// What a node was asked and did, once the volume is gone.
+    async fn forget(&self, name: &str, nodes: &[Arc<Node>]) -> Result<(), Error> {
+        let key = format!("{REMOVE}{name}");
+        let said = |node: &&Arc<Node>| {
+            node.metadata.annotations.get(&key).is_some_and(|value| value == plan::REMOVED)
+        };
+        let Some(node) = nodes.iter().find(said) else { return Ok(()) };
+        // The informer of volumes may not know yet of one that is there.
+        let there: Option<Value> = self.context.client.get(&VOLUMES, "", name).await.if_there()?;
+        match there {
+            Some(_) => Ok(()),
+            None => self.annotate(&node.metadata.name, name, Value::Null).await,
+        }
+    }
+
+    async fn annotate(&self, node: &str, volume: &str, value: Value) -> Result<(), Error> {
+        let at = Patched { namespace: "", name: node, subresource: "" };
+        let patch = json!({"metadata": {"annotations": {format!("{REMOVE}{volume}"): value}}});
+        let client = &self.context.client;
+        client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
+    }
+
+    /// The directory is gone: so goes the volume.
+    async fn delete(&self, meta: &Meta) -> Result<(), Error> {
+        if !meta.terminating() {
+            let options = DeleteOptions {
+                preconditions: Some(client::Preconditions {
+                    uid: Some(meta.uid.clone()),
+                    resource_version: None,
+                }),
+                ..DeleteOptions::default()
+            };
+            let deleted = self.context.client.delete(&VOLUMES, "", &meta.name, &options).await;
+            return deleted.if_there().map(drop);
+        }
+        let left: Vec<_> = meta.finalizers.iter().filter(|f| *f != FINALIZER).collect();
+        let change = json!({"metadata": {"finalizers": left}});
+        let written = self.context.merge_by_update(&VOLUMES, meta, "", &change).await;
+        written.if_there().map(drop)
+    }
+}

@@ -1,0 +1,272 @@
+//! What is made for a claim, and what becomes of a volume whose claim is gone.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use crate::views::{Node, PersistentVolume, StorageClass, VolumeClaim};
+
+/// The provisioner of classes of such volumes; also the annotation by which a Node says where its directories are.
+pub(super) const PROVISIONER: &str = "windlass.local/volumes";
+/// Keeps a volume from going before its directory has.
+pub(super) const FINALIZER: &str = "windlass.local/volumes";
+/// What the annotation of a Node begins with that asks for a volume's removal.
+pub(super) const REMOVE: &str = "remove.windlass.local/";
+pub(super) const ASKED: &str = "asked";
+pub(super) const REMOVED: &str = "removed";
+pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// When a node is asked again that could not remove a directory.
+pub(super) const AGAIN: Duration = Duration::from_secs(30);
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Made {
+    Nothing,
+    Volume(Value),
+    /// With another node it may go better.
+    Refused {
+        why: String,
+        reschedules: bool,
+    },
+}
+
+fn refused(why: impl Into<String>, reschedules: bool) -> Made {
+    Made::Refused { why: why.into(), reschedules }
+}
+
+/// The volume for a claim that has a node and none yet.
+pub(super) fn provision(
+    claim: &VolumeClaim,
+    class: Option<&StorageClass>,
+    node: Option<&Node>,
+) -> Made {
+    let Some(class) = class.filter(|class| class.provisioner == PROVISIONER) else {
+        return Made::Nothing;
+    };
+    let annotations = &claim.metadata.annotations;
+    let ours = annotations.get(STORAGE_PROVISIONER).is_some_and(|own| own == PROVISIONER);
+    if !ours || !claim.spec.volume_name.is_empty() || claim.metadata.terminating() {
+        return Made::Nothing;
+    }
+    let Some(selected) = annotations.get(SELECTED_NODE) else {
+        let why = "a directory is on one node: the class must have volumeBindingMode WaitForFirstConsumer";
+        return refused(why, false);
+    };
+    let one_node = |mode: &String| matches!(mode.as_str(), "ReadWriteOnce" | "ReadWriteOncePod");
+    if !claim.spec.access_modes.iter().all(one_node) {
+        return refused(
+            "only the access modes ReadWriteOnce and ReadWriteOncePod are supported",
+            false,
+        );
+    }
+    if claim.spec.volume_mode.as_deref() == Some("Block") {
+        return refused("block volumes are not supported", false);
+    }
+    if claim.spec.selector.is_some() {
+        return refused("claim.Spec.Selector is not supported", false);
+    }
+    if claim.spec.data_source.is_some() || claim.spec.data_source_ref.is_some() {
+        return refused("data sources are not supported", false);
+    }
+    let Some(node) = node else {
+        return refused(format!("node \"{selected}\" not found"), true);
+    };
+    let labels = &node.metadata.labels;
+    let (Some(root), Some(host)) =
+        (node.metadata.annotations.get(PROVISIONER), labels.get(HOSTNAME))
+    else {
+        return refused(format!("node \"{selected}\" offers no local volumes"), true);
+    };
+    Made::Volume(volume(claim, class, root, host))
+}
+
+fn volume(claim: &VolumeClaim, class: &StorageClass, root: &str, host: &str) -> Value {
+    let own = &claim.metadata;
+    // The uid makes it one volume for one claim, however often it is made.
+    let name = format!("pvc-{}", own.uid);
+    json!({
+        "metadata": {
+            "name": name,
+            "annotations": {PROVISIONED_BY: PROVISIONER},
+            "finalizers": [FINALIZER],
+        },
+        "spec": {
+            "capacity": {"storage": claim.size().to_string()},
+            "accessModes": claim.spec.access_modes,
+            "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "namespace": own.namespace, "name": own.name, "uid": own.uid},
+            "persistentVolumeReclaimPolicy": class.reclaim_policy.as_deref().unwrap_or("Delete"),
+            "storageClassName": class.metadata.name,
+            "volumeMode": "Filesystem",
+            "local": {"path": format!("{}/{name}", root.trim_end_matches('/'))},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": HOSTNAME, "operator": "In", "values": [host]}]}]}},
+        },
+    })
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Reclaim {
+    Nothing,
+    /// This node is to remove the directory.
+    Ask(String),
+    /// It could not; it is asked again, if there is such a node.
+    Failed {
+        node: Option<String>,
+        why: String,
+    },
+    /// The directory is gone.
+    Delete,
+}
+
+/// A volume that its claim has given back, or that somebody deletes.
+pub(super) fn reclaim(volume: &PersistentVolume, nodes: &[Arc<Node>]) -> Reclaim {
+    let meta = &volume.metadata;
+    let ours = meta.annotations.get(PROVISIONED_BY).is_some_and(|own| own == PROVISIONER);
+    let given_back = matches!(volume.status.phase.as_str(), "Released" | "Failed");
+    if !ours || !given_back {
+        return Reclaim::Nothing;
+    }
+    if volume.spec.persistent_volume_reclaim_policy != "Delete" {
+        // What is kept is kept; only the object goes, when somebody deletes it.
+        let waits = meta.terminating() && meta.finalizers.iter().any(|f| f == FINALIZER);
+        return if waits { Reclaim::Delete } else { Reclaim::Nothing };
+    }
+    let host = volume.spec.host();
+    let on = |node: &&Arc<Node>| node.metadata.labels.get(HOSTNAME).map(String::as_str) == host;
+    let Some(node) = nodes.iter().find(on).filter(|_| host.is_some()) else {
+        let why = format!("there is no node {} that has the directory", host.unwrap_or_default());
+        return Reclaim::Failed { node: None, why };
+    };
+    let name = node.metadata.name.clone();
+    match node.metadata.annotations.get(&format!("{REMOVE}{}", meta.name)).map(String::as_str) {
+        None => Reclaim::Ask(name),
+        Some(ASKED) => Reclaim::Nothing,
+        Some(REMOVED) => Reclaim::Delete,
+        Some(why) => Reclaim::Failed { node: Some(name), why: why.to_owned() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn merged(base: Value, more: &Value) -> Value {
+        crate::context::merged(&base, more)
+    }
+
+    fn claim(more: Value) -> VolumeClaim {
+        let base = json!({"metadata": {"name": "data", "namespace": "ns", "uid": "u", "annotations": {
+                STORAGE_PROVISIONER: PROVISIONER, SELECTED_NODE: "n"}},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        read(merged(base, &more))
+    }
+
+    fn node(more: Value) -> Node {
+        let base = json!({"metadata": {"name": "n", "labels": {HOSTNAME: "host-n"},
+            "annotations": {PROVISIONER: "/var/lib/kubelet/local-volumes"}}});
+        read(merged(base, &more))
+    }
+
+    fn class() -> StorageClass {
+        read(json!({"metadata": {"name": "local"}, "provisioner": PROVISIONER}))
+    }
+
+    #[test]
+    fn a_claim_gets_a_directory_on_the_node_that_was_chosen() {
+        let node = node(json!({}));
+        let Made::Volume(made) = provision(&claim(json!({})), Some(&class()), Some(&node)) else {
+            panic!("nothing made")
+        };
+        assert_eq!(made["metadata"]["name"], "pvc-u");
+        assert_eq!(made["spec"]["local"]["path"], "/var/lib/kubelet/local-volumes/pvc-u");
+        assert_eq!(made["spec"]["claimRef"]["uid"], "u");
+        assert_eq!(made["spec"]["persistentVolumeReclaimPolicy"], "Delete");
+        let volume: PersistentVolume = read(made);
+        assert_eq!((volume.spec.host(), volume.class()), (Some("host-n"), "local"));
+        for more in [
+            json!({"spec": {"volumeName": "v"}}),
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+            json!({"metadata": {"annotations": {STORAGE_PROVISIONER: "other/p"}}}),
+        ] {
+            assert_eq!(provision(&claim(more), Some(&class()), Some(&node)), Made::Nothing);
+        }
+        let other: StorageClass = read(json!({"provisioner": "other/p"}));
+        assert_eq!(provision(&claim(json!({})), Some(&other), Some(&node)), Made::Nothing);
+    }
+
+    #[test]
+    fn what_a_directory_cannot_be_is_refused() {
+        let silent = node(json!({"metadata": {"annotations": {PROVISIONER: null}}}));
+        let offers = node(json!({}));
+        for (more, node, words, another) in [
+            (
+                json!({"spec": {"accessModes": ["ReadWriteMany"]}}),
+                Some(&offers),
+                "access modes",
+                false,
+            ),
+            (json!({"spec": {"volumeMode": "Block"}}), Some(&offers), "block", false),
+            (
+                json!({"spec": {"selector": {"matchLabels": {"a": "b"}}}}),
+                Some(&offers),
+                "Selector",
+                false,
+            ),
+            (json!({"spec": {"dataSource": {"kind": "x"}}}), Some(&offers), "data sources", false),
+            (
+                json!({"metadata": {"annotations": {SELECTED_NODE: null}}}),
+                None,
+                "WaitForFirst",
+                false,
+            ),
+            (json!({}), Some(&silent), "offers no local volumes", true),
+            (json!({}), None, "not found", true),
+        ] {
+            match provision(&claim(more.clone()), Some(&class()), node) {
+                Made::Refused { why, reschedules } => {
+                    assert!(why.contains(words) && reschedules == another, "{more}: {why}");
+                }
+                other => panic!("{more}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_volume_goes_after_its_directory_and_one_that_is_kept_does_not() {
+        let made = provision(&claim(json!({})), Some(&class()), Some(&node(json!({}))));
+        let Made::Volume(made) = made else { panic!("nothing made") };
+        let next = |phase: &str, policy: &str, more: Value, answer: Value| {
+            let spec = json!({"status": {"phase": phase},
+                "spec": {"persistentVolumeReclaimPolicy": policy}});
+            let volume: PersistentVolume = read(merged(merged(made.clone(), &spec), &more));
+            let annotations =
+                json!({"metadata": {"annotations": {format!("{REMOVE}pvc-u"): answer}}});
+            reclaim(&volume, &[Arc::new(node(annotations))])
+        };
+        let (no, ask) = (json!({}), || Reclaim::Ask("n".to_owned()));
+        assert_eq!(next("Bound", "Delete", no.clone(), Value::Null), Reclaim::Nothing);
+        assert_eq!(next("Available", "Delete", no.clone(), Value::Null), Reclaim::Nothing);
+        assert_eq!(next("Released", "Delete", no.clone(), Value::Null), ask());
+        assert_eq!(next("Released", "Delete", no.clone(), json!("asked")), Reclaim::Nothing);
+        assert_eq!(next("Released", "Delete", no.clone(), json!("removed")), Reclaim::Delete);
+        let failed = next("Released", "Delete", no.clone(), json!("failed: it is busy"));
+        assert!(matches!(failed, Reclaim::Failed { node: Some(_), .. }));
+        let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        assert_eq!(next("Released", "Delete", going.clone(), Value::Null), ask());
+        assert_eq!(next("Released", "Retain", no.clone(), Value::Null), Reclaim::Nothing);
+        assert_eq!(next("Released", "Retain", going, Value::Null), Reclaim::Delete);
+        let theirs = json!({"metadata": {"annotations": {PROVISIONED_BY: "other/p"}}});
+        assert_eq!(next("Released", "Delete", theirs, Value::Null), Reclaim::Nothing);
+        let elsewhere = json!({"spec": {"nodeAffinity": null}});
+        let lost = next("Released", "Delete", elsewhere, Value::Null);
+        assert!(matches!(lost, Reclaim::Failed { node: None, .. }));
+    }
+}

@@ -1,0 +1,82 @@
+//! Claims of the default StorageClass: a database's rows outlive its Pods, and go with its claim.
+
+use std::path::{Path, PathBuf};
+
+use e2e::shared;
+
+const DATABASE: &str = r#"
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 1
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      securityContext: {runAsUser: 1234, runAsGroup: 1234, fsGroup: 4321}
+      containers:
+      - name: db
+        image: box:1
+        command: [sh, -c, "date >> /data/rows; exec sleep 100000"]
+        volumeMounts: [{name: data, mountPath: /data}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec:
+      accessModes: [ReadWriteOnce]
+      resources: {requests: {storage: 1Gi}}
+"#;
+
+/// Somebody else's Pod, which names the claim and the volume of the database.
+const THIEF: &str = r#"
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data-db-0, namespace: thief}
+spec:
+  accessModes: [ReadWriteOnce]
+  volumeName: VOLUME
+  storageClassName: local
+  resources: {requests: {storage: 1Gi}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: thief, namespace: thief}
+spec:
+  terminationGracePeriodSeconds: 0
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data-db-0}}]
+  containers: [{name: c, image: box:1, volumeMounts: [{name: v, mountPath: /v}]}]
+"#;
+
+#[test]
+fn rows_outlive_pods_and_go_with_their_claim() {
+    let s = shared("storage");
+    s.apply(DATABASE);
+    let running = "get pod db-0 -o jsonpath={.status.phase}";
+    s.until(running, |phase| phase == "Running");
+    let uid = s.field("pod db-0", "{.metadata.uid}");
+    let volume = s.kubectl("get pvc data-db-0 -o jsonpath={.spec.volumeName}").ok();
+    let path = s.kubectl(&format!("get pv {volume} -o jsonpath={{.spec.local.path}}")).ok();
+    let path = PathBuf::from(path);
+    let rows = |path: &Path| std::fs::read_to_string(path.join("rows")).unwrap().lines().count();
+    assert_eq!(rows(&path), 1);
+    s.kubectl("delete pod db-0 --wait=false").ok();
+    let again = "get pod db-0 -o jsonpath={.metadata.uid}/{.status.phase}";
+    s.until(again, |told| told.ends_with("/Running") && !told.starts_with(&uid));
+    assert_eq!(rows(&path), 2, "the second Pod found what the first wrote");
+
+    s.kubectl("create namespace thief").ok();
+    s.apply(&THIEF.replace("VOLUME", &volume));
+    s.until("get events -n thief -o jsonpath={.items[*].message}", |told| {
+        told.contains("already bound to a different claim")
+    });
+    assert_eq!(s.kubectl("get pod thief -n thief -o jsonpath={.status.phase}").ok(), "Pending");
+    s.kubectl("delete namespace thief --wait=false").ok();
+
+    // While the Pod has it, neither claim nor directory goes.
+    s.kubectl("delete pvc data-db-0 --wait=false").ok();
+    s.kubectl("delete statefulset db").ok();
+    s.until("get pv -o jsonpath={.items[*].metadata.name}", |told| !told.contains(&volume));
+    assert!(!path.exists(), "the directory went with the claim");
+}
