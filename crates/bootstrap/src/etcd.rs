@@ -11,7 +11,7 @@ use bootstrap_core::{
 };
 use client::{Client, HttpTransport, ListOptions, Resource, TlsMaterial};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use crate::{Error, cluster::USER_AGENT, error::io};
 
@@ -221,15 +221,9 @@ impl Etcd {
 /// Tries until it succeeds: etcd has no leader for a moment whenever its members change.
 async fn again<T, F: Future<Output = Result<T, Error>>>(
     patience: Duration,
-    attempt: impl Fn() -> F,
+    attempt: impl FnMut() -> F,
 ) -> Result<T, Error> {
-    let until = Instant::now() + patience;
-    loop {
-        match attempt().await {
-            Err(_) if Instant::now() < until => sleep(POLL).await,
-            ended => return ended,
-        }
-    }
+    rt::retry(patience, POLL, |_| true, attempt).await
 }
 
 fn silent(endpoint: &str, operation: &str) -> Error {

@@ -162,17 +162,11 @@ fn make_root(root: &std::path::Path) -> std::io::Result<()> {
 }
 
 async fn await_runtime(cri: &cri::Client) -> Result<cri::v1::VersionResponse, cri::Error> {
-    let until = tokio::time::Instant::now() + RUNTIME_PATIENCE;
-    loop {
-        match cri.version().await {
-            Ok(version) => return Ok(version),
-            Err(error) if tokio::time::Instant::now() >= until => return Err(error),
-            Err(error) => {
-                tracing::debug!(%error, "waiting for the container runtime");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
+    let ask = || async {
+        let asked = cri.version().await;
+        asked.inspect_err(|error| tracing::debug!(%error, "waiting for the container runtime"))
+    };
+    rt::retry(RUNTIME_PATIENCE, Duration::from_millis(100), |_| true, ask).await
 }
 
 /// Starts the tasks that follow the sources and the runtime.

@@ -89,14 +89,8 @@ async fn remove_containers(cluster: &Cluster) {
         Some(_) => runtime.list_pod_sandboxes(None).await,
         // What a dead runtime left of Pods, their network namespaces above all, only it can find.
         None if start_runtime(cluster) => {
-            let deadline = tokio::time::Instant::now() + GRACE;
-            loop {
-                let listed = runtime.list_pod_sandboxes(None).await;
-                if listed.is_ok() || tokio::time::Instant::now() > deadline {
-                    break listed;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
+            let list = || runtime.list_pod_sandboxes(None);
+            rt::retry(GRACE, Duration::from_millis(50), |_| true, list).await
         }
         None => return,
     };

@@ -2,7 +2,6 @@ use std::time::Duration;
 
 use client::{Client, PatchKind, Patched, Resource};
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
 use crate::Error;
 
@@ -34,15 +33,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Creates the object, or changes the one that is there to say the same. What a moment may mend is tried again.
 pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match apply_once(client, object).await {
-            Err(Error::Api { source, .. }) if is_passing(&source) && Instant::now() < until => {
-                sleep(PAUSE).await
-            }
-            result => return result,
-        }
-    }
+    let passing = |error: &Error| matches!(error, Error::Api { source, .. } if is_passing(source));
+    rt::retry(PATIENCE, PAUSE, passing, || apply_once(client, object)).await
 }
 
 /// Whether the same request may be answered otherwise in a moment: by this server, or by another behind the same

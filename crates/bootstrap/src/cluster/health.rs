@@ -5,7 +5,7 @@ use client::{Client, HttpTransport, TlsMaterial};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    time::{Instant, sleep, timeout},
+    time::timeout,
 };
 
 use super::USER_AGENT;
@@ -57,7 +57,7 @@ pub async fn wait_for(
             )),
         }
     };
-    match poll(patience, ask).await {
+    match rt::retry(patience, POLL, |_| true, ask).await {
         Ok(()) => Ok(()),
         Err(last) => Err(Error::NotUp {
             what: target.name.to_owned(),
@@ -78,7 +78,7 @@ pub async fn wait_for_kubelet(
             Err(_) => Err("http://127.0.0.1:10248/healthz does not answer".to_owned()),
         }
     };
-    poll(patience, ask).await.map_err(|last| Error::NotUp {
+    rt::retry(patience, POLL, |_| true, ask).await.map_err(|last| Error::NotUp {
         what: "the kubelet".to_owned(),
         waited: format!("{}s", patience.as_secs()),
         cause: format!("{last}; {}", service.last_words()),
@@ -99,21 +99,6 @@ async fn kubelet_health() -> Result<(), String> {
         Ok(())
     } else {
         Err(format!("its health check answers {line:?}"))
-    }
-}
-
-/// Asks until the answer is good; the last answer where patience ends.
-async fn poll<F: Future<Output = Result<(), String>>>(
-    patience: Duration,
-    ask: impl Fn() -> F,
-) -> Result<(), String> {
-    let until = Instant::now() + patience;
-    loop {
-        match ask().await {
-            Ok(()) => return Ok(()),
-            Err(last) if Instant::now() >= until => return Err(last),
-            Err(_) => sleep(POLL).await,
-        }
     }
 }
 

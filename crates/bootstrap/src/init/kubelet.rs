@@ -2,7 +2,6 @@ use std::time::Duration;
 
 use api_config::Kubeconfig;
 use bootstrap_core::endpoint;
-use tokio::time::{Instant, sleep};
 
 use super::Ctx;
 use crate::{
@@ -74,16 +73,12 @@ pub(super) const FINALIZE: Phase<Ctx> = Phase {
                 ));
             }
             // The right to renew it was given by the phase before; the kubelet asks at once, and then again.
-            let until = Instant::now() + PATIENCE;
-            while !current.exists() {
-                if Instant::now() >= until {
-                    tracing::warn!(
-                        "the kubelet has not renewed its certificate yet; run `{} init phase kubelet-finalize all` later",
-                        node.program
-                    );
-                    return Ok(Outcome::skipped("the kubelet has no rotated certificate yet"));
-                }
-                sleep(POLL).await;
+            if !rt::wait_until(PATIENCE, POLL, || current.exists()).await {
+                tracing::warn!(
+                    "the kubelet has not renewed its certificate yet; run `{} init phase kubelet-finalize all` later",
+                    node.program
+                );
+                return Ok(Outcome::skipped("the kubelet has no rotated certificate yet"));
             }
             let path = node.layout.kubeconfig("kubelet.conf");
             let mut config = Kubeconfig::load(&path)?;

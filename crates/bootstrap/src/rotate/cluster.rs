@@ -71,28 +71,21 @@ impl Standing {
 
 /// Writes how far this machine is on its own Node.
 pub(super) async fn record(client: &Client, name: &str, standing: &Standing) -> Result<(), Error> {
-    let mut standing = standing.clone();
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let result = async {
-            let node: Value = client.get(&Resource::NODES, "", name).await?;
-            if let Some(old) = Standing::read(&node).filter(|old| old.uses == standing.uses) {
-                standing.since = old.since;
-            }
-            let text = serde_json::to_string(&standing).unwrap_or_default();
-            let patch = json!({"metadata": {"annotations": {STANDING: text}}});
-            let at = Patched { name, ..Patched::default() };
-            client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await
-        };
-        match result.await {
-            Ok(_) => return Ok(()),
-            Err(_) if Instant::now() < until => sleep(PAUSE).await,
-            Err(source) => {
-                let subject = format!("Node {name}");
-                return Err(Error::Api { operation: "write its authorities on", subject, source });
-            }
+    let write = || async {
+        let mut standing = standing.clone();
+        let node: Value = client.get(&Resource::NODES, "", name).await?;
+        if let Some(old) = Standing::read(&node).filter(|old| old.uses == standing.uses) {
+            standing.since = old.since;
         }
-    }
+        let text = serde_json::to_string(&standing).unwrap_or_default();
+        let patch = json!({"metadata": {"annotations": {STANDING: text}}});
+        let at = Patched { name, ..Patched::default() };
+        client.patch::<Value>(&Resource::NODES, at, PatchKind::Merge, &patch).await.map(drop)
+    };
+    rt::retry(PATIENCE, PAUSE, |_| true, write).await.map_err(|source| {
+        let subject = format!("Node {name}");
+        Error::Api { operation: "write its authorities on", subject, source }
+    })
 }
 
 /// The names of the Nodes that do not satisfy `has`.
@@ -198,22 +191,21 @@ pub(super) async fn wait_for_pods(
     let until = Instant::now() + patience;
     for pod in pods {
         let name = format!("{pod}-{node}");
-        loop {
-            let found = client.get::<Value>(&Resource::PODS, NAMESPACE, &name).await;
-            let cause = match &found {
+        let look = || async {
+            match client.get::<Value>(&Resource::PODS, NAMESPACE, &name).await {
                 Ok(pod) if pod["metadata"]["annotations"][MARK] != mark => {
-                    "it was not started anew yet".to_owned()
+                    Err("it was not started anew yet".to_owned())
                 }
-                Ok(pod) if is_ready(pod) => break,
-                Ok(pod) => format!("it is not ready: {}", pod["status"]["containerStatuses"]),
-                Err(error) => error.to_string(),
-            };
-            if Instant::now() >= until {
-                let waited = format!("{}s", patience.as_secs());
-                return Err(Error::NotUp { what: format!("Pod {name}"), waited, cause });
+                Ok(pod) if is_ready(&pod) => Ok(()),
+                Ok(pod) => Err(format!("it is not ready: {}", pod["status"]["containerStatuses"])),
+                Err(error) => Err(error.to_string()),
             }
-            sleep(PAUSE).await;
-        }
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        rt::retry(left, PAUSE, |_| true, look).await.map_err(|cause| {
+            let waited = format!("{}s", patience.as_secs());
+            Error::NotUp { what: format!("Pod {name}"), waited, cause }
+        })?;
     }
     Ok(())
 }

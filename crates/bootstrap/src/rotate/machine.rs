@@ -10,7 +10,6 @@ use api_config::{
 use bootstrap_core::Layout;
 use pki::Cert;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
 use super::cluster::MARK;
 use crate::{
@@ -104,24 +103,18 @@ pub(super) async fn renew_kubelet(node: &Node, authority: &Cert) -> Result<Touch
     config.write(&path)?;
     fs::remove_file(&current).map_err(io("remove", &current))?;
     node.service.start().await?;
-    let until = Instant::now() + PATIENCE;
-    while !is_new() {
-        if Instant::now() >= until {
-            let cause = if current.exists() {
-                "it is signed by the old authority: take this step on every control plane first, then here again"
-            } else {
-                "the request may wait for approval (kubectl get csr)"
-            };
-            if current.exists() {
-                kept.write(&path)?;
-            }
-            return Err(Error::NotUp {
-                what: "the kubelet's new certificate".to_owned(),
-                waited: format!("{}s", PATIENCE.as_secs()),
-                cause: format!("{cause}; {}", node.service.last_words()),
-            });
-        }
-        sleep(POLL).await;
+    if !rt::wait_until(PATIENCE, POLL, is_new).await {
+        let cause = if current.exists() {
+            kept.write(&path)?;
+            "it is signed by the old authority: take this step on every control plane first, then here again"
+        } else {
+            "the request may wait for approval (kubectl get csr)"
+        };
+        return Err(Error::NotUp {
+            what: "the kubelet's new certificate".to_owned(),
+            waited: format!("{}s", PATIENCE.as_secs()),
+            cause: format!("{cause}; {}", node.service.last_words()),
+        });
     }
     kept.write(&path)?;
     node.service.start().await?;

@@ -79,12 +79,8 @@ pub(super) async fn stop(host: &Host) -> Result<(), Error> {
 async fn ended(file: &PidFile, pid: i32) -> bool {
     for end in [process::terminate, process::kill] {
         end(pid);
-        let until = Instant::now() + GRACE;
-        while Instant::now() < until {
-            if file.running() != Some(pid) {
-                return true;
-            }
-            sleep(LOOK).await;
+        if rt::wait_until(GRACE, LOOK, || file.running() != Some(pid)).await {
+            return true;
         }
     }
     false
