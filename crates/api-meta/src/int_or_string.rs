@@ -30,14 +30,6 @@ impl IntOrString {
         let scaled = if round_up { -(-product).div_euclid(100) } else { product.div_euclid(100) };
         Ok(scaled.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
     }
-
-    /// The number, where it is one or is written as one.
-    pub fn int_value(&self) -> i32 {
-        match self {
-            Self::Int(n) => *n,
-            Self::String(text) => text.parse().unwrap_or(0),
-        }
-    }
 }
 
 impl fmt::Display for IntOrString {

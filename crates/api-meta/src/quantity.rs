@@ -65,10 +65,6 @@ impl Quantity {
         Self { nanos: i128::from(value) * NANO, format }
     }
 
-    pub fn from_milli(milli: i64, format: QuantityFormat) -> Self {
-        Self { nanos: i128::from(milli) * (NANO / 1000), format }
-    }
-
     pub fn parse(text: &str) -> Result<Self, ParseQuantityError> {
         text.parse()
     }
@@ -98,17 +94,6 @@ impl Quantity {
     /// Whether the value is a whole number of units.
     pub fn is_integer(&self) -> bool {
         self.nanos % NANO == 0
-    }
-
-    /// Rounds away from zero to thousandths, as the server does with resource lists.
-    #[must_use]
-    pub fn round_up_to_milli(self) -> Self {
-        Self { nanos: div_away(self.nanos, NANO / 1000) * (NANO / 1000), ..self }
-    }
-
-    #[must_use]
-    pub fn scaled_by(self, factor: i64) -> Self {
-        Self { nanos: self.nanos.saturating_mul(factor.into()), ..self }
     }
 
     pub fn as_f64(&self) -> f64 {
@@ -429,7 +414,6 @@ mod tests {
         for (text, value, milli) in cases {
             assert_eq!((q(text).value(), q(text).milli_value()), (value, milli), "{text}");
         }
-        assert_eq!(q("1.0001").round_up_to_milli().to_string(), "1001m");
         assert_eq!(q("100Ei").value(), i64::MAX);
     }
 

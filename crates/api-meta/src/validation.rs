@@ -19,7 +19,6 @@ const DNS1035_RULE: &str = "a DNS-1035 label must consist of lower case alphanum
 const QUALIFIED_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 const WILDCARD_RULE: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character";
-const C_IDENTIFIER_RULE: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_'";
 const CONFIG_KEY_RULE: &str =
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
 const HEADER_RULE: &str = "a valid HTTP header must consist of alphanumeric characters or '-'";
@@ -163,16 +162,6 @@ pub fn label_value(text: &str) -> Vec<String> {
     check(text, LABEL_VALUE_MAX, text.is_empty() || name_shaped(text), || {
         mismatch(VALUE_RULE, VALUE_REGEX, &["MyValue", "my_value", "12345"])
     })
-}
-
-pub fn c_identifier(text: &str) -> Vec<String> {
-    let word = |b: u8| alnum(b) || b == b'_';
-    let shaped = text.bytes().all(word)
-        && text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
-    if shaped {
-        return Vec::new();
-    }
-    vec![mismatch(C_IDENTIFIER_RULE, "[A-Za-z_][A-Za-z0-9_]*", &["my_name", "MY_NAME", "MyName"])]
 }
 
 /// Any name of printable ASCII without `=`: what a container may be given since v1.34.

@@ -3,12 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use api_config::kubeadm::ExternalEtcd;
-use bootstrap_core::{
-    Layout,
-    constants::{ETCD_CLIENT_PORT, ETCD_PEER_PORT},
-    manifests::EtcdMember,
-    net,
-};
+use bootstrap_core::{Layout, constants::ETCD_PEER_PORT, manifests::EtcdMember, net};
 use client::{Client, HttpTransport, ListOptions, Resource, TlsMaterial};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -244,10 +239,6 @@ fn members_of(answer: &Value) -> Vec<Member> {
         is_learner: m["isLearner"].as_bool().unwrap_or(false),
     };
     answer["members"].as_array().into_iter().flatten().map(member).collect()
-}
-
-pub fn client_url(address: &str) -> String {
-    format!("https://{}", net::join_host_port(address, ETCD_CLIENT_PORT))
 }
 
 pub fn peer_url(address: &str) -> String {

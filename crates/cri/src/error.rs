@@ -21,15 +21,6 @@ impl Error {
         matches!(self, Self::Refused { code: Code::NotFound, .. })
     }
 
-    /// The runtime predates the call.
-    pub fn is_unimplemented(&self) -> bool {
-        matches!(self, Self::Refused { code: Code::Unimplemented, .. })
-    }
-
-    pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::NoAnswer { .. } | Self::Refused { code: Code::DeadlineExceeded, .. })
-    }
-
     /// The runtime's own words, which is what Pod statuses and Events carry.
     pub fn message(&self) -> String {
         match self {

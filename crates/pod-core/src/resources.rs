@@ -136,11 +136,6 @@ pub fn cpu_shares(milli: i64) -> i64 {
     (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
 }
 
-/// The weight of cgroup v2 that corresponds to shares, as container runtimes convert them.
-pub fn cpu_weight(shares: i64) -> i64 {
-    1 + (shares.clamp(MIN_SHARES, MAX_SHARES) - MIN_SHARES) * 9999 / (MAX_SHARES - MIN_SHARES)
-}
-
 /// Microseconds of CPU time in each period; zero is no limit.
 pub fn cpu_quota(milli: i64) -> i64 {
     if milli == 0 { 0 } else { (milli.saturating_mul(CPU_PERIOD) / 1000).max(MIN_QUOTA) }

@@ -20,10 +20,6 @@ mod tests;
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-pub fn is_impersonation_header(name: &str) -> bool {
-    name.get(..12).is_some_and(|n| n.eq_ignore_ascii_case("impersonate-"))
-}
-
 /// One constrained way to be allowed.
 struct Mode {
     /// The verbs are made of it.
