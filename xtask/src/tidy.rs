@@ -4,6 +4,7 @@ use std::{fs, path::Path};
 
 use crate::run::workspace_root;
 
+mod asked;
 mod documents;
 mod indexing;
 mod layers;

@@ -223,7 +223,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
                 continue;
             }
             tracing::warn!(resource = %self.resource.plural, %error, "listing again");
-            tokio::time::sleep(backoff.next(rand::random())).await;
+            tokio::time::sleep(backoff.next(rt::random())).await;
         }
     }
 
@@ -277,11 +277,11 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
                 Ok(events) => events,
                 Err(error @ Error::Transport { .. }) => {
                     tracing::debug!(resource = %self.resource.plural, %error, "watching again");
-                    tokio::time::sleep(backoff.next(rand::random())).await;
+                    tokio::time::sleep(backoff.next(rt::random())).await;
                     continue;
                 }
                 Err(error) if error.is_too_many_requests() => {
-                    tokio::time::sleep(backoff.next(rand::random())).await;
+                    tokio::time::sleep(backoff.next(rt::random())).await;
                     continue;
                 }
                 Err(error) => return error,
@@ -298,7 +298,7 @@ impl<P: DeserializeOwned + Send + Sync + 'static> Run<P> {
                 }
             }
             // A server that ends watches at once must not be asked in a tight loop.
-            tokio::time::sleep(backoff.next(rand::random())).await;
+            tokio::time::sleep(backoff.next(rt::random())).await;
         }
     }
 

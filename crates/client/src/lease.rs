@@ -67,7 +67,7 @@ impl LeaderElection {
                 tracing::warn!(lease = %self.config.name, error = trouble, "asking for the lease; trying again");
             }
             told = trouble;
-            tokio::time::sleep(self.config.retry_period.mul_f64(1.0 + rand::random::<f64>() * 0.2))
+            tokio::time::sleep(self.config.retry_period.mul_f64(1.0 + rt::random::<f64>() * 0.2))
                 .await;
         }
         tracing::info!(lease = %self.config.name, identity = %self.config.identity, "became leader");
@@ -150,7 +150,7 @@ impl LeaderElection {
     }
 
     fn spec(&self, previous: &Spec) -> Value {
-        let now = micro_time(std::time::SystemTime::now());
+        let now = api_meta::Timestamp::from(rt::now()).micros();
         let ours = previous.holder_identity.as_deref() == Some(&self.config.identity);
         let transitions = previous.lease_transitions.unwrap_or(0);
         let first = previous.holder_identity.as_deref().unwrap_or("").is_empty();
@@ -189,11 +189,4 @@ fn created(result: Result<Value, Error>) -> Result<bool, Error> {
         Err(error) if error.is_conflict() || error.is_already_exists() => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn micro_time(now: std::time::SystemTime) -> String {
-    let format = time::macros::format_description!(
-        "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z"
-    );
-    time::OffsetDateTime::from(now).format(format).unwrap_or_default()
 }

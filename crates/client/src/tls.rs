@@ -175,12 +175,8 @@ pub(crate) fn about_dates(error: &std::io::Error) -> Option<std::io::Error> {
 }
 
 fn written(at: UnixTime) -> String {
-    let seconds = at.as_secs();
-    i64::try_from(seconds)
-        .ok()
-        .and_then(|seconds| time::OffsetDateTime::from_unix_timestamp(seconds).ok())
-        .and_then(|date| date.format(&time::format_description::well_known::Rfc3339).ok())
-        .unwrap_or_else(|| format!("{seconds} s after 1970"))
+    let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
+    api_meta::Timestamp::from_unix(seconds, 0).to_string()
 }
 
 fn certificates(pem: &[u8], part: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -1,4 +1,4 @@
-use std::{future::Future, sync::Arc, time::SystemTime};
+use std::{future::Future, sync::Arc};
 
 use api_meta::{Timestamp, Tree as _};
 use client::{Client, Error, PatchKind, Patched, Resource, WorkQueue};
@@ -54,7 +54,7 @@ impl Context {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        SystemTime::now().into()
+        rt::now().into()
     }
 
     /// Works on the queue's keys once the informers know what there is. An error means: again, later.

@@ -1,9 +1,8 @@
 //! Clients that act as service accounts, for a controller manager that runs as a process of its own.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
 
 use api_config::Kubeconfig;
 use client::{Body, Client, Error, KubeconfigError, Resource, Transport};

@@ -6,8 +6,10 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use tokio::time::Instant;
 
 use hickory_proto::rr::Name;
 use tokio::{
@@ -130,7 +132,7 @@ impl Forward {
     fn order(&self) -> Vec<&Server> {
         let mut order: Vec<&Server> = self.servers.iter().collect();
         if !self.options.sequential && order.len() > 1 {
-            let start = rand::random_range(0..order.len());
+            let start = rt::random_in(0..order.len());
             order.rotate_left(start);
         }
         let now = Instant::now();
@@ -157,7 +159,7 @@ impl Server {
 /// Asks with an id and a port of our own, and takes no answer but one to what was asked.
 async fn exchange(server: SocketAddr, query: &[u8], tcp: bool) -> std::io::Result<Vec<u8>> {
     let mut sent = query.to_vec();
-    let (own, theirs) = (rand::random(), wire::id(query).unwrap_or_default());
+    let (own, theirs) = (rt::random(), wire::id(query).unwrap_or_default());
     wire::set_id(&mut sent, own);
     let fits = |response: &[u8]| wire::id(response) == Some(own) && wire::answers(&sent, response);
     let mut response =

@@ -2,15 +2,15 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     sync::{Arc, PoisonError, RwLock, atomic::Ordering},
-    time::Instant,
 };
+
+use tokio::time::Instant;
 
 use futures_util::future::BoxFuture;
 use hickory_proto::{
     op::{Edns, Message, MessageType, OpCode, Query, ResponseCode},
     rr::{DNSClass, Name, RData, Record, RecordType},
 };
-use rand::seq::SliceRandom;
 
 use crate::{
     cache::{Cache, Key},
@@ -78,7 +78,7 @@ impl Resolver {
         metrics: Arc<Metrics>,
     ) -> Result<Self, ServerError> {
         let blocks: Result<Vec<_>, _> = blocks.into_iter().map(ServerBlock::new).collect();
-        let label = || format!("{}", rand::random::<u64>());
+        let label = || format!("{}", rt::random::<u64>());
         let probe = Name::from_ascii(format!("{}.{}.", label(), label())).unwrap_or_default();
         Ok(Self { blocks: blocks?, index, is_synced, metrics, probe })
     }
@@ -279,7 +279,7 @@ impl Resolver {
         if depth >= MAX_DEPTH {
             return Vec::new();
         }
-        let mut query = Message::new(rand::random(), MessageType::Query, OpCode::Query);
+        let mut query = Message::new(rt::random(), MessageType::Query, OpCode::Query);
         query.metadata.recursion_desired = true;
         query.add_query(Query::query(target, kind));
         let Ok(packet) = query.to_vec() else { return Vec::new() };
@@ -296,7 +296,7 @@ impl Resolver {
     /// Asks every server for a name that nobody else asks for. Where it comes back, `decide` notices, and nothing
     /// is forwarded any more until a later probe does not come back.
     pub(crate) async fn probe_for_loops(&self) {
-        let mut query = Message::new(rand::random(), MessageType::Query, OpCode::Query);
+        let mut query = Message::new(rt::random(), MessageType::Query, OpCode::Query);
         query.add_query(Query::query(self.probe.clone(), RecordType::HINFO));
         let Ok(packet) = query.to_vec() else { return };
         for block in self.blocks.iter().filter(|block| block.options.loops) {
@@ -410,7 +410,7 @@ impl Reply {
     /// Clients take the first address: a different one each time spreads them.
     fn shuffle(&mut self) {
         if self.answers.iter().all(|record| matches!(record.data, RData::A(_) | RData::AAAA(_))) {
-            self.answers.shuffle(&mut rand::rng());
+            rt::shuffle(&mut self.answers);
         }
     }
 

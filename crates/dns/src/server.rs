@@ -3,8 +3,9 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, PoisonError, RwLock},
-    time::Instant,
 };
+
+use tokio::time::Instant;
 
 use tokio::{
     net::{TcpListener, UdpSocket},

@@ -3,8 +3,10 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use tokio::time::Instant;
 
 use api_meta::{Attributes, GroupResource, Observer, Status};
 use serde_json::Value;

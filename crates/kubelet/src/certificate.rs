@@ -78,7 +78,7 @@ impl Certificate {
                 Ok(path) => {
                     tracing::info!(node, usage, path = %path.display(), "the node's certificate is renewed");
                     // One that lacks a name is asked for again, as after a refusal.
-                    tokio::time::sleep(failures.next(rand::random())).await;
+                    tokio::time::sleep(failures.next(rt::random())).await;
                 }
                 // A first control plane's kubelet asks before the API server that it starts is up, and `init` waits for it.
                 Err(EnrollError::Api(error)) if is_passing(&error) => {
@@ -87,7 +87,7 @@ impl Certificate {
                 }
                 Err(error) => {
                     tracing::warn!(node, usage, %error, "renew the node's certificate; trying again");
-                    tokio::time::sleep(failures.next(rand::random())).await;
+                    tokio::time::sleep(failures.next(rt::random())).await;
                 }
             }
         }

@@ -231,7 +231,7 @@ impl Worker {
         let now = self.ctx.now();
         let wait = at.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
         // Spread over time, so that a node's Pods do not all wake at once.
-        let regular = self.ctx.settings.sync_frequency.mul_f64(1.0 + rand::random::<f64>() / 4.0);
+        let regular = self.ctx.settings.sync_frequency.mul_f64(1.0 + rt::random::<f64>() / 4.0);
         tokio::select! {
             _ = self.desired.changed() => {}
             () = self.shared.wake.notified() => {}

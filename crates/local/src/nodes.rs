@@ -14,7 +14,6 @@ use std::{
     fs,
     net::IpAddr,
     path::{Path, PathBuf},
-    time::SystemTime,
 };
 
 use net_core::Cidr;
@@ -171,7 +170,7 @@ fn make(cluster: &Cluster, others: &[Cluster], is_control_plane: bool) -> Result
     let root = cluster.root.join("nodes").join(&name);
     let node = Cluster { name: cluster.name.clone(), root, settings };
     make_directories(&node)?;
-    certs::serving(&node, &certs::plan(&node)?, SystemTime::now())?;
+    certs::serving(&node, &certs::plan(&node)?, rt::now())?;
     containerd::configure(&node)?;
     if cluster.is_replicated() {
         replicated::introduce(cluster, &node)?;

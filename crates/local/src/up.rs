@@ -4,7 +4,7 @@ use std::{
     fs,
     net::IpAddr,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use api_config::GoDuration;
@@ -211,8 +211,6 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
             )
         })?,
     };
-    let host = nix::unistd::gethostname()
-        .map_err(|e| Error::Other(format!("reading the host's name: {e}")))?;
     // The second ones are kind's.
     let ranges = |given: &Option<String>, ipv4: &str, ipv6: &str| match given {
         Some(given) => cluster::ranges::<Cidr>(given).map(|_| given.clone()),
@@ -220,7 +218,7 @@ fn new_cluster(args: &Args, root: &Path) -> Result<Cluster, Error> {
         None => Ok(ipv4.to_owned()),
     };
     let settings = Settings {
-        node_name: host.to_string_lossy().to_lowercase(),
+        node_name: rt::hostname().to_lowercase(),
         address,
         api_port: 6443,
         kubelet_port: 10250,
@@ -272,7 +270,7 @@ fn prepare(cluster: &Cluster, progress: &Progress) -> Result<(), Error> {
     cluster.save()?;
     let init = cluster.init();
     let (endpoint, node) = (&init.init.local_api_endpoint, &cluster.settings.node_name);
-    let now = SystemTime::now();
+    let now = rt::now();
     let _ = fs::remove_file(cluster.run().join("stopping"));
     if cluster.is_replicated() {
         replicated::forget(cluster)?;

@@ -1,7 +1,7 @@
 //! What `metal serve` does in the cluster: it approves the certificates of machines that the store knows, and
 //! sees their nodes become Ready.
 
-use api_meta::Tree as _;
+use api_meta::{Timestamp, Tree as _};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,7 +16,6 @@ use netboot::{
 use rt::Tasks;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{approve::Csr, tokens};
 
@@ -222,8 +221,7 @@ impl Approver {
     ) -> Result<(), client::Error> {
         let resource = &Resource::CERTIFICATE_SIGNING_REQUESTS;
         let mut csr: Value = self.client.get(resource, "", name).await?;
-        let now = OffsetDateTime::now_utc().replace_nanosecond(0).ok();
-        let now = now.and_then(|now| now.format(&Rfc3339).ok()).unwrap_or_default();
+        let now = Timestamp::from(rt::now()).to_string();
         let condition = json!({
             "type": kind, "status": "True", "reason": reason, "message": message,
             "lastUpdateTime": now, "lastTransitionTime": now,

@@ -1,6 +1,6 @@
 //! A bootstrap token for each boot of each machine, so that who has it is that machine and no other.
 
-use api_meta::Tree as _;
+use api_meta::{Timestamp, Tree as _};
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
@@ -11,7 +11,6 @@ use bootstrap_core::tokens::{self, Token};
 use client::{Client, DeleteOptions, IfThere as _, List, ListOptions, Resource};
 use netboot::matchbox::TokenMaker;
 use serde_json::Value;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::runtime::Handle;
 
 use crate::plan::BOOTSTRAPPERS;
@@ -45,9 +44,8 @@ fn object(token: &Token, machine: &str, now: SystemTime) -> Value {
         groups: vec![BOOTSTRAPPERS.into()],
         ..BootstrapToken::default()
     };
-    let end = OffsetDateTime::from(now + LIFE);
-    let end = end.replace_nanosecond(0).unwrap_or(end).format(&Rfc3339).ok();
-    let mut secret = tokens::secret(token, &entry, end.as_deref());
+    let end = Timestamp::from(now + LIFE).to_string();
+    let mut secret = tokens::secret(token, &entry, Some(&end));
     secret.put(&["metadata", "labels", MACHINE], label(machine).into());
     secret
 }
@@ -68,9 +66,8 @@ pub(crate) async fn make(client: &Client, machine: &str) -> Result<String, clien
             .await;
         gone.if_there()?;
     }
-    let token = Token::generate(|below| rand::random_range(0..below));
-    let _: Value =
-        client.create(secrets, NAMESPACE, &object(&token, machine, SystemTime::now())).await?;
+    let token = Token::generate(|below| rt::random_in(0..below));
+    let _: Value = client.create(secrets, NAMESPACE, &object(&token, machine, rt::now())).await?;
     Ok(token.reveal())
 }
 

@@ -5,8 +5,10 @@ use std::{
     fmt::Write,
     net::{Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
+
+use tokio::time::Instant;
 
 use futures_util::{FutureExt, future::BoxFuture};
 use http::{Request, Response, header};
@@ -85,7 +87,7 @@ impl Health {
     pub(crate) fn queued(&self) {
         let mut state = self.state();
         state.queued.get_or_insert_with(Instant::now);
-        state.queued_at = Some(SystemTime::now());
+        state.queued_at = Some(rt::now());
     }
 
     /// Changes queued from here on belong to the next synchronisation.
@@ -95,7 +97,7 @@ impl Health {
 
     pub(crate) fn synced(&self, took: Duration, report: crate::Report) {
         let mut state = self.state();
-        state.updated_at = Some(SystemTime::now());
+        state.updated_at = Some(rt::now());
         state.syncs += 1;
         state.sync_seconds += took.as_secs_f64();
         state.transactions += report.transactions as u64;
@@ -128,7 +130,7 @@ impl Health {
             _ => return not_found(),
         };
         let updated = self.state().updated_at.unwrap_or(SystemTime::UNIX_EPOCH);
-        let mut body = json!({"lastUpdated": rfc3339(updated), "currentTime": rfc3339(SystemTime::now()), "nodeEligible": eligible});
+        let mut body = json!({"lastUpdated": rfc3339(updated), "currentTime": rfc3339(rt::now()), "nodeEligible": eligible});
         let missing = self.tasks.missing();
         if let (false, Some(members)) = (missing.is_empty(), body.as_object_mut()) {
             let names = missing.iter().map(|task| &*task.name).collect();

@@ -1,9 +1,6 @@
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
 
 use client::{Change, Client, Informer, ListOptions, Resource};
 use net_core::{

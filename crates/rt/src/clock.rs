@@ -7,6 +7,11 @@ use std::{
 /// panics, and nobody sees the end of a century.
 pub const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
+/// What the wall clock says; a simulation's time in one.
+pub fn now() -> SystemTime {
+    crate::simulation::with(|simulation| simulation.map_or_else(SystemTime::now, |s| s.now()))
+}
+
 /// The wall clock, injectable so that expiry and rotation can be tested.
 pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> SystemTime;
@@ -16,7 +21,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> SystemTime {
-        SystemTime::now()
+        now()
     }
 }
 

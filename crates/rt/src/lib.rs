@@ -1,4 +1,6 @@
-//! Owned tasks, shutdown, panics, clocks, waits and back-off, and values that follow their files.
+//! Owned tasks, shutdown, panics, clocks, chance, waits and back-off, and values that follow their files.
+//!
+//! Nobody else asks the machine for time, random values and identifiers, so that a [`Simulation`] can give them.
 //!
 //! Invariant: every task has an owner that knows it by name and drains it at shutdown. Nothing else in the
 //! workspace calls `tokio::spawn`.
@@ -6,15 +8,21 @@
 mod backoff;
 mod clock;
 mod files;
+mod machine;
 mod panics;
+mod random;
+mod simulation;
 mod tasks;
 mod wait;
 
 pub use backoff::Backoff;
-pub use clock::{Clock, FAR, ManualClock, SystemClock};
+pub use clock::{Clock, FAR, ManualClock, SystemClock, now};
 pub use files::FromFiles;
+pub use machine::hostname;
 pub use panics::{
     Catch, Panicked, catch, catch_sync, note_panic, panics, panics_text, until_it_ends,
 };
+pub use random::{id, random, random_in, shuffle};
+pub use simulation::Simulation;
 pub use tasks::{Drained, Missing, Shutdown, Tasks, Unready};
 pub use wait::{retry, wait_until};

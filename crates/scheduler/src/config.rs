@@ -41,11 +41,10 @@ impl Config {
     /// Fills in what tells this process from others where the caller left it empty.
     pub(crate) fn identified(mut self) -> Self {
         if self.host.is_empty() {
-            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-            self.host = host.trim().to_owned();
+            self.host = rt::hostname();
         }
         if self.identity.is_empty() {
-            self.identity = format!("{:032x}", rand::random::<u128>());
+            self.identity = format!("{:032x}", rt::random::<u128>());
         }
         self
     }

@@ -212,7 +212,7 @@ impl Worker {
 }
 
 fn now() -> api_meta::Timestamp {
-    api_meta::Timestamp::from(std::time::SystemTime::now()).to_seconds()
+    api_meta::Timestamp::from(rt::now()).to_seconds()
 }
 
 fn object(pod: &Pod) -> ObjectRef {

@@ -109,7 +109,7 @@ impl Channels {
                 Ok(Err(status)) => status,
                 Err(_) => Status::deadline_exceeded(format!("no answer within {ATTEMPT:?}")),
             };
-            let pause = backoff.next(rand::random());
+            let pause = backoff.next(rt::random());
             let passing = status::is_passing(&status);
             if passing {
                 self.leave(member);

@@ -135,7 +135,7 @@ pub(crate) async fn serve(
         client_ca,
         authentication: given.authentication,
         authorization: given.authorization,
-        started: SystemTime::now(),
+        started: rt::now(),
         tasks: tasks.clone(),
     };
     // Probes and a scraper or two: more connections than this are an attack or a leak.
@@ -147,7 +147,7 @@ pub(crate) async fn serve(
 
 /// A certificate by an authority that nobody else knows: probes do not verify it.
 fn self_signed(component: &str, address: SocketAddr) -> Result<(Vec<u8>, Vec<u8>), Failure> {
-    let validity = Validity::starting(SystemTime::now(), Duration::from_secs(365 * 24 * 3600));
+    let validity = Validity::starting(rt::now(), Duration::from_secs(365 * 24 * 3600));
     let authority =
         Authority::create(&format!("{component}-ca"), KeyAlgorithm::EcdsaP256, validity)?;
     let alt_names = vec![AltName::dns("localhost"), AltName::Ip(address.ip())];
@@ -209,7 +209,7 @@ impl Answers {
         let connection = request.extensions.get::<Arc<Connection>>();
         let chain = connection.map_or(&[][..], |c| &c.client_certificates);
         if let (Some(ca), false) = (&self.client_ca, chain.is_empty()) {
-            return match ca.verify(chain, SystemTime::now()) {
+            return match ca.verify(chain, rt::now()) {
                 Ok(Some(verified)) => {
                     let mut user = verified.user;
                     user.groups.push(GROUP_AUTHENTICATED.to_owned());

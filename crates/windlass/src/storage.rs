@@ -4,7 +4,6 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
 };
 
 use apiserver::CARE;
@@ -108,7 +107,7 @@ pub(crate) async fn snapshot(command: Snapshot) -> Result<(), Failure> {
                 Some(directory) => open_directory(directory).await?,
                 None => place.etcd.open().await?,
             };
-            let now = SystemTime::now();
+            let now = rt::now();
             tell(&file, store::Snapshot::save_from(&*store, CARE, &file, now).await?);
         }
         Snapshot::Restore { file, place, bump_revision } => match &place.store_dir {

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Report, indexing, layers};
+use super::{Report, asked, indexing, layers};
 
 /// A source file of a crate, or a document.
 pub(super) struct File {
@@ -132,6 +132,9 @@ pub(super) fn check(file: &File, root: &Path, report: &mut Report) {
                 "{shown} asks which kind it has ({word}…); make what it wants to know a field of api_rules::Strategy"
             ));
         }
+    }
+    if !TEST_CRATES.contains(&name) {
+        report.problems.extend(asked::problems(file, &code));
     }
     match code.len() {
         lines if lines > TOO_LONG => {

@@ -93,7 +93,7 @@ pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
             let flags = global.of(*flags);
             let (documents, _) = configured(&flags, &global.path(&reach.kubeconfig)).await?;
             let node = machine(&flags, documents, program)?;
-            let (found, now) = (expirations(&node.layout, &node.pki()?)?, SystemTime::now());
+            let (found, now) = (expirations(&node.layout, &node.pki()?)?, rt::now());
             let told = output.of("CertificateExpirationInfo", vec![object(&found, now)])?;
             print!("{}", told.unwrap_or_else(|| tables(&found, now)));
             Ok(())

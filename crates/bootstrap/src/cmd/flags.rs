@@ -164,7 +164,7 @@ impl ClusterFlags {
     /// The configuration, complete and valid.
     pub(super) fn init(&self, documents: Documents, program: Program) -> Result<Init, Error> {
         let mut facts = self.host().facts(program.image_repository());
-        facts.token = Some(Token::generate(|below| rand::random_range(0..below)).reveal());
+        facts.token = Some(Token::generate(|below| rt::random_in(0..below)).reveal());
         let mut all = Init::complete(documents, &facts);
         images::choose_etcd(&mut all.cluster, &self.host());
         config::validate_init(&all)?;

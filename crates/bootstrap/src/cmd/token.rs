@@ -1,7 +1,4 @@
-use std::{
-    path::{Path, PathBuf},
-    time::SystemTime,
-};
+use std::path::{Path, PathBuf};
 
 use api_config::{GoDuration, kubeadm::BootstrapToken};
 use bootstrap_core::{
@@ -73,7 +70,7 @@ struct Create {
 }
 
 fn new_token() -> Token {
-    Token::generate(|below| rand::random_range(0..below))
+    Token::generate(|below| rt::random_in(0..below))
 }
 
 pub(super) async fn run(args: Args, program: Program) -> Result<(), Error> {
@@ -116,7 +113,7 @@ async fn run_create(args: Create, kubeconfig: &Path, program: Program) -> Result
     if get(client, &Resource::SECRETS, "kube-system", &token.secret_name()).await?.is_some() {
         return Err(Error::Usage(format!("a token with id {:?} already exists", token.id)));
     }
-    let secret = token_secret(&token, &entry, SystemTime::now())?;
+    let secret = token_secret(&token, &entry, rt::now());
     if all.init.dry_run {
         println!("[dryrun] Would create:\n{}", api_config::yaml::to_string(&secret)?);
     } else {

@@ -1,18 +1,15 @@
 use std::time::SystemTime;
 
 use api_config::{Kubeconfig, kubeadm::BootstrapToken};
+use api_meta::Timestamp;
 use bootstrap_core::{
     discovery, endpoint, objects,
     tokens::{self, Token},
 };
 use serde_json::Value;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::Ctx;
-use crate::{
-    Error,
-    phase::{Outcome, Phase},
-};
+use crate::phase::{Outcome, Phase};
 
 pub(super) const PHASE: Phase<Ctx> = Phase {
     name: "bootstrap-token",
@@ -22,7 +19,7 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
             let node = &mut ctx.node;
             let mut objects = Vec::new();
             for entry in &node.config.init.bootstrap_tokens {
-                objects.push(token_secret(&entry.token.parse()?, entry, node.now())?);
+                objects.push(token_secret(&entry.token.parse()?, entry, node.now()));
             }
             objects.push(objects::api_server_kubelet_client());
             objects.extend(objects::node_bootstrap());
@@ -41,24 +38,15 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
 };
 
 /// The Secret of a token, its life counted from `now`.
-pub fn token_secret(
-    token: &Token,
-    config: &BootstrapToken,
-    now: SystemTime,
-) -> Result<Value, Error> {
-    Ok(tokens::secret(token, config, expiration(config, now)?.as_deref()))
+pub fn token_secret(token: &Token, config: &BootstrapToken, now: SystemTime) -> Value {
+    tokens::secret(token, config, expiration(config, now).as_deref())
 }
 
 /// When a token ends; never, where its life is zero.
-pub fn expiration(config: &BootstrapToken, now: SystemTime) -> Result<Option<String>, Error> {
+pub fn expiration(config: &BootstrapToken, now: SystemTime) -> Option<String> {
     if let Some(expires) = &config.expires {
-        return Ok(Some(expires.clone()));
+        return Some(expires.clone());
     }
-    let Some(ttl) = config.ttl.filter(|t| !t.is_zero()) else { return Ok(None) };
-    let end = OffsetDateTime::from(now + ttl.to_std());
-    let whole = end.replace_nanosecond(0).unwrap_or(end);
-    whole
-        .format(&Rfc3339)
-        .map(Some)
-        .map_err(|e| Error::Usage(format!("the token's end cannot be written: {e}")))
+    let ttl = config.ttl.filter(|ttl| !ttl.is_zero())?;
+    Some(Timestamp::from(now).plus(ttl.to_std()).to_string())
 }

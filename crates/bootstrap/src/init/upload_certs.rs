@@ -34,8 +34,8 @@ pub(super) const PHASE: Phase<Ctx> = Phase {
                 ttl: Some(api_config::GoDuration::from_secs(LIFE.as_secs() as i64)),
                 ..BootstrapToken::default()
             };
-            let token = Token::generate(|below| rand::random_range(0..below));
-            let secret = token_secret(&token, &config, ctx.node.now())?;
+            let token = Token::generate(|below| rt::random_in(0..below));
+            let secret = token_secret(&token, &config, ctx.node.now());
             let client = ctx.node.client().await?;
             let files = (&*ctx.node.layout.certificates, &ctx.node.config.cluster.etcd);
             cluster::upload_certs(&client, files, &key, &secret).await?;

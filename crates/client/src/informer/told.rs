@@ -76,7 +76,7 @@ impl<P> Told<P> {
                 backoff.reset();
                 self.panicked.notified().await;
             }
-            tokio::time::sleep(backoff.next(rand::random())).await;
+            tokio::time::sleep(backoff.next(rt::random())).await;
             for handler in self.handlers() {
                 let keys: Vec<String> = handler.missed().keys().cloned().collect();
                 for key in keys {

@@ -1,9 +1,6 @@
 //! Signs approved requests for upstream's own signers.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use client::Error;
@@ -82,7 +79,7 @@ fn validity(authority: &Authority, csr: &Csr, longest: Duration) -> Validity {
     let shortest = Duration::from_secs(600);
     let wanted =
         csr.spec.expiration_seconds.map(|seconds| Duration::from_secs(seconds).max(shortest));
-    let validity = Validity::starting(SystemTime::now(), wanted.unwrap_or(longest).min(longest));
+    let validity = Validity::starting(rt::now(), wanted.unwrap_or(longest).min(longest));
     match authority.cert().info() {
         Ok(info) => validity.until_at_most(info.not_after),
         Err(_) => validity,

@@ -1,10 +1,8 @@
 //! Volumes that Tang servers or the machine's TPM open, by the program clevis.
 
-use std::{
-    path::Path,
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::{path::Path, thread::sleep, time::Duration};
+
+use tokio::time::Instant;
 
 use ignition::spec::{Clevis, Luks};
 use sys::Programs;

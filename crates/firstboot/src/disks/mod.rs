@@ -6,10 +6,9 @@ mod luks;
 pub(crate) mod partitions;
 mod raid;
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
+
+use tokio::time::Instant;
 
 use ignition::spec::Config;
 use serde_json::Value;

@@ -67,7 +67,7 @@ pub(super) fn apply(root: &Root, passwd: &Passwd, mounted: &[String]) -> Result<
 /// Days since 1970. A build that must come out the same says what day it is.
 fn today() -> u64 {
     let said = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
-    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let now = || rt::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     said.unwrap_or_else(|| now().as_secs()) / 86_400
 }
 

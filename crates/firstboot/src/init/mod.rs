@@ -21,8 +21,9 @@ use std::{
     },
     path::Path,
     process::Command,
-    time::Instant,
 };
+
+use tokio::time::Instant;
 
 use sys::{HostPrograms, Programs};
 

@@ -1,9 +1,8 @@
 //! Addresses for the initrd, by DHCP on whatever link has a carrier.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::{fs, time::Duration};
+
+use tokio::time::Instant;
 
 use sys::Programs;
 

@@ -1,10 +1,9 @@
 //! What a root on a disk may lie on: arrays, which udev puts together of their parts, and encrypted volumes, which
 //! the kernel's command line names in the words of systemd.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Duration};
+
+use tokio::time::Instant;
 
 use sys::Programs;
 

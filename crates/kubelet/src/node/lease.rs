@@ -43,7 +43,7 @@ impl Heartbeats {
                 }
                 Err(error) => {
                     tracing::warn!(node = %self.node, %error, "renew the node's lease");
-                    tokio::time::sleep(failures.next(rand::random())).await;
+                    tokio::time::sleep(failures.next(rt::random())).await;
                 }
             }
         }

@@ -34,7 +34,7 @@ pub(crate) async fn run(ctx: Arc<Context>, client: Client, pleg: watch::Receiver
                 }
                 Err(error) => {
                     tracing::warn!(node = %ctx.settings.node_name, %error, "report the node's status");
-                    tokio::time::sleep(failures.next(rand::random())).await;
+                    tokio::time::sleep(failures.next(rt::random())).await;
                     continue;
                 }
             }

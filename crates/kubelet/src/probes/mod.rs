@@ -214,7 +214,7 @@ fn first_wait(ctx: &Context, target: &Target, timing: &Timing) -> Duration {
     let wait = Duration::try_from(due.duration_since(ctx.now())).unwrap_or_default();
     let age = Duration::try_from(ctx.now().duration_since(target.started)).unwrap_or_default();
     if age > timing.initial_delay + timing.period {
-        timing.period.mul_f64(rand::random::<f64>())
+        timing.period.mul_f64(rt::random::<f64>())
     } else {
         wait
     }

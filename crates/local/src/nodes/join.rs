@@ -53,7 +53,7 @@ pub(crate) async fn all(
         return Ok(());
     }
     let credentials = Credentials {
-        token: Token::generate(|below| rand::random_range(0..below)).reveal(),
+        token: Token::generate(|below| rt::random_in(0..below)).reveal(),
         certificate_key: match nodes.iter().any(|node| node.settings.control_plane) {
             true => Some(new_certificate_key()?),
             false => None,

@@ -9,8 +9,10 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
+
+use tokio::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -159,7 +159,7 @@ pub(crate) fn create_segment(
 ) -> Result<Segment, Failure> {
     let name = segment_name(sequence);
     let temporary = format!("{name}{TEMPORARY}");
-    let id = rand::random();
+    let id = rt::random();
     let mut buffer = Vec::new();
     frame::begin(&mut buffer);
     SegmentHeader { id, first_revision, previous_length }.encode(&mut buffer);

@@ -51,7 +51,7 @@ pub(crate) fn write(
 }
 
 fn write_versions(file: &mut dyn DiskFile, dump: &Dump, cancel: &AtomicBool) -> io::Result<u64> {
-    let id = rand::random();
+    let id = rt::random();
     let mut offset = 0;
     let mut buffer = Vec::with_capacity(CHUNK + CHUNK / 4);
     frame::begin(&mut buffer);

@@ -57,7 +57,7 @@ impl Recorder {
             step: Step {
                 component: self.0.as_ref().map(|s| s.component.clone()).unwrap_or_default(),
                 step: step.into(),
-                start: SystemTime::now()
+                start: rt::now()
                     .duration_since(SystemTime::UNIX_EPOCH)
                     .map(|d| d.as_micros() as u64)
                     .unwrap_or_default(),

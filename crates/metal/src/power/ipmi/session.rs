@@ -71,7 +71,7 @@ impl Session {
             return Err(Error::TooLong);
         }
         let socket = connect(&bmc.address).await.map_err(Error::Socket)?;
-        let ours: [u8; 4] = rand::random::<u32>().max(1).to_le_bytes();
+        let ours: [u8; 4] = rt::random::<u32>().max(1).to_le_bytes();
         let [authentication, integrity, secrecy] = suite.numbers();
         let algorithm = |kind: u8, number: u8| [kind, 0, 0, 8, number, 0, 0, 0];
         let wanted = [
@@ -89,7 +89,7 @@ impl Session {
             suite,
             console: ours,
             bmc: theirs.ok_or(Error::Malformed(what))?,
-            console_random: rand::random(),
+            console_random: rt::random(),
             bmc_random: [0; 16],
             guid: [0; 16],
             role: BY_NAME | ADMINISTRATOR,
@@ -116,7 +116,7 @@ impl Session {
             self.sequence += 1;
             let number = (self.sequence & 0x3f) as u8;
             let message = wire::request(function, number, command, data);
-            let packet = self.keys.seal(self.theirs, self.sequence, &message, rand::random());
+            let packet = self.keys.seal(self.theirs, self.sequence, &message, rt::random());
             self.socket.send(&packet.ok_or(Error::Crypto)?).await.map_err(Error::Socket)?;
             let answer = async {
                 loop {
