@@ -38,14 +38,14 @@ pub struct HttpTransport {
     connections: Mutex<Connections>,
     /// Connections in HTTP/1.1 that wait for a request.
     kept: Kept,
-    speech: Speech,
+    protocol: Protocol,
 }
 
 /// What is spoken with the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Speech {
+enum Protocol {
     /// Over TLS, what the server chooses; HTTP/1.1 for upgrades.
-    Chosen,
+    Negotiated,
     /// HTTP/1.1 over TLS or without, on a connection for each request.
     Http1 { encrypted: bool },
 }
@@ -109,7 +109,7 @@ impl HttpTransport {
         if uri.scheme_str() != Some("https") {
             return Err(invalid("it must begin with https://".into()));
         }
-        Self::of(&uri, tls.into(), token, Speech::Chosen).map_err(invalid)
+        Self::of(&uri, tls.into(), token, Protocol::Negotiated).map_err(invalid)
     }
 
     /// A server of which nothing is known but its address, `http://host:port` or `https://host:port`, such as a
@@ -122,20 +122,20 @@ impl HttpTransport {
         };
         let uri: Uri = server.parse().map_err(|e: http::uri::InvalidUri| invalid(e.into()))?;
         let encrypted = uri.scheme_str() != Some("http");
-        Self::of(&uri, tls.into(), None, Speech::Http1 { encrypted }).map_err(invalid)
+        Self::of(&uri, tls.into(), None, Protocol::Http1 { encrypted }).map_err(invalid)
     }
 
     /// A server at an address, over TLS: nothing is looked up and no text is read as an address.
     pub fn at(address: SocketAddr, tls: impl Into<ClientTls>) -> Self {
-        Self::known(address, tls.into(), Speech::Chosen)
+        Self::known(address, tls.into(), Protocol::Negotiated)
     }
 
     /// As [`Self::http1`], at an address.
     pub fn http1_at(address: SocketAddr, encrypted: bool, tls: impl Into<ClientTls>) -> Self {
-        Self::known(address, tls.into(), Speech::Http1 { encrypted })
+        Self::known(address, tls.into(), Protocol::Http1 { encrypted })
     }
 
-    fn known(address: SocketAddr, tls: ClientTls, speech: Speech) -> Self {
+    fn known(address: SocketAddr, tls: ClientTls, protocol: Protocol) -> Self {
         Self {
             authority: address.to_string(),
             address: Some(address),
@@ -145,7 +145,7 @@ impl HttpTransport {
             token: None,
             connections: Mutex::default(),
             kept: Kept::default(),
-            speech,
+            protocol,
         }
     }
 
@@ -153,11 +153,11 @@ impl HttpTransport {
         uri: &Uri,
         tls: ClientTls,
         token: Option<TokenSource>,
-        speech: Speech,
+        protocol: Protocol,
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let host = uri.host().ok_or("it has no host")?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let usual = if speech == (Speech::Http1 { encrypted: false }) { 80 } else { 443 };
+        let usual = if protocol == (Protocol::Http1 { encrypted: false }) { 80 } else { 443 };
         let port = uri.port_u16().unwrap_or(usual);
         let authority =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -170,7 +170,7 @@ impl HttpTransport {
             token,
             connections: Mutex::default(),
             kept: Kept::default(),
-            speech,
+            protocol,
         })
     }
 
@@ -204,7 +204,7 @@ impl HttpTransport {
                 None => TcpStream::connect(&self.authority).await?,
             };
             tcp.set_nodelay(true)?;
-            if self.speech == (Speech::Http1 { encrypted: false }) {
+            if self.protocol == (Protocol::Http1 { encrypted: false }) {
                 return Ok(Box::new(tcp) as Box<dyn Stream>);
             }
             let name = rustls_pki_types::ServerName::try_from(self.server_name.clone())
@@ -364,7 +364,8 @@ fn boxed(body: hyper::body::Incoming) -> Body {
 
 impl Transport for HttpTransport {
     fn send(&self, request: Request<Body>) -> BoxFuture<'_, Result<Response<Body>, Error>> {
-        if self.speech != Speech::Chosen || request.headers().contains_key(header::UPGRADE) {
+        if self.protocol != Protocol::Negotiated || request.headers().contains_key(header::UPGRADE)
+        {
             Box::pin(self.send_alone(request))
         } else {
             Box::pin(self.send_plain(request))

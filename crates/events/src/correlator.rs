@@ -3,9 +3,9 @@ use std::{collections::HashMap, hash::Hash};
 use api_meta::{Timestamp, Tree as _};
 use serde_json::{Value, json};
 
-use crate::{EventKind, Happening, ObjectRef};
+use crate::{EventKind, ObjectRef, Occurrence};
 
-/// What to send for a happening.
+/// What to send for a occurrence.
 #[derive(Debug, PartialEq)]
 pub enum Decision {
     Create {
@@ -70,30 +70,30 @@ impl Correlator {
         }
     }
 
-    pub fn decide(&mut self, happening: &Happening, now: Timestamp) -> Decision {
+    pub fn decide(&mut self, occurrence: &Occurrence, now: Timestamp) -> Decision {
         let regarding =
-            ObjectRef { resource_version: String::new(), ..happening.regarding.clone() };
+            ObjectRef { resource_version: String::new(), ..occurrence.regarding.clone() };
         if !self.within_budget(&regarding, now.unix()) {
             return Decision::Drop;
         }
-        let group = Group { regarding, kind: happening.kind, reason: happening.reason.clone() };
-        let message = self.combine(&group, &happening.message, now.unix());
-        let key = (group, message.clone().unwrap_or_else(|| happening.message.clone()));
+        let group = Group { regarding, kind: occurrence.kind, reason: occurrence.reason.clone() };
+        let message = self.combine(&group, &occurrence.message, now.unix());
+        let key = (group, message.clone().unwrap_or_else(|| occurrence.message.clone()));
         let text = match &message {
-            Some(_) => format!("(combined from similar events): {}", happening.message),
-            None => happening.message.clone(),
+            Some(_) => format!("(combined from similar events): {}", occurrence.message),
+            None => occurrence.message.clone(),
         };
         self.made += 1;
         let fresh =
-            Known { name: name(&happening.regarding, now, self.made), first: now, count: 0 };
+            Known { name: name(&occurrence.regarding, now, self.made), first: now, count: 0 };
         let known = self.known.entry(key, fresh);
         known.count += 1;
         let (name, count, first) = (known.name.clone(), known.count, known.first);
-        let namespace = match happening.regarding.namespace.as_str() {
+        let namespace = match occurrence.regarding.namespace.as_str() {
             "" => "default".to_owned(),
             namespace => namespace.to_owned(),
         };
-        let event = self.event(happening, &name, &namespace, &text, (first, now, count));
+        let event = self.event(occurrence, &name, &namespace, &text, (first, now, count));
         if count == 1 {
             return Decision::Create { namespace, event };
         }
@@ -103,7 +103,7 @@ impl Correlator {
 
     fn event(
         &self,
-        happening: &Happening,
+        occurrence: &Occurrence,
         name: &str,
         namespace: &str,
         message: &str,
@@ -115,9 +115,9 @@ impl Correlator {
         }
         json!({
             "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": happening.regarding,
-            "type": happening.kind.as_str(),
-            "reason": happening.reason,
+            "involvedObject": occurrence.regarding,
+            "type": occurrence.kind.as_str(),
+            "reason": occurrence.reason,
             "message": message,
             "source": source,
             "firstTimestamp": first,
@@ -195,9 +195,9 @@ impl<K: Hash + Eq + Clone, V> Recent<K, V> {
 mod tests {
     use super::*;
 
-    fn happening(name: &str, message: &str) -> Happening {
+    fn occurrence(name: &str, message: &str) -> Occurrence {
         let regarding = ObjectRef { kind: "Pod".into(), name: name.into(), ..ObjectRef::default() };
-        Happening {
+        Occurrence {
             regarding,
             kind: EventKind::Normal,
             reason: "R".into(),
@@ -212,12 +212,12 @@ mod tests {
     #[test]
     fn repetitions_are_counted_on_one_event() {
         let mut correlator = Correlator::new("c", "h");
-        let Decision::Create { event, namespace } = correlator.decide(&happening("a", "m"), at(0))
+        let Decision::Create { event, namespace } = correlator.decide(&occurrence("a", "m"), at(0))
         else {
             panic!("the first is made");
         };
         assert_eq!((namespace.as_str(), &event["count"]), ("default", &json!(1)));
-        let Decision::Count { name, patch, .. } = correlator.decide(&happening("a", "m"), at(5))
+        let Decision::Count { name, patch, .. } = correlator.decide(&occurrence("a", "m"), at(5))
         else {
             panic!("the second is counted");
         };
@@ -233,14 +233,14 @@ mod tests {
         let mut made = 0;
         for i in 0..20 {
             if let Decision::Create { .. } =
-                correlator.decide(&happening("a", &i.to_string()), at(i))
+                correlator.decide(&occurrence("a", &i.to_string()), at(i))
             {
                 made += 1;
             }
         }
         assert_eq!(made, SIMILAR);
         // What was known before keeps being counted.
-        let known = correlator.decide(&happening("a", "3"), at(21));
+        let known = correlator.decide(&occurrence("a", "3"), at(21));
         assert!(matches!(known, Decision::Count { patch, .. } if patch["message"] == "3"));
     }
 
@@ -248,11 +248,11 @@ mod tests {
     fn one_object_cannot_flood_and_recovers() {
         let mut correlator = Correlator::new("c", "h");
         let sent = |c: &mut Correlator, from: i64| {
-            (0..100).filter(|_| c.decide(&happening("a", "m"), at(from)) != Decision::Drop).count()
+            (0..100).filter(|_| c.decide(&occurrence("a", "m"), at(from)) != Decision::Drop).count()
         };
         assert_eq!(sent(&mut correlator, 0), 25);
         assert_eq!(sent(&mut correlator, 600), 2);
-        assert_ne!(correlator.decide(&happening("b", "m"), at(600)), Decision::Drop);
+        assert_ne!(correlator.decide(&occurrence("b", "m"), at(600)), Decision::Drop);
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl EventKind {
 
 /// One thing that happened.
 #[derive(Clone, Debug)]
-pub struct Happening {
+pub struct Occurrence {
     pub regarding: ObjectRef,
     pub kind: EventKind,
     pub reason: String,

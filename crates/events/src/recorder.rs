@@ -1,10 +1,8 @@
-use std::time::SystemTime;
-
 use client::{Client, PatchKind, Patched, Resource};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::{Correlator, Decision, EventKind, Happening, ObjectRef};
+use crate::{Correlator, Decision, EventKind, ObjectRef, Occurrence};
 
 /// Happenings that wait to be sent; more are dropped, as Events are help and not state.
 const QUEUE: usize = 1000;
@@ -12,7 +10,7 @@ const QUEUE: usize = 1000;
 /// Records Events as one component. Cheap to clone.
 #[derive(Clone)]
 pub struct EventRecorder {
-    sender: mpsc::Sender<Happening>,
+    sender: mpsc::Sender<Occurrence>,
 }
 
 impl EventRecorder {
@@ -42,8 +40,8 @@ impl EventRecorder {
             message.truncate(cut);
             message.push_str("...");
         }
-        let happening = Happening { regarding, kind, reason: reason.to_owned(), message };
-        if self.sender.try_send(happening).is_err() {
+        let occurrence = Occurrence { regarding, kind, reason: reason.to_owned(), message };
+        if self.sender.try_send(occurrence).is_err() {
             tracing::debug!(reason, "dropped an event: too many wait to be sent");
         }
     }
@@ -52,17 +50,17 @@ impl EventRecorder {
 async fn send(
     client: Client,
     mut correlator: Correlator,
-    mut happenings: mpsc::Receiver<Happening>,
+    mut occurrences: mpsc::Receiver<Occurrence>,
 ) {
-    while let Some(happening) = happenings.recv().await {
+    while let Some(occurrence) = occurrences.recv().await {
         // One that panics is lost, as Events may be.
-        let sent = send_one(&client, &mut correlator, &happening);
-        let _ = rt::catch("events", &happening.reason, sent).await;
+        let sent = send_one(&client, &mut correlator, &occurrence);
+        let _ = rt::catch("events", &occurrence.reason, sent).await;
     }
 }
 
-async fn send_one(client: &Client, correlator: &mut Correlator, happening: &Happening) {
-    let result = match correlator.decide(happening, SystemTime::now().into()) {
+async fn send_one(client: &Client, correlator: &mut Correlator, occurrence: &Occurrence) {
+    let result = match correlator.decide(occurrence, rt::now().into()) {
         Decision::Drop => return,
         Decision::Create { namespace, event } => create(client, &namespace, &event).await,
         Decision::Count { namespace, name, patch, event } => {
@@ -75,7 +73,7 @@ async fn send_one(client: &Client, correlator: &mut Correlator, happening: &Happ
     };
     if let Err(error) = result {
         // A namespace that is going away takes no new Events; that is no news.
-        tracing::debug!(object = %happening.regarding.name, reason = happening.reason, %error, "event not sent");
+        tracing::debug!(object = %occurrence.regarding.name, reason = occurrence.reason, %error, "event not sent");
     }
 }
 
