@@ -11,6 +11,7 @@ mod layers;
 mod metadata;
 mod modules;
 mod settings;
+mod sleeps;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -47,6 +48,7 @@ fn check(root: &Path) -> Result<Report, String> {
     report.problems.extend(settings::problems(&files));
     for file in &files {
         sources::check(file, root, &mut report);
+        report.problems.extend(sleeps::problem(file));
     }
     Ok(report)
 }

@@ -172,6 +172,21 @@ pub(super) fn is_test(path: &Path) -> bool {
     path.iter().any(|part| part.to_str().is_some_and(is_one))
 }
 
+/// What of a crate's file is tests; none of a benchmark, which measures time.
+pub(super) fn tests_of(file: &File) -> Option<&str> {
+    let is_bench = file.path.iter().any(|part| part == "benches");
+    if file.path.extension().is_none_or(|e| e != "rs")
+        || !file.path.starts_with("crates")
+        || is_bench
+    {
+        return None;
+    }
+    match is_test(&file.path) || TEST_CRATES.contains(&crate_of(&file.path)) {
+        true => Some(&file.text),
+        false => Some(&file.text[before_tests(&file.text).len()..]),
+    }
+}
+
 /// A file's lines without comments, blank lines and the tests at its end.
 fn production(text: &str) -> impl Iterator<Item = &str> {
     before_tests(text)

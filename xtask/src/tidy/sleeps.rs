@@ -1,0 +1,89 @@
+//! Tests wait for what they want to see, and do not sleep: a sleep is too short on a busy machine and too long on any other.
+//!
+//! A pause in a loop that looks again is a sleep too: it belongs in one helper, not in each test. Where time stands still
+//! (`start_paused`) sleeping takes no time.
+
+use std::{cmp::Ordering, path::Path};
+
+use super::sources::{File, tests_of};
+
+/// How often the tests of a file may sleep still. The list only shrinks.
+const STILL: &[(&str, usize)] = &[
+    ("crates/apiserver/tests/it/allocation.rs", 1),
+    ("crates/apiserver/tests/it/conversion.rs", 2),
+    ("crates/apiserver/tests/it/custom.rs", 6),
+    ("crates/apiserver/tests/it/records.rs", 1),
+    ("crates/apiserver/tests/it/slow.rs", 3),
+    ("crates/bootstrap/tests/it/etcd.rs", 1),
+    ("crates/controllers/src/tests.rs", 1),
+    ("crates/controllers/src/tests/garbage.rs", 1),
+    ("crates/controllers/src/tests/jobs.rs", 1),
+    ("crates/controllers/src/tests/upkeep.rs", 1),
+    ("crates/controllers/tests/it/api.rs", 2),
+    ("crates/dns/tests/it/main.rs", 3),
+    ("crates/e2e/src/process.rs", 1),
+    ("crates/e2e/src/steady.rs", 1),
+    ("crates/e2e/tests/it/ha.rs", 1),
+    ("crates/e2e/tests/it/node/server.rs", 1),
+    ("crates/firstboot/src/fetch/tests.rs", 1),
+    ("crates/kubelet/src/sources/adopt.rs", 1),
+    ("crates/kubelet/tests/it/node.rs", 2),
+    ("crates/kubelet/tests/it/server.rs", 1),
+    ("crates/metal/src/power/ipmi/tests.rs", 1),
+    ("crates/netboot/src/lane.rs", 1),
+    ("crates/netboot/tests/it/boot.rs", 1),
+    ("crates/netboot/tests/it/world.rs", 2),
+    ("crates/podnet/tests/it/policies.rs", 1),
+    ("crates/proxy/tests/it/run.rs", 1),
+    ("crates/scheduler/tests/it/real.rs", 1),
+    ("crates/store-etcd/tests/it/linear.rs", 4),
+    ("crates/store-etcd/tests/it/space.rs", 1),
+    ("crates/store/src/tests/embedded.rs", 1),
+    ("crates/windlass/tests/it/chain.rs", 1),
+    ("crates/windlass/tests/it/tpm.rs", 1),
+    ("crates/windlass/tests/it/turns.rs", 4),
+];
+
+pub(super) fn problem(file: &File) -> Option<String> {
+    let tests = tests_of(file)?;
+    let slept = match tests.contains("start_paused") {
+        true => 0,
+        false => tests.lines().filter(|line| sleeps(line.trim())).count(),
+    };
+    let still = STILL.iter().find(|(path, _)| file.path == Path::new(path)).map_or(0, |(_, n)| *n);
+    let shown = file.path.display();
+    match slept.cmp(&still) {
+        Ordering::Equal => None,
+        Ordering::Greater => Some(format!(
+            "{shown}'s tests sleep in {slept} places and may in {still}; wait for what is to be seen, or pause the time"
+        )),
+        Ordering::Less => {
+            Some(format!("{shown}'s tests sleep in {slept} places only; say so in tidy/sleeps.rs"))
+        }
+    }
+}
+
+fn sleeps(line: &str) -> bool {
+    let called = |at: usize| !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+    !line.starts_with("//") && line.match_indices("sleep(").any(|(at, _)| called(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_sleeps_is_told_unless_time_stands_still() {
+        let told = |path: &str, text: &str| {
+            problem(&File { path: path.into(), text: text.to_owned() }).is_some()
+        };
+        let nap = "tokio::time::sleep(second).await;";
+        assert!(told("crates/dns/tests/it/new.rs", nap));
+        assert!(told("crates/dns/src/a.rs", &format!("#[cfg(test)]\nmod tests {{\n{nap}\n}}")));
+        assert!(!told("crates/dns/src/a.rs", nap), "no test");
+        assert!(!told("crates/dns/tests/it/new.rs", &format!("start_paused {nap}")));
+        assert!(!told("crates/dns/tests/it/new.rs", "// sleep(1)\n busy_sleep(1);"));
+        let (path, times) = STILL[0];
+        assert!(told(path, "") && !told(path, &format!("{nap}\n").repeat(times)));
+    }
+}
