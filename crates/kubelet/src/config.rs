@@ -87,6 +87,7 @@ pub struct KubeletConfiguration {
     pub enable_server: Option<bool>,
     pub tls_min_version: String,
     pub tls_cipher_suites: Vec<String>,
+    pub tls_curve_preferences: Vec<i32>,
     pub streaming_connection_idle_timeout: GoDuration,
     pub protect_kernel_defaults: bool,
     pub image_pull_credentials_verification_policy: String,
@@ -342,6 +343,10 @@ impl ServerSettings {
                 return Err(ConfigError::Invalid { field: "tlsCertFile", message });
             }
         };
+        if !config.tls_curve_preferences.is_empty() {
+            let message = "key exchange is not configurable; leave it out".to_owned();
+            return Err(ConfigError::Invalid { field: "tlsCurvePreferences", message });
+        }
         let tls = serve::TlsPolicy::new(&config.tls_min_version, &config.tls_cipher_suites)
             .map_err(|error| ConfigError::Invalid {
                 field: match error {
@@ -421,6 +426,7 @@ syncFrequency: 0s
     fn settings_of_security_that_cannot_act_are_refused_by_name() {
         for (text, words) in [
             ("tlsMinVersion: VersionTLS9", "tlsMinVersion: unknown tls version"),
+            ("tlsCurvePreferences: [29]", "tlsCurvePreferences: key exchange is not configurable"),
             ("tlsCipherSuites: [NONE]", "tlsCipherSuites: Cipher suite NONE not supported"),
             ("imagePullCredentialsVerificationPolicy: x", "option \"x\" specified for"),
         ] {

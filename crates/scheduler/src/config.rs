@@ -103,6 +103,8 @@ struct File {
     parallelism: Option<usize>,
     percentage_of_nodes_to_score: Option<u32>,
     profiles: Vec<FileProfile>,
+    extenders: Vec<serde_json::Value>,
+    delay_cache_until_active: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -151,6 +153,13 @@ fn apply_file(config: &mut Config, path: &PathBuf) -> Result<(), ConfigError> {
         tracing::warn!(fields = ?decoded.unknown, "these fields of the configuration are not acted on");
     }
     let file = decoded.value;
+    if !file.extenders.is_empty() {
+        // Without those who may forbid a node, Pods would go where they must not.
+        return Err(bad("extenders are not called; leave them out".to_owned()));
+    }
+    if file.delay_cache_until_active {
+        tracing::warn!("delayCacheUntilActive is not acted on: caches are filled at once");
+    }
     if let Some(percent) = file.percentage_of_nodes_to_score {
         tracing::warn!(
             percent,
@@ -168,4 +177,20 @@ fn apply_file(config: &mut Config, path: &PathBuf) -> Result<(), ConfigError> {
         config.scheduler_names = names;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_extenders_is_refused() {
+        let path = std::env::temp_dir().join(format!("scheduler-file-{}", std::process::id()));
+        let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+        for (rest, taken) in [("", true), ("extenders: [{urlPrefix: https://a}]\n", false)] {
+            std::fs::write(&path, format!("{head}{rest}")).unwrap();
+            assert_eq!(apply_file(&mut Config::default(), &path).is_ok(), taken, "{rest}");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 }

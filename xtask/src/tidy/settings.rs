@@ -1,14 +1,16 @@
-//! Every flag of upstream's is acted on, refused or ignored for a reason: none is forgotten.
+//! Every flag of upstream's, and every field of its configurations, is acted on, refused or ignored for a reason: none is
+//! forgotten.
 //!
-//! `facts/upstream-flags.tsv` has upstream's names. A flag that is acted on is a field of the component's arguments; the
-//! others stand in its tables, with the reason and by their class: what guards something and is not here stops the start,
-//! what is harmless is warned of.
+//! `facts/upstream-flags.tsv` and `facts/upstream-fields.tsv` have upstream's names. What is acted on is a field of the
+//! component's arguments or configuration; the others stand in its tables, with the reason and by their class: what guards
+//! something and is not here stops the start, what is harmless is warned of.
 
 use std::path::Path;
 
 use super::sources::File;
 
-const FACTS: &str = include_str!("../../facts/upstream-flags.tsv");
+const FLAGS: &str = include_str!("../../facts/upstream-flags.tsv");
+const FIELDS: &str = include_str!("../../facts/upstream-fields.tsv");
 
 /// The flags that all components share.
 const SHARED: &str = "crates/api-config/src/known.rs";
@@ -29,38 +31,82 @@ const COMPONENTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("kube-proxy", &["crates/proxy/src/flags.rs"]),
+    (
+        "kubelet",
+        &[
+            "crates/kubelet/src/args.rs",
+            "crates/kubelet/src/flags/fields.rs",
+            "crates/kubelet/src/flags/ignored.rs",
+        ],
+    ),
+];
+
+/// Where a kind of configuration says which fields it knows.
+const KINDS: &[(&str, &[&str])] = &[
+    (
+        "KubeletConfiguration",
+        &[
+            "crates/kubelet/src/config.rs",
+            "crates/kubelet/src/config/eviction.rs",
+            "crates/kubelet/src/config/ignored.rs",
+        ],
+    ),
+    ("KubeProxyConfiguration", &["crates/api-config/src/proxy.rs", "crates/proxy/src/config.rs"]),
+    ("KubeSchedulerConfiguration", &["crates/scheduler/src/config.rs"]),
 ];
 
 pub(super) fn problems(files: &[File]) -> Vec<String> {
-    COMPONENTS
-        .iter()
-        .flat_map(|(component, places)| of_component(files, component, places))
-        .collect()
+    let flags = COMPONENTS.iter().flat_map(|(component, places)| {
+        unknown(files, FLAGS, component, places)
+            .into_iter()
+            .map(move |flag| told(&format!("{component}'s flag --{flag}"), places))
+    });
+    let fields = KINDS.iter().flat_map(|(kind, places)| {
+        unknown(files, FIELDS, kind, places)
+            .into_iter()
+            .map(move |field| told(&format!("{kind}'s field {field}"), places))
+    });
+    flags.chain(fields).collect()
 }
 
-fn of_component(files: &[File], component: &str, places: &[&str]) -> Vec<String> {
+fn told(what: &str, places: &[&str]) -> String {
+    format!(
+        "{what} is neither acted on nor in a table of what is refused or ignored ({})",
+        places[0]
+    )
+}
+
+/// The names of a component's or kind's that none of its places knows.
+fn unknown(files: &[File], facts: &'static str, of: &str, places: &[&str]) -> Vec<&'static str> {
     let text = |place: &&str| files.iter().find(|file| file.path == Path::new(place));
     let texts: Vec<&str> =
         places.iter().chain([&SHARED]).filter_map(text).map(|f| &*f.text).collect();
-    let flags = FACTS.lines().filter_map(|line| line.split_once('\t'));
-    let flags = flags.filter(|(of, _)| *of == component).map(|(_, flag)| flag);
-    let unknown = flags.filter(|flag| !texts.iter().any(|text| knows(text, flag)));
-    let told = |flag| {
-        format!(
-            "{component}'s flag --{flag} is neither acted on nor in a table of what is refused or ignored ({})",
-            places[0]
-        )
-    };
-    unknown.map(told).collect()
+    let names = facts.lines().filter_map(|line| line.split_once('\t'));
+    let names = names.filter(|(whose, _)| *whose == of).map(|(_, name)| name);
+    names.filter(|name| !texts.iter().any(|text| knows(text, name))).collect()
 }
 
-/// Whether a text has the flag as a table's entry or as a field.
-fn knows(text: &str, flag: &str) -> bool {
-    let (entry, field) = (format!("\"{flag}\","), format!("{}:", flag.replace('-', "_")));
+/// Whether a text has the name as a table's entry, as a field or as what a field is called outside.
+fn knows(text: &str, name: &str) -> bool {
+    let (entry, field) = (format!("\"{name}\","), format!("{}:", snake(name)));
+    let renamed = format!("rename = \"{name}\")");
     text.lines().map(str::trim).any(|line| {
         line.trim_start_matches(['&', '[', '(']).starts_with(&entry)
+            || line.contains(&renamed)
             || line.trim_start_matches("pub(crate) ").trim_start_matches("pub ").starts_with(&field)
     })
+}
+
+/// A flag's or field's name as Rust has it.
+fn snake(name: &str) -> String {
+    let mut out = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() {
+            out.push('_');
+        }
+        out.push(if c == '-' { '_' } else { c.to_ascii_lowercase() });
+    }
+    out
 }
 
 #[cfg(test)]
@@ -80,8 +126,18 @@ mod tests {
             vec![File { path: "crates/proxy/src/flags.rs".into(), text: text.to_owned() }]
         };
         let place = &["crates/proxy/src/flags.rs"];
-        let told = of_component(&file("pub config: PathBuf,"), "kube-proxy", place);
-        assert!(told.iter().any(|t| t.contains("--init-only")), "{told:?}");
-        assert!(!told.iter().any(|t| t.contains("--config ")), "{told:?}");
+        let unknown = unknown(&file("pub config: PathBuf,"), FLAGS, "kube-proxy", place);
+        assert!(unknown.contains(&"init-only") && !unknown.contains(&"config"), "{unknown:?}");
+    }
+
+    #[test]
+    fn a_field_is_known_by_rusts_name_or_its_own() {
+        let text = "    pub max_pods: i64,\n    #[serde(rename = \"clusterDNS\")]\n    pub cluster_dns: Vec<String>,\n\
+                    (\"qosReserved\", \"why\"),\n";
+        for (name, known) in
+            [("maxPods", true), ("clusterDNS", true), ("qosReserved", true), ("podCIDR", false)]
+        {
+            assert_eq!(knows(text, name), known, "{name}");
+        }
     }
 }

@@ -39,6 +39,7 @@ pub(super) const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("maxOpenFiles", "the limit stays as it was found"),
     ("maxParallelImagePulls", "pulls are limited by serializeImagePulls alone"),
     ("memoryManagerPolicy", "memory is not pinned"),
+    ("memoryReservationPolicy", "memory.min is not set"),
     ("memorySwap", "swap is left alone"),
     ("memoryThrottlingFactor", "memory.high is not set"),
     ("nodeLeaseRenewIntervalFraction", "leases are renewed every quarter of their duration"),
