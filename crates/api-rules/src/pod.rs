@@ -106,11 +106,7 @@ pub(crate) fn check_template(
     if let Some(selector) = selector
         && !selector.matches(&labels)
     {
-        errors.push(FieldError::invalid(
-            &metadata.child("labels"),
-            serde_json::json!(labels),
-            "`selector` does not match template `labels`",
-        ));
+        errors.push(labels_differ(&metadata.child("labels"), template.at("metadata.labels")));
     }
     errors.extend(api_meta::validation::labels(&labels, &metadata.child("labels")));
     errors.extend(api_meta::validation::annotations(
@@ -125,6 +121,11 @@ pub(crate) fn check_template(
         ));
     }
     spec::check(template.at("spec"), &spec_path, errors);
+}
+
+/// The error of a template whose labels its workload does not select.
+pub(crate) fn labels_differ(path: &Path, labels: &Value) -> FieldError {
+    FieldError::invalid(path, labels.clone(), "`selector` does not match template `labels`")
 }
 
 /// The warnings for a workload with a template at `path`, where there is something new in it.

@@ -1,7 +1,7 @@
 //! Roles and bindings, of a namespace or of the cluster.
 
 use api_meta::{ErrorList, FieldError, Path, validation};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     fields::Rule::{Required, Selector},
@@ -43,12 +43,11 @@ pub(crate) static BINDING: Strategy = Strategy {
     check: check_binding,
     check_update: |new, old, errors| {
         if new.at("roleRef") != old.at("roleRef") {
+            // Upstream shows its own type, whose fields have other names.
+            let role = new.at("roleRef");
+            let shown = json!({"APIGroup": role.text("apiGroup"), "Kind": role.text("kind"), "Name": role.text("name")});
             let detail = "cannot change roleRef";
-            errors.push(FieldError::invalid(
-                &Path::new("roleRef"),
-                new.at("roleRef").clone(),
-                detail,
-            ));
+            errors.push(FieldError::invalid(&Path::new("roleRef"), shown, detail));
         }
     },
     create_on_update: true,

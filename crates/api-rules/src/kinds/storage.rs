@@ -249,13 +249,9 @@ pub(crate) static STORAGE_CLASS: Strategy = Strategy {
         ("allowedTopologies[].matchLabelExpressions[].values", Unique),
     ],
     check_update: |new, old, errors| {
-        for field in ["parameters", "provisioner", "reclaimPolicy"] {
-            if new.at(field) != old.at(field) {
-                let detail = format!("updates to {field} are forbidden.");
-                errors.push(FieldError::forbidden(&Path::new(field), detail));
-            }
+        for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+            check_immutable(new, old, field, errors);
         }
-        check_immutable(new, old, "volumeBindingMode", errors);
     },
     warnings: |class, _| {
         let mut found = Vec::new();

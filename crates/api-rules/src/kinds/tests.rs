@@ -204,6 +204,16 @@ fn mistakes_in_upstreams_words() {
         ),
         (
             ("apps", "deployments"),
+            deployment(json!({"selector": null})),
+            "[spec.selector: Required value, spec.template.metadata.labels: Invalid value: {\"a\":\"b\"}: `selector` does not match template `labels`]",
+        ),
+        (
+            ("apps", "daemonsets"),
+            json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}}),
+            "spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`",
+        ),
+        (
+            ("apps", "deployments"),
             deployment(json!({"replicas": -1})),
             "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
         ),

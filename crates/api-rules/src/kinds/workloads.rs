@@ -10,8 +10,8 @@ use crate::{
     look::{Look, default, items_mut, keep, put, slot},
     meta::{NameRule, at_least_zero, check_immutable, check_not_negative},
     pod::{
-        check_template, check_template_restart, check_volume_claim_spec, none_or_one_of, one_of,
-        template_defaults, template_warnings, workload_warnings,
+        check_template, check_template_restart, check_volume_claim_spec, labels_differ,
+        none_or_one_of, one_of, template_defaults, template_warnings, workload_warnings,
     },
     strategy::Strategy,
     warnings,
@@ -230,8 +230,20 @@ fn check_workload(object: &Value, kind: &str, errors: &mut ErrorList) {
             check_not_negative(spec, field, &path, errors);
         }
     }
-    let selector =
-        check_selector(spec, &format!("empty selector is invalid for {kind}"), &path, errors);
+    let selector = match spec.has("selector") {
+        true => {
+            check_selector(spec, &format!("empty selector is invalid for {kind}"), &path, errors)
+        }
+        false => {
+            // Upstream asks a DaemonSet for none, but what is not there selects nothing all the same.
+            if kind != "daemonset" {
+                errors.push(FieldError::required(&path.child("selector"), ""));
+            }
+            let labels = path.child("template").child("metadata").child("labels");
+            errors.push(labels_differ(&labels, spec.at("template.metadata.labels")));
+            None
+        }
+    };
     let owner = match kind {
         "statefulset" => "StatefulSet",
         "daemonset" => "DaemonSet",
@@ -247,10 +259,6 @@ fn check_selector(
     errors: &mut ErrorList,
 ) -> Option<Selector> {
     let path = path.child("selector");
-    if !spec.has("selector") {
-        errors.push(FieldError::required(&path, ""));
-        return None;
-    }
     let selector: LabelSelector = serde_json::from_value(spec.at("selector").clone()).ok()?;
     if selector.is_empty() {
         errors.push(FieldError::invalid(&path, spec.at("selector").clone(), empty));
