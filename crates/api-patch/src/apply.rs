@@ -130,8 +130,7 @@ fn apply_once(ctx: &Context, live: Option<&Value>, applied: &Value) -> Result<Va
 
     let mut base = live.cloned();
     base.as_mut().map(managed::take);
-    let merged = merge(ctx.schema, ctx.node, base.clone(), applied);
-    let mut object = merged.unwrap_or_default();
+    let mut object = merge(ctx.schema, ctx.node, base.clone(), applied);
     if let Some(last) = last {
         versions::prune(ctx, &mut object, &last, &own, &entries);
     }

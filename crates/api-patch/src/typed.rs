@@ -7,9 +7,9 @@ pub(crate) mod merge;
 pub(crate) mod owned;
 pub(crate) mod remove;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use api_schema::{Field, ListType, NodeId, Schema, Shape, Struct};
+use api_schema::{Field, ListType, NodeId, Presence, Schema, Shape, Struct};
 use serde_json::Value;
 
 /// How a value is owned.
@@ -103,5 +103,17 @@ impl<'s> Form<'s> {
 fn key_default<'s>(schema: &'s Schema, item: NodeId, key: &str) -> Option<&'s Value> {
     let Shape::Struct(s) = &schema.node(item).shape else { return None };
     let field = s.field(key)?;
-    field.default.as_ref().or(schema.node(field.node).default.as_ref())
+    let node = schema.node(field.node);
+    field.default.as_ref().or(node.default.as_ref()).or_else(|| {
+        // What Go always writes is there even where nobody gave it.
+        let zero = match node.shape {
+            Shape::String => &*EMPTY,
+            Shape::Integer { .. } => &*ZERO,
+            _ => return None,
+        };
+        (field.presence == Presence::Always).then_some(zero)
+    })
 }
+
+static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::from(""));
+static ZERO: LazyLock<Value> = LazyLock::new(|| Value::from(0));

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use api_schema::{NodeId, Schema};
+use api_schema::{NodeId, Schema, Shape};
 use serde_json::{Map, Value};
 
 use super::Form;
@@ -31,9 +31,71 @@ impl Walk<'_> {
         match (form, value) {
             (Form::Struct(_) | Form::Map(_), Value::Object(map)) => self.fields(form, map),
             (Form::Set | Form::MapList { .. }, Value::Array(items)) => self.items(form, items),
-            (Form::Leaf, _) | (_, Value::Null) => Part::leaf(),
+            (_, Value::Null) => Part::leaf(),
+            (Form::Leaf, _) => {
+                self.fits(id, value);
+                Part::leaf()
+            }
             (Form::Struct(_) | Form::Map(_), other) => self.mismatch("map", other),
             (Form::Set | Form::MapList { .. }, other) => self.mismatch("list", other),
+        }
+    }
+
+    /// Reports what is wrong inside of a value that is owned as a whole.
+    fn fits(&mut self, id: Option<NodeId>, value: &Value) {
+        let Some(id) = id else { return };
+        match (&self.schema.node(id).shape, value) {
+            (_, Value::Null) => {}
+            (Shape::Struct(body), Value::Object(members)) => {
+                for (name, value) in members {
+                    let known = body.field(name).map(|field| field.node);
+                    self.path.push(field(name));
+                    match known {
+                        None if !body.preserve_unknown => {
+                            self.error("field not declared in schema")
+                        }
+                        known => self.fits(known, value),
+                    }
+                    self.path.pop();
+                }
+            }
+            (Shape::Map { value: node, .. }, Value::Object(members)) => {
+                for (name, value) in members {
+                    self.path.push(field(name));
+                    self.fits(Some(*node), value);
+                    self.path.pop();
+                }
+            }
+            (Shape::List { item, .. }, Value::Array(items)) => {
+                for (index, value) in items.iter().enumerate() {
+                    self.path.push(format!("i:{index}"));
+                    self.fits(Some(*item), value);
+                    self.path.pop();
+                }
+            }
+            (Shape::Struct(_) | Shape::Map { .. }, other) => drop(self.mismatch("map", other)),
+            (Shape::List { .. }, other) => drop(self.mismatch("list", other)),
+            (shape, value) => self.scalar(shape, value),
+        }
+    }
+
+    fn scalar(&mut self, shape: &Shape, value: &Value) {
+        let (wanted, fits) = match shape {
+            Shape::String | Shape::Bytes | Shape::Duration => ("string", value.is_string()),
+            Shape::Boolean => ("boolean", value.is_boolean()),
+            Shape::Integer { .. } | Shape::Number => ("numeric (int or float)", value.is_number()),
+            _ => return,
+        };
+        if !fits {
+            // Go shows what it holds the value in.
+            let got = match (wanted, value) {
+                ("numeric (int or float)", Value::String(_)) => "string".to_owned(),
+                ("numeric (int or float)", Value::Bool(_)) => "bool".to_owned(),
+                ("numeric (int or float)", Value::Array(_)) => "[]interface {}".to_owned(),
+                ("numeric (int or float)", _) => "map[string]interface {}".to_owned(),
+                (_, value) => format!("&value.valueUnstructured{{Value:{value}}}"),
+            };
+            self.error(&format!("expected {wanted}, got {got}"));
         }
     }
 

@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 
 use super::Form;
 
-/// The live value with all that the configuration sets; `None` where the configuration sets null.
+/// The live value with all that the configuration sets, null too: what reads the object says what null means there.
 pub(crate) fn merge(
     schema: &Schema,
     id: Option<NodeId>,
     live: Option<Value>,
     config: &Value,
-) -> Option<Value> {
+) -> Value {
     let form = Form::of(schema, id, Some(config));
     match (form, config) {
-        (_, Value::Null) => None,
+        (_, Value::Null) => Value::Null,
         (Form::Struct(_) | Form::Map(_), Value::Object(config)) => {
             let mut merged = match live {
                 Some(Value::Object(live)) => live,
@@ -24,20 +24,18 @@ pub(crate) fn merge(
             };
             for (name, value) in config {
                 let live = merged.remove(name);
-                if let Some(value) = merge(schema, form.child(name), live, value) {
-                    merged.insert(name.clone(), value);
-                }
+                merged.insert(name.clone(), merge(schema, form.child(name), live, value));
             }
-            Some(Value::Object(merged))
+            Value::Object(merged)
         }
         (Form::Set | Form::MapList { .. }, Value::Array(config)) => {
             let live = match live {
                 Some(Value::Array(live)) => live,
                 _ => Vec::new(),
             };
-            Some(Value::Array(items(schema, form, live, config)))
+            Value::Array(items(schema, form, live, config))
         }
-        _ => Some(config.clone()),
+        _ => config.clone(),
     }
 }
 
@@ -76,7 +74,7 @@ fn items(schema: &Schema, form: Form, live: Vec<Value>, config: &[Value]) -> Vec
             order.pop_front();
             rest.next();
         }
-        merged.extend(merge(schema, form.item(), shared.remove(&name).flatten(), item));
+        merged.push(merge(schema, form.item(), shared.remove(&name).flatten(), item));
     }
     merged.extend(rest.flatten());
     merged

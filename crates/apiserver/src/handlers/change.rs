@@ -132,6 +132,9 @@ async fn attempt(
     meta::check_namespace(definition, &mut new, &call.path.namespace)?;
     check_version(call, stored, &new)?;
     meta::keep(definition, &old, &mut new)?;
+    if !update.track {
+        meta::forget_owners(&mut new);
+    }
     decode::defaults(call.served(), definition, &mut new)?;
     if update.track {
         track(call, Some(&old), &mut new);

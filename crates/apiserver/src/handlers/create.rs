@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::{GroupResource, Objects, Status, StatusReason};
+use api_meta::{GroupResource, Objects, Status, StatusReason, Tree as _};
 use auth::second::Moment;
 use http::{Response, StatusCode};
 use serde_json::Value;
@@ -59,10 +59,6 @@ pub(super) async fn insert(
 ) -> Result<Arc<Object>, Box<Status>> {
     let definition = &call.resource.definition;
     meta::check_namespace(definition, &mut tree, &call.path.namespace)?;
-    if tree["metadata"]["resourceVersion"].as_str().is_some_and(|v| !v.is_empty()) {
-        let message = "resourceVersion should not be set on objects to be created";
-        return Err(Box::new(Status::bad_request(message)));
-    }
     // What admission looks at (the namespace, a Pod's service account) may have been written a moment ago.
     state.cache.caught_up().await.map_err(store_status)?;
     check_terminating(&*state.security.objects, call)?;
@@ -91,7 +87,7 @@ pub(super) async fn insert(
 async fn insert_prepared(
     state: &State,
     attributes: &Attributes<'_>,
-    tree: Value,
+    mut tree: Value,
     managed: Option<Vec<u8>>,
     generated: bool,
     held: Held,
@@ -109,6 +105,8 @@ async fn insert_prepared(
     let (name, namespace) = (text("name"), text("namespace"));
     let key: Arc<str> = definition.key(&namespace, &name).into();
     let exists = || Box::new(Status::already_exists(&definition.group_resource(), &name));
+    let meta = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut);
+    let given = meta.and_then(|meta| meta.remove("resourceVersion"));
     let value = definition.to_store(call.version, tree, managed.as_deref()).await?;
     let stored = |revision| definition.written(key.clone(), revision, &value);
     if call.dry_run() {
@@ -117,6 +115,11 @@ async fn insert_prepared(
             Some(_) => Err(exists()),
             None => Ok(stored(0)),
         };
+    }
+    // Upstream's store says so, which trials and what is refused do not get to.
+    if given.as_ref().and_then(Value::as_str).is_some_and(is_revision) {
+        let message = "resourceVersion should not be set on objects to be created";
+        return Err(Box::new(Status::failure(500, StatusReason::Unknown, message)));
     }
     let op = Op::Put { value: value.clone(), ttl_seconds: ttl(state, definition) };
     let write = Write { key: key.clone(), expected: Expected::ModRevision(0), op };
@@ -128,6 +131,11 @@ async fn insert_prepared(
         }
         Outcome::Conflict { .. } => Err(exists()),
     }
+}
+
+/// Whether a resource version is one that an object may have.
+fn is_revision(text: &str) -> bool {
+    text.parse::<u64>().is_ok_and(|revision| revision != 0)
 }
 
 /// Whether objects of a kind may still be made.

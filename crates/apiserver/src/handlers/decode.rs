@@ -159,12 +159,14 @@ pub(crate) fn decode_applied(call: &Call, body: &Bytes) -> Result<Value, Box<Sta
         )));
     }
     check_type(&json, expected)?;
-    let mut decoded = api_schema::decode(expected.schema, expected.node, &json, Fill::Given)
-        .map_err(|error| expected.undecodable(&error))?;
-    // Unknown fields cannot be owned: apply refuses them itself, whatever validation the request wants.
-    if decoded.unknown().next().is_some() {
-        return Ok(tree);
-    }
+    let mut decoded = match api_schema::decode(expected.schema, expected.node, &json, Fill::Given) {
+        // Fields of no or another type cannot be owned: apply refuses them itself, whatever validation the request
+        // wants.
+        Ok(decoded) if decoded.unknown().next().is_some() => return Ok(tree),
+        Err(DecodeError::Type(_)) => return Ok(tree),
+        other => other.map_err(|error| expected.undecodable(&error))?,
+    };
+    keep_nulls(&mut decoded.value, &tree);
     match validation(call) {
         Validation::Ignore => {}
         Validation::Warn => {
@@ -215,6 +217,25 @@ fn decode_again(
     unless_strict(call, &decoded).map_err(|cause| refuse(&expected, cause))?;
     expected.put_type(&mut decoded.value)?;
     Ok(decoded.value)
+}
+
+/// Puts back the members that a configuration has as null: it owns those all the same.
+fn keep_nulls(value: &mut Value, given: &Value) {
+    match (value, given) {
+        (Value::Object(members), Value::Object(given)) => {
+            for (name, given) in given {
+                match members.get_mut(name) {
+                    Some(member) => keep_nulls(member, given),
+                    None if given.is_null() => drop(members.insert(name.clone(), Value::Null)),
+                    None => {}
+                }
+            }
+        }
+        (Value::Array(items), Value::Array(given)) if items.len() == given.len() => {
+            items.iter_mut().zip(given).for_each(|(item, given)| keep_nulls(item, given));
+        }
+        _ => {}
+    }
 }
 
 /// `DeleteOptions`, which every group takes as its own.

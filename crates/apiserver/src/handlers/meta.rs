@@ -58,6 +58,15 @@ fn text<'a>(map: &'a Map<String, Value>, field: &str) -> Option<&'a str> {
     map.get(field).and_then(Value::as_str).filter(|t| !t.is_empty())
 }
 
+/// Takes away the one empty entry that stands for no owners.
+pub(crate) fn forget_owners(new: &mut Value) {
+    if let Some(meta) = new.at_mut(&["metadata"]).and_then(Value::as_object_mut)
+        && meta.get("managedFields").is_some_and(|owners| *owners == json!([{}]))
+    {
+        meta.remove("managedFields");
+    }
+}
+
 /// Whether a write would change nothing but time stamps of `managedFields`.
 pub(crate) fn same(new: &Value, old: &Value) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };

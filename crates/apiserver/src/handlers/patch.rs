@@ -183,9 +183,6 @@ fn apply(
     };
     let mut configuration = configuration.clone();
     configuration.put(&["metadata", "name"], json!(call.path.name));
-    if call.resource.definition.namespaced {
-        configuration.put(&["metadata", "namespace"], json!(call.path.namespace));
-    }
     let mut merged = api_patch::apply(&context, current, &configuration)
         .map_err(|e| Box::new(apply_status(&e)))?;
     if let (Some(version), Some(meta)) = (
@@ -193,6 +190,10 @@ fn apply(
         merged.at_mut(&["metadata"]).and_then(Value::as_object_mut),
     ) {
         meta.insert("resourceVersion".to_owned(), version.clone());
+    }
+    // Where nobody owns anything any more, the owners of before are not meant.
+    if current.is_some() && merged["metadata"].get("managedFields").is_none() {
+        merged.put(&["metadata", "managedFields"], json!([{}]));
     }
     // A configuration says only what its owner cares about: the rest gets its defaults as in any other write.
     decode::decode_merged(call, &merged)

@@ -77,8 +77,14 @@ async fn create_absent(
     if let Some(meta) = wanted.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
         meta.remove("resourceVersion");
         if let Some(uid) = meta.get("uid").and_then(Value::as_str).filter(|u| !u.is_empty()) {
-            let cause =
-                format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
+            let cause = match call.info.verb {
+                "patch" => format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                ),
+                _ => {
+                    format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ")
+                }
+            };
             return Err(Box::new(Status::conflict(&resource(), &call.path.name, cause)));
         }
     }

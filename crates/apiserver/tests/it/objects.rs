@@ -159,11 +159,15 @@ async fn wrong_places_and_kinds_are_refused() {
     api.post(&maps, &pod("p")).await.refused(400, "BadRequest");
     let mut versioned = config_map("a", json!({}));
     versioned["metadata"]["resourceVersion"] = json!("5");
-    let message = api.post(&maps, &versioned).await.refused(400, "BadRequest");
-    assert_eq!(message, "resourceVersion should not be set on objects to be created");
+    let answer = api.post(&maps, &versioned).await;
+    let message = "resourceVersion should not be set on objects to be created";
+    assert_eq!((answer.code, &answer.json()["message"]), (500, &json!(message)));
+    // A trial gets no further than to what could be refused of it.
+    api.post(&format!("{maps}?dryRun=All"), &versioned).await.ok();
     api.put(&format!("{maps}/other"), &config_map("a", json!({}))).await.refused(400, "BadRequest");
     api.put(&format!("{maps}/a"), &config_map("a", json!({}))).await.refused(404, "NotFound");
-    api.post("/api/v1/configmaps", &config_map("a", json!({}))).await.refused(404, "NotFound");
+    let all = "/api/v1/configmaps";
+    api.post(all, &config_map("a", json!({}))).await.refused(405, "MethodNotAllowed");
     api.get(&format!("/api/v1/namespaces/{namespace}/nodes")).await.refused(404, "NotFound");
     api.get("/apis/nothing.example/v1/things").await.refused(404, "NotFound");
     api.send("PUT", &maps, &[], "{}").await.refused(405, "MethodNotAllowed");

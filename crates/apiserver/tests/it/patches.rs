@@ -166,3 +166,41 @@ async fn status_has_owners_of_its_own() {
     let patch = json!({"status": {"replicas": 5}});
     assert_eq!(api.patch(&path, "merge", &patch).await.ok()["status"]["replicas"], 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_applied_as_null_is_owned_and_taken_away() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/d?fieldManager=m");
+    let mut config = deployment("d");
+    config["apiVersion"] = json!("apps/v1");
+    config["kind"] = json!("Deployment");
+    config["spec"]["template"]["spec"]["nodeSelector"] = json!({"a": "b"});
+    api.patch(&path, "apply", &config).await.ok();
+    config["spec"]["template"]["spec"]["nodeSelector"] = Value::Null;
+    config["spec"]["template"]["spec"]["containers"][0]["command"] = Value::Null;
+    let made = api.patch(&path, "apply", &config).await.ok();
+    let spec = &made["spec"]["template"]["spec"];
+    assert_eq!((spec.get("nodeSelector"), spec["containers"][0].get("command")), (None, None));
+    let owned = &made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:template"]["f:spec"];
+    assert_eq!(owned["f:nodeSelector"], json!({}));
+    let container = owned["f:containers"].as_object().unwrap().values().next().unwrap();
+    assert_eq!(container["f:command"], json!({}));
+
+    // Who owned all and applies nothing leaves an object without owners.
+    let map = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data});
+    let one = format!("/api/v1/namespaces/{namespace}/configmaps/c?fieldManager=m");
+    let made = api.patch(&one, "apply", &map(json!({"k": "v"}))).await.ok();
+    assert_eq!(made["metadata"]["managedFields"].as_array().map(Vec::len), Some(1));
+    let mut nothing = map(Value::Null);
+    nothing.as_object_mut().unwrap().remove("data");
+    let left = api.patch(&one, "apply", &nothing).await.ok();
+    assert_eq!((left.get("data"), left["metadata"].get("managedFields")), (None, None));
+
+    // What has another type than the schema says is no configuration.
+    config["spec"]["template"]["spec"]["hostname"] = json!(1);
+    let answer = api.patch(&path, "apply", &config).await;
+    let message = answer.json()["message"].as_str().unwrap().to_owned();
+    let want =
+        ".spec.template.spec.hostname: expected string, got &value.valueUnstructured{Value:1}";
+    assert!(answer.code == 500 && message.ends_with(want), "{message}");
+}
