@@ -13,12 +13,19 @@ pub(crate) fn columns(given: &Value) -> Value {
         "description": "Name must be unique within a namespace.",
     })];
     for column in each(given) {
+        let description = match text(&column["description"]) {
+            "" => format!(
+                "Custom resource definition column (in JSONPath format): {}",
+                text(&column["jsonPath"])
+            ),
+            given => given.to_owned(),
+        };
         columns.push(json!({
             "name": column["name"],
             "type": column["type"],
             "format": text(&column["format"]),
             "priority": column["priority"].as_i64().unwrap_or(0),
-            "description": text(&column["description"]),
+            "description": description,
         }));
     }
     json!(columns)

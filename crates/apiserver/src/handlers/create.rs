@@ -79,6 +79,10 @@ pub(super) async fn insert(
     meta::begin_life(&mut tree);
     meta::sign(call, &mut tree);
     definition.strategy.prepare_create(&mut tree, &clock::now().to_string());
+    if definition.custom.is_some() {
+        // The status that a client cannot set may have defaults.
+        decode::defaults(call.served(), definition, &mut tree)?;
+    }
     // Held until the Service that asked for them is stored, or has failed to be.
     let held = allocate(state, call, &mut tree, None).await?;
     insert_prepared(state, &attributes, tree, managed, generated, held).await

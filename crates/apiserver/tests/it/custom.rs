@@ -127,6 +127,10 @@ async fn a_custom_kind_is_a_kind() {
     let names: Vec<_> =
         table["columnDefinitions"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
     assert_eq!(names, ["Name", "Size", "Age"]);
+    assert_eq!(
+        table["columnDefinitions"][1]["description"],
+        "Custom resource definition column (in JSONPath format): .spec.size"
+    );
     assert_eq!(table["rows"][0]["cells"][1], 3);
     for (color, count) in [("red", 1), ("blue", 0)] {
         let list = api.get(&format!("{path}?fieldSelector=spec.color%3D{color}")).await.ok();
@@ -509,4 +513,21 @@ async fn who_asks_for_a_deprecated_version_learns_of_a_newer_one() {
     // A custom collection in all namespaces is no place to delete from.
     let all = "/apis/test.example.com/v1/relics";
     api.delete(all, &json!({})).await.refused(404, "NotFound");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_that_nobody_may_set_has_its_default() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let mut beacons = definition("beacons", "Beacon");
+    let status = json!({"type": "object", "default": {"phase": "Waiting"}, "properties": {"phase": {"type": "string"}}});
+    beacons["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] = status;
+    beacons["spec"]["versions"][0]["subresources"] = json!({"status": {}});
+    define(&api, &beacons).await;
+    let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/beacons");
+    let mut beacon = json!({"kind": "Beacon", "apiVersion": "test.example.com/v1",
+        "metadata": {"name": "b"}, "spec": {}});
+    beacon["status"] = json!({"phase": "Lit"});
+    let made = api.post(&path, &beacon).await.ok();
+    assert_eq!(made["status"], json!({"phase": "Waiting"}));
+    assert_eq!(api.get(&format!("{path}/b")).await.ok()["status"], made["status"]);
 }
