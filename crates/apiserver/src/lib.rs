@@ -63,10 +63,7 @@ use crate::{
         in_process::{Local, own_client, system},
         pipeline::Server,
     },
-    watch_cache::{
-        follower::{WatchCache, retry_unreadable},
-        snapshot::following,
-    },
+    watch_cache::{WatchCache, follower::retry_unreadable, following},
 };
 
 /// Why the API server cannot start.

@@ -10,9 +10,9 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     answer,
-    registry::{Definition, Served, api_version, version_rank},
-    request::accept::Accepted,
-    watch_cache::kinds::Kinds,
+    registry::{Definition, Served, api_version, definition::version_rank},
+    request::Accepted,
+    watch_cache::Kinds,
 };
 
 /// The groups in the order in which upstream lists them: clients that look a short name up take the first.

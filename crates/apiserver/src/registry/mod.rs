@@ -13,6 +13,6 @@ pub(crate) mod stored;
 
 pub(crate) use self::{
     conditions::{holds, set_condition},
-    definition::{Definition, Served, api_version, version_rank},
+    definition::{Definition, Served, api_version},
     object::{Object, Selectable},
 };
