@@ -4,15 +4,11 @@ use serde_json::Value;
 
 use crate::{
     golden::{difference, read, source},
-    mock::{judge, world},
+    mock::{COMPLETED, cases, judge, world},
 };
 
 /// Cases whose completed spec is not upstream's, and why.
 const MISSED: &[(&str, &str)] = &[];
-
-/// Clouds that nothing is completed for.
-pub(crate) const OTHER_CLOUDS: &[&str] =
-    &["gossip-hetzner", "minimal_hetzner", "minimal_scaleway", "gossip-azure", "minimal_azure"];
 
 /// Fields of inputs that v1alpha2 does not have: case, kind, field of the spec, or of its etcd clusters. Upstream drops
 /// them, we refuse them: the test takes them away.
@@ -80,19 +76,11 @@ fn completed(case: &str, input: &str) -> Result<String, String> {
 #[test]
 fn specs_are_completed_as_upstream_completes_them() {
     let Some(source) = source() else { return };
-    let cases = std::fs::read_dir(source.join("tests/integration/update_cluster")).unwrap();
-    let mut cases: Vec<_> = cases.map(|case| case.unwrap().path()).collect();
-    cases.sort();
     let (mut missed, mut count) = (Vec::new(), 0);
-    for case in cases {
-        let name = case.file_name().unwrap().to_string_lossy().into_owned();
-        let golden = case.join("data/aws_s3_object_cluster-completed.spec_content");
-        if !golden.exists() || OTHER_CLOUDS.contains(&name.as_str()) {
-            continue;
-        }
+    for (name, case) in cases(&source) {
         count += 1;
         let why = match completed(&name, &read(&case.join("in-v1alpha2.yaml"))) {
-            Ok(ours) => difference(&ours, &read(&golden)),
+            Ok(ours) => difference(&ours, &read(&case.join(COMPLETED))),
             Err(error) => Some(error),
         };
         missed.extend(why.map(|why| (name, why)));

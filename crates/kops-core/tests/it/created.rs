@@ -79,14 +79,6 @@ fn mock(gce: bool) -> kops_core::World {
         cidr: cidr.to_owned(),
     };
     network.subnets = vec![subnet("subnet-1", "10.10.0.0/24"), subnet("subnet-2", "10.11.0.0/24")];
-    let types = [
-        ("ControlPlane", "m3.medium"),
-        ("APIServer", "m3.medium"),
-        ("Node", "t2.medium"),
-        ("Bastion", "t2.micro"),
-    ];
-    world.default_machine_types =
-        types.map(|(role, kind)| (role.to_owned(), kind.to_owned())).into();
     let arm = MachineType { architecture: "arm64".to_owned(), gpu: false };
     world.machine_types = [("m6g.xlarge".to_owned(), arm)].into();
     world

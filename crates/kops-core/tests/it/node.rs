@@ -9,9 +9,9 @@ use kops_core::{
 use serde_json::{Value, json};
 
 use crate::{
-    completed::{OTHER_CLOUDS, objects},
+    completed::objects,
     golden::{difference, read, source},
-    mock::{judge, world},
+    mock::{cases, judge, stored, world},
 };
 
 /// Configurations that come out otherwise, and why.
@@ -109,14 +109,6 @@ fn keysets(source: &Path) -> BTreeMap<String, NodeKeyset> {
 
 fn mock(gce: bool) -> World {
     let mut world = world(gce);
-    let types = [
-        ("ControlPlane", "m3.medium"),
-        ("APIServer", "m3.medium"),
-        ("Node", "t2.medium"),
-        ("Bastion", "t2.micro"),
-    ];
-    world.default_machine_types =
-        types.map(|(role, kind)| (role.to_owned(), kind.to_owned())).into();
     let gpu = MachineType { architecture: "amd64".to_owned(), gpu: true };
     world.machine_types = [("g4dn.xlarge".to_owned(), gpu)].into();
     world
@@ -152,17 +144,14 @@ impl Golden {
     /// Hashes of versions before a release are in no table: upstream's tests fetched them, and they stand in its goldens.
     fn with_fetched(&self, case: &Path) -> Self {
         let mut golden = self.clone();
-        for file in std::fs::read_dir(case.join("data")).into_iter().flatten().flatten() {
-            if !file.file_name().to_string_lossy().contains("nodeupconfig") {
-                continue;
-            }
-            for line in read(&file.path()).lines() {
-                if let Some((hash, url)) =
-                    line.trim_start_matches("  - ").split_once("@https://dl.k8s.io/")
-                {
-                    let url = format!("https://dl.k8s.io/{url}");
-                    golden.hashes.entry(url).or_insert_with(|| hash.to_owned());
-                }
+        let files = stored(case);
+        let configs = files.iter().filter(|(name, _)| name.contains("nodeupconfig"));
+        for line in configs.flat_map(|(_, text)| text.lines()) {
+            if let Some((hash, url)) =
+                line.trim_start_matches("  - ").split_once("@https://dl.k8s.io/")
+            {
+                let url = format!("https://dl.k8s.io/{url}");
+                golden.hashes.entry(url).or_insert_with(|| hash.to_owned());
             }
         }
         golden
@@ -208,84 +197,49 @@ impl Golden {
     }
 }
 
-#[test]
-fn machines_read_what_upstreams_read() {
+/// Compares one of the two documents of each group with upstream's. `theirs` tells a stored file's group and document.
+fn compare(
+    family: &str,
+    theirs: fn(&str, &str) -> Option<(String, String)>,
+    ours: fn((String, String)) -> String,
+) {
     let Some(source) = source() else { return };
     let golden = Golden::read(&source);
-    let cases = std::fs::read_dir(source.join("tests/integration/update_cluster"));
-    let mut cases: Vec<_> = cases.into_iter().flatten().flatten().map(|case| case.path()).collect();
-    cases.sort();
     let (mut missed, mut count) = (Vec::new(), 0);
-    for case in cases {
-        let name = case.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let files = std::fs::read_dir(case.join("data")).into_iter().flatten().flatten();
-        let groups: Vec<_> = files
-            .filter_map(|file| {
-                let name = file.file_name().to_string_lossy().into_owned();
-                let group =
-                    name.strip_prefix("aws_s3_object_nodeupconfig-")?.strip_suffix("_content")?;
-                Some((group.to_owned(), read(&file.path())))
-            })
-            .collect();
-        if groups.is_empty() || OTHER_CLOUDS.contains(&name.as_str()) {
-            continue;
-        }
-        let ours = golden.with_fetched(&case).configs(&name, &read(&case.join("in-v1alpha2.yaml")));
-        for (group, theirs) in groups {
+    for (name, case) in cases(&source) {
+        let text = read(&case.join("in-v1alpha2.yaml"));
+        let configs = golden.with_fetched(&case).configs(&name, &text);
+        let configs = configs.unwrap_or_else(|e| panic!("{name}: {e}"));
+        for (group, theirs) in stored(&case).iter().filter_map(|(file, text)| theirs(file, text)) {
             count += 1;
-            let ours = match &ours {
-                Ok(ours) => ours.get(&group).cloned().unwrap_or(Err("no such group".to_owned())),
-                Err(error) => Err(error.clone()),
-            };
-            let why = match ours {
-                Ok((ours, _)) => difference(&ours, &theirs),
+            let written = configs.get(&group).cloned();
+            let why = match written.unwrap_or(Err("no such group".to_owned())).map(ours) {
+                Ok(ours) => difference(&ours, &theirs),
                 Err(error) => Some(error),
             };
             missed.extend(why.map(|why| (format!("{name}/{group}"), why)));
         }
     }
-    judge("node configurations", count, &missed, MISSED);
+    judge(family, count, &missed, MISSED);
 }
 
-/// The document that user data carries, between the lines that begin and end it.
-fn carried(user_data: &str) -> Option<&str> {
-    let (_, rest) = user_data.split_once("cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n")?;
-    rest.split_once("\n__EOF_KUBE_ENV").map(|(document, _)| document)
+#[test]
+fn machines_read_what_upstreams_read() {
+    let theirs = |file: &str, text: &str| {
+        let group = file.strip_prefix("aws_s3_object_nodeupconfig-")?.strip_suffix("_content")?;
+        Some((group.to_owned(), text.to_owned()))
+    };
+    compare("node configurations", theirs, |(config, _)| config);
 }
 
 #[test]
 fn machines_are_started_with_what_upstreams_are() {
-    let Some(source) = source() else { return };
-    let golden = Golden::read(&source);
-    let cases = std::fs::read_dir(source.join("tests/integration/update_cluster"));
-    let mut cases: Vec<_> = cases.into_iter().flatten().flatten().map(|case| case.path()).collect();
-    cases.sort();
-    let (mut missed, mut count) = (Vec::new(), 0);
-    for case in cases {
-        let name = case.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let complete = case.join("data/aws_s3_object_cluster-completed.spec_content");
-        if !complete.exists() || OTHER_CLOUDS.contains(&name.as_str()) {
-            continue;
-        }
-        let ours = golden.with_fetched(&case).configs(&name, &read(&case.join("in-v1alpha2.yaml")));
-        for file in std::fs::read_dir(case.join("data")).into_iter().flatten().flatten() {
-            // Some are packed; their documents are another case's.
-            let Ok(text) = std::fs::read_to_string(file.path()) else { continue };
-            let Some(theirs) = carried(&text) else { continue };
-            count += 1;
-            let document =
-                api_codec::from_yaml(theirs.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-            let group = document.text("InstanceGroupName").to_owned();
-            let ours = match &ours {
-                Ok(ours) => ours.get(&group).cloned().unwrap_or(Err("no such group".to_owned())),
-                Err(error) => Err(error.clone()),
-            };
-            let why = match ours {
-                Ok((_, ours)) => difference(&ours, theirs),
-                Err(error) => Some(error),
-            };
-            missed.extend(why.map(|why| (format!("{name}/{group}"), why)));
-        }
-    }
-    judge("boot documents of user data", count, &missed, MISSED);
+    // User data carries the document between two lines. Some is packed: its documents are as another case's.
+    let theirs = |_: &str, text: &str| {
+        let (_, rest) = text.split_once("cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n")?;
+        let (document, _) = rest.split_once("\n__EOF_KUBE_ENV")?;
+        let group = document.lines().find_map(|line| line.strip_prefix("InstanceGroupName: "))?;
+        Some((group.to_owned(), document.to_owned()))
+    };
+    compare("boot documents of user data", theirs, |(_, boot)| boot);
 }

@@ -3,9 +3,9 @@ use kops_core::{Machines, channels_pod, complete, etcd_pod, etcd_spec, healthche
 use serde_json::json;
 
 use crate::{
-    completed::{OTHER_CLOUDS, objects},
+    completed::objects,
     golden::{difference, read, source},
-    mock::{judge, world},
+    mock::{cases, judge, stored, world},
 };
 
 const KOPS: &str = "1.34.0-beta.1";
@@ -37,16 +37,8 @@ fn written(cluster: &Object, groups: &[Object], file: &str) -> Option<Result<Str
 #[test]
 fn static_pods_are_upstreams() {
     let Some(source) = source() else { return };
-    let cases = std::fs::read_dir(source.join("tests/integration/update_cluster"));
-    let mut cases: Vec<_> = cases.into_iter().flatten().flatten().map(|case| case.path()).collect();
-    cases.sort();
     let (mut missed, mut count) = (Vec::new(), 0);
-    for case in cases {
-        let name = case.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let complete_spec = case.join("data/aws_s3_object_cluster-completed.spec_content");
-        if !complete_spec.exists() || OTHER_CLOUDS.contains(&name.as_str()) {
-            continue;
-        }
+    for (name, case) in cases(&source) {
         let mut groups =
             objects(&name, &read(&case.join("in-v1alpha2.yaml"))).unwrap_or_else(|e| panic!("{e}"));
         let Some(at) = groups.iter().position(|o| o.kind == Kind::Cluster) else { continue };
@@ -54,12 +46,11 @@ fn static_pods_are_upstreams() {
         let world = world(cluster.spec.has("cloudProvider.gce"));
         let cluster = complete(&cluster, &groups, &world, &Machines::default());
         let cluster = cluster.unwrap_or_else(|e| panic!("{name}: {e}"));
-        for file in std::fs::read_dir(case.join("data")).into_iter().flatten().flatten() {
-            let golden = file.file_name().to_string_lossy().into_owned();
+        for (golden, theirs) in stored(&case) {
             let Some(ours) = written(&cluster, &groups, &golden) else { continue };
             count += 1;
             let why = match ours {
-                Ok(ours) => difference(&ours, &read(&file.path())),
+                Ok(ours) => difference(&ours, &theirs),
                 Err(error) => Some(error),
             };
             missed.extend(why.map(|why| (format!("{name}/{golden}"), why)));
