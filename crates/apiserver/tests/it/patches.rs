@@ -132,10 +132,10 @@ async fn apply_keeps_owners_apart() {
             (refused.code, message.as_str()),
             (
                 500,
-                Some(&*format!(
-                    "failed to create typed patch object ({namespace}/c; /v1, Kind=ConfigMap): errors:\n  \
+                Some(
+                    "failed to create typed patch object (/c; /v1, Kind=ConfigMap): errors:\n  \
              .metadata.other: field not declared in schema\n  .unknown: field not declared in schema"
-                ))
+                )
             )
         );
     }
