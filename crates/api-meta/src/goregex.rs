@@ -25,7 +25,15 @@ fn translate(pattern: &str) -> Result<String, String> {
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut chars = pattern.chars().peekable();
     let mut class = false;
+    let mut repeated = Repeated::No;
     while let Some(c) = chars.next() {
+        let literal_brace = c == '{' && !begins_repetition(&chars);
+        // After a parenthesis `?` begins flags.
+        let flags = c == '?' && out.ends_with('(') && !out.ends_with("\\(");
+        repeated =
+            repeated.then(if class || literal_brace || flags { 'a' } else { c }).ok_or_else(
+                || format!("error parsing regexp: invalid nested repetition operator: `{pattern}`"),
+            )?;
         match c {
             '\\' => escape(&mut chars, class, &mut out).ok_or_else(|| {
                 format!(
@@ -71,6 +79,33 @@ fn translate(pattern: &str) -> Result<String, String> {
         }
     }
     Ok(out)
+}
+
+/// Whether what stands here repeats what is before it. Go has no repetition of a repetition, which Rust has.
+#[derive(Clone, Copy)]
+enum Repeated {
+    No,
+    Yes,
+    /// With the `?` that makes it take as little as it can.
+    Lazily,
+}
+
+impl Repeated {
+    fn then(self, c: char) -> Option<Self> {
+        match (self, c) {
+            (Self::No, '*' | '+' | '?' | '{') => Some(Self::Yes),
+            (Self::Yes, '?') => Some(Self::Lazily),
+            (Self::Yes | Self::Lazily, '*' | '+' | '?' | '{') => None,
+            // The rest of `{1,2}`, which is copied at once, is not seen here.
+            _ => Some(Self::No),
+        }
+    }
+}
+
+/// Whether a brace that was just read begins a count, `{1,2}`.
+fn begins_repetition(chars: &Chars<'_>) -> bool {
+    let mut out = String::new();
+    repetition(&mut chars.clone(), &mut out).is_none() || out.starts_with('{')
 }
 
 type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;

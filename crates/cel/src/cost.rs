@@ -120,7 +120,10 @@ impl<'e> Estimator<'e> {
                 self.paths[expr.id] = self.locals[*at].path;
                 return ONE;
             }
-            Reference::Type(_) if !matches!(expr.kind, Kind::Struct { .. }) => return ONE,
+            Reference::Type(_) if !matches!(expr.kind, Kind::Struct { .. }) => {
+                self.paths[expr.id] = self.below(Path::None, "");
+                return ONE;
+            }
             _ => {}
         }
         match &expr.kind {

@@ -136,7 +136,14 @@ impl<'a> Frame<'a, '_> {
     #[inline(never)]
     fn select(&mut self, select: &'a Select) -> Eval<'a> {
         let operand = self.eval(&select.operand)?;
-        self.charge(select.cost)?;
+        let result = self.selected(select, operand);
+        // What is asked for by `?` and is not there costs nothing.
+        let absent = select.how == How::Optional && matches!(result, Ok(Value::Optional(None)));
+        self.charge(if absent { select.cost.saturating_sub(1) } else { select.cost })?;
+        result
+    }
+
+    fn selected(&self, select: &'a Select, operand: Value<'a>) -> Eval<'a> {
         match select.how {
             How::Get => match operand {
                 Value::Optional(None) => Ok(Value::Optional(None)),
@@ -165,14 +172,20 @@ impl<'a> Frame<'a, '_> {
     fn index(&mut self, index: &'a Index) -> Eval<'a> {
         let operand = self.eval(&index.operand)?;
         let key = self.eval(&index.index)?;
-        self.charge(index.cost)?;
+        let result = self.indexed(index, operand, &key);
+        let absent = index.how == How::Optional && matches!(result, Ok(Value::Optional(None)));
+        self.charge(if absent { index.cost.saturating_sub(1) } else { index.cost })?;
+        result
+    }
+
+    fn indexed(&self, index: &'a Index, operand: Value<'a>, key: &Value<'a>) -> Eval<'a> {
         match operand {
             Value::Optional(None) => Ok(Value::Optional(None)),
-            Value::Optional(Some(value)) => element(&value, &key).map(Value::optional),
-            operand => match (element(&operand, &key)?, index.how) {
+            Value::Optional(Some(value)) => element(&value, key).map(Value::optional),
+            operand => match (element(&operand, key)?, index.how) {
                 (found, How::Optional) => Ok(Value::optional(found)),
                 (Some(found), _) => Ok(found),
-                (None, _) => Err(missing(&operand, &key)),
+                (None, _) => Err(missing(&operand, key)),
             },
         }
     }
@@ -182,28 +195,44 @@ impl<'a> Frame<'a, '_> {
         // Most calls have two arguments at most.
         match &*call.args {
             [one] => {
-                let args = [self.eval(one)?];
+                let mut failed = None;
+                let args = [self.argument(one, &mut failed)?];
                 self.charge((call.charge)(&args))?;
-                (call.native)(&mut self.work, &args)
+                failed.map_or_else(|| (call.native)(&mut self.work, &args), Err)
             }
             [one, two] => {
-                let args = [self.eval(one)?, self.eval(two)?];
+                let mut failed = None;
+                let args = [self.argument(one, &mut failed)?, self.argument(two, &mut failed)?];
                 self.charge((call.charge)(&args))?;
-                (call.native)(&mut self.work, &args)
+                failed.map_or_else(|| (call.native)(&mut self.work, &args), Err)
             }
             many => {
-                let args: Vec<Value<'a>> =
-                    many.iter().map(|arg| self.eval(arg)).collect::<Result<_, _>>()?;
+                let args = self.arguments(many)?;
                 self.charge((call.charge)(&args))?;
                 (call.native)(&mut self.work, &args)
             }
         }
     }
 
+    /// An argument of a call. One that fails does not keep the call and its other arguments from being charged for, so
+    /// it stands as `null` meanwhile.
+    fn argument(&mut self, node: &'a Node, failed: &mut Option<EvalError>) -> Eval<'a> {
+        self.eval(node).or_else(|error| {
+            if !error.is_absorbable() {
+                return Err(error);
+            }
+            failed.get_or_insert(error);
+            Ok(Value::Null)
+        })
+    }
+
+    fn arguments(&mut self, nodes: &'a [Node]) -> Result<Vec<Value<'a>>, EvalError> {
+        nodes.iter().map(|node| self.eval(node)).collect()
+    }
+
     #[inline(never)]
     fn search(&mut self, pattern: &'a Pattern) -> Eval<'a> {
-        let args: Vec<Value<'a>> =
-            pattern.args.iter().map(|arg| self.eval(arg)).collect::<Result<_, _>>()?;
+        let args = self.arguments(&pattern.args)?;
         self.charge((pattern.charge)(&args))?;
         regexes::run(pattern.search, &mut self.work, &args, &pattern.regex)
     }
@@ -431,7 +460,7 @@ impl<'a> Frame<'a, '_> {
                     charges::charge("@sortByAssociatedKeys", Some("list_int_sortByAssociatedKeys"));
                 // The range is named twice.
                 self.charge(2 + charge(&args))?;
-                match crate::natives::native("@sortByAssociatedKeys") {
+                match crate::natives::native("@sortByAssociatedKeys", None) {
                     Some(sort) => sort(&mut self.work, &args),
                     None => Err(EvalError::no_such_overload()),
                 }

@@ -238,12 +238,32 @@ fn special(value: f64) -> Option<String> {
         .then(|| if value > 0.0 { "Infinity".to_owned() } else { "-Infinity".to_owned() })
 }
 
+/// With commas between thousands: upstream writes for a reader of American English.
 fn fixed(value: &Value<'_>, precision: usize) -> Result<String, EvalError> {
     let value = number(value, "fixed-point clause can only be used on doubles")?;
-    Ok(special(value).unwrap_or_else(|| format!("{value:.precision$}")))
+    if let Some(special) = special(value) {
+        return Ok(special);
+    }
+    let text = format!("{value:.precision$}");
+    let (digits, sign) = text.strip_prefix('-').map_or((text.as_str(), ""), |d| (d, "-"));
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let mut grouped = String::from(sign);
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    if !fraction.is_empty() {
+        grouped.push('.');
+        grouped.push_str(fraction);
+    }
+    Ok(grouped)
 }
 
+/// As print has it: `3.14×10⁰⁰`.
 fn scientific(value: &Value<'_>, precision: usize) -> Result<String, EvalError> {
+    const RAISED: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
     let value = number(value, "scientific clause can only be used on doubles")?;
     if let Some(special) = special(value) {
         return Ok(special);
@@ -251,6 +271,9 @@ fn scientific(value: &Value<'_>, precision: usize) -> Result<String, EvalError> 
     let text = format!("{value:.precision$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or_default();
-    let sign = if exponent < 0 { '-' } else { '+' };
-    Ok(format!("{digits}e{sign}{:02}", exponent.abs()))
+    let mut out = format!("{digits}×10{}", if exponent < 0 { "⁻" } else { "" });
+    for digit in format!("{:02}", exponent.abs()).bytes() {
+        out.push(RAISED[usize::from(digit - b'0')]);
+    }
+    Ok(out)
 }

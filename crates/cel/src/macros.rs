@@ -121,6 +121,9 @@ pub(crate) fn global(
         Some(Expr { kind: Kind::Select { operand, field, test: false }, at, .. }) => {
             parser.make(at, Kind::Select { operand, field, test: true })
         }
-        _ => Err(Issue::new(at, "invalid argument to has() macro")),
+        other => {
+            let at = other.map_or(at, |arg| arg.at);
+            Err(Issue::new(at, "invalid argument to has() macro"))
+        }
     }
 }

@@ -18,8 +18,11 @@ mod strings;
 /// A function over values of any of the types that it has overloads for. What it does beyond a constant is spent.
 pub(crate) type Native = for<'a> fn(&mut Work, &[Value<'a>]) -> Result<Value<'a>, EvalError>;
 
-/// The function of a name; a method's receiver is its first argument.
-pub(crate) fn native(name: &str) -> Option<Native> {
+/// The function of a name, or of the one overload that a call comes to; a method's receiver is its first argument.
+pub(crate) fn native(name: &str, overload: Option<&str>) -> Option<Native> {
+    if overload == Some("list_duration_sum_duration") {
+        return Some(lists::sum_of_durations);
+    }
     operators::native(name)
         .or_else(|| convert::native(name))
         .or_else(|| strings::native(name))

@@ -34,6 +34,8 @@ const RESERVED: [&str; 17] = [
 
 const OPERANDS: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
+const OPERATORS: &str = "{<EOF>, '==', '!=', 'in', '<', '<=', '>=', '>', '&&', '||', '[', '.', '-', '?', '+', '*', '/', '%'}";
+
 /// An expression that parses.
 #[derive(Clone, Debug)]
 pub(crate) struct Parsed {
@@ -52,6 +54,11 @@ pub(crate) fn parse(text: &str, macros: Macros) -> Result<Parsed, Issues> {
         let left = parser.here();
         if left.token == Token::End {
             return Ok(root);
+        }
+        // One token too many is told otherwise than a wrong turn.
+        let last = parser.lexemes.get(parser.at + 1).is_some_and(|l| l.token == Token::End);
+        if !last {
+            return Err(parser.mismatch(OPERATORS));
         }
         let message = format!("Syntax error: extraneous input '{}' expecting <EOF>", left.text);
         Err(Issue::new(left.at, message))

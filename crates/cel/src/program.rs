@@ -227,15 +227,8 @@ impl Planner<'_> {
     /// its steps and its first name; where it begins with another expression, one in place of the name.
     fn operand(&mut self, operand: &Expr, free: bool) -> (Node, u64) {
         let node = self.priced(operand, free);
-        let attribute = matches!(
-            node,
-            Node::Variable { .. }
-                | Node::Local { .. }
-                | Node::Select(_)
-                | Node::Index(_)
-                | Node::Cond(_)
-        );
-        (node, u64::from(!attribute && !free))
+        let base = !matches!(node, Node::Cond(_)) && !is_attribute(&node) && !free;
+        (node, u64::from(base))
     }
 
     fn select(&mut self, operand: &Expr, field: &str, how: How, free: bool) -> Node {
@@ -267,7 +260,9 @@ impl Planner<'_> {
                 let how = if function == "_[_]" { How::Get } else { How::Optional };
                 let (operand, base) = self.operand(operand, free);
                 let index = self.node(index);
-                return Node::Index(Box::new(Index { operand, index, how, cost: base + 1 }));
+                // A way through fields that is an index costs its own steps alone.
+                let cost = base + u64::from(!is_attribute(&index));
+                return Node::Index(Box::new(Index { operand, index, how, cost }));
             }
             ("_&&_", _) => return Node::And(args.iter().map(|arg| self.node(arg)).collect()),
             ("_||_", _) => return Node::Or(args.iter().map(|arg| self.node(arg)).collect()),
@@ -323,7 +318,7 @@ impl Planner<'_> {
         {
             return Node::Within(Box::new((nodes.swap_remove(0), set)));
         }
-        let Some(native) = natives::native(name) else {
+        let Some(native) = natives::native(name, overload) else {
             // Every function of a table is here; a test sees to it.
             return self.issue(expr.at, format!("no such function: {name}"));
         };
@@ -427,6 +422,10 @@ impl Planner<'_> {
     }
 }
 
+fn is_attribute(node: &Node) -> bool {
+    matches!(node, Node::Variable { .. } | Node::Local { .. } | Node::Select(_) | Node::Index(_))
+}
+
 /// A list, made at once if all of it is constant.
 fn list(items: Vec<(Node, bool)>) -> Node {
     if !items.iter().all(|(node, optional)| matches!(node, Node::Const(_)) && !optional) {
@@ -443,7 +442,7 @@ fn list(items: Vec<(Node, bool)>) -> Node {
 fn converts(name: &str) -> bool {
     matches!(
         name,
-        "bool" | "bytes" | "double" | "duration" | "int" | "string" | "timestamp" | "uint"
+        "bool" | "bytes" | "double" | "duration" | "dyn" | "int" | "string" | "timestamp" | "uint"
     )
 }
 
@@ -471,7 +470,7 @@ mod tests {
         let planned =
             |name| matches!(name, "_?_:_" | "_&&_" | "_||_" | "_[_]" | "_[?_]" | "or" | "orValue");
         for name in decls::names() {
-            assert!(planned(name) || natives::native(name).is_some(), "{name}");
+            assert!(planned(name) || natives::native(name, None).is_some(), "{name}");
         }
     }
 }

@@ -18,6 +18,10 @@ pub(crate) fn timestamp(seconds: i64, nanos: u32) -> Result<Timestamp, EvalError
     }
 }
 
+pub(crate) fn is_first(time: Timestamp) -> bool {
+    time.unix() == FIRST && time.nanos() == 0
+}
+
 pub(crate) fn parse_timestamp(text: &str) -> Option<Timestamp> {
     let time: Timestamp = text.parse().ok()?;
     timestamp(time.unix(), time.nanos()).ok()

@@ -27,6 +27,7 @@ impl Url {
             return Err(failed("net/url: invalid control character in URL"));
         }
         let (scheme, rest) = scheme(text).map_err(failed)?;
+        let rest = rest.split('#').next().unwrap_or_default();
         let (rest, query) = rest.split_once('?').map_or((rest, ""), |(a, b)| (a, b));
         if !rest.starts_with('/') {
             if scheme.is_empty() {

@@ -518,7 +518,8 @@ impl<'a> Record<'a> {
         match self {
             Self::Json { members, object } => {
                 let field = &object.fields[at];
-                members.get(&*field.key).map(|json| Value::from_json(json, &field.decl)).transpose()
+                let json = members.get(&*field.key).filter(|json| !json.is_null());
+                json.map(|json| Value::from_json(json, &field.decl)).transpose()
             }
             Self::Made { fields, .. } => Ok(fields[at].clone()),
         }
@@ -526,7 +527,10 @@ impl<'a> Record<'a> {
 
     pub(crate) fn has(&self, at: usize) -> bool {
         match self {
-            Self::Json { members, object } => members.contains_key(&*object.fields[at].key),
+            // A field that is null is as absent, unlike an item or an entry.
+            Self::Json { members, object } => {
+                members.get(&*object.fields[at].key).is_some_and(|json| !json.is_null())
+            }
             Self::Made { fields, .. } => fields[at].is_some(),
         }
     }

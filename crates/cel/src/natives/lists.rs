@@ -51,6 +51,11 @@ fn is_sorted<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     Ok(Value::Bool(true))
 }
 
+/// The sum of durations, of which there may be none.
+pub(super) fn sum_of_durations<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
+    if args[0].as_list()?.is_empty() { Ok(Value::Duration(0)) } else { sum(work, args) }
+}
+
 fn sum<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
     let list = args[0].as_list()?;
     work.spend(list.len() as u64)?;
@@ -63,7 +68,7 @@ fn sum<'a>(work: &mut Work, args: &[Value<'a>]) -> Eval<'a> {
             Some(total) => add(work, &[total, item])?,
         });
     }
-    // What the sum of nothing is, the list's type would say; zero is equal to all of them but a duration.
+    // Zero is equal to zero of any type of number.
     Ok(total.unwrap_or(Value::Int(0)))
 }
 

@@ -39,7 +39,9 @@ fn is_zero(value: &Value<'_>) -> bool {
         Value::Map(map) => map.is_empty(),
         Value::Object(record) => (0..record.object().fields.len()).all(|at| !record.has(at)),
         Value::Optional(value) => value.as_deref().is_none_or(is_zero),
-        Value::Timestamp(_) | Value::Type(_) | Value::Opaque(_) => false,
+        // Go's zero time is the first moment of the year one.
+        Value::Timestamp(time) => crate::time::is_first(*time),
+        Value::Type(_) | Value::Opaque(_) => false,
     }
 }
 

@@ -60,3 +60,39 @@ fn depth_is_limited_and_what_is_within_the_limit_does_not_overflow() {
         }
     }
 }
+
+#[test]
+fn long_expressions_are_refused_before_they_are_read() {
+    let long = format!("'{}' == self", "a".repeat(1 << 20));
+    let issues = tried(&long).expect_err("too long");
+    assert!(
+        issues.contains("expression code point size exceeds limit: size: 1048586, limit 100000"),
+        "{issues:.200}"
+    );
+    // What is within the limit is read in time that grows with its length.
+    for text in [
+        vec!["true"; 12_000].join(" && "),
+        format!("[{}]", vec!["1"; 30_000].join(",")),
+        format!("{{{}}}", (0..8_000).map(|i| format!("{i}:{i}")).collect::<Vec<_>>().join(",")),
+        "!".repeat(90_000) + "true",
+    ] {
+        tried(&text).expect("it compiles").map(|_| ()).expect("it evaluates");
+    }
+    let row = vec!["1"; 300].join(" + ");
+    assert!(
+        tried(&row).expect_err("too deep").contains("expression recursion limit exceeded: 250")
+    );
+}
+
+#[test]
+fn patterns_that_explode_are_refused() {
+    for pattern in ["(a{1000}){1000}", "((((a{100}){100}){100}){100})", "(x+x+)+y{1001}"] {
+        let constant = tried(&format!("'aaa'.matches('{pattern}')"));
+        assert!(constant.expect_err(pattern).contains("invalid matches argument"));
+        let dynamic = tried(&format!("'aaa'.matches(self == 1 ? '{pattern}' : '')"));
+        assert!(dynamic.expect("it compiles").is_err(), "{pattern}");
+    }
+    // Matching takes time by the length of pattern and text, never more.
+    let text = format!("'{}'.matches('^(a|aa)+$')", "a".repeat(30_000));
+    tried(&text).expect("it compiles").map(|_| ()).expect("it matches");
+}
