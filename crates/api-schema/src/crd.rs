@@ -29,10 +29,14 @@ impl Schema {
         let mut builder = Builder::default();
         let node = builder.structural(open_api_v3, true);
         let kind = Kind { group: group.into(), version: version.into(), kind: kind.into(), node };
-        let schema = Schema::new(builder.nodes, vec![kind]);
+        let mut schema = Schema::new(builder.nodes, vec![kind]);
         let mut errors = Vec::new();
         default_errors(&schema, node, open_api_v3, path, &mut errors);
-        if errors.is_empty() { Ok(schema) } else { Err(errors) }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        (schema.rules, schema.rule_errors) = crate::rules::compile(open_api_v3, path);
+        Ok(schema)
     }
 
     /// The schema of a custom kind that keeps everything it is given (`preserveUnknownFields`, or no schema).

@@ -24,6 +24,7 @@ mod gowords;
 mod lookup;
 pub mod openapi;
 mod resources;
+mod rules;
 mod scalar;
 mod structural;
 mod validate;
@@ -46,6 +47,9 @@ pub struct Schema {
     pub kinds: Vec<Kind>,
     /// Of each node, whether a default is filled in anywhere below it.
     defaulting: Box<[bool]>,
+    /// A custom kind's `x-kubernetes-validations`.
+    rules: Option<rules::Rules>,
+    rule_errors: api_meta::ErrorList,
 }
 
 /// A kind's entry into the arena.
@@ -203,7 +207,18 @@ impl Schema {
     /// An arena that is complete: what every write asks of it is looked up here once.
     pub fn new(mut nodes: Vec<Node>, kinds: Vec<Kind>) -> Self {
         let defaulting = lookup::prepare(&mut nodes);
-        Self { nodes, kinds, defaulting }
+        Self { nodes, kinds, defaulting, rules: None, rule_errors: Vec::new() }
+    }
+
+    /// The rules of whole objects of a kind.
+    fn rules_of(&self, node: NodeId) -> Option<&rules::Rules> {
+        self.rules.as_ref().filter(|_| self.kinds.first().is_some_and(|kind| kind.node == node))
+    }
+
+    /// What is wrong with the schema's `x-kubernetes-validations`: a rule that does not compile, or that may cost too
+    /// much. A definition with such a rule is refused; one that is stored already is served, and says so of its objects.
+    pub fn rule_errors(&self) -> &[api_meta::FieldError] {
+        &self.rule_errors
     }
 
     /// The schema of all built-in kinds, read once from the facts.

@@ -9,7 +9,11 @@ use crate::{ListType, Node, NodeId, Rules, Schema, Shape, formats};
 
 /// Everything wrong with an object of the type at `node`.
 pub fn validate(schema: &Schema, node: NodeId, value: &Value) -> ErrorList {
-    validate_at(schema, node, value, &Path::new(""))
+    let mut errors = validate_at(schema, node, value, &Path::new(""));
+    if let Some(rules) = schema.rules_of(node) {
+        rules.validate(value, None, &mut errors);
+    }
+    errors
 }
 
 /// Everything wrong with an object that replaces `old`. What an update leaves as it was is not complained about, so
@@ -17,7 +21,11 @@ pub fn validate(schema: &Schema, node: NodeId, value: &Value) -> ErrorList {
 pub fn validate_update(schema: &Schema, node: NodeId, value: &Value, old: &Value) -> ErrorList {
     let mut check = Check { schema, errors: Vec::new() };
     check.value(node, value, Some(old), &Path::new(""));
-    check.errors
+    let mut errors = check.errors;
+    if let Some(rules) = schema.rules_of(node) {
+        rules.validate(value, Some(old), &mut errors);
+    }
+    errors
 }
 
 pub(crate) fn validate_at(schema: &Schema, node: NodeId, value: &Value, path: &Path) -> ErrorList {

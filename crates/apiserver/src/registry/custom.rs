@@ -35,7 +35,10 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
         let Some(path) = api_rules::schema_path(crd, i) else { continue };
         let (group, kind) = (text(&spec["group"]), text(&spec["names"]["kind"]));
         let made = Schema::from_crd(given, group, text(&version["name"]), kind, &path);
-        errors.extend(made.err().unwrap_or_default());
+        match made {
+            Ok(schema) => errors.extend_from_slice(schema.rule_errors()),
+            Err(wrong) => errors.extend(wrong),
+        }
     }
     errors
 }

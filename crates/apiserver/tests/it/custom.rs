@@ -69,6 +69,48 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rules_of_a_definition_are_enforced() {
+    let (api, namespace) = (admin(), admin().namespace().await);
+    let mut ruled = definition("ruleds", "Ruled");
+    let pointer = "/spec/versions/0/schema/openAPIV3Schema/x-kubernetes-validations";
+    let set = |definition: &mut Value, rules: Value| {
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        let parent = definition.pointer_mut(parent).and_then(Value::as_object_mut).unwrap();
+        parent.insert(key.to_owned(), rules);
+    };
+    set(&mut ruled, json!([{"rule": "self.spec.sizes > 1"}]));
+    let message = api.post(DEFINITIONS, &ruled).await.refused(422, "Invalid");
+    let wanted = "compilation failed: ERROR: <input>:1:10: undefined field 'sizes'";
+    assert!(message.contains(wanted), "{message}");
+    set(
+        &mut ruled,
+        json!([
+            {"rule": "self.spec.size > 1", "message": "too small", "fieldPath": ".spec.size"},
+            {"rule": "self.spec.color == oldSelf.spec.color", "message": "color does not change"},
+            {"rule": "self.kind == 'Ruled' && self.apiVersion == 'test.example.com/v1' && self.metadata.name.size() == 1"},
+        ]),
+    );
+    define(&api, &ruled).await;
+    let path = format!("/apis/test.example.com/v1/namespaces/{namespace}/ruleds");
+    let small = object("Ruled", "a", json!({"size": 1, "color": "red"}));
+    let message = api.post(&path, &small).await.refused(422, "Invalid");
+    assert_eq!(
+        message,
+        "Ruled.test.example.com \"a\" is invalid: spec.size: Invalid value: too small"
+    );
+    let made = api.post(&path, &object("Ruled", "a", json!({"color": "red"}))).await.ok();
+    let mut changed = made.clone();
+    changed["spec"]["color"] = json!("blue");
+    let message = api.put(&format!("{path}/a"), &changed).await.refused(422, "Invalid");
+    assert!(
+        message.ends_with("is invalid: <nil>: Invalid value: color does not change"),
+        "{message}"
+    );
+    changed["spec"] = json!({"color": "red", "size": 7});
+    api.put(&format!("{path}/a"), &changed).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_custom_kind_is_a_kind() {
     let (api, namespace) = (admin(), admin().namespace().await);
     define(&api, &definition("gadgets", "Gadget")).await;

@@ -1,0 +1,389 @@
+//! Compiling the rules of a schema, and what is wrong with them, in upstream's words.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api_meta::{ErrorList, FieldError, Path};
+use cel::{Decl, Env, Program, Type};
+use serde_json::Value;
+
+use super::{
+    MAX_REQUEST, RULE_LIMIT, Rule, Rules, TOTAL_LIMIT,
+    declare::{declare, embedded, keys},
+    shown,
+};
+
+const REASONS: [&str; 4] =
+    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+
+/// The rules of a schema, if it has any, and everything wrong with them. `path` is the schema's own.
+pub(crate) fn compile(schema: &Value, path: &Path) -> (Option<Rules>, ErrorList) {
+    if !has_rules(schema) {
+        return (None, ErrorList::new());
+    }
+    let mut compiler = Compiler { errors: ErrorList::new(), total: 0, dearest: Vec::new() };
+    let at = At { path: path.clone(), cardinality: Some(1), uncorrelatable: None, told: true };
+    let decl = declare(schema, true, "selfType");
+    let (rules, _) = compiler.schema(schema, schema, decl.map(Arc::new), at, "selfType");
+    compiler.total(path);
+    (rules, compiler.errors)
+}
+
+fn has_rules(schema: &Value) -> bool {
+    let any = |key: &str| match &schema[key] {
+        Value::Object(members) => members.values().any(has_rules),
+        Value::Array(branches) => branches.iter().any(has_rules),
+        _ => false,
+    };
+    schema["x-kubernetes-validations"].as_array().is_some_and(|rules| !rules.is_empty())
+        || any("properties")
+        || any("allOf")
+        || ["items", "additionalProperties"]
+            .iter()
+            .any(|key| schema[*key].is_object() && has_rules(&schema[*key]))
+}
+
+/// Where in a definition a schema is.
+#[derive(Clone)]
+struct At {
+    path: Path,
+    /// How many values of the schema an object may have; nothing, if nothing bounds it.
+    cardinality: Option<u64>,
+    /// The schema above whose parts cannot be told to be those of before.
+    uncorrelatable: Option<Path>,
+    /// Whether what is wrong is told. In conditions upstream compiles rules only when it evaluates them.
+    told: bool,
+}
+
+struct Compiler {
+    errors: ErrorList,
+    total: u64,
+    /// The dearest rules, which are named if all together cost too much.
+    dearest: Vec<(u64, Path)>,
+}
+
+impl Compiler {
+    /// The rules of `given` for values of `node`, which are the same but in conditions. Whether all is well so far as
+    /// the rules' form goes.
+    fn schema(
+        &mut self,
+        given: &Value,
+        node: &Value,
+        decl: Option<Arc<Decl>>,
+        at: At,
+        name: &str,
+    ) -> (Option<Rules>, bool) {
+        let mut formed = true;
+        let mut below = |this: &mut Self, key: &str, step: Option<&str>, correlates: bool| {
+            let (child, node) = match step {
+                Some(step) => (&given[key][step], &node[key][step]),
+                None => (&given[key], &node[key]),
+            };
+            if !child.is_object() || !node.is_object() || !has_rules(child) {
+                return None;
+            }
+            let name = format!("{name}.{}", step.unwrap_or("@elem"));
+            let path = at.path.child(key);
+            let place = At {
+                path: step.map_or_else(|| path.clone(), |step| path.key(step)),
+                cardinality: at.cardinality.zip(elements(given)).map(|(a, b)| a.saturating_mul(b)),
+                uncorrelatable: at
+                    .uncorrelatable
+                    .clone()
+                    .or_else(|| (!correlates).then(|| at.path.clone())),
+                told: at.told,
+            };
+            let decl = declare(node, embedded(node), &name).map(Arc::new);
+            let (rules, well) = this.schema(child, node, decl, place, &name);
+            formed &= well;
+            rules
+        };
+        let mut fields = BTreeMap::new();
+        for property in given["properties"].as_object().into_iter().flatten().map(|(name, _)| name)
+        {
+            if let Some(rules) = below(self, "properties", Some(property), true) {
+                fields.insert(property.as_str().into(), rules);
+            }
+        }
+        let values = below(self, "additionalProperties", None, true).map(Box::new);
+        let keyed = node["x-kubernetes-list-type"] == "map";
+        let items = below(self, "items", None, keyed).map(Box::new);
+        let mut all_of = Vec::new();
+        for branch in given["allOf"].as_array().into_iter().flatten().filter(|b| has_rules(b)) {
+            let place = At { told: false, ..at.clone() };
+            all_of.extend(self.schema(branch, node, decl.clone(), place, name).0);
+        }
+        let Some(decl) = decl else { return (None, formed) };
+        let given_rules = given["x-kubernetes-validations"].as_array().into_iter().flatten();
+        let own: Vec<&Value> = given_rules.collect();
+        formed &= self.form(&own, node, &at);
+        // What is wrong with a schema's form makes for errors of compilation that help nobody.
+        let told = at.told && formed;
+        let rules = own.iter().enumerate().map(|(i, rule)| {
+            let place = At { told, ..at.clone() };
+            self.rule(rule, node, &decl, &place, i)
+        });
+        let rules = rules.collect();
+        let keys = keyed.then(|| keys(node).map(Box::from).collect());
+        let kind = node["type"].as_str().unwrap_or_default().into();
+        (Some(Rules { kind, decl, rules, fields, values, items, keys, all_of }), formed)
+    }
+
+    /// What is wrong with rules before they are read as expressions.
+    fn form(&mut self, rules: &[&Value], node: &Value, at: &At) -> bool {
+        let before = self.errors.len();
+        for (i, rule) in rules.iter().enumerate().filter(|_| at.told) {
+            let place = |key: &str| at.path.child("x-kubernetes-validations").index(i).child(key);
+            let text = |key: &str| rule[key].as_str().unwrap_or_default();
+            let lines = |text: &str| text.contains(['\n', '\r']);
+            let (message, trimmed) = (text("message"), text("message").trim());
+            if text("rule").trim().is_empty() {
+                self.errors.push(FieldError::required(&place("rule"), "rule is not specified"));
+            } else if !message.is_empty() && trimmed.is_empty() {
+                let detail = "must be non-empty if specified";
+                self.errors.push(FieldError::invalid(&place("message"), message, detail));
+            } else if lines(trimmed) {
+                let detail = "must not contain line breaks";
+                self.errors.push(FieldError::invalid(&place("message"), message, detail));
+            } else if lines(text("rule").trim()) && trimmed.is_empty() {
+                let detail = "message must be specified if rule contains line breaks";
+                self.errors.push(FieldError::required(&place("message"), detail));
+            }
+            let expression = text("messageExpression");
+            if !expression.is_empty() && expression.trim().is_empty() {
+                let detail = "messageExpression must be non-empty if specified";
+                self.errors.push(FieldError::required(&place("messageExpression"), detail));
+            }
+            if let Some(reason) = rule["reason"].as_str().filter(|r| !REASONS.contains(r)) {
+                self.errors.push(FieldError::not_supported(&place("reason"), reason, &REASONS));
+            }
+            let field = text("fieldPath");
+            let wrong = if field.is_empty() {
+                None
+            } else if field.trim().is_empty() {
+                Some("must be non-empty if specified")
+            } else if lines(field) {
+                Some("must not contain line breaks")
+            } else {
+                field_path(field, node).is_none().then_some("must be a valid path")
+            };
+            let wrong = wrong.map(|detail| FieldError::invalid(&place("fieldPath"), field, detail));
+            self.errors.extend(wrong);
+        }
+        self.errors.len() == before
+    }
+
+    fn rule(&mut self, given: &Value, node: &Value, decl: &Arc<Decl>, at: &At, i: usize) -> Rule {
+        let text = |key: &str| given[key].as_str().unwrap_or_default();
+        let optional_old = given["optionalOldSelf"] == true;
+        let env = Env::default().variable("self", (**decl).clone());
+        let env = if optional_old {
+            env.optional_variable("oldSelf", (**decl).clone())
+        } else {
+            env.variable("oldSelf", (**decl).clone())
+        };
+        let program = compiled(&env, text("rule"), &Type::Bool, "");
+        let uses_old = program.as_ref().is_ok_and(|program| program.uses(1));
+        let place = at.path.child("x-kubernetes-validations").index(i);
+        let mut message_expression = None;
+        if at.told {
+            self.judge(given, &program, decl, at, &place);
+            self.correlation(given, &program, at, &place);
+        }
+        if let (Ok(_), source @ [_, ..]) = (&program, text("messageExpression").as_bytes()) {
+            let source = std::str::from_utf8(source).unwrap_or_default();
+            match compiled(&env, source, &Type::String, "messageExpression ") {
+                Ok(program) => {
+                    if at.told {
+                        let place = place.child("messageExpression");
+                        self.cost(
+                            "estimated messageExpression cost",
+                            program.estimate().max,
+                            &place,
+                        );
+                    }
+                    message_expression = Some((source.into(), program));
+                }
+                Err(detail) if at.told => {
+                    let place = place.child("messageExpression");
+                    self.errors.push(FieldError::invalid(&place, shown(given), detail));
+                }
+                Err(_) => {}
+            }
+        }
+        Rule {
+            text: text("rule").into(),
+            message: text("message").into(),
+            reason: given["reason"].as_str().map(Box::from),
+            field_path: field_path(text("fieldPath"), node).map(Box::from),
+            optional_old,
+            program,
+            uses_old,
+            message_expression,
+        }
+    }
+
+    fn judge(
+        &mut self,
+        given: &Value,
+        program: &Result<Program, String>,
+        decl: &Decl,
+        at: &At,
+        place: &Path,
+    ) {
+        match program {
+            Ok(program) => {
+                let often = at.cardinality.unwrap_or(MAX_REQUEST / (decl.min_serialized + 1));
+                let cost = program.estimate().max.saturating_mul(often);
+                self.cost("estimated rule cost", cost, &place.child("rule"));
+            }
+            Err(detail) => {
+                let place = place.child("rule");
+                self.errors.push(FieldError::invalid(&place, shown(given), detail.as_str()));
+            }
+        }
+    }
+
+    fn correlation(
+        &mut self,
+        given: &Value,
+        program: &Result<Program, String>,
+        at: &At,
+        place: &Path,
+    ) {
+        let uses_old = program.as_ref().is_ok_and(|program| program.uses(1));
+        if uses_old {
+            if let Some(within) = &at.uncorrelatable {
+                let detail = format!(
+                    "oldSelf cannot be used on the uncorrelatable portion of the schema within {within}"
+                );
+                let text = given["rule"].clone();
+                self.errors.push(FieldError::invalid(&place.child("rule"), text, detail));
+            }
+        } else if !given["optionalOldSelf"].is_null() {
+            let detail = "may not be set if oldSelf is not used in rule";
+            let value = given["optionalOldSelf"].clone();
+            self.errors.push(FieldError::invalid(&place.child("optionalOldSelf"), value, detail));
+        }
+    }
+
+    fn cost(&mut self, what: &str, cost: u64, place: &Path) {
+        if cost > RULE_LIMIT {
+            self.errors.push(FieldError::forbidden(place, exceeded(what, cost, RULE_LIMIT)));
+        }
+        self.total = self.total.saturating_add(cost);
+        // Those below a hundredth of what all may cost are not named.
+        if cost >= TOTAL_LIMIT / 100 {
+            self.dearest.push((cost, place.clone()));
+            self.dearest.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+            self.dearest.truncate(4);
+        }
+    }
+
+    fn total(&mut self, path: &Path) {
+        if self.total <= TOTAL_LIMIT {
+            return;
+        }
+        for (_, place) in std::mem::take(&mut self.dearest) {
+            let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+            self.errors.push(FieldError::forbidden(&place, detail));
+        }
+        let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
+        self.errors.push(FieldError::forbidden(path, exceeded(what, self.total, TOTAL_LIMIT)));
+    }
+}
+
+fn compiled(env: &Env, text: &str, wanted: &Type, prefix: &str) -> Result<Program, String> {
+    let program =
+        env.compile(text).map_err(|issues| format!("{prefix}compilation failed: {issues}"))?;
+    if program.result() == wanted {
+        return Ok(program);
+    }
+    Err(match wanted {
+        Type::String => "messageExpression must evaluate to a string".to_owned(),
+        _ => "cel expression must evaluate to a bool".to_owned(),
+    })
+}
+
+fn exceeded(what: &str, cost: u64, limit: u64) -> String {
+    let by = cost as f64 / limit as f64;
+    let factor = if by > 100.0 {
+        "more than 100x".to_owned()
+    } else if by < 1.5 {
+        format!("{by:.6}x")
+    } else {
+        format!("{by:.1}x")
+    };
+    format!(
+        "{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)"
+    )
+}
+
+/// By how much a schema multiplies the values below it; nothing, where nothing bounds that.
+fn elements(schema: &Value) -> Option<u64> {
+    let bound = |key: &str| schema[key].as_i64().map(|n| u64::try_from(n).unwrap_or(0));
+    match schema["type"].as_str() {
+        Some("object") if !schema["additionalProperties"].is_null() => bound("maxProperties"),
+        Some("array") => bound("maxItems"),
+        _ => Some(1),
+    }
+}
+
+/// A path of fields and keys below a schema (`.spec.labels['a.b']`), as errors show it; nothing, if the schema has no
+/// such path.
+fn field_path(given: &str, schema: &Value) -> Option<String> {
+    let (mut rest, mut schema, mut path) = (given, schema, Path::new(""));
+    while !rest.is_empty() {
+        let name: String;
+        if let Some(after) = rest.strip_prefix("['") {
+            let end = closing_quote(after)?;
+            name = unescaped(&after[..end])?;
+            rest = after[end + 1..].strip_prefix(']')?;
+        } else {
+            let after = rest.strip_prefix('.')?;
+            let end = after.find(['.', '[', ']']).unwrap_or(after.len());
+            name = after[..end].to_owned();
+            rest = &after[end..];
+        }
+        if schema["properties"].is_object() {
+            schema = schema["properties"].get(&name)?;
+            path = path.child(&name);
+        } else if schema["additionalProperties"].is_object() {
+            schema = &schema["additionalProperties"];
+            path = path.key(&name);
+        } else {
+            return None;
+        }
+    }
+    Some(path.as_str().to_owned()).filter(|path| !path.is_empty())
+}
+
+fn closing_quote(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices().find_map(|(at, c)| {
+        let ends = c == '\'' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends.then_some(at)
+    })
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        out.push(match c {
+            '\\' => match chars.next()? {
+                'a' => '\u{7}',
+                'b' => '\u{8}',
+                'f' => '\u{c}',
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                'v' => '\u{b}',
+                c @ ('\'' | '\\') => c,
+                _ => return None,
+            },
+            c => c,
+        });
+    }
+    Some(out)
+}

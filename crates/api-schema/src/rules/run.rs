@@ -1,0 +1,241 @@
+//! Evaluating rules over an object, within what they may cost together.
+
+use api_meta::{ErrorList, FieldError, Path};
+use cel::{EvalError, Limits, PER_CALL_LIMIT, Value as CelValue};
+use serde_json::Value;
+
+use super::{MAX_MESSAGE, Rule, Rules};
+
+const OUT_OF_BUDGET: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
+
+pub(super) struct Run<'e> {
+    pub(super) errors: &'e mut ErrorList,
+    /// What is left of what the object's rules may cost; less than nothing, when no more are to be run.
+    pub(super) budget: i64,
+}
+
+impl Run<'_> {
+    /// `unchanged` says that something above is as it was.
+    pub(super) fn value(
+        &mut self,
+        rules: &Rules,
+        value: &Value,
+        old: Option<&Value>,
+        unchanged: bool,
+        path: &Path,
+    ) {
+        // Rules about null are those of the schema around it.
+        if value.is_null() || self.budget < 0 {
+            return;
+        }
+        let old = old.filter(|old| !old.is_null());
+        let unchanged = unchanged || old == Some(value);
+        self.rules(rules, value, old, unchanged, path);
+        for branch in &rules.all_of {
+            self.value(branch, value, old, unchanged, path);
+        }
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    let before = old.and_then(|old| old.get(name));
+                    if let Some(below) = &rules.values {
+                        self.value(below, member, before, unchanged, &path.key(name));
+                    }
+                    if let Some(below) = rules.fields.get(name.as_str()) {
+                        self.value(below, member, before, unchanged, &path.child(name));
+                    }
+                }
+            }
+            Value::Array(items) => {
+                let Some(below) = &rules.items else { return };
+                for (at, item) in items.iter().enumerate() {
+                    let before = rules.counterpart(item, old);
+                    self.value(below, item, before, unchanged, &path.index(at));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn stop(&mut self, error: FieldError) {
+        self.errors.push(error);
+        self.budget = -1;
+    }
+
+    fn rules(
+        &mut self,
+        rules: &Rules,
+        value: &Value,
+        old: Option<&Value>,
+        unchanged: bool,
+        path: &Path,
+    ) {
+        for rule in &rules.rules {
+            // What was so before its rule was made stays as it may be, until it is changed.
+            if self.budget < 0 || unchanged && !rule.uses_old {
+                continue;
+            }
+            if self.budget == 0 {
+                let error = FieldError::invalid(path, &*rules.kind, OUT_OF_BUDGET);
+                return self.stop(error);
+            }
+            if rule.uses_old && old.is_none() && !rule.optional_old {
+                continue;
+            }
+            self.rule(rules, rule, value, old, path);
+        }
+    }
+
+    fn rule(
+        &mut self,
+        rules: &Rules,
+        rule: &Rule,
+        value: &Value,
+        old: Option<&Value>,
+        path: &Path,
+    ) {
+        let invalid = |detail: String| FieldError::invalid(path, &*rules.kind, detail);
+        let program = match &rule.program {
+            Ok(program) => program,
+            Err(why) => return self.errors.push(invalid(format!("rule compile error: {why}"))),
+        };
+        let variables = match variables(rules, rule, value, old) {
+            Ok(variables) => variables,
+            Err(error) => return self.errors.push(invalid(told(&error, rule))),
+        };
+        let outcome = program.evaluate(&variables, limits());
+        if !self.spend(outcome.cost) {
+            return self.stop(invalid(OUT_OF_BUDGET.to_owned()));
+        }
+        match outcome.value {
+            Ok(CelValue::Bool(true)) => {}
+            Ok(_) => self.failed(rules, rule, value, &variables, path),
+            Err(EvalError::CostLimit) => {
+                let error = EvalError::CostLimit;
+                self.stop(invalid(format!(
+                    "'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
+                    rule.shown()
+                )));
+            }
+            Err(error) => self.errors.push(invalid(told(&error, rule))),
+        }
+    }
+
+    fn spend(&mut self, cost: u64) -> bool {
+        match i64::try_from(cost) {
+            Ok(cost) if cost <= self.budget => {
+                self.budget -= cost;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn failed(
+        &mut self,
+        rules: &Rules,
+        rule: &Rule,
+        value: &Value,
+        variables: &[Option<CelValue<'_>>],
+        path: &Path,
+    ) {
+        let path = match &rule.field_path {
+            Some(below) => path.child(below),
+            None => path.clone(),
+        };
+        let detail = match self.message(rule, variables) {
+            Ok(detail) => detail,
+            Err(detail) => return self.stop(FieldError::invalid(&path, &*rules.kind, detail)),
+        };
+        // What is an object or a list is not shown.
+        let shown = (!matches!(value, Value::Object(_) | Value::Array(_))).then(|| value.clone());
+        let error = match rule.reason.as_deref() {
+            Some("FieldValueForbidden") => FieldError::forbidden(&path, detail),
+            Some("FieldValueRequired") => FieldError::required(&path, detail),
+            Some("FieldValueDuplicate") => FieldError::duplicate(&path, Value::Null),
+            _ => FieldError::invalid(&path, Value::Null, detail),
+        };
+        let has_value = error.value.is_some();
+        self.errors.push(FieldError { value: shown.filter(|_| has_value), ..error });
+    }
+
+    /// What is told of a rule that fails. An expression for it that fails itself gives way to the rule's own message;
+    /// one that costs too much ends the validation.
+    fn message(
+        &mut self,
+        rule: &Rule,
+        variables: &[Option<CelValue<'_>>],
+    ) -> Result<String, String> {
+        let Some((source, program)) = &rule.message_expression else { return Ok(rule.default()) };
+        let variables: Vec<Option<CelValue<'_>>> = variables.to_vec();
+        let outcome = program.evaluate(&variables, limits());
+        if !self.spend(outcome.cost) {
+            return Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned());
+        }
+        match outcome.value {
+            Ok(CelValue::String(text)) => {
+                let text = text.trim();
+                let fits = !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n');
+                Ok(if fits { text.to_owned() } else { rule.default() })
+            }
+            Err(EvalError::CostLimit) => Err(format!(
+                "no further validation rules will be run due to call cost exceeds limit for messageExpression: {}",
+                api_meta::go_quote(source)
+            )),
+            _ => Ok(rule.default()),
+        }
+    }
+}
+
+fn limits<'c>() -> Limits<'c> {
+    Limits { cost: PER_CALL_LIMIT, cancelled: None }
+}
+
+fn variables<'a>(
+    rules: &'a Rules,
+    rule: &Rule,
+    value: &'a Value,
+    old: Option<&'a Value>,
+) -> Result<[Option<CelValue<'a>>; 2], EvalError> {
+    let itself = CelValue::from_json(value, &rules.decl)?;
+    if !rule.uses_old {
+        return Ok([Some(itself), None]);
+    }
+    let old = old.map(|old| CelValue::from_json(old, &rules.decl)).transpose()?;
+    let old = if rule.optional_old { Some(CelValue::optional(old)) } else { old };
+    Ok([Some(itself), old])
+}
+
+fn told(error: &EvalError, rule: &Rule) -> String {
+    let (text, shown) = (error.to_string(), rule.shown());
+    if text.starts_with("no such overload") {
+        return format!(
+            "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
+        );
+    }
+    format!("{text} evaluating rule: {shown}")
+}
+
+impl Rule {
+    /// The rule by its message, or by itself.
+    fn shown(&self) -> &str {
+        if self.message.is_empty() { self.text.trim() } else { self.message.trim() }
+    }
+
+    fn default(&self) -> String {
+        match self.message.trim() {
+            "" => format!("failed rule: {}", self.shown()),
+            message => message.to_owned(),
+        }
+    }
+}
+
+impl Rules {
+    /// The old item with the same keys. Items of other lists have no identity.
+    fn counterpart<'v>(&self, item: &Value, old: Option<&'v Value>) -> Option<&'v Value> {
+        let keys = self.keys.as_ref()?;
+        let same = |old: &&Value| keys.iter().all(|key| old[&**key] == item[&**key]);
+        old?.as_array()?.iter().find(same)
+    }
+}
