@@ -344,7 +344,8 @@ impl Checker<'_> {
 
     fn message(&mut self, expr: &Expr, name: &str, fields: &[StructField]) -> Type {
         let env = self.env;
-        let Some(object) = env.candidates(name).find_map(|name| env.object(&name)) else {
+        let named = |name: String| env.message(&name, fields.iter().map(|f| f.name.as_str()));
+        let Some(object) = env.candidates(name).find_map(named) else {
             for field in fields {
                 self.expr(&field.value);
             }

@@ -9,7 +9,7 @@ use crate::{
     macros::Macros,
     parser,
     program::Program,
-    types::{Decl, Object, Type},
+    types::{Decl, Field, Object, Shape, Type},
 };
 
 /// The newest minor version of Kubernetes whose libraries are here.
@@ -76,9 +76,19 @@ impl Env {
         self
     }
 
-    /// Adds the functions of mutating policies.
+    /// Adds what mutating policies have besides: `jsonpatch.escapeKey`, `JSONPatch{…}`, and `Object{…}` with
+    /// `Object.spec{…}` and whatever else is below, named by the way there.
     #[must_use]
-    pub fn with_mutation(self) -> Self {
+    pub fn with_mutation(mut self) -> Self {
+        let text = Decl::new(Shape::String, u64::MAX, 2);
+        let field = |name: &str, decl: &Decl| Field {
+            name: name.into(),
+            key: name.into(),
+            decl: decl.clone(),
+        };
+        let fields = [("op", &text), ("path", &text), ("from", &text), ("value", &Decl::ANY)];
+        let fields = fields.map(|(name, decl)| field(name, decl)).to_vec();
+        self.objects.push(Object::new("JSONPatch", fields));
         Self { mutation: true, ..self }
     }
 
@@ -137,7 +147,21 @@ impl Env {
         decls::overloads(name).iter().filter(|overload| has(overload.library)).collect()
     }
 
-    pub(crate) fn object(&self, name: &str) -> Option<&Arc<Object>> {
+    /// The type of a message that is written out with these fields. What a mutating policy applies may have any.
+    pub(crate) fn message<'f>(
+        &self,
+        name: &str,
+        fields: impl Iterator<Item = &'f str>,
+    ) -> Option<Arc<Object>> {
+        let applied = self.mutation && (name == "Object" || name.starts_with("Object."));
+        if !applied {
+            return self.object(name).cloned();
+        }
+        let field = |name: &str| Field { name: name.into(), key: name.into(), decl: Decl::ANY };
+        Some(Object::new(name, fields.map(field).collect()))
+    }
+
+    fn object(&self, name: &str) -> Option<&Arc<Object>> {
         self.objects.iter().find(|object| *object.name == *name)
     }
 

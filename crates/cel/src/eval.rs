@@ -8,6 +8,7 @@ use crate::{
     error::EvalError,
     natives::regexes,
     program::{Call, How, Index, Loop, Make, Node, Pattern, Program, Select},
+    types::Object,
     value::{Entries, Eval, List, Map, Record, Value, Work},
 };
 
@@ -283,10 +284,14 @@ impl<'a> Frame<'a, '_> {
     fn make(&mut self, make: &'a Make) -> Eval<'a> {
         let mut fields = vec![None; make.object.fields.len()];
         for (at, node, optional) in &make.fields {
-            fields[*at] = match self.eval(node)? {
+            let value = match self.eval(node)? {
                 Value::Optional(value) if *optional => value.map(|value| (*value).clone()),
                 value => Some(value),
             };
+            if let Some(value) = &value {
+                placed(&make.object, *at, value)?;
+            }
+            fields[*at] = value;
         }
         self.charge(charges::STRUCT)?;
         let object = Arc::clone(&make.object);
@@ -524,6 +529,26 @@ impl Turns<'_> {
             items: Vec::new(),
             entries: Entries::default(),
         }
+    }
+}
+
+/// What is applied to an object is named by the way to it: `Object.spec` is for the field `spec` of `Object` alone.
+fn placed(object: &Object, at: usize, value: &Value<'_>) -> Result<(), EvalError> {
+    match value {
+        Value::List(list) => {
+            (0..list.len()).try_for_each(|item| placed(object, at, &list.get(item)?))
+        }
+        Value::Object(record) if record.object().name.starts_with("Object") => {
+            let (given, wanted) =
+                (&record.object().name, format!("{}.{}", object.name, object.fields[at].name));
+            if **given == *wanted || !object.name.starts_with("Object") {
+                return Ok(());
+            }
+            Err(EvalError::Failed(format!(
+                "unexpected type name \"{given}\", expected \"{wanted}\", which matches field name path from root Object type"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 

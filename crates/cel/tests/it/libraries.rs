@@ -68,3 +68,28 @@ fn what_they_say_to_bad_input() {
         &json!("x"),
     );
 }
+
+#[test]
+fn mutating_policies_make_objects_and_patches() {
+    let env = cel::Env::default().with_mutation();
+    let made = |text: &str| {
+        let program = env.compile(text).map_err(|issues| issues.to_string())?;
+        let outcome = program.evaluate(&[], cel::Limits::default());
+        let value =
+            outcome.value.and_then(|value| value.to_json()).map_err(|error| error.to_string());
+        value.map(|value| (program.result().to_string(), value))
+    };
+    let object = "Object{spec: Object.spec{replicas: 1 + 1, ?paused: optional.none(), list: [Object.spec.list{name: 'a'}]}}";
+    let wanted = json!({"spec": {"replicas": 2, "list": [{"name": "a"}]}});
+    assert_eq!(made(object), Ok(("Object".to_owned(), wanted)));
+    let patch = "[JSONPatch{op: 'add', path: '/metadata/labels/' + jsonpatch.escapeKey('a/b~c'), value: {'x': 1}}]";
+    let wanted = json!([{"op": "add", "path": "/metadata/labels/a~1b~0c", "value": {"x": 1}}]);
+    assert_eq!(made(patch), Ok(("list(JSONPatch)".to_owned(), wanted)));
+    let misplaced = made("Object{status: Object.spec{}}");
+    assert!(misplaced.is_err_and(|e| {
+        e.contains("unexpected type name \"Object.spec\", expected \"Object.status\"")
+    }));
+    let unknown = made("JSONPatch{operation: 'add'}");
+    assert!(unknown.is_err_and(|e| e.contains("undefined field 'operation'")));
+    assert!(cel::Env::default().compile(object).is_err());
+}
