@@ -236,8 +236,8 @@ impl Decl {
         }
     }
 
-    /// What is below, by a step of a path: a field's name, `@items`, `@values`, `@keys`.
-    pub(crate) fn below(&self, step: &str) -> Option<&Decl> {
+    /// What is below, by a step of a path: a field's name in expressions, `@items`, `@values`, `@keys`.
+    pub fn below(&self, step: &str) -> Option<&Decl> {
         match (&self.shape, step) {
             (Shape::List { item, .. }, "@items") => Some(item),
             (Shape::Map(value), "@values") => Some(value),

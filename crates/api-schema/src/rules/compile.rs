@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use api_meta::{ErrorList, FieldError, Path};
-use cel::{Decl, Env, Program, Type};
+use cel::{Decl, Env, Program, Type, escape};
 use serde_json::Value;
 
 use super::{
@@ -92,7 +92,16 @@ impl Compiler {
                     .or_else(|| (!correlates).then(|| at.path.clone())),
                 told: at.told,
             };
-            let decl = declare(node, embedded(node), &name).map(Arc::new);
+            let known = match (key, step) {
+                ("properties", Some(property)) => {
+                    escape(property).and_then(|name| decl.as_deref()?.below(&name))
+                }
+                ("items", _) => decl.as_deref().and_then(|decl| decl.below("@items")),
+                _ => decl.as_deref().and_then(|decl| decl.below("@values")),
+            };
+            // Expressions above do not see a property whose name they cannot write; its own rules see it.
+            let decl = known.cloned().or_else(|| declare(node, embedded(node), &name));
+            let decl = decl.map(Arc::new);
             let (rules, well) = this.schema(child, node, decl, place, &name);
             formed &= well;
             rules
