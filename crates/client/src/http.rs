@@ -249,7 +249,7 @@ impl HttpTransport {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|e| self.failed("starting HTTP/2 with", e))?;
-        let driver = AbortOnDropHandle::new(tokio::spawn(async move { drop(driver.await) }));
+        let driver = driven(driver);
         let fresh = Connection { sender: sender.clone(), tls, driver };
         connections._retired = connections.open.replace(fresh).map(|old| old.driver);
         Ok(Way::Shared(sender))
@@ -288,9 +288,7 @@ impl HttpTransport {
         let (mut sender, driver) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|e| self.failed("starting HTTP/1.1 with", e))?;
-        let driver = Arc::new(AbortOnDropHandle::new(tokio::spawn(async move {
-            drop(driver.with_upgrades().await)
-        })));
+        let driver = Arc::new(driven(driver.with_upgrades()));
         let response = sender
             .send_request(request)
             .await
@@ -356,6 +354,11 @@ impl HttpTransport {
             .map_err(|e| self.failed("sending a request to", e))?;
         Ok(response.map(boxed))
     }
+}
+
+/// Has a connection's driver run for as long as somebody holds it.
+fn driven<T>(driver: impl Future<Output = T> + Send + 'static) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async move { drop(driver.await) }))
 }
 
 fn boxed(body: hyper::body::Incoming) -> Body {

@@ -76,8 +76,7 @@ impl Lane {
         tls: Arc<Configs>,
     ) -> Result<Self, hyper::Error> {
         let (sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
-        let driver = AbortOnDropHandle::new(tokio::spawn(async move { drop(driver.await) }));
-        Ok(Self { sender, _driver: driver, tls, since: None })
+        Ok(Self { sender, _driver: super::driven(driver), tls, since: None })
     }
 
     /// Sends a request; the connection waits again when the answer has been read. A request that was not sent at all
