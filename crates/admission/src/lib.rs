@@ -5,13 +5,18 @@
 //! and leave what else should happen (warnings, audit annotations) in `Outcome`. All mutation comes before all
 //! validation, so that nothing is added to an object after it was judged; quota is charged last, so that what is refused
 //! spends nothing.
+//!
+//! What calls over the network is decided here and done by the API server: which webhooks a request concerns
+//! ([`matching`]), what they are asked and what their answers come to ([`webhook`]).
 
 mod chain;
+pub mod matching;
 mod plugins;
 mod request;
 #[cfg(test)]
 mod testing;
 mod tree;
+pub mod webhook;
 
 pub use chain::{Chain, PLUGINS, PluginInfo, Presence, UnknownPlugin};
 

@@ -16,14 +16,20 @@ pub enum Operation {
     Connect,
 }
 
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Operation {
+    pub fn name(self) -> &'static str {
+        match self {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
             Self::Delete => "DELETE",
             Self::Connect => "CONNECT",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -39,7 +45,7 @@ pub struct Request<'a> {
     pub kind: &'a GroupVersionKind,
     pub resource: &'a GroupVersionResource,
     pub subresource: &'a str,
-    /// Empty for cluster-scoped resources.
+    /// Empty for cluster-scoped resources. A Namespace is in itself.
     pub namespace: &'a str,
     /// Empty for a create while the server has yet to make the name, and for each object of a collection that is deleted.
     pub name: &'a str,

@@ -1,0 +1,394 @@
+use api_meta::{GroupResource, GroupVersionKind, GroupVersionResource, Objects, UserInfo};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::json;
+
+use super::*;
+use crate::{Operation, testing::Cluster};
+
+fn webhooks(webhooks: Value) -> Vec<Webhook> {
+    Webhook::all(&json!({"metadata": {"name": "conf"}, "webhooks": webhooks}))
+}
+
+/// One webhook as the API fills it in, changed by `change`.
+fn hook(change: Value) -> Webhook {
+    let mut made = json!({
+        "name": "a.b.c", "clientConfig": {"url": "https://x"}, "rules": [
+            {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "scope": "*"}],
+        "failurePolicy": "Fail", "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},
+        "sideEffects": "None", "timeoutSeconds": 10, "admissionReviewVersions": ["v1"],
+    });
+    for (key, value) in change.as_object().unwrap() {
+        made.as_object_mut().unwrap().insert(key.clone(), value.clone());
+    }
+    webhooks(json!([made])).remove(0)
+}
+
+fn with<T>(change: impl FnOnce(&mut Request<'_>), then: impl FnOnce(&Request<'_>) -> T) -> T {
+    let cluster = Cluster::default();
+    let mut user = UserInfo::new("alice", &["dev"]);
+    user.extra.insert("scope".into(), vec!["all".into()]);
+    let mut request = Request {
+        operation: Operation::Create,
+        kind: &GroupVersionKind::new("apps", "v1", "Deployment"),
+        resource: &GroupVersionResource::new("apps", "v1", "deployments"),
+        subresource: "",
+        namespace: "ns",
+        name: "web",
+        user: &user,
+        old: None,
+        options: &json!({"kind": "CreateOptions"}),
+        dry_run: false,
+        objects: &cluster,
+        authorizer: &cluster,
+        now: api_meta::Timestamp::from_unix(1_700_000_000, 0),
+        random: &|_| 0,
+    };
+    assert!(cluster.get(&GroupResource::PODS, "", "").is_none());
+    change(&mut request);
+    then(&request)
+}
+
+fn shown() -> Shown {
+    Shown {
+        resource: GroupVersionResource::new("apps", "v1beta1", "deployments"),
+        kind: GroupVersionKind::new("apps", "v1beta1", "Deployment"),
+    }
+}
+
+fn ask(hook: &Webhook, change: impl FnOnce(&mut Request<'_>)) -> Result<Asked, Failure> {
+    let object = json!({"metadata": {"name": "web"}});
+    with(change, |request| {
+        hook.question(request, &shown(), (&object, &Value::Null), "u-1".to_owned())
+    })
+}
+
+#[test]
+fn a_question_says_what_was_asked_and_what_is_shown() {
+    let asked = ask(&hook(json!({})), |r| {
+        r.subresource = "status";
+        r.dry_run = true;
+    });
+    let review: Value = serde_json::from_slice(&asked.unwrap().body).unwrap();
+    assert_eq!(
+        review,
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+            "uid": "u-1",
+            "kind": {"group": "apps", "version": "v1beta1", "kind": "Deployment"},
+            "resource": {"group": "apps", "version": "v1beta1", "resource": "deployments"},
+            "subResource": "status",
+            "requestKind": {"group": "apps", "version": "v1", "kind": "Deployment"},
+            "requestResource": {"group": "apps", "version": "v1", "resource": "deployments"},
+            "requestSubResource": "status",
+            "name": "web", "namespace": "ns", "operation": "CREATE",
+            "userInfo": {"username": "alice", "groups": ["dev"], "extra": {"scope": ["all"]}},
+            "object": {"kind": "Deployment", "apiVersion": "apps/v1beta1", "metadata": {"name": "web"}},
+            "oldObject": null, "dryRun": true, "options": {"kind": "CreateOptions"},
+        }})
+    );
+}
+
+#[test]
+fn a_webhook_chooses_the_version_of_its_review() {
+    let table = [
+        (json!(["v1"]), Ok("admission.k8s.io/v1")),
+        (json!(["v7", "v1beta1", "v1"]), Ok("admission.k8s.io/v1beta1")),
+        (
+            json!(["v7"]),
+            Err(
+                "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)",
+            ),
+        ),
+    ];
+    for (versions, wanted) in table {
+        let hook = hook(json!({"admissionReviewVersions": versions}));
+        let asked = ask(&hook, |_| {});
+        let found = asked.map(|asked| {
+            let review: Value = serde_json::from_slice(&asked.body).unwrap();
+            review["apiVersion"].as_str().unwrap().to_owned()
+        });
+        let wanted = wanted.map(str::to_owned).map_err(|cause| Failure::call(cause, 400));
+        assert_eq!(found, wanted);
+    }
+}
+
+#[test]
+fn a_dry_run_is_not_shown_to_a_webhook_that_acts() {
+    for (effects, wanted) in [
+        (json!("None"), None),
+        (json!("NoneOnDryRun"), None),
+        (json!("Some"), Some("admission webhook \"a.b.c\" does not support dry run")),
+        (json!("Unknown"), Some("admission webhook \"a.b.c\" does not support dry run")),
+        (
+            Value::Null,
+            Some(
+                "Internal error occurred: failed calling webhook \"a.b.c\": Webhook SideEffects is nil",
+            ),
+        ),
+    ] {
+        let hook = hook(json!({"sideEffects": effects}));
+        assert!(ask(&hook, |_| {}).is_ok());
+        let refused = ask(&hook, |r| r.dry_run = true).err();
+        let refused = refused.map(|failure| hook.settle(failure).unwrap_err().message);
+        assert_eq!(refused.as_deref(), wanted, "{effects}");
+    }
+}
+
+/// What an answer comes to, as its verdict or the words of the failure.
+fn read(mutating: bool, versions: &str, answer: &Value) -> Result<Verdict, String> {
+    let hook = hook(json!({"admissionReviewVersions": [versions]}));
+    let asked = ask(&hook, |_| {}).unwrap();
+    let text = match answer {
+        Value::String(text) => text.clone(),
+        answer => answer.to_string(),
+    };
+    let answer = Answer::read(text.as_bytes())?;
+    hook.verdict(&asked, answer, mutating).map_err(|failure| match failure {
+        Failure::Call { cause, .. } => cause,
+        other => format!("{other:?}"),
+    })
+}
+
+fn review(response: Value) -> Value {
+    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response})
+}
+
+#[test]
+fn an_answer_is_checked_before_it_counts() {
+    let patch = STANDARD.encode("[]");
+    let invalid = "received invalid webhook response: ";
+    let table = [
+        (review(json!({"uid": "u-1", "allowed": true})), true, ""),
+        (
+            review(json!({"uid": "u-2", "allowed": true})),
+            true,
+            "expected response.uid=\"u-1\", got \"u-2\"",
+        ),
+        (review(Value::Null), true, "webhook response was absent"),
+        (json!({}), false, "webhook response was absent"),
+        (
+            json!({"response": {"uid": "u-1", "allowed": true}}),
+            true,
+            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=",
+        ),
+        (
+            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1", "response": {"uid": "u-1"}}),
+            true,
+            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got admission.k8s.io/v1beta1, Kind=AdmissionReview",
+        ),
+        (
+            review(json!({"uid": "u-1", "allowed": true, "patch": patch})),
+            true,
+            "webhook returned response.patch but not response.patchType",
+        ),
+        (
+            review(json!({"uid": "u-1", "allowed": true, "patchType": "JSONPatch"})),
+            true,
+            "webhook returned response.patchType but not response.patch",
+        ),
+        (
+            review(json!({"uid": "u-1", "allowed": true, "patch": patch, "patchType": ""})),
+            true,
+            "webhook returned invalid response.patchType of \"\"",
+        ),
+        (
+            review(
+                json!({"uid": "u-1", "allowed": true, "patch": patch, "patchType": "JSONPatch"}),
+            ),
+            false,
+            "validating webhook may not return response.patch",
+        ),
+        (
+            review(json!({"uid": "u-1", "allowed": true, "patchType": "JSONPatch"})),
+            false,
+            "validating webhook may not return response.patchType",
+        ),
+    ];
+    for (answer, mutating, wanted) in table {
+        let found = read(mutating, "v1", &answer).map(|_| String::new()).unwrap_or_else(|e| e);
+        let wanted = if wanted.is_empty() { String::new() } else { format!("{invalid}{wanted}") };
+        assert_eq!(found, wanted, "{answer}");
+    }
+    let unknown = json!({"uid": "u-1", "allowed": true, "patch": patch, "patchType": "Merge"});
+    assert_eq!(read(true, "v1", &review(unknown)).unwrap_err(), "unsupported patch type \"Merge\"");
+    // v1beta1 left more to the webhook.
+    let beta = json!({"response": {"allowed": true, "patch": patch}});
+    assert_eq!(read(true, "v1beta1", &beta).unwrap().patch.unwrap(), b"[]");
+    assert_eq!(read(false, "v1beta1", &beta).unwrap(), Verdict::default());
+}
+
+#[test]
+fn garbage_is_no_answer() {
+    for garbage in [
+        json!(""),
+        json!("<html>"),
+        json!("[1]"),
+        json!("{\"response\": 7}"),
+        review(json!({"uid": 7})),
+        review(json!({"uid": "u-1", "allowed": "yes"})),
+        review(json!({"uid": "u-1", "allowed": true, "patch": "%", "patchType": "JSONPatch"})),
+        review(json!({"uid": "u-1", "allowed": true, "warnings": [1]})),
+        json!(format!("{}1{}", "[".repeat(5000), "]".repeat(5000))),
+    ] {
+        assert!(read(true, "v1", &garbage).is_err(), "{garbage}");
+    }
+}
+
+#[test]
+fn a_refusal_says_who_refused_and_is_never_a_success() {
+    let denied = "admission webhook \"a.b.c\" denied the request";
+    let table = [
+        (json!(null), 400, format!("{denied} without explanation")),
+        (json!({}), 400, format!("{denied} without explanation")),
+        (json!({"message": "no"}), 400, format!("{denied}: no")),
+        (json!({"reason": "Because"}), 400, format!("{denied}: Because")),
+        (json!({"message": "no", "reason": "Because", "code": 403}), 403, format!("{denied}: no")),
+        (json!({"code": 200, "status": "Success"}), 400, format!("{denied} without explanation")),
+        (json!({"code": -1}), 400, format!("{denied} without explanation")),
+        (json!({"code": 70000}), 400, format!("{denied} without explanation")),
+        (
+            json!({"message": "later", "code": 429, "details": {"retryAfterSeconds": 3}}),
+            429,
+            format!("{denied}: later"),
+        ),
+    ];
+    for (status, code, message) in table {
+        let answer = review(json!({"uid": "u-1", "allowed": false, "status": status}));
+        let refusal = read(false, "v1", &answer).unwrap().refusal.unwrap();
+        assert_eq!((refusal.code, &refusal.message), (code, &message), "{status}");
+        assert_eq!(refusal.status, "Failure");
+        if code == 429 {
+            assert_eq!(refusal.details.unwrap().retry_after_seconds, 3);
+        }
+    }
+}
+
+#[test]
+fn warnings_and_annotations_come_along() {
+    let answer = review(json!({"uid": "u-1", "allowed": true, "warnings": ["one", "two"],
+        "auditAnnotations": {"key": "value"}, "patch": STANDARD.encode("[1]"), "patchType": "JSONPatch"}));
+    let verdict = read(true, "v1", &answer).unwrap();
+    assert_eq!(verdict.warnings, ["one", "two"]);
+    assert_eq!(verdict.audit, [("a.b.c/key".to_owned(), "value".to_owned())].into());
+    assert_eq!((verdict.patch.as_deref(), verdict.refusal), (Some(&b"[1]"[..]), None));
+}
+
+#[test]
+fn the_failure_policy_is_about_calls_alone() {
+    let (open, closed) = (hook(json!({"failurePolicy": "Ignore"})), hook(json!({})));
+    let call = Failure::call("failed to call webhook: Post \"https://x\": EOF", 503);
+    assert_eq!(open.settle(call.clone()), Ok(()));
+    let status = closed.settle(call).unwrap_err();
+    assert_eq!(
+        (status.code, status.message.as_str()),
+        (
+            500,
+            "Internal error occurred: failed calling webhook \"a.b.c\": failed to call webhook: Post \"https://x\": EOF"
+        )
+    );
+    for hook in [open, closed] {
+        let no = Box::new(Status::bad_request("no"));
+        assert_eq!(hook.settle(Failure::Rejection(no.clone())), Err(no.clone()));
+        assert_eq!(hook.settle(Failure::Server(no.clone())), Err(no));
+    }
+}
+
+#[test]
+fn a_condition_that_cannot_be_evaluated_is_an_error_under_the_failure_policy() {
+    let conditions = json!([{"name": "only-mine", "expression": "true"}]);
+    let concerns = |policy: &str| {
+        let hook = hook(json!({"matchConditions": conditions, "failurePolicy": policy}));
+        with(|_| {}, |request| hook.concerns(request, &json!({}), Vec::new))
+    };
+    assert_eq!(concerns("Ignore"), Ok(None));
+    let refused = concerns("Fail").unwrap_err();
+    assert_eq!(refused.code, 403);
+    assert!(refused.message.contains("match condition \"only-mine\" of webhook \"a.b.c\""));
+    // It is no error for a request that the webhook is not asked about anyway.
+    let other = hook(json!({"matchConditions": conditions, "rules": []}));
+    assert_eq!(with(|_| {}, |request| other.concerns(request, &json!({}), Vec::new)), Ok(None));
+}
+
+#[test]
+fn an_equivalent_resource_is_one_for_those_who_want_it() {
+    let rules = json!([{"operations": ["*"], "apiGroups": ["apps"], "apiVersions": ["v1beta1"], "resources": ["*"]}]);
+    for (policy, wanted) in [("Equivalent", Some(shown())), ("Exact", None)] {
+        let hook = hook(json!({"rules": rules, "matchPolicy": policy}));
+        let found = with(|_| {}, |request| hook.concerns(request, &json!({}), || vec![shown()]));
+        assert_eq!(found, Ok(wanted));
+    }
+}
+
+#[test]
+fn nobody_is_asked_about_webhooks_themselves() {
+    for (group, kind, exempt) in [
+        ("admissionregistration.k8s.io", "MutatingWebhookConfiguration", true),
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", true),
+        ("admissionregistration.k8s.io", "Other", false),
+        ("example.com", "MutatingWebhookConfiguration", false),
+    ] {
+        let kind = GroupVersionKind::new(group, "v1", kind);
+        let request = |request: &Request<'_>| is_exempt(&Request { kind: &kind, ..*request });
+        assert_eq!(with(|_| {}, request), exempt, "{kind:?}");
+    }
+}
+
+/// Rounds over webhooks named by letters: a capital one wants to be asked again. `changes` says who changes the object,
+/// by name and round, and whether plugins do so in between. Returns who was asked.
+fn play(names: &str, changes: &[&str]) -> String {
+    let all = names.chars().map(|name| {
+        let policy = if name.is_uppercase() { "IfNeeded" } else { "Never" };
+        hook(json!({"name": name.to_string(), "reinvocationPolicy": policy}))
+    });
+    let all: Vec<Webhook> = all.collect();
+    let (mut rounds, mut object, mut log) = (Rounds::default(), json!(0), String::new());
+    loop {
+        for hook in &all {
+            if !rounds.includes(hook) {
+                continue;
+            }
+            log.push_str(&hook.name);
+            let changed = changes.contains(&format!("{}{}", hook.name, rounds.number()).as_str());
+            if changed {
+                object = json!(object.as_u64().unwrap() + 1);
+            }
+            rounds.asked(hook, changed);
+        }
+        if rounds.is_over(&object) {
+            return log;
+        }
+        log.push('|');
+        if changes.contains(&"plugins") {
+            object = json!(object.as_u64().unwrap() + 1);
+        }
+        rounds.resume(&object);
+    }
+}
+
+#[test]
+fn who_has_seen_less_than_the_last_change_is_asked_again_once() {
+    for (names, changes, wanted) in [
+        ("Ab", &[][..], "Ab"),
+        // The one that changes has seen its own change.
+        ("A", &["A0"], "A|"),
+        ("Ab", &["b0"], "Ab|A"),
+        ("ab", &["b0"], "ab|"),
+        ("AB", &["A0"], "AB|"),
+        ("AB", &["B0"], "AB|A"),
+        ("AbC", &["A0", "b0", "C0"], "AbC|A"),
+        // What plugins make of a change concerns all, but without one they do not look again.
+        ("AB", &["A0", "plugins"], "AB|AB"),
+        ("AB", &["plugins"], "AB"),
+        // There is no third round, however often they disagree.
+        ("AB", &["A0", "B0", "A1", "B1"], "AB|AB"),
+        ("AB", &["A0", "B0", "A1", "B1", "plugins"], "AB|AB"),
+    ] {
+        assert_eq!(play(names, changes), wanted, "{names} {changes:?}");
+    }
+}
+
+#[test]
+fn namesakes_are_told_apart() {
+    let two = webhooks(json!([{"name": "a"}, {"name": "a"}, {"name": "b"}]));
+    let ids: std::collections::BTreeSet<&str> = two.iter().map(|hook| hook.id.as_str()).collect();
+    assert_eq!(ids.len(), 3);
+}
