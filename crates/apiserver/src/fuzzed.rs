@@ -86,10 +86,9 @@ fn definitions_of_custom_kinds() {
             .as_array()
             .is_some_and(|v| v.iter().any(|v| v["served"] == true))
         {
-            let definition = crate::registry::custom::definition(
-                &tree,
-                std::sync::Arc::new(crate::watch_cache::Snapshot::default()),
-            );
+            let objects = std::sync::Arc::new(crate::watch_cache::Snapshot::default());
+            let backends = crate::outbound::webhook::Backends::new(objects);
+            let definition = crate::registry::custom::definition(&tree, &backends);
             let _ = crate::reconcilers::custom_names::accept(&tree, &[]);
             let _ = definition.stored();
         }

@@ -47,8 +47,8 @@ use crate::{
     alloc::{Allocators, Hints, Pool},
     answer::gzip_list::{self, Blocks},
     documents::openapi::Documents,
-    handlers::state::State,
-    outbound::kubelets::Kubelets,
+    handlers::{state::State, webhooks::Webhooks},
+    outbound::{kubelets::Kubelets, webhook::Backends},
     reconcilers::{
         api_services, compaction, custom_kinds,
         endpoints::EndpointReconciler,
@@ -115,6 +115,9 @@ pub async fn start_with(
     // As upstream: a request may wait for its turn for a quarter of its time.
     let gate = flow::Gate::new(config.seats, config.request_timeout / 4);
     observers.push(following(gate.clone()));
+    let backends = Backends::new(security.objects.clone());
+    let webhooks = Arc::new(Webhooks::new(backends.clone()));
+    observers.push(following(webhooks.clone()));
     let (custom, changes) = custom_kinds::observer();
     let (addressed, addresses) = service_repair::observer();
     let (levelled, levels) = flow_schemas::observer();
@@ -133,6 +136,8 @@ pub async fn start_with(
             cache: cache.clone(),
             security,
             chain,
+            webhooks,
+            backends,
             quota_turn: tokio::sync::Mutex::default(),
             kubelets,
             blocks: Arc::default(),

@@ -120,6 +120,7 @@ fn selectors_look_at_the_namespace_and_at_both_objects() {
         json!({"matchExpressions": [{"key": "c", "operator": "NotIn", "values": ["red"]}]});
     let any = json!({});
     let null = Value::Null;
+    let options = json!({});
     type Case<'a> =
         (&'a Value, &'a Value, &'a str, &'a Value, Option<&'a Value>, Result<bool, u16>);
     let table: Vec<Case<'_>> = vec![
@@ -142,8 +143,8 @@ fn selectors_look_at_the_namespace_and_at_both_objects() {
         (&any, &is_red, "DELETE /v1/pods bare", &null, Some(&red), Ok(true)),
         (&any, &not_red, "DELETE /v1/pods bare", &null, Some(&red), Ok(false)),
         // The options of a connection have no labels.
-        (&any, &not_red, "CONNECT /v1/pods/exec bare", &json!({}), None, Ok(false)),
-        (&any, &any, "CONNECT /v1/pods/exec bare", &json!({}), None, Ok(true)),
+        (&any, &not_red, "CONNECT /v1/pods/exec bare", &options, None, Ok(false)),
+        (&any, &any, "CONNECT /v1/pods/exec bare", &options, None, Ok(true)),
         (&null, &any, "CREATE /v1/pods red", &plain, None, Ok(false)),
     ];
     for (namespace, object, asked, new, old, wanted) in table {

@@ -5,7 +5,7 @@
 //! between them the kind's own rules prepare and validate the object. Whatever a request does to the cluster comes after
 //! all of them.
 
-use admission::Outcome;
+use admission::{Outcome, webhook::Rounds};
 use api_meta::Status;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
@@ -23,7 +23,7 @@ impl Admission for State {
         &'a self,
         attributes: &'a Attributes<'_>,
         object: &'a mut Value,
-    ) -> BoxFuture<'a, Result<(), Box<Status>>> {
+    ) -> BoxFuture<'a, Result<bool, Box<Status>>> {
         Box::pin(admit(self, attributes, object))
     }
 
@@ -40,16 +40,40 @@ fn name_of(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Lets the object of a request be changed.
+/// Lets the object of a request be changed. Returns whether a webhook has done so.
 pub(crate) async fn admit(
     state: &State,
     attributes: &Attributes<'_>,
     object: &mut Value,
-) -> Result<(), Box<Status>> {
-    let (mut outcome, name) = (Outcome::default(), name_of(object));
-    let request = attributes.request(state, &name);
-    let mutated = state.chain.mutate(&request, object, &mut outcome);
-    finish(attributes.call, outcome, mutated)
+) -> Result<bool, Box<Status>> {
+    let mut outcome = Outcome::default();
+    let admitted = mutate_by_all(state, attributes, object, &mut outcome).await;
+    finish(attributes.call, outcome, admitted)
+}
+
+/// Plugins, then webhooks; and both once more when a webhook has changed the object, as `rounds` has it.
+async fn mutate_by_all(
+    state: &State,
+    attributes: &Attributes<'_>,
+    object: &mut Value,
+    outcome: &mut Outcome,
+) -> Result<bool, Box<Status>> {
+    let (mut rounds, mut patched) = (Rounds::default(), false);
+    loop {
+        let name = name_of(object);
+        let request = attributes.request(state, &name);
+        state.chain.mutate(&request, object, outcome)?;
+        if !state.chain.is_on("MutatingAdmissionWebhook") {
+            return Ok(false);
+        }
+        rounds.resume(object);
+        let call = attributes.call;
+        let asked = state.webhooks.mutate(call, &request, object, outcome, &mut rounds);
+        patched |= asked.await?;
+        if rounds.is_over(object) {
+            return Ok(patched);
+        }
+    }
 }
 
 /// Asks whether the object may be, as it is now, and charges quotas.
@@ -58,11 +82,25 @@ pub(crate) async fn validate(
     attributes: &Attributes<'_>,
     object: &Value,
 ) -> Result<(), Box<Status>> {
-    let (mut outcome, name) = (Outcome::default(), name_of(object));
-    let request = attributes.request(state, &name);
-    let validated = state.chain.validate(&request, object, &mut outcome);
-    finish(attributes.call, outcome, validated)?;
+    let mut outcome = Outcome::default();
+    let judged = judge_by_all(state, attributes, object, &mut outcome).await;
+    finish(attributes.call, outcome, judged)?;
     charge(state, attributes, object).await
+}
+
+async fn judge_by_all(
+    state: &State,
+    attributes: &Attributes<'_>,
+    object: &Value,
+    outcome: &mut Outcome,
+) -> Result<(), Box<Status>> {
+    let name = name_of(object);
+    let request = attributes.request(state, &name);
+    state.chain.validate(&request, object, outcome)?;
+    match state.chain.is_on("ValidatingAdmissionWebhook") {
+        true => state.webhooks.validate(attributes.call, &request, object, outcome).await,
+        false => Ok(()),
+    }
 }
 
 /// The last phase, which is asked again when others have spent from the same quota in between.
@@ -119,9 +157,13 @@ async fn spend(state: &State, call: &Call, quotas: Vec<Value>) -> Result<bool, B
 }
 
 /// Tells the caller what a phase warns of, whether it refused or not.
-fn finish(call: &Call, outcome: Outcome, done: Result<(), Status>) -> Result<(), Box<Status>> {
+fn finish<T>(
+    call: &Call,
+    outcome: Outcome,
+    done: Result<T, Box<Status>>,
+) -> Result<T, Box<Status>> {
     outcome.warnings.into_iter().for_each(|warning| call.warn(warning));
-    done.map_err(Box::new)
+    done
 }
 
 const QUOTA_ATTEMPTS: usize = 8;

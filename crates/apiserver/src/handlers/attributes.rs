@@ -71,15 +71,14 @@ impl<'a> Attributes<'a> {
     }
 
     pub(super) fn request<'r>(&'r self, state: &'r State, object: &'r str) -> Request<'r> {
-        let creates_namespace =
-            self.operation == Operation::Create && self.call.resource.definition.strategy.scope;
+        let is_namespace = self.call.resource.definition.strategy.scope;
         let name = if self.name.is_empty() { object } else { self.name };
         Request {
             operation: self.operation,
             kind: &self.kind,
             resource: &self.resource,
             subresource: &self.call.path.subresource,
-            namespace: if creates_namespace { name } else { self.namespace },
+            namespace: if is_namespace { name } else { self.namespace },
             name,
             user: &self.call.user,
             old: self.old,

@@ -1,6 +1,9 @@
 //! One request for a resource, after authentication and authorisation.
 
-use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
+use std::{
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    time::Instant,
+};
 
 use api_meta::{Status, UserInfo};
 use http::{HeaderMap, Method, Response};
@@ -26,6 +29,8 @@ pub(crate) struct Call {
     /// Which of the definition's served versions was called.
     pub(crate) version: usize,
     pub(crate) accepted: Accepted,
+    /// When its caller gives up; what stays open for long has no such moment.
+    pub(crate) deadline: Option<Instant>,
     /// Taken once, by whoever reads it.
     pub(crate) body: Mutex<Option<Body>>,
     /// Become `Warning` headers.
@@ -92,6 +97,7 @@ impl Call {
             user_agent: "kube-apiserver".to_owned(),
             resource,
             version,
+            deadline: None,
             accepted: Accepted::JSON,
             body: Mutex::new(None),
             warnings: Mutex::default(),
@@ -113,6 +119,7 @@ impl Call {
             resource,
             version,
             accepted: self.accepted,
+            deadline: self.deadline,
             body: Mutex::new(None),
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(self.dry_run()),

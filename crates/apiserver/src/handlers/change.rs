@@ -62,12 +62,12 @@ pub(crate) struct Update<'a> {
 
 /// Has its say about an object that is to be written.
 pub(crate) trait Admission: Sync {
-    /// Lets the object be changed.
+    /// Lets the object be changed. Returns whether a webhook has done so.
     fn admit<'a>(
         &'a self,
         attributes: &'a Attributes<'_>,
         object: &'a mut Value,
-    ) -> BoxFuture<'a, Result<(), Box<Status>>>;
+    ) -> BoxFuture<'a, Result<bool, Box<Status>>>;
 
     /// Asks whether the object may be, as it is now, and charges quotas.
     fn validate<'a>(
@@ -141,7 +141,12 @@ async fn attempt(
     }
     prepare(call, update.part, &old, &mut new)?;
     if let (None, Some((admission, attributes))) = (update.view, &admission) {
-        admission.admit(attributes, &mut new).await?;
+        let patched = admission.admit(attributes, &mut new).await?;
+        if patched {
+            // Webhooks may not decide what the caller may not.
+            meta::keep(definition, &old, &mut new)?;
+            prepare(call, update.part, &old, &mut new)?;
+        }
     }
     ask_again(&state.security, call, Moment::Write, &new, Some(&old))?;
     decode::defaults(call.served(), definition, &mut new)?;

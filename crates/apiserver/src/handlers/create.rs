@@ -71,6 +71,7 @@ pub(super) async fn insert(
     let attributes = Attributes::create(call);
     // Who writes owns what was sent and its defaults, not what the server decides from here on.
     let managed = if tracked { track(call, None, &mut tree) } else { None };
+    let managed = shown_to_webhooks(state, &mut tree, managed);
     admission::admit(state, &attributes, &mut tree).await?;
     ask_again(&state.security, call, Moment::Write, &tree, None)?;
     decode::defaults(call.served(), definition, &mut tree)?;
@@ -86,6 +87,17 @@ pub(super) async fn insert(
     // Held until the Service that asked for them is stored, or has failed to be.
     let held = allocate(state, call, &mut tree, None).await?;
     insert_prepared(state, &attributes, tree, managed, generated, held).await
+}
+
+/// Webhooks see an object with its owners. Where there are none, those of a new object need not be a tree.
+fn shown_to_webhooks(state: &State, tree: &mut Value, managed: Option<Vec<u8>>) -> Option<Vec<u8>> {
+    let managed = managed?;
+    if !state.webhooks.any() {
+        return Some(managed);
+    }
+    let owners: Value = serde_json::from_slice(&managed).unwrap_or_default();
+    tree.put(&["metadata", "managedFields"], owners);
+    None
 }
 
 async fn insert_prepared(

@@ -18,4 +18,5 @@ pub(crate) mod state;
 pub(crate) mod stream;
 pub(crate) mod subresource;
 pub(crate) mod update;
+pub(crate) mod webhooks;
 pub(crate) mod websocket;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::webhooks::Webhooks;
 use crate::{
     alloc::Allocators, answer::gzip_list::Blocks, config::Config, outbound::kubelets::Kubelets,
-    security::Security, watch_cache::WatchCache,
+    outbound::webhook::Backends, security::Security, watch_cache::WatchCache,
 };
 
 pub(crate) struct State {
@@ -12,6 +13,8 @@ pub(crate) struct State {
     pub(crate) cache: Arc<WatchCache>,
     pub(crate) security: Security,
     pub(crate) chain: admission::Chain,
+    pub(crate) webhooks: Arc<Webhooks>,
+    pub(crate) backends: Arc<Backends>,
     /// Held by one of those whose charge to a quota came too late.
     pub(crate) quota_turn: tokio::sync::Mutex<()>,
     pub(crate) allocators: Arc<Allocators>,

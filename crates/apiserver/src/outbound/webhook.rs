@@ -1,161 +1,248 @@
-//! Calls to webhooks: a review goes out by HTTPS to a URL or to a Service, and comes back answered.
+//! Calls to webhooks: a review goes out by HTTPS to a URL or to a Service, and comes back answered. Conversion and
+//! admission call alike.
+//!
+//! What a webhook says is not trusted: an answer is bounded in length and time, and a redirect is an answer that says
+//! nothing. A Service's name becomes an address by the API's own objects; no text of a webhook's is read as one.
 
 use std::{
+    collections::HashMap,
+    net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use api_meta::{Budget, Objects};
+use api_meta::{GroupResource, Objects};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use client::{ClientTls, HttpTransport, TlsMaterial, Transport as _};
+use client::{HttpTransport, TlsMaterial, Transport as _};
 use http::{Method, Request, Uri, header};
 use serde_json::Value;
 
 use super::target;
 use crate::request::body::{self, BodyError};
 
-/// More than this a webhook cannot answer.
-const ANSWER_LIMIT: usize = 64 << 20;
-/// How deep the objects lie in a review.
-const REVIEW_DEPTH: usize = 3;
 /// What a webhook says when it refuses is shown up to here.
 const WORDS_LIMIT: usize = 2 << 10;
 /// Whom a webhook's certificate is checked against when nothing is said.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// How many ways to webhooks are kept, and for how long nobody may have gone one of them.
+const WAYS: usize = 256;
+const UNUSED: Duration = Duration::from_secs(90);
+
+/// The ways to all webhooks. Those who call the same place share its connections, whichever object they have it from.
+pub(crate) struct Backends {
+    /// Where Services are looked for.
+    objects: Arc<dyn Objects>,
+    ways: Mutex<HashMap<Place, Way>>,
+}
+
+struct Way {
+    transport: Arc<HttpTransport>,
+    used: Instant,
+}
+
+/// Where a webhook is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    at: At,
+    /// Whom its certificate must name, and what it is called in requests.
+    name: String,
+    port: u16,
+    bundle: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum At {
+    /// An endpoint of a Service.
+    Address(SocketAddr),
+    /// What a URL, or a Service that stands for a name outside, says.
+    Server(String),
+}
 
 /// A webhook, as a `clientConfig` describes it.
 pub(crate) struct Webhook {
-    config: Value,
-    timeout: Duration,
-    objects: Arc<dyn Objects>,
-    /// Made from the bundle at the first call.
-    tls: Mutex<Option<ClientTls>>,
+    target: Target,
+    bundle: Arc<str>,
+    backends: Arc<Backends>,
 }
 
+enum Target {
+    Url(String),
+    Service { namespace: String, name: String, port: u16, path: String },
+}
+
+/// Why a call came to nothing, in the words of upstream's client.
 #[derive(Debug, thiserror::Error)]
-#[error("Post \"{url}\": {cause}")]
+#[error("{words}")]
 pub(crate) struct CallError {
-    url: String,
-    cause: String,
+    words: String,
+    /// The status that was answered, if one was.
+    pub(crate) code: Option<u16>,
 }
 
-/// Where a webhook is: what is connected to, what its certificate must name, and the path there.
-struct Place {
-    server: String,
-    name: String,
-    path: String,
+/// How far a call may go.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) time: Duration,
+    /// Bytes of the answer.
+    pub(crate) answer: usize,
 }
 
-impl Webhook {
-    pub(crate) fn new(config: Value, timeout: Duration, objects: Arc<dyn Objects>) -> Self {
-        Self { config, timeout, objects, tls: Mutex::default() }
+impl Backends {
+    pub(crate) fn new(objects: Arc<dyn Objects>) -> Arc<Self> {
+        Arc::new(Self { objects, ways: Mutex::default() })
     }
 
-    /// Sends a review and returns what came back.
-    pub(crate) async fn call(&self, review: &Value) -> Result<Value, String> {
-        let (url, found) = self.place();
-        let failed = |cause: String| CallError { url: url.clone(), cause }.to_string();
-        let place = found.map_err(failed)?;
-        let answered = tokio::time::timeout(self.timeout, self.send(&place, review)).await;
-        match answered {
-            Ok(Ok(response)) => read(response).await,
-            Ok(Err(cause)) => Err(failed(cause)),
-            Err(_) => Err(failed("context deadline exceeded".to_owned())),
+    fn way(&self, place: &Place) -> Result<Arc<HttpTransport>, String> {
+        let mut ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(way) = ways.get_mut(place) {
+            way.used = Instant::now();
+            return Ok(way.transport.clone());
         }
-    }
-
-    async fn send(&self, place: &Place, review: &Value) -> Result<(u16, Bytes), String> {
-        let tls = self.tls()?;
-        let transport = HttpTransport::http1(&place.server, tls).map_err(|e| e.to_string())?;
-        let transport = transport.with_server_name(&place.name);
-        let body = serde_json::to_vec(review).map_err(|e| e.to_string())?;
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(&place.path)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::ACCEPT, "application/json")
-            .header(header::CONTENT_LENGTH, body.len())
-            .body(serve::full(body))
-            .map_err(|e| e.to_string())?;
-        let response = transport.send(request).await.map_err(|e| cause(&e, &place.server))?;
-        let code = response.status().as_u16();
-        let whole = body::whole(response.into_body(), ANSWER_LIMIT).await;
-        let whole = whole.map_err(|error| match error {
-            BodyError::TooLong => format!("the answer is longer than {ANSWER_LIMIT} bytes"),
-            BodyError::Broken(error) => error.to_string(),
-        })?;
-        Ok((code, whole))
-    }
-
-    fn tls(&self) -> Result<ClientTls, String> {
-        let mut tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tls) = &*tls {
-            return Ok(tls.clone());
+        ways.retain(|_, way| way.used.elapsed() < UNUSED || Arc::strong_count(&way.transport) > 1);
+        if ways.len() >= WAYS {
+            ways.clear();
         }
-        let bundle = self.config["caBundle"].as_str().unwrap_or_default();
-        let ca = match bundle {
+        let transport = Arc::new(place.transport()?);
+        let used = Instant::now();
+        ways.insert(place.clone(), Way { transport: transport.clone(), used });
+        Ok(transport)
+    }
+
+    fn endpoint(&self, namespace: &str, name: &str, port: u16) -> Result<At, String> {
+        let service = self.objects.get(&GroupResource::SERVICES, namespace, name);
+        let service = service.ok_or_else(|| format!("service \"{name}\" not found"))?;
+        if let Some(host) = service["spec"]["externalName"].as_str().filter(|h| !h.is_empty()) {
+            return Ok(At::Server(format!("https://{host}:{port}")));
+        }
+        let mut ports = service["spec"]["ports"].as_array().into_iter().flatten();
+        if !ports.any(|p| p["port"] == port) {
+            return Err(format!("no service port {port} found for service \"{name}\""));
+        }
+        let address = target::endpoint(&*self.objects, namespace, name, port);
+        address
+            .map(At::Address)
+            .ok_or_else(|| format!("no endpoints available for service \"{name}\""))
+    }
+}
+
+impl Place {
+    fn transport(&self) -> Result<HttpTransport, String> {
+        let ca = match &*self.bundle {
             "" => std::fs::read(SYSTEM_AUTHORITIES)
                 .map_err(|e| format!("reading {SYSTEM_AUTHORITIES}, as no caBundle is given: {e}")),
             bundle => STANDARD.decode(bundle).map_err(|e| format!("reading the caBundle: {e}")),
         };
         let material = TlsMaterial { ca: Some(ca?), ..TlsMaterial::default() };
-        let made: ClientTls = material.client_config().map_err(|e| e.to_string())?.into();
-        *tls = Some(made.clone());
-        Ok(made)
+        let tls = material.client_config().map_err(|e| e.to_string())?;
+        Ok(match &self.at {
+            At::Address(address) => {
+                HttpTransport::at(*address, tls).for_host(&self.name, self.port)
+            }
+            At::Server(server) => HttpTransport::new(server, tls, None)
+                .map_err(|e| e.to_string())?
+                .with_server_name(&self.name),
+        })
     }
+}
 
-    /// The URL that messages name, and how to get there now: a Service's endpoints come and go.
-    fn place(&self) -> (String, Result<Place, String>) {
-        let timeout = format!("timeout={}s", self.timeout.as_secs());
-        let service = &self.config["service"];
-        let Some(url) = self.config["url"].as_str() else {
-            let text = |field: &str| service[field].as_str().unwrap_or_default();
-            let name = format!("{}.{}.svc", text("name"), text("namespace"));
-            let port = service["port"].as_u64().unwrap_or(443);
-            let path = format!("/{}?{timeout}", text("path").trim_start_matches('/'));
-            let url = format!("https://{name}:{port}{path}");
-            let address = self.address(text("namespace"), text("name"), port);
-            let server = address.map(|address| format!("https://{address}"));
-            let place = server.map(|server| Place { server, name, path });
-            return (url, place);
+impl Webhook {
+    pub(crate) fn new(config: &Value, backends: Arc<Backends>) -> Self {
+        let service = &config["service"];
+        let text = |field: &str| service[field].as_str().unwrap_or_default();
+        let target = match config["url"].as_str() {
+            Some(url) => Target::Url(url.to_owned()),
+            None => Target::Service {
+                namespace: text("namespace").to_owned(),
+                name: text("name").to_owned(),
+                port: service["port"].as_u64().and_then(|p| u16::try_from(p).ok()).unwrap_or(443),
+                path: format!("/{}", text("path").trim_start_matches('/')),
+            },
         };
-        let joint = if url.contains('?') { '&' } else { '?' };
-        let whole = format!("{url}{joint}{timeout}");
-        let place = whole.parse::<Uri>().map_err(|e| e.to_string()).and_then(|uri| {
-            let authority = uri.authority().ok_or("it has no host")?;
-            let name = authority.host().trim_matches(['[', ']']).to_owned();
-            let path = uri.path_and_query().map_or("/", |p| p.as_str()).to_owned();
-            let server = format!("https://{authority}");
-            Ok(Place { server, name, path })
-        });
-        (whole, place)
+        let bundle = config["caBundle"].as_str().unwrap_or_default().into();
+        Self { target, bundle, backends }
     }
 
-    fn address(&self, namespace: &str, name: &str, port: u64) -> Result<String, String> {
-        let service = self.objects.get(&api_meta::GroupResource::SERVICES, namespace, name);
-        let service = service.ok_or_else(|| format!("service \"{name}\" not found"))?;
-        if let Some(host) = service["spec"]["externalName"].as_str().filter(|h| !h.is_empty()) {
-            return Ok(format!("{host}:{port}"));
+    /// Sends a review and returns what came back, unread.
+    pub(crate) async fn call(&self, review: Vec<u8>, bounds: Bounds) -> Result<Bytes, CallError> {
+        // A webhook is told how long it has, in whole seconds.
+        let seconds = bounds.time.as_millis().div_ceil(1000);
+        let url = self.url(&format!("timeout={seconds}s"));
+        let failed =
+            |cause: String| CallError { words: format!("Post \"{url}\": {cause}"), code: None };
+        let sent = tokio::time::timeout(bounds.time, self.send(&url, review, bounds.answer));
+        match sent.await {
+            Ok(Ok((code, body))) => read(code, body),
+            Ok(Err(cause)) => Err(failed(cause)),
+            Err(_) => Err(failed("context deadline exceeded".to_owned())),
         }
-        let ports = service["spec"]["ports"].as_array().into_iter().flatten();
-        if !ports.into_iter().any(|p| p["port"] == port) {
-            return Err(format!("no service port {port} found for service \"{name}\""));
+    }
+
+    async fn send(&self, url: &str, review: Vec<u8>, limit: usize) -> Result<(u16, Bytes), String> {
+        let uri: Uri = url.parse().map_err(|e: http::uri::InvalidUri| e.to_string())?;
+        let place = self.place(&uri)?;
+        let way = self.backends.way(&place)?;
+        let path = uri.path_and_query().map_or("/", |p| p.as_str());
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json, */*")
+            .header(header::USER_AGENT, "kube-apiserver-admission")
+            .header(header::CONTENT_LENGTH, review.len())
+            .body(serve::full(review))
+            .map_err(|e| e.to_string())?;
+        let response = way.send(request).await.map_err(|e| cause(&e, &place))?;
+        let code = response.status().as_u16();
+        let whole = body::whole(response.into_body(), limit).await;
+        let whole = whole.map_err(|error| match error {
+            BodyError::TooLong => format!("the answer is longer than {limit} bytes"),
+            BodyError::Broken(error) => error.to_string(),
+        })?;
+        Ok((code, whole))
+    }
+
+    /// The URL that messages name, with a query more.
+    fn url(&self, query: &str) -> String {
+        match &self.target {
+            Target::Url(url) => {
+                let joint = if url.contains('?') { '&' } else { '?' };
+                format!("{url}{joint}{query}")
+            }
+            Target::Service { namespace, name, port, path } => {
+                format!("https://{name}.{namespace}.svc:{port}{path}?{query}")
+            }
         }
-        let port = u16::try_from(port).ok();
-        port.and_then(|port| target::endpoint(&*self.objects, namespace, name, port))
-            .map(|address| address.to_string())
-            .ok_or_else(|| format!("no endpoints available for service \"{name}\""))
+    }
+
+    /// How to get there now: a Service's endpoints come and go.
+    fn place(&self, uri: &Uri) -> Result<Place, String> {
+        let bundle = self.bundle.clone();
+        match &self.target {
+            Target::Url(_) => {
+                let authority = uri.authority().ok_or("it has no host")?;
+                let name = authority.host().trim_matches(['[', ']']).to_owned();
+                let at = At::Server(format!("https://{authority}"));
+                Ok(Place { at, name, port: uri.port_u16().unwrap_or(443), bundle })
+            }
+            Target::Service { namespace, name, port, .. } => {
+                let at = self.backends.endpoint(namespace, name, *port)?;
+                Ok(Place { at, name: format!("{name}.{namespace}.svc"), port: *port, bundle })
+            }
+        }
     }
 }
 
 /// The innermost cause, which is what went wrong with the connection, in upstream's words where people know those.
-fn cause(error: &client::Error, server: &str) -> String {
+fn cause(error: &client::Error, place: &Place) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(next) = cause.source() {
         cause = next;
     }
-    let address = server.trim_start_matches("https://");
+    let address = match &place.at {
+        At::Address(address) => address.to_string(),
+        At::Server(server) => server.trim_start_matches("https://").to_owned(),
+    };
     match cause.to_string() {
         words if words.contains("Connection refused") => {
             format!("dial tcp {address}: connect: connection refused")
@@ -164,25 +251,31 @@ fn cause(error: &client::Error, server: &str) -> String {
             "tls: failed to verify certificate: x509: certificate signed by unknown authority"
                 .to_owned()
         }
+        words if words.contains("not valid for name") || words.contains("NotValidForName") => {
+            format!(
+                "tls: failed to verify certificate: x509: certificate is not valid for {}: {words}",
+                place.name
+            )
+        }
         words => words,
     }
 }
 
-/// A review out of an answer; one that refuses is an error in the words of upstream's client.
-async fn read((code, body): (u16, Bytes)) -> Result<Value, String> {
+/// What was answered; what refuses is an error in the words of upstream's client.
+fn read(code: u16, body: Bytes) -> Result<Bytes, CallError> {
     if (200..300).contains(&code) {
-        let tree = Budget::objects(usize::MAX, REVIEW_DEPTH).json(&body);
-        return tree.map_err(|e| format!("reading the answer: {e}"));
+        return Ok(body);
     }
+    let error = |words: String| Err(CallError { words, code: Some(code) });
     // A webhook may refuse with a Status of its own.
     if let Ok(status) = serde_json::from_slice::<Value>(&body)
         && status["kind"] == "Status"
         && let Some(message) = status["message"].as_str()
     {
-        return Err(message.to_owned());
+        return error(message.to_owned());
     }
     let words = String::from_utf8_lossy(&body[..body.len().min(WORDS_LIMIT)]).trim().to_owned();
-    Err(match code {
+    error(match code {
         400 => "the server rejected our request for an unknown reason".to_owned(),
         401 => "the server has asked for the client to provide credentials".to_owned(),
         403 => words,

@@ -140,8 +140,7 @@ async fn serve(state: &State, crd: &Value, accepted: &Value) -> bool {
     let known = known.and_then(|r| r.definition.custom.clone());
     let new = known.is_none_or(|old| old["spec"] != shown["spec"]);
     if new {
-        let objects = state.security.objects.clone();
-        state.cache.add(Arc::new(definition(&shown, objects))).await;
+        state.cache.add(Arc::new(definition(&shown, &state.backends))).await;
     }
     new
 }

@@ -178,7 +178,11 @@ async fn kubernetes_service(
         tracing::warn!(%error, "asking the store for the other API servers; they are asked for again soon");
         BTreeSet::from([config.advertise])
     });
-    endpoints.write(&servers).await
+    // A webhook that refuses everything, or is dead, must not keep the server from which it can be taken away.
+    if let Err(error) = endpoints.write(&servers).await {
+        tracing::warn!(%error, "writing the endpoints of the Service kubernetes; restart this server when they may be written");
+    }
+    Ok(())
 }
 
 /// Another server may be creating the Service, or may have died while it did: its address is then taken for as long as the

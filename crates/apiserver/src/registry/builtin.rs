@@ -15,9 +15,13 @@ use crate::config::RuntimeConfig;
 /// What the kinds that are stored and do not act yet say to whoever writes them.
 fn warning(group: &str, plural: &str) -> Option<&'static str> {
     match (group, plural) {
-        ("admissionregistration.k8s.io", _) => Some(
-            "this server stores admission webhooks and policies and does not call or evaluate them yet",
-        ),
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => None,
+        ("admissionregistration.k8s.io", _) => {
+            Some("this server stores admission policies and does not evaluate them yet")
+        }
         ("apiregistration.k8s.io", "apiservices") => {
             Some("this server stores APIServices and does not aggregate other API servers yet")
         }

@@ -7,15 +7,17 @@ use std::{
     time::Duration,
 };
 
-use api_meta::{Objects, Path, Status, StatusReason, Tree as _, validation};
+use api_meta::{Budget, Path, Status, StatusReason, Tree as _, validation};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::object::Object;
-use crate::outbound::webhook::Webhook;
+use crate::outbound::webhook::{Backends, Bounds, Webhook};
 
-/// Upstream's: how long a webhook may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Upstream's: how long a webhook may take. What it answers has an end too.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 64 << 20 };
+/// How deep the objects lie in a review.
+const REVIEW_DEPTH: usize = 3;
 /// How many bytes of converted objects are kept.
 const KEPT_BYTES: usize = 16 << 20;
 const GROUP: &str = "apiextensions.k8s.io";
@@ -46,7 +48,7 @@ struct Kept {
 
 impl Converter {
     /// The webhook that a definition names for its conversions.
-    pub(crate) fn of(crd: &Value, objects: Arc<dyn Objects>) -> Option<Self> {
+    pub(crate) fn of(crd: &Value, backends: &Arc<Backends>) -> Option<Self> {
         let conversion = &crd["spec"]["conversion"];
         if conversion["strategy"] != "Webhook" {
             return None;
@@ -55,7 +57,7 @@ impl Converter {
         let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten();
         let known = versions.filter_map(Value::as_str).find(|v| matches!(*v, "v1" | "v1beta1"));
         Some(Self {
-            webhook: Webhook::new(webhook["clientConfig"].clone(), TIMEOUT, objects),
+            webhook: Webhook::new(&webhook["clientConfig"], backends.clone()),
             review: known.map(|version| format!("{GROUP}/{version}")),
             kept: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
@@ -108,7 +110,12 @@ impl Converter {
         let request = json!({"kind": "ConversionReview", "apiVersion": review, "request": {
             "uid": uid, "desiredAPIVersion": to.api_version, "objects": objects,
         }});
-        let answer = self.webhook.call(&request).await;
+        let request = serde_json::to_vec(&request).map_err(|e| failed(format!("failed: {e}")))?;
+        let answer = self.webhook.call(request, BOUNDS).await.map_err(|e| e.to_string());
+        let answer = answer.and_then(|answer| {
+            let tree = Budget::objects(usize::MAX, REVIEW_DEPTH).json(&answer);
+            tree.map_err(|e| format!("reading the answer: {e}"))
+        });
         let converted = answer.and_then(|answer| converted(answer, review, &uid));
         let converted = converted.map_err(|cause| failed(format!("failed: {cause}")))?;
         if converted.len() != objects.len() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api_meta::{ErrorList, Objects, Path};
+use api_meta::{ErrorList, Path};
 use api_schema::Schema;
 use serde_json::Value;
 
@@ -12,6 +12,7 @@ use super::{
     definition::{Definition, Served, ServedSubresource, api_version, version_rank},
     object::{Read, Selectable},
 };
+use crate::outbound::webhook::Backends;
 
 const VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -45,7 +46,7 @@ pub(crate) fn schema_errors(crd: &Value, old: Option<&Value>) -> ErrorList {
 
 /// The definition that a CustomResourceDefinition describes. A schema that cannot be used keeps everything; the
 /// definition's own validation has refused such schemas before they were stored.
-pub(crate) fn definition(crd: &Value, objects: Arc<dyn Objects>) -> Definition {
+pub(crate) fn definition(crd: &Value, backends: &Arc<Backends>) -> Definition {
     let spec = &crd["spec"];
     let (group, names) = (text(&spec["group"]), &spec["names"]);
     let plural = text(&names["plural"]);
@@ -69,7 +70,7 @@ pub(crate) fn definition(crd: &Value, objects: Arc<dyn Objects>) -> Definition {
     for (version, served) in of.iter().zip(&mut all) {
         served.warning = deprecation(group, names, version, &of).map(Into::into);
     }
-    let converter = Converter::of(crd, objects);
+    let converter = Converter::of(crd, backends);
     let differs = |i: &usize| converter.is_none() && of[*i]["schema"] != of[storage]["schema"];
     for i in (0..all.len()).filter(differs) {
         all[i].conversion = Some(conversion::by_schema(&all[i], &all[storage]));

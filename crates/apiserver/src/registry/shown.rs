@@ -81,6 +81,24 @@ impl Definition {
         shown.pop().ok_or_else(|| Box::new(Status::internal("nothing was converted")))
     }
 
+    /// An object of one of the served versions as another has it.
+    pub(crate) async fn in_version(
+        &self,
+        tree: Value,
+        from: &str,
+        to: &str,
+    ) -> Result<Value, Box<Status>> {
+        let (Some(converter), Some(served)) = (&self.converter, self.version(to)) else {
+            return Ok(api_patch::Versions::convert(self, &tree, from, to));
+        };
+        let converted = converter.convert(vec![tree], served.version()).await?;
+        let mut tree = converted.into_iter().next().unwrap_or_default();
+        fit_whole(served, &mut tree);
+        tree.put(&["kind"], json!(*served.kind));
+        tree.put(&["apiVersion"], json!(*served.api_version));
+        Ok(tree)
+    }
+
     /// As [`Self::shown_one`], for one of many who ask for the same.
     pub(crate) async fn shown_in_turn(
         &self,

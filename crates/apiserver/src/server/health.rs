@@ -111,7 +111,7 @@ fn metrics_page(state: &State, metrics: &Metrics) -> Response<Body> {
         })
         .collect();
     let size = state.cache.size.load(Ordering::Relaxed);
-    ok_text(metrics.text(&objects, size))
+    ok_text(metrics.text(&objects, size) + &state.webhooks.figures.text())
 }
 
 /// Has the plugins that guard keys say how they are, if a request is about health. Each keeps its answer for some seconds.

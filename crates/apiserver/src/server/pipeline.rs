@@ -1,7 +1,11 @@
 //! The one pipeline: every request of every component and person comes through [`Server::answer`].
 
-use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
+use std::{
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    time::{Duration, Instant},
+};
 
+use api_config::GoDuration;
 use api_meta::{Status, UserInfo};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -186,7 +190,9 @@ impl Server {
             .unwrap_or_default()
             .to_owned();
         let (parts, body) = request.into_parts();
+        let lasts = info.is_connection();
         let call = Call {
+            deadline: (!lasts).then(|| Instant::now() + self.time_of(&info)),
             info,
             path,
             method: parts.method.clone(),
@@ -209,6 +215,14 @@ impl Server {
         };
         add_warnings(&call, &mut response);
         Ok(response)
+    }
+
+    /// How long a request may take: as long as it says itself, but no longer than any may.
+    fn time_of(&self, info: &RequestInfo) -> Duration {
+        let longest = self.state.config.request_timeout;
+        let own = info.query.get("timeout").and_then(|text| text.parse::<GoDuration>().ok());
+        let own = own.map(GoDuration::to_std).filter(|time| !time.is_zero());
+        own.map_or(longest, |own| own.min(longest))
     }
 
     fn plain_request(
@@ -249,10 +263,30 @@ fn add_flow(arrival: &flow::Arrival, response: &mut Response<Body>) {
     }
 }
 
+/// Upstream's limits: where warnings have more than 4,096 characters together, each is shown up to its 256th, until
+/// there are as many again.
+fn within_limits(warnings: Vec<String>) -> Vec<String> {
+    const ALL: usize = 4 << 10;
+    const ONE: usize = 256;
+    let length = |text: &String| text.chars().count();
+    if warnings.iter().map(length).sum::<usize>() <= ALL {
+        return warnings;
+    }
+    let mut written = 0;
+    let short = warnings.into_iter().map(|text| text.chars().take(ONE).collect::<String>());
+    short
+        .take_while(|text| {
+            let fits = written < ALL;
+            written += length(text);
+            fits
+        })
+        .collect()
+}
+
 fn add_warnings(call: &Call, response: &mut Response<Body>) {
     let warnings =
         std::mem::take(&mut *call.warnings.lock().unwrap_or_else(PoisonError::into_inner));
-    for warning in warnings {
+    for warning in within_limits(warnings) {
         let text: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let text = text.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {

@@ -271,7 +271,7 @@ async fn each_write_is_admitted_as_what_it_is() {
             "/api/v1/namespaces/new",
             JSON,
             &Value::Null,
-            "DELETE v1/Namespace namespaces /new - v1/Namespace",
+            "DELETE v1/Namespace namespaces new/new - v1/Namespace",
             delete,
         ),
         one(

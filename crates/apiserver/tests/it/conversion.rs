@@ -13,13 +13,13 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
-use pki::{AltName, KeyAlgorithm, LeafSpec, Subject, Usage};
+use pki::AltName;
 use serde_json::{Value, json};
 use serve::{Body, Handler};
 
 use crate::{
     custom::{DEFINITIONS, define},
-    harness::{Answer, Api, TestServer, admin, shared, validity},
+    harness::{Answer, Api, TestServer, admin, listen, shared},
     watches::Events,
 };
 
@@ -109,27 +109,14 @@ fn misbehave(mode: &str, mut review: Value) -> Value {
 impl Webhook {
     /// Listens with a certificate of the server's authority for these names.
     async fn start(server: &TestServer, names: Vec<AltName>) -> Arc<Self> {
-        let directory = tempfile::tempdir().unwrap();
-        let (cert, key) = (directory.path().join("crt"), directory.path().join("key"));
-        let spec =
-            LeafSpec { subject: Subject::new("hook"), alt_names: names, usage: Usage::Server };
-        let made = server.authority.issue_new(&spec, KeyAlgorithm::EcdsaP256, validity()).unwrap();
-        pki::write_cert(&cert, &made.0).unwrap();
-        pki::write_key(&key, &made.1).unwrap();
-        let tls = serve::ServerTls::from_files(&cert, &key, Vec::new()).unwrap();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let tasks = rt::Tasks::new(rt::Shutdown::new());
-        let hook = Arc::new(Self {
-            address: listener.local_addr().unwrap(),
+        let made = |address, tasks| Self {
+            address,
             mode: Mutex::new(""),
             calls: AtomicUsize::new(0),
             objects: AtomicUsize::new(0),
-            tasks: tasks.clone(),
-        });
-        let limits = serve::Limits::default();
-        let serving = serve::serve(listener, Some(tls), limits, hook.clone(), tasks.clone());
-        tasks.spawn("webhook", serving);
-        hook
+            tasks,
+        };
+        listen(&server.authority, names, made).await
     }
 
     fn set(&self, mode: &'static str) {

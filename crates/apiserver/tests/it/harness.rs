@@ -345,6 +345,27 @@ impl Api {
     }
 }
 
+/// Has a handler answer over TLS, with a certificate of this authority for these names, until its tasks end.
+pub(crate) async fn listen<H: serve::Handler>(
+    authority: &Authority,
+    names: Vec<AltName>,
+    handler: impl FnOnce(SocketAddr, rt::Tasks) -> H,
+) -> Arc<H> {
+    let directory = tempfile::tempdir().unwrap();
+    let (cert, key) = (directory.path().join("crt"), directory.path().join("key"));
+    let spec = LeafSpec { subject: Subject::new("hook"), alt_names: names, usage: Usage::Server };
+    let made = authority.issue_new(&spec, ALGORITHM, validity()).unwrap();
+    pki::write_cert(&cert, &made.0).unwrap();
+    pki::write_key(&key, &made.1).unwrap();
+    let tls = serve::ServerTls::from_files(&cert, &key, Vec::new()).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tasks = rt::Tasks::new(rt::Shutdown::new());
+    let handler = Arc::new(handler(listener.local_addr().unwrap(), tasks.clone()));
+    let (limits, own) = (serve::Limits::default(), handler.clone());
+    tasks.spawn("webhook", serve::serve(listener, Some(tls), limits, own, tasks.clone()));
+    handler
+}
+
 pub(crate) fn config_map(name: &str, data: Value) -> Value {
     json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}, "data": data})
 }

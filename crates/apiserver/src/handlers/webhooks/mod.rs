@@ -1,0 +1,278 @@
+//! Admission webhooks as part of a request: those that may change its object are asked one after the other, those that
+//! judge it all at once. Which are asked, and what their answers come to, `admission::webhook` decides.
+//!
+//! Configurations are read when they change, not when a request comes: a request that concerns no webhook pays for a
+//! look at their rules, and with no configuration for a look at an empty list.
+
+mod figures;
+mod patched;
+mod validate;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError, RwLock},
+    time::{Duration, Instant},
+};
+
+use admission::{
+    Outcome, Request,
+    matching::Shown,
+    webhook::{self, Answer, Failure, Rounds, Verdict},
+};
+use api_meta::{
+    GroupResource, GroupVersionKind, GroupVersionResource, Observer, Status, Tree as _,
+};
+use serde_json::{Value, json};
+
+pub(crate) use self::figures::Figures;
+use super::call::Call;
+use crate::{
+    outbound::webhook::{Backends, Bounds, Webhook},
+    registry::definition::{Served, api_version},
+};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+/// What a call may take where neither the webhook nor the request says so: upstream's longest for a webhook.
+const LONGEST: Duration = Duration::from_secs(30);
+/// The longest answer. A patch of the largest object fits in, and a few answers at once take no server's memory.
+const ANSWER_LIMIT: usize = 16 << 20;
+const MUTATION: &str = "mutation.webhook.admission.k8s.io";
+
+/// A webhook, and the way to it.
+pub(crate) struct Hook {
+    webhook: webhook::Webhook,
+    backend: Webhook,
+}
+
+/// All webhooks, as their configurations are now.
+pub(crate) struct Webhooks {
+    resources: [GroupResource; 2],
+    mutating: Side,
+    validating: Side,
+    backends: Arc<Backends>,
+    pub(crate) figures: Figures,
+}
+
+#[derive(Default)]
+struct Side {
+    /// By configuration; their names give the order.
+    configurations: Mutex<BTreeMap<String, Vec<Arc<Hook>>>>,
+    all: RwLock<Arc<[Arc<Hook>]>>,
+}
+
+impl Side {
+    fn set(&self, name: &str, hooks: Option<Vec<Arc<Hook>>>) {
+        let mut configurations = self.configurations.lock().unwrap_or_else(PoisonError::into_inner);
+        match hooks {
+            Some(hooks) => drop(configurations.insert(name.to_owned(), hooks)),
+            None => drop(configurations.remove(name)),
+        }
+        let all = configurations.values().flatten().cloned().collect();
+        *self.all.write().unwrap_or_else(PoisonError::into_inner) = all;
+    }
+
+    fn all(&self) -> Arc<[Arc<Hook>]> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Webhooks {
+    pub(crate) fn new(backends: Arc<Backends>) -> Self {
+        let resource = |plural| GroupResource::new(GROUP, plural);
+        Self {
+            resources: ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
+                .map(resource),
+            mutating: Side::default(),
+            validating: Side::default(),
+            backends,
+            figures: Figures::default(),
+        }
+    }
+
+    /// Whether there is a webhook at all.
+    pub(crate) fn any(&self) -> bool {
+        !self.mutating.all().is_empty() || !self.validating.all().is_empty()
+    }
+
+    /// Those that a request may concern: none where webhooks are not asked about it.
+    fn of(&self, side: &Side, request: &Request<'_>) -> Option<Arc<[Arc<Hook>]>> {
+        let all = side.all();
+        (!all.is_empty() && !webhook::is_exempt(request)).then_some(all)
+    }
+}
+
+impl Observer for Webhooks {
+    fn resources(&self) -> &[GroupResource] {
+        &self.resources
+    }
+
+    fn changed(&self, resource: &GroupResource, old: Option<&Value>, new: Option<&Value>) {
+        let side = if *resource == self.resources[0] { &self.mutating } else { &self.validating };
+        let made = new.map(|configuration| {
+            let all = webhook::Webhook::all(configuration).into_iter();
+            let hook = |webhook: webhook::Webhook| {
+                let backend = Webhook::new(&webhook.client, self.backends.clone());
+                Arc::new(Hook { webhook, backend })
+            };
+            all.map(hook).collect()
+        });
+        let named = new.or(old).and_then(|object| object["metadata"]["name"].as_str());
+        side.set(named.unwrap_or_default(), made);
+    }
+}
+
+/// What a webhook is to be asked: its answer concerns the object as `shown` has it.
+struct Question<'a> {
+    hook: &'a Hook,
+    shown: Shown,
+    request: &'a Request<'a>,
+    deadline: Option<Instant>,
+}
+
+impl Question<'_> {
+    async fn ask(&self, objects: (&Value, &Value), mutating: bool) -> Result<Verdict, Failure> {
+        let webhook = &self.hook.webhook;
+        let uid = uuid::Uuid::new_v4().to_string();
+        let mut asked = webhook.question(self.request, &self.shown, objects, uid)?;
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let time = webhook.timeout.into_iter().chain(left).min().unwrap_or(LONGEST);
+        let bounds = Bounds { time, answer: ANSWER_LIMIT };
+        let failed = |cause: &dyn std::fmt::Display, code: Option<u16>| {
+            Failure::call(format!("failed to call webhook: {cause}"), code.unwrap_or(503))
+        };
+        let answer = self.hook.backend.call(std::mem::take(&mut asked.body), bounds).await;
+        let answer = answer.map_err(|e| failed(&e, e.code))?;
+        let answer = Answer::read(&answer).map_err(|e| failed(&e, None))?;
+        webhook.verdict(&asked, answer, mutating)
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+    }
+}
+
+/// The other names of a request's resource, with the kinds that they show.
+fn equivalents(call: &Call, subresource: &str) -> Vec<Shown> {
+    let definition = &call.resource.definition;
+    let of = |served: &Served| {
+        let (group, version) = (served.group.to_string(), served.version.to_string());
+        let kind = match served.subresource(subresource) {
+            Some(sub) => {
+                let (group, version) = (sub.group.to_string(), sub.version.to_string());
+                GroupVersionKind::new(group, version, sub.kind.to_string())
+            }
+            None if !subresource.is_empty() => return None,
+            None => GroupVersionKind::new(group.clone(), version.clone(), served.kind.to_string()),
+        };
+        let plural = definition.plural.to_string();
+        Some(Shown { resource: GroupVersionResource::new(group, version, plural), kind })
+    };
+    definition.served.iter().filter(|served| served.enabled).filter_map(of).collect()
+}
+
+/// An object of the request, as another version of its kind has it.
+async fn shown_as(
+    call: &Call,
+    tree: &Value,
+    from: &GroupVersionKind,
+    to: &GroupVersionKind,
+) -> Result<Value, Box<Status>> {
+    if from == to || tree.is_null() {
+        return Ok(tree.clone());
+    }
+    let (from, to) = (api_version(&from.group, &from.version), api_version(&to.group, &to.version));
+    let converted = call.resource.definition.in_version(tree.clone(), &from, &to).await;
+    converted.map_err(|status| Box::new(Status::internal(status.message)))
+}
+
+impl Webhooks {
+    /// A round of those that may change the object. Returns whether one has.
+    pub(crate) async fn mutate(
+        &self,
+        call: &Call,
+        request: &Request<'_>,
+        object: &mut Value,
+        outcome: &mut Outcome,
+        rounds: &mut Rounds,
+    ) -> Result<bool, Box<Status>> {
+        let Some(hooks) = self.of(&self.mutating, request) else { return Ok(false) };
+        let mut changed = false;
+        for (index, hook) in hooks.iter().enumerate() {
+            let others = || equivalents(call, request.subresource);
+            let Some(shown) = hook.webhook.concerns(request, object, others)? else { continue };
+            if !rounds.includes(&hook.webhook) {
+                continue;
+            }
+            let question = Question { hook, shown, request, deadline: call.deadline };
+            let place = format!("round_{}_index_{index}", rounds.number());
+            let done = self.ask_to_change(call, &question, object, outcome, &place);
+            let touched = done.await?;
+            changed |= touched;
+            rounds.asked(&hook.webhook, touched);
+        }
+        Ok(changed)
+    }
+
+    /// Asks one webhook. Returns whether it has changed the object.
+    async fn ask_to_change(
+        &self,
+        call: &Call,
+        question: &Question<'_>,
+        object: &mut Value,
+        outcome: &mut Outcome,
+        place: &str,
+    ) -> Result<bool, Box<Status>> {
+        let (webhook, own, shown) =
+            (&question.hook.webhook, question.request.kind, &question.shown.kind);
+        say_type(object, own);
+        let seen = shown_as(call, object, own, shown).await?;
+        let old = question.request.old.unwrap_or(&Value::Null);
+        let old = shown_as(call, old, own, shown).await?;
+        let began = Instant::now();
+        let answered = question.ask((&seen, &old), true).await;
+        let made = answered.and_then(|verdict| {
+            outcome.warnings.extend(verdict.warnings);
+            outcome.audit.extend(verdict.audit);
+            match (verdict.refusal, verdict.patch) {
+                (Some(status), _) => Err(Failure::Rejection(status)),
+                (None, Some(patch)) => patched::apply(call, webhook, shown, &seen, &patch),
+                (None, None) => Ok(None),
+            }
+        });
+        self.figures.record(webhook, "admit", question.request, began, made.as_ref().err());
+        let changed = match made {
+            Ok(Some(new)) => {
+                let mut new = shown_as(call, &new, shown, own).await?;
+                patched::keep_owners(call, object, &mut new);
+                *object = new;
+                true
+            }
+            Ok(None) => false,
+            Err(failure) => {
+                webhook.settle(failure)?;
+                let key = format!("failed-open.{MUTATION}/{place}");
+                outcome.audit.insert(key, webhook.name.clone());
+                // It was let pass, but nobody waits for the rest.
+                if question.is_late() {
+                    return Err(timed_out());
+                }
+                false
+            }
+        };
+        let said = json!({"configuration": webhook.configuration, "webhook": webhook.name, "mutated": changed});
+        outcome.audit.insert(format!("{MUTATION}/{place}"), said.to_string());
+        Ok(changed)
+    }
+}
+
+fn timed_out() -> Box<Status> {
+    Box::new(Status::timeout("request did not complete within requested timeout", 0))
+}
+
+/// Has an object say what it is, so that it compares with what comes back.
+fn say_type(object: &mut Value, kind: &GroupVersionKind) {
+    if object.is_object() && !object["kind"].is_string() {
+        object.put(&["kind"], json!(*kind.kind));
+        object.put(&["apiVersion"], json!(api_version(&kind.group, &kind.version)));
+    }
+}

@@ -1,0 +1,92 @@
+//! What a webhook's patch makes of an object: read again as a body is, so that a webhook cannot bring in what a client
+//! could not.
+
+use admission::webhook::{Failure, Webhook};
+use api_meta::{GroupVersionKind, Status, Tree as _, go_quote};
+use api_patch::PatchError;
+use api_schema::{Fill, NodeId, Schema};
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+
+use crate::{
+    handlers::{call::Call, decode},
+    registry::definition::api_version,
+};
+
+/// The object after the patch, or nothing if that has changed nothing.
+pub(super) fn apply(
+    call: &Call,
+    webhook: &Webhook,
+    kind: &GroupVersionKind,
+    object: &Value,
+    patch: &[u8],
+) -> Result<Option<Value>, Failure> {
+    let undecodable = |error: &dyn std::fmt::Display| {
+        Failure::call(format!("received undecodable patch in webhook response: {error}"), 503)
+    };
+    let internal = |cause: String| Failure::Server(Box::new(Status::internal(cause)));
+    if object.is_null() {
+        let steps: Vec<IgnoredAny> = serde_json::from_slice(patch).map_err(|e| undecodable(&e))?;
+        if steps.is_empty() {
+            return Ok(None);
+        }
+        let name = go_quote(&webhook.name);
+        return Err(internal(format!(
+            "admission webhook {name} attempted to modify the object, which is not supported for this operation"
+        )));
+    }
+    let patched = api_patch::json_patch(object, patch).map_err(|error| match error {
+        PatchError::Decode(cause) => undecodable(&cause),
+        error => internal(error.to_string()),
+    })?;
+    let new = read_again(call, kind, patched).map_err(|error| internal(error.to_string()))?;
+    Ok((new != *object).then_some(new))
+}
+
+/// Drops what the schema does not know, refuses what it does not take, and fills in defaults.
+fn read_again(
+    call: &Call,
+    kind: &GroupVersionKind,
+    mut tree: Value,
+) -> Result<Value, api_schema::DecodeError> {
+    let definition = &call.resource.definition;
+    let version = api_version(&kind.group, &kind.version);
+    let served = definition.version(&version).filter(|served| *served.kind == *kind.kind);
+    let found: Option<(&Schema, NodeId)> = match served {
+        Some(served) => Some((&*served.schema, served.node)),
+        None => {
+            let schema = Schema::builtin();
+            let node = schema.kind(&kind.group, &kind.version, &kind.kind);
+            node.map(|node| (&**schema, node))
+        }
+    };
+    if let Some((schema, node)) = found {
+        tree = api_schema::decode_value(schema, node, tree, Fill::Defaults)?.value;
+    }
+    if let Some(served) = served {
+        decode::own_defaults(served, definition, &mut tree);
+    }
+    tree.put(&["kind"], json!(*kind.kind));
+    tree.put(&["apiVersion"], json!(version));
+    Ok(tree)
+}
+
+/// Who owns which field is not for a webhook to garble: a list that names no manager, or of another form, is taken back.
+pub(super) fn keep_owners(call: &Call, old: &Value, new: &mut Value) {
+    let (was, is) = (&old["metadata"]["managedFields"], &new["metadata"]["managedFields"]);
+    if was == is {
+        return;
+    }
+    let sound = |entry: &Value| {
+        matches!(entry["operation"].as_str(), Some("Apply" | "Update"))
+            && entry["fieldsType"] == "FieldsV1"
+            && entry["fieldsV1"].is_object()
+    };
+    let wrong = is.as_array().into_iter().flatten().find(|entry| !sound(entry));
+    let Some(wrong) = wrong.map(ToString::to_string) else { return };
+    call.warn(format!(
+        ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: {wrong}"
+    ));
+    let was = was.clone();
+    new.put(&["metadata", "managedFields"], was);
+}

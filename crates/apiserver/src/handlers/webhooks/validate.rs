@@ -1,0 +1,110 @@
+//! Webhooks that judge an object: all at once, so that a request waits no longer than for the slowest of those that it
+//! concerns.
+
+use std::time::Instant;
+
+use admission::{
+    Outcome, Request,
+    webhook::{Failure, Verdict},
+};
+use api_meta::{GroupVersionKind, Status};
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use serde_json::Value;
+
+use super::{Question, Webhooks, equivalents, shown_as, timed_out};
+use crate::handlers::call::Call;
+
+const VALIDATION: &str = "validating.webhook.admission.k8s.io";
+
+/// The objects of a request, new and old, as a kind has them.
+struct Form<'a> {
+    kind: &'a GroupVersionKind,
+    object: Value,
+    old: Value,
+}
+
+impl Webhooks {
+    /// Asks those that judge the object, and waits for all.
+    pub(crate) async fn validate(
+        &self,
+        call: &Call,
+        request: &Request<'_>,
+        object: &Value,
+        outcome: &mut Outcome,
+    ) -> Result<(), Box<Status>> {
+        let Some(hooks) = self.of(&self.validating, request) else { return Ok(()) };
+        let mut questions: Vec<Question<'_>> = Vec::new();
+        for hook in hooks.iter() {
+            let others = || equivalents(call, request.subresource);
+            if let Some(shown) = hook.webhook.concerns(request, object, others)? {
+                questions.push(Question { hook, shown, request, deadline: call.deadline });
+            }
+        }
+        if questions.iter().any(Question::is_late) {
+            return Err(timed_out());
+        }
+        let forms = forms(call, &questions, request, object).await?;
+        let mut answers = FuturesUnordered::new();
+        for (index, question) in questions.iter().enumerate() {
+            let form = forms.iter().find(|form| *form.kind == question.shown.kind);
+            let as_made = (object, request.old.unwrap_or(&Value::Null));
+            let objects = form.map_or(as_made, |form| (&form.object, &form.old));
+            answers.push(async move { (index, self.judge(question, objects).await) });
+        }
+        let mut refused = None;
+        while let Some((index, (said, judged))) = answers.next().await {
+            outcome.warnings.extend(said.warnings);
+            outcome.audit.extend(said.audit);
+            let Err(failure) = judged else { continue };
+            let webhook = &questions[index].hook.webhook;
+            match webhook.settle(failure) {
+                // The first who refuses is heard.
+                Err(status) => drop(refused.get_or_insert(status)),
+                Ok(()) => {
+                    let key = format!("failed-open.{VALIDATION}/round_0_index_{index}");
+                    outcome.audit.insert(key, webhook.name.clone());
+                }
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// What one webhook says, and whether it lets the request pass.
+    async fn judge(
+        &self,
+        question: &Question<'_>,
+        objects: (&Value, &Value),
+    ) -> (Verdict, Result<(), Failure>) {
+        let began = Instant::now();
+        let (mut said, mut judged) = match question.ask(objects, false).await {
+            Ok(verdict) => (verdict, Ok(())),
+            Err(failure) => (Verdict::default(), Err(failure)),
+        };
+        if let Some(status) = said.refusal.take() {
+            judged = Err(Failure::Rejection(status));
+        }
+        let webhook = &question.hook.webhook;
+        let failure = judged.as_ref().err();
+        self.figures.record(webhook, "validating", question.request, began, failure);
+        (said, judged)
+    }
+}
+
+/// The objects in each version that a webhook wants to see other than the request's own, each made once.
+async fn forms<'q>(
+    call: &Call,
+    questions: &'q [Question<'_>],
+    request: &Request<'_>,
+    object: &Value,
+) -> Result<Vec<Form<'q>>, Box<Status>> {
+    let mut forms: Vec<Form<'_>> = Vec::new();
+    for kind in questions.iter().map(|question| &question.shown.kind) {
+        if kind != request.kind && !forms.iter().any(|form| form.kind == kind) {
+            let old = request.old.unwrap_or(&Value::Null);
+            let object = shown_as(call, object, request.kind, kind).await?;
+            let old = shown_as(call, old, request.kind, kind).await?;
+            forms.push(Form { kind, object, old });
+        }
+    }
+    Ok(forms)
+}
