@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use api_meta::{
     Authorizer, GroupResource, GroupVersionKind, GroupVersionResource, Objects, Status, Timestamp,
@@ -55,7 +55,7 @@ pub struct Request<'a> {
     pub options: &'a Value,
     pub dry_run: bool,
     pub objects: &'a dyn Objects,
-    pub authorizer: &'a dyn Authorizer,
+    pub authorizer: &'a Arc<dyn Authorizer>,
     pub now: Timestamp,
     /// Draws a number below the given one.
     pub random: &'a (dyn Fn(usize) -> usize + Sync),

@@ -127,6 +127,8 @@ impl<'a> Try<'a> {
             if object.is_null() { self.old.clone().unwrap_or(Value::Null) } else { object.clone() };
         let text = |field: &str| named["metadata"][field].as_str().unwrap_or("").to_owned();
         let (namespace, name) = (text("namespace"), text("name"));
+        let allowed = self.cluster.allowed.clone();
+        let authorizer: Arc<dyn Authorizer> = Arc::new(Cluster { allowed, ..Cluster::default() });
         let request = Request {
             operation: self.operation,
             kind: &kind,
@@ -139,7 +141,7 @@ impl<'a> Try<'a> {
             options: &Value::Null,
             dry_run: false,
             objects: self.cluster,
-            authorizer: self.cluster,
+            authorizer: &authorizer,
             now: Timestamp::from_unix(1_700_000_000, 0),
             random: &|_| 0,
         };

@@ -4,6 +4,7 @@
 //! A call that fails is no answer, and the webhook's `failurePolicy` says what follows; a webhook that refuses, and a patch
 //! that cannot be carried out, refuse the request whatever the policy.
 
+mod conditions;
 mod review;
 mod rounds;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 use api_meta::{Status, go_quote};
 use serde_json::Value;
 
+use self::conditions::Conditions;
 pub use self::{
     review::{Answer, Asked, Verdict},
     rounds::Rounds,
@@ -61,8 +63,7 @@ pub struct Webhook {
     selectors: Selectors,
     /// `matchPolicy: Equivalent`: it is also asked about what its rules name otherwise.
     equivalent: bool,
-    /// Names of `matchConditions`.
-    conditions: Vec<String>,
+    conditions: Conditions,
     fails_open: bool,
     /// The first version in its list that is known here.
     review: Option<ReviewVersion>,
@@ -121,7 +122,6 @@ impl Webhook {
     }
 
     fn of(configuration: &str, webhook: &Value) -> Self {
-        let names = items(webhook, "/matchConditions").map(|c| text(c, "/name").to_owned());
         let versions = items(webhook, "/admissionReviewVersions").filter_map(Value::as_str);
         let known = |version| match version {
             "v1" => Some(ReviewVersion::V1),
@@ -137,7 +137,7 @@ impl Webhook {
             rules: Rule::all(webhook, "/rules"),
             selectors: Selectors::of(webhook),
             equivalent: text(webhook, "/matchPolicy") == "Equivalent",
-            conditions: names.collect(),
+            conditions: Conditions::of(webhook),
             fails_open: text(webhook, "/failurePolicy") == "Ignore",
             review: versions.into_iter().find_map(known),
             side_effects: match text(webhook, "/sideEffects") {
@@ -149,7 +149,7 @@ impl Webhook {
         }
     }
 
-    /// Whether it is asked about a request, and as what. `equivalents` are the other names of the request's resource.
+    /// Whether it is asked about a request, its conditions apart, and as what. `equivalents` are the other names of the request's resource.
     pub fn concerns(
         &self,
         request: &Request<'_>,
@@ -158,27 +158,31 @@ impl Webhook {
     ) -> Result<Option<Shown>, Status> {
         let others = || if self.equivalent { equivalents() } else { Vec::new() };
         let Some(shown) = first_match(&self.rules, request, others) else { return Ok(None) };
-        if !self.selectors.match_request(request, object)?
-            || !self.conditions_hold(request, object)?
-        {
-            return Ok(None);
-        }
-        Ok(Some(shown))
+        Ok(self.selectors.match_request(request, object)?.then_some(shown))
     }
 
-    /// Whether its `matchConditions` hold. None can be evaluated yet, and so each goes the way of upstream's that end in
-    /// an error: the request is refused, or the webhook is not asked, as its failure policy says.
-    fn conditions_hold(&self, request: &Request<'_>, object: &Value) -> Result<bool, Status> {
-        let Some(name) = self.conditions.first() else { return Ok(true) };
-        if self.fails_open {
-            return Ok(false);
+    /// Whether it has `matchConditions`, which see objects as it is shown them.
+    pub fn is_conditional(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+
+    /// Whether its `matchConditions` hold. Where that cannot be said, the request is refused, or the webhook not asked, as
+    /// its failure policy has it.
+    pub fn conditions_hold(
+        &self,
+        request: &Request<'_>,
+        shown: &Shown,
+        objects: (&Value, &Value),
+    ) -> Result<bool, Status> {
+        let held = self.conditions.hold(request, shown, objects);
+        match held {
+            Err(_) if self.fails_open => Ok(false),
+            Err(cause) => {
+                let resource = request.resource.group_resource();
+                Err(Status::forbidden(&resource, request.name, cause))
+            }
+            Ok(held) => Ok(held),
         }
-        let cause = format!(
-            "match condition {} of webhook {} cannot be evaluated, because this server has no CEL yet; take it out, or set failurePolicy to Ignore",
-            go_quote(name),
-            go_quote(&self.name)
-        );
-        Err(request.forbidden(object, cause))
     }
 
     /// Whether it may be asked about a rehearsal.

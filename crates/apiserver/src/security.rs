@@ -32,7 +32,7 @@ use crate::{
 
 pub(crate) struct Security {
     pub(crate) authentication: Authentication,
-    pub(crate) authorizer: Union,
+    pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) rbac: Arc<Rbac>,
     pub(crate) tokens: TokenIssuer,
     verifying: Vec<VerifyingKey>,
@@ -79,12 +79,12 @@ impl Security {
         let (rbac, node) = (Arc::new(Rbac::new()), Arc::new(NodeAuthorizer::new()));
         observers.push(following(rbac.clone()));
         observers.push(following(node.clone()));
-        let authorizer = Union::new(vec![
+        let authorizer: Arc<dyn Authorizer> = Arc::new(Union::new(vec![
             Box::new(Privileged::masters()),
             Box::new(AlwaysAllowPaths::new(&["/healthz", "/readyz", "/livez"])),
             Box::new(node),
             Box::new(rbac.clone()),
-        ]);
+        ]));
         let mut verifying = Vec::new();
         for path in &config.service_account_keys {
             let pem = read("service-account key", path)?;
@@ -174,7 +174,7 @@ impl Security {
         asked: &Attributes<'_>,
         headers: &HeaderMap,
     ) -> Result<Option<Arc<UserInfo>>, Box<Status>> {
-        let user = impersonation::impersonate(headers, asked, &self.authorizer);
+        let user = impersonation::impersonate(headers, asked, &*self.authorizer);
         Ok(user.map_err(Box::new)?.map(Arc::new))
     }
 

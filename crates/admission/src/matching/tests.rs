@@ -17,6 +17,8 @@ fn with<T>(asked: &str, old: Option<&Value>, then: impl FnOnce(&Request<'_>) -> 
             json!({"metadata": {"name": "red", "labels": {"c": "red"}}}),
         )
         .with(&GroupResource::NAMESPACES, json!({"metadata": {"name": "bare"}}));
+    let authorizer: std::sync::Arc<dyn api_meta::Authorizer> =
+        std::sync::Arc::new(Cluster::default());
     let words: Vec<&str> = asked.split(' ').collect();
     let operation = match words[0] {
         "CREATE" => Operation::Create,
@@ -38,7 +40,7 @@ fn with<T>(asked: &str, old: Option<&Value>, then: impl FnOnce(&Request<'_>) -> 
         options: &Value::Null,
         dry_run: false,
         objects: &cluster,
-        authorizer: &cluster,
+        authorizer: &authorizer,
         now: api_meta::Timestamp::from_unix(1_700_000_000, 0),
         random: &|_| 0,
     };

@@ -36,6 +36,16 @@ struct Review<'a> {
 #[serde(rename_all = "camelCase")]
 struct ReviewRequest<'a> {
     uid: &'a str,
+    #[serde(flatten)]
+    head: Head<'a>,
+    object: Cow<'a, Value>,
+    old_object: Cow<'a, Value>,
+}
+
+/// What is said of a request beside its objects.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Head<'a> {
     kind: Kind<'a>,
     resource: Resource<'a>,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -50,8 +60,6 @@ struct ReviewRequest<'a> {
     namespace: &'a str,
     operation: &'a str,
     user_info: &'a UserInfo,
-    object: Cow<'a, Value>,
-    old_object: Cow<'a, Value>,
     dry_run: bool,
     options: &'a Value,
 }
@@ -79,6 +87,23 @@ impl<'a> From<&'a GroupVersionKind> for Kind<'a> {
 impl<'a> From<&'a GroupVersionResource> for Resource<'a> {
     fn from(of: &'a GroupVersionResource) -> Self {
         Self { group: &of.group, version: &of.version, resource: &of.resource }
+    }
+}
+
+pub(super) fn head<'a>(request: &Request<'a>, shown: &'a Shown) -> Head<'a> {
+    Head {
+        kind: (&shown.kind).into(),
+        resource: (&shown.resource).into(),
+        sub_resource: request.subresource,
+        request_kind: request.kind.into(),
+        request_resource: request.resource.into(),
+        request_sub_resource: request.subresource,
+        name: request.name,
+        namespace: request.namespace,
+        operation: request.operation.name(),
+        user_info: request.user,
+        dry_run: request.dry_run,
+        options: request.options,
     }
 }
 
@@ -127,20 +152,9 @@ impl Webhook {
             api_version: version.api_version(),
             request: ReviewRequest {
                 uid: &uid,
-                kind: (&shown.kind).into(),
-                resource: (&shown.resource).into(),
-                sub_resource: request.subresource,
-                request_kind: request.kind.into(),
-                request_resource: request.resource.into(),
-                request_sub_resource: request.subresource,
-                name: request.name,
-                namespace: request.namespace,
-                operation: request.operation.name(),
-                user_info: request.user,
+                head: head(request, shown),
                 object: typed(object, &shown.kind),
                 old_object: typed(old, &shown.kind),
-                dry_run: request.dry_run,
-                options: request.options,
             },
         };
         let body = serde_json::to_vec(&review).map_err(|e| Failure::call(e.to_string(), 400))?;

@@ -25,6 +25,9 @@ fn hook(change: Value) -> Webhook {
 
 fn with<T>(change: impl FnOnce(&mut Request<'_>), then: impl FnOnce(&Request<'_>) -> T) -> T {
     let cluster = Cluster::default();
+    let allowed = vec!["breakglass deployments web"];
+    let authorizer: std::sync::Arc<dyn api_meta::Authorizer> =
+        std::sync::Arc::new(Cluster { allowed, ..Cluster::default() });
     let mut user = UserInfo::new("alice", &["dev"]);
     user.extra.insert("scope".into(), vec!["all".into()]);
     let mut request = Request {
@@ -39,7 +42,7 @@ fn with<T>(change: impl FnOnce(&mut Request<'_>), then: impl FnOnce(&Request<'_>
         options: &json!({"kind": "CreateOptions"}),
         dry_run: false,
         objects: &cluster,
-        authorizer: &cluster,
+        authorizer: &authorizer,
         now: api_meta::Timestamp::from_unix(1_700_000_000, 0),
         random: &|_| 0,
     };
@@ -292,20 +295,71 @@ fn the_failure_policy_is_about_calls_alone() {
     }
 }
 
+/// Whether conditions hold for the creation of a Deployment, or the message of the refusal.
+fn hold(policy: &str, conditions: &[&str]) -> Result<bool, String> {
+    let conditions: Vec<Value> = conditions
+        .iter()
+        .enumerate()
+        .map(|(i, expression)| json!({"name": format!("c{i}"), "expression": expression}))
+        .collect();
+    let hook = hook(json!({"matchConditions": conditions, "failurePolicy": policy}));
+    assert!(hook.is_conditional());
+    let object =
+        json!({"metadata": {"name": "web", "labels": {"app": "x"}}, "spec": {"replicas": 3}});
+    let held =
+        with(|_| {}, |request| hook.conditions_hold(request, &shown(), (&object, &Value::Null)));
+    held.map_err(|status| {
+        assert_eq!(status.code, 403);
+        status.message
+    })
+}
+
 #[test]
-fn a_condition_that_cannot_be_evaluated_is_an_error_under_the_failure_policy() {
-    let conditions = json!([{"name": "only-mine", "expression": "true"}]);
-    let concerns = |policy: &str| {
-        let hook = hook(json!({"matchConditions": conditions, "failurePolicy": policy}));
-        with(|_| {}, |request| hook.concerns(request, &json!({}), Vec::new))
-    };
-    assert_eq!(concerns("Ignore"), Ok(None));
-    let refused = concerns("Fail").unwrap_err();
-    assert_eq!(refused.code, 403);
-    assert!(refused.message.contains("match condition \"only-mine\" of webhook \"a.b.c\""));
-    // It is no error for a request that the webhook is not asked about anyway.
-    let other = hook(json!({"matchConditions": conditions, "rules": []}));
-    assert_eq!(with(|_| {}, |request| other.concerns(request, &json!({}), Vec::new)), Ok(None));
+fn conditions_see_the_request_its_objects_and_what_the_user_may() {
+    for (expression, wanted) in [
+        ("true", true),
+        ("object.spec.replicas > 2", true),
+        ("object.metadata.labels['app'] == 'y'", false),
+        ("oldObject == null", true),
+        ("request.operation == 'CREATE' && !request.dryRun", true),
+        ("request.kind.version == 'v1beta1' && request.requestKind.version == 'v1'", true),
+        ("request.resource.resource == 'deployments' && request.namespace == 'ns'", true),
+        ("has(request.subResource)", false),
+        ("request.userInfo.username == 'alice' && 'dev' in request.userInfo.groups", true),
+        ("request.userInfo.extra['scope'] == ['all']", true),
+        ("request.options.kind == 'CreateOptions'", true),
+        ("authorizer.requestResource.check('breakglass').allowed()", true),
+        ("authorizer.requestResource.check('other').allowed()", false),
+        (
+            "authorizer.group('apps').resource('deployments').name('web').check('breakglass').allowed()",
+            true,
+        ),
+    ] {
+        assert_eq!(hold("Fail", &[expression]), Ok(wanted), "{expression}");
+    }
+}
+
+#[test]
+fn a_condition_that_ends_in_an_error_goes_by_the_failure_policy() {
+    let missing = "object.nonsense == 1";
+    assert_eq!(hold("Ignore", &[missing]), Ok(false));
+    assert_eq!(
+        hold("Fail", &[missing]),
+        Err("deployments.apps \"web\" is forbidden: expression 'object.nonsense == 1' resulted in error: no such key: nonsense".to_owned())
+    );
+    // One that is false decides, wherever it stands.
+    assert_eq!(hold("Fail", &[missing, "false"]), Ok(false));
+    assert_eq!(hold("Fail", &["true", "false", missing]), Ok(false));
+    let both = hold("Fail", &[missing, "true", missing]).unwrap_err();
+    assert!(both.contains("forbidden: [expression 'object.nonsense == 1'"), "{both}");
+    for broken in ["object.", "'text'", "1", "nobody == 1", "request.nonsense == ''"] {
+        assert_eq!(hold("Ignore", &[broken]), Ok(false), "{broken}");
+        let refused = hold("Fail", &[broken]).unwrap_err();
+        assert!(refused.contains("compilation error: "), "{broken}: {refused}");
+    }
+    let endless = "[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, [1,2,3,4,5,6,7,8,9].all(g, a > 0)))))))";
+    let refused = hold("Fail", &[endless]).unwrap_err();
+    assert!(refused.contains("cost limit exceeded"), "{refused}");
 }
 
 #[test]

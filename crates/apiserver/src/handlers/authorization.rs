@@ -53,7 +53,7 @@ fn asked<'a>(
         request,
         old,
         new,
-        authorizer: &security.authorizer,
+        authorizer: &*security.authorizer,
         rbac: &security.rbac,
         objects: &*security.objects,
     }

@@ -417,6 +417,26 @@ async fn a_resource_is_shown_by_the_name_that_a_rule_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn conditions_say_who_is_asked() {
+    let (api, hook) = (admin(), Hook::start().await);
+    let namespace = api.namespace().await;
+    for (kind, behaviour) in [("Mutating", "label"), ("Validating", "deny")] {
+        let mut entry = hook.entry(behaviour, &namespace, "CREATE core v1 configmaps");
+        let expression =
+            "object.metadata.name != 'skip-me' && request.userInfo.username == 'admin'";
+        entry["matchConditions"] = json!([{"name": "not-mine", "expression": expression}]);
+        configure_one(&api, kind, &namespace, entry).await;
+    }
+    let path = maps(&namespace);
+    let made = api.post(&path, &config_map("skip-me", json!({"k": "v"}))).await.ok();
+    assert!(made["metadata"].get("labels").is_none());
+    assert_eq!(hook.calls.load(Ordering::Relaxed), 0);
+    api.post(&path, &config_map("other", json!({"k": "v"}))).await.refused(418, "Because");
+    assert_eq!(hook.seen("deny")[0]["object"]["metadata"]["labels"]["hooked"], "yes");
+    hook.tasks.shutdown().stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_scale_is_shown_as_one() {
     let (api, hook) = (admin(), Hook::start().await);
     let namespace = api.namespace().await;

@@ -30,7 +30,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     admission::validate(state, &attributes, &review).await?;
     let security = &state.security;
     let access = |review: &mut _, subject| {
-        access_review(review, subject, &security.authorizer).map_err(Box::new)
+        access_review(review, subject, &*security.authorizer).map_err(Box::new)
     };
     match &*call.resource.definition.plural {
         "tokenreviews" => {

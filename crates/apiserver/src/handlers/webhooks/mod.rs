@@ -170,6 +170,26 @@ fn equivalents(call: &Call, subresource: &str) -> Vec<Shown> {
     definition.served.iter().filter(|served| served.enabled).filter_map(of).collect()
 }
 
+/// As what a webhook is to be asked about the request, if it is.
+async fn asked_as(
+    call: &Call,
+    hook: &Hook,
+    request: &Request<'_>,
+    object: &Value,
+) -> Result<Option<Shown>, Box<Status>> {
+    let others = || equivalents(call, request.subresource);
+    let found = hook.webhook.concerns(request, object, others)?;
+    let Some(shown) = found else { return Ok(None) };
+    if !hook.webhook.is_conditional() {
+        return Ok(Some(shown));
+    }
+    let seen = shown_as(call, object, request.kind, &shown.kind).await?;
+    let old = request.old.unwrap_or(&Value::Null);
+    let old = shown_as(call, old, request.kind, &shown.kind).await?;
+    let held = hook.webhook.conditions_hold(request, &shown, (&seen, &old))?;
+    Ok(held.then_some(shown))
+}
+
 /// An object of the request, as another version of its kind has it.
 async fn shown_as(
     call: &Call,
@@ -198,8 +218,7 @@ impl Webhooks {
         let Some(hooks) = self.of(&self.mutating, request) else { return Ok(false) };
         let mut changed = false;
         for (index, hook) in hooks.iter().enumerate() {
-            let others = || equivalents(call, request.subresource);
-            let Some(shown) = hook.webhook.concerns(request, object, others)? else { continue };
+            let Some(shown) = asked_as(call, hook, request, object).await? else { continue };
             if !rounds.includes(&hook.webhook) {
                 continue;
             }

@@ -11,7 +11,7 @@ use api_meta::{GroupVersionKind, Status};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use serde_json::Value;
 
-use super::{Question, Webhooks, equivalents, shown_as, timed_out};
+use super::{Question, Webhooks, asked_as, shown_as, timed_out};
 use crate::handlers::call::Call;
 
 const VALIDATION: &str = "validating.webhook.admission.k8s.io";
@@ -35,8 +35,7 @@ impl Webhooks {
         let Some(hooks) = self.of(&self.validating, request) else { return Ok(()) };
         let mut questions: Vec<Question<'_>> = Vec::new();
         for hook in hooks.iter() {
-            let others = || equivalents(call, request.subresource);
-            if let Some(shown) = hook.webhook.concerns(request, object, others)? {
+            if let Some(shown) = asked_as(call, hook, request, object).await? {
                 questions.push(Question { hook, shown, request, deadline: call.deadline });
             }
         }
