@@ -1,9 +1,7 @@
 //! One request for a resource, after authentication and authorisation.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
-    time::Instant,
-};
+use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
+use tokio::time::Instant;
 
 use api_meta::{Status, UserInfo};
 use http::{HeaderMap, Method, Response};

@@ -8,8 +8,9 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 use api_meta::{GroupResource, Objects};
 use base64::{Engine as _, engine::general_purpose::STANDARD};

@@ -2,8 +2,9 @@
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 use api_config::GoDuration;
 use api_meta::{Status, UserInfo};

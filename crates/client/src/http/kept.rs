@@ -8,8 +8,9 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};

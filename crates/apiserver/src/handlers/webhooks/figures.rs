@@ -4,8 +4,8 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     sync::{Mutex, PoisonError},
-    time::Instant,
 };
+use tokio::time::Instant;
 
 use admission::{
     Request,

@@ -11,8 +11,9 @@ mod validate;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError, RwLock},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 use admission::{
     Outcome, Request,
@@ -132,7 +133,7 @@ struct Question<'a> {
 impl Question<'_> {
     async fn ask(&self, objects: (&Value, &Value), mutating: bool) -> Result<Verdict, Failure> {
         let webhook = &self.hook.webhook;
-        let uid = uuid::Uuid::new_v4().to_string();
+        let uid = rt::id();
         let mut asked = webhook.question(self.request, &self.shown, objects, uid)?;
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let time = webhook.timeout.into_iter().chain(left).min().unwrap_or(LONGEST);

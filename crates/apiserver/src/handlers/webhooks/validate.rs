@@ -1,7 +1,7 @@
 //! Webhooks that judge an object: all at once, so that a request waits no longer than for the slowest of those that it
 //! concerns.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use admission::{
     Outcome, Request,
