@@ -1,5 +1,7 @@
 //! kube-apiserver's command line: upstream's flags, those we act on, those we refuse and those we only accept.
 
+mod audit;
+
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
     path::PathBuf,
@@ -12,6 +14,7 @@ use api_config::{
 };
 use api_meta::Cidr;
 
+use self::audit::{AuditFlagError, AuditFlags};
 use crate::config::{Config, FrontProxy};
 pub use crate::config::{RuntimeConfig, RuntimeConfigError};
 
@@ -51,6 +54,8 @@ pub struct Args {
     pub enable_bootstrap_token_auth: bool,
     #[command(flatten)]
     pub storage: Storage,
+    #[command(flatten)]
+    pub audit: AuditFlags,
     /// Says which objects are encrypted in the store, and how: an EncryptionConfiguration
     #[arg(long)]
     pub encryption_provider_config: Option<PathBuf>,
@@ -200,6 +205,8 @@ pub enum FlagError {
     Value { flag: &'static str, value: String, reason: &'static str },
     #[error(transparent)]
     RuntimeConfig(#[from] RuntimeConfigError),
+    #[error(transparent)]
+    Audit(#[from] AuditFlagError),
     #[error("--{flag} is required: {reason}")]
     Missing { flag: &'static str, reason: &'static str },
     #[error("finding the address to advertise: {source}; give --advertise-address")]
@@ -238,6 +245,7 @@ impl Args {
             kubelet_client_key: self.kubelet_client_key.clone(),
             kubelet_ca: self.kubelet_certificate_authority.clone(),
             front_proxy: self.front_proxy.config(),
+            audit: self.audit.options()?,
             encryption: None,
             anonymous: self.anonymous_auth,
             bootstrap_tokens: self.enable_bootstrap_token_auth,
@@ -341,7 +349,7 @@ impl RequestHeader {
     }
 }
 
-const NO_AUDIT: &str = "requests are not audited here";
+const NO_AUDIT: &str = "what is audited goes to a log";
 const NO_OIDC: &str = "OpenID Connect tokens are not accepted here";
 const NO_WEBHOOK: &str = "no webhook is asked who somebody is or what they may do";
 const ONE_STORE: &str = "all objects are in one store";
@@ -354,24 +362,6 @@ const REFUSED: &[Flag] = &[
         "say it by --enable-admission-plugins and --disable-admission-plugins",
     ),
     ("admission-control-config-file", true, "admission plugins have no configuration here"),
-    ("audit-log-batch-buffer-size", true, NO_AUDIT),
-    ("audit-log-batch-max-size", true, NO_AUDIT),
-    ("audit-log-batch-max-wait", true, NO_AUDIT),
-    ("audit-log-batch-throttle-burst", true, NO_AUDIT),
-    ("audit-log-batch-throttle-enable", false, NO_AUDIT),
-    ("audit-log-batch-throttle-qps", true, NO_AUDIT),
-    ("audit-log-compress", false, NO_AUDIT),
-    ("audit-log-format", true, NO_AUDIT),
-    ("audit-log-maxage", true, NO_AUDIT),
-    ("audit-log-maxbackup", true, NO_AUDIT),
-    ("audit-log-maxsize", true, NO_AUDIT),
-    ("audit-log-mode", true, NO_AUDIT),
-    ("audit-log-path", true, NO_AUDIT),
-    ("audit-log-truncate-enabled", false, NO_AUDIT),
-    ("audit-log-truncate-max-batch-size", true, NO_AUDIT),
-    ("audit-log-truncate-max-event-size", true, NO_AUDIT),
-    ("audit-log-version", true, NO_AUDIT),
-    ("audit-policy-file", true, NO_AUDIT),
     ("audit-webhook-batch-buffer-size", true, NO_AUDIT),
     ("audit-webhook-batch-initial-backoff", true, NO_AUDIT),
     ("audit-webhook-batch-max-size", true, NO_AUDIT),
@@ -421,6 +411,7 @@ const REFUSED: &[Flag] = &[
     ("token-auth-file", true, "static tokens are not accepted here"),
 ];
 
+const ONE_LINE: &str = "each event is a line of the audit log, written by itself";
 const NO_CANDIDATES: &str = "leaders are elected by their leases only";
 const NO_PEERS: &str = "every server serves every version, so none asks its peers";
 const NO_PROXYING: &str = "other API servers are not aggregated yet";
@@ -431,6 +422,12 @@ const LEASES: &str = "servers find one another by leases, as with upstream's def
 const IGNORED: &[Flag] = &[
     ("aggregator-reject-forwarding-redirect", false, NO_PROXYING),
     ("apiserver-count", true, LEASES),
+    ("audit-log-batch-max-size", true, ONE_LINE),
+    ("audit-log-batch-max-wait", true, ONE_LINE),
+    ("audit-log-batch-throttle-burst", true, ONE_LINE),
+    ("audit-log-batch-throttle-enable", false, ONE_LINE),
+    ("audit-log-batch-throttle-qps", true, ONE_LINE),
+    ("audit-log-truncate-max-batch-size", true, ONE_LINE),
     ("cert-dir", true, "the serving certificate's files are named"),
     ("coordinated-leadership-lease-duration", true, NO_CANDIDATES),
     ("coordinated-leadership-renew-deadline", true, NO_CANDIDATES),

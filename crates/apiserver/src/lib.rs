@@ -10,6 +10,7 @@
 
 mod alloc;
 mod answer;
+mod auditing;
 mod clock;
 mod config;
 mod documents;
@@ -37,6 +38,7 @@ use client::{Client, WorkQueue};
 use store::Store;
 use tokio::net::TcpListener;
 
+pub use auditing::{AuditError, AuditLogOptions, AuditOptions, Mode as AuditMode};
 pub use config::{Config, FrontProxy};
 pub use documents::version::KUBERNETES_VERSION;
 pub use security::SecurityError;
@@ -46,6 +48,7 @@ pub use watch_cache::follower::WatchCacheError;
 use crate::{
     alloc::{Allocators, Hints, Pool},
     answer::gzip_list::{self, Blocks},
+    auditing::Auditor,
     documents::openapi::Documents,
     handlers::{state::State, webhooks::Webhooks},
     outbound::{kubelets::Kubelets, webhook::Backends},
@@ -71,6 +74,8 @@ use crate::{
 pub enum StartError {
     #[error(transparent)]
     Security(#[from] SecurityError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     #[error(transparent)]
     WatchCache(#[from] WatchCacheError),
     #[error(transparent)]
@@ -108,6 +113,7 @@ pub async fn start_with(
     store: Arc<dyn Store>,
     tasks: &rt::Tasks,
 ) -> Result<ApiServer, StartError> {
+    let auditor = Auditor::new(&config.audit, tasks)?;
     let mut observers = Vec::new();
     let security = Security::new(&config, &mut observers)?;
     let hints = Hints::new(&config);
@@ -142,7 +148,8 @@ pub async fn start_with(
             kubelets,
             blocks: Arc::default(),
         };
-        Server { state: Arc::new(state), gate, own: Own::default(), openapi: Documents::default() }
+        let own = Own { auditor, ..Own::default() };
+        Server { state: Arc::new(state), gate, own, openapi: Documents::default() }
     });
     let api = ApiServer { server: server.clone() };
     let own = || api.client(system(), "kube-apiserver");

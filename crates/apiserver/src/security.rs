@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::SystemTime};
 
-use api_meta::{Attributes, Authorizer, FieldSelector, Selector, Status, UserInfo};
+use api_meta::{Attributes, Authorizer, Decision, FieldSelector, Selector, Status, UserInfo};
 use auth::{
     authn::{
         Anonymous, Authentication, PeerCertificate, Presented, TokenAuthenticator,
@@ -183,8 +183,15 @@ impl Security {
         forget_identity(headers, self.authentication.front_proxy.as_ref());
     }
 
-    pub(crate) fn authorize(&self, attributes: &Attributes<'_>) -> Result<(), Box<Status>> {
-        let decision = self.authorizer.authorize(attributes);
+    pub(crate) fn decide(&self, attributes: &Attributes<'_>) -> Decision {
+        self.authorizer.authorize(attributes)
+    }
+
+    /// What a decision means to who asked.
+    pub(crate) fn permit(
+        attributes: &Attributes<'_>,
+        decision: &Decision,
+    ) -> Result<(), Box<Status>> {
         if decision.is_allowed() {
             return Ok(());
         }

@@ -97,6 +97,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         kubelet_client_key: file("apiserver.key"),
         kubelet_ca: None,
         front_proxy: None,
+        audit: apiserver::AuditOptions::default(),
         encryption: None,
         anonymous: true,
         bootstrap_tokens: false,

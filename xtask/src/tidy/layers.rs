@@ -52,6 +52,7 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "component",
         crates: &[
+            "audit",
             "auth",
             "admission",
             "flow",
@@ -82,7 +83,7 @@ pub(super) const LAYERS: &[Layer] = &[
 
 /// Edges between components, each with its reason.
 const BETWEEN_COMPONENTS: &[(&str, &[&str], &str)] = &[
-    ("apiserver", &["auth", "admission", "flow"], "they are the stages of its one pipeline"),
+    ("apiserver", &["audit", "auth", "admission", "flow"], "they are the stages of its one pipeline"),
     (
         "metal",
         &["netboot"],
@@ -104,6 +105,7 @@ pub(super) const PURE: &[&str] = &[
     "pod-core",
     "net-core",
     "bootstrap-core",
+    "audit",
     "auth",
     "admission",
     "pki",

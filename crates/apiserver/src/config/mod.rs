@@ -11,6 +11,8 @@ use std::{
 
 use api_meta::Cidr;
 
+use crate::auditing::AuditOptions;
+
 pub use self::runtime::{RuntimeConfig, RuntimeConfigError};
 
 /// What `apiserver::Server` needs, whichever way it was said.
@@ -46,6 +48,8 @@ pub struct Config {
     /// Verifies the kubelets' serving certificates; without it they are not checked, as upstream.
     pub kubelet_ca: Option<PathBuf>,
     pub front_proxy: Option<FrontProxy>,
+    /// What is recorded of requests, and where.
+    pub audit: AuditOptions,
     /// What the store is encrypted with, whose plugins health checks ask.
     pub encryption: Option<Arc<encryption::Encryption>>,
     pub anonymous: bool,

@@ -163,6 +163,7 @@ fn finish<T>(
     done: Result<T, Box<Status>>,
 ) -> Result<T, Box<Status>> {
     outcome.warnings.into_iter().for_each(|warning| call.warn(warning));
+    outcome.audit.iter().for_each(|(name, value)| call.annotate(name, value));
     done
 }
 

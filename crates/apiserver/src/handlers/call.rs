@@ -5,9 +5,11 @@ use tokio::time::Instant;
 
 use api_meta::{Status, UserInfo};
 use http::{HeaderMap, Method, Response};
+use serde_json::Value;
 use serve::Body;
 
 use crate::{
+    auditing::Audited,
     registry::Served,
     request::{Accepted, RequestInfo, ResourcePath},
     watch_cache::{Cache, Resource},
@@ -37,6 +39,8 @@ pub(crate) struct Call {
     pub(crate) dry_run_in_body: AtomicBool,
     /// The request's seat in flow control, for as long as the call is there; a watch takes it along.
     pub(crate) seat: Mutex<Option<flow::Permit>>,
+    /// The record that is kept of the request.
+    pub(crate) audited: Option<Arc<Audited>>,
 }
 
 impl Call {
@@ -56,6 +60,19 @@ impl Call {
         let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         if !warnings.contains(&warning) {
             warnings.push(warning);
+        }
+    }
+
+    pub(crate) fn annotate(&self, name: &str, value: &str) {
+        if let Some(audited) = &self.audited {
+            audited.annotate(name, value);
+        }
+    }
+
+    /// Tells the record what the request brings.
+    pub(crate) fn requested(&self, object: &Value) {
+        if let Some(audited) = &self.audited {
+            audited.requested(object);
         }
     }
 
@@ -101,6 +118,7 @@ impl Call {
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(false),
             seat: Mutex::new(None),
+            audited: None,
         }
     }
 
@@ -122,6 +140,7 @@ impl Call {
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(self.dry_run()),
             seat: Mutex::new(None),
+            audited: self.audited.clone(),
         }
     }
 

@@ -96,7 +96,10 @@ impl<'a> Expected<'a> {
 
 /// The body of a create or an update.
 pub(crate) fn decode_object(call: &Call, body: Bytes) -> Result<Value, Box<Status>> {
-    decode(call, &body, Expected::of(&call.resource.definition, call.served()))
+    let expected = Expected::of(&call.resource.definition, call.served());
+    let object = decode(call, &body, expected)?;
+    call.requested(&object);
+    Ok(object)
 }
 
 /// Whether a JSON body asks by an empty list for its object's owners to be forgotten; an object that has been read does
@@ -250,6 +253,7 @@ pub(crate) fn decode_options(call: &Call, body: &[u8]) -> Result<Value, Box<Stat
     };
     let decoded = decoded.map_err(|error| expected.undecodable(&error))?;
     report(call, &decoded, expected)?;
+    call.requested(&decoded.value);
     Ok(decoded.value)
 }
 

@@ -31,6 +31,7 @@ pub(crate) async fn dispatch(state: &State, call: &Call, parts: Parts) -> Answer
         return Err(Box::new(Status::method_not_allowed()));
     }
     if let Some(warning) = definition.strategy.deprecation {
+        call.annotate("k8s.io/deprecated", "true");
         call.warn(warning);
     }
     if let Some(answer) = subresource::virtual_resource(state, call).await {

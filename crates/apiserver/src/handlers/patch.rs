@@ -41,11 +41,19 @@ impl Patch {
                 error => Box::new(Status::bad_request(format!("error decoding patch: {error}"))),
             })
         };
+        let given = |body: &Bytes| tree(body).inspect(|patch| call.requested(patch));
         let query = &call.info.query;
         options::check(call, content_type == "application/apply-patch+yaml")?;
         match content_type {
-            "application/json-patch+json" => Ok(Self::Json(body.clone())),
-            "application/merge-patch+json" => tree(body).map(Self::Merge),
+            "application/json-patch+json" => {
+                if call.audited.is_some()
+                    && let Ok(patch) = tree(body)
+                {
+                    call.requested(&patch);
+                }
+                Ok(Self::Json(body.clone()))
+            }
+            "application/merge-patch+json" => given(body).map(Self::Merge),
             // Custom kinds have no strategic merge, because their schemas have no merge keys.
             "application/strategic-merge-patch+json"
                 if call.resource.definition.custom.is_some() =>
@@ -56,10 +64,11 @@ impl Patch {
                     ACCEPTED[3],
                 ])))
             }
-            "application/strategic-merge-patch+json" => tree(body).map(Self::Strategic),
+            "application/strategic-merge-patch+json" => given(body).map(Self::Strategic),
             "application/apply-patch+yaml" => {
                 let manager = query.get("fieldManager").unwrap_or_default();
                 let configuration = decode::decode_applied(call, body)?;
+                call.requested(&configuration);
                 Ok(Self::Apply {
                     configuration,
                     manager: manager.to_owned(),

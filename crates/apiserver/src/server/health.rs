@@ -16,6 +16,7 @@ use serve::Body;
 use super::metrics::Metrics;
 use crate::{
     answer,
+    auditing::Auditor,
     documents::version,
     handlers::state::State,
     request::{Accepted, Query},
@@ -24,6 +25,8 @@ use crate::{
 /// What the server counts and knows of itself.
 #[derive(Default)]
 pub(crate) struct Own {
+    /// None where nothing is recorded.
+    pub(crate) auditor: Option<Arc<Auditor>>,
     pub(crate) metrics: Metrics,
     pub(crate) readiness: Readiness,
 }
@@ -50,7 +53,7 @@ pub(crate) fn document(
     match parts.next()? {
         "" => Some(answer::value(accepted, StatusCode::OK, &json!({"paths": paths(state)}))),
         "version" => Some(answer::value(accepted, StatusCode::OK, &version::version())),
-        "metrics" => Some(metrics_page(state, &own.metrics)),
+        "metrics" => Some(metrics_page(state, own)),
         check @ ("livez" | "readyz" | "healthz") => {
             health(state, &own.readiness, check, parts.next(), query)
         }
@@ -95,7 +98,7 @@ fn paths(state: &State) -> Vec<String> {
     paths
 }
 
-fn metrics_page(state: &State, metrics: &Metrics) -> Response<Body> {
+fn metrics_page(state: &State, own: &Own) -> Response<Body> {
     let kinds = state.cache.kinds();
     let objects: Vec<(String, usize)> = kinds
         .all
@@ -111,7 +114,9 @@ fn metrics_page(state: &State, metrics: &Metrics) -> Response<Body> {
         })
         .collect();
     let size = state.cache.size.load(Ordering::Relaxed);
-    ok_text(metrics.text(&objects, size) + &state.webhooks.figures.text())
+    let audit = own.auditor.as_ref().map(|auditor| auditor.metrics());
+    let webhooks = state.webhooks.figures.text();
+    ok_text(own.metrics.text(&objects, size) + &webhooks + audit.as_deref().unwrap_or_default())
 }
 
 /// Has the plugins that guard keys say how they are, if a request is about health. Each keeps its answer for some seconds.

@@ -1,7 +1,7 @@
 //! The one pipeline: every request of every component and person comes through [`Server::answer`].
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 use tokio::time::Instant;
@@ -16,10 +16,11 @@ use serve::{Body, Connection};
 use super::health::{self, Own};
 use crate::{
     answer::{self, compress},
+    auditing::{self, Audited},
     documents::{discovery, openapi::Documents},
     handlers::{call::Call, dispatch::dispatch, state::State},
     request::{Accepted, RequestInfo, ResourcePath, Shape},
-    security::Selectors,
+    security::{Security, Selectors},
     watch_cache::Kinds,
 };
 
@@ -34,6 +35,19 @@ pub(crate) struct Server {
 #[derive(Clone)]
 pub(crate) struct InProcess(pub(crate) Arc<UserInfo>);
 
+/// The record of one request, until it is answered. Where it is not, because the client went away or the request
+/// panicked, that is its end: nobody leaves no trace by leaving early.
+#[derive(Default)]
+struct Record(OnceLock<Arc<Audited>>);
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if let Some(audited) = self.0.get() {
+            audited.unanswered(std::thread::panicking());
+        }
+    }
+}
+
 impl serve::Handler for Server {
     fn handle(&self, request: Request<Body>) -> BoxFuture<'_, Response<Body>> {
         Box::pin(self.answer(request))
@@ -47,7 +61,8 @@ impl serve::Handler for Server {
 }
 
 impl Server {
-    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
+        let name = auditing::name(&mut request);
         let uri = request.uri();
         let query = uri.query().unwrap_or_default();
         let info = Arc::new(RequestInfo::new(request.method(), uri.path(), query));
@@ -63,11 +78,17 @@ impl Server {
         let zip = method == Method::GET && compress::accepted(request.headers());
         let mut response = match negotiated {
             Ok(accepted) => {
-                let done = self.proceed(request, &info, accepted).await;
-                done.unwrap_or_else(|status| refusal(&info, accepted, &status))
+                let mut record = Record::default();
+                let done = self.proceed(request, &info, accepted, &record.0).await;
+                let response = done.unwrap_or_else(|status| refusal(&info, accepted, &status));
+                match record.0.take() {
+                    Some(audited) => audited.answered(response).await,
+                    None => response,
+                }
             }
             Err(status) => answer::status(Accepted::JSON, &status),
         };
+        response.headers_mut().entry(auditing::HEADER).or_insert(name);
         if zip {
             compress::large(&mut response);
         }
@@ -83,16 +104,29 @@ impl Server {
         mut request: Request<Body>,
         info: &Arc<RequestInfo>,
         accepted: Accepted,
+        audited: &OnceLock<Arc<Audited>>,
     ) -> Result<Response<Body>, Box<Status>> {
-        let user = self.authenticate(&request, &info.path)?;
-        auth::authn::web_socket::remove_token(request.headers_mut());
         let selectors = Selectors::of(info);
+        let found = self.authenticate(&request, &info.path);
+        let audited = self.audit(&selectors, &request, info, &found, audited);
+        let user = found?;
+        if let Some(audited) = audited {
+            audited.received()?;
+        }
+        auth::authn::web_socket::remove_token(request.headers_mut());
         let asked = selectors.attributes(&user, info);
         let impersonated = self.state.security.impersonate(&asked, request.headers())?;
+        if let (Some(audited), Some(user)) = (audited, &impersonated) {
+            audited.impersonated(user);
+        }
         let user = impersonated.unwrap_or(user);
         self.state.security.forget_identity(request.headers_mut());
         let attributes = selectors.attributes(&user, info);
-        self.state.security.authorize(&attributes)?;
+        let decision = self.state.security.decide(&attributes);
+        if let Some(audited) = audited {
+            audited.decided(&decision);
+        }
+        Security::permit(&attributes, &decision)?;
         // What stays open for long (exec, logs) holds no seat; a watch holds its seat until it has sent what it begins
         // with.
         let entered = match info.is_connection() {
@@ -105,7 +139,7 @@ impl Server {
         let (arrival, seat) = entered.map(|entered| (entered.arrival, entered.permit)).unzip();
         let done = match info.resource.clone() {
             Some(path) => {
-                let caller = (user.clone(), seat);
+                let caller = (user.clone(), seat, audited.cloned());
                 self.resource_request(request, info.clone(), path, caller, accepted).await
             }
             None => {
@@ -118,6 +152,30 @@ impl Server {
             add_flow(&arrival, &mut response);
         }
         Ok(response)
+    }
+
+    /// Begins the record of a request, if there is to be one. Of one that nobody is known to have made it is all.
+    fn audit<'a>(
+        &self,
+        selectors: &Selectors,
+        request: &Request<Body>,
+        info: &RequestInfo,
+        found: &Result<Arc<UserInfo>, Box<Status>>,
+        place: &'a OnceLock<Arc<Audited>>,
+    ) -> Option<&'a Arc<Audited>> {
+        let auditor = self.own.auditor.as_ref()?;
+        let long = info.verb == "watch" || info.is_connection();
+        let Ok(user) = found else {
+            let nobody = UserInfo::default();
+            let attributes = selectors.attributes(&nobody, info);
+            let audited = auditor.begin(&attributes, request, long)?;
+            let connection = request.extensions().get::<Arc<Connection>>();
+            let certificate = connection.is_some_and(|c| !c.client_certificates.is_empty());
+            audited.unauthenticated(request.headers(), certificate);
+            return None;
+        };
+        let audited = auditor.begin(&selectors.attributes(user, info), request, long)?;
+        Some(place.get_or_init(|| audited))
     }
 
     /// How much work a request is, as far as can be told: lists look at whole collections, and so do watches that
@@ -155,7 +213,7 @@ impl Server {
         request: Request<Body>,
         info: Arc<RequestInfo>,
         path: ResourcePath,
-        (user, seat): (Arc<UserInfo>, Option<flow::Permit>),
+        (user, seat, audited): (Arc<UserInfo>, Option<flow::Permit>, Option<Arc<Audited>>),
         accepted: Accepted,
     ) -> Result<Response<Body>, Box<Status>> {
         let kinds = self.state.cache.kinds();
@@ -207,6 +265,7 @@ impl Server {
             warnings: Mutex::default(),
             dry_run_in_body: AtomicBool::new(false),
             seat: Mutex::new(seat),
+            audited,
         };
         let mut response = match dispatch(&self.state, &call, parts).await {
             Ok(response) => response,

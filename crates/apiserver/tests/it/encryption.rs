@@ -97,7 +97,12 @@ async fn who_lacks_the_key_is_told_and_loses_nothing() {
         api.get(SECRET).await,
         api.put(SECRET, &made).await,
         api.patch(SECRET, "merge", &json!({"data": null})).await,
-        api.patch(&format!("{SECRET}?fieldManager=tests"), "apply", &json!({"apiVersion": "v1", "kind": "Secret"})).await,
+        api.patch(
+            &format!("{SECRET}?fieldManager=tests"),
+            "apply",
+            &json!({"apiVersion": "v1", "kind": "Secret"}),
+        )
+        .await,
         api.send("DELETE", SECRET, &[], "").await,
         api.send("DELETE", SECRETS, &[], "").await,
         api.get(&format!("{SECRETS}?watch=true&timeoutSeconds=1")).await,

@@ -127,6 +127,7 @@ fn config(at: &Path) -> Config {
         kubelet_client_key: at.join("kubelet-client.key"),
         kubelet_ca: None,
         front_proxy: None,
+        audit: apiserver::AuditOptions::default(),
         encryption: None,
         anonymous: true,
         bootstrap_tokens: true,

@@ -8,6 +8,7 @@ mod admission;
 mod admission_plugins;
 mod admission_webhooks;
 mod allocation;
+mod audit;
 mod bodies;
 mod conversion;
 mod custom;

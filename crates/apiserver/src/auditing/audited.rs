@@ -1,0 +1,202 @@
+//! One request that is recorded, from its arrival to the end of its answer.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+    time::SystemTime,
+};
+
+use api_meta::{Decision, Status, Timestamp, Tree as _, UserInfo};
+use audit::{Config, Event, Level, ResponseStatus, Stage};
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode, header};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use serve::Body;
+
+use super::sink::Sink;
+
+pub(crate) struct Audited {
+    sink: Arc<Sink>,
+    config: Config,
+    event: Mutex<Event>,
+    /// It stays open: its answer's head is an event of its own.
+    long: bool,
+}
+
+impl Audited {
+    pub(super) fn new(sink: Arc<Sink>, config: Config, event: Event, long: bool) -> Self {
+        Self { sink, config, event: Mutex::new(event), long }
+    }
+
+    fn event(&self) -> MutexGuard<'_, Event> {
+        self.event.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of a stage. False: that was not possible, and the request must not go on.
+    fn process(&self, stage: Stage) -> bool {
+        if self.config.omit_stages.contains(&stage) {
+            return true;
+        }
+        let now = Timestamp::from(SystemTime::now());
+        let mut event = self.event();
+        event.stage = stage;
+        if stage != Stage::RequestReceived {
+            event.stage_timestamp = now.micros();
+        }
+        self.sink.take(&event, now)
+    }
+
+    /// Begins the record. A server that must not act without one refuses.
+    pub(crate) fn received(&self) -> Result<(), Box<Status>> {
+        match self.process(Stage::RequestReceived) {
+            true => Ok(()),
+            false => Err(Box::new(Status::internal("failed to store audit event"))),
+        }
+    }
+
+    pub(crate) fn impersonated(&self, user: &UserInfo) {
+        self.event().impersonated_user = Some(user.clone());
+    }
+
+    pub(crate) fn decided(&self, decision: &Decision) {
+        let word = if decision.is_allowed() { "allow" } else { "forbid" };
+        self.annotate("authorization.k8s.io/decision", word);
+        self.annotate("authorization.k8s.io/reason", decision.reason());
+    }
+
+    pub(crate) fn annotate(&self, name: &str, value: &str) {
+        self.event().annotate(name, value);
+    }
+
+    /// The object, options or patch that the request brings.
+    pub(crate) fn requested(&self, object: &Value) {
+        let mut event = self.event();
+        match self.config.omit_managed_fields && event.level >= Level::Request {
+            true => event.requested(&self.config.shown(object.clone())),
+            false => event.requested(object),
+        }
+    }
+
+    /// Nobody was found to have made the request.
+    pub(crate) fn unauthenticated(&self, headers: &HeaderMap, certificate: bool) {
+        let mut attempted = Vec::new();
+        let scheme = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
+        let scheme = scheme.and_then(|v| v.trim().split_once(' ')).map(|(scheme, _)| scheme);
+        match scheme.map(str::to_ascii_lowercase).as_deref() {
+            Some("basic") => attempted.push("basic"),
+            Some("bearer") => attempted.push("bearer"),
+            _ => {}
+        }
+        if certificate {
+            attempted.push("x509");
+        }
+        let message = match attempted.is_empty() {
+            true => "Authentication failed, no credentials provided".to_owned(),
+            false => format!("Authentication failed, attempted: {}", attempted.join(", ")),
+        };
+        let mut status = ResponseStatus::of_code(StatusCode::UNAUTHORIZED.as_u16());
+        status.message = message;
+        self.event().response_status = Some(status);
+        self.process(Stage::ResponseStarted);
+    }
+
+    /// Ends the record of a request that panicked, or whose client did not wait, as upstream does.
+    pub(crate) fn unanswered(&self, panicked: bool) {
+        let (code, status, message) = match panicked {
+            true => (StatusCode::INTERNAL_SERVER_ERROR, "Failure", "APIServer panic'd"),
+            false => (StatusCode::OK, "Success", "Connection closed early"),
+        };
+        let mut told = ResponseStatus::of_code(code.as_u16());
+        (told.status, told.message) = (status.to_owned(), message.to_owned());
+        if panicked {
+            told.reason = "InternalError".to_owned();
+        }
+        self.event().response_status = Some(told);
+        self.process(if panicked { Stage::Panic } else { Stage::ResponseComplete });
+    }
+
+    /// Ends the record with the answer; that of one that stays open ends when it does.
+    pub(crate) async fn answered(self: Arc<Self>, response: Response<Body>) -> Response<Body> {
+        let code = response.status();
+        if self.long && (code.is_success() || code == StatusCode::SWITCHING_PROTOCOLS) {
+            self.event().response_status = Some(ResponseStatus::of_code(code.as_u16()));
+            self.process(Stage::ResponseStarted);
+            return response.map(|inner| Ending { inner, audited: self }.boxed_unsync());
+        }
+        let told = code.is_client_error() || code.is_server_error();
+        let (answer, response) = match told || self.config.level == Level::RequestResponse {
+            true => read(response).await,
+            false => (Value::Null, response),
+        };
+        self.event().response_status = Some(ResponseStatus::of_status(code.as_u16(), &answer));
+        if self.long {
+            self.process(Stage::ResponseStarted);
+        }
+        if self.config.level == Level::RequestResponse && !answer.is_null() {
+            self.event().response_object = Some(self.config.shown(answer));
+        }
+        self.process(Stage::ResponseComplete);
+        response
+    }
+}
+
+/// An answer's object. What is not whole in memory, or is no object, is passed on unread.
+async fn read(response: Response<Body>) -> (Value, Response<Body>) {
+    if response.body().size_hint().exact().is_none() {
+        return (Value::Null, response);
+    }
+    let (parts, body) = response.into_parts();
+    let Ok(whole) = body.collect().await else {
+        return (Value::Null, Response::from_parts(parts, serve::full(Bytes::new())));
+    };
+    let bytes = whole.to_bytes();
+    let object = match bytes.starts_with(api_codec::protobuf::MAGIC) {
+        true => opened(&bytes),
+        false => serde_json::from_slice(&bytes).ok().filter(Value::is_object),
+    };
+    (object.unwrap_or_default(), Response::from_parts(parts, serve::full(bytes)))
+}
+
+fn opened(bytes: &[u8]) -> Option<Value> {
+    let found = api_codec::protobuf::open(bytes).ok()?;
+    let (kind, version) = (found.kind.to_string(), found.api_version.to_string());
+    let mut tree = api_codec::protobuf::from_protobuf(api_schema::Schema::builtin(), bytes).ok()?;
+    tree.put(&["kind"], kind.into());
+    tree.put(&["apiVersion"], version.into());
+    Some(tree)
+}
+
+/// A body whose end, or whose client's, is the end of the request.
+struct Ending {
+    inner: Body,
+    audited: Arc<Audited>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.audited.process(Stage::ResponseComplete);
+    }
+}
+
+impl http_body::Body for Ending {
+    type Data = Bytes;
+    type Error = serve::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, serve::BoxError>>> {
+        Pin::new(&mut self.inner).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

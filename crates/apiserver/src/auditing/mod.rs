@@ -1,0 +1,92 @@
+//! Audit: what each request leaves behind. A server without a policy has no [`Auditor`], and nothing of this is paid.
+
+mod audited;
+mod options;
+mod sink;
+
+use std::{sync::Arc, time::SystemTime};
+
+use api_meta::{Attributes, Timestamp};
+use audit::{Level, Policy};
+use http::{HeaderMap, Request};
+use serve::{Body, Connection};
+
+pub(crate) use self::audited::Audited;
+pub use self::options::{AuditError, AuditLogOptions, AuditOptions, Mode};
+use self::sink::Sink;
+
+/// How clients name a request, and learn what it was named.
+pub(crate) const HEADER: &str = "audit-id";
+
+pub(crate) struct Auditor {
+    policy: Policy,
+    sink: Arc<Sink>,
+}
+
+impl Auditor {
+    /// None without a policy, or with nowhere to write to.
+    pub(crate) fn new(
+        options: &AuditOptions,
+        tasks: &rt::Tasks,
+    ) -> Result<Option<Arc<Self>>, AuditError> {
+        let Some(path) = &options.policy else { return Ok(None) };
+        let policy = Policy::load(path)?;
+        let Some(log) = &options.log else { return Ok(None) };
+        let sink = Arc::new(Sink::new(log, tasks)?);
+        Ok(Some(Arc::new(Self { policy, sink })))
+    }
+
+    /// A request that has come, or none if the policy does not ask for it.
+    pub(crate) fn begin<B>(
+        &self,
+        of: &Attributes<'_>,
+        request: &Request<B>,
+        long: bool,
+    ) -> Option<Arc<Audited>> {
+        let config = self.policy.evaluate(of);
+        if config.level == Level::None {
+            return None;
+        }
+        let headers = request.headers();
+        let uri = request.uri().path_and_query().map_or("", |uri| uri.as_str());
+        let id = text(headers, HEADER).unwrap_or_default();
+        let mut event =
+            audit::Event::new(config.level, id, uri, of, Timestamp::from(SystemTime::now()));
+        event.user_agent = audit::user_agent(text(headers, "user-agent").unwrap_or_default());
+        let connection = request.extensions().get::<Arc<Connection>>();
+        let peer = connection.and_then(|connection| connection.peer).map(|peer| peer.ip());
+        let (forwarded, real) = (text(headers, "x-forwarded-for"), text(headers, "x-real-ip"));
+        event.source_ips = audit::source_ips(forwarded, real, peer);
+        Some(Arc::new(Audited::new(self.sink.clone(), config, event, long)))
+    }
+
+    /// Upstream's figures.
+    pub(crate) fn metrics(&self) -> String {
+        let figures = [
+            ("apiserver_audit_event_total", "", self.sink.events()),
+            ("apiserver_audit_error_total", "{plugin=\"log\"}", self.sink.lost()),
+            ("apiserver_audit_requests_rejected_total", "", self.sink.rejected()),
+        ];
+        let figures = figures.map(|(name, labels, value)| {
+            format!("# TYPE {name} counter\n{name}{labels} {value}\n")
+        });
+        figures.concat()
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// Sees that a request has a name, which its answer repeats.
+pub(crate) fn name(request: &mut Request<Body>) -> http::HeaderValue {
+    let given = request.headers().get(HEADER).filter(|id| !id.is_empty()).cloned();
+    given.unwrap_or_else(|| {
+        let made = uuid::Uuid::new_v4().to_string();
+        // Letters, digits and hyphens are what headers are made of.
+        let id = http::HeaderValue::try_from(made)
+            .unwrap_or_else(|_| http::HeaderValue::from_static("none"));
+        request.headers_mut().insert(HEADER, id.clone());
+        id
+    })
+}

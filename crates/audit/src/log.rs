@@ -1,0 +1,179 @@
+//! The log file, and the older ones beside it: `audit.log`, `audit-2026-11-22T23-41-12.000.log`, the same with `.gz`.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use api_meta::Timestamp;
+use flate2::{Compression, write::GzEncoder};
+
+use crate::Event;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Legacy,
+}
+
+impl Format {
+    /// An event as it is written, with its line's end.
+    pub fn line(self, event: &Event) -> Result<String, serde_json::Error> {
+        let mut line = match self {
+            Self::Json => serde_json::to_string(event)?,
+            Self::Legacy => event.legacy(),
+        };
+        line.push('\n');
+        Ok(line)
+    }
+}
+
+/// When a file gives way to the next one, and when older ones go. Zero is no limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rotation {
+    pub max_bytes: u64,
+    pub max_age: Duration,
+    pub max_backups: usize,
+    pub compress: bool,
+}
+
+/// A file that lines are added to.
+pub struct Log {
+    path: PathBuf,
+    rotation: Rotation,
+    /// None after a failure, so that the next line tries to open it.
+    file: Option<(File, u64)>,
+}
+
+impl Log {
+    /// Opens a file, or makes it and its directory, so that a path that cannot be is found at the start.
+    pub fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
+        if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        let mut log = Self { path: path.to_owned(), rotation, file: None };
+        log.file = Some(log.reopened()?);
+        Ok(log)
+    }
+
+    fn reopened(&self) -> io::Result<(File, u64)> {
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
+        let length = file.metadata()?.len();
+        Ok((file, length))
+    }
+
+    /// Adds a line. A failure is told, and the next line tries again. `now` names the file that gives way.
+    pub fn write(&mut self, line: &str, now: Timestamp) -> io::Result<()> {
+        let size = line.len() as u64;
+        let limit = self.rotation.max_bytes;
+        if limit > 0 && size > limit {
+            let told = format!("write length {size} exceeds maximum file size {limit}");
+            return Err(io::Error::other(told));
+        }
+        let (file, length) = match self.file.take() {
+            Some(open) => open,
+            None => self.reopened()?,
+        };
+        let (mut file, length) = match limit > 0 && length + size > limit {
+            true => {
+                drop(file);
+                self.rotate(now)?;
+                self.reopened()?
+            }
+            false => (file, length),
+        };
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            // Half a line would spoil the next one; what is cut off was not acknowledged.
+            let _ = file.set_len(length);
+            return Err(error);
+        }
+        self.file = Some((file, length + size));
+        Ok(())
+    }
+
+    fn rotate(&self, now: Timestamp) -> io::Result<()> {
+        fs::rename(&self.path, self.backup(now))?;
+        // What is old may stay for once: the new line matters more.
+        if let Err(error) = self.tidy(now) {
+            tracing::warn!(path = %self.path.display(), %error, "removing old audit logs");
+        }
+        Ok(())
+    }
+
+    /// The name's part before the time, and the part behind it.
+    fn around(&self) -> (String, String) {
+        let text = |part: Option<&std::ffi::OsStr>| {
+            part.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        let ending = match text(self.path.extension()).as_str() {
+            "" => String::new(),
+            ending => format!(".{ending}"),
+        };
+        (format!("{}-", text(self.path.file_stem())), ending)
+    }
+
+    fn backup(&self, now: Timestamp) -> PathBuf {
+        let (before, ending) = self.around();
+        // Milliseconds, and nothing that a file's name had better not have: 2026-11-22T23-41-12.123.
+        let time = now.micros().replace(':', "-");
+        let time = time.get(..23).unwrap_or(&time).to_owned();
+        self.path.with_file_name(format!("{before}{time}{ending}"))
+    }
+
+    /// The older files, the newest first, with the times in their names.
+    fn backups(&self) -> io::Result<Vec<(String, PathBuf)>> {
+        let (before, ending) = self.around();
+        let directory = match self.path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let mut found = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            let name = path.file_name().map(|n| n.to_string_lossy().into_owned());
+            let name = name.unwrap_or_default();
+            let whole = name.strip_suffix(".gz").unwrap_or(&name);
+            let time = whole.strip_prefix(&before).and_then(|rest| rest.strip_suffix(&ending));
+            if let Some(time) = time.filter(|time| seconds(time).is_some()) {
+                found.push((time.to_owned(), path));
+            }
+        }
+        found.sort_by(|one, other| other.cmp(one));
+        Ok(found)
+    }
+
+    fn tidy(&self, now: Timestamp) -> io::Result<()> {
+        let Rotation { max_age, max_backups, compress, .. } = self.rotation;
+        for (number, (time, path)) in self.backups()?.into_iter().enumerate() {
+            let age = now.unix().saturating_sub(seconds(&time).unwrap_or(0)).unsigned_abs();
+            let old = !max_age.is_zero() && age > max_age.as_secs();
+            if old || max_backups > 0 && number >= max_backups {
+                fs::remove_file(&path)?;
+            } else if compress && path.extension().is_none_or(|ending| ending != "gz") {
+                zip(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The time that a file's name has.
+fn seconds(name: &str) -> Option<i64> {
+    let (date, time) = name.split_once('T')?;
+    let text = format!("{date}T{}Z", time.replace('-', ":"));
+    (name.len() == 23).then(|| text.parse::<Timestamp>().ok()).flatten().map(Timestamp::unix)
+}
+
+/// Puts a compressed file in another's place. Whoever is interrupted has both, and begins again the next time.
+fn zip(path: &Path) -> io::Result<()> {
+    let mut to = path.as_os_str().to_owned();
+    to.push(".gz");
+    let made = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&to)?;
+    let mut encoder = GzEncoder::new(made, Compression::default());
+    io::copy(&mut File::open(path)?, &mut encoder)?;
+    encoder.finish()?;
+    fs::remove_file(path)
+}
