@@ -99,6 +99,9 @@ pub struct Args {
     /// FIRST-LAST
     #[arg(long, default_value = "30000-32767")]
     pub service_node_port_range: PortRange,
+    /// Lines of token,user,uid and, in quotes, groups; read at the start
+    #[arg(long)]
+    pub token_auth_file: Option<PathBuf>,
     #[arg(long)]
     pub tls_cert_file: PathBuf,
     #[arg(long)]
@@ -249,6 +252,7 @@ impl Args {
             encryption: None,
             anonymous: self.anonymous_auth,
             bootstrap_tokens: self.enable_bootstrap_token_auth,
+            token_auth_file: self.token_auth_file.clone(),
             enable_admission: self.enable_admission_plugins.clone(),
             disable_admission: self.disable_admission_plugins.clone(),
             // As upstream: one sum, whichever of them a request would have counted for.
@@ -408,7 +412,6 @@ const REFUSED: &[Flag] = &[
     ("tls-curve-preferences", true, "curves are X25519, P-256 and P-384"),
     ("tls-min-version", true, "TLS 1.2 and 1.3 are spoken"),
     ("tls-sni-cert-key", true, "there is one serving certificate"),
-    ("token-auth-file", true, "static tokens are not accepted here"),
 ];
 
 const ONE_LINE: &str = "each event is a line of the audit log, written by itself";

@@ -14,6 +14,7 @@ use auth::{
         legacy_token::LegacyTokens,
         onward::forget_identity,
         service_account::{ServiceAccountTokens, TokenIssuer},
+        token_file::TokenFile,
     },
     authz::{
         node::NodeAuthorizer,
@@ -106,6 +107,11 @@ impl Security {
             Box::new(ServiceAccountTokens::new(vec![issuer.clone()], verifying.clone())),
             Box::new(LegacyTokens { keys: verifying.clone(), api_audiences: audiences.clone() }),
         ];
+        if let Some(path) = &config.token_auth_file {
+            let text = String::from_utf8(read("token file", path)?);
+            let text = used("token file", path, text)?;
+            tokens.push(Box::new(used("token file", path, TokenFile::parse(&text))?));
+        }
         if config.bootstrap_tokens {
             tokens.push(Box::new(BootstrapTokens));
         }

@@ -101,6 +101,7 @@ pub fn config(bind: SocketAddr, directory: &Path) -> apiserver::Config {
         encryption: None,
         anonymous: true,
         bootstrap_tokens: false,
+        token_auth_file: None,
         enable_admission: vec![],
         disable_admission: vec![],
         seats: apiserver::Config::SEATS,

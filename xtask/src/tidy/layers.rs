@@ -83,7 +83,11 @@ pub(super) const LAYERS: &[Layer] = &[
 
 /// Edges between components, each with its reason.
 const BETWEEN_COMPONENTS: &[(&str, &[&str], &str)] = &[
-    ("apiserver", &["audit", "auth", "admission", "flow"], "they are the stages of its one pipeline"),
+    (
+        "apiserver",
+        &["audit", "auth", "admission", "flow"],
+        "they are the stages of its one pipeline",
+    ),
     (
         "metal",
         &["netboot"],

@@ -54,6 +54,8 @@ pub struct Config {
     pub encryption: Option<Arc<encryption::Encryption>>,
     pub anonymous: bool,
     pub bootstrap_tokens: bool,
+    /// Tokens and whose they are, which hold until the server starts again.
+    pub token_auth_file: Option<PathBuf>,
     pub enable_admission: Vec<String>,
     pub disable_admission: Vec<String>,
     /// How much may be at work at once; flow control shares it out.

@@ -131,6 +131,7 @@ fn config(at: &Path) -> Config {
         encryption: None,
         anonymous: true,
         bootstrap_tokens: true,
+        token_auth_file: None,
         enable_admission: vec!["NodeRestriction".to_owned()],
         disable_admission: Vec::new(),
         seats: Config::SEATS,

@@ -316,3 +316,23 @@ async fn an_api_that_is_switched_off_is_served_to_nobody_and_kept() {
     server.admin().get(&format!("{jobs}/j")).await.ok();
     server.tasks.shutdown().stop();
 }
+
+#[tokio::test]
+async fn a_file_says_whose_tokens_are_accepted() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tokens.csv");
+    std::fs::write(&file, "s3cret,robot,7,\"system:masters,others\"\n").unwrap();
+    let server = start(|config| config.token_auth_file = Some(file)).await;
+    let whoami = |token: &str| {
+        let api = server.tls(Identity::Token(token.to_owned()));
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        async move { api.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await }
+    };
+    let found = whoami("s3cret").await.ok();
+    let user = &found["status"]["userInfo"];
+    assert_eq!((&user["username"], &user["uid"]), (&json!("robot"), &json!("7")));
+    assert_eq!(user["groups"], json!(["system:masters", "others", "system:authenticated"]));
+    for wrong in ["s3cre", "s3cret2", "S3CRET"] {
+        whoami(wrong).await.refused(401, "Unauthorized");
+    }
+}
