@@ -180,7 +180,7 @@ impl Plugin {
     async fn open(&self, object: &EncryptedObject, source: Vec<u8>) -> Result<Arc<DataKey>, Error> {
         let request = v2::DecryptRequest {
             ciphertext: object.encrypted_dek_source.clone(),
-            uid: uuid::Uuid::new_v4().to_string(),
+            uid: rt::id(),
             key_id: object.key_id.clone(),
             annotations: object.annotations.clone(),
         };
@@ -292,7 +292,7 @@ impl Plugin {
 
     async fn make(&self, expires: SystemTime) -> Result<State, String> {
         let seed = random::<SEED>().map_err(|_| "making a seed failed".to_owned())?;
-        let uid = uuid::Uuid::new_v4().to_string();
+        let uid = rt::id();
         let request = v2::EncryptRequest { plaintext: seed.to_vec(), uid };
         let mut client = self.client.clone();
         let answer = self.call(client.encrypt(request)).await;

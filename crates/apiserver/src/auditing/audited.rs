@@ -4,7 +4,6 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
-    time::SystemTime,
 };
 
 use api_meta::{Decision, Status, Timestamp, Tree as _, UserInfo};
@@ -40,7 +39,7 @@ impl Audited {
         if self.config.omit_stages.contains(&stage) {
             return true;
         }
-        let now = Timestamp::from(SystemTime::now());
+        let now = Timestamp::from(rt::now());
         let mut event = self.event();
         event.stage = stage;
         if stage != Stage::RequestReceived {

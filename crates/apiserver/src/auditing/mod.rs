@@ -4,7 +4,7 @@ mod audited;
 mod options;
 mod sink;
 
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
 
 use api_meta::{Attributes, Timestamp};
 use audit::{Level, Policy};
@@ -50,8 +50,7 @@ impl Auditor {
         let headers = request.headers();
         let uri = request.uri().path_and_query().map_or("", |uri| uri.as_str());
         let id = text(headers, HEADER).unwrap_or_default();
-        let mut event =
-            audit::Event::new(config.level, id, uri, of, Timestamp::from(SystemTime::now()));
+        let mut event = audit::Event::new(config.level, id, uri, of, Timestamp::from(rt::now()));
         event.user_agent = audit::user_agent(text(headers, "user-agent").unwrap_or_default());
         let connection = request.extensions().get::<Arc<Connection>>();
         let peer = connection.and_then(|connection| connection.peer).map(|peer| peer.ip());
@@ -82,7 +81,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 pub(crate) fn name(request: &mut Request<Body>) -> http::HeaderValue {
     let given = request.headers().get(HEADER).filter(|id| !id.is_empty()).cloned();
     given.unwrap_or_else(|| {
-        let made = uuid::Uuid::new_v4().to_string();
+        let made = rt::id();
         // Letters, digits and hyphens are what headers are made of.
         let id = http::HeaderValue::try_from(made)
             .unwrap_or_else(|_| http::HeaderValue::from_static("none"));

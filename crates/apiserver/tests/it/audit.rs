@@ -28,6 +28,8 @@ fn of<'a>(events: &'a [Value], user: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["user"]["username"] == user).collect()
 }
 
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,18 +146,20 @@ async fn a_log_that_cannot_be_written_stops_nobody_but_the_strict() {
         }
         // Whom the policy does not name, it does not touch.
         server.user("other", &["system:masters"]).get(MAPS).await.ok();
-        let lost = || async {
-            let page = server.user("other", &["system:masters"]).get("/metrics").await;
-            let page = String::from_utf8(page.body.to_vec()).unwrap();
-            !page.contains("apiserver_audit_error_total{plugin=\"log\"} 0")
-        };
-        for _ in 0..100 {
-            if lost().await {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        assert!(lost().await, "{mode:?}");
+        let told = rt::retry(
+            PATIENCE,
+            PAUSE,
+            |()| true,
+            || async {
+                let page = server.user("other", &["system:masters"]).get("/metrics").await;
+                let page = String::from_utf8(page.body.to_vec()).unwrap();
+                match page.contains("apiserver_audit_error_total{plugin=\"log\"} 0") {
+                    true => Err(()),
+                    false => Ok(()),
+                }
+            },
+        );
+        assert!(told.await.is_ok(), "{mode:?}");
     }
 }
 
@@ -164,11 +168,6 @@ async fn a_queue_is_written_later() {
     let rules = "[{level: Metadata, users: [admin]}]";
     let (server, log) = audited(rules, AuditMode::Batch { buffer: 100 }).await;
     server.admin().get(MAPS).await.ok();
-    for _ in 0..200 {
-        if events(&log).len() == 2 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{:?}", events(&log));
+    let written = rt::wait_until(PATIENCE, PAUSE, || events(&log).len() == 2).await;
+    assert!(written, "{:?}", events(&log));
 }

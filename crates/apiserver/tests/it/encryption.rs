@@ -42,14 +42,12 @@ fn secret() -> Value {
 }
 
 async fn until_read(api: &Api) -> Value {
-    for _ in 0..200 {
+    let (patience, pause) = (Duration::from_secs(10), Duration::from_millis(50));
+    let ask = || async {
         let answer = api.get(SECRET).await;
-        if answer.code == 200 {
-            return answer.ok();
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("it was never read");
+        if answer.code == 200 { Ok(answer.ok()) } else { Err(answer) }
+    };
+    rt::retry(patience, pause, |_| true, ask).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
