@@ -1,10 +1,8 @@
 //! The time of requests.
 
-use std::time::SystemTime;
-
 use api_meta::Timestamp;
 
 /// The moment of a request, to the second, as the API's times have it.
 pub(crate) fn now() -> Timestamp {
-    Timestamp::from(SystemTime::now()).to_seconds()
+    Timestamp::from(rt::now()).to_seconds()
 }

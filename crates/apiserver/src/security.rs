@@ -1,6 +1,6 @@
 //! Who calls and whether they may: authentication, impersonation and authorisation, from snapshots of the caches.
 
-use std::{path::Path, sync::Arc, time::SystemTime};
+use std::{path::Path, sync::Arc};
 
 use api_meta::{Attributes, Authorizer, Decision, FieldSelector, Selector, Status, UserInfo};
 use auth::{
@@ -150,7 +150,7 @@ impl Security {
         headers: &HeaderMap,
         path: &str,
     ) -> Result<Arc<UserInfo>, Box<Status>> {
-        let now = SystemTime::now();
+        let now = rt::now();
         let unknown = PeerCertificate::default();
         // A connection's certificates are judged once.
         let judged = connection.map(|connection| {

@@ -36,7 +36,7 @@ const IMPURE: &[&str] = &[
 ];
 
 /// Who may start tasks by himself: `rt`, whose purpose it is, and those whose task ends with what it serves.
-const SPAWNS: &[&str] = &["crates/rt/", "crates/client/src/http.rs"];
+const SPAWNS: &[&str] = &["crates/rt/", "crates/client/src/http.rs", "crates/client/src/http"];
 
 /// Where the API server asks which kind it has before it. A kind is data: what it needs elsewhere is a field of its
 /// strategy.

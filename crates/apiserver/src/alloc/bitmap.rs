@@ -127,7 +127,7 @@ impl Bitmap {
     pub(crate) fn take_any(&mut self) -> Result<u16, PortError> {
         let size = u32::from(self.high - self.low) + 1;
         let reserved = if size <= 16 { 0 } else { (size / 32).clamp(16, 128) };
-        let start = reserved + rand::random_range(0..size - reserved);
+        let start = reserved + rt::random_in(0..size - reserved);
         let order = (start..size).chain(reserved..start).chain(0..reserved);
         let mut ports = order.filter_map(|n| self.low.checked_add(u16::try_from(n).ok()?));
         let free = ports.find(|port| !self.has(*port)).ok_or(PortError::Full)?;

@@ -19,7 +19,7 @@ pub(crate) fn usable(range: Cidr) -> u128 {
 pub(crate) fn addresses(range: Cidr) -> impl Iterator<Item = IpAddr> + Send {
     let usable = usable(range);
     let reserved = (usable / 16).clamp(if usable > 16 { 16 } else { 0 }, 256);
-    let start = reserved + rand::random_range(0..(usable - reserved).max(1));
+    let start = reserved + rt::random_in(0..(usable - reserved).max(1));
     let order = (start..usable).chain(reserved..start).chain(0..reserved);
     order.filter_map(move |n| range.nth(n + 1))
 }

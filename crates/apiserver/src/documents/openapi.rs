@@ -129,7 +129,7 @@ impl Documents {
         out.append(header::VARY, HeaderValue::from_static("Accept"));
         if hash.is_some() {
             out.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, immutable"));
-            let until = http_date(SystemTime::now() + KEEP);
+            let until = http_date(rt::now() + KEEP);
             if let Ok(until) = HeaderValue::from_str(&until) {
                 out.insert(header::EXPIRES, until);
             }

@@ -87,7 +87,7 @@ impl<'a> Attributes<'a> {
             objects: &*state.security.objects,
             authorizer: &state.security.authorizer,
             now: clock::now(),
-            random: &|below| rand::random_range(0..below.max(1)),
+            random: &|below| rt::random_in(0..below.max(1)),
         }
     }
 }

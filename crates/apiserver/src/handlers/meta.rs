@@ -146,7 +146,7 @@ pub(crate) fn generate_name(call: &Call, tree: &mut Value) -> Result<bool, Box<S
         let error = FieldError::required(&path, "name or generateName is required");
         return Err(Box::new(Status::invalid(&call.served().group_kind(), "", &[error])));
     }
-    let name = api_meta::names::generate(&prefix, |below| rand::random_range(0..below));
+    let name = api_meta::names::generate(&prefix, |below| rt::random_in(0..below));
     tree.put(&["metadata", "name"], json!(name));
     Ok(true)
 }
@@ -166,7 +166,7 @@ pub(crate) fn begin_life(tree: &mut Value) {
     wipe(tree);
     let now = clock::now().to_string();
     if let Some(meta) = tree.at_mut(&["metadata"]).and_then(Value::as_object_mut) {
-        meta.insert("uid".to_owned(), json!(uuid::Uuid::new_v4().to_string()));
+        meta.insert("uid".to_owned(), json!(rt::id()));
         meta.insert("creationTimestamp".to_owned(), json!(now));
     }
 }

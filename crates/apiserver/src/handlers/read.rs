@@ -263,7 +263,7 @@ pub(crate) async fn watch(state: &State, call: &Call) -> Result<Response<Body>, 
     let floor = if send_state { 0 } else { version.unwrap_or(0) };
     // As upstream: between 30 and 60 minutes where the client does not say.
     let timeout = timeout.map_or_else(
-        || Duration::from_secs(1800).mul_f64(1.0 + rand::random::<f64>()),
+        || Duration::from_secs(1800).mul_f64(1.0 + rt::random::<f64>()),
         |seconds| Duration::from_secs(seconds as u64).min(rt::FAR),
     );
     let mut accepted = call.accepted;

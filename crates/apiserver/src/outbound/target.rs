@@ -258,7 +258,7 @@ fn any(mut endpoints: Vec<Endpoint>) -> Option<SocketAddr> {
     if endpoints.is_empty() {
         return None;
     }
-    Some(endpoints.swap_remove(rand::random_range(0..endpoints.len())).address)
+    Some(endpoints.swap_remove(rt::random_in(0..endpoints.len())).address)
 }
 
 /// The addresses of a Pod, the first first.

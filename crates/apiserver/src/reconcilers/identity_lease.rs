@@ -22,7 +22,7 @@ const LIFE: u64 = 3600;
 pub(crate) async fn keep(bind: SocketAddr, objects: Arc<dyn Objects>, client: Client) {
     let hostname = hostname();
     let name = name_of(&hostname, &bind.to_string());
-    let holder = format!("{name}_{}", uuid::Uuid::new_v4());
+    let holder = format!("{name}_{}", rt::id());
     let mut every = tokio::time::interval(EVERY);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -48,7 +48,7 @@ fn name_of(hostname: &str, address: &str) -> String {
 }
 
 async fn renew(client: &Client, name: &str, holder: &str, hostname: &str) -> Result<(), Error> {
-    let now = Timestamp::from(std::time::SystemTime::now()).micros();
+    let now = Timestamp::from(rt::now()).micros();
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": name, "namespace": NAMESPACE,

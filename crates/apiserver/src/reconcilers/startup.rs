@@ -2,10 +2,9 @@
 //! Service and its endpoints, what is published about the API servers. Written through the pipeline like everything
 //! else, as `system:apiserver`.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Duration};
+
+use tokio::time::Instant;
 
 use api_meta::{GroupResource, Objects};
 use auth::rbac::Ensure;

@@ -106,7 +106,7 @@ impl Converter {
             let message = "no supported conversion review versions";
             return Err(Box::new(Status::failure(500, StatusReason::Unknown, message)));
         };
-        let uid = uuid::Uuid::new_v4().to_string();
+        let uid = rt::id();
         let request = json!({"kind": "ConversionReview", "apiVersion": review, "request": {
             "uid": uid, "desiredAPIVersion": to.api_version, "objects": objects,
         }});

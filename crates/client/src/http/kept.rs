@@ -12,6 +12,8 @@ use std::{
 };
 use tokio::time::Instant;
 
+use tokio::time::Instant;
+
 use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;

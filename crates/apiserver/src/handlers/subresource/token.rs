@@ -30,7 +30,7 @@ pub(super) async fn create(state: &State, call: &Call) -> Answer {
     request.put(&["metadata", "name"], json!(call.path.name));
     request.put(&["metadata", "namespace"], json!(call.path.namespace));
     admission::validate(state, &attributes, &request).await?;
-    let id = uuid::Uuid::new_v4().to_string();
+    let id = rt::id();
     let owner = (call.path.namespace.as_str(), call.path.name.as_str());
     let objects = &*state.security.objects;
     state
