@@ -116,6 +116,8 @@ fn api_config(cluster: &Cluster) -> Result<Config, Error> {
         service_account_signing_key: file("sa.key"),
         service_account_issuer: format!("https://kubernetes.default.svc.{}", settings.dns_domain),
         encryption: None,
+        audit: apiserver::AuditOptions::default(),
+        token_auth_file: None,
         extend_token_expiration: true,
         runtime_config: apiserver::flags::RuntimeConfig::default(),
         api_audiences: Vec::new(),

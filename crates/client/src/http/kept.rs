@@ -12,8 +12,6 @@ use std::{
 };
 use tokio::time::Instant;
 
-use tokio::time::Instant;
-
 use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;

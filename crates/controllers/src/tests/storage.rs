@@ -162,3 +162,70 @@ async fn claims_of_a_stateful_set_go_with_pods_that_are_scaled_away() {
     assert!(second.is_string() && second != first, "a new Pod has a new claim");
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn a_directory_is_provisioned_on_the_chosen_node_and_goes_with_its_claim() {
+    let controllers = ["persistentvolume-binder-controller", "local-volume-provisioner-controller"];
+    let cluster = Cluster::start(&controllers, Config::default());
+    let api = &cluster.api;
+    let class = json!({"metadata": {"name": "local"}, "provisioner": "windlass.local/volumes",
+        "volumeBindingMode": "WaitForFirstConsumer", "reclaimPolicy": "Delete"});
+    api.create(&Resource::STORAGE_CLASSES, class).await;
+    let offers = json!({"windlass.local/volumes": "/kubelet/local-volumes"});
+    for (name, annotations) in [("silent", json!({})), ("offers", offers)] {
+        let labels = json!({"kubernetes.io/hostname": name});
+        let meta = json!({"name": name, "labels": labels, "annotations": annotations});
+        api.create(&Resource::NODES, json!({ "metadata": meta })).await;
+    }
+    let wanted = claim("data", json!({"storageClassName": "local"}));
+    api.create(&Resource::PERSISTENT_VOLUME_CLAIMS, wanted).await;
+    api.until("it waits", |api| !events(api, "WaitForFirstConsumer").is_empty()).await;
+    let select = async |node: &str| {
+        let chosen = json!({"volume.kubernetes.io/selected-node": node});
+        let change = json!({"metadata": {"annotations": chosen}});
+        api.merge(&Resource::PERSISTENT_VOLUME_CLAIMS, at("data", ""), change).await;
+    };
+    // As the scheduler does it; a node without directories is given back.
+    select("silent").await;
+    api.until("the node is given back", |api| {
+        let told = events(api, "ProvisioningFailed");
+        let annotations = &get_claim(api, "data")["metadata"]["annotations"];
+        told.iter().any(|e| e.contains("offers no local volumes"))
+            && annotations["volume.kubernetes.io/selected-node"].is_null()
+    })
+    .await;
+    select("offers").await;
+    api.until("it is bound", |api| get_claim(api, "data")["status"]["phase"] == "Bound").await;
+    let name = get_claim(api, "data")["spec"]["volumeName"].as_str().unwrap().to_owned();
+    let volume = api.get(&Resource::PERSISTENT_VOLUMES, "", &name).unwrap();
+    assert_eq!(volume["spec"]["local"]["path"], format!("/kubelet/local-volumes/{name}"));
+    let user = api.client("user");
+    user.delete(&Resource::PERSISTENT_VOLUME_CLAIMS, "default", "data", &Default::default())
+        .await
+        .unwrap();
+    let key = format!("remove.windlass.local/{name}");
+    let asked = |api: &FakeApi| {
+        api.get(&Resource::NODES, "", "offers").unwrap()["metadata"]["annotations"][&key].clone()
+    };
+    api.until("the node is asked", |api| asked(api) == "asked").await;
+    // Whoever deletes the volume meanwhile does not make the directory forgotten.
+    user.delete(&Resource::PERSISTENT_VOLUMES, "", &name, &Default::default()).await.unwrap();
+    let answer = async |text: &str| {
+        let node = Patched { namespace: "", name: "offers", subresource: "" };
+        let change = json!({"metadata": {"annotations": {&key: text}}});
+        api.merge(&Resource::NODES, node, change).await;
+    };
+    answer("failed: it is busy").await;
+    api.until("it is told, and asked again", |api| {
+        events(api, "VolumeFailedDelete").iter().any(|e| e.contains("it is busy"))
+            && asked(api) == "asked"
+    })
+    .await;
+    assert_eq!(phase_of_volume(api, &name), "Released");
+    answer("removed").await;
+    api.until("nothing is left", |api| {
+        phase_of_volume(api, &name).is_null() && asked(api).is_null()
+    })
+    .await;
+    cluster.stop().await;
+}
