@@ -12,7 +12,6 @@ const STILL: &[(&str, usize)] = &[
     ("crates/apiserver/tests/it/allocation.rs", 1),
     ("crates/apiserver/tests/it/conversion.rs", 2),
     ("crates/apiserver/tests/it/custom.rs", 6),
-    ("crates/apiserver/tests/it/encryption.rs", 1),
     ("crates/apiserver/tests/it/records.rs", 1),
     ("crates/apiserver/tests/it/slow.rs", 3),
     ("crates/bootstrap/tests/it/etcd.rs", 1),
