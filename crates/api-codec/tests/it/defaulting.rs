@@ -24,6 +24,7 @@ const BY_RULE: [&str; 38] = [
     ".targetPort",
     ".nodePort",
     "Service.spec",
+    "StatefulSet.spec.updateStrategy.type",
     "PersistentVolume.status",
     "Controller.spec.selector",
     "LimitRange.spec.limits",
