@@ -89,7 +89,7 @@ impl Worker {
         let own = &volume["spec"]["claimRef"];
         let kept = own["namespace"] == *pod.id.namespace && own["name"] == *binding.claim;
         let same = own["uid"].as_str().is_none_or(|uid| uid.is_empty() || *uid == *binding.uid);
-        if !own.is_null() && !(kept && same) {
+        if !(own.is_null() || kept && same) {
             return Err(ClaimsError::Taken { volume: name.to_owned() });
         }
         if own["uid"] == *binding.uid {

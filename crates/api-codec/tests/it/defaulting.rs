@@ -7,7 +7,7 @@ use api_schema::{Fill, Schema, decode_value};
 use serde_json::Value;
 
 /// What the server adds by rule, admission or strategy, never by a constant.
-const BY_RULE: [&str; 38] = [
+const BY_RULE: [&str; 39] = [
     ".metadata.",
     ".labels",
     ".apiVersion",

@@ -23,8 +23,9 @@ impl Plugin for VolumeZone {
 
     fn plan<'a>(&self, cx: Cx<'a>) -> Plan<'a> {
         let volumes = &cx.cluster.volumes;
-        let bound = |name: &Box<str>| volumes.claim(cx.pod, name)?.bound();
-        let all = cx.pod.claims.iter().filter_map(bound).filter_map(|name| volumes.volume(name));
+        let claims = cx.pod.claims.iter();
+        let bound = claims.filter_map(|name| volumes.claim(cx.pod, name)?.bound());
+        let all = bound.filter_map(|name| volumes.volume(name));
         let zoned: Vec<_> = all.filter(|volume| !volume.zones.is_empty()).collect();
         if zoned.is_empty() {
             Plan::Skip
