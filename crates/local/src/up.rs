@@ -457,28 +457,11 @@ async fn label(cluster: &Cluster, client: &Client) -> Result<(), Error> {
 
 async fn apply(client: &Client, objects: Vec<Value>) -> Result<(), Error> {
     for object in &objects {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        let resource = resource_of(kind)
-            .ok_or_else(|| Error::Other(format!("no resource is known for {kind}")))?;
+        let resource = bootstrap::cluster::resource_of(object)?;
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let at = Patched { namespace: text("namespace"), name: text("name"), subresource: "" };
         let apply = PatchKind::Apply { manager: "windlass", force: true };
-        client.patch::<Value>(&resource, at, apply, object).await?;
+        client.patch::<Value>(resource, at, apply, object).await?;
     }
     Ok(())
-}
-
-fn resource_of(kind: &str) -> Option<Resource> {
-    [
-        Resource::CONFIG_MAPS,
-        Resource::SERVICE_ACCOUNTS,
-        Resource::CLUSTER_ROLES,
-        Resource::CLUSTER_ROLE_BINDINGS,
-        Resource::DEPLOYMENTS,
-        Resource::SERVICES,
-        Resource::ROLES,
-        Resource::ROLE_BINDINGS,
-    ]
-    .into_iter()
-    .find(|r| r.kind == kind)
 }

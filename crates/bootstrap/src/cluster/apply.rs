@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::Error;
 
 /// The resources of the kinds that bootstrapping writes.
-const RESOURCES: [Resource; 10] = [
+const RESOURCES: [Resource; 11] = [
     Resource::CLUSTER_ROLES,
     Resource::CLUSTER_ROLE_BINDINGS,
     Resource::CONFIG_MAPS,
@@ -17,11 +17,12 @@ const RESOURCES: [Resource; 10] = [
     Resource::SECRETS,
     Resource::SERVICES,
     Resource::SERVICE_ACCOUNTS,
+    Resource::STORAGE_CLASSES,
 ];
 
 pub fn resource_of(object: &Value) -> Result<&'static Resource, Error> {
     let (version, kind) = api_config::gvk(object);
-    static ALL: [Resource; 10] = RESOURCES;
+    static ALL: [Resource; 11] = RESOURCES;
     ALL.iter().find(|r| r.kind == kind && r.api_version() == version).ok_or_else(|| {
         Error::Usage(format!("{kind} of {version} is no kind that bootstrapping writes"))
     })

@@ -67,7 +67,8 @@ fn rows_outlive_pods_and_go_with_their_claim() {
     assert_eq!(rows(&path), 2, "the second Pod found what the first wrote");
 
     s.kubectl("create namespace thief").ok();
-    s.apply(&THIEF.replace("VOLUME", &volume));
+    let stolen = THIEF.replace("VOLUME", &volume);
+    s.kubectl_with(&["apply", "--namespace", "thief", "-f", "-"], &stolen).ok();
     s.until("get events -n thief -o jsonpath={.items[*].message}", |told| {
         told.contains("already bound to a different claim")
     });
