@@ -1,0 +1,48 @@
+/// Why a state store was not read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("state store {url:?}: {scheme} is not built yet; name a directory: file:///path")]
+    Scheme { url: String, scheme: String },
+    #[error("state store {url:?}: {reason}; name one as file:///path")]
+    Url { url: String, reason: &'static str },
+    #[error("object {name:?} of the state store: {reason}")]
+    Name { name: String, reason: &'static str },
+    #[error(
+        "writing {name:?} to the state store: somebody else has changed it since it was read; read it again, and repeat \
+         the command"
+    )]
+    Conflict { name: String },
+    #[error(
+        "the state store's lock {name:?} is held by {holder} until {until}; wait for it, or ask them"
+    )]
+    Locked { name: String, holder: String, until: String },
+    #[error(
+        "reading {name:?} of the state store: it has more than {most} {unit}; something else was put there"
+    )]
+    TooMuch { name: String, most: usize, unit: &'static str },
+    #[error("{operation} {name:?} of the state store: {source}")]
+    Io { operation: &'static str, name: String, source: std::io::Error },
+}
+
+impl Error {
+    pub(crate) fn io(
+        operation: &'static str,
+        name: &str,
+    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let name = name.to_owned();
+        move |source| Self::Io { operation, name, source }
+    }
+
+    pub(crate) fn sys(
+        operation: &'static str,
+        name: &str,
+    ) -> impl FnOnce(sys::Error) -> Self + use<> {
+        let failed = Self::io(operation, name);
+        move |error| failed(error.source)
+    }
+
+    /// Whether nothing is there.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+    }
+}

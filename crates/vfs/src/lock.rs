@@ -1,0 +1,50 @@
+//! The lock of those who change a cluster: an object that names its holder and ends by itself.
+
+use std::time::Duration;
+
+use api_meta::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{Error, Secrecy, Since, Store, Version};
+
+/// A lock that is held. Whoever ends without releasing it holds it until it expires.
+#[derive(Debug)]
+#[must_use]
+pub struct Lock {
+    name: String,
+    version: Version,
+}
+
+impl Store {
+    /// Takes a lock for a while. One that has expired is taken over; one that cannot be read is somebody's as well.
+    pub fn lock(
+        &self,
+        name: &str,
+        holder: &str,
+        now: Timestamp,
+        period: Duration,
+    ) -> Result<Lock, Error> {
+        let since = match self.read(name)? {
+            None => Since::Absent,
+            Some((content, version)) => {
+                let lock: Value = serde_json::from_slice(&content).unwrap_or_default();
+                let text = |field| lock.get(field).and_then(Value::as_str).unwrap_or("unknown");
+                let until = text("until").parse::<Timestamp>();
+                if !until.is_ok_and(|until| until <= now) {
+                    let (holder, until) = (text("holder").to_owned(), text("until").to_owned());
+                    return Err(Error::Locked { name: name.to_owned(), holder, until });
+                }
+                Since::Read(version)
+            }
+        };
+        let until = now.plus(period).to_string();
+        let content = json!({"holder": holder, "until": until}).to_string();
+        let version = self.write(name, content.as_bytes(), &since, Secrecy::Open)?;
+        Ok(Lock { name: name.to_owned(), version })
+    }
+
+    /// Gives a lock back; a conflict says that it expired and has another holder.
+    pub fn unlock(&self, lock: Lock) -> Result<(), Error> {
+        self.remove(&lock.name, &lock.version)
+    }
+}

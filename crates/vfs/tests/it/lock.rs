@@ -1,0 +1,33 @@
+use std::time::Duration;
+
+use api_meta::Timestamp;
+use vfs::{Error, Secrecy, Since};
+
+use crate::store;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn a_lock_has_one_holder_until_it_expires() {
+    let (_dir, store) = store();
+    let at = |seconds| Timestamp::from_unix(seconds, 0);
+    let first = store.lock("a/lock", "ann", at(0), HOUR).unwrap();
+    let refused = store.lock("a/lock", "bob", at(3599), HOUR).unwrap_err().to_string();
+    assert!(refused.contains("ann") && refused.contains("1970-01-01T01:00:00Z"), "{refused}");
+    let second = store.lock("a/lock", "bob", at(3600), HOUR).unwrap();
+    // Who lost it does not give it away.
+    assert!(matches!(store.unlock(first), Err(Error::Conflict { .. })));
+    store.unlock(second).unwrap();
+    assert_eq!(store.list("").unwrap(), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_read_is_a_lock_as_well() {
+    let (_dir, store) = store();
+    for content in ["", "{\"holder\": \"ann\"", "{\"until\": 5}", "[]"] {
+        let name = format!("lock-{}", content.len());
+        store.write(&name, content.as_bytes(), &Since::Absent, Secrecy::Open).unwrap();
+        let taken = store.lock(&name, "bob", Timestamp::from_unix(i64::from(u32::MAX), 0), HOUR);
+        assert!(matches!(taken, Err(Error::Locked { .. })), "{content}");
+    }
+}

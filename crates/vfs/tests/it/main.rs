@@ -1,0 +1,10 @@
+mod lock;
+mod store;
+
+/// A store in a new directory, which is gone when the guard is.
+fn store() -> (tempfile::TempDir, vfs::Store) {
+    let dir = tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"));
+    let url = format!("file://{}/state", dir.path().display());
+    let store = vfs::Store::open(&url).unwrap_or_else(|e| panic!("{e}"));
+    (dir, store)
+}

@@ -1,0 +1,114 @@
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+};
+
+use vfs::{Error, Secrecy, Since, Store};
+
+use crate::store;
+
+#[test]
+fn of_two_writers_one_loses() {
+    let (_dir, store) = store();
+    let write = |content: &str, since: &Since| {
+        store.write("a/config", content.as_bytes(), since, Secrecy::Open)
+    };
+    let first = write("one", &Since::Absent).unwrap();
+    assert!(matches!(write("two", &Since::Absent), Err(Error::Conflict { .. })));
+    write("two", &Since::Read(first.clone())).unwrap();
+    assert!(matches!(write("three", &Since::Read(first.clone())), Err(Error::Conflict { .. })));
+    assert!(matches!(store.remove("a/config", &first), Err(Error::Conflict { .. })));
+    let (content, version) = store.read("a/config").unwrap().unwrap();
+    assert_eq!(content, b"two");
+    store.remove("a/config", &version).unwrap();
+    assert!(store.read("a/config").unwrap().is_none());
+    assert!(matches!(write("x", &Since::Read(version)), Err(Error::Conflict { .. })));
+}
+
+#[test]
+fn no_write_of_many_at_once_is_lost() {
+    let (_dir, store) = store();
+    let add = || {
+        for _ in 0..25 {
+            loop {
+                let read = store.read("count").unwrap();
+                let count =
+                    read.as_ref().map_or(0, |(c, _)| String::from_utf8_lossy(c).parse().unwrap());
+                let since = read.map_or(Since::Absent, |(_, version)| Since::Read(version));
+                let next: u32 = count + 1;
+                match store.write("count", next.to_string().as_bytes(), &since, Secrecy::Open) {
+                    Ok(_) => break,
+                    Err(Error::Conflict { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(add);
+        }
+    });
+    assert_eq!(store.read("count").unwrap().unwrap().0, b"100");
+}
+
+#[test]
+fn names_lead_nowhere_else() {
+    let (dir, store) = store();
+    store.write("a/config", b"x", &Since::Absent, Secrecy::Open).unwrap();
+    fs::create_dir(dir.path().join("secret")).unwrap();
+    fs::write(dir.path().join("secret/key"), "secret").unwrap();
+    let long = "a/".repeat(600);
+    for name in [
+        "",
+        "/etc/passwd",
+        "../secret/key",
+        "a/../../secret/key",
+        "a//b",
+        "a/",
+        "a\0b",
+        "a\nb",
+        ".",
+        &long,
+    ] {
+        let written = store.write(name, b"x", &Since::Absent, Secrecy::Open);
+        assert!(matches!(written, Err(Error::Name { .. })), "{name:?}");
+        assert!(matches!(store.read(name), Err(Error::Name { .. })), "{name:?}");
+    }
+    let base = dir.path().join("state");
+    symlink("../secret", base.join("out")).unwrap();
+    symlink("../../secret/key", base.join("a/key")).unwrap();
+    assert!(store.read("out/key").is_err() && store.read("a/key").is_err());
+    assert!(store.write("out/new", b"x", &Since::Absent, Secrecy::Open).is_err());
+    assert!(store.write("a/key", b"x", &Since::Absent, Secrecy::Open).is_err());
+    assert_eq!(fs::read_dir(dir.path().join("secret")).unwrap().count(), 1);
+    assert_eq!(fs::read_to_string(dir.path().join("secret/key")).unwrap(), "secret");
+    assert_eq!(store.list("").unwrap(), ["a/config"]);
+}
+
+#[test]
+fn an_unfinished_write_is_no_object_and_private_ones_are_their_owners() {
+    let (dir, store) = store();
+    store.write("a/pki/key", b"k", &Since::Absent, Secrecy::Private).unwrap();
+    store.write("a/config", b"c", &Since::Absent, Secrecy::Open).unwrap();
+    fs::write(dir.path().join("state/a/.new-x"), "cut").unwrap();
+    assert_eq!(store.list("a").unwrap(), ["a/config", "a/pki/key"]);
+    assert_eq!(store.list("b").unwrap(), [""; 0]);
+    let mode = |name: &str| {
+        fs::metadata(dir.path().join("state").join(name)).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!((mode("a/pki/key"), mode("a/config")), (0o600, 0o644));
+}
+
+#[test]
+fn other_stores_are_refused_by_name() {
+    for (url, said) in [
+        ("s3://bucket", "s3 is not built yet; name a directory: file:///path"),
+        ("gs://bucket/a", "gs is not built yet"),
+        ("/var/state", "it is no URL"),
+        ("file://state", "not absolute"),
+    ] {
+        let error = Store::open(url).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+}
