@@ -15,7 +15,8 @@ pub enum CloudName {
 }
 
 impl CloudName {
-    pub(crate) fn word(self) -> &'static str {
+    /// What `--cloud` calls it.
+    pub fn word(self) -> &'static str {
         match self {
             Self::Aws => "aws",
             Self::Gce => "gce",

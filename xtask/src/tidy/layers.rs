@@ -72,6 +72,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "metal",
             "firstboot",
             "nodeimage",
+            "kops",
         ],
         siblings: false,
     },

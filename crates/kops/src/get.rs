@@ -1,0 +1,136 @@
+//! `kops get`.
+
+use std::{collections::BTreeSet, io::Write};
+
+use kops_api::{Object, Spec as _, VersionName};
+use kops_core::Cluster as _;
+
+use crate::{
+    Error,
+    flags::{Get, Show},
+    registry::Registry,
+    table,
+};
+
+pub(crate) fn run(
+    registry: &Registry,
+    command: &Get,
+    name: &str,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    match command {
+        Get::Clusters(show) => clusters(registry, show, name, out),
+        Get::Groups(show) => {
+            let cluster = named(registry, name)?;
+            let all = registry.groups(cluster.name())?;
+            let groups = chosen(all, &show.names, "instancegroup")?;
+            if groups.is_empty() {
+                return Err(Error::Usage("no InstanceGroup objects found".to_owned()));
+            }
+            match show.output.as_str() {
+                "table" => group_table(&cluster, &groups, out),
+                output => documents(&groups, output, out),
+            }
+        }
+        Get::All(show) => {
+            let name = show.names.first().map_or(name, String::as_str);
+            let cluster = named(registry, name)?;
+            let groups = registry.groups(cluster.name())?;
+            if show.output != "table" {
+                let all: Vec<_> = std::iter::once(cluster).chain(groups).collect();
+                return documents(&all, &show.output, out);
+            }
+            writeln!(out, "Cluster")?;
+            cluster_table(std::slice::from_ref(&cluster), out)?;
+            writeln!(out, "\nInstance Groups")?;
+            group_table(&cluster, &groups, out)
+        }
+    }
+}
+
+fn clusters(
+    registry: &Registry,
+    show: &Show,
+    name: &str,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    let names = match (show.names.is_empty(), name) {
+        (true, "") => Vec::new(),
+        (true, name) => vec![name.to_owned()],
+        (false, _) => show.names.clone(),
+    };
+    let clusters = chosen(registry.clusters()?, &names, "cluster")?;
+    if clusters.is_empty() {
+        return Err(Error::Usage("no clusters found".to_owned()));
+    }
+    match show.output.as_str() {
+        "table" => cluster_table(&clusters, out),
+        output => documents(&clusters, output, out),
+    }
+}
+
+/// The cluster that is named, which must be there.
+fn named(registry: &Registry, name: &str) -> Result<Object, Error> {
+    if name.is_empty() {
+        return Err(Error::Usage("--name is required".to_owned()));
+    }
+    let found = registry.cluster(name)?;
+    found.map(|(cluster, _)| cluster).ok_or_else(|| Error::known("cluster", name, "was not found"))
+}
+
+/// The objects that are named, in that order; all if none is.
+fn chosen(all: Vec<Object>, names: &[String], kind: &'static str) -> Result<Vec<Object>, Error> {
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let find = |name: &String| {
+        let found = all.iter().find(|object| object.name() == name).cloned();
+        found.ok_or_else(|| Error::Usage(format!("{kind} not found {name:?}")))
+    };
+    names.iter().map(find).collect()
+}
+
+fn documents(objects: &[Object], output: &str, out: &mut dyn Write) -> Result<(), Error> {
+    let version = VersionName::V1alpha2;
+    if output == "yaml" {
+        let all: Vec<_> = objects.iter().map(|object| object.to_yaml(version)).collect();
+        write!(out, "{}", all.join("\n---\n\n"))?;
+        return Ok(());
+    }
+    let all: Vec<_> = objects.iter().map(|object| object.to_tree(version).to_string()).collect();
+    match &all[..] {
+        [one] => writeln!(out, "{one}")?,
+        all => writeln!(out, "[{}]", all.join(","))?,
+    }
+    Ok(())
+}
+
+fn cluster_table(clusters: &[Object], out: &mut dyn Write) -> Result<(), Error> {
+    let row = |cluster: &Object| {
+        let subnets = cluster.spec.list("networking.subnets").iter();
+        let zones: BTreeSet<_> =
+            subnets.map(|subnet| subnet.text("zone")).filter(|zone| !zone.is_empty()).collect();
+        let zones: Vec<_> = zones.into_iter().collect();
+        [cluster.name().to_owned(), cluster.cloud().word().to_owned(), zones.join(",")]
+    };
+    table::print(out, ["NAME", "CLOUD", "ZONES"], clusters.iter().map(row).collect())
+}
+
+fn group_table(cluster: &Object, groups: &[Object], out: &mut dyn Write) -> Result<(), Error> {
+    let row = |group: &Object| {
+        let spec = &group.spec;
+        let zone = |name: &str| {
+            let mut subnets = cluster.spec.list("networking.subnets").iter();
+            subnets.find(|s| s.text("name") == name).map(|s| s.text("zone"))
+        };
+        let mut zones: BTreeSet<_> = spec.texts("zones").into_iter().collect();
+        zones.extend(spec.texts("subnets").into_iter().filter_map(zone).filter(|z| !z.is_empty()));
+        let zones: Vec<_> = zones.into_iter().collect();
+        let number = |field| spec.int(field).map_or_else(|| "-".to_owned(), |n: i64| n.to_string());
+        let (role, machine) = (spec.text("role").to_owned(), spec.text("machineType").to_owned());
+        let name = group.name().to_owned();
+        [name, role, machine, number("minSize"), number("maxSize"), zones.join(",")]
+    };
+    let header = ["NAME", "ROLE", "MACHINETYPE", "MIN", "MAX", "ZONES"];
+    table::print(out, header, groups.iter().map(row).collect())
+}

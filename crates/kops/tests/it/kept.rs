@@ -1,0 +1,113 @@
+//! What commands keep in a store, and what they show of it.
+
+use std::{fs, time::SystemTime};
+
+use clap::{Args as _, FromArgMatches as _};
+
+const CLUSTER: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: Cluster\nmetadata:\n  name: demo.local\n  labels: {alpha.kops.k8s.io/cloud: local}\nspec:\n  configBase: file:///state/demo.local\n  kubernetesVersion: 1.36.1\n  networking: {cni: {}}\n  nonMasqueradeCIDR: 100.64.0.0/10\n  authorization: {rbac: {}}\n  iam: {}\n  etcdClusters:\n  - {name: main, etcdMembers: [{name: a, instanceGroup: cp}]}\n  subnets: [{name: a, zone: z, type: Public, cidr: 10.0.0.0/16}]\n  topology: {dns: {type: None}}\n";
+const GROUP: &str = "apiVersion: kops.k8s.io/v1alpha2\nkind: InstanceGroup\nmetadata:\n  name: cp\n  labels: {kops.k8s.io/cluster: demo.local}\nspec: {role: Master, minSize: 1, maxSize: 1, subnets: [a]}\n";
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap_or_else(|e| panic!("{e}")) }
+    }
+
+    fn file(&self, text: &str) -> String {
+        let path = self.dir.path().join("file.yaml");
+        fs::write(&path, text).unwrap_or_else(|e| panic!("{e}"));
+        path.display().to_string()
+    }
+
+    fn kops(&self, arguments: &[&str]) -> Result<String, String> {
+        let command = kops::Args::augment_args(clap::Command::new("kops"));
+        let all = std::iter::once(&"kops").chain(arguments);
+        let matches = command.try_get_matches_from(all).map_err(|e| e.to_string())?;
+        let args = kops::Args::from_arg_matches(&matches).map_err(|e| e.to_string())?;
+        let state = format!("file://{}/state", self.dir.path().display());
+        let mut out = Vec::new();
+        let environment = |name: &str| (name == "KOPS_STATE_STORE").then(|| state.clone());
+        let now = SystemTime::UNIX_EPOCH;
+        let mut around = kops::Surroundings { now, out: &mut out, environment: &environment };
+        kops::run(&args, &mut around).map_err(|e| e.to_string())?;
+        Ok(String::from_utf8_lossy(&out).into_owned())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.dir.path().join("state").join(name).exists()
+    }
+}
+
+#[test]
+fn a_cluster_is_created_shown_replaced_and_deleted() {
+    let place = Place::new();
+    let file = place.file(&format!("{CLUSTER}---\n{GROUP}"));
+    let missing = place.kops(&["replace", "-f", &file]).unwrap_err();
+    assert!(missing.contains("does not exist (try adding --force flag)"), "{missing}");
+    let made = place.kops(&["create", "-f", &file]).unwrap();
+    assert_eq!(made, "\nCreated cluster/demo.local\nCreated instancegroup/cp\n");
+    assert!(place.has("demo.local/config") && place.has("demo.local/instancegroup/cp"));
+    assert!(place.kops(&["create", "-f", &file]).unwrap_err().contains("already exists"));
+    let shown = place.kops(&["get", "clusters"]).unwrap();
+    assert_eq!(shown, "NAME\t\tCLOUD\tZONES\ndemo.local\tlocal\tz\n");
+    let shown = place.kops(&["get", "ig", "--name", "demo.local"]).unwrap();
+    assert_eq!(shown.lines().nth(1), Some("cp\tControlPlane\t\t\t1\t1\tz"), "{shown}");
+    let all = place.kops(&["get", "all", "demo.local", "-o", "yaml"]).unwrap();
+    assert_eq!(all.matches("\n---\n\n").count(), 1);
+    // What is shown can be given back.
+    let file = place.file(&all.replace("  minSize: 1", "  machineType: big\n  minSize: 1"));
+    place.kops(&["replace", "-f", &file]).unwrap();
+    let group = place.kops(&["get", "ig", "cp", "--name", "demo.local", "-o", "yaml"]).unwrap();
+    assert!(
+        group.contains("machineType: big")
+            && group.contains("creationTimestamp: \"1970-01-01T00:00:00Z\"")
+    );
+    assert!(
+        place.kops(&["delete", "cluster", "demo.local"]).unwrap().contains("Must specify --yes")
+    );
+    assert!(place.has("demo.local/config"));
+    let deleted = place.kops(&["delete", "cluster", "demo.local", "--yes"]).unwrap();
+    assert_eq!(deleted, "\nDeleted cluster: \"demo.local\"\n");
+    assert!(!place.has("demo.local"));
+    assert_eq!(place.kops(&["get", "clusters"]).unwrap_err(), "no clusters found");
+}
+
+#[test]
+fn nothing_is_written_if_one_object_is_wrong() {
+    let place = Place::new();
+    for (group, said) in [
+        (GROUP.replace("minSize", "minsize"), "spec.minsize"),
+        (GROUP.replace("role: Master", "role: King"), "spec.role"),
+        (GROUP.replace("demo.local", "other.local"), "not found"),
+        (GROUP.replace("demo.local", "../x"), "leads out of the store"),
+        (GROUP.replace("kops.k8s.io/cluster", "c"), "label"),
+        (format!("{GROUP}---\n{GROUP}"), "twice"),
+        (GROUP.replace("name: cp", "name: ../../x"), "metadata.name"),
+    ] {
+        let file = place.file(&format!("{CLUSTER}---\n{group}"));
+        let error = place.kops(&["create", "-f", &file]).unwrap_err();
+        assert!(error.contains(said), "{said}: {error}");
+        assert!(!place.has("demo.local"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_foreign_stays() {
+    let place = Place::new();
+    let file = place.file(&format!("{CLUSTER}---\n{GROUP}"));
+    place.kops(&["create", "-f", &file]).unwrap();
+    let state = place.dir.path().join("state/demo.local");
+    fs::write(state.join("diary"), "mine").unwrap();
+    let error = place.kops(&["delete", "cluster", "demo.local", "--yes"]).unwrap_err();
+    assert!(error.contains("demo.local/diary") && place.has("demo.local/config"), "{error}");
+    // A cut object, and one that was copied to another's place.
+    fs::copy(state.join("instancegroup/cp"), state.join("instancegroup/nodes")).unwrap();
+    let error = place.kops(&["get", "ig", "--name", "demo.local"]).unwrap_err();
+    assert!(error.contains("instancegroup/nodes"), "{error}");
+    fs::write(state.join("config"), &CLUSTER[..60]).unwrap();
+    let error = place.kops(&["get", "clusters"]).unwrap_err();
+    assert!(error.contains("demo.local/config"), "{error}");
+}
