@@ -51,6 +51,7 @@ enum Command {
     Butane(butane::Args),
     /// Serves cluster DNS as CoreDNS does
     Coredns(dns::Args),
+    Kops(kops::Args),
     /// Runs the node's agent
     Kubelet(kubelet::Args),
     Balancer(balancer::Args),
@@ -242,6 +243,7 @@ const COMPONENTS: &[&str] = &[
     "butane",
     "coredns",
     "ignition",
+    "kops",
     "kube-apiserver",
     "kube-controller-manager",
     "kube-proxy",
@@ -337,6 +339,7 @@ fn run(command: Command) -> ExitCode {
             Err(error) => fail(&error),
         },
         Command::Coredns(args) => component("coredns", |tasks| components::coredns(args, tasks)),
+        Command::Kops(args) => kept_clusters(&args),
         Command::Balancer(args) => {
             component("balancer", |tasks| async move { Ok(balancer::run(args, &tasks).await?) })
         }
@@ -373,6 +376,18 @@ fn run(command: Command) -> ExitCode {
 /// What our components do for kubeadm's commands.
 const OTHERS: bootstrap::cmd::Others =
     bootstrap::cmd::Others { clean_up: leftovers::remove, take_address: address::take };
+
+/// kOps' commands, which run and end.
+fn kept_clusters(args: &kops::Args) -> ExitCode {
+    let environment = |name: &str| std::env::var(name).ok();
+    let mut out = std::io::stdout();
+    let mut around =
+        kops::Surroundings { now: rt::now(), out: &mut out, environment: &environment };
+    match kops::run(args, &mut around) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
 
 fn timeline(args: &Timeline) -> ExitCode {
     let root = Cluster::at(&args.place.name, args.place.root.as_deref());
