@@ -9,24 +9,16 @@ use crate::{
     handlers::{
         admission,
         attributes::Attributes,
-        body::read_body,
         call::{Answer, Call},
-        change, decode, meta, options,
+        change, decode,
         state::State,
     },
-    watch_cache::store_status,
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let expected = decode::Expected::builtin("", "v1", "v1", "Binding")?;
-    options::check(call, false)?;
-    let mut binding = decode::decode(call, &read_body(state, call).await?, expected)?;
-    meta::check_namespace(&call.resource.definition, &mut binding, &call.path.namespace)?;
-    // What admission looks at (the node's labels) may have been written a moment ago.
-    let fresh = state.cache.caught_up().await;
-    fresh.map_err(store_status)?;
     let attributes = Attributes::create(call);
-    admission::admit(state, &attributes, &mut binding).await?;
+    let binding = super::posted::posted(state, call, expected, &attributes).await?;
     let name = binding["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     if !call.path.name.is_empty() && call.path.name != name {
         let message = "name in URL does not match name in Binding object";

@@ -13,29 +13,20 @@ use crate::{
     handlers::{
         admission,
         attributes::Attributes,
-        body::read_body,
         call::{Answer, Call},
         change, decode,
         delete::{DeleteOptions, Origin, remove},
-        meta, options,
         read::current,
         state::State,
     },
     request::ResourcePath,
-    watch_cache::store_status,
 };
 
 pub(super) async fn create(state: &State, call: &Call) -> Answer {
     let mut expected = decode::Expected::builtin("policy", "v1", "policy/v1", "Eviction")?;
     expected.former = "policy/v1beta1";
-    options::check(call, false)?;
-    let mut eviction = decode::decode(call, &read_body(state, call).await?, expected)?;
-    meta::check_namespace(&call.resource.definition, &mut eviction, &call.path.namespace)?;
-    // What admission looks at (the Pod's node) may have been written a moment ago.
-    let fresh = state.cache.caught_up().await;
-    fresh.map_err(store_status)?;
     let attributes = Attributes::create(call);
-    admission::admit(state, &attributes, &mut eviction).await?;
+    let eviction = super::posted::posted(state, call, expected, &attributes).await?;
     if eviction["metadata"]["name"] != *call.path.name {
         let message = "name in URL does not match name in Eviction object";
         return Err(Box::new(Status::bad_request(message)));

@@ -4,6 +4,7 @@ mod binding;
 mod connect;
 mod eviction;
 pub(crate) mod kubelet;
+mod posted;
 mod reviews;
 mod rewrite;
 mod scale;
